@@ -2,6 +2,7 @@
 
 use lnet_api::MAX_SHARDS;
 
+use crate::fabric::ConnectOptions;
 use crate::sizes::Tunables;
 use lnet_lnd::BadTunable;
 
@@ -107,6 +108,12 @@ impl O2ibConfig {
             }
             config => Tunables::from(config).check(),
         }
+    }
+
+    /// The parameters of the connection manager.
+    pub(crate) fn connect_options(&self) -> ConnectOptions {
+        let O2ibConfig { retry_count, rnr_retry_count, .. } = *self;
+        ConnectOptions { retry_count, rnr_retry_count }
     }
 
     pub(crate) fn keepalive_ns(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! A connection as senders and its shard's driver share it. Its queue pair's lock is its own: who posts holds it.
 
+use crate::o2ib::{Ni, Peer, Request, Shard};
 use std::sync::Arc;
 
 use lnet_api::{Errno, Flush, Sent, Tx, TxToken, leave_to_uncork};
@@ -14,9 +15,6 @@ use crate::fabric::{Device, Endpoint, Memory, Piece};
 use crate::item::{Described, Item, PendingGet, Sink, Source};
 use crate::links::LinkId;
 use crate::memory::{Taken, Undescribed, Waiter, register_sink, sink_of, tell_failed};
-use crate::ni::Ni;
-use crate::peer::Peer;
-use crate::shard::{Request, Shard};
 use crate::transmit::Transmit;
 use crate::writes::{Chain, WriteLimits};
 use lnet_lnd::slab::Key;

@@ -40,7 +40,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `o2ib` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`] |
+//! | `o2ib`, `protocol` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`]; what it brings to the LND skeleton |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
 //! | `advice`, `counters`, `census` | [`Failure`], [`O2ibCounters`], [`Census`] |
@@ -67,6 +67,7 @@ pub mod config;
 pub mod conn;
 mod connection;
 mod counters;
+mod depths;
 mod driver;
 pub mod fabric;
 mod item;
@@ -74,7 +75,9 @@ pub mod links;
 mod memory;
 mod ni;
 mod o2ib;
+mod offered;
 mod peer;
+mod protocol;
 mod replies;
 mod send;
 mod shard;

@@ -5,6 +5,7 @@
 //! ([`register_source`], [`register_sink`]); what is looked up under such a lock ([`source_of`], [`sink_of`]) is there, or is
 //! copied. The one exception is the pools' own memory, of which there are twice 8 MiB, once per NI.
 
+use crate::o2ib::{Ni, Request};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -20,8 +21,7 @@ use crate::conn::Key as OpKey;
 use crate::connection::Connection;
 use crate::fabric::{Device, FabricError, Memory, Piece};
 use crate::item::{Described, PendingGet};
-use crate::ni::Ni;
-use crate::shard::{Asked, Request};
+use crate::shard::Asked;
 use crate::sizes::{BOUNCE_BYTES, BOUNCES};
 use crate::writes::fragments;
 

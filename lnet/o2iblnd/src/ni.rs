@@ -1,3 +1,4 @@
+use crate::o2ib::O2ib;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -6,16 +7,13 @@ use lnet_nid::Nid;
 use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
 use parking_lot::Mutex;
 
-use crate::O2ib;
 use crate::admission::BOUNDS;
-use crate::driver::Depths;
+use crate::depths::Depths;
 use crate::fabric::Device;
 use crate::memory::{By, Pool};
+use crate::o2ib::Ni;
 use crate::sizes::Adjusted;
 use lnet_lnd::admission::Admission;
-
-/// A local network interface that is up.
-pub(crate) type Ni = lnet_lnd::Ni<O2ib>;
 
 /// What the verbs LND keeps of it.
 pub struct OfNi {

@@ -1,14 +1,8 @@
+use crate::o2ib::{Peer, PeerState};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use crate::O2ib;
 use crate::connection::Connection;
-
-/// A node this one talks to over one of its NIs.
-pub(crate) type Peer = lnet_lnd::Peer<O2ib>;
-
-/// What of it changes.
-pub(crate) type PeerState = lnet_lnd::PeerState<O2ib>;
 
 /// The connection for the next message: one that has room, if there is one. A peer that is slow on one holds up none of the
 /// others.

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lnet_lnd::slab::Slab;
 use parking_lot::Mutex;
 
-use crate::O2ib;
 use crate::conn::Key as OpKey;
 use crate::connection::Connection;
-use crate::driver::Offered;
 use crate::fabric::Channel;
 use crate::item::{PendingGet, Rx};
+use crate::offered::Offered;
 
 /// What is asked of a shard's driver over verbs alone.
 pub enum Asked {
@@ -21,12 +20,6 @@ pub enum Asked {
     /// There is a bounce buffer for this GET.
     BeginGet(Box<PendingGet>),
 }
-
-/// What senders and the driver of one shard share.
-pub(crate) type Shard = lnet_lnd::Shard<O2ib>;
-
-/// What is asked of its driver.
-pub(crate) type Request = lnet_lnd::Request<O2ib>;
 
 /// What a shard has over verbs: its channel, and the receives that the engine can name.
 pub struct OfShard {

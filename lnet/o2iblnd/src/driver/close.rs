@@ -1,19 +1,20 @@
 //! The end of connections, peers and NIs (lnet-wire 34).
 
+use crate::o2ib::{Ni, Peer};
 use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_lnd::slab::Key;
 use tracing::info;
 
+use super::Driver;
 use super::events::end;
-use super::{Driver, Source, Turn, is_same};
+use super::sources::Source;
 use crate::conn::Ended;
 use crate::connection::Connection;
 use crate::item::Rx;
 use crate::links::Lost;
-use crate::ni::Ni;
-use crate::peer::Peer;
+use crate::o2ib::Turn;
 use lnet_lnd::Miss;
 
 impl Driver {
@@ -37,7 +38,7 @@ impl Driver {
 
     /// A connection is at its end; the peer's others stay (lnet-wire 34).
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, why: Miss) {
-        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        let Some(rx) = self.sources.conn(key) else { return };
         let conn = rx.conn.clone();
         let peer = conn.peer.clone();
         let errno = why.errno;
@@ -58,7 +59,7 @@ impl Driver {
     fn close_conn(&mut self, turn: Turn<'_>, conn: &Arc<Connection>, errno: Errno) {
         let lost = {
             let mut state = conn.peer.state.lock();
-            state.conns.retain(|other| !is_same(other, conn));
+            state.conns.retain(|other| !Arc::ptr_eq(other, conn));
             state.links.lost(conn.id, turn.now_ns)
         };
         self.end_conn(turn, conn, errno);
@@ -90,7 +91,7 @@ impl Driver {
     /// What the engine can name of a connection is gone; what it is about to resume will learn it then.
     fn forget_receives(&mut self, turn: Turn<'_>, conn: &Arc<Connection>) {
         let of_it = |rx: &Rx| match rx {
-            Rx::Get { conn: of, .. } | Rx::Held { conn: of, .. } => is_same(of, conn),
+            Rx::Get { conn: of, .. } | Rx::Held { conn: of, .. } => Arc::ptr_eq(of, conn),
             Rx::Lost { .. } => false,
         };
         let mut gone: Vec<(Key, Option<lnet_api::RxToken>)> = Vec::new();
@@ -127,23 +128,20 @@ impl Driver {
 
     /// The attempts of peers.
     fn openings(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Key> {
-        let is_wanted = |source: &Source| matches!(source, Source::Opening(opening) if wanted(&opening.peer));
-        self.sources.iter().filter(|(_, source)| is_wanted(source)).map(|(key, _)| key).collect()
+        self.sources.keys(|source| matches!(source, Source::Opening(opening) if wanted(&opening.peer)))
     }
 
     /// Ends what else there is of an NI whose peers are gone.
     pub(super) fn end_listeners(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
-            if let Some(mut opening) = self.take_opening(key) {
+            if let Some(mut opening) = self.sources.take_opening(key) {
                 opening.turn_down();
             }
             self.sources.remove(key);
         }
         let unused = !turn.shared.nis.uses(ni.ip);
         let ends = |source: &Source| matches!(source, Source::Listener(listening) if unused && listening.ip == ni.own.ip);
-        let ended: Vec<Key> =
-            self.sources.iter().filter(|(_, source)| ends(source)).map(|(key, _)| key).collect();
-        for key in ended {
+        for key in self.sources.keys(ends) {
             self.end_listener(turn, key);
         }
         let lost_of = |rx: &Rx| matches!(rx, Rx::Lost { conn } if Arc::ptr_eq(conn.ni(), ni));

@@ -1,5 +1,6 @@
 //! The active side: connecting (lnet-wire 33 and 34).
 
+use crate::o2ib::Peer;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
@@ -7,15 +8,16 @@ use lnet_api::Errno;
 use lnet_proto::ib::{PRIVILEGED_PORT_MAX, Rejection};
 use tracing::debug;
 
+use super::Driver;
 use super::opening::{Opening, Stage, make_queues};
-use super::{Driver, Source, Turn, token};
+use super::sources::{Source, token};
 use crate::Step;
 use crate::config::NS_PER_S;
 use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
 use crate::links::{LinkId, Next, Outcome};
 use crate::ni::can_connect;
-use crate::o2ib::connect_options;
-use crate::peer::{Peer, address_of};
+use crate::o2ib::Turn;
+use crate::peer::address_of;
 use lnet_lnd::Miss;
 use lnet_lnd::slab::Key;
 
@@ -72,9 +74,7 @@ impl Driver {
                     begun_ns: turn.now_ns,
                     guest: None,
                 };
-                if let Some(place) = self.sources.get_mut(key) {
-                    *place = Source::Opening(Box::new(opening));
-                }
+                self.sources.replace(key, Source::Opening(Box::new(opening)));
             }
             Err(error) => {
                 self.sources.remove(key);
@@ -86,8 +86,8 @@ impl Driver {
 
     /// The way to a peer is known.
     pub(super) fn resolved(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(Source::Opening(opening)) = self.sources.get_mut(key) else { return };
-        let Opening { endpoint, queues, peer, id, stage, .. } = &mut **opening;
+        let Some(opening) = self.sources.opening(key) else { return };
+        let Opening { endpoint, queues, peer, id, stage, .. } = &mut *opening;
         let asked = peer.state.lock().links.params();
         let connected = (|| {
             let no_queues = |detail| Miss::new(Step::Queues, Errno::ENOMEM, detail);
@@ -103,7 +103,7 @@ impl Driver {
             state.step = Some(Step::Connect);
             let request =
                 state.links.request(*id, params).map_err(|error| Miss::said(Step::Connect, &error))?;
-            let options = connect_options(&turn.shared.config);
+            let options = turn.shared.config.connect_options();
             let refused = |error: FabricError| Miss::new(Step::Connect, error.errno, error.what);
             endpoint.connect(request, &options).map_err(refused)
         })();
@@ -115,7 +115,7 @@ impl Driver {
 
     /// The peer accepts.
     pub(super) fn accepted(&mut self, turn: Turn<'_>, key: Key, private_data: &[u8]) {
-        let Some(Source::Opening(opening)) = self.sources.get_mut(key) else { return };
+        let Some(opening) = self.sources.opening(key) else { return };
         let granted = opening.peer.state.lock().links.granted(opening.id, private_data);
         let granted = match granted {
             Ok(granted) => granted,
@@ -141,7 +141,7 @@ impl Driver {
                 return self.opening_failed(turn, key, miss);
             }
         };
-        let Some(opening) = self.take_opening(key) else { return };
+        let Some(opening) = self.sources.take_opening(key) else { return };
         self.sources.remove(key);
         let Opening { endpoint, queues, peer, id, address, .. } = *opening;
         drop((endpoint, queues));
@@ -173,7 +173,7 @@ impl Driver {
 
     /// The connection cannot be made.
     pub(super) fn unreachable(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        let Some(Source::Opening(opening)) = self.sources.get(key) else { return };
+        let Some(opening) = self.sources.opening(key) else { return };
         let step = match opening.stage {
             Stage::Resolving => Step::Resolve,
             Stage::Asking | Stage::Accepting { .. } => Step::Connect,
@@ -184,25 +184,21 @@ impl Driver {
     /// An attempt of either side takes too long.
     pub(super) fn overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
         let is_it = |source: &Source| matches!(source, Source::Opening(opening) if opening.id == id && Arc::ptr_eq(&opening.peer, peer));
-        let found = self.sources.iter().find(|(_, source)| is_it(source)).map(|(key, source)| {
-            let begun_ns = match source {
-                Source::Opening(opening) => opening.begun_ns,
-                _ => turn.now_ns,
-            };
-            (key, turn.now_ns.saturating_sub(begun_ns) / NS_PER_S)
-        });
-        let Some((key, seconds)) = found else {
+        let found = self.sources.keys(is_it).first().copied();
+        let Some((key, begun_ns)) = found.and_then(|key| Some((key, self.sources.opening(key)?.begun_ns)))
+        else {
             let address = address_of(peer, turn.shared.config.service);
             let miss = Miss::new(Step::Connect, Errno::ETIMEDOUT, "");
             return self.attempt_failed(turn, peer, id, address, miss);
         };
+        let seconds = turn.now_ns.saturating_sub(begun_ns) / NS_PER_S;
         let detail = format!("no answer within {seconds} s");
         self.opening_failed(turn, key, Miss::new(Step::Connect, Errno::ETIMEDOUT, detail));
     }
 
     /// It was ended by the other side before it stood.
     pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
-        let Some(opening) = self.take_opening(key) else { return };
+        let Some(opening) = self.sources.take_opening(key) else { return };
         self.sources.remove(key);
         let Opening { endpoint, queues, peer, id, address, .. } = *opening;
         endpoint.disconnect();
@@ -233,21 +229,6 @@ impl Driver {
         };
         if outcome == Outcome::Failed {
             peer.fail_waiting(errno);
-        }
-    }
-
-    /// Ends an attempt, whose place in the table stays for the connection.
-    pub(super) fn take_opening(&mut self, key: Key) -> Option<Box<Opening>> {
-        let place = self.sources.get_mut(key)?;
-        match std::mem::replace(place, Source::Vacant) {
-            Source::Opening(opening) => {
-                opening.peer.state.lock().step = None;
-                Some(opening)
-            }
-            other => {
-                *place = other;
-                None
-            }
         }
     }
 }

@@ -9,33 +9,19 @@ use lnet_proto::{Header, MessageType};
 use lnet_region::WriteVec;
 use smallvec::SmallVec;
 
-use super::digest::{Reposts, RxConn};
-use super::{Driver, Source, Turn};
+use super::Driver;
+use super::event::Event;
+use super::rx_conn::{Reposts, RxConn};
 use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::fabric::COMPLETIONS_PER_LOOK;
 use crate::item::{Described, Held, Item, PLAIN, PendingGet, Rx, Sink};
 use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
+use crate::o2ib::Turn;
 use crate::replies;
 use lnet_lnd::counting::Counters;
 use lnet_lnd::slab::Key;
-
-/// Something that the engine is to be told.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "they stand in a list that is kept: a box would be an allocation each"
-)]
-pub(super) enum Event {
-    /// A whole message has come; its payload stands in a receive buffer.
-    Immediate { place: usize, receipt: Receipt, header: Header, payload: usize },
-    /// The peer announces a payload.
-    PutReq { operation: OpKey, header: Header },
-    /// The peer asks for data.
-    GetReq { operation: OpKey, header: Header },
-    /// An operation is over.
-    Ended(Ended<Item>),
-}
 
 /// Messages that have left, to be told together.
 type Left = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
@@ -91,7 +77,7 @@ impl Driver {
 
     /// Posts buffers again whose payloads are in their places, and sends what has been left for this moment.
     fn give_back(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
-        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        let Some(rx) = self.sources.conn(key) else { return };
         let mut guard = rx.conn.state.lock();
         let state = &mut *guard;
         let Some(live) = &mut state.live else { return };
@@ -135,7 +121,7 @@ impl Driver {
         {
             receipt = Some(back);
         }
-        if let (Some(receipt), Some(Source::Conn(rx))) = (receipt, self.sources.get(key)) {
+        if let (Some(receipt), Some(rx)) = (receipt, self.sources.conn(key)) {
             match verdict {
                 Verdict::Deliver(delivery) => rx.deliver(turn, conn, place, payload, delivery),
                 Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
@@ -191,7 +177,7 @@ impl Driver {
                 take_put(turn, &conn, operation, payload, delivery);
             }
             Some(Rx::Held { conn, what: Held::Immediate { buffer, receipt, payload }, .. }) => {
-                let Some(Source::Conn(rx)) = self.sources.get(conn.key) else { return };
+                let Some(rx) = self.sources.conn(conn.key) else { return };
                 match delivery {
                     Some(delivery) => rx.deliver(turn, &conn, buffer, payload, delivery),
                     None => turn.shard.counters.rx.discards.one(),

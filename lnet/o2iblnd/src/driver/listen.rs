@@ -1,5 +1,6 @@
 //! The passive side: requests of peers that connect (lnet-wire 34).
 
+use crate::o2ib::{self, Ni, Shard};
 use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -8,15 +9,16 @@ use lnet_nid::ProcessId;
 use lnet_proto::ib::{ConnParams, Listener as Rules, MESSAGE_MAX, Offer, Reject, RejectReason, Version};
 use tracing::debug;
 
+use super::Driver;
 use super::opening::{Opening, Stage};
-use super::{Driver, Source, Turn, token};
+use super::sources::{Listening, Source, token};
 use crate::admission::DOOR;
 use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
-use crate::ni::{Ni, destination};
-use crate::o2ib::connect_options;
-use crate::shard::{self, Asked, Shard};
-use lnet_lnd::admission::Guest;
+use crate::ni::destination;
+use crate::o2ib::Turn;
+use crate::offered::Offered;
+use crate::shard::Asked;
 use lnet_lnd::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.
@@ -25,20 +27,6 @@ const BACKLOG: u32 = 256;
 /// Happenings that a listener takes from its channel when it ends: as many requests as its backlog holds, and as many other events of
 /// a busy shard. The connection manager rejects requests beyond these without a record.
 const LOOKED_THROUGH: usize = 2 * BACKLOG as usize;
-
-/// A listener, for all NIs of an address.
-pub(super) struct Listening {
-    _listener: Box<dyn fabric::Listener>,
-    pub(super) ip: Ipv4Addr,
-}
-
-/// A request that this node can grant.
-pub struct Offered {
-    request: Box<dyn Request>,
-    offer: Offer,
-    ni: Arc<Ni>,
-    guest: Guest,
-}
 
 impl Driver {
     /// Listens at an address from now on.
@@ -51,9 +39,7 @@ impl Driver {
         let key = self.sources.insert(Source::Vacant);
         match shard.own.channel.listen(token(key), device, at, BACKLOG) {
             Ok(listener) => {
-                if let Some(source) = self.sources.get_mut(key) {
-                    *source = Source::Listener(Listening { _listener: listener, ip: *at.ip() });
-                }
+                self.sources.replace(key, Source::Listener(Listening { _listener: listener, ip: *at.ip() }));
                 Ok(())
             }
             Err(error) => {
@@ -130,7 +116,7 @@ impl Driver {
             return self.decide(turn, offered);
         }
         turn.shard.counters.rx.handed_over.one();
-        peer.shard.request(shard::Request::Own(Asked::Offered(Box::new(offered))));
+        peer.shard.request(o2ib::Request::Own(Asked::Offered(Box::new(offered))));
     }
 
     /// Accepts a peer of this shard, or rejects it.
@@ -188,9 +174,7 @@ impl Driver {
             begun_ns: turn.now_ns,
             guest: Some(guest),
         };
-        if let Some(place) = self.sources.get_mut(key) {
-            *place = Source::Opening(Box::new(opening));
-        }
+        self.sources.replace(key, Source::Opening(Box::new(opening)));
     }
 }
 
@@ -241,7 +225,7 @@ fn grant(
             ConnParams { queue_depth: queues.sizes.depth, max_fragments: queues.sizes.fragments, ..asked };
         let answer = offer.accept(params).map_err(|error| error.to_string())?;
         queues.post_receives(&**endpoint).map_err(|error| error.to_string())?;
-        endpoint.accept(&answer, &connect_options(&turn.shared.config)).map_err(|error| error.to_string())?;
+        endpoint.accept(&answer, &turn.shared.config.connect_options()).map_err(|error| error.to_string())?;
         Ok::<_, String>(Granted { queues, params })
     };
     match accept(&mut endpoint) {

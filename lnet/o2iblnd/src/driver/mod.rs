@@ -5,34 +5,34 @@
 mod close;
 mod dial;
 mod digest;
+mod event;
 mod events;
 mod listen;
 mod opened;
 mod opening;
+mod rx_conn;
+mod sources;
 mod timers;
 
+use crate::o2ib::Turn;
+use crate::o2ib::{Ni, O2ib, Peer, Shard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lnet_api::{Delivery, Errno, Poll};
 use lnet_lnd::driver::serve_requests;
 use lnet_lnd::protocol::Conns;
-use lnet_lnd::slab::{Key, Slab};
+use lnet_lnd::slab::Key;
 use lnet_lnd::{Core, LIST_ROOM};
 
-use crate::connection::Connection;
-use crate::fabric::{DeviceChange, Happening, Token};
+use crate::O2ibConfig;
+use crate::fabric::{DeviceChange, Happening};
 use crate::memory::Who;
-use crate::ni::{Ni, look_at_port};
-use crate::peer::{Peer, choose};
-use crate::shard::{Asked, Shard};
-use crate::{O2ib, O2ibConfig};
-use digest::RxConn;
-use events::Event;
-use listen::Listening;
-pub(crate) use listen::Offered;
-pub(crate) use opening::Depths;
-use opening::Opening;
+use crate::ni::look_at_port;
+use crate::peer::choose;
+use crate::shard::Asked;
+use event::Event;
+use sources::{Sources, key};
 
 /// Happenings that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
 const HAPPENINGS_PER_POLL: usize = 64;
@@ -41,30 +41,13 @@ const HAPPENINGS_PER_POLL: usize = 64;
 /// connects again and again does not keep a shard from the messages of its peers.
 const CONNECTS_PER_POLL: usize = 2;
 
-/// A connection of several busy ones on which nothing has come for so many polls is armed, and no more looked at by each poll.
-const IDLE_POLLS: u32 = 256;
-
 /// Polls in a row without work and without a sleep, from which on somebody spins: who is about to sleep polls once or twice.
 const SPINNING: u32 = 8;
-
-/// The time, and what everybody shares, for the length of one call.
-pub(crate) type Turn<'a> = lnet_lnd::Turn<'a, O2ib>;
-
-/// What a token of the channel names.
-enum Source {
-    Listener(Listening),
-    Opening(Box<Opening>),
-    Conn(Box<RxConn>),
-    /// A place that is kept for what is being made.
-    Vacant,
-}
 
 /// What the driver of a shard alone touches.
 pub struct Driver {
     core: Core<O2ib>,
-    sources: Slab<Source>,
-    /// Connections that are looked at by each poll, for they are not armed.
-    busy: VecDeque<Key>,
+    sources: Sources,
     /// Polls that have found nothing, since the last that did and since somebody was about to sleep.
     fruitless: u32,
     /// The last poll has not taken all that the channel has to tell.
@@ -82,8 +65,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         Driver {
             core: Core::new(config.keepalive_ns()),
             // There are no more than MAX_SHARDS shards.
-            sources: Slab::new(shard as u8),
-            busy: VecDeque::new(),
+            sources: Sources::new(shard as u8),
             fruitless: 0,
             unheard: false,
             kept: VecDeque::new(),
@@ -117,13 +99,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
     fn arm(&mut self, shard: &Shard) -> bool {
         self.fruitless = 0;
         let mut quiet = !self.unheard && self.kept.is_empty();
-        for _ in 0..self.busy.len() {
-            let Some(key) = self.busy.pop_front() else { break };
-            if !self.settle_down(key) {
-                self.busy.push_back(key);
-                quiet = false;
-            }
-        }
+        quiet &= self.sources.settle_all();
         if quiet {
             shard.own.channel.rest();
         }
@@ -189,14 +165,6 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
 }
 
 impl Driver {
-    /// Arms a connection, unless something has come on it.
-    fn settle_down(&mut self, key: Key) -> bool {
-        let Some(Source::Conn(rx)) = self.sources.get_mut(key) else { return true };
-        let armed = rx.arm();
-        rx.busy = !armed;
-        armed
-    }
-
     fn take_happenings(&mut self, turn: Turn<'_>) -> usize {
         turn.shard.counters.rx.polls.one();
         let (mut count, mut connects) = (0, 0);
@@ -222,17 +190,8 @@ impl Driver {
             Happening::Rejected(token, rejected) => self.rejected(turn, key(token), &rejected),
             Happening::Failed(token, errno) => self.unreachable(turn, key(token), errno),
             Happening::Disconnected(token) => self.disconnected(turn, key(token)),
-            Happening::Ready(token) => self.make_busy(key(token)),
+            Happening::Ready(token) => self.sources.make_busy(key(token)),
             Happening::Device { name, change } => self.device_changed(turn, &name, change),
-        }
-    }
-
-    fn make_busy(&mut self, key: Key) {
-        if let Some(Source::Conn(rx)) = self.sources.get_mut(key)
-            && !std::mem::replace(&mut rx.busy, true)
-        {
-            rx.idle = 0;
-            self.busy.push_back(key);
         }
     }
 
@@ -241,20 +200,14 @@ impl Driver {
         let mut left = budget;
         loop {
             let before = left;
-            for _ in 0..self.busy.len() {
+            for _ in 0..self.sources.busy() {
                 if left == 0 {
                     return budget;
                 }
-                let Some(key) = self.busy.pop_front() else { break };
+                let Some(key) = self.sources.next_busy() else { break };
                 let Some(count) = self.digest(turn, key) else { continue };
                 left = left.saturating_sub(count);
-                let many = self.busy.len() > 1;
-                if let Some(Source::Conn(rx)) = self.sources.get_mut(key) {
-                    rx.idle = if count == 0 { rx.idle.saturating_add(1) } else { 0 };
-                    if !many || rx.idle < IDLE_POLLS || !self.settle_down(key) {
-                        self.busy.push_back(key);
-                    }
-                }
+                self.sources.looked_at(key, count);
             }
             if left == before {
                 return budget - left;
@@ -264,9 +217,7 @@ impl Driver {
 
     /// A device that is a program may have to send on the processor of a thread that spins, which makes way for it.
     fn let_programs_work(&mut self, turn: Turn<'_>, budget: usize) -> usize {
-        let waits =
-            |key: &Key| matches!(self.sources.get(*key), Some(Source::Conn(rx)) if rx.awaits_program());
-        if !self.busy.iter().any(waits) {
+        if !self.sources.awaits_program() {
             return 0;
         }
         std::thread::yield_now();
@@ -330,18 +281,4 @@ impl Driver {
             self.advance(turn, &peer);
         }
     }
-}
-
-/// What the channel knows a source by.
-fn token(key: Key) -> Token {
-    Token(key.0)
-}
-
-fn key(token: Token) -> Key {
-    Key(token.0)
-}
-
-/// Whether two are the same connection.
-fn is_same(a: &Arc<Connection>, b: &Arc<Connection>) -> bool {
-    Arc::ptr_eq(a, b)
 }

@@ -7,13 +7,15 @@ use lnet_proto::ib::{ConnParams, Known, Link};
 use parking_lot::Mutex;
 use tracing::debug;
 
-use super::digest::RxConn;
+use super::Driver;
 use super::opening::{Opening, Stage};
-use super::{Driver, Source, Turn};
+use super::rx_conn::RxConn;
+use super::sources::Source;
 use crate::batch::Batch;
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
+use crate::o2ib::Turn;
 use crate::sizes;
 use crate::writes::{Chain, WriteLimits};
 use lnet_lnd::admission::Guest;
@@ -22,7 +24,7 @@ use lnet_lnd::slab::Key;
 impl Driver {
     /// A peer that was accepted has established its connection.
     pub(super) fn established(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(Source::Opening(opening)) = self.sources.get(key) else { return };
+        let Some(opening) = self.sources.opening(key) else { return };
         let Stage::Accepting { link, params } = opening.stage else { return };
         turn.shard.counters.rx.accepts.one();
         self.put_to_use(turn, key, link, params);
@@ -30,7 +32,7 @@ impl Driver {
 
     /// A connection stands.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, link: Link, params: ConnParams) {
-        let Some(opening) = self.take_opening(key) else { return };
+        let Some(opening) = self.sources.take_opening(key) else { return };
         let Opening { endpoint, queues, peer, id, guest, .. } = *opening;
         let Some(queues) = queues else { return };
         let life = Known { version: link.version, stamp: link.peer.stamp };
@@ -82,10 +84,9 @@ impl Driver {
             state: Mutex::new(State { live: Some(live), corked: false, broken: None, closed: None }),
             peer: peer.clone(),
         });
-        if let Some(place) = self.sources.get_mut(key) {
-            *place = Source::Conn(Box::new(RxConn::new(conn.clone(), receive, guest.map(Guest::opened))));
-        }
-        self.make_busy(key);
+        let rx = RxConn::new(conn.clone(), receive, guest.map(Guest::opened));
+        self.sources.replace(key, Source::Conn(Box::new(rx)));
+        self.sources.make_busy(key);
         peer.state.lock().conns.push(conn);
         self.core.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
         self.flush_waiting(&peer);

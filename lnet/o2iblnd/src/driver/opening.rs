@@ -1,18 +1,15 @@
 //! A connection that is being opened, by either side.
 
+use crate::o2ib::{Ni, Peer};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_proto::ib::{ConnParams, Link, Reject, RejectReason};
-use parking_lot::Mutex;
 
 use crate::buffers::Buffers;
-use crate::config::NS_PER_S;
 use crate::fabric::{COMPLETIONS_PER_LOOK, Endpoint, PostError, QueueSizes, ReceiveWork};
 use crate::links::LinkId;
-use crate::ni::Ni;
-use crate::peer::Peer;
 use crate::sizes::{self, ConnSizes};
 use lnet_lnd::admission::Guest;
 
@@ -72,32 +69,6 @@ impl Queues {
         let receive = &self.buffers.receive;
         let works: Vec<ReceiveWork> = (0..receive.buffers.len()).map(|place| receive.work(place)).collect();
         works.chunks(COMPLETIONS_PER_LOOK).try_for_each(|works| endpoint.post_receives(works))
-    }
-}
-
-/// A device that has refused queues is not asked for deeper ones before: by then others may have gone.
-const REFUSED_NS: u64 = 10 * NS_PER_S;
-
-/// How deep the queues are that the device of an NI has not refused lately. Each peer that connects would have it refuse them again.
-#[derive(Debug, Default)]
-pub(crate) struct Depths(Mutex<Depth>);
-
-#[derive(Debug, Default)]
-struct Depth {
-    most: u16,
-    until_ns: u64,
-}
-
-impl Depths {
-    /// How deep queues are worth a try.
-    fn at_most(&self, asked: u16, now_ns: u64) -> u16 {
-        let depth = self.0.lock();
-        if now_ns < depth.until_ns { asked.min(depth.most) } else { asked }
-    }
-
-    /// Deeper ones than these were refused.
-    fn note(&self, most: u16, now_ns: u64) {
-        *self.0.lock() = Depth { most, until_ns: now_ns.saturating_add(REFUSED_NS) };
     }
 }
 

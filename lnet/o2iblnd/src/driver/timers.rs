@@ -5,10 +5,11 @@ use lnet_lnd::Miss;
 use lnet_lnd::driver::look_at_peers;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 
-use super::digest::RxConn;
+use super::Driver;
 use super::events::give_up;
-use super::{Driver, Source, Turn};
+use super::rx_conn::RxConn;
 use crate::conn::Late;
+use crate::o2ib::Turn;
 use lnet_lnd::slab::Key;
 
 fn what_is(late: Late) -> &'static str {
@@ -82,8 +83,7 @@ impl Driver {
         let mut found = Vec::new();
         let mut connections = false;
         let mut shortages = Shortages::default();
-        for (key, source) in self.sources.iter_mut() {
-            let Source::Conn(rx) = source else { continue };
+        for (key, rx) in self.sources.conns_mut() {
             connections = true;
             match look(rx, now_ns) {
                 Look::Closed => {}

@@ -1,0 +1,22 @@
+//! What the driver has to tell the engine.
+
+use lnet_proto::Header;
+
+use crate::conn::{Ended, Key as OpKey, Receipt};
+use crate::item::Item;
+
+/// Something that the engine is to be told.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "they stand in a list that is kept: a box would be an allocation each"
+)]
+pub(super) enum Event {
+    /// A whole message has come; its payload stands in a receive buffer.
+    Immediate { place: usize, receipt: Receipt, header: Header, payload: usize },
+    /// The peer announces a payload.
+    PutReq { operation: OpKey, header: Header },
+    /// The peer asks for data.
+    GetReq { operation: OpKey, header: Header },
+    /// An operation is over.
+    Ended(Ended<Item>),
+}

@@ -1,0 +1,163 @@
+//! What the verbs protocol brings to the LND skeleton.
+
+use crate::o2ib::{Ni, O2ib, Shared};
+use std::sync::Arc;
+
+use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
+#[cfg(feature = "verbs")]
+use lnet_lnd::protocol::OnThisHost;
+use lnet_lnd::protocol::Protocol;
+use lnet_lnd::shards::Shards;
+use lnet_lnd::{BadTunable, Miss};
+use lnet_nid::{NetType, ProcessId};
+use lnet_proto::ib::End;
+use lnet_region::Region;
+
+use crate::advice::advice;
+use crate::connection::Connection;
+use crate::counters::{LiveRx, LiveTx};
+use crate::driver::Driver;
+use crate::fabric::{Fabric, FabricError};
+use crate::links::{Bounds, Links};
+use crate::memory::{self, By};
+use crate::ni::{OfNi, look_at_port};
+use crate::send::send;
+use crate::shard::{Asked, OfShard};
+use crate::{Census, NiConfig, O2ibConfig, replies, sizes};
+
+/// Of a NID that cannot be an NI's.
+const NO_ADDRESS: &str =
+    "names no IPv4 address on a network of type o2ib: the protocol knows no other (lnet-wire 31)";
+
+impl Protocol for O2ib {
+    const NET_TYPE: NetType = NetType::O2IB;
+    const NAME: &'static str = "O2ibLnd";
+    const CONNS_PER_PEER_MAX: u8 = sizes::CONNS_PER_PEER_MAX as u8;
+
+    type Config = O2ibConfig;
+    type NiConfig = NiConfig;
+    type System = dyn Fabric;
+    type OfNi = OfNi;
+    type OfPeer = ();
+    type OfState = ();
+    type OfShard = OfShard;
+    type Links = Links;
+    type Conn = Connection;
+    type Request = Asked;
+    type Driver = Driver;
+    type LiveTx = LiveTx;
+    type LiveRx = LiveRx;
+    type Census = Census;
+
+    fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, LndError> {
+        let (partitions, nscheds, conns_per_peer) =
+            (config.partitions, config.nscheds, config.conns_per_peer);
+        Ok(Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, O2ib { fabric }))
+    }
+
+    fn tunables_of(config: &O2ibConfig) -> NiConfig {
+        NiConfig::from(config)
+    }
+
+    fn check(config: &O2ibConfig, own: &NiConfig) -> Result<(), BadTunable> {
+        config.of(own).check()
+    }
+
+    fn conns_per_peer(own: &mut NiConfig) -> &mut u8 {
+        &mut own.conns_per_peer
+    }
+
+    fn start(
+        shared: &Shared,
+        id: ProcessId,
+        own: NiConfig,
+        upcalls: Arc<dyn Upcalls>,
+    ) -> Result<NiLimits, LndError> {
+        let nid = id.nid;
+        let wrong = |why, errno| LndError { what: format!("{nid} {why}"), errno };
+        let ip = nid.ipv4().filter(|_| nid.net().net_type() == NetType::O2IB);
+        let ip = ip.ok_or_else(|| wrong(NO_ADDRESS, Errno::EINVAL))?;
+        let Shared { nis, shards, config, own: O2ib { fabric }, .. } = shared;
+        if nis.get(nid).is_some() {
+            return Err(wrong("is up already", Errno::EADDRINUSE));
+        }
+        let adjusted = sizes::adjust(&config.of(&own));
+        // The errno stands behind it already.
+        let refused = |FabricError { what, errno }| LndError { what: format!("{nid}: {what}"), errno };
+        let device = fabric.open(ip).map_err(refused)?;
+        // What the device cannot do is better known now than with the first peer.
+        sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
+        shared.grow(nis.len() + 1, |number| Ok(OfShard::new(number, fabric.channel()?))).map_err(refused)?;
+        let sub = nis.emptiest_sub(shards.subs());
+        let timeout_ns = own.timeout_ns();
+        let limits =
+            NiLimits { credits: adjusted.credits, peer_credits: adjusted.peer_credits.into(), timeout_ns };
+        let listens = config.listens && !nis.uses(ip.into());
+        let end = End { nid, stamp: replies::marked(fabric.incarnation()) };
+        let of_ni = OfNi::new((ip, end), device.clone(), own.tos, adjusted);
+        let ni = Arc::new(Ni::new((id, ip.into()), upcalls, timeout_ns, sub, own.conns_per_peer, of_ni));
+        let number = shards.shard(sub, 0).number;
+        if let Some(slot) = shards.slot(number).filter(|_| listens) {
+            let address = ni.own.address(config.service);
+            slot.driver.lock().listen(&slot.shard, &device, address).map_err(refused)?;
+            slot.shard.own.channel.ring();
+        }
+        nis.insert(ni.clone());
+        // Of what happened to it before, nobody has told.
+        look_at_port(&ni);
+        Ok(limits)
+    }
+
+    fn ending(ni: &Ni) {
+        for pending in ni.own.pool.abandon().into_iter().chain(ni.own.sinks.abandon()) {
+            let (token, sink) = (pending.token, pending.sink);
+            drop(sink);
+            ni.upcalls.finalize_get(token, Err(Errno::ESHUTDOWN));
+        }
+    }
+
+    /// The protocol knows no PIDs.
+    fn name_of(id: ProcessId) -> ProcessId {
+        ProcessId::lnet(id.nid)
+    }
+
+    fn can_dial(id: ProcessId) -> bool {
+        id.nid.ipv4().is_some()
+    }
+
+    fn links(_: &Shared, ni: &Ni, id: ProcessId) -> Links {
+        let bounds = Bounds::new(ni.conns_per_peer(), ni.timeout_ns);
+        Links::new(ni.own.end, id.nid, ni.own.params(), bounds)
+    }
+
+    fn send(shared: &Shared, tx: Tx) -> Sent {
+        send(shared, tx)
+    }
+
+    fn register(shared: &Shared, region: &Region) {
+        let now_ns = shared.shards.slot(0).map_or(0, |slot| slot.shard.own.now_ns());
+        for ni in shared.nis.matching(None) {
+            // What cannot be registered is copied.
+            memory::register(&ni, region, By::Us, now_ns);
+        }
+    }
+
+    fn advice(miss: &Miss) -> Option<&'static str> {
+        advice(miss)
+    }
+
+    fn census(shared: &Shared) -> Census {
+        Census::of(shared)
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl OnThisHost for O2ib {
+    /// ENOSYS where libibverbs or librdmacm is not installed, ENODEV without any RDMA device, EACCES for a user who may not use them.
+    fn system() -> Result<Arc<dyn Fabric>, LndError> {
+        let host = crate::verbs::Host::of_lnd();
+        // Whatever is missing in general is missing for this.
+        host.channel().map_err(|FabricError { what, errno }| LndError { what, errno })?;
+        Ok(Arc::new(host))
+    }
+}
