@@ -154,35 +154,30 @@ pub trait CountsLife {
     fn timeouts(&self) -> &DriverCounter;
 }
 
-/// As [`counters!`](crate::counters), of senders: beside their own, those that all have.
+/// The counters of an LND ([`counters!`](crate::counters)): `TxCounters` of its senders and `RxCounters` of its drivers, `LiveTx` and
+/// `LiveRx` while they count, and a name for both together. Beside its own there are those that all LNDs have.
 #[macro_export]
-macro_rules! sender_counters {
-    ($(#[$doc:meta])* $snapshot:ident, $live:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+macro_rules! counters_of_lnd {
+    ($both:ident { tx { $($(#[$tx_doc:meta])* $tx:ident,)* } rx { $($(#[$rx_doc:meta])* $rx:ident,)* } }) => {
         $crate::counters! {
-            $(#[$doc])*
-            $snapshot, $live of $crate::counting::Counter {
-                $($(#[$field_doc])* $field,)*
+            /// What senders counted, in whichever thread.
+            TxCounters, LiveTx of $crate::counting::Counter {
+                $($(#[$tx_doc])* $tx,)*
                 /// Times a sleeping driver was woken.
                 wakeups,
             }
         }
 
-        impl $crate::counting::CountsWakeups for $live {
+        impl $crate::counting::CountsWakeups for LiveTx {
             fn wakeups(&self) -> &$crate::counting::Counter {
                 &self.wakeups
             }
         }
-    };
-}
 
-/// As [`counters!`](crate::counters), of drivers: beside their own, those that all have, for receiving and for the life of connections.
-#[macro_export]
-macro_rules! driver_counters {
-    ($(#[$doc:meta])* $snapshot:ident, $live:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
         $crate::counters! {
-            $(#[$doc])*
-            $snapshot, $live of $crate::counting::DriverCounter {
-                $($(#[$field_doc])* $field,)*
+            /// What drivers counted: receiving, and the life of connections.
+            RxCounters, LiveRx of $crate::counting::DriverCounter {
+                $($(#[$rx_doc])* $rx,)*
                 /// Looks at what has happened.
                 polls,
                 /// LNet messages received.
@@ -215,7 +210,7 @@ macro_rules! driver_counters {
             }
         }
 
-        impl $crate::counting::CountsLife for $live {
+        impl $crate::counting::CountsLife for LiveRx {
             fn connect_failures(&self) -> &$crate::counting::DriverCounter {
                 &self.connect_failures
             }
@@ -228,5 +223,8 @@ macro_rules! driver_counters {
                 &self.timeouts
             }
         }
+
+        /// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.
+        pub type $both = $crate::counting::Counts<TxCounters, RxCounters>;
     };
 }

@@ -18,13 +18,14 @@
 //! | [`pace`] | how soon a peer is tried again |
 //! | `requests` | [`Requests`]: what any thread asks of a shard's driver |
 //! | [`timers`] | when a shard looks at its connections and peers next |
-//! | `tunables` | [`BadTunable`] |
+//! | `config` | [`Config`]: the tunables of an LND and of its NIs |
 //! | `waiting` | [`Waiting`]: messages for which there is no connection yet |
 //! | `seldom` | [`Seldom`]: log lines that strangers, or bad luck, could cause in any number |
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod config;
 pub mod counting;
 pub mod driver;
 mod failure;
@@ -40,9 +41,9 @@ pub mod shards;
 mod shared;
 pub mod slab;
 pub mod timers;
-mod tunables;
 mod waiting;
 
+pub use config::{BadTunable, Config};
 pub use driver::{Core, Turn};
 pub use failure::{Cause, Failure, Miss, Step};
 pub use network::Network;
@@ -53,5 +54,19 @@ pub use requests::{LIST_ROOM, Requests};
 pub use seldom::Seldom;
 pub use shard::{PollingHere, Request, Shard};
 pub use shared::Shared;
-pub use tunables::BadTunable;
 pub use waiting::{Waiting, Withdrawn};
+
+/// Names for the types of one kind of network, in its LND's crate: [`Shared`], [`Ni`], [`Peer`], [`PeerState`], [`Shard`], [`Request`]
+/// and [`Turn`] of this [`Protocol`].
+#[macro_export]
+macro_rules! names {
+    ($protocol:ty) => {
+        pub(crate) type Shared = $crate::Shared<$protocol>;
+        pub(crate) type Ni = $crate::Ni<$protocol>;
+        pub(crate) type Peer = $crate::Peer<$protocol>;
+        pub(crate) type PeerState = $crate::PeerState<$protocol>;
+        pub(crate) type Shard = $crate::Shard<$protocol>;
+        pub(crate) type Request = $crate::Request<$protocol>;
+        pub(crate) type Turn<'a> = $crate::Turn<'a, $protocol>;
+    };
+}

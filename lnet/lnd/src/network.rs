@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use crate::counting::{Counts, Snapshot};
 use crate::driver::{clear_up, end_ni};
 use crate::peer::PeerKey;
-use crate::protocol::{Driver, OfShard, OnThisHost};
+use crate::protocol::{Driver, NiConfig, OfShard, OnThisHost};
 use crate::slab::Key;
-use crate::{BadTunable, Failure, Protocol, Request, Shared, Step, Turn};
+use crate::{BadTunable, Config, Failure, Protocol, Request, Shared, Step, Turn};
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;
@@ -28,7 +28,7 @@ const AGAIN_NS: u64 = 1_000_000;
 pub struct Network<P: Protocol> {
     shared: Shared<P>,
     /// NIs start and end one at a time. What some of them have otherwise than the others.
-    setup: Mutex<HashMap<Nid, P::NiConfig>>,
+    setup: Mutex<HashMap<Nid, NiConfig<P>>>,
 }
 
 /// What was counted on all shards.
@@ -41,7 +41,7 @@ impl<P: OnThisHost> Network<P> {
     /// # Errors
     /// EINVAL for a tunable that cannot be; what the host lacks, and what to do.
     pub fn new(config: P::Config) -> Result<Network<P>, LndError> {
-        P::check(&config, &P::tunables_of(&config))?;
+        config.check()?;
         let system = P::system()?;
         Network::over(config, system)
     }
@@ -53,7 +53,7 @@ impl<P: Protocol> Network<P> {
     /// # Errors
     /// EINVAL for a tunable that cannot be; what the system refuses.
     pub fn over(config: P::Config, system: Arc<P::System>) -> Result<Network<P>, LndError> {
-        P::check(&config, &P::tunables_of(&config))?;
+        config.check()?;
         let shared = P::open(config, system)?;
         Ok(Network { shared, setup: Mutex::default() })
     }
@@ -104,8 +104,8 @@ impl<P: Protocol> Network<P> {
     ///
     /// # Errors
     /// A value that cannot be.
-    pub fn configure(&self, nid: Nid, config: P::NiConfig) -> Result<(), BadTunable> {
-        P::check(&self.shared.config, &config)?;
+    pub fn configure(&self, nid: Nid, config: NiConfig<P>) -> Result<(), BadTunable> {
+        self.shared.config.of(&config).check()?;
         self.setup.lock().insert(nid, config);
         Ok(())
     }
@@ -124,7 +124,7 @@ impl<P: Protocol> Network<P> {
             self.shared.set_conns_per_peer(count);
         }
         for (_, config) in setup.iter_mut().filter(|(of, _)| nid.is_none_or(|nid| nid == **of)) {
-            *P::conns_per_peer(config) = count;
+            *P::Config::conns_per_peer(config) = count;
         }
         for ni in self.shared.nis.matching(nid) {
             ni.set_conns_per_peer(count);
@@ -143,8 +143,8 @@ impl<P: Protocol> Lnd for Network<P> {
     fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
         let setup = self.setup.lock();
         let own = setup.get(&ni.nid).cloned().unwrap_or_else(|| {
-            let mut own = P::tunables_of(&self.shared.config);
-            *P::conns_per_peer(&mut own) = self.shared.conns_per_peer();
+            let mut own = NiConfig::<P>::from(&self.shared.config);
+            *P::Config::conns_per_peer(&mut own) = self.shared.conns_per_peer();
             own
         });
         P::start(&self.shared, ni, own, upcalls)
@@ -169,7 +169,7 @@ impl<P: Protocol> Lnd for Network<P> {
     }
 
     fn send(&self, tx: Tx) -> Sent {
-        P::send(&self.shared, tx)
+        P::send(&self.shared, tx).unwrap_or_else(|errno| Sent::Now(Err(errno)))
     }
 
     fn withdraw(&self, ni: Nid, peer: ProcessId, token: TxToken) -> bool {

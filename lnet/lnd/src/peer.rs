@@ -81,10 +81,26 @@ impl<P: Protocol> Peer<P> {
         SocketAddr::new(self.key.id.nid.ip().unwrap_or(self.ni.ip), port)
     }
 
-    /// A message waits for a connection to it, which the driver is asked to make; ENOBUFS if too many wait.
-    pub fn wait(self: &Arc<Peer<P>>, mut state: MutexGuard<'_, PeerState<P>>, tx: Tx) -> Sent {
+    /// What of it changes, locked; `None` if its entry has left the table, where there may be another one.
+    ///
+    /// # Errors
+    /// ESHUTDOWN if its NI ends.
+    pub fn enter(&self) -> Result<Option<MutexGuard<'_, PeerState<P>>>, Errno> {
+        let state = self.state.lock();
+        match state.retired {
+            Some(Errno::EAGAIN) => Ok(None),
+            Some(errno) => Err(errno),
+            None => Ok(Some(state)),
+        }
+    }
+
+    /// A message waits for a connection to it, which the driver is asked to make.
+    ///
+    /// # Errors
+    /// ENOBUFS if too many wait.
+    pub fn wait(self: &Arc<Peer<P>>, mut state: MutexGuard<'_, PeerState<P>>, tx: Tx) -> Result<Sent, Errno> {
         if state.waiting.is_full() {
-            return Sent::Now(Err(Errno::ENOBUFS));
+            return Err(Errno::ENOBUFS);
         }
         state.waiting.push(tx);
         let asked = std::mem::replace(&mut state.asked, true);
@@ -92,7 +108,7 @@ impl<P: Protocol> Peer<P> {
         if !asked {
             self.shard.request(Request::Connect(self.clone()));
         }
-        Sent::Later
+        Ok(Sent::Later)
     }
 
     /// Fails all messages that wait for a connection to it.

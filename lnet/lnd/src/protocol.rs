@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::counting::{CountsLife, CountsWakeups, Snapshot};
 use crate::slab::Key;
-use crate::{BadTunable, Core, Miss, Ni, Peer, Shard, Shared, Turn};
+use crate::{Config, Core, Miss, Ni, Peer, Shard, Shared, Turn};
 
 /// One kind of network: what its LND ([`Network`](crate::Network)) has beside all that LNDs have in common. The value itself is what
 /// senders, drivers and everybody else of the LND share: its system, its policies.
@@ -24,9 +24,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     const CONNS_PER_PEER_MAX: u8;
 
     /// The tunables of all its NIs.
-    type Config: Send + Sync;
-    /// Those that an NI may have otherwise.
-    type NiConfig: Clone + Send;
+    type Config: Config;
     /// All contact with the operating system, or with one that is simulated.
     type System: ?Sized;
     /// What it keeps of an NI ([`Ni::own`]).
@@ -58,18 +56,6 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// What the system refuses.
     fn open(config: Self::Config, system: Arc<Self::System>) -> Result<Shared<Self>, LndError>;
 
-    /// The tunables of an NI of which nothing else is said.
-    fn tunables_of(config: &Self::Config) -> Self::NiConfig;
-
-    /// Whether an NI can have these.
-    ///
-    /// # Errors
-    /// Names the first that it cannot.
-    fn check(config: &Self::Config, own: &Self::NiConfig) -> Result<(), BadTunable>;
-
-    /// The field of `conns_per_peer`: connections to a peer, in the LND's way of counting.
-    fn conns_per_peer(own: &mut Self::NiConfig) -> &mut u8;
-
     /// Starts an NI, one at a time: enters it into the table, and has it listened for.
     ///
     /// # Errors
@@ -77,7 +63,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     fn start(
         shared: &Shared<Self>,
         id: ProcessId,
-        own: Self::NiConfig,
+        own: NiConfig<Self>,
         upcalls: Arc<dyn Upcalls>,
     ) -> Result<NiLimits, LndError>;
 
@@ -99,7 +85,10 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     fn links(shared: &Shared<Self>, ni: &Ni<Self>, id: ProcessId) -> Self::Links;
 
     /// Sends a message ([`lnet_api::Lnd::send`]).
-    fn send(shared: &Shared<Self>, tx: Tx) -> Sent;
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    fn send(shared: &Shared<Self>, tx: Tx) -> Result<Sent, Errno>;
 
     /// Memory that will be sent from, and received into.
     fn register(_shared: &Shared<Self>, _region: &Region) {}
@@ -195,6 +184,9 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// Lets go of what senders had left to the next poll, when an NI has ended.
     fn let_go(&mut self, _shard: &Shard<P>) {}
 }
+
+/// The tunables that an NI may have otherwise than the others.
+pub type NiConfig<P> = <<P as Protocol>::Config as Config>::OfNi;
 
 /// The connections of a peer: three over TCP by default, one over verbs.
 pub type Conns<P> = SmallVec<[Arc<<P as Protocol>::Conn>; 4]>;

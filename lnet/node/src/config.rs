@@ -5,7 +5,7 @@ use lnet::{EngineConfig, FaultRule, MatchOrder, Rotor, Stealing};
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_o2iblnd::O2ibConfig;
-use lnet_socklnd::{AcceptPolicy, BadTunable, NiConfig, SockConfig};
+use lnet_socklnd::{AcceptPolicy, BadTunable, Config as _, NiConfig, SockConfig};
 
 use crate::conf::{Section, Warning};
 use crate::interfaces::{PlannedNi, plan};

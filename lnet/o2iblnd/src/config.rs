@@ -4,7 +4,7 @@ use lnet_api::MAX_SHARDS;
 
 use crate::fabric::ConnectOptions;
 use crate::sizes::Tunables;
-use lnet_lnd::BadTunable;
+use lnet_lnd::{BadTunable, Config};
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
@@ -88,44 +88,10 @@ impl Default for O2ibConfig {
     }
 }
 
-impl O2ibConfig {
-    /// Whether every value can be used.
-    ///
-    /// # Errors
-    /// Names the first that cannot.
-    pub fn check(&self) -> Result<(), BadTunable> {
-        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule));
-        match self {
-            config if config.service == 0 => refuse("service", 0, "a port of 1 to 65535"),
-            config if !(1..=MAX_SHARDS).contains(&config.partitions) => {
-                refuse("partitions", config.partitions.try_into().unwrap_or(u32::MAX), "from 1 to 64")
-            }
-            config if config.retry_count > 7 => {
-                refuse("retry_count", config.retry_count.into(), "from 0 to 7")
-            }
-            config if config.rnr_retry_count > 7 => {
-                refuse("rnr_retry_count", config.rnr_retry_count.into(), "from 0 to 7")
-            }
-            config => Tunables::from(config).check(),
-        }
-    }
+impl Config for O2ibConfig {
+    type OfNi = NiConfig;
 
-    /// The parameters of the connection manager.
-    pub(crate) fn connect_options(&self) -> ConnectOptions {
-        let O2ibConfig { retry_count, rnr_retry_count, .. } = *self;
-        ConnectOptions { retry_count, rnr_retry_count }
-    }
-
-    pub(crate) fn keepalive_ns(&self) -> u64 {
-        match self.keepalive_s {
-            0 => u64::MAX,
-            seconds => u64::from(seconds) * NS_PER_S,
-        }
-    }
-
-    /// What an NI has that says something of its own.
-    #[must_use]
-    pub fn of(&self, ni: &NiConfig) -> O2ibConfig {
+    fn of(&self, ni: &NiConfig) -> O2ibConfig {
         let NiConfig {
             credits,
             peer_credits,
@@ -144,6 +110,42 @@ impl O2ibConfig {
             timeout_s,
             tos,
             ..self.clone()
+        }
+    }
+
+    fn check(&self) -> Result<(), BadTunable> {
+        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule));
+        match self {
+            config if config.service == 0 => refuse("service", 0, "a port of 1 to 65535"),
+            config if !(1..=MAX_SHARDS).contains(&config.partitions) => {
+                refuse("partitions", config.partitions.try_into().unwrap_or(u32::MAX), "from 1 to 64")
+            }
+            config if config.retry_count > 7 => {
+                refuse("retry_count", config.retry_count.into(), "from 0 to 7")
+            }
+            config if config.rnr_retry_count > 7 => {
+                refuse("rnr_retry_count", config.rnr_retry_count.into(), "from 0 to 7")
+            }
+            config => Tunables::from(config).check(),
+        }
+    }
+
+    fn conns_per_peer(ni: &mut NiConfig) -> &mut u8 {
+        &mut ni.conns_per_peer
+    }
+}
+
+impl O2ibConfig {
+    /// The parameters of the connection manager.
+    pub(crate) fn connect_options(&self) -> ConnectOptions {
+        let O2ibConfig { retry_count, rnr_retry_count, .. } = *self;
+        ConnectOptions { retry_count, rnr_retry_count }
+    }
+
+    pub(crate) fn keepalive_ns(&self) -> u64 {
+        match self.keepalive_s {
+            0 => u64::MAX,
+            seconds => u64::from(seconds) * NS_PER_S,
         }
     }
 }

@@ -60,6 +60,7 @@
 
 mod admission;
 mod advice;
+mod asked;
 mod batch;
 mod buffers;
 mod census;
@@ -75,7 +76,6 @@ pub mod links;
 mod memory;
 mod ni;
 mod o2ib;
-mod offered;
 mod peer;
 mod protocol;
 mod replies;
@@ -92,5 +92,5 @@ pub use census::Census;
 pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use fabric::Fabric;
-pub use lnet_lnd::{BadTunable, Cause, Failure, Step};
+pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Step};
 pub use o2ib::{O2ib, O2ibLnd};

@@ -8,12 +8,13 @@ use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::protocol::OnThisHost;
 use lnet_lnd::protocol::Protocol;
 use lnet_lnd::shards::Shards;
-use lnet_lnd::{BadTunable, Miss};
+use lnet_lnd::{Config as _, Miss};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
 use lnet_region::Region;
 
 use crate::advice::advice;
+use crate::asked::Asked;
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::driver::Driver;
@@ -22,7 +23,7 @@ use crate::links::{Bounds, Links};
 use crate::memory::{self, By};
 use crate::ni::{OfNi, look_at_port};
 use crate::send::send;
-use crate::shard::{Asked, OfShard};
+use crate::shard::OfShard;
 use crate::{Census, NiConfig, O2ibConfig, replies, sizes};
 
 /// Of a NID that cannot be an NI's.
@@ -35,7 +36,6 @@ impl Protocol for O2ib {
     const CONNS_PER_PEER_MAX: u8 = sizes::CONNS_PER_PEER_MAX as u8;
 
     type Config = O2ibConfig;
-    type NiConfig = NiConfig;
     type System = dyn Fabric;
     type OfNi = OfNi;
     type OfPeer = ();
@@ -53,18 +53,6 @@ impl Protocol for O2ib {
         let (partitions, nscheds, conns_per_peer) =
             (config.partitions, config.nscheds, config.conns_per_peer);
         Ok(Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, O2ib { fabric }))
-    }
-
-    fn tunables_of(config: &O2ibConfig) -> NiConfig {
-        NiConfig::from(config)
-    }
-
-    fn check(config: &O2ibConfig, own: &NiConfig) -> Result<(), BadTunable> {
-        config.of(own).check()
-    }
-
-    fn conns_per_peer(own: &mut NiConfig) -> &mut u8 {
-        &mut own.conns_per_peer
     }
 
     fn start(
@@ -130,7 +118,7 @@ impl Protocol for O2ib {
         Links::new(ni.own.end, id.nid, ni.own.params(), bounds)
     }
 
-    fn send(shared: &Shared, tx: Tx) -> Sent {
+    fn send(shared: &Shared, tx: Tx) -> Result<Sent, Errno> {
         send(shared, tx)
     }
 

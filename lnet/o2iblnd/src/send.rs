@@ -11,7 +11,7 @@ use crate::o2ib::Shared;
 use crate::peer::choose;
 
 /// Sends a message on a connection to its peer; without one, or without room on it, it waits for the driver.
-pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
+pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     if let Some(context) = tx.reply_to.filter(|context| *context != PLAIN)
         && let Some(answer) = asked_directly(shared, Key(context.0))
     {
@@ -21,33 +21,25 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
                 if let Some(payload) = &tx.payload {
                     register_source(conn.ni(), payload, conn.shard().own.now_ns());
                 }
-                conn.reply(operation, tx)
+                Ok(conn.reply(operation, tx))
             }
-            Rx::Held { .. } | Rx::Lost { .. } => Sent::Now(Err(Errno::EIO)),
+            Rx::Held { .. } | Rx::Lost { .. } => Err(Errno::EIO),
         };
     }
     if tx.reply_to.is_some_and(|context| context != PLAIN) {
         // Its connection is gone, and with it the GET.
-        return Sent::Now(Err(Errno::ECONNRESET));
+        return Err(Errno::ECONNRESET);
     }
     let mut registered = false;
     loop {
-        let peer = match shared.peer_for(&tx) {
-            Ok(peer) => peer,
-            Err(errno) => return Sent::Now(Err(errno)),
-        };
+        let peer = shared.peer_for(&tx)?;
         if tx.header.payload_length as usize > IMMEDIATE_MAX
             && let Some(payload) = &tx.payload
             && !std::mem::replace(&mut registered, true)
         {
             register_source(&peer.ni, payload, peer.shard.own.now_ns());
         }
-        let mut state = peer.state.lock();
-        match state.retired {
-            Some(Errno::EAGAIN) => continue,
-            Some(errno) => return Sent::Now(Err(errno)),
-            None => {}
-        }
+        let Some(mut state) = peer.enter()? else { continue };
         // Behind those that wait.
         if state.waiting.is_empty()
             && let Some(conn) = choose(&mut state)
@@ -55,7 +47,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
             let conn = conn.clone();
             drop(state);
             match conn.send(tx) {
-                Ok(sent) => return sent,
+                Ok(sent) => return Ok(sent),
                 Err((back, Refused::Full | Refused::Closed)) => tx = back,
             }
             state = peer.state.lock();

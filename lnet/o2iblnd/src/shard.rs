@@ -5,21 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lnet_lnd::slab::Slab;
 use parking_lot::Mutex;
 
-use crate::conn::Key as OpKey;
-use crate::connection::Connection;
 use crate::fabric::Channel;
-use crate::item::{PendingGet, Rx};
-use crate::offered::Offered;
-
-/// What is asked of a shard's driver over verbs alone.
-pub enum Asked {
-    /// A peer of this shard has asked another one's listener.
-    Offered(Box<Offered>),
-    /// There is a bounce buffer for this operation.
-    Prepare(Arc<Connection>, OpKey),
-    /// There is a bounce buffer for this GET.
-    BeginGet(Box<PendingGet>),
-}
+use crate::item::Rx;
 
 /// What a shard has over verbs: its channel, and the receives that the engine can name.
 pub struct OfShard {

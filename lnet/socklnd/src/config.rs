@@ -1,5 +1,5 @@
 use lnet_api::MAX_SHARDS;
-use lnet_lnd::BadTunable;
+use lnet_lnd::{BadTunable, Config};
 use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
 use crate::NiConfig;
@@ -121,22 +121,15 @@ impl Default for SockConfig {
     }
 }
 
-impl SockConfig {
-    /// The policy in force.
-    #[must_use]
-    pub fn accept_policy(&self) -> AcceptPolicy {
-        match self.accept {
-            Some(policy) => policy,
-            None if self.accept_port > PRIVILEGED_PORT_MAX => AcceptPolicy::Hello,
-            None => AcceptPolicy::Secure,
-        }
+impl Config for SockConfig {
+    type OfNi = NiConfig;
+
+    fn of(&self, ni: &NiConfig) -> SockConfig {
+        let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } = *ni;
+        SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, ..self.clone() }
     }
 
-    /// Whether every value can be used.
-    ///
-    /// # Errors
-    /// Names the first that cannot.
-    pub fn check(&self) -> Result<(), BadTunable> {
+    fn check(&self) -> Result<(), BadTunable> {
         let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule));
         match self {
             config if config.accept_port == 0 => refuse("accept_port", 0, "a port of 1 to 65535"),
@@ -163,11 +156,20 @@ impl SockConfig {
         }
     }
 
-    /// What an NI has that says something of its own.
+    fn conns_per_peer(ni: &mut NiConfig) -> &mut u8 {
+        &mut ni.conns_per_peer
+    }
+}
+
+impl SockConfig {
+    /// The policy in force.
     #[must_use]
-    pub fn of(&self, ni: &NiConfig) -> SockConfig {
-        let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } = *ni;
-        SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, ..self.clone() }
+    pub fn accept_policy(&self) -> AcceptPolicy {
+        match self.accept {
+            Some(policy) => policy,
+            None if self.accept_port > PRIVILEGED_PORT_MAX => AcceptPolicy::Hello,
+            None => AcceptPolicy::Secure,
+        }
     }
 
     /// The ports to listen on.

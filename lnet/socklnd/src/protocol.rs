@@ -3,11 +3,11 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use lnet_api::{LndError, NiLimits, Sent, Tx, Upcalls};
+use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
+use lnet_lnd::Miss;
 use lnet_lnd::admission::Admission;
 use lnet_lnd::protocol::{OnThisHost, Protocol};
 use lnet_lnd::shards::Shards;
-use lnet_lnd::{BadTunable, Miss};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
@@ -32,7 +32,6 @@ impl Protocol for Sock {
     const CONNS_PER_PEER_MAX: u8 = u8::MAX;
 
     type Config = SockConfig;
-    type NiConfig = NiConfig;
     type System = dyn Net;
     type OfNi = OfNi;
     type OfPeer = Claim;
@@ -61,18 +60,6 @@ impl Protocol for Sock {
         // Who drives the LND before it has an NI has something to drive.
         grow(&shared, 1, "the TCP LND")?;
         Ok(shared)
-    }
-
-    fn tunables_of(config: &SockConfig) -> NiConfig {
-        NiConfig::from(config)
-    }
-
-    fn check(config: &SockConfig, own: &NiConfig) -> Result<(), BadTunable> {
-        config.of(own).check()
-    }
-
-    fn conns_per_peer(own: &mut NiConfig) -> &mut u8 {
-        &mut own.conns_per_peer
     }
 
     fn start(
@@ -114,7 +101,7 @@ impl Protocol for Sock {
         Links::new(ni.id.nid, id.nid, id.pid.is_userspace(), bounds)
     }
 
-    fn send(shared: &Shared, tx: Tx) -> Sent {
+    fn send(shared: &Shared, tx: Tx) -> Result<Sent, Errno> {
         send(shared, tx)
     }
 

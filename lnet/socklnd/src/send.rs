@@ -16,30 +16,22 @@ use crate::sock::Shared;
 /// For an answer a connection is opened only to a peer that has proven its address. Anybody can ask in the name of a host that
 /// knows nothing of it, and go: that host would get a connection from a privileged port of this node, and the answer would
 /// hold credits of all others until then.
-pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
+pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     loop {
-        let peer = match shared.peer_for(&tx) {
-            Ok(peer) => peer,
-            Err(errno) => return Sent::Now(Err(errno)),
-        };
-        let mut state = peer.state.lock();
-        match state.retired {
-            Some(Errno::EAGAIN) => continue,
-            Some(errno) => return Sent::Now(Err(errno)),
-            None => {}
-        }
+        let peer = shared.peer_for(&tx)?;
+        let Some(mut state) = peer.enter()? else { continue };
         let config = &shared.config;
         if let Some(conn) = state.choose(config.round_robin, |conn| load(config, &tx, conn.version)) {
             let conn = conn.clone();
             drop(state);
-            return conn.send(&mut tx);
+            return Ok(conn.send(&mut tx));
         }
         if is_answer(&tx) {
             match state.own.proven {
                 Some(true) => {}
                 Some(false) => {
                     peer.shard.counters.tx.answers_withheld.one();
-                    return Sent::Now(Err(Errno::EHOSTUNREACH));
+                    return Err(Errno::EHOSTUNREACH);
                 }
                 None => {
                     drop(state);
@@ -50,7 +42,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
             }
         }
         if peer.key.id.pid.is_userspace() {
-            return Sent::Now(Err(Errno::EHOSTUNREACH));
+            return Err(Errno::EHOSTUNREACH);
         }
         return peer.wait(state, tx);
     }

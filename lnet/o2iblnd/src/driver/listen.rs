@@ -13,12 +13,12 @@ use super::Driver;
 use super::opening::{Opening, Stage};
 use super::sources::{Listening, Source, token};
 use crate::admission::DOOR;
+use crate::asked::Asked;
+use crate::asked::Offered;
 use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
 use crate::ni::destination;
 use crate::o2ib::Turn;
-use crate::offered::Offered;
-use crate::shard::Asked;
 use lnet_lnd::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.

@@ -26,11 +26,11 @@ use lnet_lnd::slab::Key;
 use lnet_lnd::{Core, LIST_ROOM};
 
 use crate::O2ibConfig;
+use crate::asked::Asked;
 use crate::fabric::{DeviceChange, Happening};
 use crate::memory::Who;
 use crate::ni::look_at_port;
 use crate::peer::choose;
-use crate::shard::Asked;
 use event::Event;
 use sources::{Sources, key};
 

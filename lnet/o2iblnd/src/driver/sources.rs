@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
+use std::ops::{Deref, DerefMut};
 
 use lnet_lnd::slab::{Key, Slab};
 
@@ -27,38 +28,31 @@ pub(super) struct Listening {
     pub(super) ip: Ipv4Addr,
 }
 
-/// The table of what the channel tells of. A name in it is the channel's [`token`].
+/// The [table](Slab) of what the channel tells of. A name in it is the channel's [`token`].
 pub(super) struct Sources {
     table: Slab<Source>,
     /// Connections that are looked at by each poll, for they are not armed.
     busy: VecDeque<Key>,
 }
 
+impl Deref for Sources {
+    type Target = Slab<Source>;
+
+    fn deref(&self) -> &Slab<Source> {
+        &self.table
+    }
+}
+
+impl DerefMut for Sources {
+    fn deref_mut(&mut self) -> &mut Slab<Source> {
+        &mut self.table
+    }
+}
+
 impl Sources {
     /// None, of the shard of this number.
     pub(super) fn new(shard: u8) -> Sources {
         Sources { table: Slab::new(shard), busy: VecDeque::new() }
-    }
-
-    pub(super) fn insert(&mut self, source: Source) -> Key {
-        self.table.insert(source)
-    }
-
-    pub(super) fn get(&self, key: Key) -> Option<&Source> {
-        self.table.get(key)
-    }
-
-    /// Puts something else in a place, which keeps its name.
-    pub(super) fn replace(&mut self, key: Key, source: Source) -> Option<Source> {
-        self.table.replace(key, source)
-    }
-
-    pub(super) fn remove(&mut self, key: Key) {
-        self.table.remove(key);
-    }
-
-    pub(super) fn keys(&self, are_such: impl Fn(&Source) -> bool) -> Vec<Key> {
-        self.table.keys(are_such)
     }
 
     pub(super) fn conn(&self, key: Key) -> Option<&RxConn> {

@@ -1,6 +1,7 @@
 //! The descriptors that a shard watches, and those of them that have something to read.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use lnet_lnd::slab::{Key, Slab};
@@ -22,52 +23,31 @@ pub(super) enum Source {
     Vacant,
 }
 
-/// The table of what is watched. A name in it is what the poller knows a descriptor by.
+/// The [table](Slab) of what is watched. A name in it is what the poller knows a descriptor by.
 pub(super) struct Sources {
     table: Slab<Source>,
     /// Listeners and connections that have, or may have, something to read.
     ready: VecDeque<Key>,
 }
 
+impl Deref for Sources {
+    type Target = Slab<Source>;
+
+    fn deref(&self) -> &Slab<Source> {
+        &self.table
+    }
+}
+
+impl DerefMut for Sources {
+    fn deref_mut(&mut self) -> &mut Slab<Source> {
+        &mut self.table
+    }
+}
+
 impl Sources {
     /// None, of the shard of this number.
     pub(super) fn new(shard: u8) -> Sources {
         Sources { table: Slab::new(shard), ready: VecDeque::new() }
-    }
-
-    /// Whether nothing is watched.
-    pub(super) fn is_empty(&self) -> bool {
-        self.table.is_empty()
-    }
-
-    /// The name that the next [`Sources::insert`] gives.
-    pub(super) fn next_key(&self) -> Key {
-        self.table.next_key()
-    }
-
-    pub(super) fn insert(&mut self, source: Source) -> Key {
-        self.table.insert(source)
-    }
-
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Source> {
-        self.table.get_mut(key)
-    }
-
-    /// Puts something else in a place, which keeps its name.
-    pub(super) fn replace(&mut self, key: Key, source: Source) -> Option<Source> {
-        self.table.replace(key, source)
-    }
-
-    pub(super) fn remove(&mut self, key: Key) {
-        self.table.remove(key);
-    }
-
-    pub(super) fn keys(&self, are_such: impl Fn(&Source) -> bool) -> Vec<Key> {
-        self.table.keys(are_such)
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut Source)> {
-        self.table.iter_mut()
     }
 
     pub(super) fn listener(&mut self, key: Key) -> Option<&mut Listener> {

@@ -1,6 +1,25 @@
-//! Tunables.
+//! The tunables of LNDs.
 
 use lnet_api::{Errno, LndError};
+
+/// The tunables of an LND.
+pub trait Config: Clone + Send + Sync {
+    /// Those that an NI may have otherwise.
+    type OfNi: Clone + Send + for<'a> From<&'a Self>;
+
+    /// What an NI has that says something of its own.
+    #[must_use]
+    fn of(&self, ni: &Self::OfNi) -> Self;
+
+    /// Whether every value can be used.
+    ///
+    /// # Errors
+    /// Names the first that cannot.
+    fn check(&self) -> Result<(), BadTunable>;
+
+    /// The connections of an NI to a peer, in the LND's way of counting (`conns_per_peer`).
+    fn conns_per_peer(ni: &mut Self::OfNi) -> &mut u8;
+}
 
 /// A tunable has a value that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
