@@ -13,6 +13,7 @@
 //! | [`driver`] | what all drivers do alike: serving requests, looking at peers, ending NIs |
 //! | [`admission`] | how many connections of peers are let in |
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
+//! | [`sources`] | what a driver is told of by name, and the queue of what it looks at unasked |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
 //! | `failure` | [`Failure`]: why the last connection to a peer failed |
 //! | [`pace`] | how soon a peer is tried again |
@@ -40,6 +41,7 @@ mod shard;
 pub mod shards;
 mod shared;
 pub mod slab;
+pub mod sources;
 pub mod timers;
 mod waiting;
 

@@ -9,7 +9,7 @@ use tracing::info;
 
 use super::Driver;
 use super::events::end;
-use super::sources::Source;
+use super::source::{Source, take_opening};
 use crate::conn::Ended;
 use crate::connection::Connection;
 use crate::item::Rx;
@@ -38,7 +38,7 @@ impl Driver {
 
     /// A connection is at its end; the peer's others stay (lnet-wire 34).
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, why: Miss) {
-        let Some(rx) = self.sources.conn(key) else { return };
+        let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let conn = rx.conn.clone();
         let peer = conn.peer.clone();
         let errno = why.errno;
@@ -134,7 +134,7 @@ impl Driver {
     /// Ends what else there is of an NI whose peers are gone.
     pub(super) fn end_listeners(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
-            if let Some(mut opening) = self.sources.take_opening(key) {
+            if let Some(mut opening) = take_opening(&mut self.sources, key) {
                 opening.turn_down();
             }
             self.sources.remove(key);

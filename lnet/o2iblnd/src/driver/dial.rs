@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::Driver;
 use super::opening::{Opening, Stage, make_queues};
-use super::sources::{Source, token};
+use super::source::{Source, take_opening, token};
 use crate::Step;
 use crate::config::NS_PER_S;
 use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
@@ -86,7 +86,7 @@ impl Driver {
 
     /// The way to a peer is known.
     pub(super) fn resolved(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(opening) = self.sources.opening(key) else { return };
+        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let Opening { endpoint, queues, peer, id, stage, .. } = &mut *opening;
         let asked = peer.state.lock().links.params();
         let connected = (|| {
@@ -115,7 +115,7 @@ impl Driver {
 
     /// The peer accepts.
     pub(super) fn accepted(&mut self, turn: Turn<'_>, key: Key, private_data: &[u8]) {
-        let Some(opening) = self.sources.opening(key) else { return };
+        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let granted = opening.peer.state.lock().links.granted(opening.id, private_data);
         let granted = match granted {
             Ok(granted) => granted,
@@ -141,7 +141,7 @@ impl Driver {
                 return self.opening_failed(turn, key, miss);
             }
         };
-        let Some(opening) = self.sources.take_opening(key) else { return };
+        let Some(opening) = take_opening(&mut self.sources, key) else { return };
         self.sources.remove(key);
         let Opening { endpoint, queues, peer, id, address, .. } = *opening;
         drop((endpoint, queues));
@@ -173,7 +173,7 @@ impl Driver {
 
     /// The connection cannot be made.
     pub(super) fn unreachable(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        let Some(opening) = self.sources.opening(key) else { return };
+        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let step = match opening.stage {
             Stage::Resolving => Step::Resolve,
             Stage::Asking | Stage::Accepting { .. } => Step::Connect,
@@ -185,7 +185,8 @@ impl Driver {
     pub(super) fn overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
         let is_it = |source: &Source| matches!(source, Source::Opening(opening) if opening.id == id && Arc::ptr_eq(&opening.peer, peer));
         let found = self.sources.keys(is_it).first().copied();
-        let Some((key, begun_ns)) = found.and_then(|key| Some((key, self.sources.opening(key)?.begun_ns)))
+        let Some((key, begun_ns)) = found
+            .and_then(|key| Some((key, self.sources.get_mut(key).and_then(Source::opening_mut)?.begun_ns)))
         else {
             let address = address_of(peer, turn.shared.config.service);
             let miss = Miss::new(Step::Connect, Errno::ETIMEDOUT, "");
@@ -198,7 +199,7 @@ impl Driver {
 
     /// It was ended by the other side before it stood.
     pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
-        let Some(opening) = self.sources.take_opening(key) else { return };
+        let Some(opening) = take_opening(&mut self.sources, key) else { return };
         self.sources.remove(key);
         let Opening { endpoint, queues, peer, id, address, .. } = *opening;
         endpoint.disconnect();

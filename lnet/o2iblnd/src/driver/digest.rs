@@ -7,6 +7,7 @@ use lnet_proto::ib::{Body, Message, verify_checksum};
 use super::Driver;
 use super::event::Event;
 use super::rx_conn::{Reposts, RxConn};
+use super::source::Source;
 use crate::Step;
 use crate::buffers::place_of;
 use crate::conn::{Ended, Received};
@@ -21,7 +22,7 @@ impl Driver {
     /// Takes the completions of a connection; gives how many there were, or `None` if it is gone.
     pub(super) fn digest(&mut self, turn: Turn<'_>, key: Key) -> Option<usize> {
         let mut events = std::mem::take(&mut self.events);
-        let Some(rx) = self.sources.conn_mut(key) else {
+        let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) else {
             self.events = events;
             return None;
         };
@@ -37,7 +38,7 @@ impl Driver {
         if count > 0 && !conn.peer.state.lock().waiting.is_empty() {
             self.flush_waiting(&conn.peer);
         }
-        self.sources.conn(key).map(|_| count)
+        self.sources.get(key).and_then(Source::conn).map(|_| count)
     }
 }
 

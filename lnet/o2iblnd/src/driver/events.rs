@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::Driver;
 use super::event::Event;
 use super::rx_conn::{Reposts, RxConn};
+use super::source::Source;
 use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
@@ -77,7 +78,7 @@ impl Driver {
 
     /// Posts buffers again whose payloads are in their places, and sends what has been left for this moment.
     fn give_back(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
-        let Some(rx) = self.sources.conn(key) else { return };
+        let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let mut guard = rx.conn.state.lock();
         let state = &mut *guard;
         let Some(live) = &mut state.live else { return };
@@ -121,7 +122,7 @@ impl Driver {
         {
             receipt = Some(back);
         }
-        if let (Some(receipt), Some(rx)) = (receipt, self.sources.conn(key)) {
+        if let (Some(receipt), Some(rx)) = (receipt, self.sources.get(key).and_then(Source::conn)) {
             match verdict {
                 Verdict::Deliver(delivery) => rx.deliver(turn, conn, place, payload, delivery),
                 Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
@@ -177,7 +178,7 @@ impl Driver {
                 take_put(turn, &conn, operation, payload, delivery);
             }
             Some(Rx::Held { conn, what: Held::Immediate { buffer, receipt, payload }, .. }) => {
-                let Some(rx) = self.sources.conn(conn.key) else { return };
+                let Some(rx) = self.sources.get(conn.key).and_then(Source::conn) else { return };
                 match delivery {
                     Some(delivery) => rx.deliver(turn, &conn, buffer, payload, delivery),
                     None => turn.shard.counters.rx.discards.one(),

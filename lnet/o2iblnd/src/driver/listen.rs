@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::Driver;
 use super::opening::{Opening, Stage};
-use super::sources::{Listening, Source, token};
+use super::source::{Listening, Source, token};
 use crate::admission::DOOR;
 use crate::asked::Asked;
 use crate::asked::Offered;

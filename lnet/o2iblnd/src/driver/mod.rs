@@ -11,7 +11,7 @@ mod listen;
 mod opened;
 mod opening;
 mod rx_conn;
-mod sources;
+mod source;
 mod timers;
 
 use crate::o2ib::Turn;
@@ -32,7 +32,8 @@ use crate::memory::Who;
 use crate::ni::look_at_port;
 use crate::peer::choose;
 use event::Event;
-use sources::{Sources, key};
+use rx_conn::RxConn;
+use source::{Source, Sources, key};
 
 /// Happenings that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
 const HAPPENINGS_PER_POLL: usize = 64;
@@ -40,6 +41,9 @@ const HAPPENINGS_PER_POLL: usize = 64;
 /// Requests to connect that one poll looks at. Queues and buffers are made for each, which takes a card a millisecond: whoever
 /// connects again and again does not keep a shard from the messages of its peers.
 const CONNECTS_PER_POLL: usize = 2;
+
+/// A connection of several busy ones on which nothing has come for so many polls is armed, and no more looked at by each poll.
+const IDLE_POLLS: u32 = 256;
 
 /// Polls in a row without work and without a sleep, from which on somebody spins: who is about to sleep polls once or twice.
 const SPINNING: u32 = 8;
@@ -64,8 +68,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
     fn new(config: &O2ibConfig, shard: usize) -> Driver {
         Driver {
             core: Core::new(config.keepalive_ns()),
-            // There are no more than MAX_SHARDS shards.
-            sources: Sources::new(shard as u8),
+            sources: Sources::new(shard),
             fruitless: 0,
             unheard: false,
             kept: VecDeque::new(),
@@ -99,7 +102,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
     fn arm(&mut self, shard: &Shard) -> bool {
         self.fruitless = 0;
         let mut quiet = !self.unheard && self.kept.is_empty();
-        quiet &= self.sources.settle_all();
+        quiet &= self.arm_all();
         if quiet {
             shard.own.channel.rest();
         }
@@ -190,7 +193,7 @@ impl Driver {
             Happening::Rejected(token, rejected) => self.rejected(turn, key(token), &rejected),
             Happening::Failed(token, errno) => self.unreachable(turn, key(token), errno),
             Happening::Disconnected(token) => self.disconnected(turn, key(token)),
-            Happening::Ready(token) => self.sources.make_busy(key(token)),
+            Happening::Ready(token) => self.make_busy(key(token)),
             Happening::Device { name, change } => self.device_changed(turn, &name, change),
         }
     }
@@ -200,14 +203,14 @@ impl Driver {
         let mut left = budget;
         loop {
             let before = left;
-            for _ in 0..self.sources.busy() {
+            for _ in 0..self.sources.queue().len() {
                 if left == 0 {
                     return budget;
                 }
-                let Some(key) = self.sources.next_busy() else { break };
+                let Some(key) = self.sources.next() else { break };
                 let Some(count) = self.digest(turn, key) else { continue };
                 left = left.saturating_sub(count);
-                self.sources.looked_at(key, count);
+                self.looked_at(key, count);
             }
             if left == before {
                 return budget - left;
@@ -215,9 +218,43 @@ impl Driver {
         }
     }
 
+    /// Has each poll look at a connection.
+    fn make_busy(&mut self, key: Key) {
+        if let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut).filter(|rx| !rx.busy) {
+            rx.idle = 0;
+            self.sources.enqueue(key);
+        }
+    }
+
+    /// A connection that each poll looks at had so many completions. It queues again, unless it is one of several and has been idle for
+    /// long.
+    fn looked_at(&mut self, key: Key, count: usize) {
+        let many = self.sources.queue().len() > 1;
+        let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) else { return };
+        rx.idle = if count == 0 { rx.idle.saturating_add(1) } else { 0 };
+        if !many || rx.idle < IDLE_POLLS || !rx.arm() {
+            self.sources.enqueue(key);
+        }
+    }
+
+    /// Arms all connections that each poll looks at, but those on which something has come; whether there are none of these.
+    fn arm_all(&mut self) -> bool {
+        let mut quiet = true;
+        for _ in 0..self.sources.queue().len() {
+            let Some(key) = self.sources.next() else { break };
+            if self.sources.get_mut(key).and_then(Source::conn_mut).is_some_and(|rx| !rx.arm()) {
+                self.sources.enqueue(key);
+                quiet = false;
+            }
+        }
+        quiet
+    }
+
     /// A device that is a program may have to send on the processor of a thread that spins, which makes way for it.
     fn let_programs_work(&mut self, turn: Turn<'_>, budget: usize) -> usize {
-        if !self.sources.awaits_program() {
+        let waits =
+            |key: &Key| self.sources.get(*key).and_then(Source::conn).is_some_and(RxConn::awaits_program);
+        if !self.sources.queue().iter().any(waits) {
             return 0;
         }
         std::thread::yield_now();

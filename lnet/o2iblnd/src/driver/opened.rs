@@ -10,7 +10,7 @@ use tracing::debug;
 use super::Driver;
 use super::opening::{Opening, Stage};
 use super::rx_conn::RxConn;
-use super::sources::Source;
+use super::source::{Source, take_opening};
 use crate::batch::Batch;
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
@@ -24,7 +24,7 @@ use lnet_lnd::slab::Key;
 impl Driver {
     /// A peer that was accepted has established its connection.
     pub(super) fn established(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(opening) = self.sources.opening(key) else { return };
+        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let Stage::Accepting { link, params } = opening.stage else { return };
         turn.shard.counters.rx.accepts.one();
         self.put_to_use(turn, key, link, params);
@@ -32,7 +32,7 @@ impl Driver {
 
     /// A connection stands.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, link: Link, params: ConnParams) {
-        let Some(opening) = self.sources.take_opening(key) else { return };
+        let Some(opening) = take_opening(&mut self.sources, key) else { return };
         let Opening { endpoint, queues, peer, id, guest, .. } = *opening;
         let Some(queues) = queues else { return };
         let life = Known { version: link.version, stamp: link.peer.stamp };
@@ -86,7 +86,7 @@ impl Driver {
         });
         let rx = RxConn::new(conn.clone(), receive, guest.map(Guest::opened));
         self.sources.replace(key, Source::Conn(Box::new(rx)));
-        self.sources.make_busy(key);
+        self.make_busy(key);
         peer.state.lock().conns.push(conn);
         self.core.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
         self.flush_waiting(&peer);

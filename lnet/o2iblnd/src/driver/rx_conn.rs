@@ -51,7 +51,7 @@ impl RxConn {
     }
 
     /// Arms it; `false` if something has come.
-    fn arm(&mut self) -> bool {
+    pub(super) fn arm(&mut self) -> bool {
         if !self.stash.is_empty() || self.awaits_sends && self.look_for_sends() {
             return false;
         }
@@ -61,13 +61,6 @@ impl RxConn {
         let armed = live.endpoint.arm().and_then(|()| live.endpoint.poll(&mut self.stash));
         // What is wrong with it, the next look will show.
         armed.is_ok() && self.stash.is_empty()
-    }
-
-    /// The same; without anything that has come no poll looks at it any more.
-    pub(super) fn settle_down(&mut self) -> bool {
-        let armed = self.arm();
-        self.busy = !armed;
-        armed
     }
 
     /// Whether sends are to be carried out by a program, which needs a processor.

@@ -83,7 +83,7 @@ impl Driver {
         let mut found = Vec::new();
         let mut connections = false;
         let mut shortages = Shortages::default();
-        for (key, rx) in self.sources.conns_mut() {
+        for (key, rx) in self.sources.iter_mut().filter_map(|(key, source)| Some((key, source.conn_mut()?))) {
             connections = true;
             match look(rx, now_ns) {
                 Look::Closed => {}

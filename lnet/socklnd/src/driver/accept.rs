@@ -10,7 +10,7 @@ use tracing::debug;
 use super::Driver;
 use super::accepting::{Accepting, Listener};
 use super::receive::Rest;
-use super::sources::Source;
+use super::source::{Source, take_accepting};
 use crate::AcceptPolicy;
 use crate::ni::Locals;
 use crate::offered::HANDSHAKE_READ;
@@ -34,13 +34,15 @@ impl Driver {
         }
         let listener = Listener { listener, address, queued: false, paused_until_ns: None };
         let key = self.sources.insert(Source::Listener(listener));
-        self.sources.make_ready(key);
+        self.sources.enqueue(key);
     }
 
     /// Accepts connections that wait.
     pub(super) fn accept_some(&mut self, turn: Turn<'_>, key: Key) -> Rest {
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some(listener) = self.sources.listener(key) else { return Rest::Drained };
+            let Some(listener) = self.sources.get_mut(key).and_then(Source::listener_mut) else {
+                return Rest::Drained;
+            };
             if listener.paused_until_ns.is_some_and(|until_ns| turn.now_ns < until_ns) {
                 return Rest::Drained;
             }
@@ -104,7 +106,7 @@ impl Driver {
             }
             Err(Full::Opening(_)) => {}
         }
-        let handshakes = self.sources.all_accepting();
+        let handshakes = self.sources.iter().filter_map(|(key, source)| Some((key, source.accepting()?)));
         let rank = |accepting: &Accepting| {
             (admission.opening_of(accepting.remote.ip()), Reverse(accepting.deadline_ns))
         };
@@ -118,14 +120,14 @@ impl Driver {
     /// Reads on in a handshake.
     pub(super) fn continue_accepting(&mut self, turn: Turn<'_>, key: Key) {
         loop {
-            let Some(accepting) = self.sources.accepting(key) else { return };
+            let Some(accepting) = self.sources.get_mut(key).and_then(Source::accepting_mut) else { return };
             let mut buffer = [0; HANDSHAKE_READ];
             let mut input = match accepting.stream.receive(&mut buffer) {
                 Received::Bytes(count) => &buffer[..count],
                 Received::Nothing => return,
                 Received::End | Received::Broken(_) => {
                     debug!(remote = %accepting.remote, reason = %accepting.machine.closed(), "refused");
-                    let Some(_accepting) = self.sources.take_accepting(key) else { return };
+                    let Some(_accepting) = take_accepting(&mut self.sources, key) else { return };
                     return self.forget(turn, Some(key));
                 }
             };
@@ -143,7 +145,7 @@ impl Driver {
                 Some(AcceptProgress::Hello(offer)) => return self.hand_over(turn, key, &offer, input),
                 Some(AcceptProgress::Reject { reply, reason }) => {
                     debug!(remote = %accepting.remote, %reason, "refused");
-                    let Some(accepting) = self.sources.take_accepting(key) else { return };
+                    let Some(accepting) = take_accepting(&mut self.sources, key) else { return };
                     return self.refuse(turn, Some(key), &*accepting.stream, &reply);
                 }
             }

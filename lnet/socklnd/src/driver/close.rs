@@ -8,7 +8,7 @@ use tracing::{debug, info};
 
 use super::Driver;
 use super::receive::RxConn;
-use super::sources::Source;
+use super::source::Source;
 use crate::choice::{Load, carries_lnet};
 use crate::conn::{Conn, Unsent};
 use crate::outgoing::Outgoing;
@@ -31,7 +31,7 @@ impl Driver {
     /// A connection is broken for this reason, and so all connections to its peer go, unless it
     /// [`ends_alone`]. What still waits for the peer is sent over new ones.
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, why: Miss) {
-        let Some(rx) = self.sources.conn(key) else { return };
+        let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         if ends_alone(turn, rx, &why) {
             return self.close_alone(turn, key, &why);
         }
@@ -51,7 +51,7 @@ impl Driver {
 
     /// Closes one connection. What has not begun to leave on it goes on the others.
     fn close_alone(&mut self, turn: Turn<'_>, key: Key, why: &Miss) {
-        let Some(rx) = self.sources.conn(key) else { return };
+        let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
         let (id, conn_type, errno) = (peer.key.id, conn.conn_type, why.errno);
         // A node that ends closes its connections one after the other.
@@ -107,7 +107,7 @@ impl Driver {
     /// Closes a connection and finalises what was being received on it; gives what it has not sent.
     fn end_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) -> Unsent {
         turn.shard.own.poller.delete(conn.stream.handle());
-        if let Some(rx) = self.sources.conn_mut(conn.key) {
+        if let Some(rx) = self.sources.get_mut(conn.key).and_then(Source::conn_mut) {
             if rx.abandon(errno) {
                 let lost = Source::Lost(rx.peer.clone());
                 self.sources.replace(conn.key, lost);

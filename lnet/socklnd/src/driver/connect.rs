@@ -11,7 +11,7 @@ use tracing::debug;
 use super::Driver;
 use super::connecting::Connecting;
 use super::receive::RxConn;
-use super::sources::Source;
+use super::source::{Source, take_connecting};
 use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
 use crate::links::{Life, Next, Outcome};
@@ -100,7 +100,7 @@ impl Driver {
     /// Nothing has answered the attempt's socket: another one takes over, which TCP has not made wait yet. The attempt
     /// keeps its deadline.
     pub(super) fn redial(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(connecting) = self.sources.connecting(key) else { return };
+        let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
         // The poller is about to report an answer, or a refusal, which counts as a failure with its back-off.
         if connecting.stream.peer_addr().is_some() {
             connecting.dialled_ns = turn.now_ns;
@@ -109,7 +109,7 @@ impl Driver {
         if let Err(errno) = connecting.stream.connect_result() {
             return self.connecting_failed(turn, key, Miss::new(Step::Connect, errno, ""));
         }
-        let Some(connecting) = self.sources.take_connecting(key) else { return };
+        let Some(connecting) = take_connecting(&mut self.sources, key) else { return };
         let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
             *connecting;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting anew, for nothing answers");
@@ -152,14 +152,14 @@ impl Driver {
         let unanswered = |connecting: &Connecting| {
             Arc::ptr_eq(&connecting.peer, peer) && connecting.is_unanswered(turn.now_ns)
         };
-        if let Some(key) = self.sources.keys_of_connecting(unanswered).first() {
+        if let Some(key) = self.sources.keys(|source| source.connecting().is_some_and(unanswered)).first() {
             self.redial(turn, *key);
         }
     }
 
     /// Goes on with a connection that is being opened.
     pub(super) fn continue_connecting(&mut self, turn: Turn<'_>, key: Key, readiness: Readiness) {
-        let Some(connecting) = self.sources.connecting(key) else { return };
+        let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
         if !connecting.greeted {
             if !readiness.writable {
                 return;
@@ -176,7 +176,7 @@ impl Driver {
 
     fn read_answer(&mut self, turn: Turn<'_>, key: Key) {
         loop {
-            let Some(connecting) = self.sources.connecting(key) else { return };
+            let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
             let mut buffer = [0; HANDSHAKE_READ];
             let input = match connecting.stream.receive(&mut buffer) {
                 Received::Bytes(count) => &buffer[..count],
@@ -250,7 +250,7 @@ impl Driver {
 
     /// The attempt took too long.
     pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(connecting) = self.sources.connecting(key) else { return };
+        let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
         let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
         let seconds = turn.now_ns.saturating_sub(connecting.begun_ns) / NS_PER_S;
         let why = if connecting.deadline_ns > turn.now_ns {
@@ -288,12 +288,12 @@ impl Driver {
     /// How many connections are being opened to peers that have some already.
     pub(crate) fn completing(&self) -> usize {
         let completes = |connecting: &Connecting| !connecting.peer.state.lock().conns.is_empty();
-        self.sources.keys_of_connecting(completes).len()
+        self.sources.keys(|source| source.connecting().is_some_and(completes)).len()
     }
 
     /// Ends an attempt, whose place in the table stays for the connection.
     fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
-        let mut connecting = self.sources.take_connecting(key)?;
+        let mut connecting = take_connecting(&mut self.sources, key)?;
         connecting.permit = None;
         connecting.peer.state.lock().step = None;
         Some(connecting)

@@ -14,7 +14,7 @@ use tracing::debug;
 use super::Driver;
 use super::accepting::Accepting;
 use super::receive::RxConn;
-use super::sources::Source;
+use super::source::{Source, take_accepting};
 use crate::AcceptPolicy;
 use crate::links::{Answer, Life};
 use crate::offered::Offered;
@@ -26,7 +26,7 @@ use lnet_lnd::slab::Key;
 impl Driver {
     /// A valid hello is in, so that it is known who the peer is: its shard decides.
     pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
-        let Some(accepting) = self.sources.take_accepting(key) else { return };
+        let Some(accepting) = take_accepting(&mut self.sources, key) else { return };
         let Accepting { stream, remote, guest, .. } = *accepting;
         let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.forget(turn, Some(key)) };
         let rewrite = identity_from_port(turn.shared.own.policy, &ni, remote);
@@ -114,8 +114,12 @@ impl Driver {
         if turn.shared.own.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
             return false;
         }
-        let elsewhere =
-            |key| self.sources.conn(key).is_some_and(|rx| rx.accepted_from() != Some(remote.ip()));
+        let elsewhere = |key| {
+            self.sources
+                .get(key)
+                .and_then(Source::conn)
+                .is_some_and(|rx| rx.accepted_from() != Some(remote.ip()))
+        };
         peer.state.lock().conns.iter().any(|conn| elsewhere(conn.key))
     }
 

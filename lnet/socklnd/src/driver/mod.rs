@@ -10,7 +10,7 @@ mod connecting;
 mod decide;
 mod opened;
 mod receive;
-mod sources;
+mod source;
 mod spin;
 mod timers;
 
@@ -30,7 +30,7 @@ use crate::shard::Asked;
 use crate::sys::{Events, Readiness};
 use crate::{Sock, SockConfig};
 use receive::{BufferPool, Rest};
-use sources::{Source, Sources};
+use source::{Source, Sources};
 use spin::Spin;
 
 /// What the driver of a shard alone touches.
@@ -51,8 +51,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
     fn new(config: &SockConfig, shard: usize) -> Driver {
         Driver {
             core: Core::new(config.keepalive_ns().unwrap_or(u64::MAX)),
-            // There are no more than MAX_SHARDS shards.
-            sources: Sources::new(shard as u8),
+            sources: Sources::new(shard),
             buffers: BufferPool::default(),
             patience: Patience::new(),
             spin: Spin::default(),
@@ -73,9 +72,12 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         let mut work = self.write_deferred(turn, since_last_ns);
         work += serve_requests(self, turn);
         work += self.fire_timers(turn);
-        let direct = self.spin.begin(since_last_ns).filter(|&key| self.sources.is_open(key));
+        let direct = self
+            .spin
+            .begin(since_last_ns)
+            .filter(|&key| self.sources.get(key).and_then(Source::conn).is_some_and(|rx| !rx.is_held()));
         match direct {
-            Some(key) => self.sources.make_ready(key),
+            Some(key) => self.sources.enqueue(key),
             None => work += self.take_events(turn),
         }
         work += self.work_off_ready(turn, budget, direct);
@@ -88,7 +90,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
 
     /// There is nothing to do that the system does not know of, and the last poll has asked the system.
     fn arm(&mut self, _shard: &Shard) -> bool {
-        self.spin.end() && !self.sources.any_ready()
+        self.spin.end() && self.sources.queue().is_empty()
     }
 
     fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
@@ -108,7 +110,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         match self.sources.get_mut(key) {
             Some(Source::Conn(rx)) => {
                 rx.resume(turn, delivery);
-                self.sources.make_ready(key);
+                self.sources.enqueue(key);
             }
             Some(Source::Lost(peer)) => {
                 if let Some(Delivery { token, sink }) = delivery {
@@ -127,7 +129,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
             Asked::Listen(listener) => self.listen(turn, listener),
             Asked::Decide(offered) => self.decide(turn, None, *offered),
             Asked::Flush(key) => {
-                if let Some(rx) = self.sources.conn(key) {
+                if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
                     rx.conn.flush();
                 }
             }
@@ -194,12 +196,12 @@ impl Driver {
                 }
                 rx.ending |= readiness.ending;
                 if readiness.readable && !rx.is_held() {
-                    self.sources.make_ready(key);
+                    self.sources.enqueue(key);
                 } else if readiness.broken {
                     self.break_off(turn, key, Errno::ECONNRESET);
                 }
             }
-            Some(Source::Listener(_)) => self.sources.make_ready(key),
+            Some(Source::Listener(_)) => self.sources.enqueue(key),
             Some(Source::Accepting(_)) if readiness.readable => self.continue_accepting(turn, key),
             Some(Source::Connecting(_)) => self.continue_connecting(turn, key, readiness),
             // An event of a descriptor that an earlier event of the same batch has closed.
@@ -213,12 +215,11 @@ impl Driver {
         let mut left = budget;
         let mut turns = 0;
         while left > 0
-            && let Some(key) = self.sources.next_ready()
+            && let Some(key) = self.sources.next()
         {
             turns += 1;
             let rest = match self.sources.get_mut(key) {
                 Some(Source::Conn(rx)) => {
-                    rx.queued = false;
                     // The turn itself is paid for afterwards: even a budget of one message moves on by one.
                     let rest = rx.receive(turn, &mut self.buffers, &mut left);
                     left = left.saturating_sub(1);
@@ -229,15 +230,14 @@ impl Driver {
                     }
                     rest
                 }
-                Some(Source::Listener(listener)) => {
-                    listener.queued = false;
+                Some(Source::Listener(_)) => {
                     left -= 1;
                     Ok(self.accept_some(turn, key))
                 }
                 _ => continue,
             };
             match rest {
-                Ok(Rest::More) => self.sources.make_ready(key),
+                Ok(Rest::More) => self.sources.enqueue(key),
                 Ok(Rest::Drained) => {}
                 Err(broken) => self.close_broken(turn, key, broken),
             }

@@ -5,7 +5,7 @@ use lnet_api::{Errno, TxToken};
 
 use super::Driver;
 use super::receive::RxConn;
-use super::sources::Source;
+use super::source::Source;
 use crate::peer::Choose;
 use crate::send::load;
 use crate::sock::Turn;
@@ -36,7 +36,7 @@ impl Driver {
             conn.flush();
         }
         // Bytes may have come while the handshake was still being read, for which there is no further event.
-        self.sources.make_ready(key);
+        self.sources.enqueue(key);
     }
 }
 

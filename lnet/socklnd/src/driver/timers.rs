@@ -11,7 +11,7 @@ use lnet_proto::sock::Keepalive;
 
 use super::Driver;
 use super::receive::RxConn;
-use super::sources::Source;
+use super::source::Source;
 use crate::attempts::CROWDED_NS;
 use crate::peer::Choose;
 use crate::sock::Turn;
@@ -81,7 +81,7 @@ impl Driver {
                 }
                 Due::Connect => self.connecting_timed_out(turn, key),
                 Due::Redial => self.redial(turn, key),
-                Due::Listen => self.sources.make_ready(key),
+                Due::Listen => self.sources.enqueue(key),
                 Due::Stuck(what) => {
                     self.close_broken(turn, key, Miss::gone(Errno::ETIMEDOUT, what));
                 }
@@ -148,7 +148,7 @@ impl Driver {
     pub(super) fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let conn = {
             let mut state = peer.state.lock();
-            let heard = |key| self.sources.conn(key).map_or(0, |rx| rx.last_heard_ns);
+            let heard = |key| self.sources.get(key).and_then(Source::conn).map_or(0, |rx| rx.last_heard_ns);
             let Some(heard_ns) = state.conns.iter().map(|conn| heard(conn.key)).max() else { return 0 };
             let Some(conn) = state.choose_for_noop().cloned() else { return 0 };
             let silence_ns = turn.shared.config.keepalive_ns();

@@ -1,0 +1,121 @@
+//! What a shard's driver is told of, and what it looks at without being told again.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+use crate::slab::{Key, Slab};
+
+/// An entry that may have to be looked at.
+pub trait Queued {
+    /// The mark that it queues to be looked at; `None` for one that never does.
+    fn queued(&mut self) -> Option<&mut bool>;
+}
+
+/// A [table](Slab) of what the system, or a device, tells the driver of by name, and the queue of those entries that each poll looks at:
+/// they have something to tell, or may have.
+pub struct Sources<S> {
+    table: Slab<S>,
+    queue: VecDeque<Key>,
+}
+
+impl<S> Deref for Sources<S> {
+    type Target = Slab<S>;
+
+    fn deref(&self) -> &Slab<S> {
+        &self.table
+    }
+}
+
+impl<S> DerefMut for Sources<S> {
+    fn deref_mut(&mut self) -> &mut Slab<S> {
+        &mut self.table
+    }
+}
+
+impl<S: Queued> Sources<S> {
+    /// None, of the shard of this number, which is below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
+    pub fn new(shard: usize) -> Sources<S> {
+        Sources { table: Slab::new(shard as u8), queue: VecDeque::new() }
+    }
+
+    /// Queues an entry, as the last, unless it does already or never does.
+    pub fn enqueue(&mut self, key: Key) {
+        let Some(queued) = self.table.get_mut(key).and_then(S::queued) else { return };
+        if !std::mem::replace(queued, true) {
+            self.queue.push_back(key);
+        }
+    }
+
+    /// The first in the queue, which leaves it; it may be gone.
+    pub fn next(&mut self) -> Option<Key> {
+        let key = self.queue.pop_front()?;
+        if let Some(queued) = self.table.get_mut(key).and_then(S::queued) {
+            *queued = false;
+        }
+        Some(key)
+    }
+
+    /// All that queue, the first first.
+    pub fn queue(&self) -> &VecDeque<Key> {
+        &self.queue
+    }
+}
+
+/// What the variants of an enum hold, if it is that one: for each a method of its name, and another for a reference that can change it.
+///
+/// ```
+/// enum Source {
+///     Conn(Box<u32>),
+///     Vacant,
+/// }
+/// lnet_lnd::variants!(Source { conn, conn_mut: Conn(u32) });
+/// assert_eq!(Source::Conn(Box::new(7)).conn(), Some(&7));
+/// assert!(Source::Vacant.conn_mut().is_none());
+/// ```
+#[macro_export]
+macro_rules! variants {
+    ($of:ident { $($name:ident, $name_mut:ident: $variant:ident($holds:ty)),* $(,)? }) => {
+        #[allow(dead_code, reason = "not each is needed both ways")]
+        impl $of {
+            $(
+                pub(crate) fn $name(&self) -> Option<&$holds> {
+                    match self {
+                        $of::$variant(held) => Some(held),
+                        _ => None,
+                    }
+                }
+
+                pub(crate) fn $name_mut(&mut self) -> Option<&mut $holds> {
+                    match self {
+                        $of::$variant(held) => Some(held),
+                        _ => None,
+                    }
+                }
+            )*
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Queued for Option<bool> {
+        fn queued(&mut self) -> Option<&mut bool> {
+            self.as_mut()
+        }
+    }
+
+    #[test]
+    fn an_entry_queues_once_at_a_time() {
+        let mut sources = Sources::new(3);
+        let keys = [Some(false), None, Some(false)].map(|source| sources.insert(source));
+        keys.into_iter().chain([keys[0]]).for_each(|key| sources.enqueue(key));
+        assert_eq!(sources.queue(), &[keys[0], keys[2]]);
+        assert_eq!(sources.next(), Some(keys[0]));
+        sources.enqueue(keys[0]);
+        sources.remove(keys[2]);
+        assert_eq!([sources.next(), sources.next(), sources.next()], [Some(keys[2]), Some(keys[0]), None]);
+        assert_eq!(sources.get(keys[0]), Some(&Some(false)));
+    }
+}

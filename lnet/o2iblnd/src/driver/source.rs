@@ -1,0 +1,55 @@
+//! What the channel of a shard tells of.
+
+use std::net::Ipv4Addr;
+
+use lnet_lnd::slab::Key;
+use lnet_lnd::sources::Queued;
+
+use super::opening::Opening;
+use super::rx_conn::RxConn;
+use crate::fabric::{self, Token};
+
+/// What a token of the channel names.
+pub(super) enum Source {
+    Listener(Listening),
+    Opening(Box<Opening>),
+    Conn(Box<RxConn>),
+    /// A place that is kept for what is being made.
+    Vacant,
+}
+
+/// A listener, for all NIs of an address.
+pub(super) struct Listening {
+    pub(super) _listener: Box<dyn fabric::Listener>,
+    pub(super) ip: Ipv4Addr,
+}
+
+/// All of it, by the channel's [tokens](token). Those connections queue that are looked at by each poll, for they are not armed.
+pub(super) type Sources = lnet_lnd::sources::Sources<Source>;
+
+lnet_lnd::variants!(Source { opening, opening_mut: Opening(Opening), conn, conn_mut: Conn(RxConn) });
+
+impl Queued for Source {
+    fn queued(&mut self) -> Option<&mut bool> {
+        self.conn_mut().map(|rx| &mut rx.busy)
+    }
+}
+
+/// Ends an attempt, whose place in the table stays for the connection.
+pub(super) fn take_opening(sources: &mut Sources, key: Key) -> Option<Box<Opening>> {
+    sources.get(key)?.opening()?.peer.state.lock().step = None;
+    match sources.replace(key, Source::Vacant)? {
+        Source::Opening(opening) => Some(opening),
+        _ => None,
+    }
+}
+
+/// What the channel knows a source by.
+pub(super) fn token(key: Key) -> Token {
+    Token(key.0)
+}
+
+/// The source that the channel knows by this.
+pub(super) fn key(token: Token) -> Key {
+    Key(token.0)
+}

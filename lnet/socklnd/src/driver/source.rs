@@ -1,0 +1,65 @@
+//! The descriptors that a shard watches.
+
+use std::sync::Arc;
+
+use lnet_lnd::slab::Key;
+use lnet_lnd::sources::Queued;
+
+use super::accepting::{Accepting, Listener};
+use super::connecting::Connecting;
+use super::receive::RxConn;
+use crate::sock::Peer;
+
+/// What a watched descriptor is.
+pub(super) enum Source {
+    Listener(Listener),
+    Accepting(Box<Accepting>),
+    Connecting(Box<Connecting>),
+    Conn(Box<RxConn>),
+    /// A connection that broke while the engine was about to resume a message of this peer: it is told so.
+    Lost(Arc<Peer>),
+    /// A handshake has just ended; what becomes of the place is decided within the same call.
+    Vacant,
+}
+
+/// What is watched, by the names that the poller has for descriptors. Those queue that have, or may have, something to read.
+pub(super) type Sources = lnet_lnd::sources::Sources<Source>;
+
+lnet_lnd::variants!(Source {
+    listener,
+    listener_mut: Listener(Listener),
+    accepting,
+    accepting_mut: Accepting(Accepting),
+    connecting,
+    connecting_mut: Connecting(Connecting),
+    conn,
+    conn_mut: Conn(RxConn),
+});
+
+impl Queued for Source {
+    fn queued(&mut self) -> Option<&mut bool> {
+        match self {
+            Source::Conn(rx) => Some(&mut rx.queued),
+            Source::Listener(listener) => Some(&mut listener.queued),
+            _ => None,
+        }
+    }
+}
+
+/// Takes a handshake out of its place, which stays for the connection.
+pub(super) fn take_accepting(sources: &mut Sources, key: Key) -> Option<Box<Accepting>> {
+    sources.get(key)?.accepting()?;
+    match sources.replace(key, Source::Vacant)? {
+        Source::Accepting(accepting) => Some(accepting),
+        _ => None,
+    }
+}
+
+/// Takes an attempt out of its place, which stays.
+pub(super) fn take_connecting(sources: &mut Sources, key: Key) -> Option<Box<Connecting>> {
+    sources.get(key)?.connecting()?;
+    match sources.replace(key, Source::Vacant)? {
+        Source::Connecting(connecting) => Some(connecting),
+        _ => None,
+    }
+}
