@@ -1,10 +1,10 @@
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use lnet_api::{
-    Arrival, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get,
-    Handler, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink,
-    Upcalls, Verdict,
+    Arrival, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Errno, EventHandler, Get, Handler, LNet,
+    LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink, Upcalls,
+    Verdict,
 };
 use lnet_cpt::PercptLock;
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
@@ -13,14 +13,14 @@ use lnet_proto::{PING_PORTAL, WireHandle};
 use lnet_region::{IoVec, WriteVec};
 use parking_lot::Mutex;
 
-use crate::config::EngineConfig;
+use crate::common::Common;
+use crate::config::{ADVANCE_INTERVAL_NS, EngineConfig};
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RECENT_DROPS, RecentDrop};
-use crate::event_queue::{EqWatch, EventQueue, EventQueues};
+use crate::event_queue::{EqWatch, EventQueue};
 use crate::faults::Faults;
 use crate::identity::Identities;
-use crate::keys::Hasher;
-use crate::names::{Handles, PARTITIONS_MAX, Place};
+use crate::names::{PARTITIONS_MAX, Place};
 use crate::net::{Net, NetShared};
 use crate::ni::{Nis, Phase};
 use crate::ping::{Ping, PingSource, PingTarget, Push, PushBacks};
@@ -28,10 +28,6 @@ use crate::portal_state::PortalState;
 use crate::resources::Resources;
 use crate::wake;
 use crate::work::{Ended, Work};
-
-/// [`Engine::advance`] is to be called at least this often while there are NIs, in nanoseconds: LNet's monitor thread
-/// wakes once a second too (lnet-semantics 16).
-pub const ADVANCE_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// An LNet node; see the [crate's page](crate).
 ///
@@ -55,53 +51,6 @@ pub struct Engine {
     pub(crate) watcher: OnceLock<Arc<dyn DropWatcher>>,
     /// NIs, `0@lo` not counted.
     pub(crate) ni_count: AtomicUsize,
-}
-
-/// What all partitions read, and what is never changed under a lock of theirs.
-pub(crate) struct Common {
-    pub(crate) config: EngineConfig,
-    pub(crate) hasher: Hasher,
-    pub(crate) handles: Handles,
-    pub(crate) queues: EventQueues,
-    /// The time that [`Engine::advance`] was told, in nanoseconds.
-    now_ns: AtomicU64,
-    /// For each partition, no later than its earliest response deadline: so that time passes without its lock.
-    pub(crate) deadlines: Box<[crossbeam_utils::CachePadded<AtomicU64>]>,
-}
-
-impl Common {
-    fn new(config: EngineConfig, partitions: usize) -> Common {
-        let never = || crossbeam_utils::CachePadded::new(AtomicU64::new(u64::MAX));
-        Common {
-            hasher: Hasher::default(),
-            handles: Handles::new(partitions),
-            queues: EventQueues::new(config.limits.event_queues),
-            now_ns: AtomicU64::new(0),
-            deadlines: (0..partitions).map(|_| never()).collect(),
-            config,
-        }
-    }
-
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.now_ns.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn partitions(&self) -> usize {
-        self.deadlines.len()
-    }
-
-    /// The partition that the calling thread acts for.
-    pub(crate) fn here(&self) -> usize {
-        match self.partitions() {
-            1 => 0,
-            all => self.config.partitions.current(true).unwrap_or(0) % all,
-        }
-    }
-
-    /// An event in which nothing is filled in but what it is and this node's PID.
-    pub(crate) fn event(&self, kind: EventKind) -> Event {
-        Event::blank(kind, ProcessId::new(Nid::ANY, self.config.pid))
-    }
 }
 
 impl Engine {
@@ -150,13 +99,13 @@ impl Engine {
     /// For the engine no time passes between two calls: a deadline that is set in between starts at the first of them,
     /// so it can be early by [`ADVANCE_INTERVAL_NS`] at the most. It takes no lock unless something is late.
     pub fn advance(&self, now_ns: u64) -> Option<u64> {
-        let now_ns = self.common.now_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns);
+        let now_ns = self.common.advance(now_ns);
         let mut next = u64::MAX;
-        for (partition, deadline) in self.common.deadlines.iter().enumerate() {
-            if deadline.load(Ordering::Relaxed) <= now_ns {
+        for partition in 0..self.common.partitions() {
+            if self.common.deadline_ns(partition) <= now_ns {
                 self.expire(partition, now_ns);
             }
-            next = next.min(deadline.load(Ordering::Relaxed));
+            next = next.min(self.common.deadline_ns(partition));
         }
         if self.held_until_ns() <= now_ns {
             self.release_held(now_ns);

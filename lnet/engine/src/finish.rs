@@ -5,8 +5,9 @@ use lnet_nid::ProcessId;
 use lnet_proto::{Body, Header};
 use lnet_region::WriteVec;
 
+use crate::common::Common;
 use crate::delay::DELAYED_TOKEN;
-use crate::engine::{Common, Engine};
+use crate::engine::Engine;
 use crate::message::{Intake, Launch, Message, Op, Receiving, Way};
 use crate::names::{MdName, unpack};
 use crate::resources::Resources;

@@ -74,6 +74,7 @@
 
 mod audit;
 mod buckets;
+mod common;
 mod config;
 mod counters;
 mod delay;
@@ -113,10 +114,10 @@ mod wake;
 mod work;
 
 pub use audit::AuditError;
-pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
+pub use config::{ADVANCE_INTERVAL_NS, EngineConfig, Limits, MatchOrder, Rotor, Stealing};
 pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 pub use drops::{DropReason, RECENT_DROPS, RecentDrop};
-pub use engine::{ADVANCE_INTERVAL_NS, Engine};
+pub use engine::Engine;
 pub use event_queue::EqWatch;
 pub use faults::{
     DELAY_MAX, FAULT_RULES_MAX, FaultAction, FaultId, FaultRate, FaultRule, FaultRuleError, FaultStatistics,

@@ -6,8 +6,8 @@ use lnet_api::MdOptions;
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
 use smallvec::SmallVec;
 
+use crate::common::Common;
 use crate::config::MatchOrder;
-use crate::engine::Common;
 use crate::md::Descriptor;
 use crate::portal::{Entry, Kind};
 use crate::resources::Resources;

@@ -6,9 +6,9 @@ use lnet_api::{Errno, Lnd, NiLimits, Tx, TxToken};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::Header;
 
+use crate::common::Common;
 use crate::counters::{Counters, Traffic};
 use crate::drops::RecentDrops;
-use crate::engine::Common;
 use crate::host::{self, RELEASES};
 use crate::identity::Identities;
 use crate::list::List;

@@ -14,7 +14,7 @@ use crate::slab::{Slab, slab};
 
 /// How long no buffer must have been posted in a partition that has none left before messages stop looking there, in
 /// nanoseconds (S-309). As long as the engine's clock may stand still: shorter means nothing.
-const INACTIVE_AFTER_NS: u64 = crate::engine::ADVANCE_INTERVAL_NS;
+const INACTIVE_AFTER_NS: u64 = crate::config::ADVANCE_INTERVAL_NS;
 
 /// One portal, but for its match entries, which are the partitions'.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, Unlink};
 use lnet_nid::Portal;
 
+use crate::common::Common;
 use crate::counters::Counters;
-use crate::engine::Common;
 use crate::event_queue::QueueUses;
 use crate::groups::Groups;
 use crate::list::List;

@@ -1,12 +1,11 @@
 //! ACKs and REPLYs that are still to come (lnet-semantics 12: response tracking).
 
-use std::sync::atomic::Ordering;
-
 use lnet_api::{Errno, Event, EventKind};
 use lnet_nid::{Nid, ProcessId};
 
 use crate::buckets::{CHAIN, Hashed};
-use crate::engine::{Common, Engine};
+use crate::common::Common;
+use crate::engine::Engine;
 use crate::finish::FAIL_BATCH;
 use crate::groups::{GROUP, Grouped};
 use crate::list::{Linked, Links};
@@ -147,7 +146,7 @@ impl Resources {
         self.objects.md_mut(md).responses.push_back(&mut self.responses, key.index);
         if let Some(deadline_ns) = deadline_ns {
             if self.deadlines.is_empty() {
-                common.deadlines[self.place.partition].fetch_min(deadline_ns, Ordering::Relaxed);
+                common.hasten(self.place.partition, deadline_ns);
             }
             self.deadlines.push_back(&mut self.responses, key.index);
         }
@@ -256,7 +255,7 @@ impl Engine {
         self.with(|work| {
             let part = &mut *self.bound.lock(partition);
             let next = part.expire(&self.common, now_ns, work);
-            self.common.deadlines[partition].store(next, Ordering::Relaxed);
+            self.common.set_deadline(partition, next);
         });
     }
 

@@ -1,7 +1,6 @@
 //! MDs, the answers they wait for, the event queues they use.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 
 use super::{Audit, Tables, Uses, chained, check, equal, walk};
 use crate::buckets::Hashed;
@@ -100,7 +99,7 @@ impl Tables<'_> {
         let all = part.responses.indices().filter(with).count();
         equal("a response with a deadline is in the list of deadlines", at, listed, all)?;
         let head = part.deadlines.head().and_then(|head| part.responses[head].deadline_ns);
-        let hint = self.engine.common.deadlines[place.partition].load(Ordering::Relaxed);
+        let hint = self.engine.common.deadline_ns(place.partition);
         let found = text!("{at}: {hint} is later than {head:?}");
         check("the hint is no later than the earliest deadline", head.is_none_or(|head| hint <= head), found)
     }

@@ -298,7 +298,7 @@ const RESOURCES: &[Corruption] = &[
         part.deadlines.pop_front(&mut part.responses);
     }),
     ("the hint is no later than the earliest deadline", |engine| {
-        engine.common.deadlines[0].store(u64::MAX, Ordering::Relaxed);
+        engine.common.set_deadline(0, u64::MAX);
     }),
     ("the users of a queue are its MDs", |engine| {
         let mut part = engine.bound.lock(0);

@@ -5,8 +5,9 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Header, MessageType};
 
 use super::{ack_of, is_push};
+use crate::common::Common;
 use crate::drops::{self, DropReason};
-use crate::engine::{Common, Engine};
+use crate::engine::Engine;
 use crate::message::{Inbound, Way};
 use crate::net::Net;
 use crate::ni::Phase;

@@ -6,8 +6,9 @@ use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::WriteVec;
 
 use super::{Attempt, Search, ack_of, is_push};
+use crate::common::Common;
 use crate::drops::DropReason;
-use crate::engine::{Common, Engine};
+use crate::engine::Engine;
 use crate::matching::{Found, Match};
 use crate::message::{Inbound, Intake, Launch, Message, Op, Receiving};
 use crate::names::{MdName, pack};
