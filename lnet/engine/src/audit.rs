@@ -4,8 +4,8 @@
 macro_rules! text {
     ($($parts:tt)*) => { crate::audit::Text(|f: &mut std::fmt::Formatter<'_>| write!(f, $($parts)*)) };
 }
+pub(crate) use text;
 
-mod net;
 mod portals;
 mod resources;
 #[cfg(test)]
@@ -43,11 +43,11 @@ impl fmt::Display for AuditError {
 
 impl std::error::Error for AuditError {}
 
-type Audit = Result<(), AuditError>;
+pub(crate) type Audit = Result<(), AuditError>;
 
 /// What `text!` makes.
 #[derive(Clone, Copy)]
-struct Text<F>(F);
+pub(crate) struct Text<F>(pub(crate) F);
 
 impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,10 +102,10 @@ type Uses = HashMap<(bool, usize, u32), u32>;
 
 impl Tables<'_> {
     fn audit(&self) -> Audit {
-        let nis = self.shared.nis.iter().count();
+        let nis = self.shared.count();
         let counted = self.engine.ni_count.load(Ordering::Relaxed);
         equal("the count of NIs is that of the NIs", format_args!("the node"), counted, nis)?;
-        (0..self.net.len()).try_for_each(|partition| self.audit_net(partition))?;
+        self.net.iter().try_for_each(|net| net.audit(self.shared, &self.engine.common))?;
         let uses = self.uses()?;
         for part in self.posted.iter().chain(&self.bound) {
             self.audit_resources(part, &uses)?;
@@ -118,12 +118,8 @@ impl Tables<'_> {
     fn uses(&self) -> Result<Uses, AuditError> {
         let mut uses = Uses::new();
         for (partition, net) in self.net.iter().enumerate() {
-            for index in net.messages.indices() {
-                self.add_use(
-                    &net.messages[index],
-                    format_args!("message {index} of partition {partition}"),
-                    &mut uses,
-                )?;
+            for (index, message) in net.messages() {
+                self.add_use(message, format_args!("message {index} of partition {partition}"), &mut uses)?;
             }
         }
         for (portal, blocked) in self.blocked.iter().enumerate() {
@@ -137,7 +133,7 @@ impl Tables<'_> {
         for (way, local) in self.held.ways() {
             let alive = match way {
                 Way::Here => true,
-                Way::Over { ni, .. } => self.shared.nis.get(*ni).is_some(),
+                Way::Over { ni, .. } => self.shared.exists(*ni),
             };
             check("a message is delayed as long as its NI exists", alive, format_args!("{way:?}"))?;
             if let Some(local) = local {
@@ -173,20 +169,25 @@ impl Tables<'_> {
     }
 }
 
-fn check(rule: &'static str, holds: bool, found: impl fmt::Display) -> Audit {
+pub(crate) fn check(rule: &'static str, holds: bool, found: impl fmt::Display) -> Audit {
     if holds { Ok(()) } else { Err(AuditError { rule, found: found.to_string() }) }
 }
 
-fn equal<T: PartialEq + fmt::Debug>(rule: &'static str, place: impl fmt::Display, is: T, should: T) -> Audit {
+pub(crate) fn equal<T: PartialEq + fmt::Debug>(
+    rule: &'static str,
+    place: impl fmt::Display,
+    is: T,
+    should: T,
+) -> Audit {
     check(rule, is == should, format_args!("{place}: {is:?} instead of {should:?}"))
 }
 
 /// The ends of a list.
-type Ends = (Option<u32>, Option<u32>);
+pub(crate) type Ends = (Option<u32>, Option<u32>);
 
 /// Looks at the objects of a list in order; gives how many there are. It comes to an end: each object has one neighbour
 /// before it.
-fn walk<'a, const L: usize, T: Linked<L> + 'a>(
+pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
     place: impl fmt::Display,
     (head, tail): Ends,
     at: impl Fn(u32) -> Option<&'a T>,
@@ -207,7 +208,7 @@ fn walk<'a, const L: usize, T: Linked<L> + 'a>(
 }
 
 /// The objects, at most so many, in the chains of a hash index.
-fn chained<'a, T: Hashed + 'a>(
+pub(crate) fn chained<'a, T: Hashed + 'a>(
     place: impl fmt::Display,
     index: &Buckets,
     most: usize,

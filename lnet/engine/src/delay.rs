@@ -13,20 +13,15 @@ use nlx_sync::Rule;
 
 use crate::drops::DropReason;
 use crate::engine::Engine;
-use crate::faults::is_held;
 use crate::list::Links;
-use crate::message::{Delayed, Inbound, Local, Way};
-use crate::names::{pack, unpack};
-use crate::ni::Phase;
+use crate::message::{Inbound, Local, Way};
+use crate::names::RxName;
 use crate::portal::Entry;
-use crate::portal_state::{Blocked, PortalState};
+use crate::portal_state::{Blocked, Delayed, PortalState};
 use crate::receive::{Attempt, Search};
 use crate::resources::Resources;
 use crate::slab::{Key, NONE, some};
 use crate::work::Work;
-
-/// Marks the token of a message that waits; the rest of it names the portal and the message.
-pub(crate) const DELAYED_TOKEN: u64 = 1 << 63;
 
 /// SYNC engine.announced: a message announces itself before its last look for a buffer, so either that finds the buffer that is being
 /// attached, or who attaches it finds the message.
@@ -65,7 +60,7 @@ impl Engine {
             Attempt::Nothing if !state.is_lazy() => Err(DropReason::NotLazy),
             Attempt::Nothing if !self.is_alive(&search.inbound.back) => Err(DropReason::NiStopping),
             Attempt::Nothing => match blocked.push(search, local) {
-                Some(key) => return Verdict::Delay(RxToken(DELAYED_TOKEN | pack(portal, key))),
+                Some(key) => return Verdict::Delay(RxName::Delayed(portal, key).token()),
                 None => Err(DropReason::NoRoom),
             },
         };
@@ -79,20 +74,19 @@ impl Engine {
             Way::Here => true,
             Way::Over { ni, partition, .. } => {
                 let net = self.net.lock(*partition);
-                net.shared().nis.get(*ni).is_some_and(|ni| ni.phase != Phase::Stopping)
+                net.shared().is_open(*ni)
             }
         }
     }
 
     /// The connection of a waiting message is lost; `false` if the message does not wait any more.
     pub(crate) fn forget_waiting(&self, token: RxToken, work: &mut Work) -> bool {
-        if is_held(token) {
-            return self.forget_held(token, work);
-        }
-        let (portal, key) = unpack(token.0 & !DELAYED_TOKEN);
-        let Some(state) = self.portals.get(portal).filter(|_| token.0 & DELAYED_TOKEN != 0) else {
-            return false;
+        let (portal, key) = match RxName::open(token) {
+            RxName::Held(key) => return self.forget_held(token, key, work),
+            RxName::Delayed(portal, key) => (portal, key),
+            RxName::Receiving(..) => return false,
         };
+        let Some(state) = self.portals.get(portal) else { return false };
         let gone = {
             let mut blocked = state.blocked();
             let waits = blocked.delayed.get(key).is_some();
@@ -231,7 +225,7 @@ impl Engine {
     /// Has the LND go on with a message that was delayed.
     fn resume(&self, inbound: &Inbound, delivery: Option<Delivery>) {
         let Way::Over { ni, partition, .. } = inbound.back else { return };
-        let lnd = self.net.lock(partition).shared().nis.get(ni).map(|ni| ni.lnd.clone());
+        let lnd = self.net.lock(partition).shared().lnd(ni);
         if let Some(lnd) = lnd {
             lnd.resume(inbound.rx, delivery);
         }

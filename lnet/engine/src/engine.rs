@@ -19,10 +19,8 @@ use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RECENT_DROPS, RecentDrop};
 use crate::event_queue::{EqWatch, EventQueue};
 use crate::faults::Faults;
-use crate::identity::Identities;
 use crate::names::{PARTITIONS_MAX, Place};
 use crate::net::{Net, NetShared};
-use crate::ni::{Nis, Phase};
 use crate::ping::{Ping, PingSource, PingTarget, Push, PushBacks};
 use crate::portal_state::PortalState;
 use crate::resources::Resources;
@@ -69,8 +67,7 @@ impl Engine {
                 (),
             )
         };
-        let identities = Identities::new(common.config.limits.known_nodes);
-        let shared = NetShared { nis: Nis::new(), identities };
+        let shared = NetShared::new(common.config.limits.known_nodes);
         let delayed = common.config.limits.delayed;
         let (posted, bound) = (resources(false), resources(true));
         let net = PercptLock::with_partitions(partitions, |partition| Net::new(&common, partition), shared);
@@ -138,7 +135,7 @@ impl Engine {
         let now_ns = self.common.now_ns();
         let mut all = Vec::new();
         for partition in 0..self.common.partitions() {
-            all.extend(self.net.lock(partition).drops.iter(now_ns));
+            all.extend(self.net.lock(partition).recent_drops(now_ns));
         }
         all.sort_by_key(|drop| drop.age_ns);
         all.truncate(RECENT_DROPS);
@@ -180,19 +177,7 @@ impl Engine {
         };
         for partition in 0..self.common.partitions() {
             let net = self.net.lock(partition);
-            if nid.is_loopback() {
-                all.traffic += net.lo;
-                continue;
-            }
-            let (key, ni) = net.shared().nis.find(nid)?;
-            all.up = ni.phase == Phase::Up && ni.link;
-            if let Some(share) = net.share(key) {
-                all.traffic += share.traffic;
-                all.credits += share.max_credits;
-                all.available_tx_credits += share.credits;
-                all.min_tx_credits += share.min_credits;
-                all.held_back += share.held_back;
-            }
+            net.add_ni_statistics(net.shared(), nid, &mut all)?;
         }
         all.traffic.settle();
         Some(all)
@@ -202,18 +187,7 @@ impl Engine {
     pub fn peer_statistics(&self) -> Vec<PeerStatistics> {
         let mut all = Vec::new();
         for partition in 0..self.common.partitions() {
-            all.extend(self.net.lock(partition).peers.iter().map(|peer| {
-                let mut traffic = peer.traffic;
-                traffic.settle();
-                PeerStatistics {
-                    nid: peer.id.nid,
-                    traffic,
-                    max_ni_tx_credits: peer.max_credits,
-                    available_tx_credits: peer.credits,
-                    min_tx_credits: peer.min_credits,
-                    tx_q_num_of_buf: peer.queued_bytes,
-                }
-            }));
+            all.extend(self.net.lock(partition).peer_statistics());
         }
         all
     }
@@ -296,7 +270,7 @@ impl Engine {
 
     /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.
     pub fn primary_nid(&self, nid: Nid) -> Nid {
-        self.net.lock(self.common.here()).shared().identities.primary(nid)
+        self.net.lock(self.common.here()).shared().primary(nid)
     }
 
     pub(crate) fn this(&self) -> Result<Arc<Engine>, LNetError> {
@@ -454,22 +428,20 @@ impl LNet for Engine {
     fn local_ids(&self) -> Vec<ProcessId> {
         let net = self.net.lock(self.common.here());
         let loopback = ProcessId::new(Nid::LOOPBACK, self.common.config.pid);
-        let nis = net.shared().nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id);
-        std::iter::once(loopback).chain(nis).collect()
+        std::iter::once(loopback).chain(net.shared().ids()).collect()
     }
 
     fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
         let net = self.net.lock(self.common.here());
         look(ProcessId::new(Nid::LOOPBACK, self.common.config.pid));
-        let nis = net.shared().nis.iter().filter(|(_, ni)| ni.phase == Phase::Up);
-        nis.for_each(|(_, ni)| look(ni.id));
+        net.shared().ids().for_each(look);
     }
 }
 
 impl Upcalls for Engine {
     fn partition_of(&self, ni: Nid, peer: Nid) -> usize {
         let net = self.net.lock(self.common.here());
-        net.shared().nis.find(ni).map_or(0, |(_, ni)| ni.cpts.of(peer))
+        net.shared().home_of(ni, peer).map_or(0, |(_, partition)| partition)
     }
 
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
@@ -518,10 +490,8 @@ impl Upcalls for Engine {
 
     fn is_short(&self, ni: Nid) -> bool {
         (0..self.common.partitions()).any(|partition| {
-            let mut net = self.net.lock(partition);
-            let (part, shared) = net.split();
-            let share = shared.nis.find(ni).and_then(|(key, _)| part.share(key));
-            share.is_some_and(|share| share.waiting > 0 || share.held_back > 0)
+            let net = self.net.lock(partition);
+            net.is_short(net.shared(), ni)
         })
     }
 }

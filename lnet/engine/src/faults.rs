@@ -9,4 +9,4 @@ pub use rule::{DELAY_MAX, FaultAction, FaultRate, FaultRule, FaultRuleError, Mes
 pub(crate) use table::Faults;
 pub use table::{FAULT_RULES_MAX, FaultId, FaultStatistics};
 
-pub(crate) use held::{HeldTable, is_held};
+pub(crate) use held::HeldTable;

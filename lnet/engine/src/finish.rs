@@ -6,11 +6,11 @@ use lnet_proto::{Body, Header};
 use lnet_region::WriteVec;
 
 use crate::common::Common;
-use crate::delay::DELAYED_TOKEN;
 use crate::engine::Engine;
-use crate::message::{Intake, Launch, Message, Op, Receiving, Way};
-use crate::names::{MdName, unpack};
+use crate::message::{Launch, Message, Op, Way};
+use crate::names::{MdName, Place, RxName, unpack};
 use crate::resources::Resources;
+use crate::resources::{Intake, Receiving};
 use crate::slab::{Key, NONE};
 use crate::work::{Ack, Work};
 
@@ -30,9 +30,8 @@ impl Engine {
 
     /// A payload is in place, or was lost.
     pub(crate) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut Work) {
-        let bound = token.0 >> 62 & 1 == 1;
-        let (partition, key) = unpack(token.0 & !(1 << 62));
-        if partition >= self.common.partitions() || token.0 & DELAYED_TOKEN != 0 {
+        let RxName::Receiving(Place { bound, partition }, key) = RxName::open(token) else { return };
+        if partition >= self.common.partitions() {
             return;
         }
         let part = &mut *self.table(bound).lock(partition);
@@ -86,32 +85,22 @@ impl Engine {
     /// The memory for a GET that the network answers by itself.
     pub(crate) fn direct_sink(&self, token: TxToken) -> Option<WriteVec> {
         let (partition, key) = self.tx_name(token)?;
-        let (name, response) = {
-            let net = self.net.lock(partition);
-            let message = net.messages.get(key).filter(|message| message.op == Op::Get)?;
-            (message.md?, message.response)
-        };
+        let (name, response) = { self.net.lock(partition).get_under_way(key, Op::Get)? };
         let sink = {
             let part = self.bound.lock(name.place.partition);
             part.responses.get(response)?;
             let memory = &part.objects.md(name.key.index).memory;
             memory.incoming(0..memory.len()).ok()?
         };
-        self.net.lock(partition).messages.get_mut(key)?.op = Op::DirectGet;
+        self.net.lock(partition).make_direct(key)?;
         Some(sink)
     }
 
     /// The network has answered a GET by itself: SEND, then REPLY.
     pub(crate) fn direct_end(&self, token: TxToken, result: Result<u32, Errno>, work: &mut Work) {
         let Some((partition, key)) = self.tx_name(token) else { return };
-        let direct = {
-            let net = self.net.lock(partition);
-            net.messages
-                .get(key)
-                .filter(|message| message.op == Op::DirectGet)
-                .map(|message| (message.md, message.response))
-        };
-        let Some((Some(name), response)) = direct else { return };
+        let direct = { self.net.lock(partition).get_under_way(key, Op::DirectGet) };
+        let Some((name, response)) = direct else { return };
         let bytes = match result {
             Ok(bytes) => bytes,
             Err(errno) => return self.left(token, Err(errno), work),
@@ -210,7 +199,8 @@ impl Ack {
         let header =
             Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
         // Nobody is told of it.
-        let message = Message::new(Op::Ack, None, Key::NULL, common.event(EventKind::Send));
+        let event = common.event(EventKind::Send);
+        let message = Message { op: Op::Ack, md: None, event, response: Key::NULL };
         Launch { way, message, header, payload: None, reply_to: None }
     }
 }

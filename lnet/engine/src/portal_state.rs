@@ -7,8 +7,9 @@ use lnet_proto::Header;
 use nlx_sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 use crate::config::Rotor;
-use crate::list::List;
-use crate::message::{DELAYED, Delayed};
+use crate::list::{Linked, Links, List};
+use crate::matching::Wanted;
+use crate::message::{Inbound, Local};
 use crate::portal::Kind;
 use crate::slab::{Slab, slab};
 
@@ -30,6 +31,30 @@ pub(crate) struct PortalState {
     /// that look sees it, for both held the partition's lock.
     waiting: AtomicUsize,
     blocked: Mutex<Blocked>,
+}
+
+/// The list number of the messages that wait on a lazy portal.
+pub(crate) const DELAYED: usize = 6;
+
+/// A PUT that waits on a lazy portal.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    pub(crate) inbound: Inbound,
+    pub(crate) header: Header,
+    pub(crate) wanted: Wanted,
+    /// The message itself, if this node sent it.
+    pub(crate) local: Option<Local>,
+    pub(crate) links: Links,
+}
+
+impl Linked<DELAYED> for Delayed {
+    fn links(&self) -> Links {
+        self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
 }
 
 /// The messages that wait for a buffer, in order. The lock is taken before that of a partition, never after.

@@ -1,6 +1,5 @@
 //! Receiving: what becomes of an arrived header (lnet-wire 9 to 13).
 
-mod admit;
 mod search;
 mod take;
 
@@ -8,11 +7,12 @@ use lnet_api::{Arrival, Dropped, Errno, Event, EventKind, MdHandle, MdOptions, V
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::{Body, Header, PING_PORTAL, WireHandle};
 
-use crate::drops::DropReason;
+use crate::drops::{self, DropReason};
 use crate::engine::Engine;
 use crate::matching::Wanted;
-use crate::message::{Inbound, Local, Way};
+use crate::message::{Inbound, Local, Way, is_push};
 use crate::names::Place;
+use crate::net::Refusal;
 use crate::portal_state::PortalState;
 use crate::slab::Key;
 use crate::work::{Ack, Work};
@@ -27,7 +27,52 @@ impl Engine {
         }
         match self.admit(arrival) {
             Ok(inbound) => self.receive(&inbound, header, &mut None, work),
-            Err(verdict) => verdict,
+            Err(Refusal::Close(errno)) => Verdict::Close(errno),
+            Err(Refusal::Drop(reason)) => {
+                drops::log(header, reason);
+                Verdict::Discard
+            }
+        }
+    }
+
+    /// The checks that need the net lock, under that of the peer's partition.
+    fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
+        let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
+        let mut net = self.net.lock(partition);
+        // An NI may be bound to some partitions; then its peers belong to those.
+        while let Some((_, home)) = net.shared().home_of(arrival.ni, arrival.from.nid)
+            && home != partition
+        {
+            partition = home;
+            drop(net);
+            net = self.net.lock(partition);
+        }
+        let (part, shared) = net.split();
+        part.admit(shared, &self.common, arrival)
+    }
+
+    /// Drops a message that was admitted.
+    pub(crate) fn discard(&self, inbound: &Inbound, header: &Header, reason: DropReason) -> Verdict {
+        let partition = self.partition_of(inbound);
+        self.net.lock(partition).discard(&self.common, inbound.back, header, reason);
+        drops::log(header, reason);
+        Verdict::Discard
+    }
+
+    /// The address, as a NID, from which a peer speaks under this NID; the NID itself if that is not known.
+    pub(crate) fn address_of(&self, nid: Nid) -> Nid {
+        let mut all = 0..self.common.partitions();
+        let address = all.find_map(|partition| {
+            let net = self.net.lock(partition);
+            net.address_of(net.shared(), &self.common, nid)
+        });
+        address.unwrap_or(nid)
+    }
+
+    /// A push is over.
+    pub(crate) fn end_push(&self, back: Way) {
+        if let Way::Over { ni, peer, partition } = back {
+            self.net.lock(partition).end_push(&self.common, ni, peer);
         }
     }
 
@@ -120,7 +165,7 @@ impl Engine {
                 target: ProcessId::new(header.dest.nid, self.common.config.pid),
                 portal,
                 match_bits,
-                initiator: ProcessId::new(primary(inbound, header), header.src.pid),
+                initiator: ProcessId::new(inbound.primary(header), header.src.pid),
                 length: header.payload_length,
             });
         }
@@ -132,7 +177,10 @@ impl Engine {
     /// (lnet-wire 19, level B). If it waited instead, those whose payload never comes would hold the connections of
     /// all others.
     fn receive_push(&self, search: &Search<'_>, work: &mut Work) -> Verdict {
-        let begun = self.begin_push(search.inbound.back);
+        let begun = match search.inbound.back {
+            Way::Here => true,
+            Way::Over { ni, peer, partition } => self.net.lock(partition).begin_push(&self.common, ni, peer),
+        };
         let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
         let verdict = match attempt {
             // It ends where it is received.
@@ -262,17 +310,12 @@ impl Engine {
     fn arrival_event(&self, kind: EventKind, inbound: &Inbound, header: &Header) -> Event {
         Event {
             target: header.dest,
-            initiator: ProcessId::new(primary(inbound, header), header.src.pid),
+            initiator: ProcessId::new(inbound.primary(header), header.src.pid),
             source: header.src,
             sender: inbound.from.nid,
             ..self.common.event(kind)
         }
     }
-}
-
-/// The primary NID of a message's source.
-fn primary(inbound: &Inbound, header: &Header) -> Nid {
-    inbound.nids.first().copied().unwrap_or(header.src.nid)
 }
 
 fn wanted(
@@ -284,17 +327,4 @@ fn wanted(
     offset: u32,
 ) -> Wanted {
     Wanted { op, bits, nids: inbound.nids.clone(), pid: header.src.pid, length, offset, can_wait: false }
-}
-
-/// Whether a message is a push (lnet-wire 17).
-fn is_push(header: &Header) -> bool {
-    matches!(header.body, Body::Put { portal, match_bits: MatchBits::PING, .. } if portal == PING_PORTAL.get())
-}
-
-/// What the ACK of a PUT echoes; none if it wants no ACK.
-fn ack_of(header: &Header) -> WireHandle {
-    match header.body {
-        Body::Put { ack_wmd, .. } => ack_wmd,
-        _ => WireHandle::NONE,
-    }
 }

@@ -2,6 +2,7 @@
 
 use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, Unlink};
 use lnet_nid::Portal;
+use lnet_proto::WireHandle;
 
 use crate::common::Common;
 use crate::counters::Counters;
@@ -9,13 +10,34 @@ use crate::event_queue::QueueUses;
 use crate::groups::Groups;
 use crate::list::List;
 use crate::md::Descriptor;
-use crate::message::Receiving;
+use crate::message::Way;
 use crate::names::Place;
 use crate::objects::Objects;
 use crate::portal::Table;
 use crate::response::{BY_DEADLINE, Response};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
+
+/// A message whose payload is being received.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) kind: Intake,
+    /// The MD that takes it, in the same partition's table; NONE if it goes nowhere.
+    pub(crate) md: u32,
+    pub(crate) back: Way,
+    pub(crate) event: Event,
+    /// What the ACK of a PUT echoes, if one is wanted.
+    pub(crate) ack: WireHandle,
+}
+
+/// What is being received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intake {
+    Put,
+    /// A PUT to the node's own portal: one at a time per peer.
+    Push,
+    Reply,
+}
 
 /// MDs with all that hangs on them.
 ///

@@ -9,10 +9,8 @@ use crate::engine::Engine;
 use crate::finish::FAIL_BATCH;
 use crate::groups::{GROUP, Grouped};
 use crate::list::{Linked, Links};
-use crate::message::{Inbound, Way};
-use crate::peer::{Peers, known_as};
+use crate::message::{Inbound, PeerName, Route, Way, known_as};
 use crate::resources::Resources;
-use crate::send::Route;
 use crate::slab::{Key, NONE, some};
 use crate::work::Work;
 
@@ -28,14 +26,6 @@ pub(crate) const BY_DEADLINE: usize = 2;
 /// The list number of the responses expected for one MD.
 pub(crate) const BY_MD: usize = 4;
 
-/// Who owes a response: a next hop over an NI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Debtor {
-    pub(crate) ni: Key,
-    pub(crate) id: ProcessId,
-    pub(crate) hash: u32,
-}
-
 /// An expected ACK or REPLY.
 #[derive(Debug)]
 pub(crate) struct Response {
@@ -43,7 +33,7 @@ pub(crate) struct Response {
     pub(crate) kind: EventKind,
     pub(crate) md: u32,
     /// The next hop; none for this node itself.
-    pub(crate) debtor: Option<Debtor>,
+    pub(crate) debtor: Option<PeerName>,
     /// Whom the request went to.
     pub(crate) target: ProcessId,
     /// The primary NID of the target's node.
@@ -183,11 +173,11 @@ impl Resources {
         // Who was asked must answer: the very peer, or another NID that is known to be of the node which the header names.
         // Programs with unprivileged ports (lnet-wire 27) answer for themselves alone.
         let of_node = inbound.nids.contains(&inbound.from.nid) && !inbound.from.pid.is_userspace();
-        let is_node = |debtor: Option<Debtor>| debtor.is_some_and(|debtor| !debtor.id.pid.is_userspace());
+        let is_node = |debtor: Option<PeerName>| debtor.is_some_and(|debtor| !debtor.id.pid.is_userspace());
         let of_md = self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
         // Not looked for as long as those of the MD will do.
         let of_debtor = sender.into_iter().flat_map(|(ni, id)| {
-            let first = self.first_of_debtor(&Peers::name(&common.hasher, ni, id));
+            let first = self.first_of_debtor(&PeerName::new(&common.hasher, ni, id));
             std::iter::successors(some(first), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH)
         });
         let expected = |index: u32| {
@@ -208,7 +198,7 @@ impl Resources {
         same_node
     }
 
-    fn first_of_debtor(&self, debtor: &Debtor) -> u32 {
+    fn first_of_debtor(&self, debtor: &PeerName) -> u32 {
         self.by_debtor
             .first(&self.responses, debtor.hash, |response: &Response| response.debtor == Some(*debtor))
     }
@@ -262,24 +252,18 @@ impl Engine {
     /// The connections to a peer are gone, and with them the ACKs and REPLYs to what was sent. What is still being sent,
     /// the LND finalises.
     pub(crate) fn lose_peer(&self, ni: Nid, peer: lnet_nid::ProcessId, reason: Errno, work: &mut Work) {
-        let found = {
-            let net = self.net.lock(self.common.here());
-            net.shared().nis.find(ni).map(|(key, ni)| (key, ni.cpts.of(peer.nid)))
-        };
-        let Some((ni, home)) = found else { return };
-        let debtor = Peers::name(&self.common.hasher, ni, peer);
+        let home = { self.net.lock(self.common.here()).shared().home_of(ni, peer.nid) };
+        let Some((ni, home)) = home else { return };
+        let debtor = PeerName::new(&self.common.hasher, ni, peer);
         for partition in 0..self.common.partitions() {
             self.fail_sent(partition, &debtor, reason, work);
         }
-        let mut net = self.net.lock(home);
-        if let Some(index) = net.peers.find(&self.common.hasher, ni, peer) {
-            net.peers.forget_if_idle(index);
-        }
+        self.net.lock(home).forget_if_idle(&debtor);
     }
 
     /// Ends what a peer owes for requests that have left. Others stay in the list: the search goes on behind the last of
     /// them that it passed, or from the start if that one has gone meanwhile.
-    fn fail_sent(&self, partition: usize, debtor: &Debtor, reason: Errno, work: &mut Work) {
+    fn fail_sent(&self, partition: usize, debtor: &PeerName, reason: Errno, work: &mut Work) {
         self.in_batches(None, work, |mut passed: Option<Key>, work| {
             let part = &mut *self.bound.lock(partition);
             for _ in 0..FAIL_BATCH {
@@ -305,7 +289,7 @@ impl Engine {
     pub(crate) fn fail_responses(
         &self,
         partition: usize,
-        which: impl Fn(&Debtor) -> bool,
+        which: impl Fn(&PeerName) -> bool,
         reason: Errno,
         work: &mut Work,
     ) {

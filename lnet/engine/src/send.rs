@@ -9,12 +9,11 @@ use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{ReadVec, RegionError};
 
 use crate::engine::Engine;
-use crate::message::{Inbound, Launch, Local, Message, Op, Way};
+use crate::message::{Inbound, Launch, Local, Message, Op, Route, Way};
 use crate::names::{MdName, Place, unpack};
-use crate::net::{Handed, Launched, NetShared};
-use crate::ni::Phase;
+use crate::net::Launched;
 use crate::resources::Resources;
-use crate::response::{Debtor, Response};
+use crate::response::Response;
 use crate::slab::Key;
 use crate::work::{Outgoing, Work};
 
@@ -25,17 +24,6 @@ struct Request {
     target: ProcessId,
     /// The kind of the answer that is waited for.
     answer: Option<EventKind>,
-}
-
-/// How a message of this node goes to its target.
-pub(crate) struct Route {
-    way: Way,
-    /// The NID that it is sent from.
-    pub(crate) source: Nid,
-    /// The primary NID of the target's node.
-    pub(crate) primary: Nid,
-    /// Who will owe the answer; nobody but this node itself if it goes nowhere.
-    pub(crate) debtor: Option<Debtor>,
 }
 
 impl Engine {
@@ -96,7 +84,10 @@ impl Engine {
         let gone = LNetError::NoSuch { object: "MD", handle: request.handle.0 };
         let (place, key) = self.common.handles.open_md(request.handle).ok_or(gone.clone())?;
         let Place { bound: true, partition } = place else { return Err(gone) };
-        let route = self.route(source, request.target);
+        let route = {
+            let net = self.net.lock(request.target.nid.cpt_of(self.common.partitions()));
+            net.route(net.shared(), &self.common, source, request.target)
+        };
         let (message, length, takes_refusals, route, payload) = {
             let part = &mut *self.bound.lock(partition);
             let md = part.sendable_md(key).ok_or(gone)?;
@@ -107,8 +98,7 @@ impl Engine {
             let event = Event { rlength: length, mlength: length, ..event };
             let response = self.expect(part, request, md, &route)?;
             part.begin(md);
-            let name = MdName { place, key };
-            let message = Message::new(request.op, Some(name), response, event);
+            let message = Message { op: request.op, md: Some(MdName { place, key }), event, response };
             (message, length, takes_refusals, route, payload)
         };
         let header = Header {
@@ -123,37 +113,6 @@ impl Engine {
     fn wire_handle(&self, md: MdHandle, takes_refusals: bool) -> WireHandle {
         let plain = WireHandle::new(self.common.config.interface_cookie, md.0);
         if takes_refusals { plain.taking_refusals() } else { plain }
-    }
-
-    /// Path selection (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no router.
-    fn route(&self, source: Option<Nid>, target: ProcessId) -> Result<Route, LNetError> {
-        let partition = target.nid.cpt_of(self.common.partitions());
-        let net = self.net.lock(partition);
-        let NetShared { nis, identities } = net.shared();
-        if let Some(nid) = source.filter(|&nid| !nis.is_local(nid)) {
-            return Err(LNetError::NotLocal { nid });
-        }
-        if nis.is_local(target.nid) {
-            let (way, nid) = (Way::Here, target.nid);
-            return Ok(Route { way, source: nid, primary: nid, debtor: None });
-        }
-        let leads = |nid: Nid| nid.net() == target.nid.net() && source.is_none_or(|source| source == nid);
-        let found = || nis.iter().filter(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
-        // One whose link is down is better than none: its LND says what becomes of the message.
-        let found = found().find(|(_, ni)| ni.link).or_else(|| found().next());
-        let (key, ni) = found.ok_or(LNetError::NoRoute { nid: target.nid })?;
-        let home = ni.cpts.of(target.nid);
-        // Elsewhere, a full table shows when the message is launched.
-        if home == partition && net.messages.is_full() {
-            return Err(LNetError::TooMany { objects: "messages in flight", limit: net.messages.limit() });
-        }
-        let partition = home;
-        Ok(Route {
-            way: Way::Over { ni: key, peer: target, partition },
-            source: ni.id.nid,
-            primary: identities.primary(target.nid),
-            debtor: Some(net.peers.name_of(&self.common.hasher, key, target)),
-        })
     }
 
     /// Remembers that an ACK or REPLY is to come, if one is.
@@ -234,9 +193,7 @@ impl Engine {
             let (part, shared) = net.split();
             part.withdraw(shared, &self.common, key, work)
         };
-        if let Some(Handed { lnd, ni, peer }) = handed
-            && lnd.withdraw(ni, peer, token)
-        {
+        if handed.is_some_and(|handed| handed.withdraw(token)) {
             self.left(token, Err(Errno::ECANCELED), work);
         }
     }
@@ -263,15 +220,7 @@ impl Engine {
     fn loop_back(&self, launch: Launch, work: &mut Work) {
         let Launch { message, header, payload, .. } = launch;
         let kind = message.op.kind();
-        {
-            let mut net = self.net.lock(self.common.here());
-            net.lo.sent.count(kind);
-            net.lo.received.count(kind);
-            net.counters.send_count += 1;
-            if header.payload_length > 0 {
-                net.counters.send_length += u64::from(header.payload_length);
-            }
-        }
+        self.net.lock(self.common.here()).count_loopback(kind, header.payload_length);
         let nids = smallvec::smallvec![header.src.nid];
         let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), held: 0, nids };
         let mut local = Some(Local { message, payload });

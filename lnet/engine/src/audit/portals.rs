@@ -2,8 +2,9 @@
 
 use super::{Audit, AuditError, Tables, chained, check, equal, walk};
 use crate::groups::{GROUP, Grouped};
-use crate::message::{DELAYED, Delayed, Way};
+use crate::message::Way;
 use crate::portal::{Entry, Kind};
+use crate::portal_state::{DELAYED, Delayed};
 use crate::resources::Resources;
 use crate::sequence::SEQUENCE;
 use crate::slab::{NONE, some};
@@ -126,7 +127,7 @@ impl Tables<'_> {
             |index, delayed| {
                 let alive = match delayed.inbound.back {
                     Way::Here => true,
-                    Way::Over { ni, .. } => self.shared.nis.get(ni).is_some(),
+                    Way::Over { ni, .. } => self.shared.exists(ni),
                 };
                 check("a message waits as long as its NI exists", alive, format_args!("{index} on {place}"))
             },

@@ -61,9 +61,9 @@ impl Tables<'_> {
         check("a dead MD is busy", !md.dead || md.busy > 0, at)?;
         let outgoing = md.outgoing.and_then(|token| {
             let (partition, key) = unpack(token.0);
-            self.net.get(partition)?.messages.get(key)
+            self.net.get(partition)?.md_of(key)
         });
-        let own = outgoing.is_none_or(|message| message.md == Some(MdName { place, key }));
+        let own = outgoing.is_none_or(|md| md == Some(MdName { place, key }));
         check("the message that an MD remembers is its own, or over", own, at)?;
         let ends = (md.responses.head(), md.responses.tail());
         let waits = walk::<BY_MD, Response>(
@@ -114,7 +114,7 @@ fn audit_debtors(part: &Resources, tables: &Tables<'_>) -> Audit {
     let place_of_all = text!("the debtors of {place:?}");
     for (first, response) in chained(place_of_all, &part.by_debtor.index, most, at)? {
         let here = text!("response {first} of {place:?}");
-        let known = response.debtor.is_some_and(|debtor| tables.shared.nis.get(debtor.ni).is_some());
+        let known = response.debtor.is_some_and(|debtor| tables.shared.exists(debtor.ni));
         check("a debtor's NI exists", known, here)?;
         let same = |other: &Response| other.same_key(response);
         let reached = part.by_debtor.first(&part.responses, response.hash(), same);

@@ -12,7 +12,7 @@ use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 
-use crate::message::Awaits;
+use crate::net;
 use crate::resources::Resources;
 use crate::slab::NONE;
 use crate::{Engine, EngineConfig};
@@ -121,101 +121,15 @@ fn first_entry(part: &Resources, portal: u32, masked: bool) -> u32 {
     table.sequence.list.iter(&part.objects).find(wanted).unwrap()
 }
 
-fn peer_of(engine: &Engine, text: &str) -> (usize, u32) {
-    let net = engine.net.lock(0);
-    let ni = net.shared().nis.find(nid(US)).unwrap().0;
-    (0, net.peers.find(&engine.common.hasher, ni, ProcessId::lnet(nid(text))).unwrap())
-}
-
 /// A way to break something, and the rule that says so.
 type Corruption = (&'static str, fn(&Engine));
 
-const NET: &[Corruption] = &[
-    ("the count of NIs is that of the NIs", |engine| {
-        engine.ni_count.fetch_add(1, Ordering::Relaxed);
-    }),
-    ("a message's peer exists", |engine| {
-        let mut net = engine.net.lock(0);
-        let message = net.messages.indices().next().unwrap();
-        net.messages[message].peer = 1000;
-    }),
-    ("a peer's credits are those that its messages leave", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        engine.net.lock(part).peers.get_mut(peer).credits += 1;
-    }),
-    ("a peer's most credits are its NI's limit", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        engine.net.lock(part).peers.get_mut(peer).max_credits += 1;
-    }),
-    ("a peer's lowest credits are the lowest", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        engine.net.lock(part).peers.get_mut(peer).min_credits = 1;
-    }),
-    ("a peer's answers are counted", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        engine.net.lock(part).peers.get_mut(peer).answers += 1;
-    }),
-    ("a peer's bytes are those of its messages", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        engine.net.lock(part).peers.get_mut(peer).queued_bytes += 1;
-    }),
-    ("the messages that wait for a peer are counted", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        let mut net = engine.net.lock(part);
-        let (net, _) = net.split();
-        let queue = &mut net.peers.slab[peer].queue;
-        queue.pop_front(&mut net.messages).unwrap();
-    }),
-    ("a peer is found by its name", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        engine.net.lock(part).peers.get_mut(peer).id.nid = nid("10.0.0.9@tcp");
-    }),
-    ("the NIDs of peers are counted", |engine| {
-        let mut net = engine.net.lock(0);
-        let at = net.peers.nids.find(nid(PEER)).unwrap();
-        *net.peers.nids.at_mut(at) += 1;
-    }),
-    ("an NI's credits are those that its messages leave", |engine| {
-        engine.net.lock(0).shares[0].as_mut().unwrap().credits += 1;
-    }),
-    ("an NI's most credits are its limit", |engine| {
-        engine.net.lock(0).shares[0].as_mut().unwrap().max_credits += 1;
-    }),
-    ("an NI's lowest credits are the lowest", |engine| {
-        engine.net.lock(0).shares[0].as_mut().unwrap().min_credits = 3;
-    }),
-    ("an NI has a part in its partitions", |engine| {
-        engine.net.lock(0).shares[0] = None;
-    }),
-    ("the messages that wait for an NI are counted", |engine| {
-        let mut net = engine.net.lock(0);
-        let (net, _) = net.split();
-        net.shares[0].as_mut().unwrap().queue.pop_front(&mut net.messages).unwrap();
-    }),
-    ("a message that waits is kept whole", |engine| {
-        let mut net = engine.net.lock(0);
-        let index = net.messages.indices().find(|&index| net.messages[index].waiting != NONE).unwrap();
-        net.messages[index].waiting = NONE;
-    }),
-    ("a queue holds its own messages", |engine| {
-        let (part, peer) = peer_of(engine, PEER);
-        let mut net = engine.net.lock(part);
-        let queued = net.peers[peer].queue.head().unwrap();
-        net.messages[queued].awaits = Awaits::Ni;
-    }),
-    ("a message that waits is in a queue", |engine| {
-        let mut net = engine.net.lock(0);
-        let index = net.messages.indices().find(|&index| net.messages[index].waiting == NONE).unwrap();
-        net.messages[index].waiting = 0;
-    }),
-];
+/// The node as such.
+const NODE: &[Corruption] = &[("the count of NIs is that of the NIs", |engine| {
+    engine.ni_count.fetch_add(1, Ordering::Relaxed);
+})];
 
 const RESOURCES: &[Corruption] = &[
-    ("a message's MD exists", |engine| {
-        let mut net = engine.net.lock(0);
-        let index = net.messages.indices().next().unwrap();
-        net.messages[index].md.as_mut().unwrap().key.index = 1000;
-    }),
     ("a message's MD exists", |engine| {
         let mut part = engine.posted.lock(0);
         let index = part.receiving.indices().next().unwrap();
@@ -406,15 +320,23 @@ fn a_group_out_of_order_is_noticed() {
     assert_eq!(engine.audit().unwrap_err().rule, "a group is in the order of its portal's list");
 }
 
+/// The audit of a node that `corrupt` has broken names the rule.
+fn expect(rule: &str, corrupt: impl Fn(&Engine)) {
+    let engine = node();
+    engine.audit().unwrap();
+    corrupt(&engine);
+    let found = engine.audit().expect_err(rule);
+    assert_eq!(found.rule, rule, "{found}");
+}
+
 /// S-106, S-107, S-108, S-307.
 #[test]
 fn each_broken_invariant_is_named() {
-    for (rule, corrupt) in [NET, RESOURCES, PORTALS].into_iter().flatten() {
-        let engine = node();
-        engine.audit().unwrap();
-        corrupt(&engine);
-        let found = engine.audit().expect_err(rule);
-        assert_eq!(found.rule, *rule, "{found}");
+    for (rule, corrupt) in [NODE, RESOURCES, PORTALS].into_iter().flatten() {
+        expect(rule, corrupt);
+    }
+    for (rule, corrupt) in net::damage::NET {
+        expect(rule, |engine| corrupt(engine.net.lock(0).split().0));
     }
 }
 

@@ -14,20 +14,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::table::Fault;
 use super::{FaultId, FaultRule, FaultStatistics, Faults};
-use crate::delay::DELAYED_TOKEN;
 use crate::drops::DropReason;
 use crate::engine::Engine;
 use crate::message::{Inbound, Local, Way};
-use crate::slab::{INDEX_BITS, Key, Slab, slab};
+use crate::names::RxName;
+use crate::slab::{Key, Slab, slab};
 use crate::work::Work;
-
-/// Beside [`DELAYED_TOKEN`], marks the token of a message that a rule delays; the rest of it names the message.
-const HELD_TOKEN: u64 = DELAYED_TOKEN | 1 << 62;
-
-/// Whether a token is such a message's.
-pub(crate) fn is_held(token: RxToken) -> bool {
-    token.0 & HELD_TOKEN == HELD_TOKEN
-}
 
 /// Delayed messages.
 pub(crate) struct Held {
@@ -206,13 +198,13 @@ impl Engine {
         let message =
             HeldMessage { inbound, header: *header, local: None, delay_ns, arrival: 0, due_ns: None };
         let key = table.enter(message)?;
-        let token = HELD_TOKEN | key.to_bits(INDEX_BITS);
+        let token = RxName::Held(key).token();
         if let Some(message) = table.messages.get_mut(key) {
-            message.inbound.held = token;
+            message.inbound.held = token.0;
             message.local = local.take();
         }
         self.faults.held.due_ns.store(0, Ordering::Relaxed);
-        Some(Verdict::Delay(RxToken(token)))
+        Some(Verdict::Delay(token))
     }
 
     /// When the first of those that wait is due, or begins to wait; the greatest number if there are none.
@@ -242,8 +234,7 @@ impl Engine {
     }
 
     /// The connection of a delayed message is lost; `false` if the message does not wait any more.
-    pub(crate) fn forget_held(&self, token: RxToken, work: &mut Work) -> bool {
-        let key = Key::from_bits(token.0 & !HELD_TOKEN, INDEX_BITS);
+    pub(crate) fn forget_held(&self, token: RxToken, key: Key, work: &mut Work) -> bool {
         let gone = self.take_held(|table| table.messages.get(key).is_some().then_some(key));
         match gone {
             Some(message) => {

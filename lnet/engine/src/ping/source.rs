@@ -91,7 +91,7 @@ impl Push {
     ) -> Result<Push, LNetError> {
         let exchange = Exchange::new(engine, target, sleeper, content)?;
         let Exchange { engine, md, .. } = &exchange;
-        let here = target.nid.is_loopback() || engine.net.lock(0).shared().nis.find(target.nid).is_some();
+        let here = target.nid.is_loopback() || engine.net.lock(0).shared().has_ni(target.nid);
         let answered_by_push = portal == PING_PORTAL && !here;
         if answered_by_push {
             engine.push_backs.begun(target.nid, engine.common.now_ns());

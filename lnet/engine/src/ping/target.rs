@@ -9,16 +9,14 @@ use lnet_api::{
 };
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::PING_PORTAL;
-use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
+use lnet_proto::ping::{Features, Interface, PingInfo};
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::rate::PushRates;
 use crate::Engine;
-use crate::identity::Identities;
-use crate::names::PARTITIONS_MAX;
-use crate::net::{Net, NetShared};
+use crate::net::PushedNids;
 
 /// Bytes kept of one push: 255 NIDs. The rest of a longer list is cut off, and such a list is not believed.
 const PUSH_BYTES: u32 = 4096;
@@ -109,11 +107,9 @@ fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
 /// The NIs that peers are told of.
 fn interfaces(engine: &Engine) -> Result<Vec<Interface>, LNetError> {
     let net = engine.net.lock(0);
-    let nis = || net.shared().nis.iter().filter(|(_, ni)| ni.is_published());
     let mut list = Vec::new();
-    list.try_reserve_exact(nis().count()).map_err(no_memory)?;
-    let status = |link| if link { NiStatus::UP } else { NiStatus::DOWN };
-    list.extend(nis().map(|(_, ni)| Interface { nid: ni.id.nid, status: status(ni.link) }));
+    list.try_reserve_exact(net.shared().published().count()).map_err(no_memory)?;
+    list.extend(net.shared().published());
     Ok(list)
 }
 
@@ -250,48 +246,31 @@ impl Pushes {
     }
 }
 
-/// Remembers the NIDs of a node that calls itself one peer.
-/// Other NIDs to which this node has sent something are not the pusher's to name.
+/// Has the room of the network remember the NIDs of a node that calls itself one peer.
 fn learn(engine: &Engine, push: &Push, info: &PingInfo, rates: &Mutex<PushRates>) {
     let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
         return;
     };
-    let nids = || std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
-    if !push.is_news(engine, nids()) {
-        return;
+    let nids = std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
+    let pushed = PushedNids::new(push.source, push.sender, nids);
+    let here = engine.common.here();
+    {
+        let net = engine.net.lock(here);
+        if !net.is_news(net.shared(), &pushed) {
+            return;
+        }
     }
     let address = engine.address_of(push.sender);
     if !rates.lock().admit(address, engine.common.now_ns()) {
-        engine.net.lock(engine.common.here()).counters.pushes_ignored += 1;
+        engine.net.lock(here).count_ignored_push();
         return;
     }
     // All partitions stop for this. A peer that tells something else in every push makes that happen as often as the rates
     // allow. Each time costs no more than the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in
     // the tables.
     let mut net = engine.net.lock_all();
-    let (parts, NetShared { nis, identities }) = net.split();
-    let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
-    let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
-    if push.may_speak(identities, sent_to) {
-        identities.learn(push.source, nids(), |nid| nis.find(nid).is_some(), sent_to);
-    }
-}
-
-impl Push {
-    /// Nobody speaks for a node that this one knows itself.
-    fn may_speak(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
-        let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
-        identities.same(self.sender, self.source) || !known
-    }
-
-    /// Whether it may tell what is not known yet, as far as one partition can say: mostly it does not.
-    fn is_news(&self, engine: &Engine, nids: impl Iterator<Item = Nid>) -> bool {
-        let net = engine.net.lock(engine.common.here());
-        let NetShared { nis, identities } = net.shared();
-        let sent_to = |nid| net.peers.knows(nid);
-        self.may_speak(identities, sent_to)
-            && identities.is_news(self.source, nids, |nid| nis.find(nid).is_some(), sent_to)
-    }
+    let (parts, shared) = net.split();
+    shared.learn(parts, &pushed);
 }
 
 impl EventHandler for Pushes {

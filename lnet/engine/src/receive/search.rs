@@ -3,7 +3,6 @@
 use lnet_api::{MdOptions, Verdict};
 use lnet_proto::Header;
 
-use super::primary;
 use crate::config::Stealing;
 use crate::drops::DropReason;
 use crate::engine::Engine;
@@ -40,7 +39,7 @@ impl Engine {
             Some(Kind::Wildcard) => {
                 let (partitions, here) = (self.common.partitions(), self.partition_of(search.inbound));
                 let rotor = self.common.config.portal_rotor;
-                let primary = primary(search.inbound, search.header);
+                let primary = search.inbound.primary(search.header);
                 let first = state.first_partition(rotor, search.header, primary, here, partitions);
                 let steals = self.common.config.stealing == Stealing::All
                     || (state.is_lazy() && search.wanted.op == MdOptions::OP_PUT);

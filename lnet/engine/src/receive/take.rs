@@ -1,18 +1,18 @@
 //! What a buffer makes of a message that it matches, and an MD of an answer.
 
-use lnet_api::{Delivery, Errno, Event, EventKind, MdOptions, RxToken, Verdict};
+use lnet_api::{Delivery, Errno, Event, EventKind, MdOptions, Verdict};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::WriteVec;
 
-use super::{Attempt, Search, ack_of, is_push};
+use super::{Attempt, Search};
 use crate::common::Common;
 use crate::drops::DropReason;
 use crate::engine::Engine;
 use crate::matching::{Found, Match};
-use crate::message::{Inbound, Intake, Launch, Message, Op, Receiving};
-use crate::names::{MdName, pack};
-use crate::resources::Resources;
+use crate::message::{Inbound, Launch, Message, Op, ack_of, is_push};
+use crate::names::{MdName, RxName};
+use crate::resources::{Intake, Receiving, Resources};
 use crate::slab::{Key, NONE};
 use crate::work::Work;
 
@@ -77,7 +77,7 @@ impl Engine {
         };
         let payload = (!payload.is_empty()).then_some(payload);
         let name = MdName { place: part.place, key: part.objects.key(found.md) };
-        let message = Message::new(Op::Reply, Some(name), Key::NULL, event);
+        let message = Message { op: Op::Reply, md: Some(name), event, response: Key::NULL };
         let (way, reply_to) = (search.inbound.back, Some(search.inbound.rx));
         work.launches.push(Launch { way, message, header, payload, reply_to });
         Attempt::Taken(Verdict::Done)
@@ -125,11 +125,7 @@ impl Resources {
         let Some(key) = self.receiving.insert(receiving) else { return Verdict::Discard };
         self.counters.msgs_max = self.counters.msgs_max.max(self.receiving.len() as u64);
         let sink = sink.filter(|sink| !sink.is_empty());
-        Verdict::Deliver(Delivery { token: self.token(key), sink })
-    }
-
-    fn token(&self, key: Key) -> RxToken {
-        RxToken(u64::from(self.place.bound) << 62 | pack(self.place.partition, key))
+        Verdict::Deliver(Delivery { token: RxName::Receiving(self.place, key).token(), sink })
     }
 
     /// Takes the refusal of a PUT or GET; `None` if nothing waits for an answer to it.
