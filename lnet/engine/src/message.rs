@@ -1,12 +1,13 @@
 //! Messages on their way, as the rooms of the engine hand them to each other. These structs have no rules of their own, so
 //! the crate sees their fields.
 
-use lnet_api::{Event, RxContext};
+use lnet_api::{Event, EventKind, RxContext};
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, MessageType, PING_PORTAL, WireHandle};
 use lnet_region::ReadVec;
 use smallvec::SmallVec;
 
+use crate::common::Common;
 use crate::keys::Hasher;
 use crate::names::MdName;
 use crate::slab::Key;
@@ -21,9 +22,17 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// The NI that it leads over.
+    pub(crate) fn ni(&self) -> Option<Key> {
+        match *self {
+            Way::Here => None,
+            Way::Over { ni, .. } => Some(ni),
+        }
+    }
+
     /// Whether it leads over this NI.
     pub(crate) fn goes_over(&self, ni: Key) -> bool {
-        matches!(self, Way::Over { ni: over, .. } if *over == ni)
+        self.ni() == Some(ni)
     }
 }
 
@@ -141,10 +150,30 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
+    /// An event that tells where a message came from.
+    pub(crate) fn event(&self, common: &Common, kind: EventKind, header: &Header) -> Event {
+        Event {
+            target: header.dest,
+            initiator: ProcessId::new(self.primary(header), header.src.pid),
+            source: header.src,
+            sender: self.from.nid,
+            ..common.event(kind)
+        }
+    }
+
     /// The primary NID of the message's source.
     pub(crate) fn primary(&self, header: &Header) -> Nid {
         self.nids.first().copied().unwrap_or(header.src.nid)
     }
+}
+
+/// A message that has arrived and waits, or has waited: for a buffer of a lazy portal, or as a fault rule wants it.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) inbound: Inbound,
+    pub(crate) header: Header,
+    /// The message itself, if this node sent it.
+    pub(crate) local: Option<Local>,
 }
 
 /// Whether a message is a push (lnet-wire 17).

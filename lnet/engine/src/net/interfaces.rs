@@ -30,6 +30,11 @@ impl<I: Iterator<Item = Nid> + Clone> PushedNids<I> {
         PushedNids { source, sender, nids }
     }
 
+    /// The NID over whose connection it came.
+    pub(crate) fn sender(&self) -> Nid {
+        self.sender
+    }
+
     /// Nobody speaks for a node that this one knows itself.
     fn may_speak(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
         let known = sent_to(self.source) || !identities.nids(self.source).is_empty();

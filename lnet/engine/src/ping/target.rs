@@ -9,7 +9,7 @@ use lnet_api::{
 };
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::PING_PORTAL;
-use lnet_proto::ping::{Features, Interface, PingInfo};
+use lnet_proto::ping::{Features, PingInfo};
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -82,7 +82,7 @@ impl PingTarget {
             Ok(me) => {
                 if let Some(old) = published.me.replace(me) {
                     // Nobody else knows the handle, and the entry stays until it is unlinked here.
-                    let _ = engine.with(|work| engine.retire_entry(old, work));
+                    let _ = engine.unlink_entry(old, true);
                 }
             }
             Err(error) => tracing::error!(%error, "pings get an outdated list of NIs"),
@@ -92,7 +92,7 @@ impl PingTarget {
 
 /// What this node is: it takes part in discovery, and does not forward (lnet-wire 19, level B).
 fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
-    let nis = interfaces(engine)?;
+    let nis = engine.published_nis().map_err(no_memory)?;
     let mut features =
         Features::NI_STATUS | Features::RTE_DISABLED | Features::MULTI_RAIL | Features::DISCOVERY;
     if nis.iter().any(|ni| !ni.nid.is_nid4()) {
@@ -101,16 +101,7 @@ fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
     if nis.first().is_some_and(|ni| !ni.nid.is_nid4()) {
         features |= Features::PRIMARY_LARGE;
     }
-    Ok(PingInfo { features, pid: engine.common.config.pid, sequence, nis })
-}
-
-/// The NIs that peers are told of.
-fn interfaces(engine: &Engine) -> Result<Vec<Interface>, LNetError> {
-    let net = engine.net.lock(0);
-    let mut list = Vec::new();
-    list.try_reserve_exact(net.shared().published().count()).map_err(no_memory)?;
-    list.extend(net.shared().published());
-    Ok(list)
+    Ok(PingInfo { features, pid: engine.common().config.pid, sequence, nis })
 }
 
 /// The bytes of a ping info.
@@ -227,7 +218,7 @@ impl Pushes {
     fn take(&self, engine: &Engine, push: &Push) {
         let info = self.content(push);
         let nis = || info.iter().flat_map(|info| &info.nis);
-        engine.push_backs.heard(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
+        engine.pings().push_backs().heard(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
         if let Some(info) = &info {
             learn(engine, push, info, &self.rates);
         }
@@ -246,31 +237,14 @@ impl Pushes {
     }
 }
 
-/// Has the room of the network remember the NIDs of a node that calls itself one peer.
+/// Has the node remember the NIDs of a node that calls itself one peer.
 fn learn(engine: &Engine, push: &Push, info: &PingInfo, rates: &Mutex<PushRates>) {
     let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
         return;
     };
     let nids = std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
     let pushed = PushedNids::new(push.source, push.sender, nids);
-    let here = engine.common.here();
-    {
-        let net = engine.net.lock(here);
-        if !net.is_news(net.shared(), &pushed) {
-            return;
-        }
-    }
-    let address = engine.address_of(push.sender);
-    if !rates.lock().admit(address, engine.common.now_ns()) {
-        engine.net.lock(here).count_ignored_push();
-        return;
-    }
-    // All partitions stop for this. A peer that tells something else in every push makes that happen as often as the rates
-    // allow. Each time costs no more than the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in
-    // the tables.
-    let mut net = engine.net.lock_all();
-    let (parts, shared) = net.split();
-    shared.learn(parts, &pushed);
+    engine.learn(&pushed, |address| rates.lock().admit(address, engine.common().now_ns()));
 }
 
 impl EventHandler for Pushes {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lnet_api::{Distance, Errno, LNetError, Lnd};
+use lnet_api::{Errno, LNetError, Lnd};
 use lnet_nid::{Nid, ProcessId};
 
+use super::Engine;
 use crate::drops::DropReason;
-use crate::engine::Engine;
+use crate::message::Way;
 use crate::net::Cpts;
-use crate::portal_state::Delayed;
+use crate::resources::Resources;
 use crate::slab::Key;
 use crate::work::Work;
 
@@ -87,7 +88,7 @@ impl Engine {
     }
 
     /// The link of an NI is down, or up again: pings tell it from now on.
-    pub(crate) fn set_link(&self, nid: Nid, up: bool) {
+    pub(super) fn set_link(&self, nid: Nid, up: bool) {
         if !self.net.lock_all().split().1.set_link(nid, up) {
             return;
         }
@@ -104,8 +105,7 @@ impl Engine {
         }
         self.drop_held(|way| way.goes_over(ni), work);
         for portal in 0..self.portals.len() {
-            let goes = |delayed: &Delayed| delayed.inbound.back.goes_over(ni);
-            self.drop_delayed(portal, goes, DropReason::NiStopping, work);
+            self.drop_delayed(portal, |way| way.goes_over(ni), DropReason::NiStopping, work);
         }
     }
 
@@ -114,8 +114,16 @@ impl Engine {
         self.ni_stopping(ni, work);
         // The LND has finalised what it had; if it has forgotten something, that must not be waited for.
         for partition in 0..self.common.partitions() {
-            self.fail_receiving(partition, |back| back.goes_over(ni), reason, work);
-            self.fail_responses(partition, |debtor| debtor.ni == ni, reason, work);
+            let over_ni = |way: &Way| way.goes_over(ni);
+            self.in_batches(0, work, |next, work| {
+                self.posted.lock(partition).fail_receiving(&self.common, over_ni, (next, reason), work)
+            });
+            self.in_batches(0, work, |next, work| {
+                self.bound.lock(partition).fail_receiving(&self.common, over_ni, (next, reason), work)
+            });
+            self.in_batches(0, work, |next, work| {
+                self.bound.lock(partition).fail_responses(&self.common, ni, (next, reason), work)
+            });
         }
         let mut net = self.net.lock_all();
         let (parts, shared) = net.split();
@@ -130,10 +138,5 @@ impl Engine {
         }
         // The LND, perhaps: without the lock.
         drop(gone);
-    }
-
-    pub(crate) fn distance_to(&self, nid: Nid) -> Result<Distance, LNetError> {
-        let net = self.net.lock(self.common.here());
-        net.shared().distance(nid, u32::from(!self.common.config.local_nid_dist_zero))
     }
 }
