@@ -30,6 +30,10 @@ impl fmt::Display for AuditError {
 
 impl std::error::Error for AuditError {}
 
+/// A way to break a room by hand, and the rule of its audit that notices.
+#[cfg(test)]
+pub(crate) type Damage<T> = (&'static str, fn(&mut T));
+
 pub(crate) type Audit = Result<(), AuditError>;
 
 /// What `text!` makes.

@@ -46,7 +46,7 @@ use crate::resources::{Bound, Posted, Resources};
 /// All methods may be called from any thread, but none from inside [`EventHandler::event`]. None blocks.
 pub struct Engine {
     this: Weak<Engine>,
-    common: Common,
+    common: Arc<Common>,
     /// MEs and the MDs attached to them.
     posted: PercptLock<Posted, ()>,
     /// MDs bound for PUTs and GETs.
@@ -74,7 +74,7 @@ impl Engine {
         let interface_cookie = WireHandle::unmarked(config.interface_cookie);
         let config = EngineConfig { interface_cookie, ..config };
         let partitions = config.partitions.partitions().clamp(1, PARTITIONS_MAX);
-        let common = Common::new(config, partitions);
+        let common = Arc::new(Common::new(config, partitions));
         let limits = &common.config.limits;
         let (delayed, held) = (limits.delayed, limits.held);
         let shared = NetShared::new(limits.known_nodes);
@@ -110,7 +110,7 @@ impl Engine {
         let mut next = u64::MAX;
         for partition in 0..self.common.partitions() {
             if self.common.deadline_ns(partition) <= now_ns {
-                self.with(|work| self.bound.lock(partition).expire(&self.common, now_ns, work));
+                self.with(|work| self.bound.lock(partition).expire(now_ns, work));
             }
             next = next.min(self.common.deadline_ns(partition));
         }
@@ -274,7 +274,7 @@ impl Engine {
     /// # Errors
     /// ENOENT if a queue is gone, EINVAL if it cannot be polled.
     pub fn eq_watch(&self, eqs: &[EqHandle], sleeper: &Arc<dyn Sleeper>) -> Result<EqWatch, LNetError> {
-        let Common { queues, handles, .. } = &self.common;
+        let Common { queues, handles, .. } = &*self.common;
         EqWatch::new(queues, eqs.iter().map(|&eq| (eq, handles.open_eq(eq))), sleeper)
     }
 
@@ -378,7 +378,7 @@ impl Engine {
         let mut all = 0..self.common.partitions();
         let address = all.find_map(|partition| {
             let net = self.net.lock(partition);
-            net.address_of(net.shared(), &self.common, pushed.sender())
+            net.address_of(net.shared(), pushed.sender())
         });
         if !admit(address.unwrap_or(pushed.sender())) {
             self.net.lock(here).count_ignored_push();

@@ -95,6 +95,7 @@ impl Handed {
 
 /// One partition of the room: peers with their credits, and what is sent to them.
 pub(crate) struct Net {
+    common: Arc<Common>,
     partition: usize,
     messages: Slab<Sending>,
     /// The messages that wait for credits.
@@ -109,9 +110,10 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn new(common: &Common, partition: usize) -> Net {
+    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Net {
         let limits = &common.config.limits;
         Net {
+            common: common.clone(),
             partition,
             messages: slab(limits.messages),
             waiting: slab(limits.messages),
@@ -134,15 +136,9 @@ impl Net {
 
     /// Sends a message: gives it back, to be handed over, when there are credits, or queues it. `None` if it ends at once: with
     /// ENETDOWN if the NI is gone or stops, with ENOMEM without room for the message or its peer.
-    pub(crate) fn launch(
-        &mut self,
-        shared: &NetShared,
-        common: &Common,
-        launch: Launch,
-        work: &mut Work,
-    ) -> Option<Launched> {
+    pub(crate) fn launch(&mut self, shared: &NetShared, launch: Launch, work: &mut Work) -> Option<Launched> {
         let Launch { way, message, header, payload, reply_to } = launch;
-        let (ni, peer) = match self.next_hop(shared, common, way) {
+        let (ni, peer) = match self.next_hop(shared, way) {
             Ok(hop) => hop,
             Err(errno) => {
                 self.counters.errors += 1;
@@ -164,7 +160,7 @@ impl Net {
         to.answers += u32::from(is_answer);
         to.queued_bytes += u64::from(header.payload_length) + HEADER_BYTES;
         let (peer, key) = (to.id, to.ni);
-        let deadline_ns = ni.deadline_ns(common.now_ns());
+        let deadline_ns = ni.deadline_ns(self.common.now_ns());
         let tx = Tx { ni: ni.id.nid, peer, header, payload, token, reply_to, deadline_ns };
         if self.take_peer_credit(name.index)
             && self.take_host_credit(name.index, key)
@@ -177,12 +173,7 @@ impl Net {
     }
 
     /// The NI and the peer of a message, if there is room for it.
-    fn next_hop<'a>(
-        &mut self,
-        shared: &'a NetShared,
-        common: &Common,
-        way: Way,
-    ) -> Result<(&'a Ni, u32), Errno> {
+    fn next_hop<'a>(&mut self, shared: &'a NetShared, way: Way) -> Result<(&'a Ni, u32), Errno> {
         let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
         let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
         // Where it may have to wait, there must be room too: once it is in, it ends in one way, finalised.
@@ -190,7 +181,7 @@ impl Net {
             return Err(Errno::ENOMEM);
         }
         let peer =
-            self.peers.enter(&common.hasher, key, peer, ni.limits.peer_credits).ok_or(Errno::ENOMEM)?;
+            self.peers.enter(&self.common.hasher, key, peer, ni.limits.peer_credits).ok_or(Errno::ENOMEM)?;
         Ok((ni, peer))
     }
 
@@ -219,26 +210,19 @@ impl Net {
     /// A message has left its LND, or could not: its credits go to the next ones. Gives the message, to be ended.
     pub(crate) fn finalize(
         &mut self,
-        common: &Common,
         key: Key,
         result: Result<(), Errno>,
         work: &mut Work,
     ) -> Option<Message> {
         self.messages.get(key).filter(|message| message.waiting == NONE)?;
         let Sending { message, peer, host, .. } = self.take(key.index, result)?;
-        self.give_back_credits(common, peer, host, work);
+        self.give_back_credits(peer, host, work);
         Some(message)
     }
 
     /// Takes back a message that its MD's owner has no more use for. One that waits for credits ends; of another, gives
     /// whom it was handed to, or is about to be.
-    pub(crate) fn withdraw(
-        &mut self,
-        shared: &NetShared,
-        common: &Common,
-        key: Key,
-        work: &mut Work,
-    ) -> Option<Handed> {
+    pub(crate) fn withdraw(&mut self, shared: &NetShared, key: Key, work: &mut Work) -> Option<Handed> {
         let &Sending { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
         let peer = self.peers.get_mut(index);
         let (id, ni) = (peer.id, peer.ni);
@@ -270,11 +254,11 @@ impl Net {
             Awaits::Peer => {}
             Awaits::Host => {
                 self.peers.forget_host_if_unused(ni, host);
-                self.give_back_peer_credit(common, index, work);
+                self.give_back_peer_credit(index, work);
             }
             Awaits::Ni => {
-                self.give_back_host_credit(common, ni, host, work);
-                self.give_back_peer_credit(common, index, work);
+                self.give_back_host_credit(ni, host, work);
+                self.give_back_peer_credit(index, work);
             }
         }
         None
@@ -337,7 +321,6 @@ impl Net {
     pub(crate) fn route(
         &self,
         shared: &NetShared,
-        common: &Common,
         source: Option<Nid>,
         target: ProcessId,
     ) -> Result<Route, LNetError> {
@@ -363,7 +346,7 @@ impl Net {
             way: Way::Over { ni: key, peer: target, partition },
             source: ni.id.nid,
             primary: identities.primary(target.nid),
-            debtor: Some(self.peers.name_of(&common.hasher, key, target)),
+            debtor: Some(self.peers.name_of(&self.common.hasher, key, target)),
         })
     }
 

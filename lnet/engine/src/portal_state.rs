@@ -6,6 +6,8 @@ use lnet_nid::Nid;
 use lnet_proto::Header;
 use nlx_sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
+#[cfg(test)]
+use crate::audit::Damage;
 use crate::audit::{Audit, check, equal, text, walk};
 use crate::config::Rotor;
 use crate::list::{Linked, Links, List};
@@ -291,13 +293,8 @@ impl Blocked {
     }
 }
 
-/// Ways to break a portal by hand, each with the rule of the audit that notices.
+/// A way to break the queue by hand, and the rule of the audit that notices.
 #[cfg(test)]
-pub(crate) const DAMAGE: &[(&str, fn(&PortalState))] = &[
-    ("those that wait have announced themselves", |portal| portal.announce()),
-    ("a message that waits is in its portal's queue", |portal| {
-        let blocked = &mut *portal.blocked();
-        blocked.order.pop_front(&mut blocked.delayed).unwrap();
-    }),
-    ("messages wait on lazy portals alone", |portal| portal.set_lazy(&portal.blocked(), false)),
-];
+pub(crate) const DAMAGE: Damage<Blocked> = ("a message that waits is in its portal's queue", |blocked| {
+    blocked.order.pop_front(&mut blocked.delayed).unwrap();
+});

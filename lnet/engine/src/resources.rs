@@ -19,6 +19,8 @@ mod posted;
 mod response;
 mod table;
 
+use std::sync::Arc;
+
 use lnet_api::{Delivery, Errno, Event, EventKind, LNetError, Md, MdHandle, TxToken, Unlink, Verdict};
 use lnet_proto::WireHandle;
 use lnet_region::WriteVec;
@@ -64,6 +66,7 @@ enum Intake {
 
 /// MDs with what uses them: their event queues, and the messages being received.
 pub(crate) struct MdTable {
+    common: Arc<Common>,
     place: Place,
     objects: Objects,
     queues: QueueUses,
@@ -72,9 +75,10 @@ pub(crate) struct MdTable {
 }
 
 impl MdTable {
-    fn new(common: &Common, place: Place) -> MdTable {
+    fn new(common: &Arc<Common>, place: Place) -> MdTable {
         let limits = &common.config.limits;
         MdTable {
+            common: common.clone(),
             place,
             objects: Objects::new(if place.bound { 0 } else { limits.match_entries }, limits.descriptors),
             queues: QueueUses::default(),
@@ -84,11 +88,11 @@ impl MdTable {
     }
 
     /// Enters an MD; `me` is its entry, or [`NONE`].
-    fn enter(&mut self, common: &Common, md: Md, me: u32, unlink: Unlink) -> Result<u32, LNetError> {
+    fn enter(&mut self, md: Md, me: u32, unlink: Unlink) -> Result<u32, LNetError> {
         let limit = self.objects.limits().1;
         let eq = match md.eq {
             None => NONE,
-            Some(eq) => self.queues.enter(&common.queues, eq, common.handles.open_eq(eq))?,
+            Some(eq) => self.queues.enter(&self.common.queues, eq, self.common.handles.open_eq(eq))?,
         };
         let index = self.objects.insert_md(some(me), Descriptor::new(md, eq, me, unlink));
         if index.is_none() && eq != NONE {
@@ -102,8 +106,8 @@ impl MdTable {
         self.objects.named_md(key).filter(|md| !md.dead).map(|_| key.index)
     }
 
-    fn handle(&self, common: &Common, index: u32) -> MdHandle {
-        common.handles.md(self.place, self.objects.key(index))
+    fn handle(&self, index: u32) -> MdHandle {
+        self.common.handles.md(self.place, self.objects.key(index))
     }
 
     /// Counts an operation that begins, and keeps the MD until it ends.
@@ -116,14 +120,13 @@ impl MdTable {
     /// Tells of an event with this end in place of its own.
     fn deliver(
         &mut self,
-        common: &Common,
         md: u32,
         event: &Event,
         (status, unlinked): (Result<(), Errno>, bool),
         work: &mut Work,
     ) {
         let &Descriptor { eq, user_ptr, .. } = self.objects.md(md);
-        let event = Event { md: self.handle(common, md), user_ptr, status, unlinked, ..*event };
+        let event = Event { md: self.handle(md), user_ptr, status, unlinked, ..*event };
         if let Some(handler) = self.queues.deliver(eq, &event) {
             work.wake(handler);
         }
@@ -187,22 +190,23 @@ pub(crate) trait Resources {
     fn retire(&mut self, md: u32);
 
     /// Explicit unlink by handle; `None` if there is no such MD.
-    fn unlink_named(&mut self, common: &Common, key: Key, work: &mut Work) -> Option<()> {
+    fn unlink_named(&mut self, key: Key, work: &mut Work) -> Option<()> {
         let md = self.mds().live(key)?;
-        self.unlink_by_owner(common, md, work);
+        self.unlink_by_owner(md, work);
         Some(())
     }
 
     /// Explicit unlink (lnet-semantics 7). A message that has not begun to leave is taken back.
-    fn unlink_by_owner(&mut self, common: &Common, md: u32, work: &mut Work) {
+    fn unlink_by_owner(&mut self, md: u32, work: &mut Work) {
         let descriptor = self.mds().objects.md(md);
         work.withdrawn.extend(descriptor.outgoing.filter(|_| descriptor.busy > 0));
-        self.unlink(common, md, common.event(EventKind::Unlink), work);
+        let event = self.mds().common.event(EventKind::Unlink);
+        self.unlink(md, event, work);
     }
 
     /// Unlinks an MD for another reason than exhaustion. An idle one ends with `event`, whose status is kept; with
     /// messages in flight the last of them ends it.
-    fn unlink(&mut self, common: &Common, md: u32, event: Event, work: &mut Work) {
+    fn unlink(&mut self, md: u32, event: Event, work: &mut Work) {
         self.retire(md);
         let mds = self.mds_mut();
         if mds.objects.md(md).busy > 0 {
@@ -210,19 +214,12 @@ pub(crate) trait Resources {
             return;
         }
         let status = event.status;
-        mds.deliver(common, md, &event, (status, true), work);
+        mds.deliver(md, &event, (status, true), work);
         mds.free(md, work);
     }
 
     /// One message that uses the MD is done: tells its owner, and ends the MD if it was the last (lnet-semantics 5, 7).
-    fn finish(
-        &mut self,
-        common: &Common,
-        md: u32,
-        event: &Event,
-        status: Result<(), Errno>,
-        work: &mut Work,
-    ) {
+    fn finish(&mut self, md: u32, event: &Event, status: Result<(), Errno>, work: &mut Work) {
         let mds = self.mds_mut();
         let descriptor = mds.objects.md_mut(md);
         descriptor.busy -= 1;
@@ -232,7 +229,7 @@ pub(crate) trait Resources {
             Ok(()) if unlinked && descriptor.aborted => Err(Errno::ETIMEDOUT),
             status => status,
         };
-        mds.deliver(common, md, event, (status, unlinked), work);
+        mds.deliver(md, event, (status, unlinked), work);
         if unlinked {
             self.retire(md);
             self.mds_mut().free(md, work);
@@ -240,9 +237,9 @@ pub(crate) trait Resources {
     }
 
     /// A payload is in place, or was lost.
-    fn received(&mut self, common: &Common, key: Key, result: Result<(), Errno>, work: &mut Work) {
+    fn received(&mut self, key: Key, result: Result<(), Errno>, work: &mut Work) {
         if let Some(receiving) = self.mds_mut().receiving.remove(key) {
-            end_incoming(self, common, &receiving, result, work);
+            end_incoming(self, &receiving, result, work);
         }
     }
 
@@ -250,7 +247,6 @@ pub(crate) trait Resources {
     /// slot at which to go on, if that is not all of them, when what follows from these is done.
     fn fail_receiving(
         &mut self,
-        common: &Common,
         which: impl Fn(&Way) -> bool,
         (next, reason): (u32, Errno),
         work: &mut Work,
@@ -264,7 +260,7 @@ pub(crate) trait Resources {
             let table = &mut self.mds_mut().receiving;
             let fails = table.at(index).is_some_and(|receiving| which(&receiving.back));
             if fails && let Some(receiving) = table.take(index) {
-                end_incoming(self, common, &receiving, Err(reason), work);
+                end_incoming(self, &receiving, Err(reason), work);
             }
         }
         (end < used).then_some(end)
@@ -274,13 +270,12 @@ pub(crate) trait Resources {
 /// Has a payload put in place; a message without one is done. There is room in the table.
 fn deliver_payload(
     part: &mut (impl Resources + ?Sized),
-    common: &Common,
     receiving: Receiving,
     sink: Option<WriteVec>,
     work: &mut Work,
 ) -> Verdict {
     if receiving.event.rlength == 0 {
-        end_incoming(part, common, &receiving, Ok(()), work);
+        end_incoming(part, &receiving, Ok(()), work);
         return Verdict::Done;
     }
     let mds = part.mds_mut();
@@ -293,7 +288,6 @@ fn deliver_payload(
 /// The event of a received PUT or REPLY, then the ACK.
 fn end_incoming(
     part: &mut (impl Resources + ?Sized),
-    common: &Common,
     receiving: &Receiving,
     result: Result<(), Errno>,
     work: &mut Work,
@@ -307,7 +301,7 @@ fn end_incoming(
         Err(_) => counters.errors += 1,
     }
     if receiving.md != NONE {
-        part.finish(common, receiving.md, &receiving.event, result, work);
+        part.finish(receiving.md, &receiving.event, result, work);
     }
     if receiving.kind == Intake::Push {
         work.pushed.push(receiving.back);

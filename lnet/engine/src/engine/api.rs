@@ -38,7 +38,7 @@ impl LNet for Engine {
     }
 
     fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
-        let Common { queues, handles, .. } = &self.common;
+        let Common { queues, handles, .. } = &*self.common;
         queues.poll(eqs.iter().map(|&eq| (eq, handles.open_eq(eq))))
     }
 
@@ -66,7 +66,7 @@ impl LNet for Engine {
 
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
         let part = &mut *self.posted.lock(Posted::home(&self.common, me));
-        part.attach_entry(&self.common, &self.portals[me.portal.index()], me)
+        part.attach_entry(&self.portals[me.portal.index()], me)
     }
 
     fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
@@ -76,7 +76,7 @@ impl LNet for Engine {
         }
         let (partition, key) = self.open_me(beside)?;
         let part = &mut *self.posted.lock(partition);
-        part.insert_entry(&self.common, &self.portals[me.portal.index()], (beside, key), me)
+        part.insert_entry(&self.portals[me.portal.index()], (beside, key), me)
     }
 
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
@@ -89,7 +89,7 @@ impl LNet for Engine {
             let (partition, key) = self.open_me(me)?;
             let attached = {
                 let part = &mut *self.posted.lock(partition);
-                part.attach_md(&self.common, &self.portals, (me, key), md, unlink)?
+                part.attach_md(&self.portals, (me, key), md, unlink)?
             };
             let Attached { handle, portal, reserved } = attached;
             if reserved {
@@ -101,7 +101,7 @@ impl LNet for Engine {
 
     fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
         md.check_bound()?;
-        self.bound.lock(self.common.here()).bind(&self.common, md, unlink)
+        self.bound.lock(self.common.here()).bind(md, unlink)
     }
 
     fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
@@ -109,9 +109,9 @@ impl LNet for Engine {
             let gone = LNetError::NoSuch { object: "MD", handle: md.0 };
             let (Place { bound, partition }, key) = self.common.handles.open_md(md).ok_or(gone.clone())?;
             let unlinked = if bound {
-                self.bound.lock(partition).unlink_named(&self.common, key, work)
+                self.bound.lock(partition).unlink_named(key, work)
             } else {
-                self.posted.lock(partition).unlink_named(&self.common, key, work)
+                self.posted.lock(partition).unlink_named(key, work)
             };
             unlinked.ok_or(gone)
         })
@@ -199,7 +199,7 @@ impl Engine {
     pub(crate) fn unlink_entry(&self, me: MeHandle, idle: bool) -> Result<(), LNetError> {
         self.with(|work| {
             let (partition, key) = self.open_me(me)?;
-            self.posted.lock(partition).unlink_entry(&self.common, (me, key), idle, work)
+            self.posted.lock(partition).unlink_entry((me, key), idle, work)
         })
     }
 
@@ -221,9 +221,9 @@ impl Engine {
             let Place { bound: true, partition } = place else { return Err(gone) };
             let route = {
                 let net = self.net.lock(request.target.nid.cpt_of(self.common.partitions()));
-                net.route(net.shared(), &self.common, source, request.target)
+                net.route(net.shared(), source, request.target)
             };
-            let launch = { self.bound.lock(partition).request(&self.common, key, request, route)? };
+            let launch = { self.bound.lock(partition).request(key, request, route)? };
             self.launch(launch, work);
             Ok(())
         })

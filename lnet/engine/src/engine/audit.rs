@@ -35,9 +35,9 @@ impl Engine {
             bound: bound.parts_mut().map(|part| &*part).collect(),
             net: net.map(|part| &*part).collect(),
         };
-        let (common, nis) = (&self.common, self.ni_count.load(Ordering::Relaxed));
+        let nis = self.ni_count.load(Ordering::Relaxed);
         equal("the count of NIs is that of the NIs", "the node", nis, shared.count())?;
-        tables.net.iter().try_for_each(|net| net.audit(shared, common))?;
+        tables.net.iter().try_for_each(|net| net.audit(shared))?;
         let exists = |ni| shared.exists(ni);
         let mut uses = Uses::default();
         for (partition, net) in tables.net.iter().enumerate() {
@@ -65,8 +65,8 @@ impl Engine {
             let (partition, key) = unpack(token.0);
             tables.net.get(partition)?.md_of(key)
         };
-        tables.posted.iter().try_for_each(|part| part.audit(common, &uses, sent, &self.portals))?;
-        tables.bound.iter().try_for_each(|part| part.audit(common, &uses, sent, exists))?;
+        tables.posted.iter().try_for_each(|part| part.audit(&uses, sent, &self.portals))?;
+        tables.bound.iter().try_for_each(|part| part.audit(&uses, sent, exists))?;
         let queues = blocked.iter().zip(&self.portals).enumerate();
         queues.into_iter().try_for_each(|(portal, (blocked, state))| blocked.audit(portal, state, exists))
     }

@@ -55,7 +55,7 @@ impl Engine {
                 self.with(|work| {
                     let mut net = self.net.lock_all();
                     let (parts, shared) = net.split();
-                    shared.ni_started(parts, &self.common, ni, limits, work);
+                    shared.ni_started(parts, ni, limits, work);
                 });
                 tracing::info!(nid = %id.nid, "NI is up");
                 Ok(())
@@ -116,13 +116,13 @@ impl Engine {
         for partition in 0..self.common.partitions() {
             let over_ni = |way: &Way| way.goes_over(ni);
             self.in_batches(0, work, |next, work| {
-                self.posted.lock(partition).fail_receiving(&self.common, over_ni, (next, reason), work)
+                self.posted.lock(partition).fail_receiving(over_ni, (next, reason), work)
             });
             self.in_batches(0, work, |next, work| {
-                self.bound.lock(partition).fail_receiving(&self.common, over_ni, (next, reason), work)
+                self.bound.lock(partition).fail_receiving(over_ni, (next, reason), work)
             });
             self.in_batches(0, work, |next, work| {
-                self.bound.lock(partition).fail_responses(&self.common, ni, (next, reason), work)
+                self.bound.lock(partition).fail_responses(ni, (next, reason), work)
             });
         }
         let mut net = self.net.lock_all();

@@ -81,7 +81,7 @@ impl Engine {
         let launched = {
             let mut net = self.net.lock(partition);
             let (part, shared) = net.split();
-            part.launch(shared, &self.common, launch, work)
+            part.launch(shared, launch, work)
         };
         match launched {
             // Behind those that have waited.
@@ -133,7 +133,7 @@ impl Engine {
         let handed = {
             let mut net = self.net.lock(partition);
             let (part, shared) = net.split();
-            part.withdraw(shared, &self.common, key, work)
+            part.withdraw(shared, key, work)
         };
         if handed.is_some_and(|handed| handed.withdraw(token)) {
             self.left(token, Err(Errno::ECANCELED), work);
@@ -146,7 +146,7 @@ impl Engine {
         if partition >= self.common.partitions() {
             return;
         }
-        let message = { self.net.lock(partition).finalize(&self.common, key, result, work) };
+        let message = { self.net.lock(partition).finalize(key, result, work) };
         if let Some(message) = message {
             self.end_outgoing(&message, result, work);
         }
@@ -156,9 +156,9 @@ impl Engine {
     pub(super) fn end_outgoing(&self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
         let Some(MdName { place, .. }) = message.md else { return };
         if place.bound {
-            self.bound.lock(place.partition).request_left(&self.common, message, result, work);
+            self.bound.lock(place.partition).request_left(message, result, work);
         } else {
-            self.posted.lock(place.partition).reply_left(&self.common, message, result, work);
+            self.posted.lock(place.partition).reply_left(message, result, work);
         }
     }
 

@@ -83,10 +83,10 @@ impl Upcalls for Engine {
                 Err(errno) => return self.left(token, Err(errno), work),
             };
             let bound = || self.bound.lock(md.place.partition);
-            let event = { bound().claim_direct(&self.common, md.key, response, bytes) };
+            let event = { bound().claim_direct(md.key, response, bytes) };
             self.left(token, Ok(()), work);
             if let Some(event) = event {
-                bound().end_direct(&self.common, md.key, &event, work);
+                bound().end_direct(md.key, &event, work);
             }
         });
     }
@@ -100,7 +100,7 @@ impl Upcalls for Engine {
             for partition in 0..self.common.partitions() {
                 self.in_batches(None, work, |passed, work| {
                     let part = &mut *self.bound.lock(partition);
-                    part.fail_sent(&self.common, &debtor, (passed, reason), work)
+                    part.fail_sent(&debtor, (passed, reason), work)
                 });
             }
             self.net.lock(home).forget_if_idle(&debtor);
@@ -133,7 +133,7 @@ impl Engine {
             net = self.net.lock(partition);
         }
         let (part, shared) = net.split();
-        part.admit(shared, &self.common, arrival)
+        part.admit(shared, arrival)
     }
 
     /// A header for this node, from the network or from itself, to which something may happen on purpose.
@@ -214,7 +214,7 @@ impl Engine {
         let back = search.inbound.back;
         let begun = match back {
             Way::Here => true,
-            Way::Over { ni, peer, partition } => self.net.lock(partition).begin_push(&self.common, ni, peer),
+            Way::Over { ni, peer, partition } => self.net.lock(partition).begin_push(ni, peer),
         };
         let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
         let verdict = match attempt {
@@ -223,7 +223,7 @@ impl Engine {
             Attempt::Refused(reason) => self.discard(search.inbound, search.header, reason),
             Attempt::Nothing => {
                 let part = &mut *self.posted.lock(self.partition_of_way(back));
-                part.take_nowhere(&self.common, search, work)
+                part.take_nowhere(search, work)
             }
         };
         if begun {
@@ -235,7 +235,7 @@ impl Engine {
     /// A push is over.
     pub(super) fn end_push(&self, back: Way) {
         if let Way::Over { ni, peer, partition } = back {
-            self.net.lock(partition).end_push(&self.common, ni, peer);
+            self.net.lock(partition).end_push(ni, peer);
         }
     }
 
@@ -278,7 +278,7 @@ impl Engine {
     fn search_unique(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         for &nid in search.wanted.nids() {
             let part = &mut *self.posted.lock(nid.cpt_of(self.common.partitions()));
-            let attempt = part.search_unique(&self.common, portal, nid, search, work);
+            let attempt = part.search_unique(portal, nid, search, work);
             if !attempt.is_nothing() {
                 return attempt;
             }
@@ -294,7 +294,7 @@ impl Engine {
         work: &mut Work,
     ) -> Attempt {
         let part = &mut *self.posted.lock(partition);
-        part.search_wildcard(&self.common, (portal, &self.portals[portal]), search, work)
+        part.search_wildcard((portal, &self.portals[portal]), search, work)
     }
 
     /// Looks everywhere, whether buffers are known to be there or not: for a message that is about to wait.
@@ -340,7 +340,7 @@ impl Engine {
     /// Drops a message that was admitted.
     pub(super) fn discard(&self, inbound: &Inbound, header: &Header, reason: DropReason) -> Verdict {
         let back = inbound.back;
-        self.net.lock(self.partition_of_way(back)).discard(&self.common, back, header, reason);
+        self.net.lock(self.partition_of_way(back)).discard(back, header, reason);
         drops::log(header, reason);
         Verdict::Discard
     }
@@ -375,7 +375,7 @@ impl Engine {
     ) -> Verdict {
         let taken = self.open_bound(wmd).and_then(|(partition, key)| {
             let part = &mut *self.bound.lock(partition);
-            part.take_refusal(&self.common, inbound, header.src.nid, key, work)
+            part.take_refusal(inbound, header.src.nid, key, work)
         });
         taken.unwrap_or_else(|| self.discard(inbound, header, DropReason::Unexpected))
     }
@@ -394,7 +394,7 @@ impl Engine {
         };
         let verdict = {
             let part = &mut *self.bound.lock(partition);
-            part.take_answer(&self.common, inbound, header.src.nid, key, event, work)
+            part.take_answer(inbound, header.src.nid, key, event, work)
         };
         verdict.unwrap_or_else(|reason| self.discard(inbound, header, reason))
     }
@@ -419,9 +419,9 @@ impl Engine {
             return;
         }
         if bound {
-            self.bound.lock(partition).received(&self.common, key, result, work);
+            self.bound.lock(partition).received(key, result, work);
         } else {
-            self.posted.lock(partition).received(&self.common, key, result, work);
+            self.posted.lock(partition).received(key, result, work);
         }
     }
 

@@ -103,7 +103,7 @@ impl Engine {
         let mut blocked = state.blocked();
         let part = &mut *self.posted.lock(partition);
         while let Some((key, search)) = blocked.next(*passed) {
-            let attempt = part.try_waiting(&self.common, me, &search, work)?;
+            let attempt = part.try_waiting(me, &search, work)?;
             if !attempt.is_nothing() {
                 return Some((blocked.remove(state, key)?, attempt));
             }

@@ -7,7 +7,6 @@ use lnet_proto::{Header, MessageType};
 use super::ni::Phase;
 use super::peer::Peer;
 use super::{Net, NetShared};
-use crate::common::Common;
 use crate::drops::DropReason;
 use crate::message::{Inbound, Way, ack_of, is_push};
 use crate::slab::Key;
@@ -35,19 +34,14 @@ impl Net {
     ///
     /// # Errors
     /// The [`Refusal`].
-    pub(crate) fn admit(
-        &mut self,
-        shared: &NetShared,
-        common: &Common,
-        arrival: &Arrival<'_>,
-    ) -> Result<Inbound, Refusal> {
+    pub(crate) fn admit(&mut self, shared: &NetShared, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
         let (header, dest) = (arrival.header, arrival.header.dest.nid);
         if dest != arrival.ni && (dest.net() == arrival.ni.net() || shared.nis.is_local(dest)) {
             return Err(Refusal::Close(Errno::EPROTO));
         }
         let found = shared.nis.find(arrival.ni).filter(|(_, ni)| ni.phase != Phase::Stopping);
         let Some((key, ni)) = found else {
-            self.note_drop(common, header, DropReason::NiStopping);
+            self.note_drop(header, DropReason::NiStopping);
             return Err(Refusal::Drop(DropReason::NiStopping));
         };
         let kind = header.message_type();
@@ -59,8 +53,10 @@ impl Net {
         let nobody = shared.nis.is_local(header.src.nid) || header.src.nid.is_any();
         let welcome = dest == arrival.ni && !nobody;
         let peer = match asks(header) {
-            true if welcome => self.peers.enter(&common.hasher, key, arrival.from, ni.limits.peer_credits),
-            _ => self.peers.find(&common.hasher, key, arrival.from),
+            true if welcome => {
+                self.peers.enter(&self.common.hasher, key, arrival.from, ni.limits.peer_credits)
+            }
+            _ => self.peers.find(&self.common.hasher, key, arrival.from),
         };
         if let Some(peer) = peer {
             self.peers.get_mut(peer).traffic.received.count(kind);
@@ -79,7 +75,7 @@ impl Net {
             () => None,
         };
         if let Some(reason) = refused {
-            self.drop_from(common, key, peer, header, reason);
+            self.drop_from(key, peer, header, reason);
             return Err(Refusal::Drop(reason));
         }
         Ok(Inbound {
@@ -92,35 +88,35 @@ impl Net {
     }
 
     /// Counts and remembers an admitted message that is dropped.
-    pub(crate) fn discard(&mut self, common: &Common, back: Way, header: &Header, reason: DropReason) {
+    pub(crate) fn discard(&mut self, back: Way, header: &Header, reason: DropReason) {
         match back {
             Way::Here => {
                 self.lo.dropped.count(header.message_type());
-                self.note_drop(common, header, reason);
+                self.note_drop(header, reason);
             }
             Way::Over { ni, peer, .. } => {
-                let peer = self.peers.find(&common.hasher, ni, peer);
-                self.drop_from(common, ni, peer, header, reason);
+                let peer = self.peers.find(&self.common.hasher, ni, peer);
+                self.drop_from(ni, peer, header, reason);
             }
         }
     }
 
     /// The address, as a NID, from which a peer of this partition speaks under this NID; `None` if none does.
-    pub(crate) fn address_of(&self, shared: &NetShared, common: &Common, nid: Nid) -> Option<Nid> {
+    pub(crate) fn address_of(&self, shared: &NetShared, nid: Nid) -> Option<Nid> {
         let mut here = shared.nis.iter().filter(|(_, ni)| ni.cpts.of(nid) == self.partition);
-        let find = |ni| self.peers.find(&common.hasher, ni, ProcessId::lnet(nid));
+        let find = |ni| self.peers.find(&self.common.hasher, ni, ProcessId::lnet(nid));
         here.find_map(|(ni, _)| find(ni)).map(|peer| self.peers.address(peer))
     }
 
     /// A push of a peer begins; `false` if a buffer is taking one from it already.
-    pub(crate) fn begin_push(&mut self, common: &Common, ni: Key, peer: ProcessId) -> bool {
-        let known = self.peers.find(&common.hasher, ni, peer);
+    pub(crate) fn begin_push(&mut self, ni: Key, peer: ProcessId) -> bool {
+        let known = self.peers.find(&self.common.hasher, ni, peer);
         known.is_none_or(|peer| !std::mem::replace(&mut self.peers.get_mut(peer).pushing, true))
     }
 
     /// A push of a peer is over.
-    pub(crate) fn end_push(&mut self, common: &Common, ni: Key, peer: ProcessId) {
-        if let Some(peer) = self.peers.find(&common.hasher, ni, peer) {
+    pub(crate) fn end_push(&mut self, ni: Key, peer: ProcessId) {
+        if let Some(peer) = self.peers.find(&self.common.hasher, ni, peer) {
             self.peers.get_mut(peer).pushing = false;
         }
     }
@@ -131,22 +127,15 @@ impl Net {
         peer.answers < PEER_ANSWERS_MAX && !(crowded && queues_answers)
     }
 
-    fn note_drop(&mut self, common: &Common, header: &Header, reason: DropReason) {
+    fn note_drop(&mut self, header: &Header, reason: DropReason) {
         self.counters.drop_count += 1;
         self.counters.drop_length += u64::from(header.payload_length);
-        self.drops.note(header, reason, common.now_ns());
+        self.drops.note(header, reason, self.common.now_ns());
     }
 
     /// Counts a dropped message of a peer.
-    fn drop_from(
-        &mut self,
-        common: &Common,
-        ni: Key,
-        peer: Option<u32>,
-        header: &Header,
-        reason: DropReason,
-    ) {
-        self.note_drop(common, header, reason);
+    fn drop_from(&mut self, ni: Key, peer: Option<u32>, header: &Header, reason: DropReason) {
+        self.note_drop(header, reason);
         let kind = header.message_type();
         if let Some(share) = self.share_mut(ni) {
             share.traffic.dropped.count(kind);

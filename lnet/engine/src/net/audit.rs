@@ -8,7 +8,6 @@ use super::host::Host;
 use super::sending::{Awaits, Sending};
 use super::{HEADER_BYTES, Net, NetShared, Share};
 use crate::audit::{Audit, AuditError, Ends, check, equal, text, walk};
-use crate::common::Common;
 use crate::names::unpack;
 use crate::slab::{Key, NONE};
 
@@ -22,7 +21,7 @@ struct Load {
 
 impl Net {
     /// Whether its peers, credits, queues and NIs agree with its messages.
-    pub(crate) fn audit(&self, shared: &NetShared, common: &Common) -> Audit {
+    pub(crate) fn audit(&self, shared: &NetShared) -> Audit {
         let (net, partition) = (self, self.partition);
         let mut loads: HashMap<u32, Load> = HashMap::new();
         for index in net.messages.indices() {
@@ -38,7 +37,7 @@ impl Net {
         let mut nids: HashMap<Nid, u32> = HashMap::new();
         for index in net.peers.slab.indices() {
             let load = loads.remove(&index).unwrap_or_default();
-            self.audit_peer(shared, common, index, &load, &mut queued)?;
+            self.audit_peer(shared, index, &load, &mut queued)?;
             *nids.entry(net.peers.slab[index].id.nid).or_default() += 1;
         }
         for (nid, count) in nids {
@@ -85,18 +84,11 @@ impl Net {
         equal("as many wait as are queued", place, net.waiting.len(), queued.len())
     }
 
-    fn audit_peer(
-        &self,
-        shared: &NetShared,
-        common: &Common,
-        index: u32,
-        load: &Load,
-        queued: &mut HashSet<u32>,
-    ) -> Audit {
+    fn audit_peer(&self, shared: &NetShared, index: u32, load: &Load, queued: &mut HashSet<u32>) -> Audit {
         let (net, partition) = (self, self.partition);
         let peer = &net.peers.slab[index];
         let place = text!("peer {index}, {}, of partition {partition}", peer.id.nid);
-        let found = net.peers.find(&common.hasher, peer.ni, peer.id);
+        let found = net.peers.find(&self.common.hasher, peer.ni, peer.id);
         equal("a peer is found by its name", place, found, Some(index))?;
         let ni = shared.nis.get(peer.ni);
         check("a peer's NI exists", ni.is_some(), format_args!("{place} has {:?}", peer.ni))?;

@@ -5,7 +5,6 @@ use lnet_api::{Errno, NiLimits};
 use super::host::{self, RELEASES};
 use super::sending::{Awaits, Sending};
 use super::{Net, NetShared};
-use crate::common::Common;
 use crate::slab::{Key, NONE};
 use crate::work::Work;
 
@@ -58,16 +57,16 @@ impl Net {
     }
 
     /// The NI's credit goes back first (lnet-semantics 13).
-    pub(super) fn give_back_credits(&mut self, common: &Common, peer: u32, host: u32, work: &mut Work) {
+    pub(super) fn give_back_credits(&mut self, peer: u32, host: u32, work: &mut Work) {
         let ni = self.peers[peer].ni;
-        self.give_back_ni_credit(common, ni, work);
-        self.give_back_host_credit(common, ni, host, work);
-        self.give_back_peer_credit(common, peer, work);
+        self.give_back_ni_credit(ni, work);
+        self.give_back_host_credit(ni, host, work);
+        self.give_back_peer_credit(peer, work);
     }
 
     /// A message of a host holds no credit of the NI any more. As long as messages wait for the host it holds some: so each that
     /// waits is looked at again, at the latest when the last of them comes back.
-    pub(super) fn give_back_host_credit(&mut self, common: &Common, ni: Key, host: u32, work: &mut Work) {
+    pub(super) fn give_back_host_credit(&mut self, ni: Key, host: u32, work: &mut Work) {
         if host == NONE {
             return;
         }
@@ -87,10 +86,10 @@ impl Net {
             known.waiting -= 1;
             share.held_back -= 1;
             let Some(tx) = self.stop_waiting(message) else { break };
-            if tx.deadline_ns <= common.now_ns() {
+            if tx.deadline_ns <= self.common.now_ns() {
                 let peer = self.messages[message].peer;
                 self.end(message, Errno::ETIMEDOUT, work);
-                self.give_back_peer_credit(common, peer, work);
+                self.give_back_peer_credit(peer, work);
                 continue;
             }
             self.peers.host_mut(ni, host).held += 1;
@@ -103,7 +102,7 @@ impl Net {
         self.peers.forget_host_if_unused(ni, host);
     }
 
-    pub(super) fn give_back_ni_credit(&mut self, common: &Common, ni: Key, work: &mut Work) {
+    pub(super) fn give_back_ni_credit(&mut self, ni: Key, work: &mut Work) {
         loop {
             let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
             share.credits += 1;
@@ -113,17 +112,17 @@ impl Net {
             let Some(message) = share.queue.pop_front(&mut self.messages) else { return };
             share.waiting -= 1;
             let Some(tx) = self.stop_waiting(message) else { return };
-            if tx.deadline_ns > common.now_ns() {
+            if tx.deadline_ns > self.common.now_ns() {
                 return self.let_go(message, ni, tx, work);
             }
             let Sending { peer, host, .. } = self.messages[message];
             self.end(message, Errno::ETIMEDOUT, work);
-            self.give_back_host_credit(common, ni, host, work);
-            self.give_back_peer_credit(common, peer, work);
+            self.give_back_host_credit(ni, host, work);
+            self.give_back_peer_credit(peer, work);
         }
     }
 
-    pub(super) fn give_back_peer_credit(&mut self, common: &Common, index: u32, work: &mut Work) {
+    pub(super) fn give_back_peer_credit(&mut self, index: u32, work: &mut Work) {
         loop {
             let peer = self.peers.get_mut(index);
             peer.credits += 1;
@@ -134,7 +133,7 @@ impl Net {
             peer.waiting -= 1;
             let ni = peer.ni;
             let Some(tx) = self.stop_waiting(message) else { return };
-            if tx.deadline_ns > common.now_ns() {
+            if tx.deadline_ns > self.common.now_ns() {
                 if self.take_host_credit(message, ni) && self.take_ni_credit(message, ni) {
                     return self.let_go(message, ni, tx, work);
                 }
@@ -148,7 +147,6 @@ impl Net {
     pub(super) fn change_limits(
         &mut self,
         shared: &NetShared,
-        common: &Common,
         ni: Key,
         from: &NiLimits,
         to: &NiLimits,
@@ -163,7 +161,7 @@ impl Net {
             // One by one as long as somebody waits for them.
             let mut left = more.max(0);
             while left > 0 && self.peers[index].credits < 0 {
-                self.give_back_peer_credit(common, index, work);
+                self.give_back_peer_credit(index, work);
                 left -= 1;
             }
             self.peers.get_mut(index).credits += left;
@@ -177,7 +175,7 @@ impl Net {
         share.credits += more.min(0);
         let mut left = more.max(0);
         while left > 0 && self.share(ni).is_some_and(|share| share.credits < 0) {
-            self.give_back_ni_credit(common, ni, work);
+            self.give_back_ni_credit(ni, work);
             left -= 1;
         }
         if let Some(share) = self.share_mut(ni) {

@@ -2,6 +2,7 @@
 
 use super::Net;
 use super::sending::Awaits;
+use crate::audit::Damage;
 use crate::slab::NONE;
 
 /// The peer of which two messages are with the LND and one waits.
@@ -9,7 +10,7 @@ fn first_peer(net: &Net) -> u32 {
     net.peers.slab.indices().find(|&index| net.peers[index].waiting > 0).unwrap()
 }
 
-pub(crate) const NET: &[(&str, fn(&mut Net))] = &[
+pub(crate) const NET: &[Damage<Net>] = &[
     ("a message's peer exists", |net| {
         let message = net.messages.indices().next().unwrap();
         net.messages[message].peer = 1000;

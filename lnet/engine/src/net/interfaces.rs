@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use super::identity::Identities;
 use super::ni::{Cpts, NIS_MAX, Ni, Nis, Phase, STARTING_LIMITS};
 use super::{Net, NetShared, Share};
-use crate::common::Common;
 use crate::counters::Traffic;
 use crate::list::List;
 use crate::names::PARTITIONS_MAX;
@@ -76,12 +75,11 @@ impl NetShared {
     pub(crate) fn ni_started<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut Net>,
-        common: &Common,
         ni: Key,
         limits: NiLimits,
         work: &mut Work,
     ) {
-        parts.for_each(|part| part.change_limits(self, common, ni, &STARTING_LIMITS, &limits, work));
+        parts.for_each(|part| part.change_limits(self, ni, &STARTING_LIMITS, &limits, work));
         if let Some(ni) = self.nis.get_mut(ni) {
             (ni.limits, ni.phase) = (limits, Phase::Up);
         }

@@ -10,7 +10,6 @@ use super::response::{BY_DEADLINE, Response};
 use super::{Bound, MdTable, Posted};
 use crate::audit::{Audit, AuditError, Ends, chained, check, equal, text, walk};
 use crate::buckets::Hashed;
-use crate::common::Common;
 use crate::groups::{GROUP, Grouped};
 use crate::names::{MdName, Place};
 use crate::portal_state::PortalState;
@@ -54,7 +53,6 @@ impl MdTable {
     /// What holds for all MDs. `sent` gives the MD of a message under way, and `waits` how many responses an MD waits for.
     fn audit(
         &self,
-        common: &Common,
         uses: &Uses,
         sent: impl Fn(TxToken) -> Option<Option<MdName>>,
         mut waits: impl FnMut(u32, &Descriptor) -> Result<usize, AuditError>,
@@ -66,7 +64,7 @@ impl MdTable {
             if let Some(md) = self.objects.md_at(index) {
                 mds += 1;
                 *users.entry(md.eq).or_default() += usize::from(md.eq != NONE);
-                self.audit_md(common, index, uses, &sent)?;
+                self.audit_md(index, uses, &sent)?;
                 let idle = waits(index, md)? == 0;
                 let at = text!("MD {index} of {:?}", self.place);
                 check("a dead MD waits for nothing", !md.dead || idle, at)?;
@@ -77,8 +75,8 @@ impl MdTable {
         users.remove(&NONE);
         for (key, count) in self.queues.iter() {
             let place = text!("queue {} in {:?}", key.index, self.place);
-            check("a queue that MDs use exists", common.queues.find(key).is_some(), place)?;
-            let named = common.handles.open_eq(common.handles.eq(key));
+            check("a queue that MDs use exists", self.common.queues.find(key).is_some(), place)?;
+            let named = self.common.handles.open_eq(self.common.handles.eq(key));
             equal("the handle of a queue names it", place, named, Some(key))?;
             let is = users.remove(&key.index).unwrap_or(0);
             equal("the users of a queue are its MDs", place, count, is)?;
@@ -86,19 +84,13 @@ impl MdTable {
         check("an MD's queue is known", users.is_empty(), format_args!("{place}: {users:?}"))
     }
 
-    fn audit_md(
-        &self,
-        common: &Common,
-        index: u32,
-        uses: &Uses,
-        sent: impl Fn(TxToken) -> Option<Option<MdName>>,
-    ) -> Audit {
+    fn audit_md(&self, index: u32, uses: &Uses, sent: impl Fn(TxToken) -> Option<Option<MdName>>) -> Audit {
         let (md, place) = (self.objects.md(index), self.place);
         let at = text!("MD {index} of {place:?}");
         equal("an MD is as busy as messages use it", at, md.busy, uses.of(place, index))?;
         equal("a bound MD is in the table of bound ones", at, md.bound, place.bound)?;
         let key = self.objects.key(index);
-        let handles = &common.handles;
+        let handles = &self.common.handles;
         let named = handles.open_md(handles.md(place, key));
         equal("the handle of an MD names it", at, named, Some((place, key)))?;
         check("the handle of an MD names it", self.objects.named_md(key).is_some(), at)?;
@@ -124,7 +116,6 @@ impl Bound {
     /// Whether its MDs and the responses they wait for agree; `exists` says which NIs there are.
     pub(crate) fn audit(
         &self,
-        common: &Common,
         uses: &Uses,
         sent: impl Fn(TxToken) -> Option<Option<MdName>>,
         exists: impl Fn(Key) -> bool,
@@ -132,7 +123,7 @@ impl Bound {
         let place = self.mds.place;
         let mut listed = 0;
         let rule = "a response is in its MD's list";
-        self.mds.audit(common, uses, sent, |index, md| {
+        self.mds.audit(uses, sent, |index, md| {
             let waits = walk::<BY_MD, Response>(
                 text!("MD {index} of {place:?}"),
                 (md.responses.head(), md.responses.tail()),
@@ -143,11 +134,11 @@ impl Bound {
             Ok(waits)
         })?;
         equal(rule, text!("{place:?}"), listed, self.responses.len())?;
-        self.audit_deadlines(common)?;
+        self.audit_deadlines()?;
         self.audit_debtors(exists)
     }
 
-    fn audit_deadlines(&self, common: &Common) -> Audit {
+    fn audit_deadlines(&self) -> Audit {
         let place = self.mds.place;
         let at = text!("the deadlines of {place:?}");
         let ends = (self.deadlines.head(), self.deadlines.tail());
@@ -167,7 +158,7 @@ impl Bound {
         let all = self.responses.indices().filter(with).count();
         equal("a response with a deadline is in the list of deadlines", at, listed, all)?;
         let head = self.deadlines.head().and_then(|head| self.responses[head].deadline_ns);
-        let hint = common.deadline_ns(place.partition);
+        let hint = self.mds.common.deadline_ns(place.partition);
         let found = text!("{at}: {hint} is later than {head:?}");
         check("the hint is no later than the earliest deadline", head.is_none_or(|head| hint <= head), found)
     }
@@ -207,14 +198,13 @@ impl Posted {
     /// Whether its MDs, match entries and the portals that these are on agree.
     pub(crate) fn audit(
         &self,
-        common: &Common,
         uses: &Uses,
         sent: impl Fn(TxToken) -> Option<Option<MdName>>,
         portals: &[PortalState],
     ) -> Audit {
-        self.mds.audit(common, uses, sent, |_, _| Ok(0))?;
+        self.mds.audit(uses, sent, |_, _| Ok(0))?;
         let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
-        let handles = &common.handles;
+        let handles = &self.mds.common.handles;
         let mut counts = vec![Count::default(); self.tables.len()];
         for index in objects.indices() {
             let Some(entry) = objects.entry_at(index) else { continue };
@@ -235,12 +225,12 @@ impl Posted {
             }
         }
         for (portal, count) in counts.into_iter().enumerate() {
-            self.audit_table(common, portal, &portals[portal], count)?;
+            self.audit_table(portal, &portals[portal], count)?;
         }
         Ok(())
     }
 
-    fn audit_table(&self, common: &Common, portal: usize, state: &PortalState, count: Count) -> Audit {
+    fn audit_table(&self, portal: usize, state: &PortalState, count: Count) -> Audit {
         let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
         let table = &self.tables[portal];
         let place = text!("portal {portal} in partition {partition}");
@@ -277,7 +267,8 @@ impl Posted {
         for (first, entry) in chained(place, &table.exact.index, count.entries, at)? {
             let here = text!("ME {first} of {place}");
             let kind = Kind::of(&entry.match_id, entry.ignore_bits);
-            let reached = table.first_exact(objects, &common.hasher, kind, entry.match_id, entry.match_bits);
+            let reached =
+                table.first_exact(objects, &self.mds.common.hasher, kind, entry.match_id, entry.match_bits);
             equal("an entry is found by its key", here, reached, first)?;
             let ends = (Some(first), some(entry.last()));
             let belongs = |other: &Entry| !other.is_masked() && other.same_key(entry);

@@ -1,5 +1,7 @@
 //! MDs bound for PUTs and GETs, and the responses that these wait for (lnet-semantics 12).
 
+use std::sync::Arc;
+
 use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, Unlink, Verdict};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
@@ -64,7 +66,7 @@ impl Resources for Bound {
 }
 
 impl Bound {
-    pub(crate) fn new(common: &Common, partition: usize) -> Bound {
+    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Bound {
         Bound {
             mds: MdTable::new(common, Place { bound: true, partition }),
             responses: slab(common.config.limits.messages),
@@ -77,9 +79,9 @@ impl Bound {
     ///
     /// # Errors
     /// ENOENT if its EQ is gone, ENOMEM if there are too many.
-    pub(crate) fn bind(&mut self, common: &Common, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        let index = self.mds.enter(common, md, NONE, unlink)?;
-        Ok(self.mds.handle(common, index))
+    pub(crate) fn bind(&mut self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        let index = self.mds.enter(md, NONE, unlink)?;
+        Ok(self.mds.handle(index))
     }
 
     /// Commits the MD that `key` names to a PUT or GET, which is to be launched.
@@ -89,7 +91,6 @@ impl Bound {
     /// memory has too many leases or the answers waited for are too many.
     pub(crate) fn request(
         &mut self,
-        common: &Common,
         key: Key,
         request: Request<impl FnOnce(u32, WireHandle) -> Body>,
         route: Result<Route, LNetError>,
@@ -100,20 +101,20 @@ impl Bound {
         let route = route?;
         let descriptor = self.mds.objects.md(md);
         let length = descriptor.len() as u32;
-        let plain = WireHandle::new(common.config.interface_cookie, handle.0);
+        let plain = WireHandle::new(self.mds.common.config.interface_cookie, handle.0);
         let takes_refusals = descriptor.options.contains(MdOptions::TAKES_REFUSALS);
         let wire_handle = if takes_refusals { plain.taking_refusals() } else { plain };
         let payload = if op == Op::Put { self.lease_whole(md, handle)? } else { None };
         let event = Event { rlength: length, mlength: length, ..event };
         let response = match answer {
-            Some(kind) => self.expect(common, kind, md, &route, target)?,
+            Some(kind) => self.expect(kind, md, &route, target)?,
             None => Key::NULL,
         };
         self.mds.begin(md);
         let message = Message { op, md: Some(MdName { place: self.mds.place, key }), event, response };
         let header = Header {
             dest: target,
-            src: ProcessId::new(route.source, common.config.pid),
+            src: ProcessId::new(route.source, self.mds.common.config.pid),
             payload_length: if op == Op::Put { length } else { 0 },
             body: body(length, wire_handle),
         };
@@ -136,7 +137,6 @@ impl Bound {
     /// Remembers that an ACK or REPLY is to come.
     fn expect(
         &mut self,
-        common: &Common,
         kind: EventKind,
         md: u32,
         route: &Route,
@@ -144,15 +144,15 @@ impl Bound {
     ) -> Result<Key, LNetError> {
         let mut response = Response::new(kind, md, route, target);
         if !self.mds.objects.md(md).options.contains(MdOptions::NO_TRACK_RESPONSE) {
-            let timeout_ns = common.config.transaction_timeout_ns;
-            response.deadline_ns = Some(common.now_ns().saturating_add(timeout_ns));
+            let timeout_ns = self.mds.common.config.transaction_timeout_ns;
+            response.deadline_ns = Some(self.mds.common.now_ns().saturating_add(timeout_ns));
         }
         let limit = self.responses.limit();
-        self.track(common, response).ok_or(LNetError::TooMany { objects: "answers waited for", limit })
+        self.track(response).ok_or(LNetError::TooMany { objects: "answers waited for", limit })
     }
 
     /// Enters a response in the table and in its lists; `None` if there is no room.
-    fn track(&mut self, common: &Common, response: Response) -> Option<Key> {
+    fn track(&mut self, response: Response) -> Option<Key> {
         let Response { md, deadline_ns, debtor, .. } = response;
         let key = self.responses.insert(response)?;
         if debtor.is_some() && !self.by_debtor.push_back(&mut self.responses, key.index) {
@@ -162,7 +162,7 @@ impl Bound {
         self.mds.objects.md_mut(md).responses.push_back(&mut self.responses, key.index);
         if let Some(deadline_ns) = deadline_ns {
             if self.deadlines.is_empty() {
-                common.hasten(self.mds.place.partition, deadline_ns);
+                self.mds.common.hasten(self.mds.place.partition, deadline_ns);
             }
             self.deadlines.push_back(&mut self.responses, key.index);
         }
@@ -184,13 +184,7 @@ impl Bound {
 
     /// A PUT or GET has left, or could not: its MD hears of it. After a failure no answer will come; it counts as come, so
     /// that an MD made for this operation alone ends here.
-    pub(crate) fn request_left(
-        &mut self,
-        common: &Common,
-        message: &Message,
-        result: Result<(), Errno>,
-        work: &mut Work,
-    ) {
+    pub(crate) fn request_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
         let Some(MdName { key: Key { index: md, .. }, .. }) = message.md else { return };
         if let Some(response) = self.responses.get_mut(message.response) {
             match result {
@@ -201,7 +195,7 @@ impl Bound {
                 }
             }
         }
-        self.finish(common, md, &message.event, result, work);
+        self.finish(md, &message.event, result, work);
     }
 
     /// The memory for a GET that the network answers by itself; `None` if it is not waited for, or its memory is in use.
@@ -213,32 +207,25 @@ impl Bound {
 
     /// Takes the REPLY of `bytes` bytes that the network has put in place, unless it is not waited for any more; returns its
     /// event, for [`Bound::end_direct`] when the GET has left.
-    pub(crate) fn claim_direct(
-        &mut self,
-        common: &Common,
-        md: Key,
-        response: Key,
-        bytes: u32,
-    ) -> Option<Event> {
+    pub(crate) fn claim_direct(&mut self, md: Key, response: Key, bytes: u32) -> Option<Event> {
         let found = self.responses.get(response)?;
         let mlength = bytes.min(self.mds.objects.md(md.index).len() as u32);
-        let event = Event { rlength: mlength, mlength, ..found.event(common) };
+        let event = Event { rlength: mlength, mlength, ..found.event(&self.mds.common) };
         self.remove_response(response.index);
         self.mds.begin(md.index);
         Some(event)
     }
 
     /// Ends what [`Bound::claim_direct`] has begun.
-    pub(crate) fn end_direct(&mut self, common: &Common, md: Key, event: &Event, work: &mut Work) {
+    pub(crate) fn end_direct(&mut self, md: Key, event: &Event, work: &mut Work) {
         self.mds.counters.recv_count += 1;
         self.mds.counters.recv_length += u64::from(event.mlength);
-        self.finish(common, md.index, event, Ok(()), work);
+        self.finish(md.index, event, Ok(()), work);
     }
 
     /// Takes the refusal of a PUT or GET; `None` if nothing waits for an answer to it.
     pub(crate) fn take_refusal(
         &mut self,
-        common: &Common,
         inbound: &Inbound,
         source: Nid,
         key: Key,
@@ -247,9 +234,9 @@ impl Bound {
         let md = self.waiting_md(key)?;
         let response = [EventKind::Ack, EventKind::Reply]
             .into_iter()
-            .find_map(|kind| self.answered(common, md, kind, inbound, source))?;
+            .find_map(|kind| self.answered(md, kind, inbound, source))?;
         self.mds.counters.recv_count += 1;
-        self.fail_response(common, response, Errno::ENODATA, work);
+        self.fail_response(response, Errno::ENODATA, work);
         Some(Verdict::Done)
     }
 
@@ -259,7 +246,6 @@ impl Bound {
     /// Why it is dropped.
     pub(crate) fn take_answer(
         &mut self,
-        common: &Common,
         inbound: &Inbound,
         source: Nid,
         key: Key,
@@ -268,12 +254,12 @@ impl Bound {
     ) -> Result<Verdict, DropReason> {
         let unexpected = DropReason::Unexpected;
         let md = self.waiting_md(key).ok_or(unexpected)?;
-        let response = self.answered(common, md, event.kind, inbound, source).ok_or(unexpected)?;
+        let response = self.answered(md, event.kind, inbound, source).ok_or(unexpected)?;
         if event.kind == EventKind::Ack {
             self.remove_response(response);
             self.mds.begin(md);
             self.mds.counters.recv_count += 1;
-            self.finish(common, md, &event, Ok(()), work);
+            self.finish(md, &event, Ok(()), work);
             return Ok(Verdict::Done);
         }
         let descriptor = self.mds.objects.md(md);
@@ -288,14 +274,14 @@ impl Bound {
         }
         let Ok(sink) = self.mds.objects.md(md).memory.incoming(0..mlength as usize) else {
             // Its memory is in use: the data is lost, which is better known now than at the deadline.
-            self.fail_response(common, response, Errno::EBUSY, work);
+            self.fail_response(response, Errno::EBUSY, work);
             return Err(DropReason::Busy);
         };
         self.remove_response(response);
         self.mds.begin(md);
         let (kind, back, ack) = (Intake::Reply, inbound.back, WireHandle::NONE);
         let receiving = Receiving { kind, md, back, event: Event { mlength, ..event }, ack };
-        Ok(deliver_payload(self, common, receiving, Some(sink), work))
+        Ok(deliver_payload(self, receiving, Some(sink), work))
     }
 
     /// An MD that may wait for an answer.
@@ -305,14 +291,7 @@ impl Bound {
 
     /// The expected response that an ACK or REPLY is: one to a request that went to the NID it comes from, else one to
     /// a request that went to another NID of the same node.
-    fn answered(
-        &self,
-        common: &Common,
-        md: u32,
-        kind: EventKind,
-        inbound: &Inbound,
-        source: Nid,
-    ) -> Option<u32> {
+    fn answered(&self, md: u32, kind: EventKind, inbound: &Inbound, source: Nid) -> Option<u32> {
         let sender = match inbound.back {
             Way::Here => None,
             Way::Over { ni, peer, .. } => Some((ni, known_as(peer))),
@@ -324,7 +303,7 @@ impl Bound {
         let of_md = self.mds.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
         // Not looked for as long as those of the MD will do.
         let of_debtor = sender.into_iter().flat_map(|(ni, id)| {
-            let first = self.first_of_debtor(&PeerName::new(&common.hasher, ni, id));
+            let first = self.first_of_debtor(&PeerName::new(&self.mds.common.hasher, ni, id));
             std::iter::successors(some(first), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH)
         });
         let expected = |index: u32| {
@@ -356,23 +335,23 @@ impl Bound {
 
     /// A response will not come: it ends like one that has come, with an event of its kind and the reason as status. So an
     /// MD made for the operation alone ends too.
-    fn fail_response(&mut self, common: &Common, index: u32, reason: Errno, work: &mut Work) {
+    fn fail_response(&mut self, index: u32, reason: Errno, work: &mut Work) {
         let response = &self.responses[index];
-        let (md, event) = (response.md, response.event(common));
+        let (md, event) = (response.md, response.event(&self.mds.common));
         self.remove_response(index);
         self.mds.begin(md);
-        self.finish(common, md, &event, Err(reason), work);
+        self.finish(md, &event, Err(reason), work);
     }
 
     /// Time passes: ends responses that are late.
-    pub(crate) fn expire(&mut self, common: &Common, now_ns: u64, work: &mut Work) {
-        let next_ns = self.end_late(common, now_ns, work);
-        common.set_deadline(self.mds.place.partition, next_ns);
+    pub(crate) fn expire(&mut self, now_ns: u64, work: &mut Work) {
+        let next_ns = self.end_late(now_ns, work);
+        self.mds.common.set_deadline(self.mds.place.partition, next_ns);
     }
 
     /// Ends responses that are late (lnet-semantics 12). The MD is unlinked. If it is idle, its last event has the kind of
     /// the response that did not come; else the message in flight ends it. Gives the earliest deadline that is left.
-    fn end_late(&mut self, common: &Common, now_ns: u64, work: &mut Work) -> u64 {
+    fn end_late(&mut self, now_ns: u64, work: &mut Work) -> u64 {
         for _ in 0..EXPIRE_BATCH {
             if !work.has_room() {
                 break;
@@ -384,9 +363,9 @@ impl Bound {
                 _ => {}
             }
             let status = Err(Errno::ETIMEDOUT);
-            let (md, event) = (response.md, Event { status, ..response.event(common) });
+            let (md, event) = (response.md, Event { status, ..response.event(&self.mds.common) });
             self.mds.counters.response_timeout_count += 1;
-            self.unlink(common, md, event, work);
+            self.unlink(md, event, work);
         }
         now_ns
     }
@@ -396,7 +375,6 @@ impl Bound {
     /// of them, to go on when what follows from these is done.
     pub(crate) fn fail_sent(
         &mut self,
-        common: &Common,
         debtor: &PeerName,
         (mut passed, reason): (Option<Key>, Errno),
         work: &mut Work,
@@ -411,7 +389,7 @@ impl Bound {
                 None => some(self.first_of_debtor(debtor))?,
             };
             if self.responses[index].sent {
-                self.fail_response(common, index, reason, work);
+                self.fail_response(index, reason, work);
             } else {
                 passed = Some(self.responses.key(index));
             }
@@ -423,7 +401,6 @@ impl Bound {
     /// of its MD along. Returns the slot at which to go on, if that is not all of them.
     pub(crate) fn fail_responses(
         &mut self,
-        common: &Common,
         ni: Key,
         (next, reason): (u32, Errno),
         work: &mut Work,
@@ -435,7 +412,7 @@ impl Bound {
             }
             let debtor = self.responses.at(index).and_then(|response| response.debtor.as_ref());
             if debtor.is_some_and(|debtor| debtor.ni == ni) {
-                self.fail_response(common, index, reason, work);
+                self.fail_response(index, reason, work);
             }
         }
         (end < self.responses.used()).then_some(end)

@@ -3,6 +3,7 @@
 use lnet_nid::{MatchBits, ProcessId};
 
 use super::{Bound, Posted, Resources};
+use crate::audit::Damage;
 use crate::groups::{GROUP, Grouped, Groups};
 use crate::list::{Linked, List};
 use crate::sequence::Ranked;
@@ -19,7 +20,7 @@ fn first_entry(part: &Posted, portal: u32, masked: bool) -> u32 {
     table.sequence.list.iter(&part.mds.objects).find(wanted).unwrap()
 }
 
-pub(crate) const POSTED: &[(&str, fn(&mut Posted))] = &[
+pub(crate) const POSTED: &[Damage<Posted>] = &[
     ("a message's MD exists", |part| {
         let index = part.mds.receiving.indices().next().unwrap();
         part.mds.receiving[index].md = 1000;
@@ -104,7 +105,7 @@ pub(crate) const POSTED: &[(&str, fn(&mut Posted))] = &[
     }),
 ];
 
-pub(crate) const BOUND: &[(&str, fn(&mut Bound))] = &[
+pub(crate) const BOUND: &[Damage<Bound>] = &[
     ("a message's response is its MD's", |part| {
         let index = part.responses.indices().next().unwrap();
         part.responses[index].md = NONE;

@@ -1,5 +1,7 @@
 //! What is posted on portals: match entries, the MDs attached to them, and what these make of a message.
 
+use std::sync::Arc;
+
 use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position};
 use lnet_api::{Unlink, Verdict};
 use lnet_nid::{Nid, Portal, ProcessId};
@@ -76,7 +78,7 @@ impl Resources for Posted {
 }
 
 impl Posted {
-    pub(crate) fn new(common: &Common, partition: usize) -> Posted {
+    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Posted {
         Posted {
             mds: MdTable::new(common, Place { bound: false, partition }),
             tables: (0..Portal::COUNT).map(|_| Table::new()).collect(),
@@ -99,11 +101,10 @@ impl Posted {
     /// EPERM if the portal takes no such entry, ENOMEM if there are too many, or no memory.
     pub(crate) fn attach_entry(
         &mut self,
-        common: &Common,
         portal: &PortalState,
         spec: &MeSpec,
     ) -> Result<MeHandle, LNetError> {
-        let MdTable { objects, place, .. } = &mut self.mds;
+        let MdTable { common, objects, place, .. } = &mut self.mds;
         objects.check_room()?;
         let kind = portal.decide(spec)?;
         let index = self.tables[spec.portal.index()].post(objects, &common.hasher, kind, spec)?;
@@ -116,12 +117,11 @@ impl Posted {
     /// As for [`Posted::attach_entry`]; ENOENT if the other is gone, EINVAL if it is on another portal.
     pub(crate) fn insert_entry(
         &mut self,
-        common: &Common,
         portal: &PortalState,
         (beside, key): (MeHandle, Key),
         spec: &MeSpec,
     ) -> Result<MeHandle, LNetError> {
-        let MdTable { objects, place, .. } = &mut self.mds;
+        let MdTable { common, objects, place, .. } = &mut self.mds;
         let neighbour = objects.entry(key).ok_or_else(|| no_entry(beside))?;
         if neighbour.portal != spec.portal {
             let rule = "it must be the portal of the entry beside";
@@ -142,7 +142,6 @@ impl Posted {
     /// ENOENT if it is gone.
     pub(crate) fn unlink_entry(
         &mut self,
-        common: &Common,
         (me, key): (MeHandle, Key),
         idle: bool,
         work: &mut Work,
@@ -154,9 +153,9 @@ impl Posted {
         }
         self.mds.objects[key.index].auto_unlink = true;
         match () {
-            () if !idle => self.unlink_by_owner(common, md, work),
+            () if !idle => self.unlink_by_owner(md, work),
             () if self.mds.objects.md(md).busy > 0 => self.retire(md),
-            () => self.unlink(common, md, common.event(EventKind::Unlink), work),
+            () => self.unlink(md, self.mds.common.event(EventKind::Unlink), work),
         }
         Ok(())
     }
@@ -173,7 +172,6 @@ impl Posted {
     /// ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an MD that cannot be, ENOMEM if there are too many.
     pub(crate) fn attach_md(
         &mut self,
-        common: &Common,
         portals: &[PortalState],
         (me, key): (MeHandle, Key),
         md: Md,
@@ -184,16 +182,16 @@ impl Posted {
             return Err(LNetError::Busy { object: "ME", handle: me.0 });
         }
         let portal = entry.portal.index();
-        let made = md.check_attached().and_then(|()| self.mds.enter(common, md, key.index, unlink));
+        let made = md.check_attached().and_then(|()| self.mds.enter(md, key.index, unlink));
         let index = made.inspect_err(|_| self.remove_entry(key.index))?;
-        let MdTable { objects, place, .. } = &mut self.mds;
+        let MdTable { common, objects, place, .. } = &mut self.mds;
         objects[key.index].md = index;
         let table = &mut self.tables[portal];
         (table.attached, table.attached_at_ns) = (table.attached + 1, common.now_ns());
         portals[portal].activate(place.partition);
         let reserved = portals[portal].has_waiting();
         objects.md_mut(index).reserved = reserved;
-        Ok(Attached { handle: self.mds.handle(common, index), portal, reserved })
+        Ok(Attached { handle: self.mds.handle(index), portal, reserved })
     }
 
     /// The MD of an entry is for everybody from now on.
@@ -208,54 +206,46 @@ impl Posted {
     /// Looks for a buffer on a unique portal, among the entries for one NID of the source's node.
     pub(crate) fn search_unique(
         &mut self,
-        common: &Common,
         portal: usize,
         nid: Nid,
         search: &Search<'_>,
         work: &mut Work,
     ) -> Attempt {
-        let found = self.tables[portal].find_unique(&self.mds.objects, common, nid, search.wanted);
-        self.take(common, search, found, work)
+        let found = self.tables[portal].find_unique(&self.mds.objects, &self.mds.common, nid, search.wanted);
+        self.take(search, found, work)
     }
 
     /// Looks for a buffer on a wildcard portal, whose state `state` is.
     pub(crate) fn search_wildcard(
         &mut self,
-        common: &Common,
         (portal, state): (usize, &PortalState),
         search: &Search<'_>,
         work: &mut Work,
     ) -> Attempt {
         let table = &self.tables[portal];
-        let found = table.find_wildcard(&self.mds.objects, common, search.wanted);
+        let found = table.find_wildcard(&self.mds.objects, &self.mds.common, search.wanted);
         if found == Found::Nothing {
             let partition = self.mds.place.partition;
-            state.rest(partition, table.attached, table.attached_at_ns, common.now_ns());
+            state.rest(partition, table.attached, table.attached_at_ns, self.mds.common.now_ns());
         }
-        self.take(common, search, found, work)
+        self.take(search, found, work)
     }
 
     /// Whether the buffer of an entry takes a PUT that waits already; `None` if the entry is gone.
-    pub(crate) fn try_waiting(
-        &mut self,
-        common: &Common,
-        me: Key,
-        search: &Search<'_>,
-        work: &mut Work,
-    ) -> Option<Attempt> {
+    pub(crate) fn try_waiting(&mut self, me: Key, search: &Search<'_>, work: &mut Work) -> Option<Attempt> {
         let found = try_reserved(&self.mds.objects, self.mds.objects.entry(me)?, search.wanted);
-        Some(self.take(common, search, found, work))
+        Some(self.take(search, found, work))
     }
 
     /// Has a found MD take the message.
-    fn take(&mut self, common: &Common, search: &Search<'_>, found: Found, work: &mut Work) -> Attempt {
+    fn take(&mut self, search: &Search<'_>, found: Found, work: &mut Work) -> Attempt {
         let found = match found {
             Found::Nothing => return Attempt::Nothing,
             Found::TooLong => return Attempt::Refused(DropReason::TooLong),
             Found::Match(found) => found,
         };
         if !search.wanted.is_put() {
-            return self.take_get(common, search, &found, work);
+            return self.take_get(search, &found, work);
         }
         // An empty message touches no memory.
         let sink = match found.mlength {
@@ -269,15 +259,15 @@ impl Posted {
             return Attempt::Refused(DropReason::NoRoom);
         }
         self.consume(&found);
-        let event = search.put_event(common, found.mlength, found.offset);
+        let event = search.put_event(&self.mds.common, found.mlength, found.offset);
         let kind = if is_push(search.header) { Intake::Push } else { Intake::Put };
         let wants_no_ack = self.mds.objects.md(found.md).options.contains(MdOptions::ACK_DISABLE);
         let ack = if wants_no_ack { WireHandle::NONE } else { ack_of(search.header) };
         let receiving = Receiving { kind, md: found.md, back: search.inbound.back, event, ack };
-        Attempt::Taken(deliver_payload(self, common, receiving, sink, work))
+        Attempt::Taken(deliver_payload(self, receiving, sink, work))
     }
 
-    fn take_get(&mut self, common: &Common, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
+    fn take_get(&mut self, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
         let Body::Get { return_wmd, match_bits, portal, .. } = search.header.body else {
             return Attempt::Refused(DropReason::NoMatch);
         };
@@ -291,11 +281,11 @@ impl Posted {
             match_bits,
             mlength: found.mlength,
             offset: found.offset,
-            ..search.inbound.event(common, EventKind::Get, search.header)
+            ..search.inbound.event(&self.mds.common, EventKind::Get, search.header)
         };
         let header = Header {
             dest: search.header.src,
-            src: ProcessId::new(search.header.dest.nid, common.config.pid),
+            src: ProcessId::new(search.header.dest.nid, self.mds.common.config.pid),
             payload_length: found.mlength,
             body: Body::Reply { dst_wmd: return_wmd },
         };
@@ -318,25 +308,19 @@ impl Posted {
     }
 
     /// Receives a push for which there is no buffer.
-    pub(crate) fn take_nowhere(&mut self, common: &Common, search: &Search<'_>, work: &mut Work) -> Verdict {
+    pub(crate) fn take_nowhere(&mut self, search: &Search<'_>, work: &mut Work) -> Verdict {
         if !self.mds.receiving.make_room() {
             return Verdict::Discard;
         }
         let (back, ack) = (search.inbound.back, ack_of(search.header));
-        let event = search.put_event(common, 0, 0);
-        deliver_payload(self, common, Receiving { kind: Intake::Put, md: NONE, back, event, ack }, None, work)
+        let event = search.put_event(&self.mds.common, 0, 0);
+        deliver_payload(self, Receiving { kind: Intake::Put, md: NONE, back, event, ack }, None, work)
     }
 
     /// A REPLY has left, or could not: its MD hears of it.
-    pub(crate) fn reply_left(
-        &mut self,
-        common: &Common,
-        message: &Message,
-        result: Result<(), Errno>,
-        work: &mut Work,
-    ) {
+    pub(crate) fn reply_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
         if let Some(MdName { key, .. }) = message.md {
-            self.finish(common, key.index, &message.event, result, work);
+            self.finish(key.index, &message.event, result, work);
         }
     }
 }

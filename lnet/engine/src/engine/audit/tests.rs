@@ -127,6 +127,11 @@ const NODE: &[Corruption] = &[
     ("a partition with buffers is active", |engine| {
         engine.portals[PORTAL as usize].rest(0, 0, 0, u64::MAX);
     }),
+    ("those that wait have announced themselves", |engine| engine.portals[LAZY as usize].announce()),
+    ("messages wait on lazy portals alone", |engine| {
+        let portal = &engine.portals[LAZY as usize];
+        portal.set_lazy(&portal.blocked(), false);
+    }),
 ];
 
 /// The audit of a node that `corrupt` has broken names the rule.
@@ -153,9 +158,8 @@ fn each_broken_invariant_is_named() {
     for (rule, corrupt) in resources::damage::BOUND {
         expect(rule, |engine| corrupt(&mut engine.bound.lock(0)));
     }
-    for (rule, corrupt) in portal_state::DAMAGE {
-        expect(rule, |engine| corrupt(&engine.portals[LAZY as usize]));
-    }
+    let (rule, corrupt) = portal_state::DAMAGE;
+    expect(rule, |engine| corrupt(&mut engine.portals[LAZY as usize].blocked()));
 }
 
 /// At the end of a busy life nothing is wrong.
