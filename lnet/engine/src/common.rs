@@ -19,7 +19,7 @@ pub(crate) struct Common {
     pub(crate) hasher: Hasher,
     pub(crate) handles: Handles,
     pub(crate) queues: EventQueues,
-    /// The time that [`Engine::advance`] was told, in nanoseconds.
+    /// The time that [`crate::Engine::advance`] was told, in nanoseconds.
     now_ns: AtomicU64,
     /// For each partition, no later than its earliest response deadline: so that time passes without its lock.
     deadlines: Box<[CachePadded<AtomicU64>]>,

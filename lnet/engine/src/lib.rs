@@ -57,18 +57,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! State is kept in rooms: types that own their operations behind private fields. [`Engine`] owns the rooms, takes their
+//! locks in order, and does what their decisions leave to be done; `docs/engine.md` has the picture.
+//!
 //! | module | holds |
 //! | --- | --- |
-//! | `engine` | [`Engine`]: the locks, and what is done when they are released |
-//! | `config`, `counters` | [`EngineConfig`], [`Limits`]; [`Counters`], [`NiStatistics`], [`PeerStatistics`] |
-//! | `entries`, `send`, `receive`, `finish`, `delay`, `interfaces` | what the engine does: the life of MEs and MDs, a message's way out, its way in, its end, its wait for a buffer; NIs |
-//! | `resources`, `objects`, `md`, `portal`, `matching`, `response` | one partition of MEs and MDs; which of them takes a message; the answers waited for |
-//! | `portal_state`, `event_queue` | what all partitions share of a portal, and of an EQ |
-//! | `net`, `peer`, `ni`, `identity` | one partition of peers and credits; NIs; which NIDs are one node |
-//! | `message`, `work`, `wake` | messages on their way; what is left to do after a lock; waking handlers |
+//! | `engine` | [`Engine`]: the order of the locks, and what is done when they are released; in its files the LNet API, the upcalls, messages that wait, NIs, the audit |
+//! | `resources` | the rooms `Posted` (MEs and their MDs: which of them takes a message) and `Bound` (MDs for PUTs and GETs, the answers waited for) |
+//! | `net` | the room `Net`: peers, hosts, credits; NIs; which NIDs are one node |
+//! | `portal_state` | what all partitions share of a portal, and the PUTs that wait on it |
+//! | `event_queue` | EQs, and which of them a partition's MDs use |
 //! | `faults` | losses and delays on purpose ([`FaultRule`]) |
 //! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]), telling it who this one is ([`Push`]) |
+//! | `common`, `message`, `work`, `wake` | what all rooms read; messages on their way; what is left to do after a lock; waking handlers |
+//! | `config`, `counters`, `drops` | [`EngineConfig`], [`Limits`]; [`Counters`], [`NiStatistics`], [`PeerStatistics`]; [`RecentDrop`] |
 //! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; what handles are made of |
+//! | `audit` | the tools with which each room checks itself |
 
 #![forbid(unsafe_code)]
 

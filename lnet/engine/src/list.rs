@@ -1,10 +1,11 @@
-//! Doubly linked lists through the objects of a table.
+//! Doubly linked lists through the objects of a table. The table is an [`nlx_sync::Slots`] (see `slab`) or two of them side by
+//! side; the links stand in the objects, so that a list takes no memory of its own and one object can be in several.
 
 use std::ops::{Index, IndexMut};
 
 use crate::slab::{NONE, some};
 
-/// The neighbours of an object in one list.
+/// The neighbours of an object in one list. The hash index and the groups are lists too, so the crate sees the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Links {
     pub(crate) prev: u32,

@@ -1,4 +1,5 @@
-//! What handles and tokens are made of: which table, in which partition, which object.
+//! What handles and tokens are made of: which table, in which partition, which object. The tables, with their generations, are
+//! [`nlx_sync::Slots`] (see `slab`); this puts their keys into numbers that programs and LNDs carry.
 
 use foldhash::fast::RandomState;
 use lnet_api::{EqHandle, MdHandle, MeHandle, RxToken};
@@ -17,7 +18,7 @@ enum Kind {
     Bound = 3,
 }
 
-/// Which of a partition's two tables an MD is in, and of which partition.
+/// Which of a partition's two rooms an MD is in, and of which partition. A name of all rooms, so the crate sees the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Bound for one's own PUTs and GETs; else attached to an entry of a portal.

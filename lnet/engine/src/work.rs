@@ -13,7 +13,8 @@ use crate::message::{Launch, Message, Op, Way};
 use crate::names::MdName;
 use crate::slab::Key;
 
-/// A message to be handed to its LND.
+/// A message to be handed to its LND. Like all that stands here it crosses from a room to the engine and has no rules of its
+/// own, so the crate sees its fields.
 pub(crate) struct Outgoing {
     pub(crate) lnd: Arc<Arc<dyn Lnd>>,
     pub(crate) tx: Tx,
@@ -58,7 +59,8 @@ const INLINE: usize = 2;
 
 /// What must not be done under a lock: calls into LNDs and handlers, freeing memory, and what needs the lock of another
 /// table. One call into the engine rarely has more of each than fits here without allocating: a
-/// message that completes lets at most two others go, unless its host's share has grown.
+/// message that completes lets at most two others go, unless its host's share has grown. Rooms put in, the engine takes out: the
+/// crate sees the fields.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) launches: Queue<Launch>,

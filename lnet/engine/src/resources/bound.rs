@@ -34,7 +34,7 @@ pub(crate) struct Bound {
     pub(super) by_debtor: Groups,
 }
 
-/// A PUT or GET that is about to be sent from a bound MD.
+/// A PUT or GET that is about to be sent from a bound MD; the engine fills it in.
 pub(crate) struct Request<B> {
     pub(crate) md: MdHandle,
     pub(crate) op: Op,

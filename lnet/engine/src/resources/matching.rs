@@ -160,7 +160,7 @@ impl Wanted {
     }
 }
 
-/// A PUT or GET in search of a buffer.
+/// A PUT or GET in search of a buffer: what the engine, the portals' queues and the rooms of MDs tell each other of it.
 pub(crate) struct Search<'a> {
     pub(crate) inbound: &'a Inbound,
     pub(crate) header: &'a Header,

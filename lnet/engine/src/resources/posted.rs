@@ -26,7 +26,7 @@ pub(crate) struct Posted {
     pub(super) tables: Box<[Table]>,
 }
 
-/// An MD that was attached.
+/// An MD that was attached, for the engine to go on with.
 pub(crate) struct Attached {
     /// Its handle.
     pub(crate) handle: MdHandle,
