@@ -25,6 +25,22 @@ pub(crate) trait Linked<const L: usize> {
     fn links_mut(&mut self) -> &mut Links;
 }
 
+/// Lets a type be in lists: the number of each, and the field that has its links.
+macro_rules! linked {
+    ($type:ty: $($list:expr => $field:tt),+) => {$(
+        impl $crate::list::Linked<{ $list }> for $type {
+            fn links(&self) -> $crate::list::Links {
+                self.$field
+            }
+
+            fn links_mut(&mut self) -> &mut $crate::list::Links {
+                &mut self.$field
+            }
+        }
+    )+};
+}
+pub(crate) use linked;
+
 /// A first-in first-out list. Every operation takes constant time and allocates nothing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List<const L: usize> {
@@ -131,15 +147,7 @@ mod tests {
 
     struct Node(Links);
 
-    impl Linked<0> for Node {
-        fn links(&self) -> Links {
-            self.0
-        }
-
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.0
-        }
-    }
+    linked!(Node: 0 => 0);
 
     proptest! {
         #[test]

@@ -10,7 +10,7 @@ use nlx_sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, 
 use crate::audit::Damage;
 use crate::audit::{Audit, check, equal, text, walk};
 use crate::config::Rotor;
-use crate::list::{Linked, Links, List};
+use crate::list::{Links, List, linked};
 use crate::message::{Local, Waiting, Way};
 use crate::resources::{Kind, Search, Wanted};
 use crate::slab::{Key, Slab, slab, some};
@@ -46,15 +46,7 @@ struct Delayed {
     links: Links,
 }
 
-impl Linked<DELAYED> for Delayed {
-    fn links(&self) -> Links {
-        self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+linked!(Delayed: DELAYED => links);
 
 /// The messages that wait for a buffer, in order. The lock is taken before that of a partition, never after.
 #[derive(Debug)]

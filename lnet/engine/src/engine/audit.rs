@@ -6,6 +6,8 @@ mod tests;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use lnet_api::TxToken;
+
 use super::Engine;
 use crate::audit::{Audit, AuditError, check, equal, text};
 use crate::message::Message;
@@ -61,14 +63,14 @@ impl Engine {
         }
         let mds = tables.posted.iter().map(|part| part.mds());
         mds.chain(tables.bound.iter().map(|part| part.mds())).try_for_each(|mds| mds.add_uses(&mut uses))?;
-        let sent = |token: lnet_api::TxToken| {
+        let sent = |token: TxToken| {
             let (partition, key) = unpack(token.0);
             tables.net.get(partition)?.md_of(key)
         };
         tables.posted.iter().try_for_each(|part| part.audit(&uses, sent, &self.portals))?;
         tables.bound.iter().try_for_each(|part| part.audit(&uses, sent, exists))?;
-        let queues = blocked.iter().zip(&self.portals).enumerate();
-        queues.into_iter().try_for_each(|(portal, (blocked, state))| blocked.audit(portal, state, exists))
+        let mut queues = blocked.iter().zip(&self.portals).enumerate();
+        queues.try_for_each(|(portal, (blocked, state))| blocked.audit(portal, state, exists))
     }
 }
 

@@ -4,7 +4,7 @@ use lnet_nid::Nid;
 use smallvec::SmallVec;
 
 use super::nid_map::NidMap;
-use crate::list::{Linked, Links, List};
+use crate::list::{Links, List, linked};
 use crate::slab::{Slab, slab};
 
 /// The most NIDs of one node that are remembered. A storage server has a handful; a list that is longer is cut.
@@ -29,15 +29,7 @@ struct Node {
     age: Links,
 }
 
-impl Linked<AGE> for Node {
-    fn links(&self) -> Links {
-        self.age
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.age
-    }
-}
+linked!(Node: AGE => age);
 
 impl Identities {
     /// Room for `limit` nodes.

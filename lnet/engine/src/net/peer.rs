@@ -8,7 +8,7 @@ use super::sending::QUEUE;
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::counters::Traffic;
 use crate::keys::Hasher;
-use crate::list::{Linked, Links, List};
+use crate::list::{Links, List, linked};
 use crate::message::{PeerName, known_as};
 use crate::slab::{Key, NONE, Slab, slab};
 
@@ -43,15 +43,7 @@ pub(super) struct Peer {
     pub(super) traffic: Traffic,
 }
 
-impl Linked<CHAIN> for Peer {
-    fn links(&self) -> Links {
-        self.chain
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.chain
-    }
-}
+linked!(Peer: CHAIN => chain);
 
 impl Hashed for Peer {
     fn hash(&self) -> u32 {

@@ -1,6 +1,6 @@
 //! A message in the table of those that are sent.
 
-use crate::list::{Linked, Links};
+use crate::list::{Links, linked};
 use crate::message::Message;
 use crate::slab::NONE;
 
@@ -40,12 +40,4 @@ impl Sending {
     }
 }
 
-impl Linked<QUEUE> for Sending {
-    fn links(&self) -> Links {
-        self.queue
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.queue
-    }
-}
+linked!(Sending: QUEUE => queue);

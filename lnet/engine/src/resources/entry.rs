@@ -5,7 +5,7 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 
 use crate::buckets::{CHAIN, Hashed};
 use crate::groups::{GROUP, Grouped};
-use crate::list::{Linked, Links};
+use crate::list::{Links, linked};
 use crate::sequence::{Ranked, SEQUENCE};
 use crate::slab::NONE;
 
@@ -38,23 +38,7 @@ pub(super) struct Entry {
     pub(super) auto_unlink: bool,
 }
 
-macro_rules! linked {
-    ($list:ident, $field:ident) => {
-        impl Linked<$list> for Entry {
-            fn links(&self) -> Links {
-                self.$field
-            }
-
-            fn links_mut(&mut self) -> &mut Links {
-                &mut self.$field
-            }
-        }
-    };
-}
-
-linked!(CHAIN, chain);
-linked!(GROUP, group);
-linked!(SEQUENCE, sequence);
+linked!(Entry: CHAIN => chain, GROUP => group, SEQUENCE => sequence);
 
 impl Hashed for Entry {
     fn hash(&self) -> u32 {

@@ -7,7 +7,7 @@ use super::md::BY_MD;
 use crate::buckets::{CHAIN, Hashed};
 use crate::common::Common;
 use crate::groups::{GROUP, Grouped};
-use crate::list::{Linked, Links};
+use crate::list::{Links, linked};
 use crate::message::{PeerName, Route};
 use crate::slab::NONE;
 
@@ -80,24 +80,7 @@ impl Grouped for Response {
     }
 }
 
-macro_rules! linked {
-    ($list:ident, $field:ident) => {
-        impl Linked<$list> for Response {
-            fn links(&self) -> Links {
-                self.$field
-            }
-
-            fn links_mut(&mut self) -> &mut Links {
-                &mut self.$field
-            }
-        }
-    };
-}
-
-linked!(BY_DEADLINE, by_deadline);
-linked!(BY_MD, by_md);
-linked!(CHAIN, chain);
-linked!(GROUP, of_debtor);
+linked!(Response: BY_DEADLINE => by_deadline, BY_MD => by_md, CHAIN => chain, GROUP => of_debtor);
 
 impl Response {
     /// The event that tells of it, as far as that is known before it comes.
