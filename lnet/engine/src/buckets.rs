@@ -171,6 +171,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::list::linked;
     use crate::slab::{Slab, slab};
 
     struct Node {
@@ -178,15 +179,7 @@ mod tests {
         links: Links,
     }
 
-    impl Linked<CHAIN> for Node {
-        fn links(&self) -> Links {
-            self.links
-        }
-
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.links
-        }
-    }
+    linked!(Node: CHAIN => links);
 
     impl Hashed for Node {
         fn hash(&self) -> u32 {

@@ -6,6 +6,10 @@ use lnet_nid::Pid;
 /// LNet's `lnet_transaction_timeout` (lnet-semantics 27), in nanoseconds.
 const TRANSACTION_TIMEOUT_NS: u64 = 150_000_000_000;
 
+/// [`crate::Engine::advance`] is to be called at least this often while there are NIs, in nanoseconds: LNet's monitor thread
+/// wakes once a second too (lnet-semantics 16).
+pub const ADVANCE_INTERVAL_NS: u64 = 1_000_000_000;
+
 /// How an [`crate::Engine`] is set up.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {

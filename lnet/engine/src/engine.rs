@@ -1,107 +1,69 @@
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+//! The node: it owns the rooms and orders their locks. What is decided in a room is the room's business; here stand the
+//! order of the locks, and what is done when they are released.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `api` | what programs ask (the trait [`lnet_api::LNet`]) |
+//! | `upcalls` | what LNDs tell (the trait [`lnet_api::Upcalls`]) |
+//! | `waiting` | messages that wait for a buffer, or as a fault rule wants it |
+//! | `run` | what is done without a lock |
+//! | `interfaces` | NIs come and go |
+//! | `audit` | whether the rooms agree |
+
+mod api;
+mod audit;
+mod interfaces;
+mod run;
+mod upcalls;
+pub(crate) mod waiting;
+
+use std::collections::TryReserveError;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use lnet_api::{
-    Arrival, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get,
-    Handler, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink,
-    Upcalls, Verdict,
-};
+use lnet_api::{DropWatcher, EqHandle, LNetError, Sleeper};
 use lnet_cpt::PercptLock;
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
-use lnet_proto::ping::SINK_LENGTH;
+use lnet_proto::ping::{Interface, SINK_LENGTH};
 use lnet_proto::{PING_PORTAL, WireHandle};
-use lnet_region::{IoVec, WriteVec};
+use lnet_region::IoVec;
 use parking_lot::Mutex;
 
-use crate::config::EngineConfig;
+use crate::common::Common;
+use crate::config::{ADVANCE_INTERVAL_NS, EngineConfig};
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RECENT_DROPS, RecentDrop};
-use crate::event_queue::{EqWatch, EventQueue, EventQueues};
-use crate::faults::Faults;
-use crate::identity::Identities;
-use crate::keys::Hasher;
-use crate::names::{Handles, PARTITIONS_MAX, Place};
-use crate::net::{Net, NetShared};
-use crate::ni::{Nis, Phase};
-use crate::ping::{Ping, PingSource, PingTarget, Push, PushBacks};
+use crate::event_queue::EqWatch;
+use crate::faults::{FaultId, FaultRule, FaultStatistics, Faults, Held};
+use crate::names::PARTITIONS_MAX;
+use crate::net::{Net, NetShared, PushedNids};
+use crate::ping::{Ping, PingTarget, Pings, Push};
 use crate::portal_state::PortalState;
-use crate::resources::Resources;
-use crate::wake;
-use crate::work::{Ended, Work};
-
-/// [`Engine::advance`] is to be called at least this often while there are NIs, in nanoseconds: LNet's monitor thread
-/// wakes once a second too (lnet-semantics 16).
-pub const ADVANCE_INTERVAL_NS: u64 = 1_000_000_000;
+use crate::resources::{Bound, Posted, Resources};
 
 /// An LNet node; see the [crate's page](crate).
 ///
 /// All methods may be called from any thread, but none from inside [`EventHandler::event`]. None blocks.
 pub struct Engine {
     this: Weak<Engine>,
-    pub(crate) common: Common,
+    common: Arc<Common>,
     /// MEs and the MDs attached to them.
-    pub(crate) posted: PercptLock<Resources, ()>,
+    posted: PercptLock<Posted, ()>,
     /// MDs bound for PUTs and GETs.
-    pub(crate) bound: PercptLock<Resources, ()>,
+    bound: PercptLock<Bound, ()>,
     /// Peers, credits and NIs (`LNET_NET_LOCK`, S-307).
-    pub(crate) net: PercptLock<Net, NetShared>,
-    pub(crate) portals: Box<[PortalState]>,
+    net: PercptLock<Net, NetShared>,
+    portals: Box<[PortalState]>,
     /// Held while NIs come and go, which takes several steps.
-    pub(crate) ni_change: Mutex<()>,
-    pub(crate) ping_target: PingTarget,
-    ping_source: PingSource,
-    pub(crate) push_backs: PushBacks,
-    pub(crate) faults: Faults,
-    pub(crate) watcher: OnceLock<Arc<dyn DropWatcher>>,
+    ni_change: Mutex<()>,
+    ping_target: PingTarget,
+    pings: Pings,
+    faults: Faults,
+    /// Messages that fault rules delay.
+    held: Held,
+    watcher: OnceLock<Arc<dyn DropWatcher>>,
     /// NIs, `0@lo` not counted.
-    pub(crate) ni_count: AtomicUsize,
-}
-
-/// What all partitions read, and what is never changed under a lock of theirs.
-pub(crate) struct Common {
-    pub(crate) config: EngineConfig,
-    pub(crate) hasher: Hasher,
-    pub(crate) handles: Handles,
-    pub(crate) queues: EventQueues,
-    /// The time that [`Engine::advance`] was told, in nanoseconds.
-    now_ns: AtomicU64,
-    /// For each partition, no later than its earliest response deadline: so that time passes without its lock.
-    pub(crate) deadlines: Box<[crossbeam_utils::CachePadded<AtomicU64>]>,
-}
-
-impl Common {
-    fn new(config: EngineConfig, partitions: usize) -> Common {
-        let never = || crossbeam_utils::CachePadded::new(AtomicU64::new(u64::MAX));
-        Common {
-            hasher: Hasher::default(),
-            handles: Handles::new(partitions),
-            queues: EventQueues::new(config.limits.event_queues),
-            now_ns: AtomicU64::new(0),
-            deadlines: (0..partitions).map(|_| never()).collect(),
-            config,
-        }
-    }
-
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.now_ns.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn partitions(&self) -> usize {
-        self.deadlines.len()
-    }
-
-    /// The partition that the calling thread acts for.
-    pub(crate) fn here(&self) -> usize {
-        match self.partitions() {
-            1 => 0,
-            all => self.config.partitions.current(true).unwrap_or(0) % all,
-        }
-    }
-
-    /// An event in which nothing is filled in but what it is and this node's PID.
-    pub(crate) fn event(&self, kind: EventKind) -> Event {
-        Event::blank(kind, ProcessId::new(Nid::ANY, self.config.pid))
-    }
+    ni_count: AtomicUsize,
 }
 
 impl Engine {
@@ -112,18 +74,12 @@ impl Engine {
         let interface_cookie = WireHandle::unmarked(config.interface_cookie);
         let config = EngineConfig { interface_cookie, ..config };
         let partitions = config.partitions.partitions().clamp(1, PARTITIONS_MAX);
-        let common = Common::new(config, partitions);
-        let resources = |bound| {
-            PercptLock::with_partitions(
-                partitions,
-                |partition| Resources::new(&common, Place { bound, partition }),
-                (),
-            )
-        };
-        let identities = Identities::new(common.config.limits.known_nodes);
-        let shared = NetShared { nis: Nis::new(), identities };
-        let delayed = common.config.limits.delayed;
-        let (posted, bound) = (resources(false), resources(true));
+        let common = Arc::new(Common::new(config, partitions));
+        let limits = &common.config.limits;
+        let (delayed, held) = (limits.delayed, limits.held);
+        let shared = NetShared::new(limits.known_nodes);
+        let posted = PercptLock::with_partitions(partitions, |partition| Posted::new(&common, partition), ());
+        let bound = PercptLock::with_partitions(partitions, |partition| Bound::new(&common, partition), ());
         let net = PercptLock::with_partitions(partitions, |partition| Net::new(&common, partition), shared);
         let engine = Arc::new_cyclic(|this: &Weak<Engine>| Engine {
             this: this.clone(),
@@ -133,9 +89,9 @@ impl Engine {
             portals: (0..Portal::COUNT).map(|_| PortalState::new(delayed)).collect(),
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
-            ping_source: PingSource::default(),
-            push_backs: PushBacks::default(),
-            faults: Faults::new(common.config.limits.held),
+            pings: Pings::default(),
+            faults: Faults::default(),
+            held: Held::new(held),
             watcher: OnceLock::new(),
             ni_count: AtomicUsize::new(0),
             common,
@@ -150,24 +106,24 @@ impl Engine {
     /// For the engine no time passes between two calls: a deadline that is set in between starts at the first of them,
     /// so it can be early by [`ADVANCE_INTERVAL_NS`] at the most. It takes no lock unless something is late.
     pub fn advance(&self, now_ns: u64) -> Option<u64> {
-        let now_ns = self.common.now_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns);
+        let now_ns = self.common.advance(now_ns);
         let mut next = u64::MAX;
-        for (partition, deadline) in self.common.deadlines.iter().enumerate() {
-            if deadline.load(Ordering::Relaxed) <= now_ns {
-                self.expire(partition, now_ns);
+        for partition in 0..self.common.partitions() {
+            if self.common.deadline_ns(partition) <= now_ns {
+                self.with(|work| self.bound.lock(partition).expire(now_ns, work));
             }
-            next = next.min(deadline.load(Ordering::Relaxed));
+            next = next.min(self.common.deadline_ns(partition));
         }
-        if self.held_until_ns() <= now_ns {
+        if self.held.due_ns() <= now_ns {
             self.release_held(now_ns);
         }
-        next = next.min(self.held_until_ns());
+        next = next.min(self.held.due_ns());
         let latest = now_ns.saturating_add(ADVANCE_INTERVAL_NS);
         self.has_time().then(|| next.min(latest))
     }
 
     /// Whether somebody tells the time: a node without NIs needs none.
-    pub(crate) fn has_time(&self) -> bool {
+    fn has_time(&self) -> bool {
         self.ni_count.load(Ordering::Relaxed) > 0
     }
 
@@ -175,7 +131,7 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         for partition in 0..self.common.partitions() {
-            counters += self.posted.lock(partition).counters();
+            counters += self.posted.lock(partition).mds().counters();
             counters += self.bound.lock(partition).counters();
             counters += self.net.lock(partition).counters();
         }
@@ -189,7 +145,7 @@ impl Engine {
         let now_ns = self.common.now_ns();
         let mut all = Vec::new();
         for partition in 0..self.common.partitions() {
-            all.extend(self.net.lock(partition).drops.iter(now_ns));
+            all.extend(self.net.lock(partition).recent_drops(now_ns));
         }
         all.sort_by_key(|drop| drop.age_ns);
         all.truncate(RECENT_DROPS);
@@ -209,13 +165,13 @@ impl Engine {
     /// Whether a peer that this node has pushed to may still push back, and wait for an ACK that a node which is gone
     /// does not send (lnet-wire 17, measured). Once it has pushed it is not waited for any more: the ACK is on its way out.
     pub fn awaits_push_back(&self, now_ns: u64) -> bool {
-        self.push_backs.awaited(now_ns)
+        self.pings.push_backs().awaited(now_ns)
     }
 
     /// When the last peer that this node has pushed to will not push back any more, see [`PUSH_BACK_NS`](crate::PUSH_BACK_NS);
     /// 0 if there was none.
     pub fn push_backs_end_ns(&self) -> u64 {
-        self.push_backs.until_ns()
+        self.pings.push_backs().until_ns()
     }
 
     /// What went over an NI, `0@lo` included, and its credits; `None` if there is no such NI.
@@ -231,19 +187,7 @@ impl Engine {
         };
         for partition in 0..self.common.partitions() {
             let net = self.net.lock(partition);
-            if nid.is_loopback() {
-                all.traffic += net.lo;
-                continue;
-            }
-            let (key, ni) = net.shared().nis.find(nid)?;
-            all.up = ni.phase == Phase::Up && ni.link;
-            if let Some(share) = net.share(key) {
-                all.traffic += share.traffic;
-                all.credits += share.max_credits;
-                all.available_tx_credits += share.credits;
-                all.min_tx_credits += share.min_credits;
-                all.held_back += share.held_back;
-            }
+            net.add_ni_statistics(net.shared(), nid, &mut all)?;
         }
         all.traffic.settle();
         Some(all)
@@ -253,18 +197,7 @@ impl Engine {
     pub fn peer_statistics(&self) -> Vec<PeerStatistics> {
         let mut all = Vec::new();
         for partition in 0..self.common.partitions() {
-            all.extend(self.net.lock(partition).peers.iter().map(|peer| {
-                let mut traffic = peer.traffic;
-                traffic.settle();
-                PeerStatistics {
-                    nid: peer.id.nid,
-                    traffic,
-                    max_ni_tx_credits: peer.max_credits,
-                    available_tx_credits: peer.credits,
-                    min_tx_credits: peer.min_credits,
-                    tx_q_num_of_buf: peer.queued_bytes,
-                }
-            }));
+            all.extend(self.net.lock(partition).peer_statistics());
         }
         all
     }
@@ -341,238 +274,121 @@ impl Engine {
     /// # Errors
     /// ENOENT if a queue is gone, EINVAL if it cannot be polled.
     pub fn eq_watch(&self, eqs: &[EqHandle], sleeper: &Arc<dyn Sleeper>) -> Result<EqWatch, LNetError> {
-        let Common { queues, handles, .. } = &self.common;
+        let Common { queues, handles, .. } = &*self.common;
         EqWatch::new(queues, eqs.iter().map(|&eq| (eq, handles.open_eq(eq))), sleeper)
     }
 
     /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.
     pub fn primary_nid(&self, nid: Nid) -> Nid {
-        self.net.lock(self.common.here()).shared().identities.primary(nid)
+        self.net.lock(self.common.here()).shared().primary(nid)
     }
 
-    pub(crate) fn this(&self) -> Result<Arc<Engine>, LNetError> {
+    /// From now on messages that arrive are lost or late by this rule: behind the checks of the header, before anything is
+    /// looked for that takes them (where LNet has its `lctl net_drop_add` and `net_delay_add`). Messages of the node to
+    /// itself arrive too. Rules are asked in the order in which they were added, and the first that does something to a
+    /// message is the last that is asked.
+    ///
+    /// Its sender cannot tell a lost message from one that was lost on this node; here it counts as dropped
+    /// ([`crate::Counters::drop_count`]), but nobody is told who waits for it ([`lnet_api::LNet::watch_drops`]). A delayed one
+    /// holds up its connection, so that what the peer sends behind it is late as well, and in order. It is lost if its
+    /// connection or its NI goes meanwhile; that its rule is removed changes nothing for it. On a node without NIs, whose
+    /// time does not pass, and beyond [`crate::Limits::held`] messages, none is delayed.
+    ///
+    /// ```
+    /// use lnet::{Engine, EngineConfig};
+    /// use lnet_nid::Pid;
+    ///
+    /// let node = Engine::new(EngineConfig::new(Pid::LNET, 1));
+    /// let rule = node.add_fault("drop 1/100 put portal 42".parse()?)?;
+    /// // ... and when all is over:
+    /// let found = node.remove_fault(rule)?;
+    /// println!("{}: {} of {} lost", found.rule, found.dropped, found.matched);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// ENOMEM beyond [`crate::FAULT_RULES_MAX`] rules, EINVAL for one that cannot be ([`FaultRule::check`]).
+    pub fn add_fault(&self, rule: FaultRule) -> Result<FaultId, LNetError> {
+        self.faults.add(rule)
+    }
+
+    /// Takes a rule back; gives what has come of it.
+    ///
+    /// # Errors
+    /// ENOENT if it is gone.
+    pub fn remove_fault(&self, id: FaultId) -> Result<FaultStatistics, LNetError> {
+        self.faults.remove(id).ok_or(LNetError::NoSuch { object: "fault rule", handle: 0 })
+    }
+
+    /// The rules in force, in the order in which they are asked, and what has come of each so far.
+    pub fn faults(&self) -> Vec<FaultStatistics> {
+        self.faults.statistics()
+    }
+
+    /// Messages that rules delay at this moment.
+    pub fn held(&self) -> usize {
+        self.held.lock().len()
+    }
+
+    fn this(&self) -> Result<Arc<Engine>, LNetError> {
         self.this.upgrade().ok_or(LNetError::ShuttingDown)
     }
 
-    pub(crate) fn pings(&self) -> &PingSource {
-        &self.ping_source
+    /// What all rooms read.
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
     }
 
-    /// The table that an MD is in.
-    pub(crate) fn table(&self, bound: bool) -> &PercptLock<Resources, ()> {
-        if bound { &self.bound } else { &self.posted }
+    /// The exchanges on portal 0 of other nodes.
+    pub(crate) fn pings(&self) -> &Pings {
+        &self.pings
     }
 
-    /// Decides something, with whatever locks that takes, then does what follows from it.
-    pub(crate) fn with<R>(&self, decide: impl FnOnce(&mut Work) -> R) -> R {
-        let mut work = Work::default();
-        let result = decide(&mut work);
-        self.run(&mut work);
-        if work.is_bare() {
-            // Its lists need not be dropped then, each by a call, for every message.
-            std::mem::forget(work);
-        }
-        result
+    /// Whether a NID is this node's own.
+    pub(crate) fn is_local(&self, nid: Nid) -> bool {
+        nid.is_loopback() || self.net.lock(0).shared().has_ni(nid)
     }
 
-    /// Does what is to be done without a lock, until that causes nothing more. A loop, not a recursion: a message that
-    /// fails at once lets the next one go, which may fail at once too.
-    pub(crate) fn run(&self, work: &mut Work) {
-        while !work.is_empty() {
-            // Of each as many as there are: what they cause has its turn in the next round.
-            for _ in 0..work.launches.len() {
-                let Some(launch) = work.launches.pop() else { break };
-                self.launch(launch, work);
-            }
-            for _ in 0..work.acks.len() {
-                let Some(ack) = work.acks.pop() else { break };
-                self.launch(ack.launch(&self.common), work);
-            }
-            for _ in 0..work.sends.len() {
-                let Some(outgoing) = work.sends.pop() else { break };
-                self.hand_over(outgoing, work);
-            }
-            for _ in 0..work.ended.len() {
-                let Some(Ended { message, result }) = work.ended.pop() else { break };
-                self.end_outgoing(&message, result, work);
-            }
-            while let Some(token) = work.withdrawn.pop() {
-                self.withdraw(token, work);
-            }
-            while let Some(way) = work.pushed.pop() {
-                self.end_push(way);
-            }
-            if let Some(watcher) = self.watcher.get() {
-                work.drops.drain(..).for_each(|message| watcher.dropped(&message));
-            }
-            wake::all(&mut work.wakes);
-            work.garbage.clear();
-        }
-    }
-}
-
-impl LNet for Engine {
-    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
-        let key = self.common.queues.enter(EventQueue::new(handler))?;
-        Ok(self.common.handles.eq(key))
+    /// The NIs that peers are told of.
+    ///
+    /// # Errors
+    /// If there is no memory for the list.
+    pub(crate) fn published_nis(&self) -> Result<Vec<Interface>, TryReserveError> {
+        let net = self.net.lock(0);
+        let mut list = Vec::new();
+        list.try_reserve_exact(net.shared().published().count())?;
+        list.extend(net.shared().published());
+        Ok(list)
     }
 
-    fn eq_alloc_polled(
+    /// Remembers what a push tells. What is no news costs little; the rest only counts if `admit` lets the address, as a NID,
+    /// from which the pusher speaks change something now.
+    pub(crate) fn learn(
         &self,
-        count: usize,
-        handler: Option<Arc<dyn EventHandler>>,
-    ) -> Result<EqHandle, LNetError> {
-        if count == 0 || count > EQ_COUNT_MAX {
-            let rule = "a polled queue keeps 1 to 65536 events";
-            return Err(LNetError::Invalid { field: "count", value: count as u64, rule });
+        pushed: &PushedNids<impl Iterator<Item = Nid> + Clone>,
+        admit: impl FnOnce(Nid) -> bool,
+    ) {
+        let here = self.common.here();
+        {
+            let net = self.net.lock(here);
+            if !net.is_news(net.shared(), pushed) {
+                return;
+            }
         }
-        let key = self.common.queues.enter(EventQueue::polled(count.next_power_of_two(), handler)?)?;
-        Ok(self.common.handles.eq(key))
-    }
-
-    fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
-        let Common { queues, handles, .. } = &self.common;
-        queues.poll(eqs.iter().map(|&eq| (eq, handles.open_eq(eq))))
-    }
-
-    fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
-        let gone = LNetError::NoSuch { object: "EQ", handle: eq.0 };
-        let key = self.common.handles.open_eq(eq).ok_or(gone.clone())?;
-        let queue = {
-            // Under all locks, so that no MD begins to use it meanwhile (S-307).
-            let (mut posted, mut bound) = (self.posted.lock_all(), self.bound.lock_all());
-            let used = posted.parts_mut().chain(bound.parts_mut()).any(|part| part.users(key) > 0);
-            if self.common.queues.find(key).is_some() && used {
-                return Err(LNetError::Busy { object: "EQ", handle: eq.0 });
-            }
-            posted.parts_mut().chain(bound.parts_mut()).for_each(|part| part.forget_queue(key));
-            self.common.queues.remove(key)
-        };
-        // The handler is dropped after the locks: what its drop does is its own business.
-        let queue = queue.ok_or(gone)?;
-        queue.wake_watchers();
-        drop(queue);
-        Ok(())
-    }
-
-    fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        self.attach_entry(me)
-    }
-
-    fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        self.insert_entry(beside, me)
-    }
-
-    fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
-        self.with(|work| self.unlink_entry(me, work))
-    }
-
-    /// As [`LNet::md_attach`]; an entry that has an MD already keeps both, and its place.
-    fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        self.with(|work| self.attach_md(me, md, unlink, work))
-    }
-
-    fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        self.bind_md(md, unlink)
-    }
-
-    fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
-        self.with(|work| self.unlink_md(md, work))
-    }
-
-    /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and ENOMEM when a
-    /// region has as many leases as it can have.
-    fn put(&self, put: &Put) -> Result<(), LNetError> {
-        self.with(|work| self.send_put(put, work))
-    }
-
-    fn get(&self, get: &Get) -> Result<(), LNetError> {
-        self.with(|work| self.send_get(get, work))
-    }
-
-    fn set_lazy(&self, portal: Portal, lazy: bool) {
-        self.with(|work| self.change_lazy(portal, lazy, work));
-    }
-
-    fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
-        self.watcher.set(watcher).map_err(|_| LNetError::Busy { object: "watcher of drops", handle: 0 })
-    }
-
-    fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
-        self.distance_to(nid)
-    }
-
-    fn local_ids(&self) -> Vec<ProcessId> {
-        let net = self.net.lock(self.common.here());
-        let loopback = ProcessId::new(Nid::LOOPBACK, self.common.config.pid);
-        let nis = net.shared().nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id);
-        std::iter::once(loopback).chain(nis).collect()
-    }
-
-    fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
-        let net = self.net.lock(self.common.here());
-        look(ProcessId::new(Nid::LOOPBACK, self.common.config.pid));
-        let nis = net.shared().nis.iter().filter(|(_, ni)| ni.phase == Phase::Up);
-        nis.for_each(|(_, ni)| look(ni.id));
-    }
-}
-
-impl Upcalls for Engine {
-    fn partition_of(&self, ni: Nid, peer: Nid) -> usize {
-        let net = self.net.lock(self.common.here());
-        net.shared().nis.find(ni).map_or(0, |(_, ni)| ni.cpts.of(peer))
-    }
-
-    fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
-        self.with(|work| self.arrive(arrival, work))
-    }
-
-    fn forget_delayed(&self, token: RxToken) -> bool {
-        self.with(|work| self.forget_waiting(token, work))
-    }
-
-    fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>) {
-        self.with(|work| self.received(token, result, work));
-    }
-
-    fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>) {
-        self.with(|work| self.left(token, result, work));
-    }
-
-    fn finalize_txs(&self, tokens: &[TxToken], result: Result<(), Errno>) {
-        self.with(|work| {
-            for &token in tokens {
-                self.left(token, result, work);
-                if work.is_urgent() {
-                    self.run(work);
-                    work.garbage.clear();
-                }
-            }
+        let mut all = 0..self.common.partitions();
+        let address = all.find_map(|partition| {
+            let net = self.net.lock(partition);
+            net.address_of(net.shared(), pushed.sender())
         });
-    }
-
-    fn sink_of_get(&self, token: TxToken) -> Option<WriteVec> {
-        self.direct_sink(token)
-    }
-
-    fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>) {
-        self.with(|work| self.direct_end(token, result, work));
-    }
-
-    fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno) {
-        self.with(|work| self.lose_peer(ni, peer, reason, work));
-    }
-
-    fn link_changed(&self, ni: Nid, up: bool) {
-        self.set_link(ni, up);
-    }
-
-    fn is_short(&self, ni: Nid) -> bool {
-        (0..self.common.partitions()).any(|partition| {
-            let mut net = self.net.lock(partition);
-            let (part, shared) = net.split();
-            let share = shared.nis.find(ni).and_then(|(key, _)| part.share(key));
-            share.is_some_and(|share| share.waiting > 0 || share.held_back > 0)
-        })
+        if !admit(address.unwrap_or(pushed.sender())) {
+            self.net.lock(here).count_ignored_push();
+            return;
+        }
+        // All partitions stop for this. A peer that tells something else in every push makes that happen as often as the rates
+        // allow. Each time costs no more than the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place
+        // in the tables.
+        let mut net = self.net.lock_all();
+        let (parts, shared) = net.split();
+        shared.learn(parts, pushed);
     }
 }

@@ -6,7 +6,7 @@ mod table;
 mod text;
 
 pub use rule::{DELAY_MAX, FaultAction, FaultRate, FaultRule, FaultRuleError, MessageKinds};
-pub(crate) use table::Faults;
 pub use table::{FAULT_RULES_MAX, FaultId, FaultStatistics};
+pub(crate) use table::{Fault, Faults};
 
-pub(crate) use held::{HeldTable, is_held};
+pub(crate) use held::{Held, HeldTable};

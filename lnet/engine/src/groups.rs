@@ -147,6 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::list::linked;
     use crate::slab::{Slab, slab};
 
     #[derive(Debug)]
@@ -157,25 +158,9 @@ mod tests {
         last: u32,
     }
 
-    impl Linked<CHAIN> for Node {
-        fn links(&self) -> Links {
-            self.chain
-        }
+    linked!(Node: CHAIN => chain);
 
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.chain
-        }
-    }
-
-    impl Linked<GROUP> for Node {
-        fn links(&self) -> Links {
-            self.group
-        }
-
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.group
-        }
-    }
+    linked!(Node: GROUP => group);
 
     impl Hashed for Node {
         fn hash(&self) -> u32 {

@@ -57,66 +57,55 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! State is kept in rooms: types that own their operations behind private fields. [`Engine`] owns the rooms, takes their
+//! locks in order, and does what their decisions leave to be done; `docs/engine.md` has the picture.
+//!
 //! | module | holds |
 //! | --- | --- |
-//! | `engine` | [`Engine`]: the locks, and what is done when they are released |
-//! | `config`, `counters` | [`EngineConfig`], [`Limits`]; [`Counters`], [`NiStatistics`], [`PeerStatistics`] |
-//! | `entries`, `send`, `receive`, `finish`, `delay`, `interfaces` | what the engine does: the life of MEs and MDs, a message's way out, its way in, its end, its wait for a buffer; NIs |
-//! | `resources`, `objects`, `md`, `portal`, `matching`, `response` | one partition of MEs and MDs; which of them takes a message; the answers waited for |
-//! | `portal_state`, `event_queue` | what all partitions share of a portal, and of an EQ |
-//! | `net`, `peer`, `ni`, `identity` | one partition of peers and credits; NIs; which NIDs are one node |
-//! | `message`, `work`, `wake` | messages on their way; what is left to do after a lock; waking handlers |
+//! | `engine` | [`Engine`]: the order of the locks, and what is done when they are released; in its files the LNet API, the upcalls, messages that wait, NIs, the audit |
+//! | `resources` | the rooms `Posted` (MEs and their MDs: which of them takes a message) and `Bound` (MDs for PUTs and GETs, the answers waited for) |
+//! | `net` | the room `Net`: peers, hosts, credits; NIs; which NIDs are one node |
+//! | `portal_state` | what all partitions share of a portal, and the PUTs that wait on it |
+//! | `event_queue` | EQs, and which of them a partition's MDs use |
 //! | `faults` | losses and delays on purpose ([`FaultRule`]) |
 //! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]), telling it who this one is ([`Push`]) |
+//! | `common`, `message`, `work`, `wake` | what all rooms read; messages on their way; what is left to do after a lock; waking handlers |
+//! | `config`, `counters`, `drops` | [`EngineConfig`], [`Limits`]; [`Counters`], [`NiStatistics`], [`PeerStatistics`]; [`RecentDrop`] |
 //! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; what handles are made of |
+//! | `audit` | the tools with which each room checks itself |
 
 #![forbid(unsafe_code)]
 
 mod audit;
 mod buckets;
+mod common;
 mod config;
 mod counters;
-mod delay;
 mod drops;
 mod engine;
-mod entries;
 mod event_queue;
 mod faults;
-mod finish;
 mod groups;
-mod host;
-mod identity;
-mod interfaces;
 mod keys;
 mod list;
-mod matching;
-mod md;
 mod message;
 #[cfg(all(test, loom))]
 mod model;
 mod names;
 mod net;
-mod ni;
-mod nid_map;
-mod objects;
-mod peer;
 mod ping;
-mod portal;
 mod portal_state;
-mod receive;
 mod resources;
-mod response;
-mod send;
 mod sequence;
 mod slab;
 mod wake;
 mod work;
 
 pub use audit::AuditError;
-pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
+pub use config::{ADVANCE_INTERVAL_NS, EngineConfig, Limits, MatchOrder, Rotor, Stealing};
 pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 pub use drops::{DropReason, RECENT_DROPS, RecentDrop};
-pub use engine::{ADVANCE_INTERVAL_NS, Engine};
+pub use engine::Engine;
 pub use event_queue::EqWatch;
 pub use faults::{
     DELAY_MAX, FAULT_RULES_MAX, FaultAction, FaultId, FaultRate, FaultRule, FaultRuleError, FaultStatistics,

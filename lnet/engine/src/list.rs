@@ -1,10 +1,11 @@
-//! Doubly linked lists through the objects of a table.
+//! Doubly linked lists through the objects of a table. The table is an [`nlx_sync::Slots`] (see `slab`) or two of them side by
+//! side; the links stand in the objects, so that a list takes no memory of its own and one object can be in several.
 
 use std::ops::{Index, IndexMut};
 
 use crate::slab::{NONE, some};
 
-/// The neighbours of an object in one list.
+/// The neighbours of an object in one list. The hash index and the groups are lists too, so the crate sees the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Links {
     pub(crate) prev: u32,
@@ -23,6 +24,22 @@ pub(crate) trait Linked<const L: usize> {
     /// The links of list `L`, to be changed.
     fn links_mut(&mut self) -> &mut Links;
 }
+
+/// Lets a type be in lists: the number of each, and the field that has its links.
+macro_rules! linked {
+    ($type:ty: $($list:expr => $field:tt),+) => {$(
+        impl $crate::list::Linked<{ $list }> for $type {
+            fn links(&self) -> $crate::list::Links {
+                self.$field
+            }
+
+            fn links_mut(&mut self) -> &mut $crate::list::Links {
+                &mut self.$field
+            }
+        }
+    )+};
+}
+pub(crate) use linked;
 
 /// A first-in first-out list. Every operation takes constant time and allocates nothing.
 #[derive(Debug, Clone, Copy)]
@@ -130,15 +147,7 @@ mod tests {
 
     struct Node(Links);
 
-    impl Linked<0> for Node {
-        fn links(&self) -> Links {
-            self.0
-        }
-
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.0
-        }
-    }
+    linked!(Node: 0 => 0);
 
     proptest! {
         #[test]

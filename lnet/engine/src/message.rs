@@ -1,21 +1,16 @@
-//! Messages that are being sent or received.
+//! Messages on their way, as the rooms of the engine hand them to each other. These structs have no rules of their own, so
+//! the crate sees their fields.
 
-use lnet_api::{Event, RxContext};
-use lnet_nid::ProcessId;
-use lnet_proto::{Header, MessageType, WireHandle};
+use lnet_api::{Event, EventKind, RxContext};
+use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use lnet_proto::{Body, Header, MessageType, PING_PORTAL, WireHandle};
 use lnet_region::ReadVec;
 use smallvec::SmallVec;
 
-use crate::list::{Linked, Links};
-use crate::matching::Wanted;
+use crate::common::Common;
+use crate::keys::Hasher;
 use crate::names::MdName;
-use crate::slab::{Key, NONE};
-
-/// The list number of messages that wait for credits: of their peer, in their host's share, or of their NI, never two at a time.
-pub(crate) const QUEUE: usize = 5;
-
-/// The list number of the messages that wait on a lazy portal.
-pub(crate) const DELAYED: usize = 6;
+use crate::slab::Key;
 
 /// A way to another node, or to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +19,52 @@ pub(crate) enum Way {
     Here,
     /// Over an NI to a next hop, which belongs to this partition.
     Over { ni: Key, peer: ProcessId, partition: usize },
+}
+
+impl Way {
+    /// The NI that it leads over.
+    pub(crate) fn ni(&self) -> Option<Key> {
+        match *self {
+            Way::Here => None,
+            Way::Over { ni, .. } => Some(ni),
+        }
+    }
+
+    /// Whether it leads over this NI.
+    pub(crate) fn goes_over(&self, ni: Key) -> bool {
+        self.ni() == Some(ni)
+    }
+}
+
+/// What a peer is known by: a next hop over an NI, with the hash of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeerName {
+    pub(crate) ni: Key,
+    pub(crate) id: ProcessId,
+    pub(crate) hash: u32,
+}
+
+impl PeerName {
+    pub(crate) fn new(hasher: &Hasher, ni: Key, id: ProcessId) -> PeerName {
+        let id = known_as(id);
+        PeerName { ni, id, hash: hasher.process(id, u64::from(ni.index)) }
+    }
+}
+
+/// A process as peers are told apart: its PID counts only if it names a connection (lnet-wire 27).
+pub(crate) fn known_as(id: ProcessId) -> ProcessId {
+    if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) }
+}
+
+/// How a message of this node goes to its target.
+pub(crate) struct Route {
+    pub(crate) way: Way,
+    /// The NID that it is sent from.
+    pub(crate) source: Nid,
+    /// The primary NID of the target's node.
+    pub(crate) primary: Nid,
+    /// The peer that will owe the answer; none if this node itself does.
+    pub(crate) debtor: Option<PeerName>,
 }
 
 /// What a message is that this node sends.
@@ -55,17 +96,6 @@ impl Op {
     }
 }
 
-/// What a message that waits for credits waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaits {
-    /// A credit of its peer.
-    Peer,
-    /// That its host holds fewer credits.
-    Host,
-    /// A credit of its NI.
-    Ni,
-}
-
 /// A message that this node sends. It ends once: when its LND finalises it, its time is up in a queue, or its NI goes.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -76,41 +106,15 @@ pub(crate) struct Message {
     pub(crate) event: Event,
     /// The ACK or REPLY to come.
     pub(crate) response: Key,
-    /// The next hop, once it is in a partition's table of messages; else, and for this node itself, NONE.
-    pub(crate) peer: u32,
-    /// While it waits for credits: the message itself, in a table of its own, for few ever wait.
-    pub(crate) waiting: u32,
-    /// The queue it waits in, if it waits.
-    pub(crate) awaits: Awaits,
-    /// The host whose credit it holds or waits for, among those of its NI; NONE while it waits for a credit of its peer.
-    pub(crate) host: u32,
-    pub(crate) queue: Links,
 }
 
 impl Message {
-    /// A message that is in no table yet.
-    pub(crate) fn new(op: Op, md: Option<MdName>, response: Key, event: Event) -> Message {
-        Message {
-            op,
-            md,
-            event,
-            response,
-            peer: NONE,
-            waiting: NONE,
-            awaits: Awaits::Peer,
-            host: NONE,
-            queue: Links::NONE,
+    /// Payload bytes behind its header.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        match self.op {
+            Op::Put | Op::Reply => u64::from(self.event.mlength),
+            Op::Get | Op::DirectGet | Op::Ack => 0,
         }
-    }
-}
-
-impl Linked<QUEUE> for Message {
-    fn links(&self) -> Links {
-        self.queue
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.queue
     }
 }
 
@@ -124,6 +128,13 @@ pub(crate) struct Launch {
     pub(crate) reply_to: Option<RxContext>,
 }
 
+/// A message of this node to itself, until it is received.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) message: Message,
+    pub(crate) payload: Option<ReadVec>,
+}
+
 /// Where a header came from.
 #[derive(Debug, Clone)]
 pub(crate) struct Inbound {
@@ -135,54 +146,45 @@ pub(crate) struct Inbound {
     /// The token that its LND has for it since a fault rule has delayed it, or 0.
     pub(crate) held: u64,
     /// The NIDs of the node that the header names as its source, the primary one first.
-    pub(crate) nids: SmallVec<[lnet_nid::Nid; 2]>,
+    pub(crate) nids: SmallVec<[Nid; 2]>,
 }
 
-/// A message whose payload is being received.
-#[derive(Debug)]
-pub(crate) struct Receiving {
-    pub(crate) kind: Intake,
-    /// The MD that takes it, in the same partition's table; NONE if it goes nowhere.
-    pub(crate) md: u32,
-    pub(crate) back: Way,
-    pub(crate) event: Event,
-    /// What the ACK of a PUT echoes, if one is wanted.
-    pub(crate) ack: WireHandle,
-}
-
-/// What is being received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Intake {
-    Put,
-    /// A PUT to the node's own portal: one at a time per peer.
-    Push,
-    Reply,
-}
-
-/// A message of this node to itself, until it is received.
-#[derive(Debug)]
-pub(crate) struct Local {
-    pub(crate) message: Message,
-    pub(crate) payload: Option<ReadVec>,
-}
-
-/// A PUT that waits on a lazy portal.
-#[derive(Debug)]
-pub(crate) struct Delayed {
-    pub(crate) inbound: Inbound,
-    pub(crate) header: Header,
-    pub(crate) wanted: Wanted,
-    /// The message itself, if this node sent it.
-    pub(crate) local: Option<Local>,
-    pub(crate) links: Links,
-}
-
-impl Linked<DELAYED> for Delayed {
-    fn links(&self) -> Links {
-        self.links
+impl Inbound {
+    /// An event that tells where a message came from.
+    pub(crate) fn event(&self, common: &Common, kind: EventKind, header: &Header) -> Event {
+        Event {
+            target: header.dest,
+            initiator: ProcessId::new(self.primary(header), header.src.pid),
+            source: header.src,
+            sender: self.from.nid,
+            ..common.event(kind)
+        }
     }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
+    /// The primary NID of the message's source.
+    pub(crate) fn primary(&self, header: &Header) -> Nid {
+        self.nids.first().copied().unwrap_or(header.src.nid)
+    }
+}
+
+/// A message that has arrived and waits, or has waited: for a buffer of a lazy portal, or as a fault rule wants it.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) inbound: Inbound,
+    pub(crate) header: Header,
+    /// The message itself, if this node sent it.
+    pub(crate) local: Option<Local>,
+}
+
+/// Whether a message is a push (lnet-wire 17).
+pub(crate) fn is_push(header: &Header) -> bool {
+    matches!(header.body, Body::Put { portal, match_bits: MatchBits::PING, .. } if portal == PING_PORTAL.get())
+}
+
+/// What the ACK of a PUT echoes; none if it wants no ACK.
+pub(crate) fn ack_of(header: &Header) -> WireHandle {
+    match header.body {
+        Body::Put { ack_wmd, .. } => ack_wmd,
+        _ => WireHandle::NONE,
     }
 }

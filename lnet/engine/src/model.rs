@@ -17,7 +17,7 @@ use lnet_region::{IoVec, Region};
 use loom::thread;
 use nlx_sync::broken;
 
-use crate::delay::ANNOUNCED;
+use crate::engine::waiting::ANNOUNCED;
 use crate::{Engine, EngineConfig};
 
 /// Entries here are in partition 1 of 2; messages arrive in partition 0.

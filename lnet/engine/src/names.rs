@@ -1,7 +1,8 @@
-//! What handles and tokens are made of: which table, in which partition, which object.
+//! What handles and tokens are made of: which table, in which partition, which object. The tables, with their generations, are
+//! [`nlx_sync::Slots`] (see `slab`); this puts their keys into numbers that programs and LNDs carry.
 
 use foldhash::fast::RandomState;
-use lnet_api::{EqHandle, MdHandle, MeHandle};
+use lnet_api::{EqHandle, MdHandle, MeHandle, RxToken};
 use std::hash::BuildHasher;
 
 use crate::slab::{INDEX_BITS, Key};
@@ -17,7 +18,7 @@ enum Kind {
     Bound = 3,
 }
 
-/// Which of a partition's two tables an MD is in, and of which partition.
+/// Which of a partition's two rooms an MD is in, and of which partition. A name of all rooms, so the crate sees the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Bound for one's own PUTs and GETs; else attached to an entry of a portal.
@@ -52,6 +53,43 @@ pub(crate) const fn pack(partition: usize, key: Key) -> u64 {
 pub(crate) const fn unpack(value: u64) -> (usize, Key) {
     let partition = (value >> KEY_BITS) as usize & ((1 << PARTITION_BITS) - 1);
     (partition, Key::from_bits(value & ((1 << KEY_BITS) - 1), INDEX_BITS))
+}
+
+/// What the token of a received message names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RxName {
+    /// A message whose payload is being received, in one of the tables of MDs.
+    Receiving(Place, Key),
+    /// A message that waits on a lazy portal, by the portal's index.
+    Delayed(usize, Key),
+    /// A message that a fault rule delays.
+    Held(Key),
+}
+
+impl RxName {
+    /// The two highest bits of a token tell what it names.
+    const DELAYED: u64 = 1 << 63;
+    const HELD: u64 = RxName::DELAYED | 1 << 62;
+    const BOUND: u64 = 1 << 62;
+
+    pub(crate) const fn token(self) -> RxToken {
+        RxToken(match self {
+            RxName::Receiving(Place { bound: true, partition }, key) => RxName::BOUND | pack(partition, key),
+            RxName::Receiving(Place { bound: false, partition }, key) => pack(partition, key),
+            RxName::Delayed(portal, key) => RxName::DELAYED | pack(portal, key),
+            RxName::Held(key) => RxName::HELD | pack(0, key),
+        })
+    }
+
+    /// What [`RxName::token`] was given. The partition or portal may be one that is not there.
+    pub(crate) const fn open(token: RxToken) -> RxName {
+        let (index, key) = unpack(token.0 & !RxName::HELD);
+        match token.0 & RxName::HELD {
+            RxName::HELD => RxName::Held(key),
+            RxName::DELAYED => RxName::Delayed(index, key),
+            kind => RxName::Receiving(Place { bound: kind == RxName::BOUND, partition: index }, key),
+        }
+    }
 }
 
 /// An odd number whose bits have no pattern: 2^64 divided by the golden ratio.
@@ -153,6 +191,9 @@ mod tests {
             prop_assert_eq!(handles.open_me(MeHandle(md.0)), None);
             prop_assert_eq!(handles.open_eq(EqHandle(md.0)), None);
             prop_assert_eq!(unpack(pack(partition, key)), (partition, key));
+            for name in [RxName::Receiving(place, key), RxName::Delayed(partition, key), RxName::Held(key)] {
+                prop_assert_eq!(RxName::open(name.token()), name);
+            }
         }
     }
 

@@ -1,51 +1,70 @@
-//! One partition of the network's side: peers, credits, and the messages on their way out (lnet-semantics 13).
+//! The room of the network: peers, credits, NIs, and the messages on their way out (lnet-semantics 13).
+//!
+//! Each partition has a [`Net`] of its own under a private lock; what all of them share ([`NetShared`]) is read under any of
+//! these and changed under all of them (S-304).
+
+mod admit;
+mod audit;
+mod credits;
+#[cfg(test)]
+pub(crate) mod damage;
+mod host;
+mod identity;
+mod interfaces;
+mod ni;
+mod nid_map;
+mod peer;
+mod sending;
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, Lnd, NiLimits, Tx, TxToken};
+use lnet_api::{Errno, LNetError, Lnd, Tx, TxToken};
 use lnet_nid::{Nid, ProcessId};
-use lnet_proto::Header;
+use lnet_proto::{Header, MessageType};
 
-use crate::counters::{Counters, Traffic};
-use crate::drops::RecentDrops;
-use crate::engine::Common;
-use crate::host::{self, RELEASES};
-use crate::identity::Identities;
+pub(crate) use self::admit::Refusal;
+use self::identity::Identities;
+pub(crate) use self::interfaces::PushedNids;
+pub(crate) use self::ni::Cpts;
+use self::ni::{Ni, Nis, Phase};
+use self::peer::Peers;
+use self::sending::{Awaits, QUEUE, Sending};
+use crate::common::Common;
+use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
+use crate::drops::{RecentDrop, RecentDrops};
 use crate::list::List;
-use crate::message::{Awaits, Launch, Message, Op, QUEUE, Way};
+use crate::message::{Launch, Message, Op, PeerName, Route, Way};
 use crate::names::{MdName, pack};
-use crate::ni::{Ni, Nis, Phase};
-use crate::peer::{Peer, Peers};
 use crate::slab::{Key, NONE, Slab, slab};
 use crate::work::{Ended, Outgoing, Work};
 
 /// Bytes that a message counts in its peer's queue beside its payload (lnet-semantics 13).
-pub(crate) const HEADER_BYTES: u64 = Header::LEN as u64;
+const HEADER_BYTES: u64 = Header::LEN as u64;
 
-/// What all partitions of the net lock share: read under any private lock, changed under all of them (S-304).
+/// What all partitions share: the NIs, and which NIDs are one node.
 pub(crate) struct NetShared {
-    pub(crate) nis: Nis,
-    pub(crate) identities: Identities,
+    nis: Nis,
+    identities: Identities,
 }
 
 /// One partition's part of an NI.
 pub(crate) struct Share {
-    pub(crate) ni: Key,
+    ni: Key,
     /// The NI's LND, by a count of references of this partition's own: each message takes one.
     lnd: Arc<Arc<dyn Lnd>>,
     /// Messages that may still be handed to the LND; below 0, as many are queued.
-    pub(crate) credits: i64,
-    pub(crate) max_credits: i64,
-    pub(crate) min_credits: i64,
+    credits: i64,
+    max_credits: i64,
+    min_credits: i64,
     /// Those that one peer may have: any host may have as many ([`host::may_take`]).
     peer_credits: i64,
-    pub(crate) queue: List<QUEUE>,
+    queue: List<QUEUE>,
     /// Messages in the queue.
-    pub(crate) waiting: usize,
+    waiting: usize,
     /// Messages in the queues of its hosts.
-    pub(crate) held_back: usize,
+    held_back: usize,
     /// `received` counts the dropped ones too.
-    pub(crate) traffic: Traffic,
+    traffic: Traffic,
 }
 
 /// What has become of a message that is sent.
@@ -60,32 +79,41 @@ pub(crate) enum Launched {
     Waits(Option<MdName>, TxToken),
 }
 
-/// Who has a message that has its credits.
+/// The LND that has a message, or is about to get it, with the NI and the peer that the message goes to.
 pub(crate) struct Handed {
-    pub(crate) lnd: Arc<Arc<dyn Lnd>>,
-    pub(crate) ni: Nid,
-    pub(crate) peer: ProcessId,
+    lnd: Arc<Arc<dyn Lnd>>,
+    ni: Nid,
+    peer: ProcessId,
 }
 
-/// Peers with their credits, and what is sent to them.
+impl Handed {
+    /// Has the LND give the message back, if nothing of it has left; without any lock.
+    pub(crate) fn withdraw(&self, token: TxToken) -> bool {
+        self.lnd.withdraw(self.ni, self.peer, token)
+    }
+}
+
+/// One partition of the room: peers with their credits, and what is sent to them.
 pub(crate) struct Net {
+    common: Arc<Common>,
     partition: usize,
-    pub(crate) messages: Slab<Message>,
+    messages: Slab<Sending>,
     /// The messages that wait for credits.
-    pub(crate) waiting: Slab<Tx>,
-    pub(crate) peers: Peers,
+    waiting: Slab<Tx>,
+    peers: Peers,
     /// By the index of the NI.
-    pub(crate) shares: Vec<Option<Share>>,
-    pub(crate) counters: Counters,
-    pub(crate) drops: RecentDrops,
+    shares: Vec<Option<Share>>,
+    counters: Counters,
+    drops: RecentDrops,
     /// What this node sent to itself.
-    pub(crate) lo: Traffic,
+    lo: Traffic,
 }
 
 impl Net {
-    pub(crate) fn new(common: &Common, partition: usize) -> Net {
+    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Net {
         let limits = &common.config.limits;
         Net {
+            common: common.clone(),
             partition,
             messages: slab(limits.messages),
             waiting: slab(limits.messages),
@@ -98,51 +126,19 @@ impl Net {
     }
 
     /// This partition's part of an NI, if peers of the NI belong here.
-    pub(crate) fn share(&self, ni: Key) -> Option<&Share> {
+    fn share(&self, ni: Key) -> Option<&Share> {
         self.shares.get(ni.index as usize)?.as_ref().filter(|share| share.ni == ni)
     }
 
-    pub(crate) fn share_mut(&mut self, ni: Key) -> Option<&mut Share> {
+    fn share_mut(&mut self, ni: Key) -> Option<&mut Share> {
         self.shares.get_mut(ni.index as usize)?.as_mut().filter(|share| share.ni == ni)
-    }
-
-    /// Begins this partition's part of an NI.
-    pub(crate) fn enter_share(&mut self, ni: Key, lnd: &Arc<dyn Lnd>, credits: i64, peer_credits: u32) {
-        let place = ni.index as usize;
-        if self.shares.len() <= place {
-            self.shares.resize_with(place + 1, || None);
-        }
-        let (max_credits, min_credits) = (credits, credits);
-        let (queue, traffic) = (List::new(), Traffic::default());
-        let lnd = Arc::new(lnd.clone());
-        let peer_credits = i64::from(peer_credits.max(1));
-        let (waiting, held_back) = (0, 0);
-        self.shares[place] = Some(Share {
-            ni,
-            lnd,
-            credits,
-            max_credits,
-            min_credits,
-            peer_credits,
-            queue,
-            waiting,
-            held_back,
-            traffic,
-        });
-        self.peers.enter_ni(ni);
     }
 
     /// Sends a message: gives it back, to be handed over, when there are credits, or queues it. `None` if it ends at once: with
     /// ENETDOWN if the NI is gone or stops, with ENOMEM without room for the message or its peer.
-    pub(crate) fn launch(
-        &mut self,
-        shared: &NetShared,
-        common: &Common,
-        launch: Launch,
-        work: &mut Work,
-    ) -> Option<Launched> {
-        let Launch { way, mut message, header, payload, reply_to } = launch;
-        let (ni, peer) = match self.next_hop(shared, common, way) {
+    pub(crate) fn launch(&mut self, shared: &NetShared, launch: Launch, work: &mut Work) -> Option<Launched> {
+        let Launch { way, message, header, payload, reply_to } = launch;
+        let (ni, peer) = match self.next_hop(shared, way) {
             Ok(hop) => hop,
             Err(errno) => {
                 self.counters.errors += 1;
@@ -156,16 +152,15 @@ impl Net {
             let address = self.peers[peer].id.nid;
             self.peers.settle(peer, address);
         }
-        message.peer = peer;
         let md = message.md;
-        let name = self.messages.insert(message)?;
+        let name = self.messages.insert(Sending::new(message, peer))?;
         self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
         let token = TxToken(pack(self.partition, name));
         let to = self.peers.get_mut(peer);
         to.answers += u32::from(is_answer);
         to.queued_bytes += u64::from(header.payload_length) + HEADER_BYTES;
         let (peer, key) = (to.id, to.ni);
-        let deadline_ns = ni.deadline_ns(common.now_ns());
+        let deadline_ns = ni.deadline_ns(self.common.now_ns());
         let tx = Tx { ni: ni.id.nid, peer, header, payload, token, reply_to, deadline_ns };
         if self.take_peer_credit(name.index)
             && self.take_host_credit(name.index, key)
@@ -178,12 +173,7 @@ impl Net {
     }
 
     /// The NI and the peer of a message, if there is room for it.
-    fn next_hop<'a>(
-        &mut self,
-        shared: &'a NetShared,
-        common: &Common,
-        way: Way,
-    ) -> Result<(&'a Ni, u32), Errno> {
+    fn next_hop<'a>(&mut self, shared: &'a NetShared, way: Way) -> Result<(&'a Ni, u32), Errno> {
         let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
         let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
         // Where it may have to wait, there must be room too: once it is in, it ends in one way, finalised.
@@ -191,55 +181,8 @@ impl Net {
             return Err(Errno::ENOMEM);
         }
         let peer =
-            self.peers.enter(&common.hasher, key, peer, ni.limits.peer_credits).ok_or(Errno::ENOMEM)?;
+            self.peers.enter(&self.common.hasher, key, peer, ni.limits.peer_credits).ok_or(Errno::ENOMEM)?;
         Ok((ni, peer))
-    }
-
-    /// Whether a message has got a credit of its peer; else it is in the queue for one.
-    fn take_peer_credit(&mut self, message: u32) -> bool {
-        let peer = self.peers.get_mut(self.messages[message].peer);
-        peer.credits -= 1;
-        peer.min_credits = peer.min_credits.min(peer.credits);
-        if peer.credits < 0 {
-            peer.waiting += 1;
-            self.messages[message].awaits = Awaits::Peer;
-            peer.queue.push_back(&mut self.messages, message);
-            return false;
-        }
-        true
-    }
-
-    /// Whether a message may have a credit of its NI for its host; else it is in the host's queue.
-    fn take_host_credit(&mut self, message: u32, ni: Key) -> bool {
-        let share =
-            self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
-        let of_peer = self.peers[self.messages[message].peer].host;
-        self.messages[message].host = of_peer;
-        let host = self.peers.host_mut(ni, of_peer);
-        if host.waiting > 0 || !host::may_take(host.held, share.credits, share.peer_credits) {
-            host.waiting += 1;
-            share.held_back += 1;
-            self.messages[message].awaits = Awaits::Host;
-            host.queue.push_back(&mut self.messages, message);
-            return false;
-        }
-        host.held += 1;
-        true
-    }
-
-    /// Whether a message has got a credit of its NI; else it is in the queue for one.
-    fn take_ni_credit(&mut self, message: u32, ni: Key) -> bool {
-        let share =
-            self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
-        share.credits -= 1;
-        share.min_credits = share.min_credits.min(share.credits);
-        if share.credits < 0 {
-            share.waiting += 1;
-            self.messages[message].awaits = Awaits::Ni;
-            share.queue.push_back(&mut self.messages, message);
-            return false;
-        }
-        true
     }
 
     /// A message with all its credits, for which it has waited or not.
@@ -250,7 +193,7 @@ impl Net {
 
     /// Hands over a message that has waited.
     fn let_go(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
-        let md = self.messages[message].md;
+        let md = self.messages[message].message.md;
         work.sends.push(self.outgoing(ni, tx, md, true));
     }
 
@@ -267,27 +210,20 @@ impl Net {
     /// A message has left its LND, or could not: its credits go to the next ones. Gives the message, to be ended.
     pub(crate) fn finalize(
         &mut self,
-        common: &Common,
         key: Key,
         result: Result<(), Errno>,
         work: &mut Work,
     ) -> Option<Message> {
         self.messages.get(key).filter(|message| message.waiting == NONE)?;
-        let message = self.take(key.index, result)?;
-        self.give_back_credits(common, message.peer, message.host, work);
+        let Sending { message, peer, host, .. } = self.take(key.index, result)?;
+        self.give_back_credits(peer, host, work);
         Some(message)
     }
 
     /// Takes back a message that its MD's owner has no more use for. One that waits for credits ends; of another, gives
     /// whom it was handed to, or is about to be.
-    pub(crate) fn withdraw(
-        &mut self,
-        shared: &NetShared,
-        common: &Common,
-        key: Key,
-        work: &mut Work,
-    ) -> Option<Handed> {
-        let &Message { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
+    pub(crate) fn withdraw(&mut self, shared: &NetShared, key: Key, work: &mut Work) -> Option<Handed> {
+        let &Sending { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
         let peer = self.peers.get_mut(index);
         let (id, ni) = (peer.id, peer.ni);
         if waiting == NONE {
@@ -318,238 +254,107 @@ impl Net {
             Awaits::Peer => {}
             Awaits::Host => {
                 self.peers.forget_host_if_unused(ni, host);
-                self.give_back_peer_credit(common, index, work);
+                self.give_back_peer_credit(index, work);
             }
             Awaits::Ni => {
-                self.give_back_host_credit(common, ni, host, work);
-                self.give_back_peer_credit(common, index, work);
+                self.give_back_host_credit(ni, host, work);
+                self.give_back_peer_credit(index, work);
             }
         }
         None
     }
 
     /// Takes a message out of the table and counts its end.
-    fn take(&mut self, index: u32, result: Result<(), Errno>) -> Option<Message> {
-        let message = self.messages.take(index)?;
-        let bytes = match message.op {
-            Op::Put | Op::Reply => u64::from(message.event.mlength),
-            Op::Get | Op::DirectGet | Op::Ack => 0,
-        };
-        let peer = self.peers.get_mut(message.peer);
-        peer.answers -= u32::from(message.op.is_answer());
+    fn take(&mut self, index: u32, result: Result<(), Errno>) -> Option<Sending> {
+        let sending = self.messages.take(index)?;
+        let (op, bytes) = (sending.message.op, sending.message.payload_bytes());
+        let peer = self.peers.get_mut(sending.peer);
+        peer.answers -= u32::from(op.is_answer());
         peer.queued_bytes -= bytes + HEADER_BYTES;
         let ni = peer.ni;
         match result {
             Ok(()) => {
                 self.counters.send_count += 1;
                 self.counters.send_length += bytes;
-                peer.traffic.sent.count(message.op.kind());
+                peer.traffic.sent.count(op.kind());
                 if let Some(share) = self.share_mut(ni) {
-                    share.traffic.sent.count(message.op.kind());
+                    share.traffic.sent.count(op.kind());
                 }
             }
             Err(_) => self.counters.errors += 1,
         }
-        Some(message)
-    }
-
-    /// The NI's credit goes back first (lnet-semantics 13).
-    fn give_back_credits(&mut self, common: &Common, peer: u32, host: u32, work: &mut Work) {
-        let ni = self.peers[peer].ni;
-        self.give_back_ni_credit(common, ni, work);
-        self.give_back_host_credit(common, ni, host, work);
-        self.give_back_peer_credit(common, peer, work);
-    }
-
-    /// A message of a host holds no credit of the NI any more. As long as messages wait for the host it holds some: so each that
-    /// waits is looked at again, at the latest when the last of them comes back.
-    fn give_back_host_credit(&mut self, common: &Common, ni: Key, host: u32, work: &mut Work) {
-        if host == NONE {
-            return;
-        }
-        self.peers.host_mut(ni, host).held -= 1;
-        let mut releases = RELEASES;
-        while releases > 0 {
-            let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
-            let known = self.peers.host_mut(ni, host);
-            if known.waiting == 0 || !host::may_take(known.held, share.credits, share.peer_credits) {
-                break;
-            }
-            // There is room for one beside what the peer's credit lets go. More is taken where there is memory.
-            if releases < RELEASES && !work.sends.reserve(2) {
-                break;
-            }
-            let Some(message) = known.queue.pop_front(&mut self.messages) else { break };
-            known.waiting -= 1;
-            share.held_back -= 1;
-            let Some(tx) = self.stop_waiting(message) else { break };
-            if tx.deadline_ns <= common.now_ns() {
-                let peer = self.messages[message].peer;
-                self.end(message, Errno::ETIMEDOUT, work);
-                self.give_back_peer_credit(common, peer, work);
-                continue;
-            }
-            self.peers.host_mut(ni, host).held += 1;
-            releases -= 1;
-            match self.take_ni_credit(message, ni) {
-                true => self.let_go(message, ni, tx, work),
-                false => self.keep_waiting(message, tx),
-            }
-        }
-        self.peers.forget_host_if_unused(ni, host);
-    }
-
-    fn give_back_ni_credit(&mut self, common: &Common, ni: Key, work: &mut Work) {
-        loop {
-            let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
-            share.credits += 1;
-            if !lets_go(share.credits, share.waiting) {
-                return;
-            }
-            let Some(message) = share.queue.pop_front(&mut self.messages) else { return };
-            share.waiting -= 1;
-            let Some(tx) = self.stop_waiting(message) else { return };
-            if tx.deadline_ns > common.now_ns() {
-                return self.let_go(message, ni, tx, work);
-            }
-            let Message { peer, host, .. } = self.messages[message];
-            self.end(message, Errno::ETIMEDOUT, work);
-            self.give_back_host_credit(common, ni, host, work);
-            self.give_back_peer_credit(common, peer, work);
-        }
-    }
-
-    fn give_back_peer_credit(&mut self, common: &Common, index: u32, work: &mut Work) {
-        loop {
-            let peer = self.peers.get_mut(index);
-            peer.credits += 1;
-            if !lets_go(peer.credits, peer.waiting) {
-                return;
-            }
-            let Some(message) = peer.queue.pop_front(&mut self.messages) else { return };
-            peer.waiting -= 1;
-            let ni = peer.ni;
-            let Some(tx) = self.stop_waiting(message) else { return };
-            if tx.deadline_ns > common.now_ns() {
-                if self.take_host_credit(message, ni) && self.take_ni_credit(message, ni) {
-                    return self.let_go(message, ni, tx, work);
-                }
-                return self.keep_waiting(message, tx);
-            }
-            self.end(message, Errno::ETIMEDOUT, work);
-        }
+        Some(sending)
     }
 
     /// Ends a message that its LND does not have; its credits are the caller's business.
     fn end(&mut self, message: u32, errno: Errno, work: &mut Work) {
         let result = Err(errno);
-        if let Some(message) = self.take(message, result) {
+        if let Some(Sending { message, .. }) = self.take(message, result) {
             work.ended.push(Ended { message, result });
         }
     }
 
-    /// An LND has started an NI: its limits take the place of the ones assumed so far.
-    pub(crate) fn change_limits(
-        &mut self,
+    /// A GET under way whose data the network writes by itself, or is asked to: its MD and the response it waits for.
+    pub(crate) fn get_under_way(&self, key: Key, op: Op) -> Option<(MdName, Key)> {
+        let Sending { message, .. } = self.messages.get(key)?;
+        (message.op == op).then_some((message.md?, message.response))
+    }
+
+    /// The network writes the data of a GET by itself; `None` if the GET is over.
+    pub(crate) fn make_direct(&mut self, key: Key) -> Option<()> {
+        self.messages.get_mut(key)?.message.op = Op::DirectGet;
+        Some(())
+    }
+
+    /// Counts a message of this node to itself: no LND, no credits (lnet-wire 14).
+    pub(crate) fn count_loopback(&mut self, kind: MessageType, payload_length: u32) {
+        self.lo.sent.count(kind);
+        self.lo.received.count(kind);
+        self.counters.send_count += 1;
+        self.counters.send_length += u64::from(payload_length);
+    }
+
+    /// The way to a process (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no router.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM if the messages of this partition are too many.
+    pub(crate) fn route(
+        &self,
         shared: &NetShared,
-        common: &Common,
-        ni: Key,
-        from: &NiLimits,
-        to: &NiLimits,
-        work: &mut Work,
-    ) {
-        let more = i64::from(to.peer_credits.max(1)) - i64::from(from.peer_credits.max(1));
-        for index in self.peers.of_ni(ni) {
-            let peer = self.peers.get_mut(index);
-            peer.max_credits += more;
-            peer.min_credits += more;
-            peer.credits += more.min(0);
-            // One by one as long as somebody waits for them.
-            let mut left = more.max(0);
-            while left > 0 && self.peers[index].credits < 0 {
-                self.give_back_peer_credit(common, index, work);
-                left -= 1;
-            }
-            self.peers.get_mut(index).credits += left;
+        source: Option<Nid>,
+        target: ProcessId,
+    ) -> Result<Route, LNetError> {
+        let NetShared { nis, identities } = shared;
+        if let Some(nid) = source.filter(|&nid| !nis.is_local(nid)) {
+            return Err(LNetError::NotLocal { nid });
         }
-        let Some(known) = shared.nis.get(ni) else { return };
-        let more = known.credits_per_partition(to) - known.credits_per_partition(from);
-        let Some(share) = self.share_mut(ni) else { return };
-        share.peer_credits = i64::from(to.peer_credits.max(1));
-        share.max_credits += more;
-        share.min_credits += more;
-        share.credits += more.min(0);
-        let mut left = more.max(0);
-        while left > 0 && self.share(ni).is_some_and(|share| share.credits < 0) {
-            self.give_back_ni_credit(common, ni, work);
-            left -= 1;
+        if nis.is_local(target.nid) {
+            let (way, nid) = (Way::Here, target.nid);
+            return Ok(Route { way, source: nid, primary: nid, debtor: None });
         }
-        if let Some(share) = self.share_mut(ni) {
-            share.credits += left;
+        let leads = |nid: Nid| nid.net() == target.nid.net() && source.is_none_or(|source| source == nid);
+        let found = || nis.iter().filter(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
+        // One whose link is down is better than none: its LND says what becomes of the message.
+        let found = found().find(|(_, ni)| ni.link).or_else(|| found().next());
+        let (key, ni) = found.ok_or(LNetError::NoRoute { nid: target.nid })?;
+        let partition = ni.cpts.of(target.nid);
+        // Elsewhere, a full table shows when the message is launched.
+        if partition == self.partition && self.messages.is_full() {
+            return Err(LNetError::TooMany { objects: "messages in flight", limit: self.messages.limit() });
         }
+        Ok(Route {
+            way: Way::Over { ni: key, peer: target, partition },
+            source: ni.id.nid,
+            primary: identities.primary(target.nid),
+            debtor: Some(self.peers.name_of(&self.common.hasher, key, target)),
+        })
     }
 
-    /// Ends all messages that wait for credits of an NI or of its peers.
-    pub(crate) fn flush_queues(&mut self, ni: Key, errno: Errno, work: &mut Work) {
-        while let Some(Some(share)) = self.shares.get_mut(ni.index as usize)
-            && share.ni == ni
-            && let Some(message) = share.queue.pop_front(&mut self.messages)
-        {
-            share.waiting -= 1;
-            share.credits += 1;
-            let Message { peer, host, .. } = self.messages[message];
-            self.peers.get_mut(peer).credits += 1;
-            self.peers.host_mut(ni, host).held -= 1;
-            self.peers.forget_host_if_unused(ni, host);
-            let _tx = self.stop_waiting(message);
-            self.end(message, errno, work);
+    /// Forgets a peer with which nothing goes on.
+    pub(crate) fn forget_if_idle(&mut self, name: &PeerName) {
+        if let Some(index) = self.peers.lookup(name) {
+            self.peers.forget_if_idle(index);
         }
-        for peer in self.peers.of_ni(ni) {
-            // Each message in the queue of a host is one of its peers'.
-            let host = self.peers[peer].host;
-            while let Some(message) = self.peers.host_mut(ni, host).queue.pop_front(&mut self.messages) {
-                self.peers.host_mut(ni, host).waiting -= 1;
-                if let Some(share) = self.share_mut(ni) {
-                    share.held_back -= 1;
-                }
-                self.peers.get_mut(self.messages[message].peer).credits += 1;
-                let _tx = self.stop_waiting(message);
-                self.end(message, errno, work);
-            }
-        }
-        for peer in self.peers.of_ni(ni) {
-            while let Some(message) = self.peers.get_mut(peer).queue.pop_front(&mut self.messages) {
-                let known = self.peers.get_mut(peer);
-                (known.credits, known.waiting) = (known.credits + 1, known.waiting - 1);
-                let _tx = self.stop_waiting(message);
-                self.end(message, errno, work);
-            }
-        }
-    }
-
-    /// An NI is gone: its messages end, whoever still has them, and its peers are forgotten.
-    pub(crate) fn forget_ni(&mut self, ni: Key, errno: Errno, work: &mut Work) {
-        self.flush_queues(ni, errno, work);
-        let over_ni = |message: &Message| self.peers[message.peer].ni == ni;
-        let left: Vec<u32> =
-            self.messages.indices().filter(|&index| over_ni(&self.messages[index])).collect();
-        for index in left {
-            self.end(index, errno, work);
-        }
-        for peer in self.peers.of_ni(ni) {
-            self.peers.forget(peer);
-        }
-        // Some still count messages that have just ended.
-        self.peers.enter_ni(ni);
-        if let Some(share) = self.shares.get_mut(ni.index as usize) {
-            share.take_if(|share| share.ni == ni);
-        }
-    }
-
-    /// The peer of an arrival, if it is known.
-    pub(crate) fn known_peer(&mut self, common: &Common, ni: Key, id: ProcessId) -> Option<&mut Peer> {
-        let index = self.peers.find(&common.hasher, ni, id)?;
-        Some(self.peers.get_mut(index))
     }
 
     /// Messages that are on their way out.
@@ -561,20 +366,69 @@ impl Net {
     pub(crate) fn counters(&self) -> Counters {
         Counters { msgs_alloc: self.messages.len() as u64, ..self.counters }
     }
-}
 
-/// Whether a credit that has come back lets a message go. Normally as many wait as there are credits below 0; after an
-/// LND has lowered its limits, more may be in flight than may be, and the first credits that come back let nobody go.
-fn lets_go(credits: i64, waiting: usize) -> bool {
-    (credits.min(0).unsigned_abs() as usize) < waiting
-}
+    /// Its part of the last dropped messages, the newest first.
+    pub(crate) fn recent_drops(&self, now_ns: u64) -> impl Iterator<Item = RecentDrop> {
+        self.drops.iter(now_ns)
+    }
 
-impl NetShared {
-    /// The NIDs of the node that a NID belongs to, the primary one first.
-    pub(crate) fn nids_of(&self, nid: Nid) -> smallvec::SmallVec<[Nid; 2]> {
-        match self.identities.nids(nid) {
-            [] => smallvec::smallvec![nid],
-            nids => nids.iter().copied().collect(),
+    /// Adds its part of what went over an NI, `0@lo` included; `None` if there is no such NI.
+    pub(crate) fn add_ni_statistics(
+        &self,
+        shared: &NetShared,
+        nid: Nid,
+        all: &mut NiStatistics,
+    ) -> Option<()> {
+        if nid.is_loopback() {
+            all.traffic += self.lo;
+            return Some(());
         }
+        let (key, ni) = shared.nis.find(nid)?;
+        all.up = ni.phase == Phase::Up && ni.link;
+        if let Some(share) = self.share(key) {
+            all.traffic += share.traffic;
+            all.credits += share.max_credits;
+            all.available_tx_credits += share.credits;
+            all.min_tx_credits += share.min_credits;
+            all.held_back += share.held_back;
+        }
+        Some(())
+    }
+
+    /// Its peers.
+    pub(crate) fn peer_statistics(&self) -> impl Iterator<Item = PeerStatistics> {
+        self.peers.iter().map(|peer| {
+            let mut traffic = peer.traffic;
+            traffic.settle();
+            PeerStatistics {
+                nid: peer.id.nid,
+                traffic,
+                max_ni_tx_credits: peer.max_credits,
+                available_tx_credits: peer.credits,
+                min_tx_credits: peer.min_credits,
+                tx_q_num_of_buf: peer.queued_bytes,
+            }
+        })
+    }
+
+    /// Whether messages wait here for credits of an NI, of their own or of their host's.
+    pub(crate) fn is_short(&self, shared: &NetShared, ni: Nid) -> bool {
+        let share = shared.nis.find(ni).and_then(|(key, _)| self.share(key));
+        share.is_some_and(|share| share.waiting > 0 || share.held_back > 0)
+    }
+
+    /// Counts a push whose content is ignored.
+    pub(crate) fn count_ignored_push(&mut self) {
+        self.counters.pushes_ignored += 1;
+    }
+
+    /// The MD, if it has one, of a message under way; `None` if it is over.
+    pub(crate) fn md_of(&self, key: Key) -> Option<Option<MdName>> {
+        self.messages.get(key).map(|sending| sending.message.md)
+    }
+
+    /// The messages under way, by their index.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (u32, &Message)> {
+        self.messages.indices().map(|index| (index, &self.messages[index].message))
     }
 }

@@ -6,7 +6,6 @@ mod source;
 mod target;
 
 pub use back::PUSH_BACK_NS;
-pub(crate) use back::PushBacks;
-pub(crate) use source::PingSource;
+pub(crate) use source::Pings;
 pub use source::{Ping, Push};
 pub(crate) use target::PingTarget;

@@ -1,20 +1,23 @@
 //! What all partitions share of a portal: its type, which partitions have buffers, and who waits for one
 //! (lnet-semantics 10 and 11; S-101, S-109, S-309, S-310).
 
-use lnet_api::{LNetError, MeSpec, Position};
+use lnet_api::{LNetError, MeSpec, Position, RxToken};
 use lnet_nid::Nid;
 use lnet_proto::Header;
 use nlx_sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
+#[cfg(test)]
+use crate::audit::Damage;
+use crate::audit::{Audit, check, equal, text, walk};
 use crate::config::Rotor;
-use crate::list::List;
-use crate::message::{DELAYED, Delayed};
-use crate::portal::Kind;
-use crate::slab::{Slab, slab};
+use crate::list::{Links, List, linked};
+use crate::message::{Local, Waiting, Way};
+use crate::resources::{Kind, Search, Wanted};
+use crate::slab::{Key, Slab, slab, some};
 
 /// How long no buffer must have been posted in a partition that has none left before messages stop looking there, in
 /// nanoseconds (S-309). As long as the engine's clock may stand still: shorter means nothing.
-const INACTIVE_AFTER_NS: u64 = crate::engine::ADVANCE_INTERVAL_NS;
+const INACTIVE_AFTER_NS: u64 = crate::config::ADVANCE_INTERVAL_NS;
 
 /// One portal, but for its match entries, which are the partitions'.
 #[derive(Debug)]
@@ -32,11 +35,24 @@ pub(crate) struct PortalState {
     blocked: Mutex<Blocked>,
 }
 
+/// The list number of the messages that wait on a lazy portal.
+const DELAYED: usize = 6;
+
+/// A PUT that waits on a lazy portal.
+#[derive(Debug)]
+struct Delayed {
+    waiting: Waiting,
+    wanted: Wanted,
+    links: Links,
+}
+
+linked!(Delayed: DELAYED => links);
+
 /// The messages that wait for a buffer, in order. The lock is taken before that of a partition, never after.
 #[derive(Debug)]
 pub(crate) struct Blocked {
-    pub(crate) delayed: Slab<Delayed>,
-    pub(crate) order: List<DELAYED>,
+    delayed: Slab<Delayed>,
+    order: List<DELAYED>,
 }
 
 impl PortalState {
@@ -160,7 +176,7 @@ impl PortalState {
 
     /// Whether a message may wait for a buffer that has just been posted.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
+        self.waiting() > 0
     }
 
     /// The queue of those that wait.
@@ -183,3 +199,94 @@ impl PortalState {
         self.blocked.lock().delayed.len()
     }
 }
+
+impl Blocked {
+    /// The first message behind one that was passed over; from the head, if that one is gone.
+    fn behind(&self, passed: Option<Key>) -> Option<u32> {
+        match passed.and_then(|key| self.delayed.get(key)) {
+            Some(passed) => some(passed.links.next),
+            None => self.order.head(),
+        }
+    }
+
+    /// The first message behind one that was passed over, and what it looks for.
+    pub(crate) fn next(&self, passed: Option<Key>) -> Option<(Key, Search<'_>)> {
+        let index = self.behind(passed)?;
+        let Delayed { waiting: Waiting { inbound, header, .. }, wanted, .. } = &self.delayed[index];
+        Some((self.delayed.key(index), Search { inbound, header, wanted }))
+    }
+
+    /// The message that a fault rule had delayed under this token, if it waits here.
+    pub(crate) fn held_as(&self, token: RxToken) -> Option<Key> {
+        let held = |&index: &u32| self.delayed[index].waiting.inbound.held == token.0;
+        self.delayed.indices().find(held).map(|index| self.delayed.key(index))
+    }
+
+    /// Enters a message, which has announced itself, at the end; `None` if there are too many. The message itself is taken
+    /// from `local`, if this node sent it.
+    pub(crate) fn push(&mut self, search: &Search<'_>, local: &mut Option<Local>) -> Option<Key> {
+        debug_assert!(search.wanted.is_put(), "a GET never waits");
+        let (inbound, header) = (search.inbound.clone(), *search.header);
+        let waiting = Waiting { inbound, header, local: None };
+        let delayed = Delayed { waiting, wanted: search.wanted.clone(), links: Links::NONE };
+        let key = self.delayed.insert(delayed)?;
+        self.delayed[key.index].waiting.local = local.take();
+        self.order.push_back(&mut self.delayed, key.index);
+        Some(key)
+    }
+
+    /// Takes out a message of the portal `state`; `None` if it does not wait here.
+    pub(crate) fn remove(&mut self, state: &PortalState, key: Key) -> Option<Waiting> {
+        self.delayed.get(key)?;
+        self.order.remove(&mut self.delayed, key.index);
+        state.withdraw();
+        self.delayed.remove(key).map(|delayed| delayed.waiting)
+    }
+
+    /// Takes out the first message, behind those `passed` over, of which `which` is true by the way it came.
+    pub(crate) fn remove_first(
+        &mut self,
+        state: &PortalState,
+        passed: &mut Option<Key>,
+        which: impl Fn(&Way) -> bool,
+    ) -> Option<Waiting> {
+        while let Some((key, search)) = self.next(*passed) {
+            if which(&search.inbound.back) {
+                return self.remove(state, key);
+            }
+            *passed = Some(key);
+        }
+        None
+    }
+
+    /// The messages of this node to itself that wait here, by their index.
+    pub(crate) fn locals(&self) -> impl Iterator<Item = (u32, &Local)> {
+        let local = |index: u32| Some((index, self.delayed[index].waiting.local.as_ref()?));
+        self.delayed.indices().filter_map(local)
+    }
+
+    /// Whether the queue of a portal agrees with what the portal's state says of it; `exists` says which NIs there are.
+    pub(crate) fn audit(&self, portal: usize, state: &PortalState, exists: impl Fn(Key) -> bool) -> Audit {
+        let place = text!("portal {portal}");
+        let held = self.delayed.len();
+        let listed = walk::<DELAYED, Delayed>(
+            format_args!("the queue of {place}"),
+            (self.order.head(), self.order.tail()),
+            |index| self.delayed.at(index),
+            |index, delayed| {
+                let alive = delayed.waiting.inbound.back.ni().is_none_or(&exists);
+                check("a message waits as long as its NI exists", alive, format_args!("{index} on {place}"))
+            },
+        )?;
+        equal("a message that waits is in its portal's queue", place, listed, held)?;
+        equal("those that wait have announced themselves", place, state.waiting(), held)?;
+        let lazy = held == 0 || state.is_lazy();
+        check("messages wait on lazy portals alone", lazy, format_args!("{place}: {held}"))
+    }
+}
+
+/// A way to break the queue by hand, and the rule of the audit that notices.
+#[cfg(test)]
+pub(crate) const DAMAGE: Damage<Blocked> = ("a message that waits is in its portal's queue", |blocked| {
+    blocked.order.pop_front(&mut blocked.delayed).unwrap();
+});

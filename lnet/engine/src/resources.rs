@@ -1,72 +1,98 @@
-//! One partition of MEs and MDs: what one lock of the resource locks protects.
+//! The rooms of MDs: [`Posted`], what is posted on portals (MEs and the MDs attached to them), and [`Bound`], the MDs bound
+//! for PUTs and GETs with the responses they wait for.
+//!
+//! Each CPU partition has one of each, under locks of their own: so what arrives for a portal does not contend with what is
+//! sent, nor with the answers to it (S-106). What both do with an MD stands here: [`MdTable`] is what both have, and the
+//! trait [`Resources`] what both can.
+//!
+//! Events are delivered under the lock: so those of one MD never overlap, and the one with `unlinked` is the last.
 
-use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, Unlink};
-use lnet_nid::Portal;
+mod audit;
+mod bound;
+#[cfg(test)]
+pub(crate) mod damage;
+mod entry;
+mod matching;
+mod md;
+mod objects;
+mod posted;
+mod response;
+mod table;
 
+use std::sync::Arc;
+
+use lnet_api::{Delivery, Errno, Event, EventKind, LNetError, Md, MdHandle, TxToken, Unlink, Verdict};
+use lnet_proto::WireHandle;
+use lnet_region::WriteVec;
+
+pub(crate) use self::audit::Uses;
+pub(crate) use self::bound::{Bound, Request};
+pub(crate) use self::entry::Kind;
+pub(crate) use self::matching::{Search, Wanted};
+use self::md::Descriptor;
+use self::objects::Objects;
+pub(crate) use self::posted::{Attached, Attempt, Posted};
+use crate::common::Common;
 use crate::counters::Counters;
-use crate::engine::Common;
 use crate::event_queue::QueueUses;
-use crate::groups::Groups;
-use crate::list::List;
-use crate::md::Descriptor;
-use crate::message::Receiving;
-use crate::names::Place;
-use crate::objects::Objects;
-use crate::portal::Table;
-use crate::response::{BY_DEADLINE, Response};
+use crate::message::Way;
+use crate::names::{Place, RxName};
 use crate::slab::{Key, NONE, Slab, slab, some};
-use crate::work::Work;
+use crate::work::{Ack, Work};
 
-/// MDs with all that hangs on them.
-///
-/// Each CPU partition has two of these, under locks of their own: one for what is posted on portals (MEs and the MDs
-/// attached to them), one for the MDs bound for PUTs and GETs with the responses they wait for. So what arrives for a
-/// portal does not contend with what is sent, nor with the answers to it (S-106).
-///
-/// Events are delivered under the lock: so those of one MD never overlap, and the one with `unlinked` is the last.
-pub(crate) struct Resources {
-    pub(crate) place: Place,
-    pub(crate) objects: Objects,
-    /// The match entries, by portal; none if this is for bound MDs.
-    pub(crate) tables: Box<[Table]>,
-    pub(crate) queues: QueueUses,
-    /// Messages whose payload is being received.
-    pub(crate) receiving: Slab<Receiving>,
-    pub(crate) responses: Slab<Response>,
-    pub(crate) deadlines: List<BY_DEADLINE>,
-    pub(crate) by_debtor: Groups,
-    pub(crate) counters: Counters,
+/// How many slots of a table, or links of a list, one hold of its lock looks at when all is searched for what fails.
+const FAIL_BATCH: u32 = 1024;
+
+/// A message whose payload is being received.
+#[derive(Debug)]
+struct Receiving {
+    kind: Intake,
+    /// The MD that takes it, in the same partition's table; [`NONE`] if it goes nowhere.
+    md: u32,
+    back: Way,
+    event: Event,
+    /// What the ACK of a PUT echoes, if one is wanted.
+    ack: WireHandle,
 }
 
-impl Resources {
-    pub(crate) fn new(common: &Common, place: Place) -> Resources {
+/// What is being received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Intake {
+    Put,
+    /// A PUT to the node's own portal: one at a time per peer.
+    Push,
+    Reply,
+}
+
+/// MDs with what uses them: their event queues, and the messages being received.
+pub(crate) struct MdTable {
+    common: Arc<Common>,
+    place: Place,
+    objects: Objects,
+    queues: QueueUses,
+    receiving: Slab<Receiving>,
+    counters: Counters,
+}
+
+impl MdTable {
+    fn new(common: &Arc<Common>, place: Place) -> MdTable {
         let limits = &common.config.limits;
-        let portals = if place.bound { 0 } else { Portal::COUNT };
-        Resources {
+        MdTable {
+            common: common.clone(),
             place,
             objects: Objects::new(if place.bound { 0 } else { limits.match_entries }, limits.descriptors),
-            tables: (0..portals).map(|_| Table::new()).collect(),
             queues: QueueUses::default(),
             receiving: slab(limits.messages),
-            responses: slab(if place.bound { limits.messages } else { 0 }),
-            deadlines: List::new(),
-            by_debtor: Groups::default(),
             counters: Counters::default(),
         }
     }
 
     /// Enters an MD; `me` is its entry, or [`NONE`].
-    pub(crate) fn enter_md(
-        &mut self,
-        common: &Common,
-        md: Md,
-        me: u32,
-        unlink: Unlink,
-    ) -> Result<u32, LNetError> {
+    fn enter(&mut self, md: Md, me: u32, unlink: Unlink) -> Result<u32, LNetError> {
         let limit = self.objects.limits().1;
         let eq = match md.eq {
             None => NONE,
-            Some(eq) => self.queues.enter(&common.queues, eq, common.handles.open_eq(eq))?,
+            Some(eq) => self.queues.enter(&self.common.queues, eq, self.common.handles.open_eq(eq))?,
         };
         let index = self.objects.insert_md(some(me), Descriptor::new(md, eq, me, unlink));
         if index.is_none() && eq != NONE {
@@ -76,114 +102,37 @@ impl Resources {
     }
 
     /// The MD, unless it is unlinked.
-    pub(crate) fn live_md(&self, key: Key) -> Option<u32> {
+    fn live(&self, key: Key) -> Option<u32> {
         self.objects.named_md(key).filter(|md| !md.dead).map(|_| key.index)
     }
 
-    pub(crate) fn md_handle(&self, common: &Common, index: u32) -> MdHandle {
-        common.handles.md(self.place, self.objects.key(index))
-    }
-
-    /// Explicit unlink (lnet-semantics 7). A message that has not begun to leave is taken back.
-    pub(crate) fn unlink_by_owner(&mut self, common: &Common, md: u32, work: &mut Work) {
-        let descriptor = self.objects.md(md);
-        work.withdrawn.extend(descriptor.outgoing.filter(|_| descriptor.busy > 0));
-        self.unlink(common, md, common.event(EventKind::Unlink), work);
-    }
-
-    /// Nothing finds the MD any more. Its messages in flight go on, and the last of them ends it.
-    pub(crate) fn unlink_when_idle(&mut self, common: &Common, md: u32, work: &mut Work) {
-        if self.objects.md(md).busy > 0 {
-            self.retire(md);
-        } else {
-            self.unlink(common, md, common.event(EventKind::Unlink), work);
-        }
-    }
-
-    /// Unlinks an MD for another reason than exhaustion. An idle one ends with `event`, whose status is kept; with
-    /// messages in flight the last of them ends it.
-    pub(crate) fn unlink(&mut self, common: &Common, md: u32, event: Event, work: &mut Work) {
-        self.retire(md);
-        if self.objects.md(md).busy > 0 {
-            self.objects.md_mut(md).aborted = true;
-            return;
-        }
-        let status = event.status;
-        self.deliver(common, md, &event, (status, true), work);
-        self.free_md(md, work);
-    }
-
-    /// From here on no handle, message or response finds the MD; its ME goes too if it was posted so.
-    pub(crate) fn retire(&mut self, md: u32) {
-        self.objects.md_mut(md).dead = true;
-        while let Some(head) = self.objects.md(md).responses.head() {
-            self.remove_response(head);
-        }
-        let me = std::mem::replace(&mut self.objects.md_mut(md).me, NONE);
-        if me != NONE {
-            self.objects[me].md = NONE;
-            let portal = self.objects[me].portal;
-            self.tables[portal.index()].attached -= 1;
-            if self.objects[me].auto_unlink {
-                self.remove_entry(me);
-            }
-        }
-    }
-
-    pub(crate) fn remove_entry(&mut self, me: u32) {
-        let portal = self.objects[me].portal;
-        self.tables[portal.index()].withdraw(&mut self.objects, me);
-        self.objects.remove_entry(me);
+    fn handle(&self, index: u32) -> MdHandle {
+        self.common.handles.md(self.place, self.objects.key(index))
     }
 
     /// Counts an operation that begins, and keeps the MD until it ends.
-    pub(crate) fn begin(&mut self, md: u32) {
+    fn begin(&mut self, md: u32) {
         let md = self.objects.md_mut(md);
         md.consume();
         md.busy += 1;
     }
 
-    /// One message that uses the MD is done: tells its owner, and ends the MD if it was the last (lnet-semantics 5, 7).
-    pub(crate) fn finish(
-        &mut self,
-        common: &Common,
-        md: u32,
-        event: &Event,
-        status: Result<(), Errno>,
-        work: &mut Work,
-    ) {
-        let descriptor = self.objects.md_mut(md);
-        descriptor.busy -= 1;
-        let used_up = descriptor.bound && descriptor.auto_unlink && descriptor.is_exhausted();
-        let unlinked = descriptor.busy == 0 && (descriptor.dead || used_up);
-        let status = match status {
-            Ok(()) if unlinked && descriptor.aborted => Err(Errno::ETIMEDOUT),
-            status => status,
-        };
-        self.deliver(common, md, event, (status, unlinked), work);
-        if unlinked {
-            self.retire(md);
-            self.free_md(md, work);
-        }
-    }
-
     /// Tells of an event with this end in place of its own.
     fn deliver(
         &mut self,
-        common: &Common,
         md: u32,
         event: &Event,
         (status, unlinked): (Result<(), Errno>, bool),
         work: &mut Work,
     ) {
         let &Descriptor { eq, user_ptr, .. } = self.objects.md(md);
-        let event = Event { md: self.md_handle(common, md), user_ptr, status, unlinked, ..*event };
+        let event = Event { md: self.handle(md), user_ptr, status, unlinked, ..*event };
         if let Some(handler) = self.queues.deliver(eq, &event) {
             work.wake(handler);
         }
     }
 
-    fn free_md(&mut self, md: u32, work: &mut Work) {
+    fn free(&mut self, md: u32, work: &mut Work) {
         let Some(gone) = self.objects.remove_md(md) else { return };
         if gone.eq != NONE {
             self.queues.leave(gone.eq);
@@ -191,22 +140,175 @@ impl Resources {
         work.garbage.push(gone.memory);
     }
 
-    /// How many of its MDs use an event queue.
+    /// A message waits, or its LND has it: so the owner of its MD can take it back from now on. If he has unlinked the MD
+    /// meanwhile, that is done now: he found nothing to take back. The message may be over already; then the token names
+    /// nothing.
+    pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {
+        match self.objects.named_md_mut(md) {
+            Some(md) if md.aborted => work.withdrawn.push(token),
+            Some(md) => md.outgoing = Some(token),
+            None => {}
+        }
+    }
+
+    /// Whether an MD is unlinked: perhaps gone, with its message, for the NI has gone since.
+    pub(crate) fn is_unlinked(&self, md: Key) -> bool {
+        self.objects.named_md(md).is_none_or(|md| md.aborted)
+    }
+
+    /// How many MDs use an event queue.
     pub(crate) fn users(&self, eq: Key) -> usize {
         self.queues.users(eq)
     }
 
-    /// Forgets an event queue that none of its MDs uses.
+    /// Forgets an event queue that no MD uses.
     pub(crate) fn forget_queue(&mut self, eq: Key) {
         self.queues.forget(eq);
     }
 
-    /// Its part of the node's counters.
+    /// An event queue that MDs use.
+    #[cfg(test)]
+    pub(crate) fn queue_in_use(&self) -> Option<Key> {
+        self.queues.iter().next().map(|(key, _)| key)
+    }
+
+    /// Their part of the node's counters.
     pub(crate) fn counters(&self) -> Counters {
-        Counters {
-            msgs_alloc: self.receiving.len() as u64,
-            rst_alloc: self.responses.len() as u64,
-            ..self.counters
+        Counters { msgs_alloc: self.receiving.len() as u64, ..self.counters }
+    }
+}
+
+/// What both rooms of MDs can: MDs are used, and end.
+pub(crate) trait Resources {
+    /// The room's MDs.
+    fn mds(&self) -> &MdTable;
+
+    /// The room's MDs, to be changed.
+    fn mds_mut(&mut self) -> &mut MdTable;
+
+    /// From here on no handle, message or response finds the MD. Its messages in flight go on, and the last of them ends it.
+    fn retire(&mut self, md: u32);
+
+    /// Explicit unlink by handle; `None` if there is no such MD.
+    fn unlink_named(&mut self, key: Key, work: &mut Work) -> Option<()> {
+        let md = self.mds().live(key)?;
+        self.unlink_by_owner(md, work);
+        Some(())
+    }
+
+    /// Explicit unlink (lnet-semantics 7). A message that has not begun to leave is taken back.
+    fn unlink_by_owner(&mut self, md: u32, work: &mut Work) {
+        let descriptor = self.mds().objects.md(md);
+        work.withdrawn.extend(descriptor.outgoing.filter(|_| descriptor.busy > 0));
+        let event = self.mds().common.event(EventKind::Unlink);
+        self.unlink(md, event, work);
+    }
+
+    /// Unlinks an MD for another reason than exhaustion. An idle one ends with `event`, whose status is kept; with
+    /// messages in flight the last of them ends it.
+    fn unlink(&mut self, md: u32, event: Event, work: &mut Work) {
+        self.retire(md);
+        let mds = self.mds_mut();
+        if mds.objects.md(md).busy > 0 {
+            mds.objects.md_mut(md).aborted = true;
+            return;
         }
+        let status = event.status;
+        mds.deliver(md, &event, (status, true), work);
+        mds.free(md, work);
+    }
+
+    /// One message that uses the MD is done: tells its owner, and ends the MD if it was the last (lnet-semantics 5, 7).
+    fn finish(&mut self, md: u32, event: &Event, status: Result<(), Errno>, work: &mut Work) {
+        let mds = self.mds_mut();
+        let descriptor = mds.objects.md_mut(md);
+        descriptor.busy -= 1;
+        let used_up = descriptor.bound && descriptor.auto_unlink && descriptor.is_exhausted();
+        let unlinked = descriptor.busy == 0 && (descriptor.dead || used_up);
+        let status = match status {
+            Ok(()) if unlinked && descriptor.aborted => Err(Errno::ETIMEDOUT),
+            status => status,
+        };
+        mds.deliver(md, event, (status, unlinked), work);
+        if unlinked {
+            self.retire(md);
+            self.mds_mut().free(md, work);
+        }
+    }
+
+    /// A payload is in place, or was lost.
+    fn received(&mut self, key: Key, result: Result<(), Errno>, work: &mut Work) {
+        if let Some(receiving) = self.mds_mut().receiving.remove(key) {
+            end_incoming(self, &receiving, result, work);
+        }
+    }
+
+    /// Ends the messages being received, from slot `next` on, that come over some way and will not be finished. Returns the
+    /// slot at which to go on, if that is not all of them, when what follows from these is done.
+    fn fail_receiving(
+        &mut self,
+        which: impl Fn(&Way) -> bool,
+        (next, reason): (u32, Errno),
+        work: &mut Work,
+    ) -> Option<u32> {
+        let used = self.mds().receiving.used();
+        let end = used.min(next.saturating_add(FAIL_BATCH));
+        for index in next..end {
+            if !work.has_room() {
+                return Some(index);
+            }
+            let table = &mut self.mds_mut().receiving;
+            let fails = table.at(index).is_some_and(|receiving| which(&receiving.back));
+            if fails && let Some(receiving) = table.take(index) {
+                end_incoming(self, &receiving, Err(reason), work);
+            }
+        }
+        (end < used).then_some(end)
+    }
+}
+
+/// Has a payload put in place; a message without one is done. There is room in the table.
+fn deliver_payload(
+    part: &mut (impl Resources + ?Sized),
+    receiving: Receiving,
+    sink: Option<WriteVec>,
+    work: &mut Work,
+) -> Verdict {
+    if receiving.event.rlength == 0 {
+        end_incoming(part, &receiving, Ok(()), work);
+        return Verdict::Done;
+    }
+    let mds = part.mds_mut();
+    let Some(key) = mds.receiving.insert(receiving) else { return Verdict::Discard };
+    mds.counters.msgs_max = mds.counters.msgs_max.max(mds.receiving.len() as u64);
+    let sink = sink.filter(|sink| !sink.is_empty());
+    Verdict::Deliver(Delivery { token: RxName::Receiving(mds.place, key).token(), sink })
+}
+
+/// The event of a received PUT or REPLY, then the ACK.
+fn end_incoming(
+    part: &mut (impl Resources + ?Sized),
+    receiving: &Receiving,
+    result: Result<(), Errno>,
+    work: &mut Work,
+) {
+    let counters = &mut part.mds_mut().counters;
+    match result {
+        Ok(()) => {
+            counters.recv_count += 1;
+            counters.recv_length += u64::from(receiving.event.mlength);
+        }
+        Err(_) => counters.errors += 1,
+    }
+    if receiving.md != NONE {
+        part.finish(receiving.md, &receiving.event, result, work);
+    }
+    if receiving.kind == Intake::Push {
+        work.pushed.push(receiving.back);
+    }
+    if result.is_ok() && !receiving.ack.is_none() {
+        let Event { source, target, match_bits, mlength, .. } = receiving.event;
+        let (way, dst_wmd) = (receiving.back, receiving.ack);
+        work.acks.push(Ack { way, dest: source, src: target.nid, dst_wmd, match_bits, mlength });
     }
 }

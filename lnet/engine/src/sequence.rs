@@ -156,6 +156,7 @@ mod tests {
 
     use super::*;
     use crate::list::Links;
+    use crate::list::linked;
     use crate::slab::{Slab, slab};
 
     struct Node {
@@ -163,15 +164,7 @@ mod tests {
         rank: u64,
     }
 
-    impl Linked<SEQUENCE> for Node {
-        fn links(&self) -> Links {
-            self.links
-        }
-
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.links
-        }
-    }
+    linked!(Node: SEQUENCE => links);
 
     impl Ranked for Node {
         fn rank(&self) -> u64 {

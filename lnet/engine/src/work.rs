@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Dropped, Errno, Handler, Lnd, Tx, TxToken};
+use lnet_api::{Dropped, Errno, EventKind, Handler, Lnd, Tx, TxToken};
 use lnet_nid::{MatchBits, Nid, ProcessId};
-use lnet_proto::WireHandle;
+use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::IoVec;
 use smallvec::SmallVec;
 
-use crate::message::{Launch, Message, Way};
+use crate::common::Common;
+use crate::message::{Launch, Message, Op, Way};
 use crate::names::MdName;
+use crate::slab::Key;
 
-/// A message to be handed to its LND.
+/// A message to be handed to its LND. Like all that stands here it crosses from a room to the engine and has no rules of its
+/// own, so the crate sees its fields.
 pub(crate) struct Outgoing {
     pub(crate) lnd: Arc<Arc<dyn Lnd>>,
     pub(crate) tx: Tx,
@@ -37,12 +40,27 @@ pub(crate) struct Ack {
     pub(crate) mlength: u32,
 }
 
+impl Ack {
+    /// The message.
+    pub(crate) fn launch(self, common: &Common) -> Launch {
+        let Ack { way, dest, src, dst_wmd, match_bits, mlength } = self;
+        let src = ProcessId::new(src, common.config.pid);
+        let header =
+            Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
+        // Nobody is told of it.
+        let event = common.event(EventKind::Send);
+        let message = Message { op: Op::Ack, md: None, event, response: Key::NULL };
+        Launch { way, message, header, payload: None, reply_to: None }
+    }
+}
+
 /// How much of each kind there is room for without allocating.
 const INLINE: usize = 2;
 
 /// What must not be done under a lock: calls into LNDs and handlers, freeing memory, and what needs the lock of another
 /// table. One call into the engine rarely has more of each than fits here without allocating: a
-/// message that completes lets at most two others go, unless its host's share has grown.
+/// message that completes lets at most two others go, unless its host's share has grown. Rooms put in, the engine takes out: the
+/// crate sees the fields.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) launches: Queue<Launch>,
@@ -78,6 +96,12 @@ impl Work {
             && self.pushed.is_empty()
             && self.drops.is_empty();
         !only_wakes || self.wakes.len() == INLINE || self.garbage.len() == INLINE
+    }
+
+    /// Whether another operation can fail under the same lock: there is memory for what follows from it. There always is
+    /// when nothing else is left to do.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.wakes.try_reserve(1).is_ok() && self.garbage.try_reserve(1).is_ok() && self.pushed.reserve(1)
     }
 
     /// Whether nothing is in it and it has taken no memory, as nearly always.

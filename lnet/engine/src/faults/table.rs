@@ -5,7 +5,6 @@ use lnet_api::LNetError;
 use lnet_proto::Header;
 use parking_lot::RwLock;
 
-use super::held::Held;
 use super::{FaultRule, FaultRuleError};
 
 /// The most rules of a node: each message that arrives is asked of all of them, while there are any.
@@ -32,12 +31,12 @@ pub struct FaultStatistics {
     pub passed: u64,
 }
 
-/// The rules of a node, and the messages that they delay.
+/// The rules of a node.
+#[derive(Default)]
 pub(crate) struct Faults {
     /// Whether there are rules. A thread that does not see yet that there are is one to which they come a moment later.
     armed: AtomicBool,
     rules: RwLock<Rules>,
-    pub(super) held: Held,
 }
 
 #[derive(Default)]
@@ -48,7 +47,7 @@ struct Rules {
 }
 
 /// A rule that is in force.
-pub(super) struct Armed {
+pub(crate) struct Armed {
     id: FaultId,
     rule: FaultRule,
     matched: AtomicU64,
@@ -58,18 +57,13 @@ pub(super) struct Armed {
 }
 
 /// What a rule does to a message.
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Drop,
     /// So many nanoseconds.
     Delay(u64),
 }
 
 impl Faults {
-    /// No rules; they will delay at most `held` messages at a time.
-    pub(crate) fn new(held: usize) -> Faults {
-        Faults { armed: AtomicBool::new(false), rules: RwLock::default(), held: Held::new(held) }
-    }
-
     /// Whether there are rules.
     #[inline]
     pub(crate) fn is_armed(&self) -> bool {
@@ -77,7 +71,7 @@ impl Faults {
     }
 
     /// The first rule that does something to this message. Those behind it do not see it.
-    pub(super) fn strike(&self, header: &Header) -> Option<(Arc<Armed>, Fault)> {
+    pub(crate) fn strike(&self, header: &Header) -> Option<(Arc<Armed>, Fault)> {
         let rules = self.rules.read();
         rules.armed.iter().find_map(|armed| Some((armed.clone(), armed.strike(header)?)))
     }
@@ -132,7 +126,7 @@ impl Armed {
     }
 
     /// Whether a message that was to be delayed was.
-    pub(super) fn count_delay(&self, delayed: bool) {
+    pub(crate) fn count_delay(&self, delayed: bool) {
         let counter = if delayed { &self.delayed } else { &self.passed };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -12,6 +12,7 @@ use lnet_proto::{PING_PORTAL, ProtoError};
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 
+use super::back::PushBacks;
 use crate::Engine;
 use crate::slab::{INDEX_BITS, Key, Slab, slab};
 
@@ -91,16 +92,15 @@ impl Push {
     ) -> Result<Push, LNetError> {
         let exchange = Exchange::new(engine, target, sleeper, content)?;
         let Exchange { engine, md, .. } = &exchange;
-        let here = target.nid.is_loopback() || engine.net.lock(0).shared().nis.find(target.nid).is_some();
-        let answered_by_push = portal == PING_PORTAL && !here;
+        let answered_by_push = portal == PING_PORTAL && !engine.is_local(target.nid);
         if answered_by_push {
-            engine.push_backs.begun(target.nid, engine.common.now_ns());
+            engine.pings().push_backs.begun(target.nid, engine.common().now_ns());
         }
         let put =
             Put { source, md: *md, ack: AckRequest::Ack, target, portal, match_bits, offset: 0, hdr_data: 0 };
         if let Err(error) = engine.put(&put) {
             if answered_by_push {
-                engine.push_backs.failed(target.nid);
+                engine.pings().push_backs.failed(target.nid);
             }
             return Err(error);
         }
@@ -116,8 +116,8 @@ impl Push {
         let Exchange { engine, target, .. } = &self.exchange;
         if std::mem::take(&mut self.answered_by_push) {
             match outcome {
-                Ok(_) => engine.push_backs.acknowledged(target.nid, engine.common.now_ns()),
-                Err(_) => engine.push_backs.failed(target.nid),
+                Ok(_) => engine.pings().push_backs.acknowledged(target.nid, engine.common().now_ns()),
+                Err(_) => engine.pings().push_backs.failed(target.nid),
             }
         }
         Some(outcome)
@@ -182,14 +182,20 @@ fn no_memory<E>(_: E) -> LNetError {
     LNetError::TooMany { objects: "pings", limit: PINGS_MAX }
 }
 
-/// The engine's side of all pings: one event queue for them.
+/// The engine's side of all pings and pushes: one event queue for them, and the peers that may push back.
 #[derive(Default)]
-pub(crate) struct PingSource {
+pub(crate) struct Pings {
     eq: OnceLock<EqHandle>,
     records: Arc<Records>,
+    push_backs: PushBacks,
 }
 
-impl PingSource {
+impl Pings {
+    /// The peers that this node has pushed to.
+    pub(crate) fn push_backs(&self) -> &PushBacks {
+        &self.push_backs
+    }
+
     fn eq(&self, engine: &Engine) -> Result<EqHandle, LNetError> {
         if let Some(&eq) = self.eq.get() {
             return Ok(eq);

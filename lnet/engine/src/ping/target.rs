@@ -9,16 +9,14 @@ use lnet_api::{
 };
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::PING_PORTAL;
-use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
+use lnet_proto::ping::{Features, PingInfo};
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::rate::PushRates;
 use crate::Engine;
-use crate::identity::Identities;
-use crate::names::PARTITIONS_MAX;
-use crate::net::{Net, NetShared};
+use crate::net::PushedNids;
 
 /// Bytes kept of one push: 255 NIDs. The rest of a longer list is cut off, and such a list is not believed.
 const PUSH_BYTES: u32 = 4096;
@@ -84,7 +82,7 @@ impl PingTarget {
             Ok(me) => {
                 if let Some(old) = published.me.replace(me) {
                     // Nobody else knows the handle, and the entry stays until it is unlinked here.
-                    let _ = engine.with(|work| engine.retire_entry(old, work));
+                    let _ = engine.unlink_entry(old, true);
                 }
             }
             Err(error) => tracing::error!(%error, "pings get an outdated list of NIs"),
@@ -94,7 +92,7 @@ impl PingTarget {
 
 /// What this node is: it takes part in discovery, and does not forward (lnet-wire 19, level B).
 fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
-    let nis = interfaces(engine)?;
+    let nis = engine.published_nis().map_err(no_memory)?;
     let mut features =
         Features::NI_STATUS | Features::RTE_DISABLED | Features::MULTI_RAIL | Features::DISCOVERY;
     if nis.iter().any(|ni| !ni.nid.is_nid4()) {
@@ -103,18 +101,7 @@ fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
     if nis.first().is_some_and(|ni| !ni.nid.is_nid4()) {
         features |= Features::PRIMARY_LARGE;
     }
-    Ok(PingInfo { features, pid: engine.common.config.pid, sequence, nis })
-}
-
-/// The NIs that peers are told of.
-fn interfaces(engine: &Engine) -> Result<Vec<Interface>, LNetError> {
-    let net = engine.net.lock(0);
-    let nis = || net.shared().nis.iter().filter(|(_, ni)| ni.is_published());
-    let mut list = Vec::new();
-    list.try_reserve_exact(nis().count()).map_err(no_memory)?;
-    let status = |link| if link { NiStatus::UP } else { NiStatus::DOWN };
-    list.extend(nis().map(|(_, ni)| Interface { nid: ni.id.nid, status: status(ni.link) }));
-    Ok(list)
+    Ok(PingInfo { features, pid: engine.common().config.pid, sequence, nis })
 }
 
 /// The bytes of a ping info.
@@ -231,7 +218,7 @@ impl Pushes {
     fn take(&self, engine: &Engine, push: &Push) {
         let info = self.content(push);
         let nis = || info.iter().flat_map(|info| &info.nis);
-        engine.push_backs.heard(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
+        engine.pings().push_backs().heard(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
         if let Some(info) = &info {
             learn(engine, push, info, &self.rates);
         }
@@ -250,48 +237,14 @@ impl Pushes {
     }
 }
 
-/// Remembers the NIDs of a node that calls itself one peer.
-/// Other NIDs to which this node has sent something are not the pusher's to name.
+/// Has the node remember the NIDs of a node that calls itself one peer.
 fn learn(engine: &Engine, push: &Push, info: &PingInfo, rates: &Mutex<PushRates>) {
     let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
         return;
     };
-    let nids = || std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
-    if !push.is_news(engine, nids()) {
-        return;
-    }
-    let address = engine.address_of(push.sender);
-    if !rates.lock().admit(address, engine.common.now_ns()) {
-        engine.net.lock(engine.common.here()).counters.pushes_ignored += 1;
-        return;
-    }
-    // All partitions stop for this. A peer that tells something else in every push makes that happen as often as the rates
-    // allow. Each time costs no more than the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in
-    // the tables.
-    let mut net = engine.net.lock_all();
-    let (parts, NetShared { nis, identities }) = net.split();
-    let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
-    let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
-    if push.may_speak(identities, sent_to) {
-        identities.learn(push.source, nids(), |nid| nis.find(nid).is_some(), sent_to);
-    }
-}
-
-impl Push {
-    /// Nobody speaks for a node that this one knows itself.
-    fn may_speak(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
-        let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
-        identities.same(self.sender, self.source) || !known
-    }
-
-    /// Whether it may tell what is not known yet, as far as one partition can say: mostly it does not.
-    fn is_news(&self, engine: &Engine, nids: impl Iterator<Item = Nid>) -> bool {
-        let net = engine.net.lock(engine.common.here());
-        let NetShared { nis, identities } = net.shared();
-        let sent_to = |nid| net.peers.knows(nid);
-        self.may_speak(identities, sent_to)
-            && identities.is_news(self.source, nids, |nid| nis.find(nid).is_some(), sent_to)
-    }
+    let nids = std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
+    let pushed = PushedNids::new(push.source, push.sender, nids);
+    engine.learn(&pushed, |address| rates.lock().admit(address, engine.common().now_ns()));
 }
 
 impl EventHandler for Pushes {

@@ -6,40 +6,40 @@
 //! host alone has at most half of them, `n` hosts with many NIDs 1/(n+1) each, and a host with one NID what it always had. What is
 //! beyond waits in the host's queue, and holds no credit of the NI.
 
+use super::sending::QUEUE;
 use crate::list::List;
-use crate::message::QUEUE;
 
 /// Messages of a host's queue that may go when one of its credits comes back: more than one, so that a host whose share has grown
 /// (others hold less) takes it up.
-pub(crate) const RELEASES: usize = 2;
+pub(super) const RELEASES: usize = 2;
 
 /// The peers of one address, over one NI, in one partition.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(super) struct Host {
     /// Peers that belong to it.
-    pub(crate) peers: u32,
+    pub(super) peers: u32,
     /// Messages that hold a credit of the NI, or wait for one in its queue.
-    pub(crate) held: i64,
+    pub(super) held: i64,
     /// Messages that wait until fewer are held.
-    pub(crate) queue: List<QUEUE>,
+    pub(super) queue: List<QUEUE>,
     /// Messages in the queue.
-    pub(crate) waiting: usize,
+    pub(super) waiting: usize,
 }
 
 impl Host {
-    pub(crate) fn new() -> Host {
+    pub(super) fn new() -> Host {
         Host { peers: 0, held: 0, queue: List::new(), waiting: 0 }
     }
 
     /// Whether nothing refers to it any more.
-    pub(crate) fn is_unused(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         self.peers == 0 && self.held == 0 && self.waiting == 0
     }
 }
 
 /// Whether a host for which `held` credits are held may have another one, where `free` are free and one peer may have
 /// `peer_credits`.
-pub(crate) fn may_take(held: i64, free: i64, peer_credits: i64) -> bool {
+pub(super) fn may_take(held: i64, free: i64, peer_credits: i64) -> bool {
     held < peer_credits || held < free
 }
 

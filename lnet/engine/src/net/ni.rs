@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use crate::slab::{Key, Slab, slab};
 
 /// The most NIs of a node. More than any host has network cards; the search for an NI looks at each.
-pub(crate) const NIS_MAX: usize = 64;
+pub(super) const NIS_MAX: usize = 64;
 
 /// What an NI may do before its LND has said it: LNet's defaults (lnet-semantics 28).
-pub(crate) const STARTING_LIMITS: NiLimits =
+pub(super) const STARTING_LIMITS: NiLimits =
     NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 };
 
 /// How much longer than an attempt to send a message may wait for credits, in nanoseconds (lnet-semantics 13).
@@ -23,7 +23,7 @@ const BUSY_PEERS: u32 = 8;
 
 /// Where an NI is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(super) enum Phase {
     /// Its LND is starting it: messages come in and are answered, nothing else is sent.
     Starting,
     Up,
@@ -46,50 +46,50 @@ impl Cpts {
     }
 
     /// How many there are.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         if self.chosen.is_empty() { self.all } else { self.chosen.len() }
     }
 
     /// Whether peers can belong to this partition.
-    pub(crate) fn contains(&self, partition: usize) -> bool {
+    pub(super) fn contains(&self, partition: usize) -> bool {
         self.chosen.is_empty() || self.chosen.iter().any(|&cpt| usize::from(cpt) == partition)
     }
 
     /// The partition of a peer (lnet-semantics 22).
-    pub(crate) fn of(&self, peer: Nid) -> usize {
+    pub(super) fn of(&self, peer: Nid) -> usize {
         let place = peer.cpt_of(self.len());
         self.chosen.get(place).map_or(place, |&cpt| usize::from(cpt))
     }
 }
 
 /// A network interface.
-pub(crate) struct Ni {
-    pub(crate) id: ProcessId,
-    pub(crate) lnd: Arc<dyn Lnd>,
-    pub(crate) limits: NiLimits,
-    pub(crate) phase: Phase,
+pub(super) struct Ni {
+    pub(super) id: ProcessId,
+    pub(super) lnd: Arc<dyn Lnd>,
+    pub(super) limits: NiLimits,
+    pub(super) phase: Phase,
     /// Its LND has not said that the link is down (LNet's fatal flag is clear).
-    pub(crate) link: bool,
-    pub(crate) cpts: Cpts,
+    pub(super) link: bool,
+    pub(super) cpts: Cpts,
 }
 
 impl Ni {
-    pub(crate) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts) -> Ni {
+    pub(super) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts) -> Ni {
         Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts }
     }
 
     /// Whether peers are told of it: from before it can be pinged until it stops.
-    pub(crate) fn is_published(&self) -> bool {
+    pub(super) fn is_published(&self) -> bool {
         self.phase != Phase::Stopping
     }
 
     /// When a message that is sent now must have left. There are no resends, so one attempt is all it gets.
-    pub(crate) fn deadline_ns(&self, now_ns: u64) -> u64 {
+    pub(super) fn deadline_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.limits.timeout_ns).saturating_add(DEADLINE_SLACK_NS)
     }
 
     /// The credits of each partition that its peers belong to (lnet-semantics 13).
-    pub(crate) fn credits_per_partition(&self, limits: &NiLimits) -> i64 {
+    pub(super) fn credits_per_partition(&self, limits: &NiLimits) -> i64 {
         let (credits, partitions) = (limits.credits.max(1), self.cpts.len() as u32);
         if partitions == 1 {
             return i64::from(credits);
@@ -100,50 +100,50 @@ impl Ni {
 }
 
 /// All NIs, in the order in which they were added.
-pub(crate) struct Nis {
+pub(super) struct Nis {
     slab: Slab<Ni>,
     order: Vec<u32>,
 }
 
 impl Nis {
-    pub(crate) fn new() -> Nis {
+    pub(super) fn new() -> Nis {
         Nis { slab: slab(NIS_MAX), order: Vec::with_capacity(NIS_MAX) }
     }
 
     /// Enters an NI; `None` if there are too many.
-    pub(crate) fn enter(&mut self, ni: Ni) -> Option<Key> {
+    pub(super) fn enter(&mut self, ni: Ni) -> Option<Key> {
         let key = self.slab.insert(ni)?;
         self.order.push(key.index);
         Some(key)
     }
 
-    pub(crate) fn remove(&mut self, ni: Key) -> Option<Ni> {
+    pub(super) fn remove(&mut self, ni: Key) -> Option<Ni> {
         let gone = self.slab.remove(ni)?;
         self.order.retain(|&known| known != ni.index);
         Some(gone)
     }
 
     /// The NI with this NID, whatever its phase.
-    pub(crate) fn find(&self, nid: Nid) -> Option<(Key, &Ni)> {
+    pub(super) fn find(&self, nid: Nid) -> Option<(Key, &Ni)> {
         self.iter().find(|(_, ni)| ni.id.nid == nid)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Ni)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Ni)> {
         self.order.iter().map(|&index| (self.slab.key(index), &self.slab[index]))
     }
 
     /// Whether the NID is this node's, NIs that are just starting or stopping included.
-    pub(crate) fn is_local(&self, nid: Nid) -> bool {
+    pub(super) fn is_local(&self, nid: Nid) -> bool {
         nid.is_loopback() || self.find(nid).is_some()
     }
 
     /// The NI, if it is still there.
-    pub(crate) fn get(&self, ni: Key) -> Option<&Ni> {
+    pub(super) fn get(&self, ni: Key) -> Option<&Ni> {
         self.slab.get(ni)
     }
 
     /// The NI, if it is still there, to be changed.
-    pub(crate) fn get_mut(&mut self, ni: Key) -> Option<&mut Ni> {
+    pub(super) fn get_mut(&mut self, ni: Key) -> Option<&mut Ni> {
         self.slab.get_mut(ni)
     }
 }

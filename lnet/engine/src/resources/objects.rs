@@ -4,8 +4,8 @@ use std::ops::{Index, IndexMut};
 
 use lnet_api::LNetError;
 
-use crate::md::Descriptor;
-use crate::portal::Entry;
+use super::entry::Entry;
+use super::md::Descriptor;
 use crate::slab::{Key, Slab, slab};
 
 /// A match entry, the first MD that was attached to it, or both; or an MD alone: one that is bound, or attached to an
@@ -23,7 +23,7 @@ struct Object {
 /// The tables of MEs and MDs, which have an index and a generation each, but live in the same slots. Indexing gives the
 /// match entry; the MD has methods.
 #[derive(Debug)]
-pub(crate) struct Objects {
+pub(super) struct Objects {
     slab: Slab<Object>,
     entries: usize,
     mds: usize,
@@ -33,23 +33,23 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// Tables for this many entries and MDs.
-    pub(crate) fn new(max_entries: usize, max_mds: usize) -> Objects {
+    pub(super) fn new(max_entries: usize, max_mds: usize) -> Objects {
         let slab = slab(max_entries.saturating_add(max_mds));
         Objects { slab, entries: 0, mds: 0, max_entries, max_mds }
     }
 
     /// The most entries and MDs there can be.
-    pub(crate) fn limits(&self) -> (usize, usize) {
+    pub(super) fn limits(&self) -> (usize, usize) {
         (self.max_entries, self.max_mds)
     }
 
     /// Names an entry or an MD by its index.
-    pub(crate) fn key(&self, index: u32) -> Key {
+    pub(super) fn key(&self, index: u32) -> Key {
         self.slab.key(index)
     }
 
     /// ENOMEM without room for another entry.
-    pub(crate) fn check_room(&mut self) -> Result<(), LNetError> {
+    pub(super) fn check_room(&mut self) -> Result<(), LNetError> {
         if self.entries < self.max_entries && self.slab.make_room() {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl Objects {
     }
 
     /// Enters an entry, unless there are too many.
-    pub(crate) fn insert_entry(&mut self, entry: Entry) -> Option<u32> {
+    pub(super) fn insert_entry(&mut self, entry: Entry) -> Option<u32> {
         if self.entries >= self.max_entries {
             return None;
         }
@@ -67,27 +67,27 @@ impl Objects {
     }
 
     /// The entry, if it is still there.
-    pub(crate) fn entry(&self, key: Key) -> Option<&Entry> {
+    pub(super) fn entry(&self, key: Key) -> Option<&Entry> {
         self.slab.get(key)?.entry.as_ref()
     }
 
     /// The entry at this index, if there is one.
-    pub(crate) fn entry_at(&self, index: u32) -> Option<&Entry> {
+    pub(super) fn entry_at(&self, index: u32) -> Option<&Entry> {
         self.slab.at(index)?.entry.as_ref()
     }
 
     /// Where an entry, an MD or both are.
-    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         self.slab.indices()
     }
 
     /// How many entries and MDs there are.
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self) -> (usize, usize) {
         (self.entries, self.mds)
     }
 
     /// Takes an entry out.
-    pub(crate) fn remove_entry(&mut self, index: u32) {
+    pub(super) fn remove_entry(&mut self, index: u32) {
         if self.slab[index].entry.take().is_some() {
             self.entries -= 1;
             self.free_if_empty(index);
@@ -95,7 +95,7 @@ impl Objects {
     }
 
     /// Enters an MD, beside its entry if it has one and the place was never taken; `None` if there are too many.
-    pub(crate) fn insert_md(&mut self, entry: Option<u32>, md: Descriptor) -> Option<u32> {
+    pub(super) fn insert_md(&mut self, entry: Option<u32>, md: Descriptor) -> Option<u32> {
         if self.mds >= self.max_mds {
             return None;
         }
@@ -112,32 +112,32 @@ impl Objects {
     }
 
     /// The MD that a handle names, if it is still there.
-    pub(crate) fn named_md(&self, key: Key) -> Option<&Descriptor> {
+    pub(super) fn named_md(&self, key: Key) -> Option<&Descriptor> {
         self.slab.get(key)?.md.as_ref()
     }
 
     /// The MD that a handle names, if it is still there, to be changed.
-    pub(crate) fn named_md_mut(&mut self, key: Key) -> Option<&mut Descriptor> {
+    pub(super) fn named_md_mut(&mut self, key: Key) -> Option<&mut Descriptor> {
         self.slab.get_mut(key)?.md.as_mut()
     }
 
     /// The MD at this index, if there is one.
-    pub(crate) fn md_at(&self, index: u32) -> Option<&Descriptor> {
+    pub(super) fn md_at(&self, index: u32) -> Option<&Descriptor> {
         self.slab.at(index)?.md.as_ref()
     }
 
     /// The MD at this index, which must exist.
-    pub(crate) fn md(&self, index: u32) -> &Descriptor {
+    pub(super) fn md(&self, index: u32) -> &Descriptor {
         self.slab[index].md.as_ref().expect("links name descriptors that exist")
     }
 
     /// The MD at this index, which must exist, to be changed.
-    pub(crate) fn md_mut(&mut self, index: u32) -> &mut Descriptor {
+    pub(super) fn md_mut(&mut self, index: u32) -> &mut Descriptor {
         self.slab[index].md.as_mut().expect("links name descriptors that exist")
     }
 
     /// Takes an MD out.
-    pub(crate) fn remove_md(&mut self, index: u32) -> Option<Descriptor> {
+    pub(super) fn remove_md(&mut self, index: u32) -> Option<Descriptor> {
         let md = self.slab[index].md.take()?;
         self.mds -= 1;
         self.free_if_empty(index);

@@ -10,7 +10,7 @@ use crate::slab::{Slab, slab, some};
 /// A value for each of some NIDs. Entries do not move, so whoever has entered one may reach it by its index. No insert
 /// waits for the table to grow, and none falls for want of memory.
 #[derive(Debug)]
-pub(crate) struct NidMap<V> {
+pub(super) struct NidMap<V> {
     slab: Slab<Entry<V>>,
     index: Buckets,
     hasher: Hasher,
@@ -42,17 +42,17 @@ impl<V> Hashed for Entry<V> {
 
 impl<V> NidMap<V> {
     /// Room for `limit` NIDs.
-    pub(crate) fn new(limit: usize) -> NidMap<V> {
+    pub(super) fn new(limit: usize) -> NidMap<V> {
         NidMap { slab: slab(limit), index: Buckets::default(), hasher: Hasher::default() }
     }
 
     /// Whether nothing is known of any NID.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.slab.len() == 0
     }
 
     /// Where a NID's entry is.
-    pub(crate) fn find(&self, nid: Nid) -> Option<u32> {
+    pub(super) fn find(&self, nid: Nid) -> Option<u32> {
         if self.is_empty() {
             return None;
         }
@@ -63,12 +63,12 @@ impl<V> NidMap<V> {
     }
 
     /// What is known of a NID.
-    pub(crate) fn get(&self, nid: Nid) -> Option<&V> {
+    pub(super) fn get(&self, nid: Nid) -> Option<&V> {
         self.find(nid).map(|at| &self.slab[at].value)
     }
 
     /// Enters a NID that is not there; `None` if there is no room.
-    pub(crate) fn insert(&mut self, nid: Nid, value: V) -> Option<u32> {
+    pub(super) fn insert(&mut self, nid: Nid, value: V) -> Option<u32> {
         let entry = Entry { nid, value, hash: self.hash(nid), chain: Links::NONE };
         let at = self.slab.insert(entry)?.index;
         if !self.index.insert(&mut self.slab, at) {
@@ -79,22 +79,22 @@ impl<V> NidMap<V> {
     }
 
     /// The NID at this index, which must exist.
-    pub(crate) fn nid_at(&self, at: u32) -> Nid {
+    pub(super) fn nid_at(&self, at: u32) -> Nid {
         self.slab[at].nid
     }
 
     /// All values, with their indices, in no useful order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
         self.slab.indices().map(|at| (at, &self.slab[at].value))
     }
 
     /// The value at this index, which must exist.
-    pub(crate) fn at_mut(&mut self, at: u32) -> &mut V {
+    pub(super) fn at_mut(&mut self, at: u32) -> &mut V {
         &mut self.slab[at].value
     }
 
     /// Takes out the entry at this index, which must exist.
-    pub(crate) fn remove(&mut self, at: u32) {
+    pub(super) fn remove(&mut self, at: u32) {
         self.index.remove(&mut self.slab, at);
         self.slab.take(at);
     }

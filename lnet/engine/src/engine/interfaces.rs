@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lnet_api::{Distance, Errno, LNetError, Lnd, LndError};
+use lnet_api::{Errno, LNetError, Lnd};
 use lnet_nid::{Nid, ProcessId};
 
+use super::Engine;
 use crate::drops::DropReason;
-use crate::engine::Engine;
-use crate::message::{Delayed, Way};
-use crate::ni::{Cpts, NIS_MAX, Ni, Phase, STARTING_LIMITS};
+use crate::message::Way;
+use crate::net::Cpts;
+use crate::resources::Resources;
 use crate::slab::Key;
 use crate::work::Work;
 
@@ -42,19 +43,19 @@ impl Engine {
             return Err(LNetError::Invalid { field: "CPT", value: cpt as u64, rule });
         }
         let upcalls = self.this()?;
-        let ni = self.enter_ni(Ni::new(id, lnd.clone(), Cpts::new(partitions, cpts)))?;
+        let ni = {
+            let mut net = self.net.lock_all();
+            let (parts, shared) = net.split();
+            shared.enter_ni(parts, (id, lnd.clone()), Cpts::new(partitions, cpts))?
+        };
+        self.ni_count.fetch_add(1, Ordering::Relaxed);
         self.ping_target.publish(self);
         match lnd.startup(id, upcalls) {
             Ok(limits) => {
                 self.with(|work| {
                     let mut net = self.net.lock_all();
                     let (parts, shared) = net.split();
-                    for part in parts {
-                        part.change_limits(shared, &self.common, ni, &STARTING_LIMITS, &limits, work);
-                    }
-                    if let Some(ni) = shared.nis.get_mut(ni) {
-                        (ni.limits, ni.phase) = (limits, Phase::Up);
-                    }
+                    shared.ni_started(parts, ni, limits, work);
                 });
                 tracing::info!(nid = %id.nid, "NI is up");
                 Ok(())
@@ -67,24 +68,6 @@ impl Engine {
         }
     }
 
-    fn enter_ni(&self, ni: Ni) -> Result<Key, LNetError> {
-        let mut net = self.net.lock_all();
-        let (parts, shared) = net.split();
-        let nid = ni.id.nid;
-        if shared.nis.find(nid).is_some() {
-            return Err(
-                LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
-            );
-        }
-        let (credits, cpts, lnd) =
-            (ni.credits_per_partition(&STARTING_LIMITS), ni.cpts.clone(), ni.lnd.clone());
-        let key = shared.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
-        let parts = parts.enumerate().filter(|&(partition, _)| cpts.contains(partition));
-        parts.for_each(|(_, part)| part.enter_share(key, &lnd, credits, STARTING_LIMITS.peer_credits));
-        self.ni_count.fetch_add(1, Ordering::Relaxed);
-        Ok(key)
-    }
-
     /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. Any thread may call it that is not inside
     /// [`lnet_api::EventHandler::wake`]; see [`Lnd::shutdown`].
     ///
@@ -93,8 +76,7 @@ impl Engine {
     pub fn remove_ni(&self, nid: Nid) -> Result<(), LNetError> {
         let _alone = self.ni_change.lock();
         let (ni, lnd) = self.with(|work| {
-            let found = self.net.lock(0).shared().nis.find(nid).map(|(key, ni)| (key, ni.lnd.clone()));
-            let (ni, lnd) = found.ok_or(LNetError::NotLocal { nid })?;
+            let (ni, lnd) = self.net.lock(0).shared().find_ni(nid).ok_or(LNetError::NotLocal { nid })?;
             self.ni_stopping(ni, work);
             Ok::<_, LNetError>((ni, lnd))
         })?;
@@ -106,13 +88,9 @@ impl Engine {
     }
 
     /// The link of an NI is down, or up again: pings tell it from now on.
-    pub(crate) fn set_link(&self, nid: Nid, up: bool) {
-        {
-            let mut net = self.net.lock_all();
-            let nis = &mut net.split().1.nis;
-            let key = nis.find(nid).map(|(key, _)| key);
-            let Some(ni) = key.and_then(|key| nis.get_mut(key)).filter(|ni| ni.link != up) else { return };
-            ni.link = up;
+    pub(super) fn set_link(&self, nid: Nid, up: bool) {
+        if !self.net.lock_all().split().1.set_link(nid, up) {
+            return;
         }
         self.ping_target.publish(self);
         tracing::info!(%nid, up, "the link of an NI has changed");
@@ -123,15 +101,11 @@ impl Engine {
         {
             let mut net = self.net.lock_all();
             let (parts, shared) = net.split();
-            if let Some(ni) = shared.nis.get_mut(ni) {
-                ni.phase = Phase::Stopping;
-            }
-            parts.for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
+            shared.ni_stopping(parts, ni, work);
         }
-        self.drop_held(|way| goes_over(way, ni), work);
+        self.drop_held(|way| way.goes_over(ni), work);
         for portal in 0..self.portals.len() {
-            let goes = |delayed: &Delayed| goes_over(&delayed.inbound.back, ni);
-            self.drop_delayed(portal, goes, DropReason::NiStopping, work);
+            self.drop_delayed(portal, |way| way.goes_over(ni), DropReason::NiStopping, work);
         }
     }
 
@@ -140,13 +114,20 @@ impl Engine {
         self.ni_stopping(ni, work);
         // The LND has finalised what it had; if it has forgotten something, that must not be waited for.
         for partition in 0..self.common.partitions() {
-            self.fail_receiving(partition, |back| goes_over(back, ni), reason, work);
-            self.fail_responses(partition, |debtor| debtor.ni == ni, reason, work);
+            let over_ni = |way: &Way| way.goes_over(ni);
+            self.in_batches(0, work, |next, work| {
+                self.posted.lock(partition).fail_receiving(over_ni, (next, reason), work)
+            });
+            self.in_batches(0, work, |next, work| {
+                self.bound.lock(partition).fail_receiving(over_ni, (next, reason), work)
+            });
+            self.in_batches(0, work, |next, work| {
+                self.bound.lock(partition).fail_responses(ni, (next, reason), work)
+            });
         }
         let mut net = self.net.lock_all();
         let (parts, shared) = net.split();
-        parts.for_each(|part| part.forget_ni(ni, reason, work));
-        let gone = shared.nis.remove(ni);
+        let gone = shared.ni_gone(parts, ni, reason, work);
         if gone.is_some() {
             self.ni_count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -158,26 +139,4 @@ impl Engine {
         // The LND, perhaps: without the lock.
         drop(gone);
     }
-
-    pub(crate) fn distance_to(&self, nid: Nid) -> Result<Distance, LNetError> {
-        let net = self.net.lock(self.common.here());
-        let nis = &net.shared().nis;
-        let here = u32::from(!self.common.config.local_nid_dist_zero);
-        if nid.is_loopback() {
-            return Ok(Distance { hops: here, order: 0, source: nid });
-        }
-        // `0@lo` is the first NI of every node.
-        let up = || nis.iter().zip(1..).filter(|((_, ni), _)| ni.phase == Phase::Up);
-        let local = up().find(|((_, ni), _)| ni.id.nid == nid);
-        if let Some((_, order)) = local {
-            return Ok(Distance { hops: here, order, source: nid });
-        }
-        let ((_, ni), order) =
-            up().find(|((_, ni), _)| ni.id.nid.net() == nid.net()).ok_or(LNetError::NoRoute { nid })?;
-        Ok(Distance { hops: 1, order, source: ni.id.nid })
-    }
-}
-
-fn goes_over(way: &Way, ni: Key) -> bool {
-    matches!(way, Way::Over { ni: over, .. } if *over == ni)
 }

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use lnet_nid::Nid;
 
-use super::{Audit, AuditError, Tables, check, equal, walk};
-use crate::host::Host;
-use crate::message::{Awaits, Message, Op};
+use super::host::Host;
+use super::sending::{Awaits, Sending};
+use super::{HEADER_BYTES, Net, NetShared, Share};
+use crate::audit::{Audit, AuditError, Ends, check, equal, text, walk};
 use crate::names::unpack;
-use crate::net::{HEADER_BYTES, Net, Share};
 use crate::slab::{Key, NONE};
 
 /// What the messages to one peer amount to.
@@ -19,9 +19,10 @@ struct Load {
     bytes: u64,
 }
 
-impl Tables<'_> {
-    pub(super) fn audit_net(&self, partition: usize) -> Audit {
-        let net = self.net[partition];
+impl Net {
+    /// Whether its peers, credits, queues and NIs agree with its messages.
+    pub(crate) fn audit(&self, shared: &NetShared) -> Audit {
+        let (net, partition) = (self, self.partition);
         let mut loads: HashMap<u32, Load> = HashMap::new();
         for index in net.messages.indices() {
             let message = &net.messages[index];
@@ -29,21 +30,21 @@ impl Tables<'_> {
             check("a message's peer exists", net.peers.slab.at(message.peer).is_some(), found)?;
             let load = loads.entry(message.peer).or_default();
             load.messages += 1;
-            load.answers += u32::from(message.op.is_answer());
-            load.bytes += HEADER_BYTES + payload(message);
+            load.answers += u32::from(message.message.op.is_answer());
+            load.bytes += HEADER_BYTES + message.message.payload_bytes();
         }
         let mut queued = HashSet::new();
         let mut nids: HashMap<Nid, u32> = HashMap::new();
         for index in net.peers.slab.indices() {
             let load = loads.remove(&index).unwrap_or_default();
-            self.audit_peer(net, partition, index, &load, &mut queued)?;
+            self.audit_peer(shared, index, &load, &mut queued)?;
             *nids.entry(net.peers.slab[index].id.nid).or_default() += 1;
         }
         for (nid, count) in nids {
             let place = text!("{nid} in partition {partition}");
             equal("the NIDs of peers are counted", place, net.peers.nids.get(nid), Some(&count))?;
         }
-        for (key, ni) in self.shared.nis.iter() {
+        for (key, ni) in shared.nis.iter() {
             let place = text!("hosts of {} in partition {partition}", ni.id.nid);
             let mut held_back = 0;
             for (index, host) in net.peers.hosts(key) {
@@ -58,7 +59,7 @@ impl Tables<'_> {
         for index in indices {
             *of_ni.entry(net.peers.slab[net.messages[index].peer].ni).or_default() += 1;
         }
-        for (key, ni) in self.shared.nis.iter() {
+        for (key, ni) in shared.nis.iter() {
             let place = text!("NI {} in partition {partition}", ni.id.nid);
             let share = net.share(key);
             equal("an NI has a part in its partitions", place, share.is_some(), ni.cpts.contains(partition))?;
@@ -72,7 +73,7 @@ impl Tables<'_> {
         let parts = net.shares.iter().flatten();
         for share in parts {
             let found = text!("{:?} in partition {partition}", share.ni);
-            check("an NI goes from all partitions", self.shared.nis.get(share.ni).is_some(), found)?;
+            check("an NI goes from all partitions", shared.nis.get(share.ni).is_some(), found)?;
         }
         for index in net.messages.indices() {
             let waits = net.messages[index].waiting != NONE;
@@ -83,19 +84,13 @@ impl Tables<'_> {
         equal("as many wait as are queued", place, net.waiting.len(), queued.len())
     }
 
-    fn audit_peer(
-        &self,
-        net: &Net,
-        partition: usize,
-        index: u32,
-        load: &Load,
-        queued: &mut HashSet<u32>,
-    ) -> Audit {
+    fn audit_peer(&self, shared: &NetShared, index: u32, load: &Load, queued: &mut HashSet<u32>) -> Audit {
+        let (net, partition) = (self, self.partition);
         let peer = &net.peers.slab[index];
         let place = text!("peer {index}, {}, of partition {partition}", peer.id.nid);
-        let found = net.peers.find(&self.engine.common.hasher, peer.ni, peer.id);
+        let found = net.peers.find(&self.common.hasher, peer.ni, peer.id);
         equal("a peer is found by its name", place, found, Some(index))?;
-        let ni = self.shared.nis.get(peer.ni);
+        let ni = shared.nis.get(peer.ni);
         check("a peer's NI exists", ni.is_some(), format_args!("{place} has {:?}", peer.ni))?;
         if let Some(ni) = ni {
             equal("a peer is in its partition", place, partition, ni.cpts.of(peer.id.nid))?;
@@ -113,7 +108,7 @@ impl Tables<'_> {
         equal("a peer's answers are counted", place, peer.answers, load.answers)?;
         equal("a peer's bytes are those of its messages", place, peer.queued_bytes, load.bytes)?;
         let ends = (peer.queue.head(), peer.queue.tail());
-        let whose = |message: &Message| message.awaits == Awaits::Peer && message.peer == index;
+        let whose = |message: &Sending| message.awaits == Awaits::Peer && message.peer == index;
         let length = audit_queue(net, partition, ends, queued, whose)?;
         equal("the messages that wait for a peer are counted", place, length, peer.waiting)?;
         let lacking = peer.credits.min(0).unsigned_abs() as usize;
@@ -141,14 +136,14 @@ fn audit_host(
         peer.ni == ni && peer.host == index
     });
     equal("a host's peers are counted", place, peers.count(), host.peers as usize)?;
-    let of_host = |message: &Message| message.host == index && net.peers.slab[message.peer].ni == ni;
+    let of_host = |message: &Sending| message.host == index && net.peers.slab[message.peer].ni == ni;
     let held = net.messages.indices().filter(|&at| {
         let message = &net.messages[at];
         of_host(message) && (message.waiting == NONE || message.awaits != Awaits::Host)
     });
     equal("a host's credits are those of its messages", place, held.count() as i64, host.held)?;
     let ends = (host.queue.head(), host.queue.tail());
-    let whose = |message: &Message| message.awaits == Awaits::Host && of_host(message);
+    let whose = |message: &Sending| message.awaits == Awaits::Host && of_host(message);
     let length = audit_queue(net, partition, ends, queued, whose)?;
     equal("the messages that wait for a host are counted", place, length, host.waiting)?;
     let moves = host.waiting == 0 || host.held > 0;
@@ -171,7 +166,7 @@ fn audit_share(
     check("an NI's lowest credits are the lowest", lowest, format_args!("{place}: {}", share.min_credits))?;
     let ends = (share.queue.head(), share.queue.tail());
     let whose =
-        |message: &Message| message.awaits == Awaits::Ni && net.peers.slab[message.peer].ni == share.ni;
+        |message: &Sending| message.awaits == Awaits::Ni && net.peers.slab[message.peer].ni == share.ni;
     let length = audit_queue(net, partition, ends, queued, whose)?;
     equal("the messages that wait for an NI are counted", place, length, share.waiting)?;
     let lacking = share.credits.min(0).unsigned_abs() as usize;
@@ -183,9 +178,9 @@ fn audit_share(
 fn audit_queue(
     net: &Net,
     partition: usize,
-    ends: super::Ends,
+    ends: Ends,
     queued: &mut HashSet<u32>,
-    whose: impl Fn(&Message) -> bool,
+    whose: impl Fn(&Sending) -> bool,
 ) -> Result<usize, AuditError> {
     walk(
         format_args!("a queue of partition {partition}"),
@@ -200,12 +195,4 @@ fn audit_queue(
             equal("a message that waits is kept whole", place, token, name)
         },
     )
-}
-
-/// Bytes behind the header.
-fn payload(message: &Message) -> u64 {
-    match message.op {
-        Op::Put | Op::Reply => u64::from(message.event.mlength),
-        Op::Get | Op::DirectGet | Op::Ack => 0,
-    }
 }

@@ -1,15 +1,15 @@
 //! Peers: next hops, with their credits (lnet-semantics 13).
 
-use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_nid::{Nid, ProcessId};
 
+use super::host::Host;
+use super::nid_map::NidMap;
+use super::sending::QUEUE;
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::counters::Traffic;
-use crate::host::Host;
 use crate::keys::Hasher;
-use crate::list::{Linked, Links, List};
-use crate::message::QUEUE;
-use crate::nid_map::NidMap;
-use crate::response::Debtor;
+use crate::list::{Links, List, linked};
+use crate::message::{PeerName, known_as};
 use crate::slab::{Key, NONE, Slab, slab};
 
 /// How many peers are looked at to find an idle one when the table is full. A bound on the time it takes; the search
@@ -18,40 +18,32 @@ const EVICTION_STEPS: u32 = 64;
 
 /// A remote process that messages are handed to over one NI.
 #[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) id: ProcessId,
-    pub(crate) ni: Key,
+pub(super) struct Peer {
+    pub(super) id: ProcessId,
+    pub(super) ni: Key,
     hash: u32,
     chain: Links,
     /// Where its NID is counted.
     counted: u32,
     /// Its host, among those of its NI.
-    pub(crate) host: u32,
+    pub(super) host: u32,
     /// Messages that may still be handed over; below 0, as many are queued or too many in flight.
-    pub(crate) credits: i64,
-    pub(crate) max_credits: i64,
-    pub(crate) min_credits: i64,
-    pub(crate) queue: List<QUEUE>,
+    pub(super) credits: i64,
+    pub(super) max_credits: i64,
+    pub(super) min_credits: i64,
+    pub(super) queue: List<QUEUE>,
     /// Messages in the queue.
-    pub(crate) waiting: usize,
+    pub(super) waiting: usize,
     /// A buffer is taking a push from it.
-    pub(crate) pushing: bool,
+    pub(super) pushing: bool,
     /// ACKs and REPLYs to it that have not left yet.
-    pub(crate) answers: u32,
+    pub(super) answers: u32,
     /// Bytes of the messages in flight or queued, headers included.
-    pub(crate) queued_bytes: u64,
-    pub(crate) traffic: Traffic,
+    pub(super) queued_bytes: u64,
+    pub(super) traffic: Traffic,
 }
 
-impl Linked<CHAIN> for Peer {
-    fn links(&self) -> Links {
-        self.chain
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.chain
-    }
-}
+linked!(Peer: CHAIN => chain);
 
 impl Hashed for Peer {
     fn hash(&self) -> u32 {
@@ -67,11 +59,11 @@ impl Peer {
 
 /// The peers of one partition.
 #[derive(Debug)]
-pub(crate) struct Peers {
-    pub(crate) slab: Slab<Peer>,
+pub(super) struct Peers {
+    pub(super) slab: Slab<Peer>,
     index: Buckets,
     /// How many peers have each NID.
-    pub(crate) nids: NidMap<u32>,
+    pub(super) nids: NidMap<u32>,
     /// Hosts by their address as a NID, for each NI by its index.
     hosts: Vec<NidMap<Host>>,
     /// Hosts of one NI: no more than there are peers, and messages to peers that have changed their host.
@@ -84,14 +76,14 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Room for `limit` peers, and `messages` messages to them.
-    pub(crate) fn new(limit: usize, messages: usize) -> Peers {
+    pub(super) fn new(limit: usize, messages: usize) -> Peers {
         let (slab, nids) = (slab(limit), NidMap::new(limit));
         let (hosts, hosts_limit) = (Vec::new(), limit.saturating_add(messages));
         Peers { slab, index: Buckets::default(), nids, hosts, hosts_limit, hand: 0, recent: NONE }
     }
 
     /// Makes room for the hosts of an NI, of which there are none.
-    pub(crate) fn enter_ni(&mut self, ni: Key) {
+    pub(super) fn enter_ni(&mut self, ni: Key) {
         let (index, limit) = (ni.index as usize, self.hosts_limit);
         if self.hosts.len() <= index {
             self.hosts.resize_with(index + 1, || NidMap::new(limit));
@@ -100,17 +92,17 @@ impl Peers {
     }
 
     /// A host of an NI, which must exist.
-    pub(crate) fn host_mut(&mut self, ni: Key, host: u32) -> &mut Host {
+    pub(super) fn host_mut(&mut self, ni: Key, host: u32) -> &mut Host {
         self.hosts[ni.index as usize].at_mut(host)
     }
 
     /// The hosts of an NI.
-    pub(crate) fn hosts(&self, ni: Key) -> impl Iterator<Item = (u32, &Host)> {
+    pub(super) fn hosts(&self, ni: Key) -> impl Iterator<Item = (u32, &Host)> {
         self.hosts.get(ni.index as usize).into_iter().flat_map(NidMap::iter)
     }
 
     /// Forgets a host to which nothing refers any more.
-    pub(crate) fn forget_host_if_unused(&mut self, ni: Key, host: u32) {
+    pub(super) fn forget_host_if_unused(&mut self, ni: Key, host: u32) {
         let hosts = &mut self.hosts[ni.index as usize];
         if hosts.at_mut(host).is_unused() {
             hosts.remove(host);
@@ -118,7 +110,7 @@ impl Peers {
     }
 
     /// The address of a peer's host, as a NID.
-    pub(crate) fn address(&self, index: u32) -> Nid {
+    pub(super) fn address(&self, index: u32) -> Nid {
         let Peer { ni, host, .. } = self.slab[index];
         self.hosts[ni.index as usize].nid_at(host)
     }
@@ -138,7 +130,7 @@ impl Peers {
 
     /// A peer speaks, or is spoken to, from this address: it belongs to that host from now on, unless messages to it are under
     /// way, which count where they began.
-    pub(crate) fn settle(&mut self, index: u32, address: Nid) {
+    pub(super) fn settle(&mut self, index: u32, address: Nid) {
         let Peer { ni, host, credits, max_credits, .. } = self.slab[index];
         if credits != max_credits || self.hosts[ni.index as usize].nid_at(host) == address {
             return;
@@ -150,25 +142,19 @@ impl Peers {
         }
     }
 
-    /// What a peer is known by.
-    pub(crate) fn name(hasher: &Hasher, ni: Key, id: ProcessId) -> Debtor {
-        let id = known_as(id);
-        Debtor { ni, id, hash: hasher.process(id, u64::from(ni.index)) }
-    }
-
-    /// What a process is known by, as [`Peers::name`] gives it.
-    pub(crate) fn name_of(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Debtor {
+    /// What a process is known by, as [`PeerName::new`] gives it.
+    pub(super) fn name_of(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> PeerName {
         match self.recall(ni, known_as(id)) {
-            Some(known) => Debtor { ni, id: known.id, hash: known.hash },
-            None => Peers::name(hasher, ni, id),
+            Some(known) => PeerName { ni, id: known.id, hash: known.hash },
+            None => PeerName::new(hasher, ni, id),
         }
     }
 
     /// The peer, if it is known.
-    pub(crate) fn find(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Option<u32> {
+    pub(super) fn find(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Option<u32> {
         match self.recall(ni, known_as(id)) {
             Some(_) => Some(self.recent),
-            None => self.lookup(&Peers::name(hasher, ni, id)),
+            None => self.lookup(&PeerName::new(hasher, ni, id)),
         }
     }
 
@@ -178,11 +164,11 @@ impl Peers {
     }
 
     /// The peer, made known if it was not, as one of the host of its own address; `None` if there is no room.
-    pub(crate) fn enter(&mut self, hasher: &Hasher, ni: Key, id: ProcessId, credits: u32) -> Option<u32> {
+    pub(super) fn enter(&mut self, hasher: &Hasher, ni: Key, id: ProcessId, credits: u32) -> Option<u32> {
         if self.recall(ni, known_as(id)).is_some() {
             return Some(self.recent);
         }
-        let name = Peers::name(hasher, ni, id);
+        let name = PeerName::new(hasher, ni, id);
         if let Some(known) = self.lookup(&name) {
             self.recent = known;
             return Some(known);
@@ -241,7 +227,7 @@ impl Peers {
         }
     }
 
-    fn lookup(&self, name: &Debtor) -> Option<u32> {
+    pub(super) fn lookup(&self, name: &PeerName) -> Option<u32> {
         let mut at = self.index.first(name.hash);
         while at != NONE {
             let peer = &self.slab[at];
@@ -263,7 +249,7 @@ impl Peers {
     }
 
     /// Forgets a peer with which nothing goes on.
-    pub(crate) fn forget_if_idle(&mut self, index: u32) -> bool {
+    pub(super) fn forget_if_idle(&mut self, index: u32) -> bool {
         let idle = self.slab.at(index).is_some_and(Peer::is_idle);
         if idle {
             self.forget(index);
@@ -272,7 +258,7 @@ impl Peers {
     }
 
     /// Forgets a peer, whatever the tables say; its messages are gone.
-    pub(crate) fn forget(&mut self, index: u32) {
+    pub(super) fn forget(&mut self, index: u32) {
         let Some(&Peer { counted, ni, host, .. }) = self.slab.at(index) else { return };
         self.index.remove(&mut self.slab, index);
         self.slab.take(index);
@@ -281,29 +267,24 @@ impl Peers {
     }
 
     /// Whether this node has sent something to this NID, an answer perhaps, over whatever NI and under whatever PID.
-    pub(crate) fn knows(&self, nid: Nid) -> bool {
+    pub(super) fn knows(&self, nid: Nid) -> bool {
         self.nids.find(nid).is_some()
     }
 
     /// The peer at this index, which must exist.
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Peer {
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut Peer {
         &mut self.slab[index]
     }
 
     /// All peers, in no useful order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.slab.indices().map(|index| &self.slab[index])
     }
 
     /// The peers reached over an NI.
-    pub(crate) fn of_ni(&self, ni: Key) -> Vec<u32> {
+    pub(super) fn of_ni(&self, ni: Key) -> Vec<u32> {
         self.slab.indices().filter(|&index| self.slab[index].ni == ni).collect()
     }
-}
-
-/// A process as peers are told apart: its PID counts only if it names a connection (lnet-wire 27).
-pub(crate) fn known_as(id: ProcessId) -> ProcessId {
-    if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) }
 }
 
 impl std::ops::Index<u32> for Peers {

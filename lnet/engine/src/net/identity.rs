@@ -3,8 +3,8 @@
 use lnet_nid::Nid;
 use smallvec::SmallVec;
 
-use crate::list::{Linked, Links, List};
-use crate::nid_map::NidMap;
+use super::nid_map::NidMap;
+use crate::list::{Links, List, linked};
 use crate::slab::{Slab, slab};
 
 /// The most NIDs of one node that are remembered. A storage server has a handful; a list that is longer is cut.
@@ -15,7 +15,7 @@ const AGE: usize = 0;
 
 /// Nodes with more than one NID. A node with one NID needs no entry: it is its own primary NID.
 #[derive(Debug)]
-pub(crate) struct Identities {
+pub(super) struct Identities {
     nodes: Slab<Node>,
     by_nid: NidMap<u32>,
     /// In the order in which they became known as they are.
@@ -29,35 +29,27 @@ struct Node {
     age: Links,
 }
 
-impl Linked<AGE> for Node {
-    fn links(&self) -> Links {
-        self.age
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.age
-    }
-}
+linked!(Node: AGE => age);
 
 impl Identities {
     /// Room for `limit` nodes.
-    pub(crate) fn new(limit: usize) -> Identities {
+    pub(super) fn new(limit: usize) -> Identities {
         let by_nid = NidMap::new(limit.saturating_mul(NIDS_MAX));
         Identities { nodes: slab(limit), by_nid, ages: List::new() }
     }
 
     /// The primary NID of the node that `nid` belongs to; `nid` itself if nothing else is known.
-    pub(crate) fn primary(&self, nid: Nid) -> Nid {
+    pub(super) fn primary(&self, nid: Nid) -> Nid {
         self.nids(nid).first().copied().unwrap_or(nid)
     }
 
     /// All NIDs of the node that `nid` belongs to, the primary one first; none if nothing is known.
-    pub(crate) fn nids(&self, nid: Nid) -> &[Nid] {
+    pub(super) fn nids(&self, nid: Nid) -> &[Nid] {
         self.by_nid.get(nid).map_or(&[], |&node| &self.nodes[node].nids)
     }
 
     /// Whether both are NIDs of one node.
-    pub(crate) fn same(&self, one: Nid, other: Nid) -> bool {
+    pub(super) fn same(&self, one: Nid, other: Nid) -> bool {
         one == other || self.nids(one).contains(&other)
     }
 
@@ -65,7 +57,7 @@ impl Identities {
     /// before. NIDs that another node has claimed, or that `foreign` says are somebody else's, are not believed; without
     /// its primary NID nothing is. What was believed before stays so: the node's traffic may have begun since. Without
     /// memory the node is known by each of its NIDs alone.
-    pub(crate) fn learn(
+    pub(super) fn learn(
         &mut self,
         sender: Nid,
         nids: impl Iterator<Item = Nid>,
@@ -86,7 +78,7 @@ impl Identities {
 
     /// Whether [`Identities::learn`] would change anything. As true if `foreign` does not know of all that is foreign:
     /// a NID it overlooks was not believed before, so it makes a difference, and is looked at again.
-    pub(crate) fn is_news(
+    pub(super) fn is_news(
         &self,
         sender: Nid,
         nids: impl Iterator<Item = Nid>,

@@ -1,0 +1,231 @@
+//! What programs ask of a node: the LNet API.
+
+use std::sync::Arc;
+
+use lnet_api::{
+    AckRequest, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Event, EventHandler, EventKind, Get, Handler,
+    LNet, LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Position, Put, Unlink,
+};
+use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_proto::{Body, WireHandle};
+
+use super::Engine;
+use crate::common::Common;
+use crate::drops::DropReason;
+use crate::event_queue::EventQueue;
+use crate::message::Op;
+use crate::names::Place;
+use crate::resources::{Attached, Posted, Request, Resources};
+use crate::slab::Key;
+
+impl LNet for Engine {
+    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
+        let key = self.common.queues.enter(EventQueue::new(handler))?;
+        Ok(self.common.handles.eq(key))
+    }
+
+    fn eq_alloc_polled(
+        &self,
+        count: usize,
+        handler: Option<Arc<dyn EventHandler>>,
+    ) -> Result<EqHandle, LNetError> {
+        if count == 0 || count > EQ_COUNT_MAX {
+            let rule = "a polled queue keeps 1 to 65536 events";
+            return Err(LNetError::Invalid { field: "count", value: count as u64, rule });
+        }
+        let key = self.common.queues.enter(EventQueue::polled(count.next_power_of_two(), handler)?)?;
+        Ok(self.common.handles.eq(key))
+    }
+
+    fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
+        let Common { queues, handles, .. } = &*self.common;
+        queues.poll(eqs.iter().map(|&eq| (eq, handles.open_eq(eq))))
+    }
+
+    fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
+        let gone = LNetError::NoSuch { object: "EQ", handle: eq.0 };
+        let key = self.common.handles.open_eq(eq).ok_or(gone.clone())?;
+        let queue = {
+            // Under all locks, so that no MD begins to use it meanwhile (S-307).
+            let (mut posted, mut bound) = (self.posted.lock_all(), self.bound.lock_all());
+            let used = posted.parts_mut().any(|part| part.mds().users(key) > 0)
+                || bound.parts_mut().any(|part| part.mds().users(key) > 0);
+            if self.common.queues.find(key).is_some() && used {
+                return Err(LNetError::Busy { object: "EQ", handle: eq.0 });
+            }
+            posted.parts_mut().for_each(|part| part.mds_mut().forget_queue(key));
+            bound.parts_mut().for_each(|part| part.mds_mut().forget_queue(key));
+            self.common.queues.remove(key)
+        };
+        // The handler is dropped after the locks: what its drop does is its own business.
+        let queue = queue.ok_or(gone)?;
+        queue.wake_watchers();
+        drop(queue);
+        Ok(())
+    }
+
+    fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        let part = &mut *self.posted.lock(Posted::home(&self.common, me));
+        part.attach_entry(&self.portals[me.portal.index()], me)
+    }
+
+    fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        if me.position == Position::Local {
+            let rule = "an entry is inserted before or after another";
+            return Err(LNetError::Invalid { field: "position", value: me.position as u64, rule });
+        }
+        let (partition, key) = self.open_me(beside)?;
+        let part = &mut *self.posted.lock(partition);
+        part.insert_entry(&self.portals[me.portal.index()], (beside, key), me)
+    }
+
+    fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
+        self.unlink_entry(me, false)
+    }
+
+    /// As [`LNet::md_attach`]; an entry that has an MD already keeps both, and its place.
+    fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        self.with(|work| {
+            let (partition, key) = self.open_me(me)?;
+            let attached = {
+                let part = &mut *self.posted.lock(partition);
+                part.attach_md(&self.portals, (me, key), md, unlink)?
+            };
+            let Attached { handle, portal, reserved } = attached;
+            if reserved {
+                self.retry_delayed(portal, partition, key, work);
+            }
+            Ok(handle)
+        })
+    }
+
+    fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        md.check_bound()?;
+        self.bound.lock(self.common.here()).bind(md, unlink)
+    }
+
+    fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
+        self.with(|work| {
+            let gone = LNetError::NoSuch { object: "MD", handle: md.0 };
+            let (Place { bound, partition }, key) = self.common.handles.open_md(md).ok_or(gone.clone())?;
+            let unlinked = if bound {
+                self.bound.lock(partition).unlink_named(key, work)
+            } else {
+                self.posted.lock(partition).unlink_named(key, work)
+            };
+            unlinked.ok_or(gone)
+        })
+    }
+
+    /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and ENOMEM when a
+    /// region has as many leases as it can have.
+    fn put(&self, put: &Put) -> Result<(), LNetError> {
+        let answer = (put.ack == AckRequest::Ack).then_some(EventKind::Ack);
+        let body = |_, handle| Body::Put {
+            ack_wmd: answer.map_or(WireHandle::NONE, |_| handle),
+            match_bits: put.match_bits,
+            hdr_data: put.hdr_data,
+            portal: put.portal.get(),
+            offset: put.offset,
+        };
+        let event = Event {
+            target: put.target,
+            portal: put.portal.get(),
+            match_bits: put.match_bits,
+            hdr_data: put.hdr_data,
+            offset: u64::from(put.offset),
+            ..self.common.event(EventKind::Send)
+        };
+        let request = Request { md: put.md, op: Op::Put, target: put.target, answer, event, body };
+        self.request(put.source, request)
+    }
+
+    fn get(&self, get: &Get) -> Result<(), LNetError> {
+        let answer = Some(EventKind::Reply);
+        let body = |length, return_wmd| Body::Get {
+            return_wmd,
+            match_bits: get.match_bits,
+            portal: get.portal.get(),
+            src_offset: get.offset,
+            sink_length: length,
+        };
+        let event = Event {
+            target: get.target,
+            portal: get.portal.get(),
+            match_bits: get.match_bits,
+            offset: u64::from(get.offset),
+            ..self.common.event(EventKind::Send)
+        };
+        let request = Request { md: get.md, op: Op::Get, target: get.target, answer, event, body };
+        self.request(get.source, request)
+    }
+
+    fn set_lazy(&self, portal: Portal, lazy: bool) {
+        let state = &self.portals[portal.index()];
+        self.with(|work| {
+            state.set_lazy(&state.blocked(), lazy);
+            if !lazy {
+                // Unless somebody makes it lazy again meanwhile.
+                self.drop_delayed(portal.index(), |_| !state.is_lazy(), DropReason::NotLazy, work);
+            }
+        });
+    }
+
+    fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
+        self.watcher.set(watcher).map_err(|_| LNetError::Busy { object: "watcher of drops", handle: 0 })
+    }
+
+    fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
+        let net = self.net.lock(self.common.here());
+        net.shared().distance(nid, u32::from(!self.common.config.local_nid_dist_zero))
+    }
+
+    fn local_ids(&self) -> Vec<ProcessId> {
+        let net = self.net.lock(self.common.here());
+        let loopback = ProcessId::new(Nid::LOOPBACK, self.common.config.pid);
+        std::iter::once(loopback).chain(net.shared().ids()).collect()
+    }
+
+    fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
+        let net = self.net.lock(self.common.here());
+        look(ProcessId::new(Nid::LOOPBACK, self.common.config.pid));
+        net.shared().ids().for_each(look);
+    }
+}
+
+impl Engine {
+    /// As [`LNet::me_unlink`]; if `idle`, messages that the MD has taken already end as if it were still there: no answer is
+    /// taken back.
+    pub(crate) fn unlink_entry(&self, me: MeHandle, idle: bool) -> Result<(), LNetError> {
+        self.with(|work| {
+            let (partition, key) = self.open_me(me)?;
+            self.posted.lock(partition).unlink_entry((me, key), idle, work)
+        })
+    }
+
+    /// The partition and key of an entry.
+    fn open_me(&self, me: MeHandle) -> Result<(usize, Key), LNetError> {
+        self.common.handles.open_me(me).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })
+    }
+
+    /// Finds the way under the net lock, and commits the MD under its own; the message is launched under the net lock
+    /// again. Never two at a time.
+    fn request(
+        &self,
+        source: Option<Nid>,
+        request: Request<impl FnOnce(u32, WireHandle) -> Body>,
+    ) -> Result<(), LNetError> {
+        self.with(|work| {
+            let gone = LNetError::NoSuch { object: "MD", handle: request.md.0 };
+            let (place, key) = self.common.handles.open_md(request.md).ok_or(gone.clone())?;
+            let Place { bound: true, partition } = place else { return Err(gone) };
+            let route = {
+                let net = self.net.lock(request.target.nid.cpt_of(self.common.partitions()));
+                net.route(net.shared(), source, request.target)
+            };
+            let launch = { self.bound.lock(partition).request(key, request, route)? };
+            self.launch(launch, work);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether the rooms agree with each other.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use lnet_api::TxToken;
+
+use super::Engine;
+use crate::audit::{Audit, AuditError, check, equal, text};
+use crate::message::Message;
+use crate::names::{MdName, unpack};
+use crate::net::Net;
+use crate::resources::{Bound, Posted, Resources, Uses};
+
+impl Engine {
+    /// Checks what must hold whenever no thread is inside the engine: that credits are those of the messages there are,
+    /// that each list and index holds exactly what belongs there, that objects name each other, that counts are right.
+    ///
+    /// For tests and simulators. It takes all locks of the node, and time linear in the objects and portals, so not
+    /// from inside [`lnet_api::EventHandler::event`]. From inside any other callback, or while another thread is in the
+    /// engine, it may find what is about to be put right.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold, and where.
+    pub fn audit(&self) -> Result<(), AuditError> {
+        let held = self.held.lock();
+        // The queues of portals before the partitions' locks, as everywhere.
+        let blocked: Vec<_> = self.portals.iter().map(|portal| portal.blocked()).collect();
+        let (mut posted, mut bound, mut net) =
+            (self.posted.lock_all(), self.bound.lock_all(), self.net.lock_all());
+        let (net, shared) = net.split();
+        let tables = Tables {
+            posted: posted.parts_mut().map(|part| &*part).collect(),
+            bound: bound.parts_mut().map(|part| &*part).collect(),
+            net: net.map(|part| &*part).collect(),
+        };
+        let nis = self.ni_count.load(Ordering::Relaxed);
+        equal("the count of NIs is that of the NIs", "the node", nis, shared.count())?;
+        tables.net.iter().try_for_each(|net| net.audit(shared))?;
+        let exists = |ni| shared.exists(ni);
+        let mut uses = Uses::default();
+        for (partition, net) in tables.net.iter().enumerate() {
+            for (index, message) in net.messages() {
+                let place = text!("message {index} of partition {partition}");
+                tables.add_use(message, place, &mut uses)?;
+            }
+        }
+        for (portal, blocked) in blocked.iter().enumerate() {
+            for (index, local) in blocked.locals() {
+                let place = text!("message {index} that waits on portal {portal}");
+                tables.add_use(&local.message, place, &mut uses)?;
+            }
+        }
+        for (way, local) in held.ways() {
+            let alive = way.ni().is_none_or(exists);
+            check("a message is delayed as long as its NI exists", alive, format_args!("{way:?}"))?;
+            if let Some(local) = local {
+                tables.add_use(&local.message, "a delayed message", &mut uses)?;
+            }
+        }
+        let mds = tables.posted.iter().map(|part| part.mds());
+        mds.chain(tables.bound.iter().map(|part| part.mds())).try_for_each(|mds| mds.add_uses(&mut uses))?;
+        let sent = |token: TxToken| {
+            let (partition, key) = unpack(token.0);
+            tables.net.get(partition)?.md_of(key)
+        };
+        tables.posted.iter().try_for_each(|part| part.audit(&uses, sent, &self.portals))?;
+        tables.bound.iter().try_for_each(|part| part.audit(&uses, sent, exists))?;
+        let mut queues = blocked.iter().zip(&self.portals).enumerate();
+        queues.try_for_each(|(portal, (blocked, state))| blocked.audit(portal, state, exists))
+    }
+}
+
+/// What the locks of the partitions protect.
+struct Tables<'a> {
+    posted: Vec<&'a Posted>,
+    bound: Vec<&'a Bound>,
+    net: Vec<&'a Net>,
+}
+
+impl Tables<'_> {
+    /// Counts a message among those that use its MD, which exists.
+    fn add_use(&self, message: &Message, place: impl fmt::Display, uses: &mut Uses) -> Audit {
+        let Some(MdName { place: at, key }) = message.md else { return Ok(()) };
+        let index = key.index;
+        let bound = self.bound.get(at.partition).filter(|_| at.bound);
+        let posted = self.posted.get(at.partition).filter(|_| !at.bound);
+        let mds = bound.map(|part| part.mds()).or(posted.map(|part| part.mds()));
+        let exists = mds.is_some_and(|mds| mds.has(key));
+        check("a message's MD exists", exists, format_args!("{place} has MD {index} of {at:?}"))?;
+        if let Some(md) = bound.and_then(|part| part.response_md(message.response)) {
+            let found = text!("{place} of MD {index} has one of MD {md}");
+            check("a message's response is its MD's", md == index, found)?;
+        }
+        uses.add(at, index);
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! Each invariant, broken by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lnet_api::{
+    AckRequest, Arrival, Delivery, EqHandle, Event, EventHandler, LNet, Lnd, LndError, Md, MdHandle,
+    MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+};
+use lnet_cpt::CptTable;
+use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use lnet_region::{IoVec, Region};
+
+use crate::resources::damage::{LAZY, PORTAL};
+use crate::resources::{self, Resources};
+use crate::{Engine, EngineConfig, net, portal_state};
+
+const US: &str = "10.0.0.1@tcp";
+const PEER: &str = "10.0.0.2@tcp";
+struct Quiet;
+
+impl EventHandler for Quiet {
+    fn event(&self, _: &Event) {}
+    fn wake(&self) {}
+}
+
+/// Takes every message and never ends one.
+struct Keeper;
+
+impl Lnd for Keeper {
+    fn net_type(&self) -> NetType {
+        NetType::TCP
+    }
+
+    fn startup(&self, _: ProcessId, _: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
+        Ok(NiLimits { credits: 3, peer_credits: 2, timeout_ns: 1 })
+    }
+
+    fn shutdown(&self, _: Nid) {}
+
+    fn send(&self, tx: Tx) -> Sent {
+        drop(tx);
+        Sent::Later
+    }
+
+    fn resume(&self, _: RxContext, _: Option<Delivery>) {}
+}
+
+fn nid(text: &str) -> Nid {
+    text.parse().unwrap()
+}
+
+fn md(eq: EqHandle, options: MdOptions) -> Md {
+    let memory = IoVec::whole(Region::heap(8).unwrap());
+    Md { memory, threshold: Threshold::Limited(9), max_size: 0, options, user_ptr: 0, eq: Some(eq) }
+}
+
+fn post(engine: &Engine, eq: EqHandle, portal: u32, bits: u64, ignore: u64) -> MdHandle {
+    let spec = MeSpec {
+        portal: Portal::new(portal).unwrap(),
+        match_id: ProcessId::ANY,
+        match_bits: MatchBits(bits),
+        ignore_bits: MatchBits(ignore),
+        unlink: Unlink::Auto,
+        position: Position::After,
+    };
+    let me = engine.me_attach(&spec).unwrap();
+    engine.md_attach(me, md(eq, MdOptions::OP_PUT), Unlink::Auto).unwrap()
+}
+
+fn arrive(engine: &Engine, portal: u32) -> Verdict {
+    let (dest, src) = (ProcessId::lnet(nid(US)), ProcessId::lnet(nid(PEER)));
+    let (ack_wmd, match_bits, hdr_data) = (WireHandle::NONE, MatchBits(1), 0);
+    let body = Body::Put { ack_wmd, match_bits, hdr_data, portal, offset: 0 };
+    let header = Header { dest, src, payload_length: 8, body };
+    engine.parse(&Arrival { ni: dest.nid, from: src, header: &header, host: None, rx: RxContext(1) })
+}
+
+/// A node in which something of everything goes on: to one peer two messages are with the LND and one waits, to another
+/// one of two waits for the NI; all are to be acknowledged. Of four buffers two have one key and two ignore bits. One
+/// PUT is being received, one waits.
+fn node() -> Arc<Engine> {
+    let partitions = Arc::new(CptTable::virtual_parts(1).unwrap());
+    let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, 1) });
+    engine.add_ni(ProcessId::lnet(nid(US)), Arc::new(Keeper)).unwrap();
+    let eq = engine.eq_alloc(Arc::new(Quiet)).unwrap();
+    for (bits, ignore) in [(1, 0), (1, 0), (2, 1), (2, 1)] {
+        post(&engine, eq, PORTAL, bits, ignore);
+    }
+    engine.set_lazy(Portal::new(LAZY).unwrap(), true);
+    post(&engine, eq, LAZY, 99, 0);
+    assert!(matches!(arrive(&engine, PORTAL), Verdict::Deliver(_)));
+    assert!(matches!(arrive(&engine, LAZY), Verdict::Delay(_)));
+    for target in [PEER, PEER, PEER, "10.0.0.3@tcp", "10.0.0.3@tcp"] {
+        let md = engine.md_bind(md(eq, MdOptions::empty()), Unlink::Auto).unwrap();
+        let put = Put {
+            source: None,
+            md,
+            ack: AckRequest::Ack,
+            target: ProcessId::lnet(nid(target)),
+            portal: Portal::new(PORTAL).unwrap(),
+            match_bits: MatchBits(1),
+            offset: 0,
+            hdr_data: 0,
+        };
+        engine.put(&put).unwrap();
+    }
+    engine
+}
+
+/// A way to break something, and the rule that says so.
+type Corruption = (&'static str, fn(&Engine));
+
+/// Those that no room can make alone.
+const NODE: &[Corruption] = &[
+    ("the count of NIs is that of the NIs", |engine| {
+        engine.ni_count.fetch_add(1, Ordering::Relaxed);
+    }),
+    ("the hint is no later than the earliest deadline", |engine| {
+        engine.common.set_deadline(0, u64::MAX);
+    }),
+    ("a queue that MDs use exists", |engine| {
+        let key = engine.bound.lock(0).mds().queue_in_use().unwrap();
+        engine.common.queues.remove(key);
+    }),
+    ("a partition with buffers is active", |engine| {
+        engine.portals[PORTAL as usize].rest(0, 0, 0, u64::MAX);
+    }),
+    ("those that wait have announced themselves", |engine| engine.portals[LAZY as usize].announce()),
+    ("messages wait on lazy portals alone", |engine| {
+        let portal = &engine.portals[LAZY as usize];
+        portal.set_lazy(&portal.blocked(), false);
+    }),
+];
+
+/// The audit of a node that `corrupt` has broken names the rule.
+fn expect(rule: &str, corrupt: impl Fn(&Engine)) {
+    let engine = node();
+    engine.audit().unwrap();
+    corrupt(&engine);
+    let found = engine.audit().expect_err(rule);
+    assert_eq!(found.rule, rule, "{found}");
+}
+
+/// S-106, S-107, S-108, S-307.
+#[test]
+fn each_broken_invariant_is_named() {
+    for (rule, corrupt) in NODE {
+        expect(rule, corrupt);
+    }
+    for (rule, corrupt) in net::damage::NET {
+        expect(rule, |engine| corrupt(&mut engine.net.lock(0)));
+    }
+    for (rule, corrupt) in resources::damage::POSTED {
+        expect(rule, |engine| corrupt(&mut engine.posted.lock(0)));
+    }
+    for (rule, corrupt) in resources::damage::BOUND {
+        expect(rule, |engine| corrupt(&mut engine.bound.lock(0)));
+    }
+    let (rule, corrupt) = portal_state::DAMAGE;
+    expect(rule, |engine| corrupt(&mut engine.portals[LAZY as usize].blocked()));
+}
+
+/// At the end of a busy life nothing is wrong.
+#[test]
+fn an_ni_that_goes_leaves_everything_in_order() {
+    let engine = node();
+    engine.remove_ni(nid(US)).unwrap();
+    engine.audit().unwrap();
+    engine.advance(u64::MAX);
+    engine.audit().unwrap();
+}

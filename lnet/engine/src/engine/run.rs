@@ -1,0 +1,193 @@
+//! What is done when the locks are released: messages are launched, handed over and ended.
+
+use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
+
+use super::Engine;
+use crate::message::{Inbound, Launch, Local, Message, Way};
+use crate::names::{MdName, unpack};
+use crate::net::Launched;
+use crate::resources::{MdTable, Resources};
+use crate::slab::Key;
+use crate::wake;
+use crate::work::{Ended, Outgoing, Work};
+
+impl Engine {
+    /// Decides something, with whatever locks that takes, then does what follows from it.
+    pub(super) fn with<R>(&self, decide: impl FnOnce(&mut Work) -> R) -> R {
+        let mut work = Work::default();
+        let result = decide(&mut work);
+        self.run(&mut work);
+        if work.is_bare() {
+            // Its lists need not be dropped then, each by a call, for every message.
+            std::mem::forget(work);
+        }
+        result
+    }
+
+    /// Does what is to be done without a lock, until that causes nothing more. A loop, not a recursion: a message that
+    /// fails at once lets the next one go, which may fail at once too.
+    pub(super) fn run(&self, work: &mut Work) {
+        while !work.is_empty() {
+            // Of each as many as there are: what they cause has its turn in the next round.
+            for _ in 0..work.launches.len() {
+                let Some(launch) = work.launches.pop() else { break };
+                self.launch(launch, work);
+            }
+            for _ in 0..work.acks.len() {
+                let Some(ack) = work.acks.pop() else { break };
+                self.launch(ack.launch(&self.common), work);
+            }
+            for _ in 0..work.sends.len() {
+                let Some(outgoing) = work.sends.pop() else { break };
+                self.hand_over(outgoing, work);
+            }
+            for _ in 0..work.ended.len() {
+                let Some(Ended { message, result }) = work.ended.pop() else { break };
+                self.end_outgoing(&message, result, work);
+            }
+            while let Some(token) = work.withdrawn.pop() {
+                self.withdraw(token, work);
+            }
+            while let Some(way) = work.pushed.pop() {
+                self.end_push(way);
+            }
+            if let Some(watcher) = self.watcher.get() {
+                work.drops.drain(..).for_each(|message| watcher.dropped(&message));
+            }
+            wake::all(&mut work.wakes);
+            work.garbage.clear();
+        }
+    }
+
+    /// Does something to much of a table, which takes its lock for one batch at a time. `hold` takes it, and gives where
+    /// to go on; what follows from the batch is done before the next one, without the lock.
+    pub(super) fn in_batches<At>(
+        &self,
+        start: At,
+        work: &mut Work,
+        mut hold: impl FnMut(At, &mut Work) -> Option<At>,
+    ) {
+        let mut next = Some(start);
+        while let Some(at) = next {
+            next = hold(at, work);
+            self.run(work);
+            work.garbage.clear();
+        }
+    }
+
+    /// Sends a message: over the network, or to this node itself.
+    pub(super) fn launch(&self, launch: Launch, work: &mut Work) {
+        let Way::Over { partition, .. } = launch.way else { return self.loop_back(launch, work) };
+        let launched = {
+            let mut net = self.net.lock(partition);
+            let (part, shared) = net.split();
+            part.launch(shared, launch, work)
+        };
+        match launched {
+            // Behind those that have waited.
+            Some(Launched::Ready(outgoing)) if !work.sends.is_empty() => work.sends.push(outgoing),
+            Some(Launched::Ready(outgoing)) => self.hand_over(outgoing, work),
+            Some(Launched::Waits(md, token)) => self.remember(md, token, work),
+            None => {}
+        }
+    }
+
+    /// Hands a message to its LND, in the caller's thread. One that has waited for credits is not sent for an MD that was
+    /// unlinked meanwhile (lnet-semantics 7).
+    fn hand_over(&self, outgoing: Outgoing, work: &mut Work) {
+        let Outgoing { lnd, tx, md, waited } = outgoing;
+        let token = tx.token;
+        let unlinked = |md| self.with_mds(md, |mds, key| mds.is_unlinked(key));
+        let sent = if waited && md.is_some_and(unlinked) {
+            drop(tx);
+            Sent::Now(Err(Errno::ECANCELED))
+        } else {
+            lnd.send(tx)
+        };
+        match sent {
+            Sent::Now(result) => self.left(token, result, work),
+            Sent::Later => self.remember(md, token, work),
+        }
+    }
+
+    /// A message waits, or its LND has it: so the owner of its MD can take it back from now on.
+    fn remember(&self, md: Option<MdName>, token: TxToken, work: &mut Work) {
+        if let Some(md) = md {
+            self.with_mds(md, |mds, key| mds.remember(key, token, work));
+        }
+    }
+
+    /// Does something to the table that an MD is in, under its lock.
+    fn with_mds<R>(&self, md: MdName, act: impl FnOnce(&mut MdTable, Key) -> R) -> R {
+        if md.place.bound {
+            act(self.bound.lock(md.place.partition).mds_mut(), md.key)
+        } else {
+            act(self.posted.lock(md.place.partition).mds_mut(), md.key)
+        }
+    }
+
+    /// Takes back a message of which nothing has left, wherever it waits. Who has it and cannot give it back finalises it,
+    /// sooner or later; who has it in hand and gives it to its LND looks at the MD afterwards.
+    fn withdraw(&self, token: TxToken, work: &mut Work) {
+        let (partition, key) = unpack(token.0);
+        let handed = {
+            let mut net = self.net.lock(partition);
+            let (part, shared) = net.split();
+            part.withdraw(shared, key, work)
+        };
+        if handed.is_some_and(|handed| handed.withdraw(token)) {
+            self.left(token, Err(Errno::ECANCELED), work);
+        }
+    }
+
+    /// A message has left its LND, or could not: its credits go to the next ones, then its MD hears of it.
+    pub(super) fn left(&self, token: TxToken, result: Result<(), Errno>, work: &mut Work) {
+        let (partition, key) = unpack(token.0);
+        if partition >= self.common.partitions() {
+            return;
+        }
+        let message = { self.net.lock(partition).finalize(key, result, work) };
+        if let Some(message) = message {
+            self.end_outgoing(&message, result, work);
+        }
+    }
+
+    /// Tells the owner of a message that it has left, or could not.
+    pub(super) fn end_outgoing(&self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
+        let Some(MdName { place, .. }) = message.md else { return };
+        if place.bound {
+            self.bound.lock(place.partition).request_left(message, result, work);
+        } else {
+            self.posted.lock(place.partition).reply_left(message, result, work);
+        }
+    }
+
+    /// Delivers a message of this node to itself: no LND, no credits (lnet-wire 14).
+    fn loop_back(&self, launch: Launch, work: &mut Work) {
+        let Launch { message, header, payload, .. } = launch;
+        self.net.lock(self.common.here()).count_loopback(message.op.kind(), header.payload_length);
+        let nids = smallvec::smallvec![header.src.nid];
+        let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), held: 0, nids };
+        let mut local = Some(Local { message, payload });
+        let verdict = self.receive(&inbound, &header, &mut local, work);
+        let Some(local) = local else { return };
+        match verdict {
+            Verdict::Deliver(delivery) => self.copy(local, delivery, work),
+            _ => {
+                let Local { message, payload } = local;
+                drop(payload);
+                self.end_outgoing(&message, Ok(()), work);
+            }
+        }
+    }
+
+    /// Copies a payload from this node to itself, then ends both messages.
+    pub(super) fn copy(&self, local: Local, delivery: Delivery, work: &mut Work) {
+        let Local { message, payload } = local;
+        if let (Some(from), Some(mut to)) = (payload, delivery.sink) {
+            lnet_region::copy(&from, &mut to);
+        }
+        self.end_outgoing(&message, Ok(()), work);
+        self.received(delivery.token, Ok(()), work);
+    }
+}

@@ -1,0 +1,441 @@
+//! What LNDs tell a node: headers that arrive (lnet-wire 9 to 13), messages that have left, peers that are lost.
+
+use lnet_api::{
+    Arrival, Dropped, Errno, Event, EventKind, MdHandle, MdOptions, RxToken, TxToken, Upcalls, Verdict,
+};
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::{Body, Header, PING_PORTAL, WireHandle};
+use lnet_region::WriteVec;
+
+use super::Engine;
+use crate::config::Stealing;
+use crate::drops::{self, DropReason};
+use crate::message::{Inbound, Local, Op, PeerName, Way, is_push};
+use crate::names::{Place, RxName, unpack};
+use crate::net::Refusal;
+use crate::portal_state::PortalState;
+use crate::resources::{Attempt, Kind, Resources, Search, Wanted};
+use crate::slab::Key;
+use crate::work::{Ack, Work};
+
+impl Upcalls for Engine {
+    fn partition_of(&self, ni: Nid, peer: Nid) -> usize {
+        let net = self.net.lock(self.common.here());
+        net.shared().home_of(ni, peer).map_or(0, |(_, partition)| partition)
+    }
+
+    /// The checks of lnet-wire 9, in that order, then what the message's kind asks for.
+    fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
+        let header = arrival.header;
+        if header.payload_length > header.message_type().max_payload() {
+            return Verdict::Close(Errno::EPROTO);
+        }
+        self.with(|work| match self.admit(arrival) {
+            Ok(inbound) => self.receive(&inbound, header, &mut None, work),
+            Err(Refusal::Close(errno)) => Verdict::Close(errno),
+            Err(Refusal::Drop(reason)) => {
+                drops::log(header, reason);
+                Verdict::Discard
+            }
+        })
+    }
+
+    fn forget_delayed(&self, token: RxToken) -> bool {
+        self.with(|work| self.forget_waiting(token, work))
+    }
+
+    fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>) {
+        self.with(|work| self.received(token, result, work));
+    }
+
+    fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>) {
+        self.with(|work| self.left(token, result, work));
+    }
+
+    fn finalize_txs(&self, tokens: &[TxToken], result: Result<(), Errno>) {
+        self.with(|work| {
+            for &token in tokens {
+                self.left(token, result, work);
+                if work.is_urgent() {
+                    self.run(work);
+                    work.garbage.clear();
+                }
+            }
+        });
+    }
+
+    fn sink_of_get(&self, token: TxToken) -> Option<WriteVec> {
+        let (partition, key) = self.tx_name(token)?;
+        let (md, response) = { self.net.lock(partition).get_under_way(key, Op::Get)? };
+        let sink = { self.bound.lock(md.place.partition).direct_sink(md.key, response)? };
+        self.net.lock(partition).make_direct(key)?;
+        Some(sink)
+    }
+
+    /// SEND, then REPLY.
+    fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>) {
+        self.with(|work| {
+            let Some((partition, key)) = self.tx_name(token) else { return };
+            let direct = { self.net.lock(partition).get_under_way(key, Op::DirectGet) };
+            let Some((md, response)) = direct else { return };
+            let bytes = match result {
+                Ok(bytes) => bytes,
+                Err(errno) => return self.left(token, Err(errno), work),
+            };
+            let bound = || self.bound.lock(md.place.partition);
+            let event = { bound().claim_direct(md.key, response, bytes) };
+            self.left(token, Ok(()), work);
+            if let Some(event) = event {
+                bound().end_direct(md.key, &event, work);
+            }
+        });
+    }
+
+    /// What is still being sent, the LND finalises.
+    fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno) {
+        let home = { self.net.lock(self.common.here()).shared().home_of(ni, peer.nid) };
+        let Some((ni, home)) = home else { return };
+        let debtor = PeerName::new(&self.common.hasher, ni, peer);
+        self.with(|work| {
+            for partition in 0..self.common.partitions() {
+                self.in_batches(None, work, |passed, work| {
+                    let part = &mut *self.bound.lock(partition);
+                    part.fail_sent(&debtor, (passed, reason), work)
+                });
+            }
+            self.net.lock(home).forget_if_idle(&debtor);
+        });
+    }
+
+    fn link_changed(&self, ni: Nid, up: bool) {
+        self.set_link(ni, up);
+    }
+
+    fn is_short(&self, ni: Nid) -> bool {
+        (0..self.common.partitions()).any(|partition| {
+            let net = self.net.lock(partition);
+            net.is_short(net.shared(), ni)
+        })
+    }
+}
+
+impl Engine {
+    /// The checks that need the net lock, under that of the peer's partition.
+    fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
+        let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
+        let mut net = self.net.lock(partition);
+        // An NI may be bound to some partitions; then its peers belong to those.
+        while let Some((_, home)) = net.shared().home_of(arrival.ni, arrival.from.nid)
+            && home != partition
+        {
+            partition = home;
+            drop(net);
+            net = self.net.lock(partition);
+        }
+        let (part, shared) = net.split();
+        part.admit(shared, arrival)
+    }
+
+    /// A header for this node, from the network or from itself, to which something may happen on purpose.
+    pub(super) fn receive(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        local: &mut Option<Local>,
+        work: &mut Work,
+    ) -> Verdict {
+        if self.faults.is_armed()
+            && let Some(verdict) = self.strike(inbound, header, local)
+        {
+            return verdict;
+        }
+        self.dispatch(inbound, header, local, work)
+    }
+
+    /// What its kind asks for.
+    pub(super) fn dispatch(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        local: &mut Option<Local>,
+        work: &mut Work,
+    ) -> Verdict {
+        match header.body {
+            Body::Put { match_bits, portal, offset, .. } => {
+                let can_wait = self.portals.get(portal as usize).is_some_and(PortalState::is_lazy);
+                let room = (header.payload_length, offset);
+                let wanted =
+                    Wanted::new(MdOptions::OP_PUT, inbound, header, match_bits, room).waiting(can_wait);
+                self.receive_put(portal as usize, &Search { inbound, header, wanted: &wanted }, local, work)
+            }
+            Body::Get { match_bits, portal, src_offset, sink_length, .. } => {
+                let room = (sink_length, src_offset);
+                let wanted = Wanted::new(MdOptions::OP_GET, inbound, header, match_bits, room);
+                self.receive_get(portal as usize, &Search { inbound, header, wanted: &wanted }, work)
+            }
+            Body::Ack { dst_wmd, .. } if dst_wmd.is_refusal() => {
+                self.receive_refusal(inbound, header, dst_wmd, work)
+            }
+            Body::Ack { dst_wmd, match_bits, mlength } => {
+                let event =
+                    Event { match_bits, mlength, ..inbound.event(&self.common, EventKind::Ack, header) };
+                self.receive_answer(inbound, header, dst_wmd, event, work)
+            }
+            Body::Reply { dst_wmd } => {
+                let rlength = header.payload_length;
+                let event = Event { rlength, ..inbound.event(&self.common, EventKind::Reply, header) };
+                self.receive_answer(inbound, header, dst_wmd, event, work)
+            }
+        }
+    }
+
+    fn receive_put(
+        &self,
+        portal: usize,
+        search: &Search<'_>,
+        local: &mut Option<Local>,
+        work: &mut Work,
+    ) -> Verdict {
+        if is_push(search.header) {
+            return self.receive_push(search, work);
+        }
+        match self.search(portal, search, work) {
+            Attempt::Taken(verdict) => verdict,
+            Attempt::Refused(reason) => self.drop_put(search.inbound, search.header, reason, work),
+            Attempt::Nothing => self.delay(portal, search, local, work),
+        }
+    }
+
+    /// A PUT to the node's own portal. One at a time, so that a peer that starts many and ends none leaves the buffers to
+    /// others; what finds no buffer is received into nothing, and acknowledged: whoever pushes asks for no more
+    /// (lnet-wire 19, level B). If it waited instead, those whose payload never comes would hold the connections of
+    /// all others.
+    fn receive_push(&self, search: &Search<'_>, work: &mut Work) -> Verdict {
+        let back = search.inbound.back;
+        let begun = match back {
+            Way::Here => true,
+            Way::Over { ni, peer, partition } => self.net.lock(partition).begin_push(ni, peer),
+        };
+        let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
+        let verdict = match attempt {
+            // It ends where it is received.
+            Attempt::Taken(verdict) => return verdict,
+            Attempt::Refused(reason) => self.discard(search.inbound, search.header, reason),
+            Attempt::Nothing => {
+                let part = &mut *self.posted.lock(self.partition_of_way(back));
+                part.take_nowhere(search, work)
+            }
+        };
+        if begun {
+            self.end_push(back);
+        }
+        verdict
+    }
+
+    /// A push is over.
+    pub(super) fn end_push(&self, back: Way) {
+        if let Way::Over { ni, peer, partition } = back {
+            self.net.lock(partition).end_push(ni, peer);
+        }
+    }
+
+    fn receive_get(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Verdict {
+        let reason = match self.search(portal, search, work) {
+            Attempt::Taken(verdict) => return verdict,
+            Attempt::Refused(reason) => reason,
+            Attempt::Nothing => self.no_match(portal),
+        };
+        self.refuse(search.inbound, search.header, work);
+        self.discard(search.inbound, search.header, reason)
+    }
+
+    /// Looks for a buffer: on a unique portal in the partition of each of the source's NIDs; on a wildcard portal where
+    /// the rotor says, then in the other partitions that have buffers (S-308, S-309).
+    fn search(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        let Some(state) = self.portals.get(portal) else { return Attempt::Nothing };
+        match state.kind() {
+            None => Attempt::Nothing,
+            Some(Kind::Unique) => self.search_unique(portal, search, work),
+            Some(Kind::Wildcard) => {
+                let partitions = self.common.partitions();
+                let here = self.partition_of_way(search.inbound.back);
+                let rotor = self.common.config.portal_rotor;
+                let primary = search.inbound.primary(search.header);
+                let first = state.first_partition(rotor, search.header, primary, here, partitions);
+                let steals = self.common.config.stealing == Stealing::All
+                    || (state.is_lazy() && search.wanted.is_put());
+                for partition in (first..partitions).chain(0..first).filter(|&at| state.is_active(at)) {
+                    let attempt = self.search_wildcard(portal, partition, search, work);
+                    if !attempt.is_nothing() || !steals {
+                        return attempt;
+                    }
+                }
+                Attempt::Nothing
+            }
+        }
+    }
+
+    fn search_unique(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        for &nid in search.wanted.nids() {
+            let part = &mut *self.posted.lock(nid.cpt_of(self.common.partitions()));
+            let attempt = part.search_unique(portal, nid, search, work);
+            if !attempt.is_nothing() {
+                return attempt;
+            }
+        }
+        Attempt::Nothing
+    }
+
+    fn search_wildcard(
+        &self,
+        portal: usize,
+        partition: usize,
+        search: &Search<'_>,
+        work: &mut Work,
+    ) -> Attempt {
+        let part = &mut *self.posted.lock(partition);
+        part.search_wildcard((portal, &self.portals[portal]), search, work)
+    }
+
+    /// Looks everywhere, whether buffers are known to be there or not: for a message that is about to wait.
+    pub(super) fn search_everywhere(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        if self.portals[portal].kind() == Some(Kind::Unique) {
+            return self.search_unique(portal, search, work);
+        }
+        for partition in 0..self.common.partitions() {
+            let attempt = self.search_wildcard(portal, partition, search, work);
+            if !attempt.is_nothing() {
+                return attempt;
+            }
+        }
+        Attempt::Nothing
+    }
+
+    /// Drops a PUT for which there is no buffer, and refuses it if its initiator takes a refusal and can get it. Whoever
+    /// watches is told when no lock is held.
+    pub(super) fn drop_put(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        reason: DropReason,
+        work: &mut Work,
+    ) -> Verdict {
+        if reason != DropReason::ConnectionLost {
+            self.refuse(inbound, header, work);
+        }
+        if let Body::Put { match_bits, portal, .. } = header.body
+            && self.watcher.get().is_some()
+        {
+            work.drops.push(Dropped {
+                target: ProcessId::new(header.dest.nid, self.common.config.pid),
+                portal,
+                match_bits,
+                initiator: ProcessId::new(inbound.primary(header), header.src.pid),
+                length: header.payload_length,
+            });
+        }
+        self.discard(inbound, header, reason)
+    }
+
+    /// Drops a message that was admitted.
+    pub(super) fn discard(&self, inbound: &Inbound, header: &Header, reason: DropReason) -> Verdict {
+        let back = inbound.back;
+        self.net.lock(self.partition_of_way(back)).discard(back, header, reason);
+        drops::log(header, reason);
+        Verdict::Discard
+    }
+
+    /// Why nothing on a portal takes a message.
+    pub(super) fn no_match(&self, portal: usize) -> DropReason {
+        if portal < self.portals.len() { DropReason::NoMatch } else { DropReason::NoPortal }
+    }
+
+    /// Tells the initiator of a request that nothing here takes it, if it takes that ([`WireHandle::refusal`]). Like an
+    /// ACK it goes to whoever asked, and counts among the answers that a peer may have under way.
+    fn refuse(&self, inbound: &Inbound, header: &Header, work: &mut Work) {
+        let (Body::Put { ack_wmd: wmd, match_bits, .. } | Body::Get { return_wmd: wmd, match_bits, .. }) =
+            header.body
+        else {
+            return;
+        };
+        // Without memory it is as if the refusal had been lost.
+        if let Some(dst_wmd) = wmd.refusal().filter(|_| work.acks.reserve(1)) {
+            let (way, dest, src) = (inbound.back, header.src, header.dest.nid);
+            work.acks.push(Ack { way, dest, src, dst_wmd, match_bits, mlength: 0 });
+        }
+    }
+
+    /// A refusal: what is waited for ends now, and not at its deadline.
+    fn receive_refusal(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        wmd: WireHandle,
+        work: &mut Work,
+    ) -> Verdict {
+        let taken = self.open_bound(wmd).and_then(|(partition, key)| {
+            let part = &mut *self.bound.lock(partition);
+            part.take_refusal(inbound, header.src.nid, key, work)
+        });
+        taken.unwrap_or_else(|| self.discard(inbound, header, DropReason::Unexpected))
+    }
+
+    /// An ACK or REPLY. Only answers that are waited for count.
+    fn receive_answer(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        wmd: WireHandle,
+        event: Event,
+        work: &mut Work,
+    ) -> Verdict {
+        let Some((partition, key)) = self.open_bound(wmd).filter(|_| !wmd.is_refusal()) else {
+            return self.discard(inbound, header, DropReason::Unexpected);
+        };
+        let verdict = {
+            let part = &mut *self.bound.lock(partition);
+            part.take_answer(inbound, header.src.nid, key, event, work)
+        };
+        verdict.unwrap_or_else(|reason| self.discard(inbound, header, reason))
+    }
+
+    /// The bound MD that a handle names. Only handles of this life of the node count (lnet-wire 5).
+    fn open_bound(&self, wmd: WireHandle) -> Option<(usize, Key)> {
+        let plain = WireHandle::new(self.common.config.interface_cookie, wmd.object_cookie());
+        let marked = plain.taking_refusals();
+        if wmd != plain && wmd != marked && Some(wmd) != marked.refusal() {
+            return None;
+        }
+        match self.common.handles.open_md(MdHandle(wmd.object_cookie()))? {
+            (Place { bound: true, partition }, key) => Some((partition, key)),
+            _ => None,
+        }
+    }
+
+    /// A payload is in place, or was lost.
+    pub(super) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut Work) {
+        let RxName::Receiving(Place { bound, partition }, key) = RxName::open(token) else { return };
+        if partition >= self.common.partitions() {
+            return;
+        }
+        if bound {
+            self.bound.lock(partition).received(key, result, work);
+        } else {
+            self.posted.lock(partition).received(key, result, work);
+        }
+    }
+
+    /// The partition where a message has arrived.
+    fn partition_of_way(&self, back: Way) -> usize {
+        match back {
+            Way::Here => self.common.here(),
+            Way::Over { partition, .. } => partition,
+        }
+    }
+
+    /// The partition and key of a message that is sent.
+    fn tx_name(&self, token: TxToken) -> Option<(usize, Key)> {
+        let (partition, key) = unpack(token.0);
+        (partition < self.common.partitions()).then_some((partition, key))
+    }
+}

@@ -1,0 +1,282 @@
+//! Messages that wait after they have arrived: PUTs for a buffer on a lazy portal (lnet-semantics 11; S-109, S-310), and
+//! what a fault rule delays.
+//!
+//! A PUT that finds nothing announces itself, and looks once more with the portal's queue locked; only then does
+//! it wait. Who posts a buffer looks whether anybody has announced himself, after releasing the partition's lock. The
+//! last look and the posting hold the same partition's lock: so either the look finds the buffer, or the poster sees
+//! the announcement, and waits for the queue's lock until the message is in the queue. Until the queue has been asked,
+//! the new buffer is reserved: no later message overtakes those that wait.
+
+use lnet_api::{RxToken, Verdict};
+use lnet_proto::{Header, PING_PORTAL};
+use nlx_sync::Rule;
+
+use super::Engine;
+use crate::drops::DropReason;
+use crate::faults::{Fault, HeldTable};
+use crate::message::{Inbound, Local, Waiting, Way};
+use crate::names::RxName;
+use crate::portal_state::PortalState;
+use crate::resources::{Attempt, Search};
+use crate::slab::Key;
+use crate::work::Work;
+
+/// SYNC engine.announced: a message announces itself before its last look for a buffer, so either that finds the buffer that is being
+/// attached, or who attaches it finds the message.
+pub(crate) const ANNOUNCED: Rule = Rule::new("engine.announced");
+
+impl Engine {
+    /// A PUT has found no buffer: it waits, if its portal is lazy.
+    pub(super) fn delay(
+        &self,
+        portal: usize,
+        search: &Search<'_>,
+        local: &mut Option<Local>,
+        work: &mut Work,
+    ) -> Verdict {
+        // On the node's own portal there is nobody to wait for.
+        let lazy =
+            portal != PING_PORTAL.index() && self.portals.get(portal).is_some_and(PortalState::is_lazy);
+        if !lazy {
+            return self.drop_put(search.inbound, search.header, self.no_match(portal), work);
+        }
+        let state = &self.portals[portal];
+        let mut blocked = state.blocked();
+        let late = !ANNOUNCED.holds();
+        if !late {
+            state.announce();
+        }
+        let attempt = self.search_everywhere(portal, search, work);
+        if late {
+            state.announce();
+        }
+        // Under the queue's lock: whoever ends the portal's or the NI's life comes before this, or finds the message.
+        let outcome = match attempt {
+            Attempt::Taken(verdict) => Ok(verdict),
+            Attempt::Refused(reason) => Err(reason),
+            Attempt::Nothing if !state.is_lazy() => Err(DropReason::NotLazy),
+            Attempt::Nothing if !self.is_alive(search.inbound.back) => Err(DropReason::NiStopping),
+            Attempt::Nothing => match blocked.push(search, local) {
+                Some(key) => return Verdict::Delay(RxName::Delayed(portal, key).token()),
+                None => Err(DropReason::NoRoom),
+            },
+        };
+        state.withdraw();
+        drop(blocked);
+        outcome.unwrap_or_else(|reason| self.drop_put(search.inbound, search.header, reason, work))
+    }
+
+    fn is_alive(&self, way: Way) -> bool {
+        match way {
+            Way::Here => true,
+            Way::Over { ni, partition, .. } => self.net.lock(partition).shared().is_open(ni),
+        }
+    }
+
+    /// A buffer was posted: messages that wait try it, in order, until it is used up (S-109); then others may. Each goes
+    /// on before the next one is looked for: so nothing need be remembered of many, and those whose buffer is busy do
+    /// not hinder each other.
+    pub(super) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut Work) {
+        let _reserved = Reserved { engine: self, partition, me };
+        let mut passed = None;
+        while let Some((waiting, attempt)) = self.retry_one(portal, partition, me, &mut passed, work) {
+            match attempt {
+                Attempt::Taken(verdict) => self.proceed(waiting, verdict, work),
+                Attempt::Refused(reason) => self.drop_one(waiting, reason, work),
+                Attempt::Nothing => self.drop_one(waiting, DropReason::NoMatch, work),
+            }
+            self.run(work);
+        }
+    }
+
+    /// The first message behind those `passed` over that the buffer takes, or would if it had the room. If there is none,
+    /// nobody needs the buffer to be reserved any more.
+    fn retry_one(
+        &self,
+        portal: usize,
+        partition: usize,
+        me: Key,
+        passed: &mut Option<Key>,
+        work: &mut Work,
+    ) -> Option<(Waiting, Attempt)> {
+        let state = &self.portals[portal];
+        let mut blocked = state.blocked();
+        let part = &mut *self.posted.lock(partition);
+        while let Some((key, search)) = blocked.next(*passed) {
+            let attempt = part.try_waiting(me, &search, work)?;
+            if !attempt.is_nothing() {
+                return Some((blocked.remove(state, key)?, attempt));
+            }
+            *passed = Some(key);
+        }
+        part.release(me);
+        None
+    }
+
+    /// Drops some of the messages that wait on a portal, each before the next one is looked for.
+    pub(super) fn drop_delayed(
+        &self,
+        portal: usize,
+        which: impl Fn(&Way) -> bool,
+        reason: DropReason,
+        work: &mut Work,
+    ) {
+        let state = &self.portals[portal];
+        let mut passed = None;
+        let mut next = || state.blocked().remove_first(state, &mut passed, &which);
+        while let Some(waiting) = next() {
+            self.drop_one(waiting, reason, work);
+            self.run(work);
+        }
+    }
+
+    fn drop_one(&self, waiting: Waiting, reason: DropReason, work: &mut Work) {
+        let verdict = self.drop_put(&waiting.inbound, &waiting.header, reason, work);
+        self.proceed(waiting, verdict, work);
+    }
+
+    /// A message that waited is received, or dropped, or waits for something else.
+    fn proceed(&self, waiting: Waiting, verdict: Verdict, work: &mut Work) {
+        let delivery = match verdict {
+            Verdict::Deliver(delivery) => Some(delivery),
+            Verdict::Delay(_) => return,
+            Verdict::Done | Verdict::Discard | Verdict::Close(_) => None,
+        };
+        match (waiting.local, delivery) {
+            (Some(local), Some(delivery)) => self.copy(local, delivery, work),
+            (Some(local), None) => self.end_outgoing(&local.message, Ok(()), work),
+            (None, delivery) => {
+                // Its LND goes on with it.
+                let Way::Over { ni, partition, .. } = waiting.inbound.back else { return };
+                let lnd = { self.net.lock(partition).shared().lnd(ni) };
+                if let Some(lnd) = lnd {
+                    lnd.resume(waiting.inbound.rx, delivery);
+                }
+            }
+        }
+    }
+
+    /// The connection of a waiting message is lost; `false` if the message does not wait any more.
+    pub(super) fn forget_waiting(&self, token: RxToken, work: &mut Work) -> bool {
+        let (gone, held) = match RxName::open(token) {
+            RxName::Receiving(..) => (None, false),
+            RxName::Delayed(portal, key) => {
+                let state = self.portals.get(portal);
+                (state.and_then(|state| state.blocked().remove(state, key)), false)
+            }
+            RxName::Held(key) => match self.take_held(|table| table.take(key)) {
+                Some(waiting) => (Some(waiting), true),
+                // Perhaps it waits for a buffer since: its LND knows it by the same token.
+                None => (self.take_delayed(token), false),
+            },
+        };
+        let Some(Waiting { inbound, header, local }) = gone else { return false };
+        let reason = DropReason::ConnectionLost;
+        let _ = if held {
+            self.discard(&inbound, &header, reason)
+        } else {
+            self.drop_put(&inbound, &header, reason, work)
+        };
+        if let Some(local) = local {
+            self.end_outgoing(&local.message, Ok(()), work);
+        }
+        true
+    }
+
+    /// A message that waits for a buffer, and that a fault rule had delayed before under this token.
+    fn take_delayed(&self, token: RxToken) -> Option<Waiting> {
+        self.portals.iter().filter(|state| state.has_waiting()).find_map(|state| {
+            let mut blocked = state.blocked();
+            let key = blocked.held_as(token)?;
+            blocked.remove(state, key)
+        })
+    }
+
+    /// What the fault rules make of a message; `None` if they let it pass.
+    pub(super) fn strike(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        local: &mut Option<Local>,
+    ) -> Option<Verdict> {
+        let (rule, fault) = self.faults.strike(header)?;
+        match fault {
+            Fault::Drop => Some(self.discard(inbound, header, DropReason::FaultRule)),
+            Fault::Delay(delay_ns) => {
+                let token = self.hold(inbound, header, local, delay_ns);
+                rule.count_delay(token.is_some());
+                token.map(Verdict::Delay)
+            }
+        }
+    }
+
+    /// Makes a message wait for a time; `None` if it cannot.
+    fn hold(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        local: &mut Option<Local>,
+        delay_ns: u64,
+    ) -> Option<RxToken> {
+        let mut table = self.held.lock();
+        // Under the lock: whoever ends the NI's life comes before this, or finds the message.
+        if !self.has_time() || !self.is_alive(inbound.back) {
+            return None;
+        }
+        let token = table.push(inbound, header, local, delay_ns)?;
+        self.held.update_due(&table);
+        Some(token)
+    }
+
+    /// Looks at the messages whose time has come, each before the next one.
+    pub(super) fn release_held(&self, now_ns: u64) {
+        self.with(|work| {
+            while let Some((waiting, verdict)) = self.release_one(now_ns, work) {
+                self.proceed(waiting, verdict, work);
+                self.run(work);
+            }
+        });
+    }
+
+    /// Under the lock: who does not find a message here finds it where it has gone.
+    fn release_one(&self, now_ns: u64, work: &mut Work) -> Option<(Waiting, Verdict)> {
+        let mut table = self.held.lock();
+        table.begin(now_ns);
+        let due = table.take_due(now_ns);
+        self.held.update_due(&table);
+        let mut waiting = due?;
+        let verdict = self.dispatch(&waiting.inbound, &waiting.header, &mut waiting.local, work);
+        Some((waiting, verdict))
+    }
+
+    /// Drops the messages that fault rules delay and that came some ways.
+    pub(super) fn drop_held(&self, which: impl Fn(&Way) -> bool, work: &mut Work) {
+        while let Some(waiting) = self.take_held(|table| table.take_first(&which)) {
+            let verdict = self.discard(&waiting.inbound, &waiting.header, DropReason::NiStopping);
+            self.proceed(waiting, verdict, work);
+            self.run(work);
+        }
+    }
+
+    fn take_held(&self, take: impl FnOnce(&mut HeldTable) -> Option<Waiting>) -> Option<Waiting> {
+        let mut table = self.held.lock();
+        let waiting = take(&mut table)?;
+        self.held.update_due(&table);
+        Some(waiting)
+    }
+}
+
+/// A buffer that is reserved for those that wait. A handler that panics when it is woken must not leave it so.
+struct Reserved<'a> {
+    engine: &'a Engine,
+    partition: usize,
+    me: Key,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.engine.posted.lock(self.partition).release(self.me);
+        }
+    }
+}

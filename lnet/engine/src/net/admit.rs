@@ -1,0 +1,156 @@
+//! Which messages are let in: the checks of lnet-wire 9 that need the net lock, and what a peer may have under way.
+
+use lnet_api::{Arrival, Errno};
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::{Header, MessageType};
+
+use super::ni::Phase;
+use super::peer::Peer;
+use super::{Net, NetShared};
+use crate::drops::DropReason;
+use crate::message::{Inbound, Way, ack_of, is_push};
+use crate::slab::Key;
+
+/// The most answers under way to one peer before its requests are dropped. A peer that asks but does not take the
+/// answers must not fill the table of messages, nor lease a region as often as it can be (4096 times); one that works has
+/// its few credits' worth in flight (8 over TCP), and waiting what its program asks for at once: a Lustre server, for some
+/// hundred requests of a few MiB each, over a thousand.
+const PEER_ANSWERS_MAX: u32 = 2048;
+
+/// The part of the table of messages beyond which no answer is queued behind others to the same peer: one in this many.
+/// What is left is for those who take their answers, whatever number of peers does not.
+const CROWDED: usize = 2;
+
+/// Why a message goes no further than the checks.
+pub(crate) enum Refusal {
+    /// The peer breaks the protocol: its connection is closed.
+    Close(Errno),
+    /// It is dropped, and counted already.
+    Drop(DropReason),
+}
+
+impl Net {
+    /// The checks of an arrival: those of the NIDs, and whether the peer may ask for more. This is the peer's partition.
+    ///
+    /// # Errors
+    /// The [`Refusal`].
+    pub(crate) fn admit(&mut self, shared: &NetShared, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
+        let (header, dest) = (arrival.header, arrival.header.dest.nid);
+        if dest != arrival.ni && (dest.net() == arrival.ni.net() || shared.nis.is_local(dest)) {
+            return Err(Refusal::Close(Errno::EPROTO));
+        }
+        let found = shared.nis.find(arrival.ni).filter(|(_, ni)| ni.phase != Phase::Stopping);
+        let Some((key, ni)) = found else {
+            self.note_drop(header, DropReason::NiStopping);
+            return Err(Refusal::Drop(DropReason::NiStopping));
+        };
+        let kind = header.message_type();
+        if let Some(share) = self.share_mut(key) {
+            share.traffic.received.count(kind);
+        }
+        // No peer is this node itself (lnet-wire 14): what this node sends to itself goes through no network. And no
+        // one is everybody.
+        let nobody = shared.nis.is_local(header.src.nid) || header.src.nid.is_any();
+        let welcome = dest == arrival.ni && !nobody;
+        let peer = match asks(header) {
+            true if welcome => {
+                self.peers.enter(&self.common.hasher, key, arrival.from, ni.limits.peer_credits)
+            }
+            _ => self.peers.find(&self.common.hasher, key, arrival.from),
+        };
+        if let Some(peer) = peer {
+            self.peers.get_mut(peer).traffic.received.count(kind);
+            if asks(header) && welcome {
+                // What it asks for counts for the address that it asks from.
+                let nid = arrival.from.nid;
+                let address = arrival.host.map_or(nid, |host| Nid::new_ip(nid.net(), host));
+                self.peers.settle(peer, address);
+            }
+        }
+        let may_ask = !asks(header) || peer.is_some_and(|peer| self.may_answer(&self.peers[peer]));
+        let refused = match () {
+            () if dest != arrival.ni => Some(DropReason::OtherNode),
+            () if nobody => Some(DropReason::BadSource),
+            () if !may_ask => Some(DropReason::TooManyAnswers),
+            () => None,
+        };
+        if let Some(reason) = refused {
+            self.drop_from(key, peer, header, reason);
+            return Err(Refusal::Drop(reason));
+        }
+        Ok(Inbound {
+            back: Way::Over { ni: key, peer: arrival.from, partition: self.partition },
+            from: arrival.from,
+            rx: arrival.rx,
+            held: 0,
+            nids: shared.nids_of(header.src.nid),
+        })
+    }
+
+    /// Counts and remembers an admitted message that is dropped.
+    pub(crate) fn discard(&mut self, back: Way, header: &Header, reason: DropReason) {
+        match back {
+            Way::Here => {
+                self.lo.dropped.count(header.message_type());
+                self.note_drop(header, reason);
+            }
+            Way::Over { ni, peer, .. } => {
+                let peer = self.peers.find(&self.common.hasher, ni, peer);
+                self.drop_from(ni, peer, header, reason);
+            }
+        }
+    }
+
+    /// The address, as a NID, from which a peer of this partition speaks under this NID; `None` if none does.
+    pub(crate) fn address_of(&self, shared: &NetShared, nid: Nid) -> Option<Nid> {
+        let mut here = shared.nis.iter().filter(|(_, ni)| ni.cpts.of(nid) == self.partition);
+        let find = |ni| self.peers.find(&self.common.hasher, ni, ProcessId::lnet(nid));
+        here.find_map(|(ni, _)| find(ni)).map(|peer| self.peers.address(peer))
+    }
+
+    /// A push of a peer begins; `false` if a buffer is taking one from it already.
+    pub(crate) fn begin_push(&mut self, ni: Key, peer: ProcessId) -> bool {
+        let known = self.peers.find(&self.common.hasher, ni, peer);
+        known.is_none_or(|peer| !std::mem::replace(&mut self.peers.get_mut(peer).pushing, true))
+    }
+
+    /// A push of a peer is over.
+    pub(crate) fn end_push(&mut self, ni: Key, peer: ProcessId) {
+        if let Some(peer) = self.peers.find(&self.common.hasher, ni, peer) {
+            self.peers.get_mut(peer).pushing = false;
+        }
+    }
+
+    fn may_answer(&self, peer: &Peer) -> bool {
+        let crowded = self.messages.len() >= self.messages.limit() / CROWDED;
+        let queues_answers = peer.answers > 0 && peer.waiting > 0;
+        peer.answers < PEER_ANSWERS_MAX && !(crowded && queues_answers)
+    }
+
+    fn note_drop(&mut self, header: &Header, reason: DropReason) {
+        self.counters.drop_count += 1;
+        self.counters.drop_length += u64::from(header.payload_length);
+        self.drops.note(header, reason, self.common.now_ns());
+    }
+
+    /// Counts a dropped message of a peer.
+    fn drop_from(&mut self, ni: Key, peer: Option<u32>, header: &Header, reason: DropReason) {
+        self.note_drop(header, reason);
+        let kind = header.message_type();
+        if let Some(share) = self.share_mut(ni) {
+            share.traffic.dropped.count(kind);
+        }
+        if let Some(peer) = peer {
+            self.peers.get_mut(peer).traffic.dropped.count(kind);
+        }
+    }
+}
+
+/// Whether a message causes an answer, or is a push.
+fn asks(header: &Header) -> bool {
+    match header.message_type() {
+        MessageType::Get => true,
+        MessageType::Put => !ack_of(header).is_none() || is_push(header),
+        MessageType::Ack | MessageType::Reply => false,
+    }
+}

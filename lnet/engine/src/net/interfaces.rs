@@ -1,0 +1,269 @@
+//! NIs come and go while others carry traffic (S-202), and what they are asked.
+
+use std::sync::Arc;
+
+use lnet_api::{Distance, Errno, LNetError, Lnd, LndError, NiLimits};
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::ping::{Interface, NiStatus};
+use smallvec::SmallVec;
+
+use super::identity::Identities;
+use super::ni::{Cpts, NIS_MAX, Ni, Nis, Phase, STARTING_LIMITS};
+use super::{Net, NetShared, Share};
+use crate::counters::Traffic;
+use crate::list::List;
+use crate::names::PARTITIONS_MAX;
+use crate::slab::Key;
+use crate::work::Work;
+
+/// What a push tells: the NIDs of the node behind it, the primary one first.
+pub(crate) struct PushedNids<I> {
+    source: Nid,
+    sender: Nid,
+    nids: I,
+}
+
+impl<I: Iterator<Item = Nid> + Clone> PushedNids<I> {
+    /// The NIDs of a push that names `source` as its source, and came over a connection of `sender`.
+    pub(crate) fn new(source: Nid, sender: Nid, nids: I) -> PushedNids<I> {
+        PushedNids { source, sender, nids }
+    }
+
+    /// The NID over whose connection it came.
+    pub(crate) fn sender(&self) -> Nid {
+        self.sender
+    }
+
+    /// Nobody speaks for a node that this one knows itself.
+    fn may_speak(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
+        let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
+        identities.same(self.sender, self.source) || !known
+    }
+}
+
+impl NetShared {
+    /// No NIs, and room for what `known_nodes` nodes say of themselves.
+    pub(crate) fn new(known_nodes: usize) -> NetShared {
+        NetShared { nis: Nis::new(), identities: Identities::new(known_nodes) }
+    }
+
+    /// Enters an NI that its LND is about to start; its peers belong to the partitions `cpts`.
+    ///
+    /// # Errors
+    /// EEXIST if there is one with its NID, ENOMEM if there are too many.
+    pub(crate) fn enter_ni<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut Net>,
+        (id, lnd): (ProcessId, Arc<dyn Lnd>),
+        cpts: Cpts,
+    ) -> Result<Key, LNetError> {
+        let nid = id.nid;
+        if self.nis.find(nid).is_some() {
+            return Err(
+                LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
+            );
+        }
+        let ni = Ni::new(id, lnd.clone(), cpts.clone());
+        let credits = ni.credits_per_partition(&STARTING_LIMITS);
+        let key = self.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
+        let parts = parts.filter(|part| cpts.contains(part.partition));
+        parts.for_each(|part| part.enter_share(key, &lnd, credits));
+        Ok(key)
+    }
+
+    /// An LND has started an NI: its limits take the place of those assumed so far.
+    pub(crate) fn ni_started<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut Net>,
+        ni: Key,
+        limits: NiLimits,
+        work: &mut Work,
+    ) {
+        parts.for_each(|part| part.change_limits(self, ni, &STARTING_LIMITS, &limits, work));
+        if let Some(ni) = self.nis.get_mut(ni) {
+            (ni.limits, ni.phase) = (limits, Phase::Up);
+        }
+    }
+
+    /// An NI is about to be stopped: nothing is sent over it any more, and what waits for its credits ends.
+    pub(crate) fn ni_stopping<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut Net>,
+        ni: Key,
+        work: &mut Work,
+    ) {
+        if let Some(ni) = self.nis.get_mut(ni) {
+            ni.phase = Phase::Stopping;
+        }
+        parts.for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
+    }
+
+    /// An NI's LND has stopped it, or could not start it. Returns the LND, to be dropped without the lock; `None` if the
+    /// NI is gone.
+    pub(crate) fn ni_gone<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut Net>,
+        ni: Key,
+        reason: Errno,
+        work: &mut Work,
+    ) -> Option<Arc<dyn Lnd>> {
+        parts.for_each(|part| part.forget_ni(ni, reason, work));
+        self.nis.remove(ni).map(|ni| ni.lnd)
+    }
+
+    /// The link of an NI is down, or up again; `false` if that is nothing new.
+    pub(crate) fn set_link(&mut self, nid: Nid, up: bool) -> bool {
+        let key = self.nis.find(nid).map(|(key, _)| key);
+        let ni = key.and_then(|key| self.nis.get_mut(key)).filter(|ni| ni.link != up);
+        ni.map(|ni| ni.link = up).is_some()
+    }
+
+    /// Remembers the NIDs of a node that calls itself one peer. Other NIDs to which this node has sent something are not the
+    /// pusher's to name.
+    pub(crate) fn learn<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut Net>,
+        pushed: &PushedNids<impl Iterator<Item = Nid> + Clone>,
+    ) {
+        let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
+        let NetShared { nis, identities } = self;
+        let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
+        if pushed.may_speak(identities, sent_to) {
+            let nids = pushed.nids.clone();
+            identities.learn(pushed.source, nids, |nid| nis.find(nid).is_some(), sent_to);
+        }
+    }
+
+    /// The NI with this NID, and the partition of a peer of it.
+    pub(crate) fn home_of(&self, ni: Nid, peer: Nid) -> Option<(Key, usize)> {
+        self.nis.find(ni).map(|(key, ni)| (key, ni.cpts.of(peer)))
+    }
+
+    /// Whether there is an NI with this NID, whatever its phase.
+    pub(crate) fn has_ni(&self, nid: Nid) -> bool {
+        self.nis.find(nid).is_some()
+    }
+
+    /// The NI with this NID, and its LND.
+    pub(crate) fn find_ni(&self, nid: Nid) -> Option<(Key, Arc<dyn Lnd>)> {
+        self.nis.find(nid).map(|(key, ni)| (key, ni.lnd.clone()))
+    }
+
+    /// The LND of an NI, if the NI is still there.
+    pub(crate) fn lnd(&self, ni: Key) -> Option<Arc<dyn Lnd>> {
+        self.nis.get(ni).map(|ni| ni.lnd.clone())
+    }
+
+    /// Whether messages may still come in over an NI.
+    pub(crate) fn is_open(&self, ni: Key) -> bool {
+        self.nis.get(ni).is_some_and(|ni| ni.phase != Phase::Stopping)
+    }
+
+    /// Whether an NI is still there.
+    pub(crate) fn exists(&self, ni: Key) -> bool {
+        self.nis.get(ni).is_some()
+    }
+
+    /// The number of NIs, `0@lo` not counted.
+    pub(crate) fn count(&self) -> usize {
+        self.nis.iter().count()
+    }
+
+    /// The identities of the NIs that are up, in the order in which they were added.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ProcessId> {
+        self.nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id)
+    }
+
+    /// The NIs that peers are told of.
+    pub(crate) fn published(&self) -> impl Iterator<Item = Interface> {
+        let status = |link| if link { NiStatus::UP } else { NiStatus::DOWN };
+        let nis = self.nis.iter().filter(|(_, ni)| ni.is_published());
+        nis.map(move |(_, ni)| Interface { nid: ni.id.nid, status: status(ni.link) })
+    }
+
+    /// How far a NID is, and over which NI; this node itself is `here` hops away.
+    ///
+    /// # Errors
+    /// ENETUNREACH if no NI leads there.
+    pub(crate) fn distance(&self, nid: Nid, here: u32) -> Result<Distance, LNetError> {
+        if nid.is_loopback() {
+            return Ok(Distance { hops: here, order: 0, source: nid });
+        }
+        // `0@lo` is the first NI of every node.
+        let up = || self.nis.iter().zip(1..).filter(|((_, ni), _)| ni.phase == Phase::Up);
+        let local = up().find(|((_, ni), _)| ni.id.nid == nid);
+        if let Some((_, order)) = local {
+            return Ok(Distance { hops: here, order, source: nid });
+        }
+        let ((_, ni), order) =
+            up().find(|((_, ni), _)| ni.id.nid.net() == nid.net()).ok_or(LNetError::NoRoute { nid })?;
+        Ok(Distance { hops: 1, order, source: ni.id.nid })
+    }
+
+    /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.
+    pub(crate) fn primary(&self, nid: Nid) -> Nid {
+        self.identities.primary(nid)
+    }
+
+    /// The NIDs of the node that a NID belongs to, the primary one first.
+    pub(super) fn nids_of(&self, nid: Nid) -> SmallVec<[Nid; 2]> {
+        match self.identities.nids(nid) {
+            [] => smallvec::smallvec![nid],
+            nids => nids.iter().copied().collect(),
+        }
+    }
+}
+
+impl Net {
+    /// Whether a push may tell what is not known yet, as far as one partition can say: mostly it does not.
+    pub(crate) fn is_news(
+        &self,
+        shared: &NetShared,
+        pushed: &PushedNids<impl Iterator<Item = Nid> + Clone>,
+    ) -> bool {
+        let NetShared { nis, identities } = shared;
+        let sent_to = |nid| self.peers.knows(nid);
+        let nids = pushed.nids.clone();
+        pushed.may_speak(identities, sent_to)
+            && identities.is_news(pushed.source, nids, |nid| nis.find(nid).is_some(), sent_to)
+    }
+
+    /// Begins this partition's part of an NI.
+    fn enter_share(&mut self, ni: Key, lnd: &Arc<dyn Lnd>, credits: i64) {
+        let place = ni.index as usize;
+        if self.shares.len() <= place {
+            self.shares.resize_with(place + 1, || None);
+        }
+        self.shares[place] = Some(Share {
+            ni,
+            lnd: Arc::new(lnd.clone()),
+            credits,
+            max_credits: credits,
+            min_credits: credits,
+            peer_credits: i64::from(STARTING_LIMITS.peer_credits),
+            queue: List::new(),
+            waiting: 0,
+            held_back: 0,
+            traffic: Traffic::default(),
+        });
+        self.peers.enter_ni(ni);
+    }
+
+    /// An NI is gone: its messages end, whoever still has them, and its peers are forgotten.
+    fn forget_ni(&mut self, ni: Key, errno: Errno, work: &mut Work) {
+        self.flush_queues(ni, errno, work);
+        let over_ni = |&index: &u32| self.peers[self.messages[index].peer].ni == ni;
+        let left: Vec<u32> = self.messages.indices().filter(over_ni).collect();
+        for index in left {
+            self.end(index, errno, work);
+        }
+        for peer in self.peers.of_ni(ni) {
+            self.peers.forget(peer);
+        }
+        // Some still count messages that have just ended.
+        self.peers.enter_ni(ni);
+        if let Some(share) = self.shares.get_mut(ni.index as usize) {
+            share.take_if(|share| share.ni == ni);
+        }
+    }
+}

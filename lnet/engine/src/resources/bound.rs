@@ -1,0 +1,425 @@
+//! MDs bound for PUTs and GETs, and the responses that these wait for (lnet-semantics 12).
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, Unlink, Verdict};
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use lnet_region::{ReadVec, RegionError, WriteVec};
+
+use super::response::{BY_DEADLINE, Response};
+use super::{FAIL_BATCH, Intake, MdTable, Receiving, Resources, deliver_payload};
+use crate::common::Common;
+use crate::counters::Counters;
+use crate::drops::DropReason;
+use crate::groups::{GROUP, Groups};
+use crate::list::{Linked, List};
+use crate::message::{Inbound, Launch, Message, Op, PeerName, Route, Way, known_as};
+use crate::names::{MdName, Place};
+use crate::slab::{Key, NONE, Slab, slab, some};
+use crate::work::Work;
+
+/// How many expired responses one hold of a partition's lock ends.
+const EXPIRE_BATCH: usize = 1024;
+
+/// How many of an MD's expected responses, and how many of a peer's, are compared with one that has come. An MD nearly
+/// always expects one; one that expects many from many peers finds its own among the few that the sender owes.
+const ANSWER_SEARCH: usize = 256;
+
+/// One partition of the bound MDs, with the responses they wait for.
+pub(crate) struct Bound {
+    pub(super) mds: MdTable,
+    pub(super) responses: Slab<Response>,
+    pub(super) deadlines: List<BY_DEADLINE>,
+    pub(super) by_debtor: Groups,
+}
+
+/// A PUT or GET that is about to be sent from a bound MD; the engine fills it in.
+pub(crate) struct Request<B> {
+    pub(crate) md: MdHandle,
+    pub(crate) op: Op,
+    pub(crate) target: ProcessId,
+    /// The kind of the answer that is waited for.
+    pub(crate) answer: Option<EventKind>,
+    /// What the MD's owner will be told, but for the lengths.
+    pub(crate) event: Event,
+    /// Makes the header's body from the MD's length and the handle that an answer names.
+    pub(crate) body: B,
+}
+
+impl Resources for Bound {
+    fn mds(&self) -> &MdTable {
+        &self.mds
+    }
+
+    fn mds_mut(&mut self) -> &mut MdTable {
+        &mut self.mds
+    }
+
+    /// It waits for no response any more.
+    fn retire(&mut self, md: u32) {
+        self.mds.objects.md_mut(md).dead = true;
+        while let Some(head) = self.mds.objects.md(md).responses.head() {
+            self.remove_response(head);
+        }
+    }
+}
+
+impl Bound {
+    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Bound {
+        Bound {
+            mds: MdTable::new(common, Place { bound: true, partition }),
+            responses: slab(common.config.limits.messages),
+            deadlines: List::new(),
+            by_debtor: Groups::default(),
+        }
+    }
+
+    /// Binds an MD.
+    ///
+    /// # Errors
+    /// ENOENT if its EQ is gone, ENOMEM if there are too many.
+    pub(crate) fn bind(&mut self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        let index = self.mds.enter(md, NONE, unlink)?;
+        Ok(self.mds.handle(index))
+    }
+
+    /// Commits the MD that `key` names to a PUT or GET, which is to be launched.
+    ///
+    /// # Errors
+    /// ENOENT if the MD is gone or exhausted; why there is no route; EBUSY while its memory is being written, ENOMEM if its
+    /// memory has too many leases or the answers waited for are too many.
+    pub(crate) fn request(
+        &mut self,
+        key: Key,
+        request: Request<impl FnOnce(u32, WireHandle) -> Body>,
+        route: Result<Route, LNetError>,
+    ) -> Result<Launch, LNetError> {
+        let Request { md: handle, op, target, answer, event, body } = request;
+        let live = self.mds.live(key).filter(|&index| !self.mds.objects.md(index).is_exhausted());
+        let md = live.ok_or(LNetError::NoSuch { object: "MD", handle: handle.0 })?;
+        let route = route?;
+        let descriptor = self.mds.objects.md(md);
+        let length = descriptor.len() as u32;
+        let plain = WireHandle::new(self.mds.common.config.interface_cookie, handle.0);
+        let takes_refusals = descriptor.options.contains(MdOptions::TAKES_REFUSALS);
+        let wire_handle = if takes_refusals { plain.taking_refusals() } else { plain };
+        let payload = if op == Op::Put { self.lease_whole(md, handle)? } else { None };
+        let event = Event { rlength: length, mlength: length, ..event };
+        let response = match answer {
+            Some(kind) => self.expect(kind, md, &route, target)?,
+            None => Key::NULL,
+        };
+        self.mds.begin(md);
+        let message = Message { op, md: Some(MdName { place: self.mds.place, key }), event, response };
+        let header = Header {
+            dest: target,
+            src: ProcessId::new(route.source, self.mds.common.config.pid),
+            payload_length: if op == Op::Put { length } else { 0 },
+            body: body(length, wire_handle),
+        };
+        Ok(Launch { way: route.way, message, header, payload, reply_to: None })
+    }
+
+    fn lease_whole(&self, md: u32, handle: MdHandle) -> Result<Option<ReadVec>, LNetError> {
+        let memory = &self.mds.objects.md(md).memory;
+        if memory.is_empty() {
+            return Ok(None);
+        }
+        memory.outgoing(0..memory.len()).map(Some).map_err(|error| match error {
+            RegionError::TooManyLeases { max } => {
+                LNetError::TooMany { objects: "messages from one region", limit: max }
+            }
+            _ => LNetError::Busy { object: "the memory of MD", handle: handle.0 },
+        })
+    }
+
+    /// Remembers that an ACK or REPLY is to come.
+    fn expect(
+        &mut self,
+        kind: EventKind,
+        md: u32,
+        route: &Route,
+        target: ProcessId,
+    ) -> Result<Key, LNetError> {
+        let mut response = Response::new(kind, md, route, target);
+        if !self.mds.objects.md(md).options.contains(MdOptions::NO_TRACK_RESPONSE) {
+            let timeout_ns = self.mds.common.config.transaction_timeout_ns;
+            response.deadline_ns = Some(self.mds.common.now_ns().saturating_add(timeout_ns));
+        }
+        let limit = self.responses.limit();
+        self.track(response).ok_or(LNetError::TooMany { objects: "answers waited for", limit })
+    }
+
+    /// Enters a response in the table and in its lists; `None` if there is no room.
+    fn track(&mut self, response: Response) -> Option<Key> {
+        let Response { md, deadline_ns, debtor, .. } = response;
+        let key = self.responses.insert(response)?;
+        if debtor.is_some() && !self.by_debtor.push_back(&mut self.responses, key.index) {
+            self.responses.take(key.index);
+            return None;
+        }
+        self.mds.objects.md_mut(md).responses.push_back(&mut self.responses, key.index);
+        if let Some(deadline_ns) = deadline_ns {
+            if self.deadlines.is_empty() {
+                self.mds.common.hasten(self.mds.place.partition, deadline_ns);
+            }
+            self.deadlines.push_back(&mut self.responses, key.index);
+        }
+        Some(key)
+    }
+
+    /// A response is not expected any more.
+    fn remove_response(&mut self, index: u32) {
+        let Response { md, debtor, deadline_ns, .. } = self.responses[index];
+        self.mds.objects.md_mut(md).responses.remove(&mut self.responses, index);
+        if debtor.is_some() {
+            self.by_debtor.remove(&mut self.responses, index);
+        }
+        if deadline_ns.is_some() {
+            self.deadlines.remove(&mut self.responses, index);
+        }
+        self.responses.take(index);
+    }
+
+    /// A PUT or GET has left, or could not: its MD hears of it. After a failure no answer will come; it counts as come, so
+    /// that an MD made for this operation alone ends here.
+    pub(crate) fn request_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
+        let Some(MdName { key: Key { index: md, .. }, .. }) = message.md else { return };
+        if let Some(response) = self.responses.get_mut(message.response) {
+            match result {
+                Ok(()) => response.sent = true,
+                Err(_) => {
+                    self.remove_response(message.response.index);
+                    self.mds.objects.md_mut(md).consume();
+                }
+            }
+        }
+        self.finish(md, &message.event, result, work);
+    }
+
+    /// The memory for a GET that the network answers by itself; `None` if it is not waited for, or its memory is in use.
+    pub(crate) fn direct_sink(&self, md: Key, response: Key) -> Option<WriteVec> {
+        self.responses.get(response)?;
+        let memory = &self.mds.objects.md(md.index).memory;
+        memory.incoming(0..memory.len()).ok()
+    }
+
+    /// Takes the REPLY of `bytes` bytes that the network has put in place, unless it is not waited for any more; returns its
+    /// event, for [`Bound::end_direct`] when the GET has left.
+    pub(crate) fn claim_direct(&mut self, md: Key, response: Key, bytes: u32) -> Option<Event> {
+        let found = self.responses.get(response)?;
+        let mlength = bytes.min(self.mds.objects.md(md.index).len() as u32);
+        let event = Event { rlength: mlength, mlength, ..found.event(&self.mds.common) };
+        self.remove_response(response.index);
+        self.mds.begin(md.index);
+        Some(event)
+    }
+
+    /// Ends what [`Bound::claim_direct`] has begun.
+    pub(crate) fn end_direct(&mut self, md: Key, event: &Event, work: &mut Work) {
+        self.mds.counters.recv_count += 1;
+        self.mds.counters.recv_length += u64::from(event.mlength);
+        self.finish(md.index, event, Ok(()), work);
+    }
+
+    /// Takes the refusal of a PUT or GET; `None` if nothing waits for an answer to it.
+    pub(crate) fn take_refusal(
+        &mut self,
+        inbound: &Inbound,
+        source: Nid,
+        key: Key,
+        work: &mut Work,
+    ) -> Option<Verdict> {
+        let md = self.waiting_md(key)?;
+        let response = [EventKind::Ack, EventKind::Reply]
+            .into_iter()
+            .find_map(|kind| self.answered(md, kind, inbound, source))?;
+        self.mds.counters.recv_count += 1;
+        self.fail_response(response, Errno::ENODATA, work);
+        Some(Verdict::Done)
+    }
+
+    /// Takes an ACK or REPLY.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    pub(crate) fn take_answer(
+        &mut self,
+        inbound: &Inbound,
+        source: Nid,
+        key: Key,
+        event: Event,
+        work: &mut Work,
+    ) -> Result<Verdict, DropReason> {
+        let unexpected = DropReason::Unexpected;
+        let md = self.waiting_md(key).ok_or(unexpected)?;
+        let response = self.answered(md, event.kind, inbound, source).ok_or(unexpected)?;
+        if event.kind == EventKind::Ack {
+            self.remove_response(response);
+            self.mds.begin(md);
+            self.mds.counters.recv_count += 1;
+            self.finish(md, &event, Ok(()), work);
+            return Ok(Verdict::Done);
+        }
+        let descriptor = self.mds.objects.md(md);
+        let (rlength, room) = (event.rlength, descriptor.len() as u32);
+        let truncates = descriptor.options.contains(MdOptions::TRUNCATE);
+        let mlength = rlength.min(room);
+        if mlength < rlength && !truncates {
+            return Err(DropReason::TooLong);
+        }
+        if !self.mds.receiving.make_room() {
+            return Err(DropReason::NoRoom);
+        }
+        let Ok(sink) = self.mds.objects.md(md).memory.incoming(0..mlength as usize) else {
+            // Its memory is in use: the data is lost, which is better known now than at the deadline.
+            self.fail_response(response, Errno::EBUSY, work);
+            return Err(DropReason::Busy);
+        };
+        self.remove_response(response);
+        self.mds.begin(md);
+        let (kind, back, ack) = (Intake::Reply, inbound.back, WireHandle::NONE);
+        let receiving = Receiving { kind, md, back, event: Event { mlength, ..event }, ack };
+        Ok(deliver_payload(self, receiving, Some(sink), work))
+    }
+
+    /// An MD that may wait for an answer.
+    fn waiting_md(&self, key: Key) -> Option<u32> {
+        self.mds.live(key).filter(|&md| !self.mds.objects.md(md).is_spent())
+    }
+
+    /// The expected response that an ACK or REPLY is: one to a request that went to the NID it comes from, else one to
+    /// a request that went to another NID of the same node.
+    fn answered(&self, md: u32, kind: EventKind, inbound: &Inbound, source: Nid) -> Option<u32> {
+        let sender = match inbound.back {
+            Way::Here => None,
+            Way::Over { ni, peer, .. } => Some((ni, known_as(peer))),
+        };
+        // Who was asked must answer: the very peer, or another NID that is known to be of the node which the header names.
+        // Programs with unprivileged ports (lnet-wire 27) answer for themselves alone.
+        let of_node = inbound.nids.contains(&inbound.from.nid) && !inbound.from.pid.is_userspace();
+        let is_node = |debtor: Option<PeerName>| debtor.is_some_and(|debtor| !debtor.id.pid.is_userspace());
+        let of_md = self.mds.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
+        // Not looked for as long as those of the MD will do.
+        let of_debtor = sender.into_iter().flat_map(|(ni, id)| {
+            let first = self.first_of_debtor(&PeerName::new(&self.mds.common.hasher, ni, id));
+            std::iter::successors(some(first), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH)
+        });
+        let expected = |index: u32| {
+            let Response { md: of, kind: wanted, debtor, .. } = self.responses[index];
+            let owes = || debtor.map(|debtor| (debtor.ni, debtor.id)) == sender;
+            of == md && wanted == kind && (owes() || of_node && is_node(debtor))
+        };
+        let mut same_node = None;
+        for index in of_md.chain(of_debtor).filter(|&index| expected(index)) {
+            let target = self.responses[index].target.nid;
+            if target == source {
+                return Some(index);
+            }
+            if same_node.is_none() && inbound.nids.contains(&target) {
+                same_node = Some(index);
+            }
+        }
+        same_node
+    }
+
+    fn first_of_debtor(&self, debtor: &PeerName) -> u32 {
+        self.by_debtor
+            .first(&self.responses, debtor.hash, |response: &Response| response.debtor == Some(*debtor))
+    }
+
+    fn next_of_debtor(&self, index: u32) -> Option<u32> {
+        some(Linked::<GROUP>::links(&self.responses[index]).next)
+    }
+
+    /// A response will not come: it ends like one that has come, with an event of its kind and the reason as status. So an
+    /// MD made for the operation alone ends too.
+    fn fail_response(&mut self, index: u32, reason: Errno, work: &mut Work) {
+        let response = &self.responses[index];
+        let (md, event) = (response.md, response.event(&self.mds.common));
+        self.remove_response(index);
+        self.mds.begin(md);
+        self.finish(md, &event, Err(reason), work);
+    }
+
+    /// Time passes: ends responses that are late.
+    pub(crate) fn expire(&mut self, now_ns: u64, work: &mut Work) {
+        let next_ns = self.end_late(now_ns, work);
+        self.mds.common.set_deadline(self.mds.place.partition, next_ns);
+    }
+
+    /// Ends responses that are late (lnet-semantics 12). The MD is unlinked. If it is idle, its last event has the kind of
+    /// the response that did not come; else the message in flight ends it. Gives the earliest deadline that is left.
+    fn end_late(&mut self, now_ns: u64, work: &mut Work) -> u64 {
+        for _ in 0..EXPIRE_BATCH {
+            if !work.has_room() {
+                break;
+            }
+            let Some(head) = self.deadlines.head() else { return u64::MAX };
+            let response = &self.responses[head];
+            match response.deadline_ns {
+                Some(deadline_ns) if deadline_ns > now_ns => return deadline_ns,
+                _ => {}
+            }
+            let status = Err(Errno::ETIMEDOUT);
+            let (md, event) = (response.md, Event { status, ..response.event(&self.mds.common) });
+            self.mds.counters.response_timeout_count += 1;
+            self.unlink(md, event, work);
+        }
+        now_ns
+    }
+
+    /// Ends what a peer owes for requests that have left. Others stay in the list: the search goes on behind the last of
+    /// them that it passed, or from the start if that one has gone meanwhile. Returns the one passed last, if that is not all
+    /// of them, to go on when what follows from these is done.
+    pub(crate) fn fail_sent(
+        &mut self,
+        debtor: &PeerName,
+        (mut passed, reason): (Option<Key>, Errno),
+        work: &mut Work,
+    ) -> Option<Option<Key>> {
+        for _ in 0..FAIL_BATCH {
+            passed = passed.filter(|&key| self.responses.get(key).is_some());
+            if !work.has_room() {
+                break;
+            }
+            let index = match passed {
+                Some(key) => self.next_of_debtor(key.index)?,
+                None => some(self.first_of_debtor(debtor))?,
+            };
+            if self.responses[index].sent {
+                self.fail_response(index, reason, work);
+            } else {
+                passed = Some(self.responses.key(index));
+            }
+        }
+        Some(passed)
+    }
+
+    /// Ends what is owed over an NI, whether the requests have left or not, from slot `next` on. One that ends may take others
+    /// of its MD along. Returns the slot at which to go on, if that is not all of them.
+    pub(crate) fn fail_responses(
+        &mut self,
+        ni: Key,
+        (next, reason): (u32, Errno),
+        work: &mut Work,
+    ) -> Option<u32> {
+        let end = self.responses.used().min(next.saturating_add(FAIL_BATCH));
+        for index in next..end {
+            if !work.has_room() {
+                return Some(index);
+            }
+            let debtor = self.responses.at(index).and_then(|response| response.debtor.as_ref());
+            if debtor.is_some_and(|debtor| debtor.ni == ni) {
+                self.fail_response(index, reason, work);
+            }
+        }
+        (end < self.responses.used()).then_some(end)
+    }
+
+    /// Its part of the node's counters.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters { rst_alloc: self.responses.len() as u64, ..self.mds.counters() }
+    }
+}

@@ -1,0 +1,129 @@
+//! Match entries.
+
+use lnet_api::{MeSpec, Unlink};
+use lnet_nid::{MatchBits, Portal, ProcessId};
+
+use crate::buckets::{CHAIN, Hashed};
+use crate::groups::{GROUP, Grouped};
+use crate::list::{Links, linked};
+use crate::sequence::{Ranked, SEQUENCE};
+use crate::slab::NONE;
+
+/// A match entry.
+///
+/// Entries without ignore bits are found by hash; those that want the same key (the bits; on a unique portal the source
+/// as well) form a group. Entries with ignore bits form a list of their own. Which of two entries of a wildcard portal
+/// stands first in the portal's list, their ranks tell.
+///
+/// The fields stand in the order of their use: a search that goes past an entry needs one cache line of it.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Entry {
+    pub(super) hash: u32,
+    /// The attached MD, or [`NONE`].
+    pub(super) md: u32,
+    pub(super) match_bits: MatchBits,
+    /// In the hash index; the first of its group only.
+    chain: Links,
+    /// Among the entries of the same key, or among those with ignore bits.
+    group: Links,
+    rank: u64,
+    pub(super) match_id: ProcessId,
+    pub(super) ignore_bits: MatchBits,
+    /// Among all entries of a wildcard portal.
+    sequence: Links,
+    /// The last entry of the same key; kept in the first.
+    last: u32,
+    pub(super) portal: Portal,
+    pub(super) auto_unlink: bool,
+}
+
+linked!(Entry: CHAIN => chain, GROUP => group, SEQUENCE => sequence);
+
+impl Hashed for Entry {
+    fn hash(&self) -> u32 {
+        self.hash
+    }
+}
+
+impl Grouped for Entry {
+    fn same_key(&self, other: &Entry) -> bool {
+        let kind = Kind::of(&self.match_id, self.ignore_bits);
+        self.match_bits == other.match_bits && (kind == Kind::Wildcard || self.match_id == other.match_id)
+    }
+
+    fn last(&self) -> u32 {
+        self.last
+    }
+
+    fn set_last(&mut self, last: u32) {
+        self.last = last;
+    }
+}
+
+impl Ranked for Entry {
+    fn rank(&self) -> u64 {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: u64) {
+        self.rank = rank;
+    }
+}
+
+impl Entry {
+    pub(super) fn new(spec: &MeSpec) -> Entry {
+        Entry {
+            portal: spec.portal,
+            match_id: spec.match_id,
+            match_bits: spec.match_bits,
+            ignore_bits: spec.ignore_bits,
+            auto_unlink: spec.unlink == Unlink::Auto,
+            md: NONE,
+            hash: 0,
+            rank: 0,
+            chain: Links::NONE,
+            group: Links::NONE,
+            sequence: Links::NONE,
+            last: NONE,
+        }
+    }
+
+    /// The entry that a message tries after this one, of the same key or of those with ignore bits.
+    pub(super) fn next(&self) -> u32 {
+        self.group.next
+    }
+
+    /// Where it stands in the portal's list: before all with a greater rank. 0 on a unique portal.
+    pub(super) fn rank(&self) -> u64 {
+        self.rank
+    }
+
+    pub(super) fn is_masked(&self) -> bool {
+        self.ignore_bits.0 != 0
+    }
+}
+
+/// What kind of entries a portal takes; the first one decides (S-101).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Each entry names one process and all bits.
+    Unique,
+    /// Each entry leaves something open.
+    Wildcard,
+}
+
+impl Kind {
+    pub(crate) fn of(match_id: &ProcessId, ignore_bits: MatchBits) -> Kind {
+        let open = match_id.nid.is_any() || match_id.pid.is_any() || ignore_bits.0 != 0;
+        if open { Kind::Wildcard } else { Kind::Unique }
+    }
+
+    /// The source as far as it is part of the key.
+    pub(super) fn key_id(self, id: ProcessId) -> ProcessId {
+        match self {
+            Kind::Unique => id,
+            Kind::Wildcard => ProcessId::ANY,
+        }
+    }
+}

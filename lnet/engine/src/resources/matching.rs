@@ -1,0 +1,186 @@
+//! Which MD takes a message (lnet-semantics 9).
+
+use std::ops::Range;
+
+use lnet_api::{Event, EventKind, MdOptions};
+use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use lnet_proto::{Body, Header};
+use smallvec::SmallVec;
+
+use super::entry::{Entry, Kind};
+use super::md::Descriptor;
+use super::objects::Objects;
+use super::table::Table;
+use crate::common::Common;
+use crate::config::MatchOrder;
+use crate::message::Inbound;
+use crate::slab::NONE;
+
+/// What a PUT or GET looks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// `OP_PUT` or `OP_GET`.
+    pub(super) op: MdOptions,
+    bits: MatchBits,
+    /// The NIDs of the source's node, the primary one first.
+    nids: SmallVec<[Nid; 2]>,
+    /// The source's PID.
+    pid: Pid,
+    /// Bytes it carries or asks for.
+    length: u32,
+    /// Offset in its header.
+    offset: u32,
+    /// It can wait, on a lazy portal, so it leaves buffers to those that wait already.
+    can_wait: bool,
+}
+
+/// An MD that takes a message, and which bytes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Match {
+    pub(super) md: u32,
+    pub(super) offset: u64,
+    pub(super) mlength: u32,
+}
+
+impl Match {
+    /// The bytes of the MD.
+    pub(super) fn range(&self) -> Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.mlength as usize
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Match(Match),
+    /// An MD would take it but has not the room: later ones are not tried.
+    TooLong,
+    Nothing,
+}
+
+impl Table {
+    /// Searches a wildcard portal: the first entry in list order that would take the message decides. Those without
+    /// ignore bits are found by hash, so only those with ignore bits that stand before are looked at one by one.
+    pub(super) fn find_wildcard(&self, objects: &Objects, common: &Common, wanted: &Wanted) -> Found {
+        let first = self.first_exact(objects, &common.hasher, Kind::Wildcard, ProcessId::ANY, wanted.bits);
+        let exact = first_of(objects, first, u64::MAX, wanted);
+        let before = match (&exact, common.config.match_order) {
+            (Some((rank, _)), MatchOrder::List) => *rank,
+            _ => u64::MAX,
+        };
+        let masked = first_of(objects, self.first_masked(), before, wanted);
+        masked.or(exact).map_or(Found::Nothing, |(_, found)| found)
+    }
+
+    /// Searches a unique portal for an entry of one of the node's NIDs.
+    pub(super) fn find_unique(&self, objects: &Objects, common: &Common, nid: Nid, wanted: &Wanted) -> Found {
+        let source = ProcessId::new(nid, wanted.pid);
+        let first = self.first_exact(objects, &common.hasher, Kind::Unique, source, wanted.bits);
+        first_of(objects, first, u64::MAX, wanted).map_or(Found::Nothing, |(_, found)| found)
+    }
+}
+
+/// The first entry from here on that would take the message, before a rank.
+fn first_of(objects: &Objects, first: u32, before: u64, wanted: &Wanted) -> Option<(u64, Found)> {
+    let mut at = first;
+    while at != NONE {
+        let entry = &objects[at];
+        if entry.rank() >= before {
+            break;
+        }
+        if let Some(found) = try_entry(objects, entry, wanted) {
+            return Some((entry.rank(), found));
+        }
+        at = entry.next();
+    }
+    None
+}
+
+/// The rules in their order; `None` skips the entry.
+fn try_entry(objects: &Objects, entry: &Entry, wanted: &Wanted) -> Option<Found> {
+    let md = objects.md_at(entry.md)?;
+    if md.reserved && wanted.can_wait {
+        return None;
+    }
+    try_md(entry, md, wanted)
+}
+
+/// The same for a PUT that waits already.
+pub(super) fn try_reserved(objects: &Objects, entry: &Entry, wanted: &Wanted) -> Found {
+    let md = objects.md_at(entry.md);
+    md.and_then(|md| try_md(entry, md, wanted)).unwrap_or(Found::Nothing)
+}
+
+fn try_md(entry: &Entry, md: &Descriptor, wanted: &Wanted) -> Option<Found> {
+    let bits_differ = (entry.match_bits.0 ^ wanted.bits.0) & !entry.ignore_bits.0 != 0;
+    if md.is_exhausted() || !md.options.contains(wanted.op) || bits_differ {
+        return None;
+    }
+    if !wanted.is_for(entry.match_id) {
+        return None;
+    }
+    Some(match md.place(wanted.length, wanted.offset) {
+        Some((offset, mlength)) => Found::Match(Match { md: entry.md, offset, mlength }),
+        None => Found::TooLong,
+    })
+}
+
+impl Wanted {
+    /// What a PUT or GET with these match bits looks for; `length` bytes at `offset`.
+    pub(crate) fn new(
+        op: MdOptions,
+        inbound: &Inbound,
+        header: &Header,
+        bits: MatchBits,
+        (length, offset): (u32, u32),
+    ) -> Wanted {
+        Wanted { op, bits, nids: inbound.nids.clone(), pid: header.src.pid, length, offset, can_wait: false }
+    }
+
+    /// The same, if it can wait.
+    pub(crate) fn waiting(self, can_wait: bool) -> Wanted {
+        Wanted { can_wait, ..self }
+    }
+
+    /// Whether it is a PUT.
+    pub(crate) fn is_put(&self) -> bool {
+        self.op == MdOptions::OP_PUT
+    }
+
+    /// The NIDs of the source's node, the primary one first.
+    pub(crate) fn nids(&self) -> &[Nid] {
+        &self.nids
+    }
+
+    /// Whether an entry that wants messages of `id` takes it; an entry for one NID of a node takes those of the node's
+    /// other NIDs as well.
+    fn is_for(&self, id: ProcessId) -> bool {
+        (id.pid.is_any() || id.pid == self.pid) && (id.nid.is_any() || self.nids.contains(&id.nid))
+    }
+}
+
+/// A PUT or GET in search of a buffer: what the engine, the portals' queues and the rooms of MDs tell each other of it.
+pub(crate) struct Search<'a> {
+    pub(crate) inbound: &'a Inbound,
+    pub(crate) header: &'a Header,
+    pub(crate) wanted: &'a Wanted,
+}
+
+impl Search<'_> {
+    /// What the owner of a PUT's buffer is told.
+    pub(super) fn put_event(&self, common: &Common, mlength: u32, offset: u64) -> Event {
+        let Body::Put { match_bits, hdr_data, portal, .. } = self.header.body else {
+            return common.event(EventKind::Put);
+        };
+        Event {
+            portal,
+            match_bits,
+            hdr_data,
+            rlength: self.header.payload_length,
+            mlength,
+            offset,
+            ..self.inbound.event(common, EventKind::Put, self.header)
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! What is posted on portals: match entries, the MDs attached to them, and what these make of a message.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position};
+use lnet_api::{Unlink, Verdict};
+use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+
+use super::entry::{Entry, Kind};
+use super::matching::{Found, Match, Search, try_reserved};
+use super::table::Table;
+use super::{Intake, MdTable, Receiving, Resources, deliver_payload};
+use crate::common::Common;
+use crate::drops::DropReason;
+use crate::message::{Launch, Message, Op, ack_of, is_push};
+use crate::names::{MdName, Place};
+use crate::portal_state::PortalState;
+use crate::slab::{Key, NONE};
+use crate::work::Work;
+
+/// One partition of the MEs, and of the MDs attached to them.
+pub(crate) struct Posted {
+    pub(super) mds: MdTable,
+    /// The match entries, by portal.
+    pub(super) tables: Box<[Table]>,
+}
+
+/// An MD that was attached, for the engine to go on with.
+pub(crate) struct Attached {
+    /// Its handle.
+    pub(crate) handle: MdHandle,
+    /// The portal's index.
+    pub(crate) portal: usize,
+    /// Messages wait on the portal: until they have been asked, no other PUT gets the MD.
+    pub(crate) reserved: bool,
+}
+
+/// What one partition has made of a PUT or GET.
+pub(crate) enum Attempt {
+    /// It is received, or at least on its way.
+    Taken(Verdict),
+    /// It matches here, but cannot be taken.
+    Refused(DropReason),
+    /// Nothing here matches.
+    Nothing,
+}
+
+impl Attempt {
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Attempt::Nothing)
+    }
+}
+
+impl Resources for Posted {
+    fn mds(&self) -> &MdTable {
+        &self.mds
+    }
+
+    fn mds_mut(&mut self) -> &mut MdTable {
+        &mut self.mds
+    }
+
+    /// Its ME goes too if it was posted so.
+    fn retire(&mut self, md: u32) {
+        let objects = &mut self.mds.objects;
+        objects.md_mut(md).dead = true;
+        let me = std::mem::replace(&mut objects.md_mut(md).me, NONE);
+        if me != NONE {
+            let Entry { portal, auto_unlink, ref mut md, .. } = objects[me];
+            *md = NONE;
+            self.tables[portal.index()].attached -= 1;
+            if auto_unlink {
+                self.remove_entry(me);
+            }
+        }
+    }
+}
+
+impl Posted {
+    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Posted {
+        Posted {
+            mds: MdTable::new(common, Place { bound: false, partition }),
+            tables: (0..Portal::COUNT).map(|_| Table::new()).collect(),
+        }
+    }
+
+    /// The partition of a new entry (S-308): on a unique portal that of its source; on a wildcard portal the caller's if
+    /// it says so, else always the same one.
+    pub(crate) fn home(common: &Common, spec: &MeSpec) -> usize {
+        match (Kind::of(&spec.match_id, spec.ignore_bits), spec.position) {
+            (Kind::Unique, _) => spec.match_id.nid.cpt_of(common.partitions()),
+            (Kind::Wildcard, Position::Local) => common.here(),
+            (Kind::Wildcard, _) => spec.portal.index() % common.partitions(),
+        }
+    }
+
+    /// Posts an entry at the head or the tail of its portal; this is its home.
+    ///
+    /// # Errors
+    /// EPERM if the portal takes no such entry, ENOMEM if there are too many, or no memory.
+    pub(crate) fn attach_entry(
+        &mut self,
+        portal: &PortalState,
+        spec: &MeSpec,
+    ) -> Result<MeHandle, LNetError> {
+        let MdTable { common, objects, place, .. } = &mut self.mds;
+        objects.check_room()?;
+        let kind = portal.decide(spec)?;
+        let index = self.tables[spec.portal.index()].post(objects, &common.hasher, kind, spec)?;
+        Ok(common.handles.me(place.partition, objects.key(index)))
+    }
+
+    /// Posts an entry right before or after another.
+    ///
+    /// # Errors
+    /// As for [`Posted::attach_entry`]; ENOENT if the other is gone, EINVAL if it is on another portal.
+    pub(crate) fn insert_entry(
+        &mut self,
+        portal: &PortalState,
+        (beside, key): (MeHandle, Key),
+        spec: &MeSpec,
+    ) -> Result<MeHandle, LNetError> {
+        let MdTable { common, objects, place, .. } = &mut self.mds;
+        let neighbour = objects.entry(key).ok_or_else(|| no_entry(beside))?;
+        if neighbour.portal != spec.portal {
+            let rule = "it must be the portal of the entry beside";
+            return Err(LNetError::Invalid { field: "portal", value: u64::from(spec.portal.get()), rule });
+        }
+        if portal.decide(spec)? == Kind::Unique {
+            let rule = "entries of a unique portal have no order, so none can be put beside another";
+            return Err(PortalState::refusal(spec, rule));
+        }
+        let index = self.tables[spec.portal.index()].insert(objects, &common.hasher, key.index, spec)?;
+        Ok(common.handles.me(place.partition, objects.key(index)))
+    }
+
+    /// Takes an entry out, with its MD however it was posted: now, and with the answers that the MD still has to send; or,
+    /// as `idle` asks, once the MD's messages in flight have ended as if it were still there.
+    ///
+    /// # Errors
+    /// ENOENT if it is gone.
+    pub(crate) fn unlink_entry(
+        &mut self,
+        (me, key): (MeHandle, Key),
+        idle: bool,
+        work: &mut Work,
+    ) -> Result<(), LNetError> {
+        let md = self.mds.objects.entry(key).ok_or_else(|| no_entry(me))?.md;
+        if md == NONE {
+            self.remove_entry(key.index);
+            return Ok(());
+        }
+        self.mds.objects[key.index].auto_unlink = true;
+        match () {
+            () if !idle => self.unlink_by_owner(md, work),
+            () if self.mds.objects.md(md).busy > 0 => self.retire(md),
+            () => self.unlink(md, self.mds.common.event(EventKind::Unlink), work),
+        }
+        Ok(())
+    }
+
+    fn remove_entry(&mut self, me: u32) {
+        let objects = &mut self.mds.objects;
+        self.tables[objects[me].portal.index()].withdraw(objects, me);
+        objects.remove_entry(me);
+    }
+
+    /// Attaches an MD to an entry, which goes if that fails.
+    ///
+    /// # Errors
+    /// ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an MD that cannot be, ENOMEM if there are too many.
+    pub(crate) fn attach_md(
+        &mut self,
+        portals: &[PortalState],
+        (me, key): (MeHandle, Key),
+        md: Md,
+        unlink: Unlink,
+    ) -> Result<Attached, LNetError> {
+        let entry = self.mds.objects.entry(key).ok_or_else(|| no_entry(me))?;
+        if entry.md != NONE {
+            return Err(LNetError::Busy { object: "ME", handle: me.0 });
+        }
+        let portal = entry.portal.index();
+        let made = md.check_attached().and_then(|()| self.mds.enter(md, key.index, unlink));
+        let index = made.inspect_err(|_| self.remove_entry(key.index))?;
+        let MdTable { common, objects, place, .. } = &mut self.mds;
+        objects[key.index].md = index;
+        let table = &mut self.tables[portal];
+        (table.attached, table.attached_at_ns) = (table.attached + 1, common.now_ns());
+        portals[portal].activate(place.partition);
+        let reserved = portals[portal].has_waiting();
+        objects.md_mut(index).reserved = reserved;
+        Ok(Attached { handle: self.mds.handle(index), portal, reserved })
+    }
+
+    /// The MD of an entry is for everybody from now on.
+    pub(crate) fn release(&mut self, me: Key) {
+        if let Some(&Entry { md, .. }) = self.mds.objects.entry(me)
+            && md != NONE
+        {
+            self.mds.objects.md_mut(md).reserved = false;
+        }
+    }
+
+    /// Looks for a buffer on a unique portal, among the entries for one NID of the source's node.
+    pub(crate) fn search_unique(
+        &mut self,
+        portal: usize,
+        nid: Nid,
+        search: &Search<'_>,
+        work: &mut Work,
+    ) -> Attempt {
+        let found = self.tables[portal].find_unique(&self.mds.objects, &self.mds.common, nid, search.wanted);
+        self.take(search, found, work)
+    }
+
+    /// Looks for a buffer on a wildcard portal, whose state `state` is.
+    pub(crate) fn search_wildcard(
+        &mut self,
+        (portal, state): (usize, &PortalState),
+        search: &Search<'_>,
+        work: &mut Work,
+    ) -> Attempt {
+        let table = &self.tables[portal];
+        let found = table.find_wildcard(&self.mds.objects, &self.mds.common, search.wanted);
+        if found == Found::Nothing {
+            let partition = self.mds.place.partition;
+            state.rest(partition, table.attached, table.attached_at_ns, self.mds.common.now_ns());
+        }
+        self.take(search, found, work)
+    }
+
+    /// Whether the buffer of an entry takes a PUT that waits already; `None` if the entry is gone.
+    pub(crate) fn try_waiting(&mut self, me: Key, search: &Search<'_>, work: &mut Work) -> Option<Attempt> {
+        let found = try_reserved(&self.mds.objects, self.mds.objects.entry(me)?, search.wanted);
+        Some(self.take(search, found, work))
+    }
+
+    /// Has a found MD take the message.
+    fn take(&mut self, search: &Search<'_>, found: Found, work: &mut Work) -> Attempt {
+        let found = match found {
+            Found::Nothing => return Attempt::Nothing,
+            Found::TooLong => return Attempt::Refused(DropReason::TooLong),
+            Found::Match(found) => found,
+        };
+        if !search.wanted.is_put() {
+            return self.take_get(search, &found, work);
+        }
+        // An empty message touches no memory.
+        let sink = match found.mlength {
+            0 => None,
+            _ => match self.mds.objects.md(found.md).memory.incoming(found.range()) {
+                Ok(sink) => Some(sink),
+                Err(_) => return Attempt::Refused(DropReason::Busy),
+            },
+        };
+        if !self.mds.receiving.make_room() {
+            return Attempt::Refused(DropReason::NoRoom);
+        }
+        self.consume(&found);
+        let event = search.put_event(&self.mds.common, found.mlength, found.offset);
+        let kind = if is_push(search.header) { Intake::Push } else { Intake::Put };
+        let wants_no_ack = self.mds.objects.md(found.md).options.contains(MdOptions::ACK_DISABLE);
+        let ack = if wants_no_ack { WireHandle::NONE } else { ack_of(search.header) };
+        let receiving = Receiving { kind, md: found.md, back: search.inbound.back, event, ack };
+        Attempt::Taken(deliver_payload(self, receiving, sink, work))
+    }
+
+    fn take_get(&mut self, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
+        let Body::Get { return_wmd, match_bits, portal, .. } = search.header.body else {
+            return Attempt::Refused(DropReason::NoMatch);
+        };
+        let Ok(payload) = self.mds.objects.md(found.md).memory.outgoing(found.range()) else {
+            return Attempt::Refused(DropReason::Busy);
+        };
+        self.consume(found);
+        self.mds.counters.recv_count += 1;
+        let event = Event {
+            portal,
+            match_bits,
+            mlength: found.mlength,
+            offset: found.offset,
+            ..search.inbound.event(&self.mds.common, EventKind::Get, search.header)
+        };
+        let header = Header {
+            dest: search.header.src,
+            src: ProcessId::new(search.header.dest.nid, self.mds.common.config.pid),
+            payload_length: found.mlength,
+            body: Body::Reply { dst_wmd: return_wmd },
+        };
+        let payload = (!payload.is_empty()).then_some(payload);
+        let md = Some(MdName { place: self.mds.place, key: self.mds.objects.key(found.md) });
+        let message = Message { op: Op::Reply, md, event, response: Key::NULL };
+        let (way, reply_to) = (search.inbound.back, Some(search.inbound.rx));
+        work.launches.push(Launch { way, message, header, payload, reply_to });
+        Attempt::Taken(Verdict::Done)
+    }
+
+    /// Counts a match: the ME goes now if the MD is exhausted, the MD when its last message is done (S-108).
+    fn consume(&mut self, found: &Match) {
+        let md = self.mds.objects.md_mut(found.md);
+        md.busy += 1;
+        md.consume_range(found.offset, found.mlength);
+        if md.auto_unlink && md.is_exhausted() {
+            self.retire(found.md);
+        }
+    }
+
+    /// Receives a push for which there is no buffer.
+    pub(crate) fn take_nowhere(&mut self, search: &Search<'_>, work: &mut Work) -> Verdict {
+        if !self.mds.receiving.make_room() {
+            return Verdict::Discard;
+        }
+        let (back, ack) = (search.inbound.back, ack_of(search.header));
+        let event = search.put_event(&self.mds.common, 0, 0);
+        deliver_payload(self, Receiving { kind: Intake::Put, md: NONE, back, event, ack }, None, work)
+    }
+
+    /// A REPLY has left, or could not: its MD hears of it.
+    pub(crate) fn reply_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
+        if let Some(MdName { key, .. }) = message.md {
+            self.finish(key.index, &message.event, result, work);
+        }
+    }
+}
+
+fn no_entry(me: MeHandle) -> LNetError {
+    LNetError::NoSuch { object: "ME", handle: me.0 }
+}

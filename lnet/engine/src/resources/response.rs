@@ -1,0 +1,96 @@
+//! ACKs and REPLYs that are still to come (lnet-semantics 12: response tracking).
+
+use lnet_api::{Event, EventKind};
+use lnet_nid::{Nid, ProcessId};
+
+use super::md::BY_MD;
+use crate::buckets::{CHAIN, Hashed};
+use crate::common::Common;
+use crate::groups::{GROUP, Grouped};
+use crate::list::{Links, linked};
+use crate::message::{PeerName, Route};
+use crate::slab::NONE;
+
+/// The list number of all responses of a partition that have a deadline, the earliest first.
+pub(super) const BY_DEADLINE: usize = 2;
+
+/// An expected ACK or REPLY.
+#[derive(Debug)]
+pub(super) struct Response {
+    /// [`EventKind::Ack`] or [`EventKind::Reply`].
+    pub(super) kind: EventKind,
+    pub(super) md: u32,
+    /// The next hop; none for this node itself.
+    pub(super) debtor: Option<PeerName>,
+    /// Whom the request went to.
+    pub(super) target: ProcessId,
+    /// The primary NID of the target's node.
+    pub(super) primary: Nid,
+    /// The NID it was sent from.
+    pub(super) source: Nid,
+    /// In nanoseconds; `None` if the wait is not bounded.
+    pub(super) deadline_ns: Option<u64>,
+    /// The request has left.
+    pub(super) sent: bool,
+    by_deadline: Links,
+    by_md: Links,
+    chain: Links,
+    of_debtor: Links,
+    last: u32,
+}
+
+impl Response {
+    /// One that is in no list yet.
+    pub(super) fn new(kind: EventKind, md: u32, route: &Route, target: ProcessId) -> Response {
+        Response {
+            kind,
+            md,
+            debtor: route.debtor,
+            target,
+            primary: route.primary,
+            source: route.source,
+            deadline_ns: None,
+            sent: false,
+            by_deadline: Links::NONE,
+            by_md: Links::NONE,
+            chain: Links::NONE,
+            of_debtor: Links::NONE,
+            last: NONE,
+        }
+    }
+}
+
+impl Hashed for Response {
+    fn hash(&self) -> u32 {
+        self.debtor.map_or(0, |debtor| debtor.hash)
+    }
+}
+
+impl Grouped for Response {
+    fn same_key(&self, other: &Response) -> bool {
+        self.debtor == other.debtor
+    }
+
+    fn last(&self) -> u32 {
+        self.last
+    }
+
+    fn set_last(&mut self, last: u32) {
+        self.last = last;
+    }
+}
+
+linked!(Response: BY_DEADLINE => by_deadline, BY_MD => by_md, CHAIN => chain, GROUP => of_debtor);
+
+impl Response {
+    /// The event that tells of it, as far as that is known before it comes.
+    pub(super) fn event(&self, common: &Common) -> Event {
+        Event {
+            target: ProcessId::new(self.source, common.config.pid),
+            initiator: ProcessId::new(self.primary, self.target.pid),
+            source: self.target,
+            sender: self.target.nid,
+            ..common.event(self.kind)
+        }
+    }
+}
