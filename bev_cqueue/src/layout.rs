@@ -13,7 +13,7 @@ use core::mem::size_of;
 #[cfg(not(loom))]
 use core::sync::atomic::Ordering::Relaxed;
 
-use nlx_sync::{AtomicU32, AtomicU64};
+use nlx_sync::{AtomicU32, AtomicU64, SleepWord};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The fewest slots a ring can have: the divider, and one to fill (motr-transport 6.2, `init`).
@@ -66,19 +66,17 @@ pub struct Header {
     pub(crate) producer: ProducerLine,
 }
 
-#[cfg(all(feature = "std", not(loom)))]
 impl Header {
-    pub(crate) fn line(&self, line: Line) -> &WakeLine {
+    pub(crate) fn word(&self, line: Line) -> &SleepWord {
         match line {
-            Line::Thread => &self.wake,
-            Line::Loop => &self.lookout,
+            Line::Thread => &self.wake.sleeping,
+            Line::Loop => &self.lookout.sleeping,
         }
     }
 }
 
 /// Which of a queue's two sleepers: the thread that waits for its events, or an event loop that does so beside other things. In
 /// a queue without such a loop, the second may be the producer, which waits until the consumer has taken.
-#[cfg(all(feature = "std", not(loom)))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     Thread,
@@ -125,7 +123,7 @@ pub(crate) struct ProducerLine {
 #[repr(C, align(128))]
 pub(crate) struct WakeLine {
     /// 1 while the consumer sleeps or is about to; the futex word.
-    pub(crate) sleeping: AtomicU32,
+    pub(crate) sleeping: SleepWord,
 }
 
 /// The successor of a slot in the ring.
@@ -287,8 +285,8 @@ mod zeroed {
                     consumer_taken: AtomicU32::new(0),
                 },
                 consumer: ConsumerLine { consumed: AtomicU64::new(0), nr: AtomicU32::new(0) },
-                wake: WakeLine { sleeping: AtomicU32::new(0) },
-                lookout: WakeLine { sleeping: AtomicU32::new(0) },
+                wake: WakeLine { sleeping: SleepWord::new() },
+                lookout: WakeLine { sleeping: SleepWord::new() },
                 producer: ProducerLine { word: AtomicU64::new(0) },
             }
         }

@@ -6,7 +6,8 @@
 //! killed or stopped at any instruction neither blocks nor corrupts the other.
 //!
 //! It is not a general channel. Events are plain data of at most 120 bytes; requests do not travel through it; and
-//! waiting is a matter apart (`wake`), because a consumer that is awake must cost its producer no system call.
+//! waiting is a matter apart, because a consumer that is awake must cost its producer no system call: the header has a word
+//! by which a side announces that it sleeps ([`QueueWord`]), and `nlx_sync::wait` sleeps and wakes by it.
 //!
 //! # The ring
 //!
@@ -116,7 +117,7 @@
 //! | `bevq.put` | stamp, by [`Producer::push`] | stamp, by [`Consumer::pop`] | writing an event before reading it |
 //! | `bevq.get` | count of events taken, by [`Consumer::pop`] | the same, by the producer looking for room | reading an event before its slot is filled again |
 //! | `bevq.grow` | count of slots, by [`Consumer::grow`] and [`Consumer::shrink`] | the same, by the producer looking for room | changing links before following them |
-//! | `bevq.sleep` | word *sleeping*, then a fence | a fence, then the word | see `wake` |
+//! | `sync.sleep` | word *sleeping*, then a fence | a fence, then the word | see `nlx_sync::wait` |
 //!
 //! The model tests explore all interleavings with loom, and check that loom finds a fault when either end of any of these is weakened:
 //!
@@ -136,7 +137,7 @@
 //! # Features
 //!
 //! Without `std`, which is on by default, the crate is `no_std` and needs `alloc`: what is missing then are
-//! `SharedMemory`, `wake` and the errno numbers of errors. `oracle` adds what tests of the queue share.
+//! `SharedMemory`, sleeping and waking, and the errno numbers of errors. `oracle` adds what tests of the queue share.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -155,8 +156,6 @@ mod memory;
 pub mod oracle;
 mod producer;
 mod rules;
-#[cfg(feature = "std")]
-pub mod wake;
 
 #[cfg(test)]
 mod tests;
@@ -164,7 +163,7 @@ mod tests;
 pub use consumer::{Consumer, Drain};
 pub use error::{Corruption, Error, PopError, PushError};
 pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};
-pub use memory::{Halves, Heap, Memory, heap, taken};
+pub use memory::{Halves, Heap, Memory, QueueWord, heap, taken, tell};
 #[cfg(all(feature = "std", not(loom)))]
 pub use memory::{SharedMemory, unmap_by};
 pub use producer::Producer;

@@ -7,9 +7,11 @@ use core::fmt::Debug;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
+use nlx_sync::SleepWord;
+
 use crate::consumer::Consumer;
 use crate::error::Error;
-use crate::layout::{Header, Link, MAGIC, MAX_SLOTS, MIN_SLOTS, Slot, VERSION};
+use crate::layout::{Header, Line, Link, MAGIC, MAX_SLOTS, MIN_SLOTS, Slot, VERSION};
 use crate::producer::Producer;
 use crate::rules::GET;
 
@@ -53,6 +55,70 @@ pub trait Memory: Debug {
 pub fn taken(memory: &impl Memory) -> u64 {
     // SYNC bevq.get: with Consumer::publish.
     memory.header().consumer.consumed.load(GET.acquire())
+}
+
+/// Tells the consumer a number that only grows, as [`Producer::tell`] does: for those that are not the producer, several at a
+/// time if need be. Of all that were told the greatest stays.
+pub fn tell(memory: &impl Memory, word: u64) {
+    // Nothing hangs on its order but itself.
+    memory.header().producer.word.fetch_max(word, Relaxed);
+}
+
+/// A word of a queue's memory by which one side announces that it sleeps, for an [`nlx_sync::Sleeper`] and its wakers.
+///
+/// # Examples
+///
+/// ```
+/// use nlx_bev_cqueue::{Consumer, Heap, Producer, QueueWord};
+/// use nlx_sync::{Sleeper, Waker};
+///
+/// let memory = Heap::new(8)?;
+/// let word = QueueWord::consumer(memory.clone());
+/// let (waker, sleeper) = (Waker::futex(word.clone()), Sleeper::futex(word));
+/// let (mut producer, mut consumer) = (Producer::new(memory.clone())?, Consumer::new(memory)?);
+///
+/// let thread = std::thread::spawn(move || {
+///     producer.push(10)?;
+///     waker.wake()?;
+///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// });
+/// while consumer.is_empty() {
+///     sleeper.sleep(None, || !consumer.is_empty())?;
+/// }
+/// assert_eq!(consumer.pop(), Ok(10));
+/// # thread.join().unwrap().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct QueueWord<M> {
+    memory: M,
+    line: Line,
+}
+
+impl<M: Memory> QueueWord<M> {
+    /// For a thread that waits for events. The producer wakes it after [`push`](Producer::push).
+    pub fn consumer(memory: M) -> Self {
+        QueueWord { memory, line: Line::Thread }
+    }
+
+    /// A second word of the consumer, for an event loop that sleeps on a descriptor among others, while a thread may sleep by
+    /// the first one.
+    pub fn event_loop(memory: M) -> Self {
+        QueueWord { memory, line: Line::Loop }
+    }
+
+    /// For the producer, when it waits until the consumer has taken what stands in the queue ([`taken`]). The consumer wakes it
+    /// after it has given slots back. It is the word of the event loop: a queue has the one or the other, not both.
+    pub fn producer(memory: M) -> Self {
+        QueueWord { memory, line: Line::Loop }
+    }
+}
+
+impl<M: Memory> AsRef<SleepWord> for QueueWord<M> {
+    #[inline]
+    fn as_ref(&self) -> &SleepWord {
+        self.memory.header().word(self.line)
+    }
 }
 
 /// Both halves of one queue.

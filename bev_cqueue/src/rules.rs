@@ -8,7 +8,3 @@ pub(crate) const PUT: Rule = Rule::new("bevq.put");
 pub(crate) const GET: Rule = Rule::new("bevq.get");
 /// SYNC bevq.grow: the consumer has linked slots in → the producer follows the links.
 pub(crate) const GROW: Rule = Rule::new("bevq.grow");
-/// SYNC bevq.sleep: announcing sleep and producing are both followed by a full fence before the other side's word is
-/// read, so at least one of the two sees the other.
-#[cfg(feature = "std")]
-pub(crate) const SLEEP: Rule = Rule::new("bevq.sleep");

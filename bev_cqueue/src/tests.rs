@@ -27,6 +27,4 @@ mod property;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(not(loom))]
-mod spin;
-#[cfg(not(loom))]
 mod wake;

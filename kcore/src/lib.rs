@@ -73,7 +73,7 @@
 //! | `node` | what the domains of a node share |
 //! | `registry` | who has which address, over all domains of a node |
 //! | `buffers` | registered buffers |
-//! | `bell`, `notices` | waking the thread that waits; messages that were lost |
+//! | `notices` | waking the thread and the event loop that wait; messages that were lost |
 //! | `network` | LNet, and what is shared by all that stand on it |
 //! | `works` | a transfer machine: starting and stopping it and its operations |
 //! | `taker` | who takes its events |
@@ -90,7 +90,6 @@
 #![deny(unsafe_code)]
 
 mod agreed;
-mod bell;
 mod buffers;
 #[cfg(not(loom))]
 pub mod driver;

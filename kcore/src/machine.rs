@@ -9,9 +9,8 @@ use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, Descriptor
 use nlx_sync::{AtomicBool, Mutex, Ordering};
 
 use crate::agreed::STOP;
-use crate::bell::wait_without_sleeper;
 use crate::kcore::Domain;
-use crate::notices::Notices;
+use crate::notices::{Notices, wait_without_sleeper};
 use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::submit::Plan;
@@ -140,7 +139,7 @@ impl Machine {
                 self.lookout.get_or_init(|| made)
             }
         };
-        self.notices().bell.set_elsewhere(lookout.sleeper());
+        self.notices().waiters.set_event_loop(lookout.sleeper());
         Ok(lookout)
     }
 
@@ -244,7 +243,7 @@ impl CoreTm for Machine {
         let (drive, notices) = (&self.shared().drive, self.notices());
         let news = || self.take_wake_up() || notices.take_news() || self.is_spoilt();
         let ready = || self.pending() || news();
-        match notices.bell.sleeper() {
+        match notices.waiters.sleeper() {
             Ok(sleeper) => wait_until(&**drive, sleeper, deadline_ns, ready),
             Err(_) => wait_without_sleeper(&**drive, deadline_ns, ready),
         };
@@ -279,7 +278,7 @@ impl CoreTm for Machine {
 
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
-        self.notices().bell.ring();
+        self.notices().waiters.wake();
     }
 
     fn dropped(&self) -> u64 {

@@ -1,18 +1,68 @@
-//! What the waiter of a transfer machine is told beside its events: messages for which it had no buffer.
+//! Who waits for a transfer machine, and what they are told beside its events: messages for which there was no buffer.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use lnet_api::{Drive, Errno, Sleeper};
 use nlx_bev_cqueue::Heap;
-use nlx_sync::{AtomicBool, AtomicU64, Ordering};
+use nlx_sync::{AtomicBool, AtomicU64, End, OnceLock, Ordering};
 
-use crate::agreed::LOSS;
-use crate::bell::Bell;
+use crate::agreed::{BELL, LOSS};
 use crate::network::FaultCounters;
 use crate::taker::{Losses, Taker};
+
+/// How often a waiter looks that could not get a descriptor to sleep on: seldom enough to leave the processor to others.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Those who wait for a transfer machine: a thread, and the event loop of a program that sleeps in one of its own. Each has a
+/// sleeper, so that one thread may do the one and another the other.
+///
+/// The thread's is made by the first wait: a transfer machine that nobody waits for holds no descriptor, so that thousands of
+/// them fit into a process that may have 1,024.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    thread: OnceLock<Arc<Sleeper>>,
+    event_loop: OnceLock<Arc<Sleeper>>,
+}
+
+impl Waiters {
+    /// For the thread that waits, before it looks whether there is something to wait for.
+    pub(crate) fn sleeper(&self) -> Result<&Arc<Sleeper>, Errno> {
+        if let Some(sleeper) = self.thread.get() {
+            return Ok(sleeper);
+        }
+        let made = Arc::new(Sleeper::new()?);
+        Ok(self.thread.get_or_init(|| made))
+    }
+
+    /// From now on this one is woken, too.
+    pub(crate) fn set_event_loop(&self, sleeper: &Arc<Sleeper>) {
+        self.event_loop.get_or_init(|| sleeper.clone());
+    }
+
+    /// Wakes those who sleep, after there is news; costs no system call while nobody does.
+    pub(crate) fn wake(&self) {
+        let thread = self.thread.get().or_else(|| {
+            // SYNC kcore.bell: with the fence in `Sleeper::prepare`. Either the sleeper that is being made is seen here, or
+            // its owner's look after `prepare` sees the news.
+            BELL.fence(End::Load);
+            self.thread.get()
+        });
+        if let Some(thread) = thread {
+            thread.wake();
+        }
+        // SYNC kcore.bell: there was a fence, that one or the one in `Sleeper::wake`.
+        if let Some(event_loop) = self.event_loop.get() {
+            event_loop.wake();
+        }
+    }
+}
 
 /// A transfer machine as whoever drops messages for it sees it. It outlives the transfer machine as long as one of them
 /// needs it.
 #[derive(Default)]
 pub(crate) struct Notices {
-    pub(crate) bell: Bell,
+    pub(crate) waiters: Waiters,
     /// Messages that were lost for want of a receive buffer (X13).
     dropped: AtomicU64,
     /// The waiter has not heard of some of them.
@@ -24,7 +74,7 @@ impl Taker for Notices {
 
     #[inline]
     fn ring(&self) {
-        self.bell.ring();
+        self.waiters.wake();
     }
 
     #[cold]
@@ -41,7 +91,7 @@ impl Losses for Notices {
         // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only this way.
         self.dropped.fetch_add(1, LOSS.chain());
         if !self.news.swap(true, LOSS.chain()) {
-            self.bell.ring();
+            self.waiters.wake();
         }
     }
 }
@@ -56,5 +106,64 @@ impl Notices {
     /// How many messages were lost.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// [`lnet_api::wait_until`] for a process that has no descriptor left: drives, and looks from time to time.
+pub(crate) fn wait_without_sleeper(
+    drive: &dyn Drive,
+    deadline_ns: Option<u64>,
+    mut ready: impl FnMut() -> bool,
+) -> bool {
+    loop {
+        let work = drive.poll_free_shards().work;
+        if ready() {
+            return true;
+        }
+        if drive.has_ended() || deadline_ns.is_some_and(|deadline| drive.now_ns() >= deadline) {
+            return false;
+        }
+        if work == 0 {
+            let left = deadline_ns.map(|deadline_ns| Duration::from_nanos(drive.sleep_ns(deadline_ns)));
+            std::thread::sleep(left.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL));
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use lnet_api::Clock;
+    use lnet_fake::FakeDrive;
+
+    use super::*;
+
+    // MT-230
+    #[test]
+    fn a_waiter_without_a_descriptor_waits_all_the_same() {
+        let drive = FakeDrive::new();
+        drive.clock().set_now_ns(1_000);
+        assert!(
+            wait_without_sleeper(&*drive, Some(0), || true),
+            "what is there is seen whatever the deadline"
+        );
+        assert!(!wait_without_sleeper(&*drive, Some(1_000), || false));
+        assert!(!wait_without_sleeper(&*drive, Some(2_000), || false));
+        assert_eq!(drive.now_ns(), 2_000);
+        let news = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| wait_without_sleeper(&*drive, None, || news.load(Ordering::Acquire)));
+            news.store(true, Ordering::Release);
+            assert!(waiter.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn nobody_is_woken_before_somebody_has_waited() {
+        let waiters = Waiters::default();
+        waiters.wake();
+        assert!(waiters.thread.get().is_none(), "waking makes no descriptor");
+        let first = waiters.sleeper().unwrap().clone();
+        assert!(Arc::ptr_eq(&first, waiters.sleeper().unwrap()));
     }
 }

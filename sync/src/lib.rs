@@ -6,27 +6,38 @@
 //! | [`plain`] | the atomics of `core`, the locks of `parking_lot`, the standard library's `OnceLock` |
 //! | `model` | loom's atomics and locks with the same faces |
 //! | [`Slots`] | tables of objects that are named by place and generation |
+//! | [`wait`] | sleeping and waking, in one process and between processes that share memory |
 //! | [`Rule`] | a name for what two places agree about, and a model's way to break it |
 //!
 //! A crate that models a part of itself imports from here, and has loom as a dev-dependency under `cfg(loom)` for the threads of
 //! its models. One whose models are not those of the crates above it picks [`plain`] or `model` itself.
 
 #![cfg_attr(not(any(feature = "std", loom)), no_std)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 extern crate alloc;
+
+#[cfg(feature = "wait")]
+#[macro_use]
+mod points;
 
 #[cfg(loom)]
 pub mod model;
 pub mod plain;
 mod rule;
 mod slots;
+pub mod wait;
 
 #[cfg(loom)]
 pub use model::*;
 #[cfg(not(loom))]
 pub use plain::*;
+#[cfg(feature = "points")]
+pub use points::set_points;
 pub use rule::{End, Rule};
 #[cfg(loom)]
 pub use rule::{broken, weakened};
 pub use slots::{SlotKey, Slots};
+pub use wait::SleepWord;
+#[cfg(feature = "wait")]
+pub use wait::{Bell, PollHandle, Sleeper, Wake, Waker};

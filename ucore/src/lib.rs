@@ -69,8 +69,7 @@
 //! | `link` | a connection to a helper, the submission ring, and how it ends |
 //! | `exchange`, `socket` | requests and replies; packets with descriptors |
 //! | `watch` | the thread that notices the helper's end, and connects again |
-//! | `alarm`, `lookout` | waking whoever waits; a descriptor for event loops |
-//! | `settling` | waiting until the helper has carried out what was submitted |
+//! | `waiters` | waking those who wait; a descriptor for event loops; waiting until the helper has carried out what was submitted |
 //! | `refused` | the helper's refusals in the words of the Core interface |
 //! | `points` | named points of all this, at which tests kill a client; a macro that is empty elsewhere |
 //!
@@ -82,21 +81,19 @@
 #[macro_use]
 mod points;
 
-mod alarm;
 mod arenas;
 mod buffers;
 mod exchange;
 mod link;
-mod lookout;
 mod machine;
 mod options;
 mod pieces;
 mod refused;
-mod settling;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod ucore;
+mod waiters;
 mod watch;
 
 /// The pages of the memory for buffers.

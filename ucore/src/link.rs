@@ -6,19 +6,18 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nlx_bev_cqueue::wake::Waker;
-use nlx_bev_cqueue::{Producer, PushError, SharedMemory};
+use nlx_bev_cqueue::{Producer, PushError, QueueWord, SharedMemory};
 use nlx_core::CoreError;
 use nlx_driver_proto::{Entry, Hello, Reply, Request, Submission, Welcome};
+use nlx_sync::{Bell, Waker};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::HelperOptions;
-use crate::alarm::Alarm;
 use crate::buffers::Kept;
 use crate::exchange::{Exchange, Failure};
 use crate::refused::refused;
-use crate::settling::Settling;
 use crate::socket::Socket;
+use crate::waiters::{Settling, Waiters};
 
 /// How a link is. It only gets worse.
 const LIVE: u8 = 0;
@@ -35,13 +34,13 @@ pub(crate) struct Link {
     exchange: Mutex<Exchange>,
     ring: Mutex<Producer<Submission, SharedMemory>>,
     settling: Settling,
-    doorbell: Waker<SharedMemory>,
+    doorbell: Waker<QueueWord<SharedMemory>>,
     pub(crate) welcome: Welcome,
     state: AtomicU8,
     /// Operations in flight, over all transfer machines.
     in_flight: AtomicU32,
     /// Whom to wake when it ends.
-    alarms: Mutex<Vec<Weak<Alarm>>>,
+    waiters: Mutex<Vec<Weak<Waiters>>>,
     /// Leases of operations that have ended here and perhaps not with the helper.
     kept: Mutex<Vec<Kept>>,
     path: String,
@@ -83,12 +82,12 @@ impl Link {
             socket,
             exchange: Mutex::new(exchange),
             ring: Mutex::new(Producer::new(memory.clone()).map_err(queue)?),
-            doorbell: Waker::descriptor(memory.clone(), bell),
+            doorbell: Waker::ringing(QueueWord::consumer(memory.clone()), Bell::eventfd(bell)),
             settling: Settling::new(memory),
             welcome,
             state: AtomicU8::new(LIVE),
             in_flight: AtomicU32::new(0),
-            alarms: Mutex::default(),
+            waiters: Mutex::default(),
             kept: Mutex::default(),
             path: shown,
             timeout: *timeout,
@@ -200,11 +199,11 @@ impl Link {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Rings this when the link ends.
-    pub(crate) fn tell(&self, alarm: &Arc<Alarm>) {
-        let mut alarms = self.alarms.lock();
-        alarms.retain(|known| known.strong_count() > 0);
-        alarms.push(Arc::downgrade(alarm));
+    /// Wakes these when the link ends.
+    pub(crate) fn tell(&self, waiters: &Arc<Waiters>) {
+        let mut all = self.waiters.lock();
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(waiters));
     }
 
     /// Keeps leases until the helper is gone: it may still write there.
@@ -258,8 +257,8 @@ impl Link {
             drop(kept);
         }
         if before == LIVE {
-            let alarms: Vec<_> = self.alarms.lock().iter().filter_map(Weak::upgrade).collect();
-            alarms.iter().for_each(|alarm| alarm.ring());
+            let waiters: Vec<_> = self.waiters.lock().iter().filter_map(Weak::upgrade).collect();
+            waiters.iter().for_each(|waiters| waiters.wake());
             self.settling.wake();
             point!(AllWoken);
         }

@@ -8,20 +8,19 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use nlx_bev_cqueue::wake::Sleeper;
-use nlx_bev_cqueue::{Consumer, SharedMemory};
+use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, MatchCounters,
     Operation, Random, Sequential, StartAddress, Submitted, TmOptions,
 };
 use nlx_driver_proto::{EVENTS_MAX, Entry, Reply, Request, StartTm};
+use nlx_sync::Sleeper;
 use parking_lot::Mutex;
 
-use crate::alarm::Alarm;
 use crate::link::Link;
-use crate::lookout::Lookout;
 use crate::refused::refused_start;
 use crate::ucore::Domain;
+use crate::waiters::{Lookout, Waiters};
 
 /// A started transfer machine.
 ///
@@ -40,8 +39,8 @@ pub(crate) struct Machine {
     /// Where the match bits of passive buffers come from if not from `counters`.
     random: Option<Random>,
     side: Mutex<Side>,
-    sleeper: Mutex<Sleeper<SharedMemory>>,
-    alarm: Arc<Alarm>,
+    sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
+    waiters: Arc<Waiters>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
     woken: AtomicBool,
     /// Messages lost that a wait has noticed.
@@ -86,8 +85,8 @@ impl Machine {
         let (memory, consumer) = event_queue(fds).map_err(|reason| link.violated(reason))?;
         point!(EventsMapped);
         let side = Side { consumer, stopped: false, spoilt: false, lost_at: 0 };
-        let alarm = Arc::new(Alarm::new(memory.clone()));
-        link.tell(&alarm);
+        let waiters = Arc::new(Waiters::new(memory.clone()));
+        link.tell(&waiters);
         Ok(Machine {
             number: domain.next_machine(),
             domain,
@@ -98,8 +97,8 @@ impl Machine {
             counters: Mutex::new(Sequential::up_to(MatchCounter::LAST)),
             random,
             side: Mutex::new(side),
-            sleeper: Mutex::new(Sleeper::futex(memory)),
-            alarm,
+            sleeper: Mutex::new(Sleeper::futex(QueueWord::consumer(memory)).spinning()),
+            waiters,
             woken: AtomicBool::new(false),
             noticed: AtomicU64::new(0),
             lookout: OnceLock::new(),
@@ -212,7 +211,7 @@ impl Drop for Machine {
             self.end_in_use();
         } else {
             // In a forked child: the transfer machine is the parent's.
-            std::mem::forget((self.domain.clone(), self.link.clone(), self.alarm.clone()));
+            std::mem::forget((self.domain.clone(), self.link.clone(), self.waiters.clone()));
         }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use lnet_api::{Clock, Drive, EventFd, Sleeper, Tokens, wait_until};
+use lnet_api::{Clock, Drive, Sleeper, Tokens, wait_until};
 
-use nlx_bev_cqueue::{Heap, MIN_SLOTS, wake as queue};
-use parking_lot::Mutex;
+use nlx_bev_cqueue::{Heap, MIN_SLOTS, QueueWord};
+use nlx_sync::Waker;
 
 use crate::cores;
 use crate::error::{BenchError, Result};
@@ -26,17 +26,17 @@ pub(crate) fn waiter(round: &Round) -> Result<Sample> {
 /// Two threads wake each other in turn, as the producer of a queue of buffer events wakes its consumer. Microseconds one
 /// way. Sleepers that do not look before they sleep, as their anchor does not.
 pub(crate) fn futex(round: &Round) -> Result<Sample> {
-    pingpong(round, QueueBell::futex()?.without_spin(), QueueBell::futex()?.without_spin())
+    pingpong(round, QueueBell::futex()?, QueueBell::futex()?)
 }
 
 /// The same with sleepers that sleep on an eventfd, as those do that have other descriptors to wait for.
 pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
-    pingpong(round, QueueBell::eventfd()?.without_spin(), QueueBell::eventfd()?.without_spin())
+    pingpong(round, QueueBell::eventfd()?, QueueBell::eventfd()?)
 }
 
 /// The same with sleepers on a futex that look for a while before they sleep.
 pub(crate) fn spinning(round: &Round) -> Result<Sample> {
-    pingpong(round, QueueBell::futex()?, QueueBell::futex()?)
+    pingpong(round, QueueBell::futex()?.spinning(), QueueBell::futex()?.spinning())
 }
 
 fn pingpong<B: Bell>(round: &Round, there: B, back: B) -> Result<Sample> {
@@ -74,13 +74,13 @@ trait Bell: Sync {
 
 struct EventBell {
     rung: AtomicU64,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
     clock: NothingToDrive,
 }
 
 impl EventBell {
     fn new() -> Result<EventBell> {
-        let sleeper = Arc::new(EventFd::new().map_err(BenchError::system("make an eventfd"))?);
+        let sleeper = Arc::new(Sleeper::new().map_err(BenchError::system("make an eventfd"))?);
         let clock = NothingToDrive { started: Instant::now(), tokens: Tokens::new(0) };
         Ok(EventBell { rung: AtomicU64::new(0), sleeper, clock })
     }
@@ -102,52 +102,50 @@ impl Bell for EventBell {
 
 struct QueueBell {
     rung: AtomicU64,
-    waker: queue::Waker<Heap>,
-    /// Used by one thread alone.
-    sleeper: Mutex<queue::Sleeper<Heap>>,
+    waker: Waker<QueueWord<Heap>>,
+    sleeper: Sleeper<QueueWord<Heap>>,
 }
 
 impl QueueBell {
     fn futex() -> Result<QueueBell> {
-        let memory = QueueBell::memory()?;
-        Ok(QueueBell::new(queue::Waker::futex(memory.clone()), queue::Sleeper::futex(memory)))
+        let word = QueueBell::word()?;
+        Ok(QueueBell::new(Waker::futex(word.clone()), Sleeper::futex(word)))
     }
 
     fn eventfd() -> Result<QueueBell> {
-        let (memory, (rings, sleeps)) =
-            (QueueBell::memory()?, queue::eventfd().map_err(BenchError::nlx("make an eventfd"))?);
-        let waker = queue::Waker::descriptor(memory.clone(), rings);
-        Ok(QueueBell::new(waker, queue::Sleeper::descriptor(memory, sleeps)))
+        let made = BenchError::system("make an eventfd");
+        let (word, bell) = (QueueBell::word()?, nlx_sync::Bell::new().map_err(&made)?);
+        let waker = Waker::ringing(word.clone(), bell.try_clone().map_err(&made)?);
+        Ok(QueueBell::new(waker, Sleeper::ringing(word, bell)))
     }
 
-    fn memory() -> Result<Heap> {
-        Heap::new(MIN_SLOTS).map_err(BenchError::nlx("make a queue"))
+    fn word() -> Result<QueueWord<Heap>> {
+        Heap::new(MIN_SLOTS).map(QueueWord::consumer).map_err(BenchError::nlx("make a queue"))
     }
 
-    fn new(waker: queue::Waker<Heap>, sleeper: queue::Sleeper<Heap>) -> QueueBell {
-        QueueBell { rung: AtomicU64::new(0), waker, sleeper: Mutex::new(sleeper) }
+    fn new(waker: Waker<QueueWord<Heap>>, sleeper: Sleeper<QueueWord<Heap>>) -> QueueBell {
+        QueueBell { rung: AtomicU64::new(0), waker, sleeper }
     }
 
-    fn without_spin(self) -> QueueBell {
-        QueueBell { sleeper: Mutex::new(self.sleeper.into_inner().without_spin()), ..self }
+    fn spinning(self) -> QueueBell {
+        QueueBell { sleeper: self.sleeper.spinning(), ..self }
     }
 }
 
 impl Bell for QueueBell {
     fn ring(&self, turn: u64) -> Result<()> {
         self.rung.store(turn, Ordering::Release);
-        self.waker.wake().map(drop).map_err(BenchError::nlx("wake a consumer"))
+        self.waker.wake().map(drop).map_err(BenchError::system("wake a consumer"))
     }
 
     fn wait_for(&self, turn: u64) -> Result<u64> {
-        let mut sleeper = self.sleeper.lock();
         loop {
             let rung = self.rung.load(Ordering::Acquire);
             if rung >= turn {
                 return Ok(rung);
             }
             let ready = || self.rung.load(Ordering::Acquire) >= turn;
-            sleeper.sleep(None, ready).map_err(BenchError::nlx("sleep"))?;
+            self.sleeper.sleep(None, ready).map_err(BenchError::system("sleep"))?;
         }
     }
 }

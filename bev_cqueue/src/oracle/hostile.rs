@@ -49,7 +49,7 @@ impl Guarded {
         match place % 6 {
             0 => line.consumed.store(value, Relaxed),
             1 => line.nr.store(value as u32, Relaxed),
-            2 => self.header().wake.sleeping.store(value as u32, Relaxed),
+            2 => self.header().wake.sleeping.scribble(value as u32),
             3 => self.slots()[place % self.slots().len()].stamp.store(value, Relaxed),
             _ => self.links()[place % self.links().len()].0.store(value as u32, Relaxed),
         }

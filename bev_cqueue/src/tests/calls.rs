@@ -5,11 +5,11 @@ use std::os::unix::process::ExitStatusExt;
 
 use nix::libc;
 use nix::sys::signal::Signal;
+use nlx_sync::{Sleeper, Waker};
 
 use crate::oracle::{Op, Sample, Sequence, Source};
 use crate::tests::other::{Board, MAX_SLOTS, Other, Word, inherited};
-use crate::wake::{Sleeper, Waker};
-use crate::{Consumer, Memory, Producer, SharedMemory};
+use crate::{Consumer, Producer, QueueWord, SharedMemory};
 
 const EVENTS: u64 = 20_000;
 
@@ -60,7 +60,7 @@ fn an_event_costs_its_producer_no_system_call_while_the_consumer_is_awake() {
 #[test]
 fn an_event_costs_its_consumer_no_system_call() {
     let (mut other, memory) = Other::start("calls::consume");
-    let waker = Waker::futex(memory.clone());
+    let waker = Waker::futex(QueueWord::consumer(memory.clone()));
     let mut producer = Producer::new(memory).unwrap();
     let mut source = Source::default();
     while source.pushed < EVENTS && !other.has_ended() {
@@ -75,7 +75,7 @@ fn an_event_costs_its_consumer_no_system_call() {
 #[test]
 fn the_system_notices_a_call() {
     let (mut other, memory, board) = Other::start_with("calls::produce_for_a_sleeper", "");
-    memory.header().wake.announce();
+    QueueWord::consumer(memory).as_ref().announce();
     board.add(Word::Submitted, 1);
     assert_eq!(other.finish().signal(), Some(Signal::SIGSYS as i32));
 }
@@ -84,12 +84,15 @@ fn the_system_notices_a_call() {
 
 struct Pushing {
     producer: Producer<Sample, SharedMemory>,
-    waker: Waker<SharedMemory>,
+    waker: Waker<QueueWord<SharedMemory>>,
 }
 
 fn pushing() -> Pushing {
     let memory = inherited();
-    Pushing { waker: Waker::futex(memory.clone()), producer: Producer::new(memory).unwrap() }
+    Pushing {
+        waker: Waker::futex(QueueWord::consumer(memory.clone())),
+        producer: Producer::new(memory).unwrap(),
+    }
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn produce_for_a_sleeper() {
 #[ignore = "started by an_event_costs_its_consumer_no_system_call"]
 fn consume() {
     let memory = inherited();
-    let mut sleeper = Sleeper::futex(memory.clone()).without_spin();
+    let sleeper = Sleeper::futex(QueueWord::consumer(memory.clone()));
     let mut consumer = Consumer::new(memory).unwrap();
     consumer.grow(MAX_SLOTS - 2).unwrap();
     let mut sequence = Sequence::default();

@@ -12,11 +12,11 @@ use std::time::Instant;
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{Pid, gettid};
+use nlx_sync::{Wake, Waker};
 
 use crate::layout::Line;
 use crate::tests::wake::BELLS;
-use crate::wake::Wake;
-use crate::{Heap, Memory};
+use crate::{Heap, Memory, QueueWord};
 
 /// Signals handled since the start.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
@@ -41,7 +41,7 @@ fn sleeps<T>(thread: &JoinHandle<T>, tid: Pid, memory: &Heap) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
         // The state follows the name, which stands in parentheses.
         let asleep = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'));
-        let announced = |line: Line| asleep && memory.header().line(line).sleeping.load(Relaxed) != 0;
+        let announced = |line: Line| asleep && memory.header().word(line).is_announced();
         // One of them is the bell's.
         if announced(Line::Thread) || announced(Line::Loop) {
             return true;
@@ -66,8 +66,8 @@ fn sleeping_thread(
     bells: usize,
     memory: &Heap,
     deadline: Option<Instant>,
-) -> (JoinHandle<Wake>, Pid, crate::wake::Waker<Heap>) {
-    let (waker, mut sleeper) = BELLS[bells](memory);
+) -> (JoinHandle<Wake>, Pid, Waker<QueueWord<Heap>>) {
+    let (waker, sleeper) = BELLS[bells](memory);
     let (tell, hear) = channel();
     let thread = std::thread::spawn(move || {
         tell.send(gettid()).unwrap();

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
 use nix::sys::signal::Signal;
+use nlx_sync::{Sleeper, Waker};
 
 use crate::oracle::{Op, Sample, Sequence, Source, mix};
 use crate::tests::other::{Board, MAX_SLOTS, Other, Word, inherited, words};
 use crate::tests::points::{Half, Point, Trap};
-use crate::wake::{Sleeper, Waker};
-use crate::{Consumer, Corruption, MIN_SLOTS, Memory, PopError, Producer, PushError, SharedMemory};
+use crate::{Consumer, Corruption, MIN_SLOTS, PopError, Producer, PushError, QueueWord, SharedMemory};
 
 /// At which of its visits to a point the other process ends: the first, and one in full swing.
 const VISITS: [u32; 2] = [1, 6];
@@ -28,14 +28,14 @@ const AFTERWARDS: u64 = 500;
 /// The producer's side.
 struct Server {
     producer: Producer<Sample, SharedMemory>,
-    waker: Waker<SharedMemory>,
+    waker: Waker<QueueWord<SharedMemory>>,
     source: Source,
     board: Board,
 }
 
 impl Server {
     fn new(memory: SharedMemory, board: Board) -> Self {
-        let waker = Waker::futex(memory.clone());
+        let waker = Waker::futex(QueueWord::consumer(memory.clone()));
         Server { producer: Producer::new(memory).unwrap(), waker, source: Source::default(), board }
     }
 
@@ -63,9 +63,9 @@ impl Server {
 
     /// Gives the consumer some time to announce sleep. It need not.
     fn let_it_fall_asleep(&self) {
-        let sleeping = &self.producer.memory().header().wake.sleeping;
+        let word = QueueWord::consumer(self.producer.memory().clone());
         let backoff = Backoff::new();
-        while !backoff.is_completed() && sleeping.load(core::sync::atomic::Ordering::Relaxed) == 0 {
+        while !backoff.is_completed() && !word.as_ref().is_announced() {
             backoff.snooze();
         }
     }
@@ -78,7 +78,7 @@ impl Server {
 /// The consumer's side.
 struct Client {
     consumer: Consumer<Sample, SharedMemory>,
-    sleeper: Sleeper<SharedMemory>,
+    sleeper: Sleeper<QueueWord<SharedMemory>>,
     sequence: Sequence,
     board: Board,
     rounds: u64,
@@ -86,7 +86,7 @@ struct Client {
 
 impl Client {
     fn new(memory: SharedMemory, board: Board) -> Self {
-        let sleeper = Sleeper::futex(memory.clone()).without_spin();
+        let sleeper = Sleeper::futex(QueueWord::consumer(memory.clone()));
         let consumer = Consumer::new(memory).unwrap();
         Client { consumer, sleeper, sequence: Sequence::default(), board, rounds: 0 }
     }

@@ -6,15 +6,17 @@
 //! Each end of each pair is then weakened, and the same models must fail: that shows both that it is needed and
 //! that the models would notice.
 
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::sync::{Arc, Condvar, Mutex};
-use loom::thread;
-use nlx_sync::{End, Rule, weakened};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use crate::layout::WakeLine;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+use nlx_sync::wait::SLEEP;
+use nlx_sync::{Bell, End, Rule, Sleeper, Waker, weakened};
+
 use crate::oracle::{Op, Oracle, Sample, Sequence, Source, sample};
-use crate::rules::{GET, GROW, PUT, SLEEP};
-use crate::{Consumer, Heap, Memory, Producer, PushError, taken};
+use crate::rules::{GET, GROW, PUT};
+use crate::{Heap, Producer, PushError, QueueWord, taken};
 
 type Halves = crate::Halves<Sample, Heap>;
 
@@ -221,67 +223,34 @@ fn loom_events_outlive_their_producer() {
     });
 }
 
-/// An eventfd or a pair of sockets, as loom can see it.
-#[derive(Default)]
-struct Bell {
-    rings: Mutex<bool>,
-    changed: Condvar,
+/// How the two sides of a word reach each other.
+type Sides = (Waker<QueueWord<Heap>>, Sleeper<QueueWord<Heap>>);
+type Bells = fn(QueueWord<Heap>) -> Sides;
+
+fn by_futex(word: QueueWord<Heap>) -> Sides {
+    (Waker::futex(word.clone()), Sleeper::futex(word))
 }
 
-impl Bell {
-    fn ring(&self) {
-        *self.rings.lock().unwrap() = true;
-        self.changed.notify_one();
-    }
-
-    fn wait(&self) {
-        let mut rings = self.rings.lock().unwrap();
-        while !*rings {
-            rings = self.changed.wait(rings).unwrap();
-        }
-    }
-
-    fn silence(&self) {
-        *self.rings.lock().unwrap() = false;
-    }
-}
-
-fn push_and_wake(producer: &mut Producer<Sample, Heap>, number: u64, bell: &Bell) {
-    producer.push(sample(number)).unwrap();
-    if producer.memory().header().wake.claim() {
-        bell.ring();
-    }
-}
-
-fn sleep_until_ready(consumer: &Consumer<Sample, Heap>, bell: &Bell) {
-    sleep_until(&consumer.memory().header().wake, bell, || !consumer.is_empty());
-}
-
-fn sleep_until(line: &WakeLine, bell: &Bell, is_ready: impl Fn() -> bool) {
-    while !is_ready() {
-        line.announce();
-        let sleeps = !is_ready();
-        if sleeps {
-            bell.wait();
-        }
-        // As `finish_sleep` and `cancel_sleep` do.
-        if line.withdraw() || sleeps {
-            bell.silence();
-        }
-    }
+fn by_descriptor(word: QueueWord<Heap>) -> Sides {
+    let bell = Bell::new().unwrap();
+    (Waker::ringing(word.clone(), bell.clone()), Sleeper::ringing(word, bell))
 }
 
 /// Loom reports a deadlock if the consumer sleeps with an event in its queue.
-fn no_wake_up_is_lost(events: u64) {
+fn no_wake_up_is_lost(bells: Bells, events: u64) {
     loom::model(move || {
         let ((mut producer, mut consumer), mut sequence) = queue(4, 0, 0);
-        let bell = Arc::new(Bell::default());
-        let producing = thread::spawn({
-            let bell = bell.clone();
-            move || (1..=events).for_each(|number| push_and_wake(&mut producer, number, &bell))
+        let (waker, sleeper) = bells(QueueWord::consumer(consumer.memory().clone()));
+        let producing = thread::spawn(move || {
+            for number in 1..=events {
+                producer.push(sample(number)).unwrap();
+                waker.wake().unwrap();
+            }
         });
         while sequence.seen < events {
-            sleep_until_ready(&consumer, &bell);
+            while consumer.is_empty() {
+                sleeper.sleep(None, || !consumer.is_empty()).unwrap();
+            }
             sequence.step(Op::Pop, &mut consumer);
         }
         producing.join().unwrap();
@@ -290,44 +259,44 @@ fn no_wake_up_is_lost(events: u64) {
 
 #[test]
 fn loom_no_wake_up_is_lost() {
-    no_wake_up_is_lost(1);
-    no_wake_up_is_lost(2);
+    for bells in [by_futex, by_descriptor] {
+        no_wake_up_is_lost(bells, 1);
+        no_wake_up_is_lost(bells, 2);
+    }
 }
 
 /// The same for a producer that sleeps until its event is taken.
-fn no_wake_up_of_a_producer_is_lost() {
-    loom::model(|| {
+fn no_wake_up_of_a_producer_is_lost(bells: Bells) {
+    loom::model(move || {
         const EVENTS: u64 = 1;
         let ((mut producer, mut consumer), mut sequence) = queue(4, 0, 0);
-        let bell = Arc::new(Bell::default());
-        let taking = thread::spawn({
-            let bell = bell.clone();
-            move || {
-                while sequence.seen < EVENTS {
-                    sequence.step(Op::Drain(1), &mut consumer);
-                    if consumer.memory().header().lookout.claim() {
-                        bell.ring();
-                    }
-                    thread::yield_now();
-                }
+        let (waker, sleeper) = bells(QueueWord::producer(producer.memory().clone()));
+        let taking = thread::spawn(move || {
+            while sequence.seen < EVENTS {
+                sequence.step(Op::Drain(1), &mut consumer);
+                waker.wake().unwrap();
+                thread::yield_now();
             }
         });
         assert_eq!(push_some(&mut producer, 0, EVENTS as usize), EVENTS);
         let memory = producer.memory();
-        sleep_until(&memory.header().lookout, &bell, || taken(memory) >= EVENTS);
+        while taken(memory) < EVENTS {
+            sleeper.sleep(None, || taken(memory) >= EVENTS).unwrap();
+        }
         taking.join().unwrap();
     });
 }
 
 #[test]
 fn loom_no_wake_up_of_a_producer_is_lost() {
-    no_wake_up_of_a_producer_is_lost();
+    no_wake_up_of_a_producer_is_lost(by_futex);
+    no_wake_up_of_a_producer_is_lost(by_descriptor);
 }
 
 /// The models must fail when either end of `pair` is weakened, and for this reason.
-fn needs(pair: Rule, models: fn(), fault: &str) {
+fn needs(pair: Rule, models: impl Fn() + UnwindSafe + RefUnwindSafe, fault: &str) {
     for end in [End::Store, End::Load] {
-        let outcome = std::panic::catch_unwind(|| weakened(pair, end, models));
+        let outcome = std::panic::catch_unwind(|| weakened(pair, end, &models));
         let panic = outcome.expect_err("loom finds nothing wrong");
         let message = panic.downcast_ref::<String>().expect("loom says why");
         assert!(message.contains(fault), "{pair:?}, {end:?}: {message}");
@@ -351,6 +320,8 @@ fn loom_notices_a_weakened_grow() {
 
 #[test]
 fn loom_notices_a_missing_fence_before_sleep() {
-    needs(SLEEP, loom_no_wake_up_is_lost, "deadlock");
-    needs(SLEEP, no_wake_up_of_a_producer_is_lost, "deadlock");
+    for bells in [by_futex, by_descriptor] {
+        needs(SLEEP, || no_wake_up_is_lost(bells, 1), "deadlock");
+        needs(SLEEP, || no_wake_up_of_a_producer_is_lost(bells), "deadlock");
+    }
 }

@@ -1,11 +1,11 @@
 //! Queues between two processes (MT-189), one of which may be stopped or killed at any instruction (S-2).
 
 use crossbeam_utils::Backoff;
+use nlx_sync::{Sleeper, Waker};
 
 use crate::oracle::{Op, Sample, Sequence, mix, sample};
 use crate::tests::other::{MAX_SLOTS, Other, inherited};
-use crate::wake::{Sleeper, Waker};
-use crate::{Consumer, PopError, Producer, PushError, SharedMemory};
+use crate::{Consumer, PopError, Producer, PushError, QueueWord, SharedMemory};
 
 /// Events that pass in the long runs.
 const EVENTS: u64 = 100_000;
@@ -51,7 +51,7 @@ fn take_until(
 #[test]
 fn events_reach_a_consumer_in_another_process() {
     let (mut other, memory) = Other::start("processes::consume_all");
-    let waker = Waker::futex(memory.clone());
+    let waker = Waker::futex(QueueWord::consumer(memory.clone()));
     let mut producer = Producer::new(memory).unwrap();
     for number in 1..=EVENTS {
         push_when_free(&mut producer, number, || other.check());
@@ -163,7 +163,7 @@ fn a_consumer_is_not_held_up_by_a_stopped_producer() {
 #[ignore = "started by events_reach_a_consumer_in_another_process"]
 fn consume_all() {
     let memory = inherited();
-    let mut sleeper = Sleeper::futex(memory.clone());
+    let sleeper = Sleeper::futex(QueueWord::consumer(memory.clone())).spinning();
     let mut consumer = Consumer::new(memory).unwrap();
     let mut sequence = Sequence::default();
     while sequence.seen < EVENTS {

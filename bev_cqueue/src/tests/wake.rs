@@ -15,32 +15,32 @@ use nix::sys::socket::{
     recvmsg, send, sendmsg, shutdown,
 };
 use nix::unistd::{close, write};
+use nlx_sync::{Bell, SleepWord, Sleeper, Wake, Waker};
 
-use crate::layout::Line;
 use crate::oracle::{Op, Sample, Sequence, sample};
-use crate::wake::{Sleeper, Wake, Waker, eventfd, socket_pair};
-use crate::{Consumer, Heap, Memory, Producer};
+use crate::{Consumer, Heap, Producer, QueueWord};
 
-pub(super) type Bells = fn(&Heap) -> (Waker<Heap>, Sleeper<Heap>);
+pub(super) type Bells = fn(&Heap) -> (Waker<QueueWord<Heap>>, Sleeper<QueueWord<Heap>>);
 
 pub(super) const BELLS: [Bells; 3] = [by_futex, by_eventfd, by_socket];
 
-fn by_futex(memory: &Heap) -> (Waker<Heap>, Sleeper<Heap>) {
-    (Waker::futex(memory.clone()), Sleeper::futex(memory.clone()).without_spin())
+fn by_futex(memory: &Heap) -> (Waker<QueueWord<Heap>>, Sleeper<QueueWord<Heap>>) {
+    let word = QueueWord::consumer(memory.clone());
+    (Waker::futex(word.clone()), Sleeper::futex(word))
 }
 
-fn by_eventfd(memory: &Heap) -> (Waker<Heap>, Sleeper<Heap>) {
-    let (theirs, ours) = eventfd().unwrap();
-    (Waker::descriptor(memory.clone(), theirs), Sleeper::descriptor(memory.clone(), ours).without_spin())
+fn by_eventfd(memory: &Heap) -> (Waker<QueueWord<Heap>>, Sleeper<QueueWord<Heap>>) {
+    let (word, bell) = (QueueWord::consumer(memory.clone()), Bell::new().unwrap());
+    (Waker::ringing(word.clone(), bell.try_clone().unwrap()), Sleeper::ringing(word, bell))
 }
 
-fn by_socket(memory: &Heap) -> (Waker<Heap>, Sleeper<Heap>) {
-    let (theirs, ours) = socket_pair().unwrap();
-    (Waker::lookout(memory.clone(), theirs), Sleeper::lookout(memory.clone(), ours))
+fn by_socket(memory: &Heap) -> (Waker<QueueWord<Heap>>, Sleeper<QueueWord<Heap>>) {
+    let (word, (theirs, ours)) = (QueueWord::event_loop(memory.clone()), Bell::socket_pair().unwrap());
+    (Waker::ringing(word.clone(), theirs), Sleeper::ringing(word, ours))
 }
 
-fn rings(sleeper: &Sleeper<Heap>) -> bool {
-    let Some(bell) = sleeper.bell() else { return false };
+fn rings(sleeper: &Sleeper<QueueWord<Heap>>) -> bool {
+    let Some(bell) = sleeper.fd() else { return false };
     poll(&mut [PollFd::new(bell, PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() > 0
 }
 
@@ -48,7 +48,7 @@ fn rings(sleeper: &Sleeper<Heap>) -> bool {
 fn a_consumer_that_is_awake_is_never_signalled() {
     for bells in BELLS {
         let memory = Heap::new(8).unwrap();
-        let (waker, mut sleeper) = bells(&memory);
+        let (waker, sleeper) = bells(&memory);
         assert_eq!(waker.wake(), Ok(false));
         assert_eq!(sleeper.sleep(None, || true), Ok(Wake::Ready));
         assert_eq!(waker.wake(), Ok(false));
@@ -60,7 +60,7 @@ fn a_consumer_that_is_awake_is_never_signalled() {
 fn a_signal_before_sleeping_is_not_lost_and_only_the_first_waker_gives_it() {
     for bells in BELLS {
         let memory = Heap::new(8).unwrap();
-        let (waker, mut sleeper) = bells(&memory);
+        let (waker, sleeper) = bells(&memory);
         for _ in 0..3 {
             let slept = sleeper.sleep(None, || {
                 assert_eq!(waker.wake(), Ok(true));
@@ -77,7 +77,7 @@ fn a_signal_before_sleeping_is_not_lost_and_only_the_first_waker_gives_it() {
 fn a_deadline_ends_sleep() {
     for bells in BELLS {
         let memory = Heap::new(8).unwrap();
-        let (waker, mut sleeper) = bells(&memory);
+        let (waker, sleeper) = bells(&memory);
         let deadline = Instant::now() + std::time::Duration::from_millis(2);
         assert_eq!(sleeper.sleep(Some(deadline), || false), Ok(Wake::TimedOut));
         assert!(Instant::now() >= deadline);
@@ -89,13 +89,13 @@ fn a_deadline_ends_sleep() {
 /// The waker claims the word, and only rings when the sleeper has already looked for its signal.
 #[test]
 fn a_signal_that_comes_late_makes_one_sleep_short_and_no_more() {
-    let memory = Heap::new(8).unwrap();
-    let (theirs, ours) = eventfd().unwrap();
-    let mut sleeper = Sleeper::descriptor(memory.clone(), ours);
-    sleeper.prepare_sleep();
-    assert!(memory.header().wake.claim());
-    sleeper.cancel_sleep().unwrap();
-    write(theirs.as_fd(), &1u64.to_ne_bytes()).unwrap();
+    let word = QueueWord::consumer(Heap::new(8).unwrap());
+    let bell = Bell::new().unwrap();
+    let sleeper = Sleeper::ringing(word.clone(), bell.try_clone().unwrap());
+    sleeper.prepare();
+    assert!(word.as_ref().claim());
+    sleeper.finish();
+    bell.ring().unwrap();
     assert_eq!(sleeper.sleep(None, || false), Ok(Wake::Signalled));
     assert!(!rings(&sleeper));
     assert_eq!(sleeper.sleep(Some(Instant::now()), || false), Ok(Wake::TimedOut));
@@ -103,14 +103,14 @@ fn a_signal_that_comes_late_makes_one_sleep_short_and_no_more() {
 
 #[test]
 fn ringing_never_blocks_and_does_not_fail_for_a_sleeper_that_is_gone() {
-    let memory = Heap::new(8).unwrap();
-    let (theirs, ours) = socket_pair().unwrap();
+    let word = SleepWord::new();
+    let (theirs, ours) = socket_pair();
     // Some kilobytes at the most wait for a sleeper that does not look.
     let full = (0..1 << 10).find_map(|_| write(&theirs, &[0; 8]).err());
     assert_eq!(full, Some(Errno::EAGAIN));
     fcntl(&theirs, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
-    let waker = Waker::lookout(memory.clone(), theirs);
-    memory.header().line(Line::Loop).announce();
+    let waker = Waker::ringing(&word, Bell::socket(theirs));
+    word.announce();
     assert_eq!(waker.wake(), Ok(true), "it rings already");
     drop(ours);
     // A signal that is blocked waits, even if it is ignored otherwise.
@@ -118,7 +118,7 @@ fn ringing_never_blocks_and_does_not_fail_for_a_sleeper_that_is_gone() {
     broken.thread_block().unwrap();
     let signals = SignalFd::with_flags(&broken, SfdFlags::SFD_NONBLOCK).unwrap();
     for _ in 0..2 {
-        memory.header().line(Line::Loop).announce();
+        word.announce();
         assert_eq!(waker.wake(), Ok(true));
         assert_eq!(signals.read_signal(), Ok(None), "no SIGPIPE");
     }
@@ -128,28 +128,34 @@ fn ringing_never_blocks_and_does_not_fail_for_a_sleeper_that_is_gone() {
 /// for ever among it.
 #[test]
 fn who_sleeps_on_a_socket_cannot_send() {
-    let (theirs, ours) = socket_pair().unwrap();
+    let (theirs, ours) = socket_pair();
     let readable =
         |end: &OwnedFd| poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
     assert_eq!(readable(&ours), Ok(0), "it does not ring yet");
     // Also what was copied, and what has travelled.
-    let (left, right) = socket_pair().unwrap();
+    let (left, right) = socket_pair();
     let copy = ours.try_clone().unwrap();
     send_with(left.as_raw_fd(), &[ours.as_raw_fd()]).unwrap();
     let travelled = received(&right);
-    let harmless = eventfd().unwrap().0;
+    let harmless = Bell::new().unwrap();
     for end in [ours.as_raw_fd(), copy.as_raw_fd(), travelled] {
         assert!(connect(end, &UnixAddr::new_abstract(b"nlx, nobody").unwrap()).is_err(), "no other peer");
         for flags in [MsgFlags::MSG_NOSIGNAL, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_OOB] {
             assert_eq!(send(end, &[1], flags), Err(Errno::EPIPE));
         }
-        assert_eq!(send_with(end, &[harmless.as_raw_fd()]), Err(Errno::EPIPE));
+        assert_eq!(send_with(end, &[harmless.as_fd().as_raw_fd()]), Err(Errno::EPIPE));
         shutdown(end, Shutdown::Read).unwrap();
-        assert_eq!(send_with(end, &[harmless.as_raw_fd()]), Err(Errno::EPIPE));
+        assert_eq!(send_with(end, &[harmless.as_fd().as_raw_fd()]), Err(Errno::EPIPE));
     }
     assert!(listen(&ours, Backlog::new(1).unwrap()).is_err());
     close(travelled).unwrap();
     assert_eq!(recv(theirs.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT), Ok(0), "nothing has come");
+}
+
+/// The ends as another process gets one.
+fn socket_pair() -> (OwnedFd, OwnedFd) {
+    let (theirs, ours) = Bell::socket_pair().unwrap();
+    (theirs.into(), ours.into())
 }
 
 /// Sends a byte with descriptors.
@@ -175,7 +181,7 @@ fn received(socket: &OwnedFd) -> RawFd {
 fn an_event_is_found_though_nobody_signals_it() {
     for bells in BELLS {
         let memory = Heap::new(8).unwrap();
-        let (_waker, mut sleeper) = bells(&memory);
+        let (_waker, sleeper) = bells(&memory);
         let mut looks = 0;
         let slept = sleeper.sleep(None, || {
             looks += 1;
@@ -191,7 +197,7 @@ fn no_wake_up_is_lost() {
     const EVENTS: u64 = 20_000;
     for bells in BELLS {
         let memory = Heap::new(8).unwrap();
-        let (waker, mut sleeper) = bells(&memory);
+        let (waker, sleeper) = bells(&memory);
         let mut producer = Producer::<Sample, _>::new(memory.clone()).unwrap();
         let mut consumer = Consumer::<Sample, _>::new(memory).unwrap();
         consumer.grow(6).unwrap();

@@ -1,16 +1,15 @@
 //! Where the events of a client's transfer machine go.
 
-use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use nlx_bev_cqueue::SharedMemory;
-use nlx_bev_cqueue::wake::Waker;
+use nlx_bev_cqueue::{QueueWord, SharedMemory};
 use nlx_core::RegionError;
 use nlx_fallible::TryArc;
+use nlx_sync::{Bell, Waker};
 use parking_lot::Mutex;
 
 use super::Violation;
@@ -24,9 +23,9 @@ use crate::taker::{Losses, Taker};
 /// of the transfer machine, and then writes into memory that the client may still have, but nobody else.
 pub(super) struct Outlet {
     /// For a thread of the client that sleeps on the queue itself.
-    thread: Waker<SharedMemory>,
+    thread: Waker<QueueWord<SharedMemory>>,
     /// For an event loop of the client that sleeps on a socket, once it has asked for one.
-    lookout: OnceLock<Waker<SharedMemory>>,
+    lookout: OnceLock<Waker<QueueWord<SharedMemory>>>,
     /// A signal to that one was left.
     left: AtomicBool,
     memory: SharedMemory,
@@ -46,7 +45,7 @@ pub(super) struct Outlet {
 impl Outlet {
     pub(super) fn new(memory: SharedMemory, seal: Seal, tally: TryArc<Tally>) -> Result<Outlet, RegionError> {
         Ok(Outlet {
-            thread: Waker::futex(memory.clone()),
+            thread: Waker::futex(QueueWord::consumer(memory.clone())),
             lookout: OnceLock::new(),
             left: AtomicBool::new(false),
             watched: WatchedQueue::new(memory.clone())?,
@@ -78,13 +77,13 @@ impl Outlet {
     }
 
     fn tell_of_losses(&self) {
-        self.thread.tell(self.dropped.get());
+        nlx_bev_cqueue::tell(&self.memory, self.dropped.get());
         self.ring();
     }
 
     /// From now on an event loop is woken, too, by this end of a pair of sockets.
-    pub(super) fn set_lookout(&self, bell: OwnedFd) {
-        let _ = self.lookout.set(Waker::lookout(self.memory.clone(), bell));
+    pub(super) fn set_lookout(&self, bell: Bell) {
+        let _ = self.lookout.set(Waker::ringing(QueueWord::event_loop(self.memory.clone()), bell));
     }
 
     /// Sends the signal to the event loop that was left, if there is one. Gives whether the event loop slept. What comes later is

@@ -83,8 +83,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lnet_api::{Errno, MAX_SHARDS};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nlx_driver_proto::Refusal;
+use nlx_sync::Bell;
 use parking_lot::Mutex;
 
 use super::accounts::{Charge, Resource};
@@ -271,7 +271,7 @@ pub(super) struct Shared {
 
 /// Where a thread can be reached.
 struct Desk {
-    bell: EventFd,
+    bell: Bell,
     /// Clients that another thread has accepted for it.
     arrivals: Mutex<VecDeque<Arrival>>,
     /// Its clients, those that are on their way included.
@@ -443,7 +443,7 @@ impl std::fmt::Debug for Service {
 impl Desk {
     fn new() -> Result<Desk, Errno> {
         Ok(Desk {
-            bell: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            bell: Bell::new()?,
             arrivals: Mutex::default(),
             load: AtomicUsize::new(0),
             heard: AtomicU64::new(0),
@@ -452,8 +452,8 @@ impl Desk {
     }
 
     fn ring(&self) {
-        // Only a counter that is full refuses, and that is readable.
-        let _ = self.bell.write(1);
+        // No error: it is an eventfd.
+        let _ = self.bell.ring();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lost messages: the waiter learns of each, however they fall together with its looks (X13).
 
-use super::waking::{ModelledSleeper, wait};
+use super::waking::wait;
 use super::*;
 use crate::agreed::LOSS;
 use crate::notices::Notices;
@@ -15,9 +15,8 @@ fn no_loss_goes_unnoticed() {
             let notices = notices.clone();
             thread::spawn(move || notices.lost())
         });
-        let sleeper = Arc::new(ModelledSleeper::default());
         while notices.dropped() < 2 {
-            wait(&notices.bell, &sleeper, || notices.take_news());
+            wait(&notices.waiters, || notices.take_news());
         }
         for thread in losing {
             thread.join().unwrap();

@@ -1,105 +1,42 @@
-//! The bell: no wake-up is lost, though the first wait only makes the sleeper (S-412, S-415).
+//! Waiters: no wake-up is lost, though the first wait only makes the sleeper (S-412, S-415).
 
-use std::os::fd::BorrowedFd;
-
-use lnet_api::Sleeper;
-use loom::sync::atomic::{AtomicBool, Ordering, fence};
-use loom::sync::{Condvar, Mutex};
+use loom::sync::atomic::{AtomicBool, Ordering};
+use nlx_sync::Wake;
 
 use super::lnet::Payload;
 use super::*;
 use crate::agreed::{BELL, NEWS};
-use crate::bell::Bell;
-
-/// [`lnet_api::EventFd`] as loom can see it. Who sleeps with nobody left to wake it is a deadlock, which loom reports.
-#[derive(Default)]
-pub(super) struct ModelledSleeper {
-    asleep: AtomicBool,
-    woken: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl ModelledSleeper {
-    fn sleep(&self) {
-        let mut woken = self.woken.lock().unwrap();
-        while !*woken {
-            woken = self.changed.wait(woken).unwrap();
-        }
-        *woken = false;
-    }
-}
-
-impl Sleeper for ModelledSleeper {
-    fn fd(&self) -> BorrowedFd<'_> {
-        unreachable!("the model sleeps without descriptors")
-    }
-
-    fn prepare(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    fn finish(&self) {
-        self.asleep.swap(false, Ordering::AcqRel);
-    }
-
-    /// Like the real one, who comes too late to take the announcement stores nothing. A swap of false for false would be as
-    /// right, as it stands right behind the false that it found; but loom does not see that, and lets the next waker find it
-    /// where it must find the next announcement.
-    fn wake(&self) {
-        fence(Ordering::SeqCst);
-        let take = || self.asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if self.asleep.load(Ordering::Relaxed) && take() {
-            *self.woken.lock().unwrap() = true;
-            self.changed.notify_one();
-        }
-    }
-}
+use crate::notices::Waiters;
 
 /// One round of [`lnet_api::wait_until`], which is the first: it makes the sleeper, and sleeps unless there is news.
-fn first_wait(bell: &Bell, ready: impl Fn() -> bool) {
-    let modelled = Arc::new(ModelledSleeper::default());
-    let made: Arc<dyn Sleeper> = modelled.clone();
-    let sleeper = bell.sleeper_or(|| Ok(made)).expect("a sleeper");
-    sleeper.prepare();
-    let mut is_ready = ready();
-    if !is_ready {
-        modelled.sleep();
-        is_ready = ready();
-    }
-    sleeper.finish();
-    assert!(is_ready, "woken without news");
+fn first_wait(waiters: &Waiters, ready: impl Fn() -> bool) {
+    let slept = waiters.sleeper().expect("a sleeper").sleep(None, &ready);
+    assert!(slept == Ok(Wake::Ready) || ready(), "woken without news");
 }
 
-/// Waits until there is news, as often as it takes: a late ring for what was noticed before ends a sleep too early.
-pub(super) fn wait(bell: &Bell, modelled: &Arc<ModelledSleeper>, ready: impl Fn() -> bool) {
-    let made: Arc<dyn Sleeper> = modelled.clone();
-    let sleeper = bell.sleeper_or(|| Ok(made)).expect("a sleeper");
+/// Waits until there is news, as often as it takes: a late wake-up for what was noticed before ends a sleep too early.
+pub(super) fn wait(waiters: &Waiters, ready: impl Fn() -> bool) {
+    let sleeper = waiters.sleeper().expect("a sleeper");
     let mut is_ready = ready();
     while !is_ready {
-        sleeper.prepare();
-        is_ready = ready();
-        if !is_ready {
-            modelled.sleep();
-        }
-        sleeper.finish();
+        is_ready = sleeper.sleep(None, &ready) == Ok(Wake::Ready);
     }
 }
 
 /// News and the first wait, with nothing else that could order them.
 fn a_bell_is_rung_at_the_first_wait() {
     check(|| {
-        let shared = Arc::new((Bell::default(), AtomicBool::new(false)));
+        let shared = Arc::new((Waiters::default(), AtomicBool::new(false)));
         let ringing = thread::spawn({
             let shared = shared.clone();
             move || {
-                let (bell, news) = &*shared;
+                let (waiters, news) = &*shared;
                 news.store(true, Ordering::Relaxed);
-                bell.ring();
+                waiters.wake();
             }
         });
-        let (bell, news) = &*shared;
-        first_wait(bell, || news.load(Ordering::Relaxed));
+        let (waiters, news) = &*shared;
+        first_wait(waiters, || news.load(Ordering::Relaxed));
         ringing.join().unwrap();
     });
 }
@@ -121,7 +58,7 @@ fn an_event_and_the_first_wait() {
         let (rig, buffer) = Rig::receiving();
         let lnet = rig.lnet.clone();
         let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
-        first_wait(&rig.tm.shared().taker.bell, || rig.tm.pending());
+        first_wait(&rig.tm.shared().taker.waiters, || rig.tm.pending());
         assert_eq!(buffer.ended(&events(&rig.tm)), Ok(()));
         arriving.join().unwrap();
         rig.finish(&[&buffer]);
@@ -135,7 +72,7 @@ fn a_wake_up_and_the_first_wait() {
         let rig = Arc::new(Rig::new());
         let other = rig.clone();
         let waking = thread::spawn(move || other.tm.wake());
-        first_wait(&rig.tm.shared().taker.bell, || rig.tm.take_wake_up());
+        first_wait(&rig.tm.shared().taker.waiters, || rig.tm.take_wake_up());
         waking.join().unwrap();
         assert!(!rig.tm.take_wake_up(), "it is used up");
         rig.finish(&[]);
@@ -155,10 +92,9 @@ fn no_event_is_slept_through() {
             let lnet = rig.lnet.clone();
             thread::spawn(move || lnet.arrive(number, &Payload::default()))
         });
-        let sleeper = Arc::new(ModelledSleeper::default());
         let mut taken = Vec::new();
         while taken.len() < 2 {
-            wait(&rig.tm.shared().taker.bell, &sleeper, || rig.tm.pending());
+            wait(&rig.tm.shared().taker.waiters, || rig.tm.pending());
             taken.extend(events(&rig.tm));
         }
         for buffer in &buffers {

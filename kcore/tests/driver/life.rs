@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nlx_bev_cqueue::wake::{Sleeper, Waker};
+use nlx_bev_cqueue::QueueWord;
 use nlx_core::{BufferHandle, Descriptor, MatchCounter, OperationKind, PassiveBuffer, Queue, match_bits};
 use nlx_driver_proto::{Entry, Reason, Reply, Request};
 use nlx_kcore::driver::{HostStatus, Leftovers};
+use nlx_sync::{Bell, Sleeper, Waker};
 
 use crate::client::{Client, ROOT, USER};
 use crate::worlds::{loopback, scripted};
@@ -99,7 +100,8 @@ fn events_wake_an_event_loop() {
     let ask = Request::TmDescriptor { tm: tm.handle };
     let mut bells =
         [client.ask(&ask).unwrap(), client.ask(&ask).unwrap()].map(|(_, mut fds)| fds.pop().unwrap());
-    let mut sleeper = Sleeper::lookout(tm.events.memory().clone(), bells[0].try_clone().unwrap());
+    let word = QueueWord::event_loop(tm.events.memory().clone());
+    let sleeper = Sleeper::ringing(word, Bell::socket(bells[0].try_clone().unwrap()));
     let is_readable = |bell: &OwnedFd| {
         let mut fds = [PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
@@ -110,14 +112,14 @@ fn events_wake_an_event_loop() {
     client.operate(&mut tm, buffer, send, 0);
     assert!(!is_readable(&bells[0]), "nobody has announced sleep");
     assert!(tm.event().is_some());
-    sleeper.prepare_sleep();
+    sleeper.prepare();
     client.operate(&mut tm, buffer, send, 0);
     assert!(bells.iter().all(is_readable), "both are the same socket");
-    sleeper.finish_sleep().unwrap();
+    sleeper.finish();
     assert!(!bells.iter().any(is_readable));
     // A message for which there is no buffer: counted, and told.
     assert_eq!(tm.events.told(), 0);
-    sleeper.prepare_sleep();
+    sleeper.prepare();
     assert!(tm.event().is_some());
     let to_itself = OperationKind::Send { length: 8, to: tm.address };
     client.operate(&mut tm, buffer, to_itself, 0);
@@ -131,7 +133,10 @@ fn events_wake_an_event_loop() {
 fn the_doorbell_rings_when_the_helper_sleeps() {
     let host = loopback();
     let mut client = Client::connect(&host, USER);
-    let waker = Waker::descriptor(client.ring.memory().clone(), client.doorbell.try_clone().unwrap());
+    let waker = Waker::ringing(
+        QueueWord::consumer(client.ring.memory().clone()),
+        Bell::eventfd(client.doorbell.try_clone().unwrap()),
+    );
     // It looks at the ring from the first request on.
     client.done(&Request::Sync);
     client.push(&Entry::Cancel { tm: 1, buffer: BufferHandle(1 << 32), cookie: 0 });

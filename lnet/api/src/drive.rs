@@ -16,24 +16,19 @@ use nlx_sync::model as sync;
 #[cfg(not(all(test, loom)))]
 use nlx_sync::plain as sync;
 
-mod ending;
-mod eventfd;
 mod lookout;
 #[cfg(all(test, loom))]
 mod model;
 mod rules;
-mod serve;
 mod tokens;
 mod wait;
 mod watch;
 
-pub use ending::Ending;
-pub use eventfd::EventFd;
 pub use lookout::Lookout;
-pub use serve::drive_shard;
+pub use nlx_sync::Sleeper;
 pub use tokens::Tokens;
-pub use wait::wait_until;
-pub use watch::Watch;
+pub use wait::{Ending, wait_until};
+pub use watch::{Watch, drive_shard};
 
 /// The most shards a node has: some per LND and CPU partition, and one bit each in a waiter's mask.
 pub const MAX_SHARDS: usize = 64;
@@ -65,20 +60,6 @@ impl Poll {
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now_ns(&self) -> u64;
-}
-
-/// A waiting thread, as others see it. `prepare` announces that it will sleep; from then on `wake` makes its descriptor
-/// readable. Whoever sleeps checks what it waits for *after* `prepare`: so no wake-up is ever lost.
-pub trait Sleeper: Send + Sync {
-    /// Becomes readable when it is woken.
-    fn fd(&self) -> BorrowedFd<'_>;
-    /// Announces sleep. A full barrier: what the caller reads afterwards is at least as new as what a waker wrote before
-    /// it saw the announcement.
-    fn prepare(&self);
-    /// Awake again: takes the announcement back and swallows a wake-up that came meanwhile.
-    fn finish(&self);
-    /// Wakes it if it has announced sleep; costs no system call otherwise.
-    fn wake(&self);
 }
 
 /// The drive handle of a node: all shards of all its LNDs, and the engine's timers.

@@ -211,7 +211,7 @@ impl Engine {
         &self,
         source: Option<Nid>,
         target: ProcessId,
-        sleeper: Arc<dyn Sleeper>,
+        sleeper: Arc<Sleeper>,
     ) -> Result<Ping, LNetError> {
         self.ping_asking(source, target, sleeper, SINK_LENGTH as usize)
     }
@@ -226,7 +226,7 @@ impl Engine {
         &self,
         source: Option<Nid>,
         target: ProcessId,
-        sleeper: Arc<dyn Sleeper>,
+        sleeper: Arc<Sleeper>,
         sink_bytes: usize,
     ) -> Result<Ping, LNetError> {
         Ping::start(self.this()?, source, target, sleeper, sink_bytes)
@@ -241,7 +241,7 @@ impl Engine {
         &self,
         source: Option<Nid>,
         target: ProcessId,
-        sleeper: Arc<dyn Sleeper>,
+        sleeper: Arc<Sleeper>,
     ) -> Result<Push, LNetError> {
         self.put_acknowledged(
             source,
@@ -261,7 +261,7 @@ impl Engine {
         &self,
         source: Option<Nid>,
         target: ProcessId,
-        sleeper: Arc<dyn Sleeper>,
+        sleeper: Arc<Sleeper>,
         place: (Portal, MatchBits),
         content: IoVec,
     ) -> Result<Push, LNetError> {
@@ -273,7 +273,7 @@ impl Engine {
     ///
     /// # Errors
     /// ENOENT if a queue is gone, EINVAL if it cannot be polled.
-    pub fn eq_watch(&self, eqs: &[EqHandle], sleeper: &Arc<dyn Sleeper>) -> Result<EqWatch, LNetError> {
+    pub fn eq_watch(&self, eqs: &[EqHandle], sleeper: &Arc<Sleeper>) -> Result<EqWatch, LNetError> {
         let Common { queues, handles, .. } = &*self.common;
         EqWatch::new(queues, eqs.iter().map(|&eq| (eq, handles.open_eq(eq))), sleeper)
     }

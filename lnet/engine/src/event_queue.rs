@@ -99,17 +99,17 @@ impl EventHandler for PolledQueue {
 struct Watchers {
     /// How many, so that a queue for which nobody waits costs no lock.
     count: AtomicUsize,
-    sleepers: Mutex<Vec<Arc<dyn Sleeper>>>,
+    sleepers: Mutex<Vec<Arc<Sleeper>>>,
 }
 
 impl Watchers {
-    fn enter(&self, sleeper: &Arc<dyn Sleeper>) {
+    fn enter(&self, sleeper: &Arc<Sleeper>) {
         let mut sleepers = self.sleepers.lock();
         sleepers.push(sleeper.clone());
         self.count.store(sleepers.len(), Ordering::SeqCst);
     }
 
-    fn leave(&self, sleeper: &Arc<dyn Sleeper>) {
+    fn leave(&self, sleeper: &Arc<Sleeper>) {
         let mut sleepers = self.sleepers.lock();
         if let Some(at) = sleepers.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
             sleepers.swap_remove(at);
@@ -125,7 +125,7 @@ impl Watchers {
             return;
         }
         // Woken without the lock: that is a system call. More than fit here at one queue are rare.
-        let sleepers: SmallVec<[Arc<dyn Sleeper>; 8]> = self.sleepers.lock().iter().cloned().collect();
+        let sleepers: SmallVec<[Arc<Sleeper>; 8]> = self.sleepers.lock().iter().cloned().collect();
         sleepers.iter().for_each(|sleeper| sleeper.wake());
     }
 }
@@ -134,14 +134,14 @@ impl Watchers {
 #[must_use]
 pub struct EqWatch {
     queues: SmallVec<[Arc<PolledQueue>; 4]>,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
 }
 
 impl EqWatch {
     pub(crate) fn new(
         queues: &EventQueues,
         keys: impl Iterator<Item = (EqHandle, Option<Key>)>,
-        sleeper: &Arc<dyn Sleeper>,
+        sleeper: &Arc<Sleeper>,
     ) -> Result<EqWatch, LNetError> {
         let mut watch = EqWatch { queues: SmallVec::new(), sleeper: sleeper.clone() };
         for (eq, key) in keys {

@@ -52,13 +52,13 @@ impl Clock for FakeClock {
 /// ```
 /// use std::sync::Arc;
 ///
-/// use lnet_api::{Clock, EventFd, Sleeper, wait_until};
+/// use lnet_api::{Clock, Sleeper, wait_until};
 /// use lnet_fake::FakeDrive;
 ///
 /// const HOUR_NS: u64 = 3_600_000_000_000;
 ///
 /// let drive = FakeDrive::new();
-/// let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new()?);
+/// let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new()?);
 /// assert!(!wait_until(&*drive, &sleeper, Some(HOUR_NS), || false));
 /// assert_eq!(drive.now_ns(), HOUR_NS);
 /// # Ok::<(), lnet_api::Errno>(())

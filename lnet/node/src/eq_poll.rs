@@ -20,7 +20,7 @@ pub(crate) fn eq_poll(
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         drive.now_ns().saturating_add(timeout_ns)
     });
-    let outcome = crate::sleeper::with(|sleeper| {
+    let outcome = crate::interrupt::with_sleeper(|sleeper| {
         let _watch = engine.eq_watch(eqs, sleeper)?;
         let mut found = Ok(None);
         wait_until(drive, sleeper, deadline_ns, || {

@@ -1,8 +1,10 @@
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lnet_api::{Clock, Errno, EventFd, Sleeper, wait_until};
+use lnet_api::{Clock, Errno, Sleeper, wait_until};
+use lnet_region::Origin;
 
 use crate::Node;
 
@@ -21,7 +23,7 @@ use crate::Node;
 /// ```
 pub struct Interrupt {
     raised: AtomicBool,
-    pub(crate) sleeper: Arc<dyn Sleeper>,
+    pub(crate) sleeper: Arc<Sleeper>,
 }
 
 impl Interrupt {
@@ -30,7 +32,7 @@ impl Interrupt {
     /// # Errors
     /// EMFILE or ENFILE without descriptors.
     pub fn new() -> Result<Interrupt, Errno> {
-        Ok(Interrupt { raised: AtomicBool::new(false), sleeper: Arc::new(EventFd::new()?) })
+        Ok(Interrupt { raised: AtomicBool::new(false), sleeper: Arc::new(Sleeper::new()?) })
     }
 
     /// Ends the wait that is under way, and those to come, until [`Interrupt::take`].
@@ -66,6 +68,28 @@ impl Node {
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.driver().now_ns().saturating_add(time_ns)
     }
+}
+
+thread_local! {
+    /// A sleeper for each thread that waits, made once.
+    static OWN: Cell<Option<(Origin, Arc<Sleeper>)>> = const { Cell::new(None) };
+}
+
+/// Lends the calling thread's sleeper; a wait within a wait gets another.
+///
+/// # Errors
+/// EMFILE or ENFILE when there are no descriptors left.
+pub(crate) fn with_sleeper<R>(wait: impl FnOnce(&Arc<Sleeper>) -> R) -> Result<R, Errno> {
+    // A thread that is ending has none.
+    let own = OWN.try_with(Cell::take).ok().flatten();
+    // That of the thread which forked this process is the parent's still.
+    let (origin, sleeper) = match own.filter(|(origin, _)| origin.is_here()) {
+        Some(own) => own,
+        None => (Origin::here(), Arc::new(Sleeper::new()?)),
+    };
+    let result = wait(&sleeper);
+    let _ = OWN.try_with(|own| own.set(Some((origin, sleeper))));
+    Ok(result)
 }
 
 #[cfg(test)]

@@ -78,7 +78,6 @@ mod ping;
 mod probe;
 mod rdma;
 mod read;
-mod sleeper;
 mod statistics;
 mod status;
 mod steward;

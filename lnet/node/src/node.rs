@@ -340,7 +340,7 @@ impl Node {
             return;
         }
         // Without a descriptor it cannot be waited for.
-        let _ = crate::sleeper::with(|sleeper| {
+        let _ = crate::interrupt::with_sleeper(|sleeper| {
             // Other threads may drive, and do not say when the last message has left.
             while !done() && self.drive.now_ns() < deadline_ns() && !self.is_ending() {
                 let look_ns = self.drive.now_ns().saturating_add(GRACE.as_nanos() as u64);

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lnet_api::{Drive, Errno, EventFd, Sleeper, Watch};
+use lnet_api::{Drive, Errno, Sleeper, Watch};
 use lnet_cpt::{CptError, CptTable, bind_thread};
 
 use crate::NodeError;
@@ -76,11 +76,11 @@ impl Stewards {
     }
 
     /// The sleeper of a shard's thread: a thread that could not be started has left one.
-    fn sleeper(&self, shard: usize) -> Result<Arc<dyn Sleeper>, Errno> {
+    fn sleeper(&self, shard: usize) -> Result<Arc<Sleeper>, Errno> {
         if let Some(sleeper) = self.drive.tokens().steward(shard) {
             return Ok(sleeper);
         }
-        let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new()?);
+        let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new()?);
         self.drive.tokens().set_steward(shard, sleeper.clone());
         Ok(sleeper)
     }

@@ -1,12 +1,13 @@
 //! Programs that wait, on the network's own time.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lnet::Engine;
-use lnet_api::{Clock, Drive, Errno, EventFd, Poll, Sleeper, Tokens};
+use lnet_api::{Clock, Drive, Errno, Poll, Tokens};
+use nlx_sync::Bell;
 use parking_lot::Mutex;
 
 use crate::{SimNet, Step};
@@ -36,7 +37,7 @@ pub struct SimDrive {
     /// When the last tick was, in real time.
     ticked: Mutex<Instant>,
     /// Never readable: who waits sleeps until the next tick at most.
-    fd: EventFd,
+    fd: Bell,
 }
 
 impl SimDrive {
@@ -52,7 +53,7 @@ impl SimDrive {
             tokens: Tokens::new(1),
             flows: AtomicBool::new(false),
             ticked: Mutex::new(Instant::now()),
-            fd: EventFd::new()?,
+            fd: Bell::new()?,
         }))
     }
 
@@ -110,7 +111,7 @@ impl Drive for SimDrive {
     }
 
     fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        self.fd.fd()
+        self.fd.as_fd()
     }
 }
 
@@ -118,8 +119,8 @@ impl Drive for SimDrive {
 mod tests {
     use super::*;
 
-    fn sleeper() -> Arc<dyn Sleeper> {
-        Arc::new(EventFd::new().unwrap())
+    fn sleeper() -> Arc<lnet_api::Sleeper> {
+        Arc::new(lnet_api::Sleeper::new().unwrap())
     }
 
     #[test]

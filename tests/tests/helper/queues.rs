@@ -1,7 +1,7 @@
 //! The raw client's halves of the queues in shared memory, against those of the helper.
 
-use nlx_bev_cqueue::wake::Waker;
-use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Producer, QueueWord, SharedMemory};
+use nlx_sync::{Bell, Waker};
 use nlx_tests::client::events::Events;
 use nlx_tests::client::points::Points;
 use nlx_tests::client::ring::{Queue, Ring};
@@ -14,7 +14,7 @@ fn a_submission_ring() {
     let (memory, fd) = SharedMemory::create(SLOTS).unwrap();
     let mut helper = Consumer::<[u64; ENTRY / 8], _>::new(memory).unwrap();
     helper.grow(SLOTS - 2).unwrap();
-    let (doorbell, _bell) = nlx_bev_cqueue::wake::eventfd().unwrap();
+    let doorbell = Bell::new().unwrap().into();
     let mut ring = Ring::new(Queue::map(&fd).unwrap(), doorbell);
     let mut came = Vec::new();
     for number in 0..1000 {
@@ -38,7 +38,7 @@ fn an_event_queue() {
     const EVENTS: u64 = 300;
     let (memory, fd) = SharedMemory::create(64).unwrap();
     let mut helper = Producer::<[u64; 11], _>::new(memory.clone()).unwrap();
-    let waker = Waker::futex(memory);
+    let waker = Waker::futex(QueueWord::consumer(memory));
     let mut points = Points::harmless();
     let mut events = Events::new(Queue::map(&fd).unwrap());
     events.provision(1, &mut points);

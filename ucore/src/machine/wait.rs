@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nlx_bev_cqueue::PopError;
-use nlx_bev_cqueue::wake::Wake;
 use nlx_core::{BufferEvent, BufferHandle, CoreError};
 use nlx_driver_proto::{Reason, Refusal, Reply, Request};
+use nlx_sync::Wake;
 
 use super::{Machine, Side};
 use crate::buffers::Buffer;
-use crate::lookout::Lookout;
 use crate::refused::refused;
 use crate::ucore::now_ns;
+use crate::waiters::Lookout;
 
 /// How often a waiter looks that the system does not let sleep.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -147,7 +147,7 @@ impl Machine {
         let left = |deadline_ns: u64| Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
         // One beyond the end of the clock is none.
         let deadline = deadline_ns.and_then(|deadline_ns| Instant::now().checked_add(left(deadline_ns)));
-        let mut sleeper = self.sleeper.lock();
+        let sleeper = self.sleeper.lock();
         point!(SleepDue);
         loop {
             let slept = sleeper.sleep(deadline, || self.is_to_wake());
@@ -183,7 +183,7 @@ impl Machine {
 
     pub(super) fn wake_waiter(&self) {
         self.woken.store(true, Ordering::Release);
-        self.alarm.ring();
+        self.waiters.wake();
     }
 
     /// What a program with a loop of its own sleeps on.
@@ -203,7 +203,7 @@ impl Machine {
         };
         let Some(socket) = socket else { return Err(self.link.violated("no socket to sleep on".into())) };
         let queue = self.side.lock().consumer.memory().clone();
-        let made = Lookout::new(queue, socket, &self.alarm).map_err(no_lookout)?;
+        let made = Lookout::new(queue, socket, &self.waiters).map_err(no_lookout)?;
         point!(LookoutMade);
         Ok(self.lookout.get_or_init(|| made))
     }

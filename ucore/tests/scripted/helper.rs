@@ -14,10 +14,10 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen,
     recvmsg, sendmsg, socket,
 };
-use nlx_bev_cqueue::wake::Waker;
-use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Producer, QueueWord, SharedMemory};
 use nlx_core::{BufferEvent, Limits, Nid, Region, TmId};
 use nlx_driver_proto::{Entry, Features, PACKET_MAX, Reply, Request, Submission, VERSION, Welcome};
+use nlx_sync::Waker;
 use nlx_ucore::{HelperOptions, Ucore};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -40,11 +40,14 @@ pub(crate) enum Answer {
 
 type Script = dyn FnMut(u64, &Request) -> Answer + Send;
 
+/// The helper's half of an event queue, and how its client is woken.
+type EventQueue = (Producer<BufferEvent, SharedMemory>, Waker<QueueWord<SharedMemory>>);
+
 /// What of a client the test looks at.
 #[derive(Default)]
 pub(crate) struct Seen {
     ring: Option<Consumer<Submission, SharedMemory>>,
-    queues: Vec<(Producer<BufferEvent, SharedMemory>, Waker<SharedMemory>)>,
+    queues: Vec<EventQueue>,
     pub(crate) entries: Vec<Entry>,
     regions: Vec<Region>,
 }
@@ -144,7 +147,7 @@ impl Seen {
             }
             Request::StartTm(start) => {
                 let (memory, fd) = SharedMemory::create(start.events_max + 1).unwrap();
-                let waker = Waker::futex(memory.clone());
+                let waker = Waker::futex(QueueWord::consumer(memory.clone()));
                 self.queues.push((Producer::new(memory).unwrap(), waker));
                 let address = start.address.with(start.address.tmid.unwrap_or(TmId::MAX));
                 (Reply::Started { tm: self.queues.len() as u64, address }, vec![fd])

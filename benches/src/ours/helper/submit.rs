@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nlx_bev_cqueue::wake::{Sleeper, Waker, eventfd};
-use nlx_bev_cqueue::{Consumer, Producer, PushError, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Producer, PushError, QueueWord, SharedMemory};
 use nlx_driver_proto::Submission;
+use nlx_sync::{Bell, Sleeper, Waker};
 use zerocopy::FromZeros;
 
 use super::link;
@@ -70,7 +70,7 @@ pub(crate) fn there_and_back(round: &Round) -> Result<Sample> {
     let (mut client, shared) = Client::new()?;
     let (memory, events) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a queue"))?;
     let mut answers = consumer(memory.clone())?;
-    let mut sleeper = Sleeper::futex(memory).without_spin();
+    let sleeper = Sleeper::futex(QueueWord::consumer(memory));
     let _link = link::give(server.said(), &[shared.ring.as_fd(), shared.doorbell.as_fd(), events.as_fd()])?;
     let mut spin = Spin::new(round.cores, "room in the ring");
     let mut turn = 0;
@@ -98,7 +98,7 @@ pub(crate) fn echo(_: Cores, _: &[String]) -> Result<()> {
     let ([ring, doorbell, events], _link) = link::take()?;
     let memory = attach(events)?;
     let mut answers = Producer::new(memory.clone()).map_err(BenchError::nlx("take the producer's half"))?;
-    let waker = Waker::futex(memory);
+    let waker = Waker::futex(QueueWord::consumer(memory));
     serve(ring, doorbell, |submission| {
         answers.push(*submission).map_err(BenchError::nlx("answer"))?;
         waker.wake().map(drop).map_err(BenchError::nlx("wake the client"))
@@ -109,7 +109,7 @@ pub(crate) fn echo(_: Cores, _: &[String]) -> Result<()> {
 fn serve(ring: OwnedFd, doorbell: OwnedFd, mut answer: impl FnMut(&Submission) -> Result<()>) -> Result<()> {
     let memory = attach(ring)?;
     let mut consumer = consumer(memory.clone())?;
-    let mut sleeper = Sleeper::futex(memory).without_spin();
+    let word = QueueWord::consumer(memory);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(BenchError::system("make an epoll"))?;
     let rung = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
     epoll.add(&doorbell, rung).map_err(BenchError::system("listen to the doorbell"))?;
@@ -126,14 +126,12 @@ fn serve(ring: OwnedFd, doorbell: OwnedFd, mut answer: impl FnMut(&Submission) -
         if expected != before {
             continue;
         }
-        sleeper.prepare_sleep();
+        word.as_ref().announce();
         if consumer.is_empty() {
             let patience = EpollTimeout::try_from(PATIENCE).unwrap_or(EpollTimeout::MAX);
             epoll.wait(&mut [EpollEvent::empty()], patience).map_err(BenchError::system("sleep"))?;
-            sleeper.finish_sleep().map_err(BenchError::nlx("wake up"))?;
-        } else {
-            sleeper.cancel_sleep().map_err(BenchError::nlx("stay awake"))?;
         }
+        word.as_ref().withdraw();
     }
 }
 
@@ -145,15 +143,16 @@ struct Shared {
 
 struct Client {
     ring: Producer<Submission, SharedMemory>,
-    waker: Waker<SharedMemory>,
+    waker: Waker<QueueWord<SharedMemory>>,
 }
 
 impl Client {
     fn new() -> Result<(Client, Shared)> {
         let (memory, ring) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a ring"))?;
-        let (rings, doorbell) = eventfd().map_err(BenchError::nlx("make a doorbell"))?;
+        let rings = Bell::new().map_err(BenchError::system("make a doorbell"))?;
+        let doorbell = rings.try_clone().map_err(BenchError::system("copy a doorbell"))?.into();
         let producer = Producer::new(memory.clone()).map_err(BenchError::nlx("take the producer's half"))?;
-        let client = Client { ring: producer, waker: Waker::descriptor(memory, rings) };
+        let client = Client { ring: producer, waker: Waker::ringing(QueueWord::consumer(memory), rings) };
         Ok((client, Shared { ring, doorbell }))
     }
 

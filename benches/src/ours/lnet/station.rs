@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use lnet_api::{
-    AckRequest, Drive, EqHandle, Errno, Event, EventFd, EventHandler, EventKind, Get, LNet, Md, MdHandle,
-    MdOptions, MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
+    AckRequest, Drive, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, Md, MdHandle, MdOptions,
+    MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
 };
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_node::Node;
@@ -49,7 +49,7 @@ impl Wait {
 pub(crate) struct Station<N = Node> {
     lnet: Arc<dyn LNet>,
     drive: Arc<dyn Drive>,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
     ended: Arc<Ended>,
     eq: EqHandle,
     portal: Portal,
@@ -95,8 +95,7 @@ impl<N> Station<N> {
         node: N,
         peer: ProcessId,
     ) -> Result<Station<N>> {
-        let sleeper: Arc<dyn Sleeper> =
-            Arc::new(EventFd::new().map_err(BenchError::system("make an eventfd"))?);
+        let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().map_err(BenchError::system("make an eventfd"))?);
         let ended = Arc::new(Ended::new(sleeper.clone()));
         let eq = lnet.eq_alloc(ended.clone()).map_err(BenchError::nlx("make an event queue"))?;
         let portal = Portal::new(PORTAL).map_err(BenchError::nlx("choose a portal"))?;
@@ -235,11 +234,11 @@ pub(crate) fn buffer(length: usize) -> Result<IoVec> {
 struct Ended {
     counts: [AtomicU64; SLOTS],
     failure: AtomicI32,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
 }
 
 impl Ended {
-    fn new(sleeper: Arc<dyn Sleeper>) -> Ended {
+    fn new(sleeper: Arc<Sleeper>) -> Ended {
         Ended { counts: Default::default(), failure: AtomicI32::new(0), sleeper }
     }
 

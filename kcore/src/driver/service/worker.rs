@@ -261,7 +261,7 @@ impl Worker {
     }
 
     pub(super) fn hear(&mut self) {
-        let _ = self.desk().bell.read();
+        let _ = self.desk().bell.silence();
         self.desk().heard.fetch_add(1, Ordering::AcqRel);
         // Another thread has replaced the porter: arrivals are those of the next one.
         if self.link.generation < self.shared.porter.generation() {

@@ -41,6 +41,11 @@ pub(super) fn no_queue(error: &QueueError) -> Refusal {
     Refusal::new(error.errno(), Reason::System)
 }
 
+/// What the system refuses a bell with.
+pub(super) fn no_descriptor(errno: Errno) -> Refusal {
+    Refusal::new(errno, Reason::System)
+}
+
 impl Session {
     /// Counts by what stands against it.
     pub(super) fn count(&self, refusal: &Refusal) {

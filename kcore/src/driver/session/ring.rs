@@ -4,12 +4,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use lnet_api::corked;
-use nlx_bev_cqueue::wake::{Sleeper, Waker, eventfd};
-use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, QueueWord, SharedMemory};
 use nlx_core::{Limits, OperationKind};
 use nlx_driver_proto::{Entry, Refusal, Submission};
+use nlx_sync::{Bell, Waker};
 
-use super::refusing::{no_memory, no_queue};
+use super::refusing::{no_descriptor, no_memory, no_queue};
 use super::{Session, Violation};
 use crate::driver::custody::SharedFd;
 use crate::driver::seal::Seal;
@@ -29,9 +29,10 @@ pub const SLICE: Duration = Duration::from_millis(1);
 /// waits.
 pub(super) struct Ring {
     consumer: Consumer<Submission, SharedMemory>,
-    sleeper: Sleeper<SharedMemory>,
+    /// Its word says whether the helper sleeps; the doorbell is watched elsewhere.
+    word: QueueWord<SharedMemory>,
     /// For a client that waits until what it has submitted is carried out.
-    settled: Waker<SharedMemory>,
+    settled: Waker<QueueWord<SharedMemory>>,
     watched: WatchedQueue,
     doorbell: SharedFd,
     seal: Seal,
@@ -50,23 +51,21 @@ impl Ring {
         let mut consumer = Consumer::new(memory.clone()).map_err(refused)?;
         // Whole at once: nobody takes note of what a client needs.
         consumer.grow(slots.saturating_sub(MIN_SLOTS)).map_err(refused)?;
-        let (doorbell, _) = eventfd().map_err(refused)?;
-        // On the ring's word alone. The helper sleeps elsewhere, and does not look before: others want its processor.
-        let mut sleeper = Sleeper::futex(memory.clone()).without_spin();
+        let doorbell = Bell::new().map_err(no_descriptor)?;
+        let word = QueueWord::consumer(memory.clone());
         // Nobody looks at it until it is sealed.
-        sleeper.prepare_sleep();
-        let settled = Waker::of_consumer(memory.clone());
+        word.as_ref().announce();
+        let settled = Waker::futex(QueueWord::producer(memory.clone()));
         let watched = WatchedQueue::new(memory.clone()).map_err(|error| no_memory(&error))?;
-        let doorbell = share(doorbell)?;
-        Ok(Ring { consumer, sleeper, settled, watched, doorbell, seal: give(fd, memory)?, is_open: false })
+        let doorbell = share(doorbell.into())?;
+        Ok(Ring { consumer, word, settled, watched, doorbell, seal: give(fd, memory)?, is_open: false })
     }
 
     /// Whether the client has sealed it. Before that nothing of it is touched.
     pub(super) fn is_open(&mut self) -> bool {
         if !self.is_open && self.seal.is_set() {
             self.is_open = true;
-            // A futex has nothing to silence.
-            let _ = self.sleeper.finish_sleep();
+            self.word.as_ref().withdraw();
         }
         self.is_open
     }
@@ -76,12 +75,11 @@ impl Ring {
         if !self.is_open() {
             return true;
         }
-        self.sleeper.prepare_sleep();
+        self.word.as_ref().announce();
         if self.consumer.is_empty() {
             return true;
         }
-        // A futex has nothing to silence.
-        let _ = self.sleeper.cancel_sleep();
+        self.word.as_ref().withdraw();
         false
     }
 
@@ -90,10 +88,9 @@ impl Ring {
     }
 
     pub(super) fn finish_sleep(&mut self) {
-        if !self.is_open() {
-            return;
+        if self.is_open() {
+            self.word.as_ref().withdraw();
         }
-        let _ = self.sleeper.finish_sleep();
     }
 
     pub(super) fn check(&self) -> Result<(), Violation> {

@@ -4,9 +4,9 @@
 
 use lnet_fake::{FakeDrive, FakeLnet};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nlx_bev_cqueue::SharedMemory;
-use nlx_bev_cqueue::wake::Sleeper;
+use nlx_bev_cqueue::{QueueWord, SharedMemory};
 use nlx_driver_proto::{Hello, Reply, Request, StartTm};
+use nlx_sync::{Bell, Sleeper};
 
 use super::*;
 use crate::driver::HostConfig;
@@ -29,14 +29,15 @@ fn signals_that_take_long_are_sent_later() {
     let mut session = Session::new(&host, USER).unwrap();
     let (_, fds) = ask(&mut session, &Request::Hello(Hello::new("test")));
     lnet_region::seal(fds[0].as_fd()).unwrap();
-    let mut machines = ["0@lo:12345:40:1", "0@lo:12345:40:2"].map(|address| {
+    let machines = ["0@lo:12345:40:1", "0@lo:12345:40:2"].map(|address| {
         let start = StartTm { address: address.parse().unwrap(), events_max: 4, lazy: false };
         let (reply, mut fds) = ask(&mut session, &Request::StartTm(start));
         let Reply::Started { tm, .. } = reply else { panic!("{reply:?}") };
         let memory = SharedMemory::attach(fds.pop().unwrap()).unwrap();
         let bell = ask(&mut session, &Request::TmDescriptor { tm }).1.pop().unwrap();
         let outlet = session.record.tms.lock()[&tm].1.clone();
-        let sleeper = Sleeper::lookout(memory, bell.try_clone().unwrap());
+        let sleeper =
+            Sleeper::ringing(QueueWord::event_loop(memory), Bell::socket(bell.try_clone().unwrap()));
         (outlet, bell, sleeper)
     });
     let is_rung = |bell: &OwnedFd| {
@@ -45,7 +46,7 @@ fn signals_that_take_long_are_sent_later() {
     };
     let signals = &session.record.tally.signals;
     signals.leave(5);
-    machines.iter_mut().for_each(|(.., sleeper)| sleeper.prepare_sleep());
+    machines.iter().for_each(|(.., sleeper)| sleeper.prepare());
     machines[0].0.ring();
     machines[1].0.lost();
     assert!(!machines.iter().any(|(_, bell, _)| is_rung(bell)), "they are left");
@@ -53,20 +54,20 @@ fn signals_that_take_long_are_sent_later() {
     assert!(machines.iter().all(|(_, bell, _)| is_rung(bell)));
     assert_eq!((session.take_owed_ns(), session.take_owed_ns()), (5, 0));
     // They were short: the next ones are not left.
-    machines.iter_mut().for_each(|(.., sleeper)| {
-        sleeper.finish_sleep().unwrap();
-        sleeper.prepare_sleep();
+    machines.iter().for_each(|(.., sleeper)| {
+        sleeper.finish();
+        sleeper.prepare();
     });
     machines[0].0.ring();
     assert!(is_rung(&machines[0].1) && !is_rung(&machines[1].1));
     // One that finds its event loop awake, and one that falls asleep meanwhile.
     signals.leave(0);
-    machines[0].2.finish_sleep().unwrap();
+    machines[0].2.finish();
     machines[0].0.ring();
     session.send_signals();
     assert!(!is_rung(&machines[0].1));
     machines[0].0.ring();
-    machines[0].2.prepare_sleep();
+    machines[0].2.prepare();
     session.send_signals();
     assert!(is_rung(&machines[0].1) && !is_rung(&machines[1].1));
 }

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use lnet_nid::{Nid, Portal, ProcessId};
-use nlx_bev_cqueue::wake::socket_pair;
 use nlx_bev_cqueue::{Producer, SharedMemory};
 use nlx_core::{
     BufferEvent, BufferHandle, CoreError, Errno, EventFlags, MatchCounter, Operation, StartAddress,
@@ -11,8 +10,9 @@ use nlx_core::{
 };
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use nlx_fallible::TryArc;
+use nlx_sync::Bell;
 
-use super::refusing::{no_memory, no_queue, refusal_of, starved};
+use super::refusing::{no_descriptor, no_memory, no_queue, refusal_of, starved};
 use super::{Answer, Attachment, Session, Violation};
 use crate::driver::accounts::{CHUNK, Charge, Resource};
 use crate::driver::costs::{QueueCharges, TmCharges};
@@ -192,8 +192,8 @@ impl Session {
         let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
         if tm.lookout.is_none() {
             let charge = accounts.charge(payer, Resource::Descriptors, 1)?;
-            let (ours, theirs) = socket_pair().map_err(|error| no_queue(&error))?;
-            let theirs = self.share(theirs)?;
+            let (ours, theirs) = Bell::socket_pair().map_err(no_descriptor)?;
+            let theirs = self.share(theirs.into())?;
             let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
             tm.works.shared.taker.set_lookout(ours);
             (tm.lookout, tm.lookout_charge) = (Some(theirs), Some(charge));

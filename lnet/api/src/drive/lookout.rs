@@ -3,20 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nlx_sync::PollHandle;
 
 use super::sync::Mutex;
-use super::{Drive, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
+use super::{Drive, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
-
-/// What the loop's descriptor says of other things than shards.
-const BELL: u64 = u64::MAX;
-const TIMER: u64 = u64::MAX - 1;
-
-/// The timer is not set.
-const NEVER: u64 = u64::MAX;
 
 /// A waiter that sleeps elsewhere: in a program's own loop, on one descriptor among others.
 ///
@@ -38,24 +29,23 @@ const NEVER: u64 = u64::MAX;
 /// watched, each for one wake-up; of those that somebody else drives it hears by the bell, when what it waits for has come
 /// or the shard is given up. A program that stays away for long leaves the shards to their stewards, as any other does; they
 /// also find what a driver may have left behind that no descriptor tells of.
+#[derive(Debug)]
 pub struct Lookout {
-    epoll: Epoll,
-    timer: TimerFd,
-    sleeper: Arc<dyn Sleeper>,
+    handle: PollHandle,
     state: Mutex<State>,
 }
 
+#[derive(Debug, Default)]
 struct State {
     armed: Option<Armed>,
-    /// The shards whose descriptors stand in `epoll`.
+    /// The shards whose descriptors have been added to the handle.
     registered: u64,
     /// Those of which a wake-up is to come.
     watched: u64,
-    /// What the timer is set to.
-    timer_ns: u64,
 }
 
 /// A sleep that has been announced.
+#[derive(Debug)]
 pub(crate) struct Armed {
     /// The shards to watch.
     pub(crate) mask: u64,
@@ -68,24 +58,17 @@ impl Lookout {
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left: it takes three.
     pub fn new() -> Result<Lookout, Errno> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let timer =
-            TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
-        let bell = EventFd::new()?;
-        epoll.add(bell.fd(), EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
-        epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
-        let state = State { armed: None, registered: 0, watched: 0, timer_ns: NEVER };
-        Ok(Lookout { epoll, timer, sleeper: Arc::new(bell), state: Mutex::new(state) })
+        Ok(Lookout { handle: PollHandle::new()?, state: Mutex::default() })
     }
 
     /// Readable when the program should come back; of use while it is armed.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.0.as_fd()
+        self.handle.as_fd()
     }
 
     /// Whoever has news wakes it.
-    pub fn sleeper(&self) -> &Arc<dyn Sleeper> {
-        &self.sleeper
+    pub fn sleeper(&self) -> &Arc<Sleeper> {
+        self.handle.sleeper()
     }
 
     /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. The shards that are
@@ -101,7 +84,7 @@ impl Lookout {
     ) -> Result<bool, Errno> {
         let mut state = self.state.lock();
         self.end(&mut state, drive);
-        let Some(armed) = arm_with(drive, &self.sleeper, deadline_ns, ready) else { return Ok(false) };
+        let Some(armed) = arm_with(drive, self.sleeper(), deadline_ns, ready) else { return Ok(false) };
         let set = self.watch(&mut state, drive, &armed);
         state.armed = Some(armed);
         if set.is_err() {
@@ -119,56 +102,18 @@ impl Lookout {
     fn watch(&self, state: &mut State, drive: &dyn Drive, armed: &Armed) -> Result<(), Errno> {
         for shard in shards_of(armed.mask & !state.watched) {
             let bit = 1 << shard;
-            let mut event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, shard as u64);
-            if state.registered & bit == 0 {
-                self.epoll.add(drive.wait_fd(shard), event)?;
-                state.registered |= bit;
-            } else {
-                self.epoll.modify(drive.wait_fd(shard), &mut event)?;
-            }
+            self.handle.add_once(drive.wait_fd(shard), shard as u64, state.registered & bit != 0)?;
+            state.registered |= bit;
             state.watched |= bit;
         }
-        self.set_timer(state, drive, armed.next_ns.unwrap_or(NEVER))
-    }
-
-    fn set_timer(&self, state: &mut State, drive: &dyn Drive, next_ns: u64) -> Result<(), Errno> {
-        if next_ns == state.timer_ns {
-            return Ok(());
-        }
-        if next_ns == NEVER {
-            self.timer.unset()?;
-        } else {
-            // A timer of 0 would never expire.
-            let left = drive.sleep_ns(next_ns).max(1);
-            let left = TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
-            self.timer.set(Expiration::OneShot(left), TimerSetTimeFlags::empty())?;
-        }
-        state.timer_ns = next_ns;
-        Ok(())
+        self.handle.set_timer(armed.next_ns, |next_ns| drive.sleep_ns(next_ns))
     }
 
     fn end(&self, state: &mut State, drive: &dyn Drive) -> bool {
         let Some(armed) = state.armed.take() else { return false };
-        armed.end(drive, &self.sleeper);
-        let mut events = [EpollEvent::empty(); MAX_SHARDS + 2];
-        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-        for event in &events[..count] {
-            match event.data() {
-                BELL => {}
-                TIMER => {
-                    let _ = self.timer.unset();
-                    state.timer_ns = NEVER;
-                }
-                shard => state.watched &= !(1 << shard),
-            }
-        }
+        armed.unlisten(drive, self.sleeper());
+        self.handle.finish(|shard| state.watched &= !(1 << shard));
         true
-    }
-}
-
-impl std::fmt::Debug for Lookout {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lookout").field("fd", &self.fd()).finish_non_exhaustive()
     }
 }
 
@@ -178,7 +123,7 @@ impl std::fmt::Debug for Lookout {
 /// Of the others the list of listeners does: after it has been entered there, the shards are looked at once more.
 pub(crate) fn arm_with(
     drive: &dyn Drive,
-    sleeper: &Arc<dyn Sleeper>,
+    sleeper: &Arc<Sleeper>,
     deadline_ns: Option<u64>,
     mut ready: impl FnMut() -> bool,
 ) -> Option<Armed> {
@@ -215,11 +160,15 @@ pub(crate) fn arm_with(
 
 impl Armed {
     /// Awake again.
-    pub(crate) fn end(self, drive: &dyn Drive, sleeper: &Arc<dyn Sleeper>) {
+    pub(crate) fn end(self, drive: &dyn Drive, sleeper: &Arc<Sleeper>) {
+        self.unlisten(drive, sleeper);
+        sleeper.finish();
+    }
+
+    fn unlisten(&self, drive: &dyn Drive, sleeper: &Arc<Sleeper>) {
         if self.listens {
             drive.tokens().unlisten(sleeper);
         }
-        sleeper.finish();
     }
 }
 

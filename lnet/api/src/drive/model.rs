@@ -2,13 +2,13 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lnet-api --release --lib model`
 
-use std::os::fd::BorrowedFd;
-
-use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
+use nlx_sync::wait::Signals;
+use nlx_sync::{Bell, SleepWord};
 
-use super::serve::drive_shard_with;
 use super::wait::wait_with;
+use super::watch::drive_shard_with;
 use super::{Clock, Drive, Poll, Sleeper, Tokens, shards_of};
 
 mod lookout;
@@ -21,9 +21,9 @@ const MOST: usize = 2;
 const LATEST_NS: u64 = 100;
 
 /// What a kernel would know: who has been woken, and which messages lie unread.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Kernel {
-    /// The counters of eventfds: the waiters' first, then the stewards'.
+    /// The counters of bells: the waiters' first, then the stewards'.
     woken: [u64; 2 * MOST],
     /// For each shard: whom its messages are for.
     unread: [Vec<usize>; MOST],
@@ -36,7 +36,7 @@ struct Kernel {
 }
 
 /// What ends somebody's sleep.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Bed {
     /// Shards that become readable.
     mask: u64,
@@ -46,12 +46,11 @@ struct Bed {
     stall: bool,
 }
 
-/// The kernel, and who has announced sleep.
-#[derive(Default)]
+/// The kernel, and the clock.
+#[derive(Debug, Default)]
 struct System {
     kernel: Mutex<Kernel>,
     bell: Condvar,
-    asleep: [AtomicBool; 2 * MOST],
     /// The time. Not loom's: that somebody reads the clock a moment earlier or later is no interleaving of its own.
     now_ns: std::sync::atomic::AtomicU64,
 }
@@ -60,6 +59,7 @@ struct System {
 struct Net {
     tokens: Tokens,
     system: Arc<System>,
+    sleepers: [std::sync::Arc<Sleeper>; 2 * MOST],
     got: [AtomicBool; MOST],
     drivers: [AtomicUsize; MOST],
     /// A bit for each shard on which nothing goes on. Not loom's: no interleaving depends on it alone.
@@ -67,24 +67,14 @@ struct Net {
     over: AtomicBool,
 }
 
-struct Thread {
+/// The bell of a thread, which the kernel counts for.
+#[derive(Debug)]
+struct CountedBell {
     system: Arc<System>,
     number: usize,
-    owed: AtomicU64,
 }
 
 impl System {
-    fn wake(&self, number: usize) {
-        fence(Ordering::SeqCst);
-        let asleep = &self.asleep[number];
-        // Not a swap: see the sleeper of the models of `nlx-kcore`.
-        let take = || asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if asleep.load(Ordering::Relaxed) && take() {
-            self.kernel.lock().unwrap().woken[number] += 1;
-            self.bell.notify_all();
-        }
-    }
-
     /// Gives which of its shards are readable.
     fn sleep(&self, number: usize, bed: Bed) -> u64 {
         let mut kernel = self.kernel.lock().unwrap();
@@ -138,9 +128,15 @@ impl Kernel {
 
 impl Net {
     fn new(shards: usize) -> Arc<Net> {
+        let system: Arc<System> = Arc::default();
+        let sleeper = |number| {
+            let bell = Bell::over(CountedBell { system: system.clone(), number });
+            std::sync::Arc::new(Sleeper::ringing(SleepWord::new(), bell))
+        };
         Arc::new(Net {
             tokens: Tokens::new(shards),
-            system: Arc::default(),
+            sleepers: std::array::from_fn(sleeper),
+            system,
             got: Default::default(),
             drivers: Default::default(),
             quiet: Default::default(),
@@ -148,12 +144,8 @@ impl Net {
         })
     }
 
-    fn sleeper(&self, number: usize) -> std::sync::Arc<dyn Sleeper> {
-        std::sync::Arc::new(Thread { system: self.system.clone(), number, owed: AtomicU64::new(0) })
-    }
-
     /// How a thread sleeps.
-    fn sleep(&self, number: usize) -> impl Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64 {
+    fn sleep(&self, number: usize) -> impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64 {
         move |_, mask, _, until_ns| self.system.sleep(number, Bed { mask, until_ns, stall: false })
     }
 
@@ -172,26 +164,16 @@ impl Net {
     }
 }
 
-impl Sleeper for Thread {
-    fn fd(&self) -> BorrowedFd<'_> {
-        unreachable!("the model sleeps without descriptors")
+impl Signals for CountedBell {
+    fn ring(&self) {
+        self.system.kernel.lock().unwrap().woken[self.number] += 1;
+        self.system.bell.notify_all();
     }
-    fn prepare(&self) {
-        self.system.asleep[self.number].store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+    fn read(&self) -> u64 {
+        std::mem::take(&mut self.system.kernel.lock().unwrap().woken[self.number])
     }
-    fn finish(&self) {
-        let taken = !self.system.asleep[self.number].swap(false, Ordering::AcqRel);
-        let owed = self.owed.load(Ordering::Relaxed) + u64::from(taken);
-        let read = if owed > 0 {
-            std::mem::take(&mut self.system.kernel.lock().unwrap().woken[self.number])
-        } else {
-            0
-        };
-        self.owed.store(owed - read, Ordering::Relaxed);
-    }
-    fn wake(&self) {
-        self.system.wake(self.number);
+    fn wait(&self) {
+        unreachable!("threads sleep by System::sleep")
     }
 }
 
@@ -214,7 +196,7 @@ impl Drive for Net {
         let message = self.system.kernel.lock().unwrap().unread[shard].pop();
         if let Some(number) = message {
             self.got[number].store(true, Ordering::Release);
-            self.system.wake(number);
+            self.sleepers[number].wake();
         }
         drivers.fetch_sub(1, Ordering::Relaxed);
         Poll { work: usize::from(message.is_some()), deadline_ns: None }
@@ -228,14 +210,14 @@ fn waiter(net: &Arc<Net>, number: usize) -> Running {
     let net = net.clone();
     loom::thread::spawn(move || {
         let ready = || net.got[number].load(Ordering::Acquire);
-        assert!(wait_with(&*net, &net.sleeper(number), None, ready, net.sleep(number)));
+        assert!(wait_with(&*net, &net.sleepers[number], None, ready, net.sleep(number)));
     })
 }
 
 /// A shard's steward, which has seen that the shard was neglected.
 fn steward(net: &Arc<Net>, shard: usize) -> Running {
     let number = MOST + shard;
-    let sleeper = net.sleeper(number);
+    let sleeper = net.sleepers[number].clone();
     net.tokens.set_steward(shard, sleeper.clone());
     let net = net.clone();
     loom::thread::spawn(move || {
@@ -249,7 +231,7 @@ fn end(net: &Net, waiters: impl IntoIterator<Item = Running>, stewards: impl Int
         waiter.join().unwrap();
     }
     net.over.store(true, Ordering::SeqCst);
-    (MOST..2 * MOST).for_each(|number| net.system.wake(number));
+    (MOST..2 * MOST).for_each(|number| net.sleepers[number].wake());
     for steward in stewards {
         steward.join().unwrap();
     }

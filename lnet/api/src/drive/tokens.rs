@@ -23,12 +23,12 @@ pub struct Tokens {
     count: AtomicUsize,
     /// How many `waiting` lists, so that a release without waiters takes no lock.
     waiters: AtomicUsize,
-    waiting: Mutex<VecDeque<Arc<dyn Sleeper>>>,
+    waiting: Mutex<VecDeque<Arc<Sleeper>>>,
     /// How many `listening` lists.
     listeners: AtomicUsize,
     /// Those who sleep in loops of their own and lack a token. They may be away for long: so they are no waiters, for whom
     /// stewards make way, but only hear of tokens that become free.
-    listening: Mutex<Vec<Arc<dyn Sleeper>>>,
+    listening: Mutex<Vec<Arc<Sleeper>>>,
 }
 
 #[repr(align(128))]
@@ -41,7 +41,7 @@ struct Token {
     steward_on_duty: AtomicBool,
     /// A thread that polls found the steward on duty, and would rather drive itself.
     steward_unwanted: AtomicBool,
-    steward: OnceLock<Arc<dyn Sleeper>>,
+    steward: OnceLock<Arc<Sleeper>>,
 }
 
 impl Token {
@@ -169,7 +169,7 @@ impl Tokens {
 
     /// Notes a waiter that lacks a token. It must try [`Tokens::claim`] once more before it sleeps, and [`Tokens::leave`]
     /// afterwards. Stewards that drive are asked to stop.
-    pub(crate) fn join(&self, sleeper: &Arc<dyn Sleeper>) {
+    pub(crate) fn join(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut waiting = self.waiting.lock();
             waiting.push_back(sleeper.clone());
@@ -183,7 +183,7 @@ impl Tokens {
 
     /// Takes a waiter off the list. If a token is free, the next waiter is woken: the wake-up that this one may have got
     /// must not be lost with it.
-    pub(crate) fn leave(&self, sleeper: &Arc<dyn Sleeper>) {
+    pub(crate) fn leave(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut waiting = self.waiting.lock();
             if let Some(at) = waiting.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
@@ -199,7 +199,7 @@ impl Tokens {
 
     /// Notes somebody who wants to hear when a token is released. They must look once more whether one [is
     /// free](Tokens::is_free) before they sleep, and [`Tokens::unlisten`] afterwards.
-    pub(crate) fn listen(&self, sleeper: &Arc<dyn Sleeper>) {
+    pub(crate) fn listen(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut listening = self.listening.lock();
             listening.push(sleeper.clone());
@@ -210,7 +210,7 @@ impl Tokens {
     }
 
     /// Takes a listener off the list.
-    pub(crate) fn unlisten(&self, sleeper: &Arc<dyn Sleeper>) {
+    pub(crate) fn unlisten(&self, sleeper: &Arc<Sleeper>) {
         let mut listening = self.listening.lock();
         if let Some(at) = listening.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
             listening.swap_remove(at);
@@ -225,12 +225,12 @@ impl Tokens {
 
     /// Names the thread that drives a shard when nobody waits, for good: a waiter that lacks the shard's token wakes it
     /// while it drives. The first one named stays.
-    pub fn set_steward(&self, shard: usize, steward: Arc<dyn Sleeper>) {
+    pub fn set_steward(&self, shard: usize, steward: Arc<Sleeper>) {
         self.shards[shard].steward.get_or_init(|| steward);
     }
 
     /// The thread that was named for a shard, if one was.
-    pub fn steward(&self, shard: usize) -> Option<Arc<dyn Sleeper>> {
+    pub fn steward(&self, shard: usize) -> Option<Arc<Sleeper>> {
         self.shards[shard].steward.get().cloned()
     }
 
@@ -288,7 +288,7 @@ impl Tokens {
         if self.listeners.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let all: SmallVec<[Arc<dyn Sleeper>; 4]> = self.listening.lock().iter().cloned().collect();
+        let all: SmallVec<[Arc<Sleeper>; 4]> = self.listening.lock().iter().cloned().collect();
         all.iter().for_each(|sleeper| sleeper.wake());
     }
 }

@@ -1,10 +1,14 @@
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use nlx_sync::Bell;
 use smallvec::SmallVec;
 
-use super::{Drive, Ending, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
+use super::sync::{AtomicBool, Ordering};
+use super::{Drive, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
+use crate::Errno;
 
 /// Waits until `ready` says so (`true`), or until the deadline has passed or the node has been shut down
 /// ([`Drive::ending`]; `false`, and `ready` is asked once more then). While it waits it drives the shards whose tokens are
@@ -15,7 +19,7 @@ use super::{Drive, Ending, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
 /// sleeper serves one waiting thread at a time.
 pub fn wait_until(
     drive: &dyn Drive,
-    sleeper: &Arc<dyn Sleeper>,
+    sleeper: &Arc<Sleeper>,
     deadline_ns: Option<u64>,
     ready: impl FnMut() -> bool,
 ) -> bool {
@@ -28,10 +32,10 @@ pub fn wait_until(
 /// waited for. Before the next sleep every other shard is polled too, as it is whenever a round has found work.
 pub(crate) fn wait_with(
     drive: &dyn Drive,
-    sleeper: &Arc<dyn Sleeper>,
+    sleeper: &Arc<Sleeper>,
     deadline_ns: Option<u64>,
     mut ready: impl FnMut() -> bool,
-    sleep: impl Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64,
+    sleep: impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64,
 ) -> bool {
     if ready() {
         return true;
@@ -126,10 +130,10 @@ impl Held<'_> {
     /// `ready` says so at that look it is not asked again: it may not say so a second time.
     fn sleep_unless(
         &mut self,
-        sleeper: &Arc<dyn Sleeper>,
+        sleeper: &Arc<Sleeper>,
         next_ns: Option<u64>,
         ready: &mut impl FnMut() -> bool,
-        sleep: &impl Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64,
+        sleep: &impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64,
     ) -> Slept {
         let lacking = self.mask != all_of(self.drive);
         sleeper.prepare();
@@ -143,7 +147,7 @@ impl Held<'_> {
         } else if ready() {
             Slept::Ready
         } else {
-            Slept::Until(sleep(self.drive, self.mask, &**sleeper, next_ns))
+            Slept::Until(sleep(self.drive, self.mask, sleeper, next_ns))
         };
         if lacking {
             self.drive.tokens().leave(sleeper);
@@ -165,6 +169,39 @@ fn all_of(drive: &dyn Drive) -> u64 {
     !none
 }
 
+/// That a node has been shut down, for whoever waits: a descriptor that is readable from then on.
+#[derive(Debug)]
+pub struct Ending {
+    over: AtomicBool,
+    bell: Bell,
+}
+
+impl Ending {
+    /// Of a node that lives.
+    ///
+    /// # Errors
+    /// EMFILE or ENFILE when there are no descriptors left.
+    pub fn new() -> Result<Ending, Errno> {
+        Ok(Ending { over: AtomicBool::new(false), bell: Bell::new()? })
+    }
+
+    /// Ends every wait on the node, those to come as well: nobody ever silences the bell.
+    pub fn end(&self) {
+        if !self.over.swap(true, Ordering::Release) {
+            // No error: the bell is its own.
+            let _ = self.bell.ring();
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
 /// Room for the descriptors of every shard, of a sleeper and of the node's ending, in one of the sizes that small vectors have.
 const FDS_MAX: usize = 96;
 const _: () = assert!(FDS_MAX >= MAX_SHARDS + 2);
@@ -173,16 +210,13 @@ const _: () = assert!(FDS_MAX >= MAX_SHARDS + 2);
 pub(super) fn sleep_on_descriptors(
     drive: &dyn Drive,
     mask: u64,
-    sleeper: &dyn Sleeper,
+    sleeper: &Sleeper,
     next_ns: Option<u64>,
 ) -> u64 {
     let shards = shards_of(mask).map(|shard| drive.wait_fd(shard));
-    let fds = shards.chain([sleeper.fd()]).chain(drive.ending().map(Ending::fd));
+    let fds = shards.chain(sleeper.fd()).chain(drive.ending().map(Ending::fd));
     let mut set: SmallVec<[PollFd<'_>; FDS_MAX]> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    let timeout = next_ns.map(|next| {
-        let left = drive.sleep_ns(next);
-        TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64)
-    });
+    let timeout = next_ns.map(|next| Duration::from_nanos(drive.sleep_ns(next)).into());
     match ppoll(&mut set, timeout, None) {
         Ok(1..) => {
             let is_readable = |fd: &PollFd<'_>| fd.revents().is_none_or(|events| !events.is_empty());

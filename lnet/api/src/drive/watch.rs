@@ -1,13 +1,12 @@
-//! Which steward keeps watch when nobody drives.
+//! The stewards: how one drives its shard, and which of them keeps watch when nobody drives.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::rules::{LEAVE, REST};
-use super::serve::drive_shard_with;
 use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use super::wait::sleep_on_descriptors;
-use super::{Drive, Sleeper, shards_of};
+use super::{Drive, POLL_BUDGET, Sleeper, shards_of};
 
 /// The stewards' watch over the shards of a node (S-203, S-312): each shard has a thread that serves it ([`Watch::serve`]).
 ///
@@ -37,7 +36,7 @@ impl Watch {
 
     /// Serves a shard as its steward until the watch has ended: drives it while it is neglected, and keeps watch in its turn.
     /// The sleeper is the one that was named by [`super::Tokens::set_steward`], before.
-    pub fn serve(&self, drive: &dyn Drive, shard: usize, sleeper: &Arc<dyn Sleeper>) {
+    pub fn serve(&self, drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>) {
         self.serve_with(drive, shard, sleeper, sleep_on_descriptors);
     }
 
@@ -46,8 +45,8 @@ impl Watch {
         &self,
         drive: &dyn Drive,
         shard: usize,
-        sleeper: &Arc<dyn Sleeper>,
-        sleep: impl Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64,
+        sleeper: &Arc<Sleeper>,
+        sleep: impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64,
     ) {
         let steward = Steward { watch: self, drive, shard, sleeper, sleep };
         while !self.has_ended() {
@@ -80,11 +79,11 @@ struct Steward<'a, S> {
     watch: &'a Watch,
     drive: &'a dyn Drive,
     shard: usize,
-    sleeper: &'a Arc<dyn Sleeper>,
+    sleeper: &'a Arc<Sleeper>,
     sleep: S,
 }
 
-impl<S: Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64> Steward<'_, S> {
+impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
     /// Keeps watch until its own shard is neglected, or all is over. If another keeps watch, only tells which it is.
     fn keeps_watch(&self) -> bool {
         let watch = self.watch;
@@ -147,8 +146,67 @@ impl<S: Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64> Steward<'_, S> {
     fn sleep_while(&self, until_ns: Option<u64>, stays: impl FnOnce() -> bool) {
         self.sleeper.prepare();
         if stays() {
-            (self.sleep)(self.drive, 0, &**self.sleeper, until_ns);
+            (self.sleep)(self.drive, 0, self.sleeper, until_ns);
         }
         self.sleeper.finish();
+    }
+}
+
+/// Drives one shard as its steward, until a waiter wants it or `over` says so. At once, if somebody else drives it.
+///
+/// `over` becomes true by another thread that then calls `sleeper.wake()`. The sleeper is the one that was named by
+/// [`super::Tokens::set_steward`].
+pub fn drive_shard(drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>, over: impl Fn() -> bool) {
+    drive_shard_with(drive, shard, sleeper, over, sleep_on_descriptors);
+}
+
+/// The algorithm, with the sleep itself left open: a model checker cannot sleep in the kernel.
+pub(crate) fn drive_shard_with(
+    drive: &dyn Drive,
+    shard: usize,
+    sleeper: &Arc<Sleeper>,
+    over: impl Fn() -> bool,
+    sleep: impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64,
+) {
+    let tokens = drive.tokens();
+    let duty = Duty::begin(drive, shard);
+    if !duty.has_token {
+        return;
+    }
+    let stop = || over() || tokens.steward_called_off(shard);
+    while !stop() {
+        let polled = drive.poll(shard, POLL_BUDGET);
+        if polled.work > 0 {
+            continue;
+        }
+        sleeper.prepare();
+        if !stop() && drive.arm(shard) {
+            sleep(drive, 1 << shard, sleeper, polled.deadline_ns);
+        }
+        sleeper.finish();
+    }
+}
+
+/// A steward on duty, with the token if it was free; dropping it ends both.
+struct Duty<'a> {
+    drive: &'a dyn Drive,
+    shard: usize,
+    has_token: bool,
+}
+
+impl Duty<'_> {
+    fn begin(drive: &dyn Drive, shard: usize) -> Duty<'_> {
+        drive.tokens().steward_begins(shard);
+        let has_token = drive.tokens().claim(shard);
+        Duty { drive, shard, has_token }
+    }
+}
+
+impl Drop for Duty<'_> {
+    fn drop(&mut self) {
+        if self.has_token {
+            self.drive.tokens().release(self.shard, self.drive.now_ns());
+        }
+        self.drive.tokens().steward_ends(self.shard);
     }
 }

@@ -34,7 +34,7 @@ impl Ping {
         engine: Arc<Engine>,
         source: Option<Nid>,
         target: ProcessId,
-        sleeper: Arc<dyn Sleeper>,
+        sleeper: Arc<Sleeper>,
         sink_bytes: usize,
     ) -> Result<Ping, LNetError> {
         let sink = IoVec::whole(Region::heap(sink_bytes.clamp(1, SINK_BYTES_MAX)).map_err(no_memory)?);
@@ -86,7 +86,7 @@ impl Push {
         engine: Arc<Engine>,
         source: Option<Nid>,
         target: ProcessId,
-        sleeper: Arc<dyn Sleeper>,
+        sleeper: Arc<Sleeper>,
         (portal, match_bits): (Portal, MatchBits),
         content: IoVec,
     ) -> Result<Push, LNetError> {
@@ -138,7 +138,7 @@ impl Exchange {
     fn new(
         engine: Arc<Engine>,
         target: ProcessId,
-        sleeper: Arc<dyn Sleeper>,
+        sleeper: Arc<Sleeper>,
         memory: IoVec,
     ) -> Result<Exchange, LNetError> {
         let eq = engine.pings().eq(&engine)?;
@@ -216,12 +216,12 @@ struct Records(Mutex<Inner>);
 struct Inner {
     pings: Slab<Record>,
     /// Whom to wake; has room for every ping.
-    to_wake: Vec<Arc<dyn Sleeper>>,
+    to_wake: Vec<Arc<Sleeper>>,
 }
 
 struct Record {
     /// Until it is to be woken.
-    sleeper: Option<Arc<dyn Sleeper>>,
+    sleeper: Option<Arc<Sleeper>>,
     /// Bytes of the answer.
     outcome: Option<Result<u32, Errno>>,
 }
@@ -233,7 +233,7 @@ impl Default for Records {
 }
 
 impl Records {
-    fn enter(&self, sleeper: Arc<dyn Sleeper>) -> Result<Key, LNetError> {
+    fn enter(&self, sleeper: Arc<Sleeper>) -> Result<Key, LNetError> {
         let inner = &mut *self.0.lock();
         let room = inner.pings.len() + 1;
         let key = match inner.to_wake.try_reserve(room) {

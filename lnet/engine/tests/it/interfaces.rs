@@ -10,7 +10,7 @@ use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::{NiStatus, PingInfo};
 
 use super::common::*;
-use super::ping::{Counting, ping};
+use super::ping::{asleep, ping};
 
 #[test]
 fn stopping_an_ni_ends_everything_that_goes_over_it() {
@@ -109,7 +109,7 @@ fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
     *network.limits.lock() = NiLimits { credits: 1, peer_credits: 1, ..LIMITS };
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
     network.withdraws.store(true, Ordering::Relaxed);
-    let mut pings = [(); 2].map(|()| b.engine.ping(None, a.id(), Counting::new()).unwrap());
+    let mut pings = [(); 2].map(|()| b.engine.ping(None, a.id(), asleep()).unwrap());
     // Both GETs arrive: the second one leaves with the credit of the first.
     assert!(network.step() && network.step());
     let answers = || network.queue.lock().iter().filter(|packet| packet.from == a.nid).count();
@@ -123,7 +123,7 @@ fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
         assert_eq!((old.nis.len(), old.sequence), (1, changed.sequence - 1));
     }
     // The same when one goes; and nothing is left of the lists that were.
-    let mut last = b.engine.ping(None, a.id(), Counting::new()).unwrap();
+    let mut last = b.engine.ping(None, a.id(), asleep()).unwrap();
     assert!(network.step());
     a.engine.remove_ni(nid(5)).unwrap();
     network.run();

@@ -16,7 +16,7 @@ use lnet_proto::{Body, Header};
 use lnet_region::IoVec;
 
 use super::common::*;
-use super::ping::Counting;
+use super::ping::asleep;
 
 mod recording;
 
@@ -291,7 +291,7 @@ fn a_ping_asks_as_the_kernel_did_and_understands_its_answer() {
         let exchanges = exchanges(file);
         let Exchange { question: theirs, .. } = &exchanges[0];
         let side = Side::new(exchanges[0].asker(), &[]);
-        let mut ping = side.node.engine.ping(None, theirs.header.dest, Counting::new()).unwrap();
+        let mut ping = side.node.engine.ping(None, theirs.header.dest, asleep()).unwrap();
         let packet = side.sending();
         let expected = exchanges[0].under(handle_of(&packet.header.body));
         let Body::Get { return_wmd, match_bits, portal, src_offset, sink_length } = packet.header.body else {

@@ -1,6 +1,6 @@
 //! Time.
 
-use lnet_api::{Clock, Drive, EventFd, Lookout, Sleeper, wait_until};
+use lnet_api::{Clock, Drive, Lookout, Sleeper, wait_until};
 use lnet_fake::{FakeClock, FakeDrive};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -22,7 +22,7 @@ fn time_passes_by_hand_and_never_backwards() {
 fn a_wait_ends_at_its_deadline_on_the_drives_clock() {
     let clock = FakeClock::new();
     let drive = FakeDrive::on(clock.clone());
-    let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+    let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
     clock.set_now_ns(100);
     assert_eq!((drive.now_ns(), drive.clock().now_ns(), drive.shards()), (100, 100, 0));
     assert!(!wait_until(&*drive, &sleeper, Some(100), || false));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lnet_api::{Errno, EventFd, Md, MdOptions, Sleeper, Threshold, Unlink, wait_until};
+use lnet_api::{Errno, Md, MdOptions, Sleeper, Threshold, Unlink, wait_until};
 use lnet_cpt::{CptTable, Topology};
 use lnet_nid::Nid;
 use lnet_region::{IoVec, Region};
@@ -200,7 +200,7 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
     std::thread::scope(|scope| {
         let events = scope.spawn(|| node.eq_poll(&[eq], None));
         let waits = scope.spawn(|| {
-            let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+            let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
             wait_until(&*node.drive(), &sleeper, None, || false)
         });
         // More than there are credits, so that most of them queue.

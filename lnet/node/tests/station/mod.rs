@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lnet_api::{
-    AckRequest, EqHandle, Event, EventFd, EventHandler, EventKind, Get, LNet, Md, MdHandle, MdOptions,
-    MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
+    AckRequest, EqHandle, Event, EventHandler, EventKind, Get, LNet, Md, MdHandle, MdOptions, MeSpec,
+    Position, Put, Sleeper, Threshold, Unlink, wait_until,
 };
 use lnet_nid::{MatchBits, Pid, Portal, ProcessId};
 use lnet_node::{Node, NodeConfig};
@@ -21,7 +21,7 @@ const ROUNDS: u64 = 12;
 /// Keeps events and wakes whoever waits for them.
 pub struct Inbox {
     events: Mutex<Vec<Event>>,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
 }
 
 impl EventHandler for Inbox {
@@ -52,7 +52,7 @@ pub struct Station {
 impl Station {
     pub fn start(config: &NodeConfig) -> Station {
         let node = Node::start(config).unwrap();
-        let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+        let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
         let inbox = Arc::new(Inbox { events: Mutex::default(), sleeper });
         let lnet = node.lnet();
         let eq = lnet.eq_alloc(inbox.clone()).unwrap();

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use lnet_api::Errno;
 use lnet_region::Origin;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nlx_ibverbs_sys as ffi;
+use nlx_sync::Bell;
 use parking_lot::Mutex;
 
 use super::cm::{CmChannel, CmId};
@@ -49,7 +49,7 @@ pub(super) struct HostChannel {
 /// What endpoints and devices share with the channel.
 pub(super) struct Ear {
     epoll: Epoll,
-    bell: EventFd,
+    bell: Bell,
     pub(super) manager: Arc<CmChannel>,
     /// Whose events are told, by identifier. An event of another is none of the shard's: one that it has dropped, or a
     /// request that nobody has adopted.
@@ -93,7 +93,7 @@ impl HostChannel {
     pub(super) fn new(host: Arc<Shared>, vector: u32) -> Result<HostChannel, Errno> {
         let ear = Ear {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            bell: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            bell: Bell::new()?,
             manager: Arc::new(CmChannel::new()?),
             known: Mutex::default(),
             served: Mutex::default(),
@@ -241,8 +241,8 @@ impl Ear {
 
     fn ring(&self) {
         if self.origin.is_here() {
-            // It can only fail if it has been rung 2^64 times.
-            let _ = self.bell.write(1);
+            // No error: it is an eventfd.
+            let _ = self.bell.ring();
         }
     }
 
@@ -274,7 +274,7 @@ impl Ear {
         let count = self.epoll.wait(&mut found, EpollTimeout::ZERO).unwrap_or(0);
         for event in &found[..count] {
             match event.data() {
-                BELL => drop(self.bell.read()),
+                BELL => drop(self.bell.silence()),
                 MANAGER => self.hear_manager(),
                 of_device => self.hear_device(of_device - FIRST_DEVICE, broken(event)),
             }

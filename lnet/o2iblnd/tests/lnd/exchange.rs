@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, EventFd, EventKind, LNet, MdOptions};
+use lnet_api::{Errno, EventKind, LNet, MdOptions, Sleeper};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::{Fragment, IoVec, Region};
 
@@ -272,7 +272,7 @@ fn pings() {
     let nodes = bed.pair(&O2ibConfig::default());
     let [a, b] = &nodes;
     for [a, b] in [[a, b], [b, a]] {
-        let mut ping = a.engine.ping(None, b.id, Arc::new(EventFd::new().unwrap())).unwrap();
+        let mut ping = a.engine.ping(None, b.id, Arc::new(Sleeper::new().unwrap())).unwrap();
         let mut answer = None;
         bed.until(&[a, b], || {
             answer = answer.take().or_else(|| ping.poll());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use lnet_api::{
-    AckRequest, Clock, Drive, EqHandle, Event, EventFd, EventHandler, EventKind, LNet, Lnd, Md, MdOptions,
-    MeSpec, Poll, Position, Put, Sleeper, Threshold, Tokens, Unlink, wait_until,
+    AckRequest, Clock, Drive, EqHandle, Event, EventHandler, EventKind, LNet, Lnd, Md, MdOptions, MeSpec,
+    Poll, Position, Put, Sleeper, Threshold, Tokens, Unlink, wait_until,
 };
 use lnet_nid::{MatchBits, ProcessId};
 use lnet_o2iblnd::O2ibConfig;
@@ -71,7 +71,7 @@ struct Board {
     failed: AtomicU32,
     /// Events of each thread's messages.
     ended: [AtomicUsize; THREADS],
-    sleepers: [Arc<dyn Sleeper>; THREADS],
+    sleepers: [Arc<Sleeper>; THREADS],
 }
 
 impl Board {
@@ -83,7 +83,7 @@ impl Board {
             arrived: counts(),
             failed: AtomicU32::new(0),
             ended: Default::default(),
-            sleepers: std::array::from_fn(|_| Arc::new(EventFd::new().unwrap()) as Arc<dyn Sleeper>),
+            sleepers: std::array::from_fn(|_| Arc::new(Sleeper::new().unwrap())),
         }
     }
 

@@ -7,7 +7,7 @@ use lnet_o2iblnd::fabric::{
     Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, PrivateData,
     Rejected, Request, Token,
 };
-use nix::sys::eventfd::EventFd;
+use nlx_sync::Bell;
 
 use super::asking::{SimListener, SimRequest};
 use super::device::NAME;
@@ -22,7 +22,7 @@ pub(super) struct Hearing {
     pub(super) heard: Queue<Heard>,
     pub(super) rung: bool,
     /// For threads that sleep in real time.
-    pub(super) bell: Arc<EventFd>,
+    pub(super) bell: Arc<Bell>,
     /// Some thread has asked for the descriptor: from then on it is written.
     pub(super) watched: bool,
 }
@@ -45,8 +45,8 @@ impl Hearing {
 
     fn wake(&self) {
         if self.watched {
-            // It can only fail if it has been written 2^64 times.
-            let _ = self.bell.write(1);
+            // No error: it is an eventfd.
+            let _ = self.bell.ring();
         }
     }
 
@@ -54,7 +54,7 @@ impl Hearing {
         self.rung = false;
         if self.watched {
             // It does not block: nobody may have written it.
-            let _ = self.bell.read();
+            let _ = self.bell.silence();
         }
     }
 }
@@ -77,7 +77,7 @@ pub(super) enum Heard {
 pub(super) struct SimChannel {
     pub(super) fabric: SimFabric,
     pub(super) id: u64,
-    pub(super) bell: Arc<EventFd>,
+    pub(super) bell: Arc<Bell>,
 }
 
 impl Channel for SimChannel {

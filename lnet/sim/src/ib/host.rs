@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{Channel, Device, DeviceLimits, DialOptions, Fabric, FabricError, Request, Token};
 use lnet_proto::ib::PRIVILEGED_PORT_MAX;
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nlx_sync::Bell;
 use parking_lot::Mutex;
 
 use super::asking::{Listening, SimRequest};
@@ -189,9 +189,7 @@ impl Fabric for SimFabric {
     }
 
     fn channel(&self) -> Result<Arc<dyn Channel>, FabricError> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let bell = EventFd::from_flags(flags).map_err(|errno| refused("channel", errno))?;
-        let bell = Arc::new(bell);
+        let bell = Arc::new(Bell::new().map_err(|errno| refused("channel", errno))?);
         let mut state = self.net.lock();
         self.check_alive(&state, "channel")?;
         let id = state.id();

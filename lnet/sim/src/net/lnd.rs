@@ -1,12 +1,11 @@
 //! The network as an LND.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use lnet_api::{
-    Delivery, Errno, EventFd, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Sleeper, Tx, Upcalls,
-};
+use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
+use nlx_sync::Bell;
 
 use super::SimNet;
 use super::state::Port;
@@ -17,13 +16,13 @@ pub(super) struct SimLnd {
     net_type: NetType,
     shards: usize,
     /// Never readable.
-    fd: EventFd,
+    fd: Bell,
 }
 
 impl SimLnd {
     pub(super) fn new(net: Arc<SimNet>, net_type: NetType, shards: usize) -> Result<SimLnd, LndError> {
         let no_fd = |errno| LndError { what: "a descriptor for a simulated LND".to_owned(), errno };
-        Ok(SimLnd { net, net_type, shards, fd: EventFd::new().map_err(no_fd)? })
+        Ok(SimLnd { net, net_type, shards, fd: Bell::new().map_err(no_fd)? })
     }
 }
 
@@ -69,6 +68,6 @@ impl Lnd for SimLnd {
     }
 
     fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        self.fd.fd()
+        self.fd.as_fd()
     }
 }

@@ -23,7 +23,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lnet_api::{EqHandle, Event, EventFd, EventHandler, LNet, Md, MdOptions, Sleeper, Threshold, wait_until};
+use lnet_api::{EqHandle, Event, EventHandler, LNet, Md, MdOptions, Sleeper, Threshold, wait_until};
 use lnet_node::Node;
 use lnet_region::IoVec;
 
@@ -82,18 +82,18 @@ pub(crate) trait Job {
 /// The sending half of a node's commands.
 pub(crate) struct Commands {
     lines: Sender<String>,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
 }
 
 /// The receiving half.
 pub(crate) struct Orders {
     lines: Receiver<String>,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
 }
 
 impl Commands {
     pub(crate) fn channel() -> Result<(Commands, Orders), String> {
-        let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().map_err(|errno| errno.to_string())?);
+        let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().map_err(|errno| errno.to_string())?);
         let (sender, receiver) = mpsc::channel();
         Ok((Commands { lines: sender, sleeper: sleeper.clone() }, Orders { lines: receiver, sleeper }))
     }
@@ -108,7 +108,7 @@ impl Commands {
 /// Keeps events until the node's thread takes them.
 struct Inbox {
     events: Mutex<Vec<Event>>,
-    sleeper: Arc<dyn Sleeper>,
+    sleeper: Arc<Sleeper>,
 }
 
 /// More events than the operations that are ever in flight make.

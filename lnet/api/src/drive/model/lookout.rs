@@ -7,13 +7,13 @@ use super::*;
 fn listener(net: &Arc<Net>, number: usize) -> Running {
     let net = net.clone();
     loom::thread::spawn(move || {
-        let sleeper = net.sleeper(number);
+        let sleeper = &net.sleepers[number];
         let ready = || net.got[number].load(Ordering::Acquire);
         let drive: &dyn Drive = &*net;
         while !ready() {
-            if let Some(armed) = arm_with(drive, &sleeper, None, ready) {
+            if let Some(armed) = arm_with(drive, sleeper, None, ready) {
                 net.system.sleep(number, Bed { mask: armed.mask, until_ns: None, stall: false });
-                armed.end(drive, &sleeper);
+                armed.end(drive, sleeper);
             }
         }
     })

@@ -37,7 +37,7 @@ impl World {
         (0..2).for_each(|shard| net.tokens.release(shard, GRACE_NS));
         prepare(&net);
         let watch = Arc::new(Watch::new(Duration::from_nanos(GRACE_NS)));
-        let sleepers = [0, 1].map(|shard| net.sleeper(MOST + shard));
+        let sleepers = [0, 1].map(|shard| net.sleepers[MOST + shard].clone());
         (0..2).for_each(|shard| net.tokens.set_steward(shard, sleepers[shard].clone()));
         let stewards = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
             let (net, watch) = (net.clone(), watch.clone());
@@ -55,7 +55,7 @@ impl World {
 
     /// Sleeps until a message has come, and drives nothing; or until it never will.
     fn expect(&self, number: usize) {
-        let (net, sleeper) = (&self.net, self.net.sleeper(number));
+        let (net, sleeper) = (&self.net, &self.net.sleepers[number]);
         let mut over = false;
         while !over {
             sleeper.prepare();

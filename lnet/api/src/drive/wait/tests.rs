@@ -2,7 +2,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 
-use super::super::{Clock, EventFd, Tokens};
+use super::super::{Clock, Sleeper, Tokens};
 use super::*;
 
 /// A node whose time stands still, and which notes how it is driven.
@@ -11,7 +11,7 @@ struct Noted {
     polls: Mutex<Vec<usize>>,
     /// What the next polls of each shard find.
     work: Mutex<Vec<usize>>,
-    fds: Vec<EventFd>,
+    fds: Vec<Sleeper>,
     ending: Ending,
 }
 
@@ -21,7 +21,7 @@ impl Noted {
             tokens: Tokens::new(shards),
             polls: Mutex::default(),
             work: Mutex::new(vec![0; shards]),
-            fds: (0..shards).map(|_| EventFd::new().unwrap()).collect(),
+            fds: (0..shards).map(|_| Sleeper::new().unwrap()).collect(),
             ending: Ending::new().unwrap(),
         }
     }
@@ -59,12 +59,12 @@ impl Drive for Noted {
         Poll { work, deadline_ns: None }
     }
     fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
-        self.fds[shard].fd()
+        self.fds[shard].fd().unwrap()
     }
 }
 
-fn sleeper() -> Arc<dyn Sleeper> {
-    Arc::new(EventFd::new().unwrap())
+fn sleeper() -> Arc<Sleeper> {
+    Arc::new(Sleeper::new().unwrap())
 }
 
 /// What `ready` says may be true once only, as a wake-up that is taken is.
@@ -86,7 +86,7 @@ fn the_first_true_ends_the_wait_at_whichever_look_it_comes() {
 /// What a waiter polls, between sleeps that `awake` ends with shards that are readable.
 fn polls_between_sleeps(net: &Noted, awake: &[u64]) -> Vec<Vec<usize>> {
     let rounds = RefCell::new(Vec::new());
-    let sleep = |_: &dyn Drive, _: u64, _: &dyn Sleeper, _: Option<u64>| {
+    let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
         rounds.borrow_mut().push(net.polls());
         let number = rounds.borrow().len() - 1;
         let readable = awake[number];
@@ -124,12 +124,12 @@ fn a_sleep_tells_which_shards_are_readable() {
         net.arrive(shard, 1);
     }
     let readable = 1 | 1 << 5 | 1 << (MAX_SHARDS - 1);
-    assert_eq!(sleep_on_descriptors(&net, u64::MAX, &*sleeper, None), readable);
-    assert_eq!(sleep_on_descriptors(&net, 0b10_0010, &*sleeper, None), 0b10_0000);
-    assert_eq!(sleep_on_descriptors(&net, 0b10, &*sleeper, Some(0)), 0);
+    assert_eq!(sleep_on_descriptors(&net, u64::MAX, &sleeper, None), readable);
+    assert_eq!(sleep_on_descriptors(&net, 0b10_0010, &sleeper, None), 0b10_0000);
+    assert_eq!(sleep_on_descriptors(&net, 0b10, &sleeper, Some(0)), 0);
     sleeper.prepare();
     sleeper.wake();
-    assert_eq!(sleep_on_descriptors(&net, 0b10, &*sleeper, None), 0);
+    assert_eq!(sleep_on_descriptors(&net, 0b10, &sleeper, None), 0);
 }
 
 /// What is ready after the first polls of a round ends the wait: the other shards are left alone.
@@ -137,7 +137,7 @@ fn a_sleep_tells_which_shards_are_readable() {
 fn a_message_costs_one_poll_whatever_the_number_of_shards() {
     let net = Noted::new(4);
     let came = Cell::new(false);
-    let sleep = |_: &dyn Drive, _: u64, _: &dyn Sleeper, _: Option<u64>| {
+    let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
         net.polls();
         came.set(true);
         0b1000
@@ -153,7 +153,7 @@ fn shards_may_come_while_somebody_waits() {
     net.tokens = Tokens::new(1);
     let net = net;
     let sleeps = Cell::new(0);
-    let sleep = |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| {
+    let sleep = |_: &dyn Drive, mask: u64, _: &Sleeper, _: Option<u64>| {
         sleeps.set(sleeps.get() + 1);
         assert_eq!(mask, if sleeps.get() == 1 { 0b1 } else { 0b111 });
         net.tokens.grow(3);
@@ -190,7 +190,7 @@ fn a_steward_gives_its_shard_to_whoever_wants_it() {
         std::thread::yield_now();
     }
     let slept = Cell::new(false);
-    let all_held = |drive: &dyn Drive, mask: u64, own: &dyn Sleeper, next: Option<u64>| {
+    let all_held = |drive: &dyn Drive, mask: u64, own: &Sleeper, next: Option<u64>| {
         slept.set(mask == 0b11);
         if slept.get() { 0 } else { sleep_on_descriptors(drive, mask, own, next) }
     };

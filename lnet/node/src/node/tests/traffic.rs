@@ -211,7 +211,7 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
     let eq = lnet.eq_alloc_polled(8, Some(deliverers.clone())).unwrap();
     take_puts(&node, Some(eq));
     let stop = AtomicBool::new(false);
-    let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+    let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
     thread::scope(|scope| {
         let drive = || wait_until(&*node.drive(), &sleeper, None, || stop.load(Ordering::SeqCst));
         let driver = thread::Builder::new().name("driver".to_string()).spawn_scoped(scope, drive).unwrap();
@@ -250,7 +250,7 @@ fn an_interface_has_its_own_number_of_connections() {
         );
         let node = Node::start(&NodeConfig::from_yaml(&text).unwrap()).unwrap();
         let connected = |count: usize| {
-            let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+            let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
             let deadline_ns = node.deadline_ns(PATIENCE);
             wait_until(&*node.drive(), &sleeper, Some(deadline_ns), || {
                 node.tcp().census().connections >= count && node.tcp().completing() == 0

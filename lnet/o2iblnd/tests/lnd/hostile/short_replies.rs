@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lnet::Ping;
-use lnet_api::{Errno, EventFd, EventKind, MdOptions};
+use lnet_api::{Errno, EventKind, MdOptions, Sleeper};
 use lnet_nid::Pid;
 use lnet_o2iblnd::O2ibConfig;
 use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
@@ -68,7 +68,7 @@ fn answered(scene: &Scene, ping: &mut Ping) -> Result<PingInfo, Errno> {
 fn a_ping_is_answered() {
     let scene = Scene::new();
     let mut kernel = Kernel::connected(&scene, WRQ_SGE);
-    let sleeper = Arc::new(EventFd::new().unwrap());
+    let sleeper = Arc::new(Sleeper::new().unwrap());
     for nids in [1, 16, 245] {
         let told = info(&scene, nids);
         let mut ping = scene.victim().engine.ping(None, scene.id(), sleeper.clone()).unwrap();
@@ -85,7 +85,7 @@ fn a_ping_is_answered() {
 fn a_long_ping_info_arrives_by_an_exact_second_ask() {
     let scene = Scene::new();
     let mut kernel = Kernel::connected(&scene, WRQ_SGE);
-    let sleeper = Arc::new(EventFd::new().unwrap());
+    let sleeper = Arc::new(Sleeper::new().unwrap());
     for (nids, kind) in [(246, IMMEDIATE), (250, GET_REQ), (255, GET_REQ)] {
         let told = info(&scene, nids);
         let engine = &scene.victim().engine;

@@ -2,23 +2,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use lnet_api::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nlx_sync::Bell;
 
 use crate::sys::{EVENTS_MAX, Events, Handle, Poller, Readiness};
 
 /// The key under which the wake-up itself is reported; nothing else has it.
 const WAKE: u64 = u64::MAX;
 
-/// An epoll set, with an eventfd in it for the wake-up.
+/// An epoll set, with a bell in it for the wake-up.
 pub(super) struct Epolled {
     epoll: Epoll,
-    wake: EventFd,
+    wake: Bell,
 }
 
 impl Epolled {
     pub(super) fn new() -> Result<Epolled, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let wake = Bell::new()?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, WAKE))?;
         Ok(Epolled { epoll, wake })
     }
@@ -47,10 +47,10 @@ impl Poller for Epolled {
         }
     }
 
-    /// The eventfd is never read: each write is an edge of its own.
+    /// The bell is never silenced: each ring is an edge of its own.
     fn wake(&self) {
-        // EAGAIN would need 2^64 writes.
-        let _ = self.wake.write(1);
+        // No error: it is an eventfd.
+        let _ = self.wake.ring();
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

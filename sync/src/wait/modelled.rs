@@ -1,0 +1,120 @@
+//! The system's part of waking as loom can see it. A sleeper with no waker left is a deadlock, which loom reports.
+
+use std::fmt::Debug;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use loom::sync::{Condvar, Mutex};
+use nix::errno::Errno;
+
+use super::sleeper::{Slept, Until};
+use super::{SLEEPING, SleepWord};
+use crate::Ordering;
+
+/// What stands in for a descriptor: a counter that is added to, taken, and waited for. A model that sleeps on more than a bell has its
+/// own.
+pub trait Signals: Debug + Send + Sync {
+    /// Adds one, and wakes the sleeper.
+    fn ring(&self);
+    /// Takes all.
+    fn read(&self) -> u64;
+    /// Blocks until there is one, without taking it.
+    fn wait(&self);
+}
+
+/// A counter by itself.
+#[derive(Debug, Default)]
+struct Counter {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Signals for Counter {
+    fn ring(&self) {
+        *self.count.lock().unwrap_or_else(|error| error.into_inner()) += 1;
+        self.changed.notify_one();
+    }
+
+    fn read(&self) -> u64 {
+        std::mem::take(&mut *self.count.lock().unwrap_or_else(|error| error.into_inner()))
+    }
+
+    fn wait(&self) {
+        let mut count = self.count.lock().unwrap_or_else(|error| error.into_inner());
+        while *count == 0 {
+            count = self.changed.wait(count).unwrap_or_else(|error| error.into_inner());
+        }
+    }
+}
+
+/// A bell of a model.
+#[derive(Clone, Debug)]
+pub struct Bell(std::sync::Arc<dyn Signals>);
+
+impl Bell {
+    /// A bell that is silent.
+    ///
+    /// # Errors
+    ///
+    /// None in a model.
+    pub fn new() -> Result<Bell, Errno> {
+        Ok(Bell::over(Counter::default()))
+    }
+
+    /// A bell whose signals the model sees.
+    pub fn over(signals: impl Signals + 'static) -> Bell {
+        Bell(std::sync::Arc::new(signals))
+    }
+
+    /// Makes the bell readable.
+    ///
+    /// # Errors
+    ///
+    /// None in a model.
+    pub fn ring(&self) -> Result<(), Errno> {
+        self.0.ring();
+        Ok(())
+    }
+
+    /// Reads the signals that have come, and returns how many.
+    ///
+    /// # Errors
+    ///
+    /// None in a model.
+    pub fn silence(&self) -> Result<u64, Errno> {
+        Ok(self.0.read())
+    }
+
+    pub(super) fn wait(&self, _: Until) -> Result<Slept, Errno> {
+        self.0.wait();
+        Ok(Slept::Signalled)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        unreachable!("a model has no descriptors")
+    }
+}
+
+/// The threads that sleep on a word, as the system has them.
+#[derive(Debug, Default)]
+pub(super) struct Futex {
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl SleepWord {
+    pub(super) fn futex_wait(&self, _: Until) -> Result<Slept, Errno> {
+        let mut locked = self.futex.lock.lock().unwrap_or_else(|error| error.into_inner());
+        while self.sleeping.load(Ordering::Relaxed) == SLEEPING {
+            locked = self.futex.changed.wait(locked).unwrap_or_else(|error| error.into_inner());
+        }
+        Ok(Slept::Signalled)
+    }
+
+    pub(super) fn futex_wake(&self) -> Result<(), Errno> {
+        drop(self.futex.lock.lock());
+        self.futex.changed.notify_one();
+        Ok(())
+    }
+}

@@ -1,0 +1,345 @@
+use core::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+
+use super::SleepWord;
+use super::bell::Bell;
+use super::spin::Spin;
+use crate::plain::{AtomicU64, Ordering};
+
+/// The longest that an event waits for a waker that was killed, or stopped, between publishing it and signalling: what a
+/// person hardly notices, and a look in a second costs nothing.
+const NAP: Duration = Duration::from_secs(1);
+
+/// Why [`Sleeper::sleep`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// There was something to do, and nobody had to signal it.
+    Ready,
+    /// A waker has signalled. Once in a while there is nothing to do all the same.
+    Signalled,
+    /// The deadline has passed.
+    TimedOut,
+}
+
+/// What ended sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
+pub(super) enum Slept {
+    Signalled,
+    TimedOut,
+}
+
+/// The waker's side: wakes the sleeper of a word if it sleeps.
+///
+/// Several wakers, in several threads and processes, may share one word. The sleeper must look for the news between announcing and
+/// sleeping.
+#[derive(Debug)]
+pub struct Waker<W> {
+    word: W,
+    /// None: the futex of the word.
+    bell: Option<Bell>,
+}
+
+impl<W: AsRef<SleepWord>> Waker<W> {
+    /// For a sleeper that sleeps on the futex of the word.
+    pub fn futex(word: W) -> Waker<W> {
+        Waker { word, bell: None }
+    }
+
+    /// For a sleeper that sleeps on the bell's other end.
+    pub fn ringing(word: W, bell: Bell) -> Waker<W> {
+        Waker { word, bell: Some(bell) }
+    }
+
+    /// Wakes the sleeper if it sleeps or is about to; to be called after the news was published. Returns whether it did. Makes
+    /// no system call otherwise, and never blocks.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK. It is no error that the sleeper is gone.
+    #[inline]
+    pub fn wake(&self) -> Result<bool, Errno> {
+        point!(WakeDue);
+        if !self.word.as_ref().claim() {
+            return Ok(false);
+        }
+        self.ring().map(|()| true)
+    }
+
+    #[cold]
+    fn ring(&self) -> Result<(), Errno> {
+        point!(WakeClaimed);
+        match &self.bell {
+            Some(bell) => bell.ring()?,
+            None => self.word.as_ref().futex_wake()?,
+        }
+        point!(WakeRung);
+        Ok(())
+    }
+}
+
+/// The sleeper's side: sleeps until a waker signals. It serves one thread at a time.
+///
+/// # Examples
+///
+/// In one process:
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use nlx_sync::Sleeper;
+///
+/// let (sleeper, news) = (Arc::new(Sleeper::new()?), Arc::new(AtomicBool::new(false)));
+/// let (waker, other) = (sleeper.clone(), news.clone());
+/// let thread = std::thread::spawn(move || {
+///     other.store(true, Ordering::Release);
+///     waker.wake();
+/// });
+/// while !news.load(Ordering::Acquire) {
+///     sleeper.sleep(None, || news.load(Ordering::Acquire))?;
+/// }
+/// # thread.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Sleeper<W = SleepWord> {
+    waker: Waker<W>,
+    /// Announcements that wakers took and whose signals have not been read yet; the owner's alone.
+    owed: AtomicU64,
+    spin: Spin,
+}
+
+impl Sleeper {
+    /// A sleeper of this process: a word and an eventfd of its own.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE or ENFILE when there are no descriptors left.
+    pub fn new() -> Result<Sleeper, Errno> {
+        Ok(Sleeper::ringing(SleepWord::new(), Bell::new()?))
+    }
+
+    /// Wakes it if it has announced sleep; costs no system call otherwise.
+    #[inline]
+    pub fn wake(&self) {
+        // No error: the bell is its own.
+        let _ = self.waker.wake();
+    }
+}
+
+impl<W: AsRef<SleepWord>> Sleeper<W> {
+    /// Sleeps on the futex of the word.
+    pub fn futex(word: W) -> Sleeper<W> {
+        Sleeper::of(Waker::futex(word))
+    }
+
+    /// Sleeps on a bell: by itself, or in a `poll` of the caller's.
+    pub fn ringing(word: W, bell: Bell) -> Sleeper<W> {
+        Sleeper::of(Waker::ringing(word, bell))
+    }
+
+    fn of(waker: Waker<W>) -> Sleeper<W> {
+        Sleeper { waker, owed: AtomicU64::new(0), spin: Spin::never() }
+    }
+
+    /// The same sleeper, which looks for a while before it sleeps, see [the module](crate::wait#before-sleeping): the first that a
+    /// process makes measures for how long that pays, which takes a thread and some sleeps of microseconds.
+    pub fn spinning(self) -> Sleeper<W> {
+        Sleeper { spin: Spin::measured(), ..self }
+    }
+
+    /// Sleeps until a waker signals or `deadline` (of the monotonic clock) has passed; not at all if `is_ready` finds
+    /// something to do. `is_ready` is called often while it spins, once after sleep has been announced, and once in a
+    /// second of sleep. Signals (of the kind that interrupts system calls) do not end sleep.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor is not a bell: EBADF, EINVAL.
+    pub fn sleep(
+        &self,
+        deadline: Option<Instant>,
+        mut is_ready: impl FnMut() -> bool,
+    ) -> Result<Wake, Errno> {
+        if self.spin.look(deadline, &mut is_ready) {
+            return Ok(Wake::Ready);
+        }
+        let deadline = deadline.map(Until::at).transpose()?;
+        loop {
+            self.prepare();
+            point!(SleepAnnounced);
+            if is_ready() {
+                self.finish();
+                return Ok(Wake::Ready);
+            }
+            point!(SleepDue);
+            let nap = Until::after(NAP)?;
+            let last = deadline.filter(|deadline| *deadline <= nap);
+            let slept = match &self.waker.bell {
+                Some(bell) => bell.wait(last.unwrap_or(nap)),
+                None => self.word().futex_wait(last.unwrap_or(nap)),
+            };
+            point!(SleepOver);
+            match slept {
+                Ok(Slept::Signalled) => return self.finish_rung().map(|()| Wake::Signalled),
+                Ok(Slept::TimedOut) if last.is_some() => {
+                    self.finish();
+                    return Ok(Wake::TimedOut);
+                }
+                Ok(Slept::TimedOut) => self.finish(),
+                Err(errno) => {
+                    self.finish();
+                    return Err(errno);
+                }
+            }
+        }
+    }
+
+    /// Announces sleep, for a caller that sleeps in its own `poll` on the [descriptor](Sleeper::fd) and others. A full barrier.
+    ///
+    /// It must then look once more for something to do, sleep if there is nothing, and call [`finish`](Sleeper::finish)
+    /// either way: so no wake-up is ever lost.
+    pub fn prepare(&self) {
+        self.spin.begin_sleep();
+        self.word().announce();
+    }
+
+    /// Awake again, or not asleep at all: takes the announcement back, and reads the signals of wakers that took it. Makes a
+    /// system call only if one did.
+    ///
+    /// A waker that took the announcement may not have signalled yet: then its signal ends a later sleep early, and is read
+    /// after that one.
+    pub fn finish(&self) {
+        // Nothing to be done about a descriptor that is no bell: `sleep` says so.
+        let _ = self.end(false);
+    }
+
+    /// The same after the descriptor was seen readable: it is read also if no waker took the announcement, as with a bell
+    /// that somebody rings without looking.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor is not a bell: EBADF, EINVAL.
+    pub fn finish_rung(&self) -> Result<(), Errno> {
+        self.end(true)
+    }
+
+    fn end(&self, is_rung: bool) -> Result<(), Errno> {
+        self.spin.end_sleep();
+        let claimed = self.word().withdraw();
+        let Some(bell) = &self.waker.bell else { return Ok(()) };
+        let owed = self.owed.load(Ordering::Relaxed) + u64::from(claimed);
+        if owed > 0 || is_rung {
+            let read = bell.silence();
+            self.owed.store(owed.saturating_sub(*read.as_ref().unwrap_or(&0)), Ordering::Relaxed);
+            read?;
+        }
+        Ok(())
+    }
+
+    /// The descriptor to wait on, readable once a waker has signalled; none for a futex.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.waker.bell.as_ref().map(Bell::as_fd)
+    }
+
+    fn word(&self) -> &SleepWord {
+        self.waker.word.as_ref()
+    }
+}
+
+/// Longer than any machine runs, and small enough for every form of time: a hundred years.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A point in time of the monotonic clock. Absolute, so that sleep that is interrupted goes on to the same end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Until(Duration);
+
+#[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
+impl Until {
+    /// So long from now.
+    pub(super) fn after(duration: Duration) -> Result<Until, Errno> {
+        Ok(Until(now()? + duration.min(LONGEST)))
+    }
+
+    /// As the standard library says it.
+    pub(super) fn at(instant: Instant) -> Result<Until, Errno> {
+        Until::after(instant.saturating_duration_since(Instant::now()))
+    }
+
+    /// For calls that take the time itself.
+    pub(super) fn absolute(self) -> TimeSpec {
+        self.0.into()
+    }
+
+    /// For calls that take a time from now.
+    pub(super) fn left(self) -> Result<TimeSpec, Errno> {
+        Ok(self.0.saturating_sub(now()?).into())
+    }
+}
+
+fn now() -> Result<Duration, Errno> {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from)
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    fn is_readable(sleeper: &Sleeper) -> bool {
+        let mut set = [PollFd::new(sleeper.fd().unwrap(), PollFlags::POLLIN)];
+        poll(&mut set, PollTimeout::ZERO).unwrap() == 1
+    }
+
+    #[test]
+    fn only_a_sleeper_is_signalled() {
+        let sleeper = Sleeper::new().unwrap();
+        sleeper.wake();
+        assert!(!is_readable(&sleeper), "it was awake");
+        sleeper.prepare();
+        sleeper.wake();
+        sleeper.wake();
+        assert!(is_readable(&sleeper));
+        sleeper.finish();
+        assert!(!is_readable(&sleeper), "the wake-up is used up");
+    }
+
+    #[test]
+    fn a_late_signal_is_read_after_the_sleep_that_it_ended() {
+        let sleeper = Sleeper::new().unwrap();
+        sleeper.prepare();
+        // A waker takes the announcement and is stopped before it signals.
+        assert!(sleeper.word().claim());
+        sleeper.finish();
+        sleeper.prepare();
+        sleeper.waker.ring().unwrap();
+        assert!(is_readable(&sleeper));
+        sleeper.finish();
+        assert!(!is_readable(&sleeper));
+    }
+
+    #[test]
+    fn a_bell_that_rings_for_no_announcement_ends_one_sleep() {
+        for (theirs, ours) in
+            [Bell::socket_pair().unwrap(), Bell::new().map(|bell| (bell.try_clone().unwrap(), bell)).unwrap()]
+        {
+            let sleeper = Sleeper::ringing(SleepWord::new(), ours);
+            theirs.ring().unwrap();
+            assert_eq!(sleeper.sleep(None, || false), Ok(Wake::Signalled));
+            assert_eq!(sleeper.sleep(Some(Instant::now()), || false), Ok(Wake::TimedOut));
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_bell_is_an_error() {
+        let not_a_bell = std::fs::File::open("/").unwrap();
+        let sleeper = Sleeper::ringing(SleepWord::new(), Bell::eventfd(not_a_bell.into()));
+        assert_eq!(sleeper.sleep(None, || false), Err(Errno::EISDIR));
+    }
+}
