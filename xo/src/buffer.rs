@@ -4,11 +4,11 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use lnet_region::{Fragment, IoVec, ReadVec, RegionError, WriteVec};
+use lnet_region::{Fragment, IoVec, ReadVec, Region, RegionError, WriteVec};
 use nlx_core::{BufferHandle, CoreError};
 
 use crate::Error;
-use crate::domain::Inner;
+use crate::domain::{Domain, Inner};
 use crate::pool::{self, Member};
 use crate::quotas::Object;
 
@@ -38,6 +38,16 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 /// A buffer of a [`crate::BufferPool`] goes back there when it is dropped; any other is deregistered and its memory freed.
 pub struct Buffer(Held);
 
+/// An operation was not started: here is the buffer again. No event comes.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused {
+    /// The buffer, as it was.
+    pub buffer: Buffer,
+    /// Why.
+    pub error: Error,
+}
+
 /// What a transport that does not reach memory does with it.
 #[derive(Clone, Copy)]
 pub(crate) enum Foreign {
@@ -65,6 +75,70 @@ enum Registration {
     One(BufferHandle),
     /// As several: a buffer for each part, which is away while an operation has it.
     Parts(Box<[Option<Buffer>]>),
+}
+
+impl Domain {
+    /// A buffer of new memory, zeroed and in one piece, where the transport reaches it without a copy: over a helper, memory
+    /// that both share. One of more than [`Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
+    ///
+    /// # Errors
+    /// EINVAL for 0 bytes, EFBIG beyond 16 GiB, ENOMEM.
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
+        Buffer::allocate(self.inner().clone(), bytes)
+    }
+
+    /// A buffer that holds these bytes, and has room for no others: a message, say.
+    ///
+    /// # Errors
+    /// As [`Domain::allocate`].
+    pub fn buffer_of(&self, bytes: &[u8]) -> Result<Buffer, Error> {
+        let mut buffer = self.allocate(bytes.len())?;
+        buffer.write()?.copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
+    /// A buffer of memory that is there already, of up to [`Limits::segments_max`] segments of any alignment. One of more
+    /// than [`Limits::buffer_bytes_max`] is [large](Buffer).
+    ///
+    /// # Errors
+    /// EFBIG beyond 16 GiB, ENOMEM when too many buffers are registered; every part of a large one counts. Over a helper EFAULT
+    /// for memory that it does not share: [`Domain::register_copying`] takes that.
+    pub fn register(&self, memory: IoVec) -> Result<Buffer, Error> {
+        Buffer::register(self.inner().clone(), memory, Foreign::Refused)
+    }
+
+    /// The same, at the price of a copy of each message and each transfer where the transport does not reach the memory: over a
+    /// helper. In-process nothing is copied, and this is [`Domain::register`].
+    ///
+    /// # Errors
+    /// As [`Domain::register`], without EFAULT.
+    pub fn register_copying(&self, memory: IoVec) -> Result<Buffer, Error> {
+        Buffer::register(self.inner().clone(), memory, Foreign::Copied)
+    }
+
+    /// A buffer of the program's own bytes, which stay where they are. [`Region::from_vec`] and [`Domain::register`] do the
+    /// same for several segments, or for bytes that are wanted back as a vector.
+    ///
+    /// # Errors
+    /// EINVAL for no bytes, else as [`Domain::register`]: over a helper EFAULT, and [`Domain::adopt_copying`] takes them.
+    pub fn adopt(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
+        self.register(IoVec::whole(Region::from_vec(bytes.into())?))
+    }
+
+    /// The same, by [`Domain::register_copying`].
+    ///
+    /// ```
+    /// let domain = nlx::Domain::in_process(&nlx::NodeConfig::new())?;
+    /// let buffer = domain.adopt_copying("wherever the network runs")?;
+    /// assert_eq!(buffer.read()?.len(), 25);
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// EINVAL for no bytes, else as [`Domain::register_copying`].
+    pub fn adopt_copying(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
+        self.register_copying(IoVec::whole(Region::from_vec(bytes.into())?))
+    }
 }
 
 impl Buffer {

@@ -3,11 +3,12 @@
 use nix::sched::CpuSet;
 use nlx_core::{Errno, StartAddress, TmOptions};
 
+use crate::domain::Given;
 use crate::large::{self, Larges};
+use crate::machine::Observer;
 use crate::provision::Provisioner;
-use crate::quotas::{Given, Object};
+use crate::quotas::Object;
 use crate::thread::{self, Callback};
-use crate::tm_event::Observer;
 use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmState, TransferMachine};
 
 /// A transfer machine that has not been started: Motr's state INITIALIZED (motr-transport 2.3.1). [`Domain::machine`] gives it.
@@ -39,6 +40,21 @@ pub struct MachineBuilder<'a> {
     confined: Option<Vec<usize>>,
     pool: Option<(BufferPool, Provision)>,
     large_window: usize,
+}
+
+impl Domain {
+    /// Starts a transfer machine whose events the program waits for: the short way to [`Domain::machine`].
+    ///
+    /// # Errors
+    /// As [`MachineBuilder::start`].
+    pub fn transfer_machine(&self, address: &str, options: TmOptions) -> Result<TransferMachine, Error> {
+        self.machine().options(options).start(address)
+    }
+
+    /// A transfer machine that can be given callbacks, an observer and more before it starts.
+    pub fn machine(&self) -> MachineBuilder<'_> {
+        MachineBuilder::new(self)
+    }
 }
 
 impl<'a> MachineBuilder<'a> {

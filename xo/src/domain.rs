@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use lnet_region::{IoVec, Origin, Region};
-use nlx_core::{Core, Limits, Nid, TmOptions};
+use lnet_region::Origin;
+use nlx_core::{Core, Limits, Nid};
 
-use crate::buffer::Foreign;
-use crate::quotas::Ledger;
-use crate::{Buffer, Error, MachineBuilder, Quotas, TransferMachine};
+use crate::quotas::{Ledger, Object};
+use crate::{Error, Quotas};
 
 /// A place on the network: buffers are registered with it, and transfer machines started in it.
 ///
@@ -185,81 +184,6 @@ impl Domain {
         if self.inner.is_here() { self.inner.core.nids() } else { Vec::new() }
     }
 
-    /// A buffer of new memory, zeroed and in one piece, where the transport reaches it without a copy: over a helper, memory
-    /// that both share. One of more than [`Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
-    ///
-    /// # Errors
-    /// EINVAL for 0 bytes, EFBIG beyond 16 GiB, ENOMEM.
-    pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
-        Buffer::allocate(self.inner.clone(), bytes)
-    }
-
-    /// A buffer that holds these bytes, and has room for no others: a message, say.
-    ///
-    /// # Errors
-    /// As [`Domain::allocate`].
-    pub fn buffer_of(&self, bytes: &[u8]) -> Result<Buffer, Error> {
-        let mut buffer = self.allocate(bytes.len())?;
-        buffer.write()?.copy_from_slice(bytes);
-        Ok(buffer)
-    }
-
-    /// A buffer of memory that is there already, of up to [`Limits::segments_max`] segments of any alignment. One of more
-    /// than [`Limits::buffer_bytes_max`] is [large](Buffer).
-    ///
-    /// # Errors
-    /// EFBIG beyond 16 GiB, ENOMEM when too many buffers are registered; every part of a large one counts. Over a helper EFAULT
-    /// for memory that it does not share: [`Domain::register_copying`] takes that.
-    pub fn register(&self, memory: IoVec) -> Result<Buffer, Error> {
-        Buffer::register(self.inner.clone(), memory, Foreign::Refused)
-    }
-
-    /// The same, at the price of a copy of each message and each transfer where the transport does not reach the memory: over a
-    /// helper. In-process nothing is copied, and this is [`Domain::register`].
-    ///
-    /// # Errors
-    /// As [`Domain::register`], without EFAULT.
-    pub fn register_copying(&self, memory: IoVec) -> Result<Buffer, Error> {
-        Buffer::register(self.inner.clone(), memory, Foreign::Copied)
-    }
-
-    /// A buffer of the program's own bytes, which stay where they are. [`Region::from_vec`] and [`Domain::register`] do the
-    /// same for several segments, or for bytes that are wanted back as a vector.
-    ///
-    /// # Errors
-    /// EINVAL for no bytes, else as [`Domain::register`]: over a helper EFAULT, and [`Domain::adopt_copying`] takes them.
-    pub fn adopt(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
-        self.register(IoVec::whole(Region::from_vec(bytes.into())?))
-    }
-
-    /// The same, by [`Domain::register_copying`].
-    ///
-    /// ```
-    /// let domain = nlx::Domain::in_process(&nlx::NodeConfig::new())?;
-    /// let buffer = domain.adopt_copying("wherever the network runs")?;
-    /// assert_eq!(buffer.read()?.len(), 25);
-    /// # Ok::<(), nlx::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// EINVAL for no bytes, else as [`Domain::register_copying`].
-    pub fn adopt_copying(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
-        self.register_copying(IoVec::whole(Region::from_vec(bytes.into())?))
-    }
-
-    /// Starts a transfer machine whose events the program waits for: the short way to [`Domain::machine`].
-    ///
-    /// # Errors
-    /// As [`MachineBuilder::start`].
-    pub fn transfer_machine(&self, address: &str, options: TmOptions) -> Result<TransferMachine, Error> {
-        self.machine().options(options).start(address)
-    }
-
-    /// A transfer machine that can be given callbacks, an observer and more before it starts.
-    pub fn machine(&self) -> MachineBuilder<'_> {
-        MachineBuilder::new(self)
-    }
-
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
@@ -286,6 +210,22 @@ impl Inner {
     #[inline]
     pub(crate) fn check_here(&self) -> Result<(), Error> {
         if self.is_here() { Ok(()) } else { Err(Error::Forked { process: self.origin.process() }) }
+    }
+}
+
+/// One that the domain has given out, as long as this lives.
+pub(crate) struct Given(Arc<Inner>, Object);
+
+impl Given {
+    pub(crate) fn one(domain: &Arc<Inner>, object: Object) -> Result<Given, Error> {
+        domain.ledger().give(object, 1)?;
+        Ok(Given(domain.clone(), object))
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.ledger().take_back(self.1, 1);
     }
 }
 

@@ -3,7 +3,7 @@
 use lnet_region::RegionError;
 use nlx_core::{CoreError, Errno, Queue};
 
-use crate::{Buffer, TmState};
+use crate::TmState;
 
 /// Why something was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -176,14 +176,4 @@ impl Error {
             Error::StopTimedOut { .. } => Errno::ETIMEDOUT,
         }
     }
-}
-
-/// An operation was not started: here is the buffer again. No event comes.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct Refused {
-    /// The buffer, as it was.
-    pub buffer: Buffer,
-    /// Why.
-    pub error: Error,
 }

@@ -16,7 +16,7 @@ pub use self::offer::Offer;
 use self::plan::Plan;
 pub(crate) use self::plan::Sort;
 use self::transfer::Transfer;
-use crate::operations::Slots;
+use crate::op_id::Slots;
 use crate::owner::Owner;
 use crate::{Buffer, Error, Event, Machine, OpId, Refused, TmState};
 

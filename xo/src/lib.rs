@@ -146,22 +146,23 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
-//! | `buffer` | [`Buffer`], [`Reading`], [`Writing`] |
+//! | `buffer` | [`Buffer`], [`Refused`], [`Reading`], [`Writing`] |
 //! | `pool`, `provision` | [`BufferPool`]: buffers that are used again; receive buffers from there: [`Provision`] |
 //! | `builder`, `thread` | [`MachineBuilder`]; the event thread of those with callbacks |
+//! | `state` | [`TmState`] |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
 //! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
 //! | `large` | bulk of more than 1 MiB: [`Offer`] |
 //! | `wait`, `stop` | waiting for events, timeouts; stopping |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
-//! | `operations`, `deadlines` | what is in flight, and until when |
+//! | `op_id`, `operations`, `deadlines` | the names of operations; what is in flight, and until when |
 //! | `event`, `tm_event`, `owner` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
 //! | `descriptor` | a transfer machine in a program's own event loop |
 //! | `quotas` | [`Quotas`]: how much a domain gives out |
-//! | `error` | [`Error`], [`Refused`] |
+//! | `error`, `panics` | [`Error`]; what the client gave, contained |
 
 #![forbid(unsafe_code)]
 
@@ -177,13 +178,16 @@ mod error;
 mod event;
 mod large;
 mod machine;
+mod op_id;
 mod operations;
 mod owner;
+mod panics;
 mod pool;
 mod provision;
 mod quotas;
 pub mod request;
 mod start;
+mod state;
 mod statistics;
 mod stop;
 mod thread;
@@ -192,19 +196,20 @@ mod wait;
 
 pub use async_machine::{AsyncMachine, Completed, Completion, Failed, NextMessage, Received, Stopping};
 pub use batch::Batch;
-pub use buffer::{Buffer, Reading, Writing};
+pub use buffer::{Buffer, Reading, Refused, Writing};
 pub use builder::MachineBuilder;
 pub use domain::Domain;
 pub use end_point::EndPoint;
-pub use error::{Error, Refused};
+pub use error::Error;
 pub use event::{Event, Message};
 pub use large::Offer;
-pub use machine::{Machine, Receive, TmState, TransferMachine};
-pub use operations::OpId;
+pub use machine::{Machine, TransferMachine};
+pub use op_id::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
 pub use provision::Provision;
 pub use quotas::Quotas;
-pub use start::Started;
+pub use start::{Receive, Started};
+pub use state::TmState;
 pub use statistics::QueueStatistics;
 pub use tm_event::TmEvent;
 

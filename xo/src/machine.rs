@@ -11,54 +11,17 @@ use nlx_core::{Address, CoreTm, Descriptor, Queue};
 use parking_lot::{Condvar, Mutex, ReentrantMutex};
 
 use crate::deadlines::Deadlines;
-use crate::domain::Inner;
+use crate::domain::{Given, Inner};
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::{Op, Operations, Reason};
 use crate::provision::Provisioner;
-use crate::quotas::{Given, Object};
+use crate::quotas::Object;
 use crate::start::Wanted;
 use crate::statistics::Statistics;
 use crate::thread::is_event_thread;
-use crate::tm_event::Observer;
 use crate::wait::Backlog;
-use crate::{Buffer, EndPoint, Error, OpId, QueueStatistics, Refused, Started};
-
-/// How a receive buffer takes messages (S-403).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Receive {
-    /// The buffer comes back once less room than this is left, in bytes; longer messages do not match it. At least 1, at most
-    /// the whole buffer.
-    pub min_receive_size: usize,
-    /// The buffer comes back after this many messages; at least 1.
-    pub max_messages: u32,
-}
-
-/// The state of a transfer machine; the values are Motr's (motr-transport 2.3.1). 1, INITIALIZED, is a
-/// [`crate::MachineBuilder`]; 2, STARTING, lasts as long as its `start`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum TmState {
-    /// It takes operations.
-    Started = 3,
-    /// It takes no more; those in flight end.
-    Stopping = 4,
-    /// Its address is free again.
-    Stopped = 5,
-    /// A callback has panicked, or the start failed. What was in flight is cancelled; its address is free again.
-    Failed = 6,
-}
-
-impl fmt::Display for TmState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TmState::Started => "started",
-            TmState::Stopping => "stopping",
-            TmState::Stopped => "stopped",
-            TmState::Failed => "failed",
-        })
-    }
-}
+use crate::{Buffer, EndPoint, Error, OpId, QueueStatistics, Receive, Refused, Started, TmEvent, TmState};
 
 /// A transfer machine: an address, and the operations that go on there. It stops with abort when this is dropped; with
 /// callbacks, they have ended then.
@@ -109,6 +72,9 @@ impl fmt::Debug for TransferMachine {
         write!(f, "TransferMachine({}, {}, {} in flight)", self.address(), self.state(), self.in_flight())
     }
 }
+
+/// Who is told of a transfer machine's events.
+pub(crate) type Observer = Box<dyn Fn(&Machine, &TmEvent) + Send + Sync>;
 
 /// What a transfer machine can do, in the hands of its owner ([`TransferMachine`]) and of its callbacks.
 ///

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::tm_event::contain;
-use crate::{Buffer, Domain, Error, Machine, Refused};
+use crate::panics::contain;
+use crate::{Buffer, Domain, Error, Refused};
 
 mod customers;
 mod home;
@@ -18,32 +18,13 @@ mod shelf;
 pub(crate) use home::{Guest, Member};
 pub use options::PoolOptions;
 pub(crate) use options::within;
+pub use shelf::Colour;
 
 use customers::Customers;
+pub(crate) use customers::{CustomerId, Refill};
 use home::{Resident, Return};
 use options::Told;
 use shelf::Shelf;
-
-/// What keeps the buffers of a pool apart, so that a buffer comes back to who used it last and finds its bytes in the
-/// caches there: often the number of a transfer machine. It is a wish: where no buffer of the colour is free, any other
-/// will do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Colour {
-    /// Whichever has not been used for longest.
-    #[default]
-    Any,
-    /// The one that was used last under this number, which is less than the pool's [`PoolOptions::colours`].
-    Of(u32),
-}
-
-impl fmt::Display for Colour {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Colour::Any => f.write_str("any"),
-            Colour::Of(number) => number.fmt(f),
-        }
-    }
-}
 
 /// How many buffers a pool has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,34 +249,34 @@ impl BufferPool {
 
 /// For the transfer machines that take their receive buffers from it.
 impl BufferPool {
-    pub(crate) fn join(&self, machine: &Arc<Machine>) {
-        self.shared.inner.lock().customers.join(machine);
+    pub(crate) fn join(&self, refill: Refill) -> CustomerId {
+        self.shared.inner.lock().customers.join(refill)
     }
 
-    pub(crate) fn leave(&self, machine: &Machine) {
-        self.shared.inner.lock().customers.leave(machine);
+    pub(crate) fn leave(&self, customer: CustomerId) {
+        self.shared.inner.lock().customers.leave(customer);
     }
 
     /// A buffer, and how many are left. If there is none, the machine is served when there is.
-    pub(crate) fn take_for(&self, machine: &Machine, colour: Colour) -> Option<(Buffer, usize)> {
+    pub(crate) fn take_for(&self, customer: CustomerId, colour: Colour) -> Option<(Buffer, usize)> {
         let mut inner = self.shared.inner.lock();
         match inner.free.take(colour) {
             Some(resident) => Some((resident.leave(colour), inner.free.len())),
             None => {
-                inner.customers.starve(machine, false);
+                inner.customers.starve(customer, false);
                 None
             }
         }
     }
 
     /// The machine could not use what it took; it is served when another buffer comes in.
-    pub(crate) fn refused_by(&self, machine: &Machine) {
-        self.shared.inner.lock().customers.starve(machine, true);
+    pub(crate) fn refused_by(&self, customer: CustomerId) {
+        self.shared.inner.lock().customers.starve(customer, true);
     }
 
     /// The machine has all it wants.
-    pub(crate) fn sate(&self, machine: &Machine) {
-        self.shared.inner.lock().customers.sate(machine);
+    pub(crate) fn sate(&self, customer: CustomerId) {
+        self.shared.inner.lock().customers.sate(customer);
     }
 
     /// Gives back what a machine could not use, as the last to be used again. Called without any lock.
@@ -330,6 +311,24 @@ impl Buffer {
 }
 
 impl Shared {
+    /// Gives what is free to the transfer machines that want for it. Called without any lock; each of them ends up with what
+    /// it wants, or with what there was.
+    fn serve(&self) {
+        let mut inner = self.inner.lock();
+        if !inner.customers.begin_serving() {
+            return;
+        }
+        while inner.free.len() > 0
+            && let Some((id, refill)) = inner.customers.next()
+        {
+            let is_there = MutexGuard::unlocked(&mut inner, move || refill());
+            if !is_there {
+                inner.customers.leave(id);
+            }
+        }
+        inner.customers.end_serving();
+    }
+
     fn make(self: &Arc<Shared>) -> Result<Resident, Error> {
         let domain = self.domain.inner();
         domain.check_here()?;

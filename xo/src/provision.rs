@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nlx_core::Queue;
 use parking_lot::Mutex;
 
-use crate::pool::within;
+use crate::pool::{CustomerId, within};
 use crate::{Buffer, BufferPool, Colour, Domain, Error, Machine, Receive, Refused};
 
 /// The fewest receive buffers: while one is full and on its way to the client, the other takes what comes (motr-transport
@@ -39,6 +39,8 @@ pub(crate) struct Provisioner {
 struct Wants {
     buffers: usize,
     colour: Colour,
+    /// The machine, as the pool knows it once it has joined.
+    customer: CustomerId,
     /// The machine has begun to stop.
     over: bool,
 }
@@ -73,16 +75,19 @@ impl Provisioner {
         within("the least room of a receive buffer from a pool", receive.min_receive_size, 1, bytes)?;
         let (messages, most) = (receive.max_messages as usize, limits.messages_max as usize);
         within("the number of messages of a receive buffer from a pool", messages, 1, most)?;
-        let wants = Wants { buffers: buffers.max(BUFFERS_MIN), colour, over: false };
+        let wants =
+            Wants { buffers: buffers.max(BUFFERS_MIN), colour, customer: CustomerId::default(), over: false };
         let (wants, deficit) = (Mutex::new(wants), AtomicUsize::new(0));
         Ok(Provisioner { pool: pool.clone(), receive, wants, deficit })
     }
 
     /// A callback may have stopped the machine already.
     fn join(&self, machine: &Arc<Machine>) {
-        let wants = self.wants.lock();
+        let mut wants = self.wants.lock();
         if !wants.over {
-            self.pool.join(machine);
+            let machine = Arc::downgrade(machine);
+            let refill = move || machine.upgrade().inspect(|machine| machine.top_up()).is_some();
+            wants.customer = self.pool.join(Arc::new(refill));
         }
     }
 
@@ -94,24 +99,24 @@ impl Provisioner {
         }
         let mut missing = wants.buffers.saturating_sub(machine.posted(Queue::MessageReceive));
         while missing > 0
-            && let Some((buffer, left)) = self.pool.take_for(machine, wants.colour)
+            && let Some((buffer, left)) = self.pool.take_for(wants.customer, wants.colour)
         {
             posted.left = Some(left);
             match machine.receive(buffer, self.receive, None) {
                 Ok(_) => missing -= 1,
                 Err(Refused { buffer, error }) => {
                     tracing::debug!(address = %machine.address(), %error, "a receive buffer of a pool was refused");
-                    self.pool.refused_by(machine);
+                    self.pool.refused_by(wants.customer);
                     posted.refused = Some(buffer);
                     break;
                 }
             }
         }
-        self.note(machine, missing);
+        self.note(machine, wants.customer, missing);
         posted
     }
 
-    fn note(&self, machine: &Machine, missing: usize) {
+    fn note(&self, machine: &Machine, customer: CustomerId, missing: usize) {
         let before = self.deficit.swap(missing, Ordering::Relaxed);
         if missing > before {
             let failures = (missing - before) as u64;
@@ -121,7 +126,7 @@ impl Provisioner {
             counters.failures = counters.failures.saturating_add(failures);
         }
         if missing == 0 && before > 0 {
-            self.pool.sate(machine);
+            self.pool.sate(customer);
         }
     }
 }
@@ -152,7 +157,7 @@ impl Machine {
         let mut wants = provisioner.wants.lock();
         if !std::mem::replace(&mut wants.over, true) {
             provisioner.deficit.store(0, Ordering::Relaxed);
-            provisioner.pool.leave(self);
+            provisioner.pool.leave(wants.customer);
         }
     }
 

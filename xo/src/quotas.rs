@@ -1,11 +1,9 @@
 //! How much of everything a domain gives out.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::Error;
-use crate::domain::Inner;
 
 /// How much a domain gives out at the most, beside what the transport can ([`crate::Domain::limits`]). Nothing is limited
 /// until it is set.
@@ -137,21 +135,5 @@ impl Ledger {
 
     pub(crate) fn take_back(&self, object: Object, amount: u64) {
         self.given[object as usize].fetch_sub(amount, Relaxed);
-    }
-}
-
-/// One that the domain has given out, as long as this lives.
-pub(crate) struct Given(Arc<Inner>, Object);
-
-impl Given {
-    pub(crate) fn one(domain: &Arc<Inner>, object: Object) -> Result<Given, Error> {
-        domain.ledger().give(object, 1)?;
-        Ok(Given(domain.clone(), object))
-    }
-}
-
-impl Drop for Given {
-    fn drop(&mut self) {
-        self.0.ledger().take_back(self.1, 1);
     }
 }

@@ -9,7 +9,17 @@ use crate::machine::{State, after};
 use crate::operations::Op;
 use crate::owner::Owner;
 use crate::quotas::Object;
-use crate::{Buffer, EndPoint, Error, Machine, OpId, Receive, Refused, TmState};
+use crate::{Buffer, EndPoint, Error, Machine, OpId, Refused, TmState};
+
+/// How a receive buffer takes messages (S-403).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receive {
+    /// The buffer comes back once less room than this is left, in bytes; longer messages do not match it. At least 1, at most
+    /// the whole buffer.
+    pub min_receive_size: usize,
+    /// The buffer comes back after this many messages; at least 1.
+    pub max_messages: u32,
+}
 
 /// An operation that a client wants.
 pub(crate) struct Wanted {

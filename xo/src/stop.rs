@@ -6,8 +6,8 @@ use std::time::Duration;
 use nlx_core::{BufferHandle, CoreError, Errno};
 
 use crate::operations::Reason;
+use crate::panics::contain;
 use crate::thread::is_event_thread;
-use crate::tm_event::contain;
 use crate::{Error, Event, Machine, OpId, TmEvent, TmState};
 
 /// How long a dropped transfer machine waits for its operations to end; they have all been cancelled.

@@ -8,7 +8,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use nlx_core::Errno;
 
-use crate::tm_event::contain;
+use crate::panics::contain;
 use crate::{Error, Event, Machine, TmState};
 
 /// What the client wants to be done with each event.

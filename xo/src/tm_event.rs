@@ -1,10 +1,8 @@
 //! What happens to a transfer machine as a whole.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use nlx_core::Errno;
 
-use crate::{EndPoint, Machine, TmState};
+use crate::{EndPoint, TmState};
 
 /// What happened to a transfer machine: Motr's transfer machine events (motr-transport 2.3.6). The observer of its builder
 /// is told ([`crate::MachineBuilder::observer`]).
@@ -41,21 +39,4 @@ impl TmEvent {
             TmEvent::NoBuffer { .. } => Err(Errno::ENOBUFS),
         }
     }
-}
-
-/// Who is told of a transfer machine's events.
-pub(crate) type Observer = Box<dyn Fn(&Machine, &TmEvent) + Send + Sync>;
-
-/// A callback of the client's has panicked.
-pub(crate) struct Panicked;
-
-/// Calls what the client gave.
-pub(crate) fn contain(call: impl FnOnce()) -> Result<(), Panicked> {
-    // The machine's own state is not touched within: it is called without any lock.
-    let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return Ok(()) };
-    // What the panic brought is the client's as well, and may panic as it goes. The payload of that one is given up.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(payload);
-    }
-    Err(Panicked)
 }

@@ -7,7 +7,7 @@
 use std::mem::replace;
 use std::task::{Poll, Waker};
 
-use crate::tm_event::contain;
+use crate::panics::contain;
 use nlx_sync::Mutex;
 
 /// One value on its way to one task.

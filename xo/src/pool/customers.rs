@@ -1,16 +1,20 @@
 //! The transfer machines that take their receive buffers from a pool.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+/// Has a transfer machine take what it wants for; false if the machine is gone.
+pub(crate) type Refill = Arc<dyn Fn() -> bool + Send + Sync>;
 
-use super::Shared;
-use crate::Machine;
+/// Names a customer of a pool; the default names none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CustomerId(u64);
 
 /// Who is to be served when a buffer comes in.
 #[derive(Default)]
 pub(super) struct Customers {
     entries: Vec<Customer>,
+    /// The id given last.
+    last_id: CustomerId,
     /// How many of them want for buffers.
     hungry: usize,
     /// The entry that is served next, so that none waits for ever behind the others.
@@ -22,34 +26,37 @@ pub(super) struct Customers {
 }
 
 struct Customer {
-    machine: Weak<Machine>,
+    id: CustomerId,
+    refill: Refill,
     hungry: bool,
     refused_at: Option<u64>,
 }
 
 impl Customers {
-    pub(super) fn join(&mut self, machine: &Arc<Machine>) {
-        let machine = Arc::downgrade(machine);
-        self.entries.push(Customer { machine, hungry: false, refused_at: None });
+    pub(super) fn join(&mut self, refill: Refill) -> CustomerId {
+        self.last_id.0 += 1;
+        let id = self.last_id;
+        self.entries.push(Customer { id, refill, hungry: false, refused_at: None });
+        id
     }
 
-    pub(super) fn leave(&mut self, machine: &Machine) {
-        self.sate(machine);
-        self.entries.retain(|entry| !entry.is(machine));
+    pub(super) fn leave(&mut self, id: CustomerId) {
+        self.sate(id);
+        self.entries.retain(|entry| entry.id != id);
     }
 
     /// It found none; or, `refused`, could not use what it found.
-    pub(super) fn starve(&mut self, machine: &Machine, refused: bool) {
+    pub(super) fn starve(&mut self, id: CustomerId, refused: bool) {
         let refused_at = refused.then_some(self.arrivals);
-        if let Some(entry) = self.entry(machine) {
+        if let Some(entry) = self.entry(id) {
             let sated = !std::mem::replace(&mut entry.hungry, true);
             entry.refused_at = refused_at;
             self.hungry += usize::from(sated);
         }
     }
 
-    pub(super) fn sate(&mut self, machine: &Machine) {
-        if let Some(entry) = self.entry(machine) {
+    pub(super) fn sate(&mut self, id: CustomerId) {
+        if let Some(entry) = self.entry(id) {
             let hungry = std::mem::take(&mut entry.hungry);
             self.hungry -= usize::from(hungry);
         }
@@ -61,8 +68,17 @@ impl Customers {
         self.hungry > 0
     }
 
+    /// False if a thread serves already.
+    pub(super) fn begin_serving(&mut self) -> bool {
+        !std::mem::replace(&mut self.serving, true)
+    }
+
+    pub(super) fn end_serving(&mut self) {
+        self.serving = false;
+    }
+
     /// Whom to serve next.
-    fn next(&mut self) -> Option<Arc<Machine>> {
+    pub(super) fn next(&mut self) -> Option<(CustomerId, Refill)> {
         if self.hungry == 0 {
             return None;
         }
@@ -70,45 +86,15 @@ impl Customers {
         for step in 0..count {
             let at = (self.next + step) % count;
             let entry = &self.entries[at];
-            if entry.hungry
-                && entry.refused_at != Some(self.arrivals)
-                && let Some(machine) = entry.machine.upgrade()
-            {
+            if entry.hungry && entry.refused_at != Some(self.arrivals) {
                 self.next = at + 1;
-                return Some(machine);
+                return Some((entry.id, entry.refill.clone()));
             }
         }
         None
     }
 
-    fn entry(&mut self, machine: &Machine) -> Option<&mut Customer> {
-        self.entries.iter_mut().find(|entry| entry.is(machine))
-    }
-}
-
-impl Customer {
-    fn is(&self, machine: &Machine) -> bool {
-        std::ptr::eq(self.machine.as_ptr(), machine)
-    }
-}
-
-impl Shared {
-    /// Gives what is free to the transfer machines that want for it. Called without any lock; each of them ends up with what
-    /// it wants, or with what there was.
-    pub(super) fn serve(&self) {
-        let mut inner = self.inner.lock();
-        if inner.customers.serving {
-            return;
-        }
-        inner.customers.serving = true;
-        while inner.free.len() > 0
-            && let Some(machine) = inner.customers.next()
-        {
-            MutexGuard::unlocked(&mut inner, || {
-                machine.top_up();
-                drop(machine);
-            });
-        }
-        inner.customers.serving = false;
+    fn entry(&mut self, id: CustomerId) -> Option<&mut Customer> {
+        self.entries.iter_mut().find(|entry| entry.id == id)
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use lnet_region::Origin;
 use parking_lot::Mutex;
 
-use super::{Colour, Shared};
-use crate::Buffer;
+use super::Shared;
+use crate::{Buffer, Colour};
 
 /// What a buffer of a pool and the messages in it have in common.
 pub(crate) struct Home {

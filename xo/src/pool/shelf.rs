@@ -1,6 +1,27 @@
 //! What lies in a pool: found by age and by colour, in constant time.
 
-use crate::Colour;
+use std::fmt;
+
+/// What keeps the buffers of a pool apart, so that a buffer comes back to who used it last and finds its bytes in the
+/// caches there: often the number of a transfer machine. It is a wish: where no buffer of the colour is free, any other
+/// will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Colour {
+    /// Whichever has not been used for longest.
+    #[default]
+    Any,
+    /// The one that was used last under this number, which is less than the pool's [`PoolOptions::colours`].
+    Of(u32),
+}
+
+impl fmt::Display for Colour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Colour::Any => f.write_str("any"),
+            Colour::Of(number) => number.fmt(f),
+        }
+    }
+}
 
 /// No place.
 const NONE: u32 = u32::MAX;

@@ -8,8 +8,8 @@ use hashbrown::HashMap;
 use nlx_core::{Address, Errno};
 use nlx_sync::Slots;
 
+use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SendFailure};
 use super::wire::{Header, Kind, SLOTS};
-use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SendFailure};
 use crate::deadlines::Deadlines;
 use crate::{Buffer, EndPoint, Error};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::calls::{Action, Calls, Ended};
 use super::mailbox::{Arrival, Mailbox, THERE_MAX};
+use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptions};
 use super::wire::{HEADER, Header};
-use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 
 /// Asks servers ([`super::Responder`]), and brings their answers.
@@ -57,7 +57,11 @@ impl Requester {
     /// numbers.
     pub fn new(tm: TransferMachine, options: RequestOptions) -> Result<Requester, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
-        Ok(Requester { mailbox, calls: Calls::new(super::random()?, options), finished: VecDeque::new() })
+        Ok(Requester {
+            mailbox,
+            calls: Calls::new(super::terms::random()?, options),
+            finished: VecDeque::new(),
+        })
     }
 
     /// Asks, and waits for the answer. Answers to other calls wait for [`Requester::wait`] meanwhile.
@@ -250,7 +254,7 @@ impl Requester {
 
     fn open(&mut self, tag: u64, header: &Header, to: &EndPoint) {
         let sent = self.mailbox.filled(&[]).map_err(|error| (None, error)).and_then(|buffer| {
-            let within = super::SEND_TIMEOUT;
+            let within = super::terms::SEND_TIMEOUT;
             self.mailbox
                 .send(buffer, header, to, tag, within)
                 .map_err(|(buffer, error)| (Some(buffer), error))

@@ -9,8 +9,8 @@ use nlx_core::Errno;
 use super::mailbox::{Arrival, Mailbox, THERE_MAX};
 use super::replies::Replies;
 use super::sessions::{Sessions, Verdict};
+use super::terms::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
 use super::wire::{HEADER, Header, Kind};
-use super::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 
 /// Takes requests ([`super::Requester`]) and answers them.
@@ -159,7 +159,7 @@ impl Responder {
         let now_ns = self.mailbox.machine().now_ns();
         let (kind, status, session, body) = match header.kind {
             Kind::Often => return Ok(true),
-            Kind::Open => match self.sessions.open(who, super::random()?, now_ns) {
+            Kind::Open => match self.sessions.open(who, super::terms::random()?, now_ns) {
                 Some(session) => (Kind::Opened, 0, session, &[][..]),
                 None => {
                     self.counters.full += 1;
