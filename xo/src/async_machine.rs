@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nlx_core::{Descriptor, Queue};
 
-use crate::start::{Started, Wanted};
+use crate::wanted::{Started, Wanted};
 use crate::{Buffer, EndPoint, Error, Event, Machine, MachineBuilder, Refused, TransferMachine};
 use inbox::Inbox;
 use slots::Slots;

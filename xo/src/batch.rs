@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nlx_core::{Descriptor, Operation};
 
-use crate::machine::after;
-use crate::start::Wanted;
+use crate::deadlines::after;
+use crate::wanted::Wanted;
 use crate::{Buffer, EndPoint, Machine, OpId, Receive, Refused, Started};
 
 /// Operations that are to start together. Each is what the method of the same name of a transfer machine starts; none starts
@@ -135,7 +135,7 @@ impl Machine {
         let mut earliest_ns = u64::MAX;
         let mut inner = self.inner.lock();
         for (place, wanted) in wanted.drain(..).enumerate() {
-            let entered = match self.check(&wanted) {
+            let entered = match wanted.check(&self.domain) {
                 Ok(()) => {
                     let deadline_ns =
                         now_ns.zip(wanted.timeout()).map(|(now_ns, timeout)| after(now_ns, timeout));

@@ -1,7 +1,14 @@
 //! Which operation times out next: a binary heap from which any entry can be taken (X1).
 
+use std::time::Duration;
+
 /// No place in the heap.
 const NOWHERE: u32 = u32::MAX;
+
+/// The moment this much later; never, if it is too far away to count.
+pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
+    now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
 
 /// Deadlines of slots. At most one per slot; everything takes logarithmic time and, once it has grown, no memory.
 #[derive(Debug, Default)]

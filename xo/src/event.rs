@@ -8,7 +8,6 @@ use std::time::Duration;
 use lnet_region::{ReadVec, RegionError};
 use nlx_core::{Errno, Queue};
 
-use crate::owner::Owner;
 use crate::pool::Guest;
 use crate::{Buffer, EndPoint, OpId};
 
@@ -39,6 +38,16 @@ pub struct Event {
     /// Who gets it instead of the client. In here, so that an event moves but once from where it is made to where the
     /// client takes it.
     pub(crate) owner: Option<Arc<dyn Owner>>,
+}
+
+/// Has started an operation on the client's behalf, and gets its events instead.
+pub(crate) trait Owner: Send + Sync {
+    /// Takes an event; what it gives goes to the client. Called without any lock, by whoever takes events.
+    fn event(&self, event: Event) -> Option<Event>;
+
+    /// What it gave is where the client gets it: on the way out of a wait, or among what waits to be given. Until then the machine
+    /// must not end.
+    fn given(&self) {}
 }
 
 impl Event {

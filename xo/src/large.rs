@@ -9,40 +9,15 @@ mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nlx_core::{CoreError, Descriptor};
-use parking_lot::Mutex;
+use nlx_core::Descriptor;
 
 pub use self::offer::Offer;
 use self::plan::Plan;
 pub(crate) use self::plan::Sort;
 use self::transfer::Transfer;
-use crate::op_id::Slots;
-use crate::owner::Owner;
-use crate::{Buffer, Error, Event, Machine, OpId, Refused, TmState};
-
-/// Parts of an active transfer that are in flight at a time: as many messages as LNet sends to a peer before it has
-/// answered the first (`peer_credits`), so that more would only wait.
-pub(crate) const WINDOW: usize = 8;
-
-/// The large transfers of a machine that have not ended.
-pub(crate) struct Larges {
-    table: Mutex<Slots<Arc<Transfer>>>,
-    window: usize,
-}
-
-impl Larges {
-    pub(crate) fn new(window: usize) -> Larges {
-        Larges { table: Mutex::new(Slots::large()), window }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.table.lock().len() == 0
-    }
-
-    fn find(&self, op: OpId) -> Option<Arc<Transfer>> {
-        self.table.lock().find(op).cloned()
-    }
-}
+pub(crate) use self::transfer::{Larges, WINDOW};
+use crate::event::Owner;
+use crate::{Buffer, Error, Machine, OpId, Refused, TmState};
 
 impl Machine {
     /// Lets whoever gets the offer write into the first `length` bytes of a buffer of any size, once. They can be reached
@@ -158,14 +133,14 @@ impl Machine {
         }
         let window = if plan.sort.is_passive() { usize::MAX } else { self.larges.window };
         let now_ns = self.now_ns();
-        let deadline_ns = timeout.map(|timeout| crate::machine::after(now_ns, timeout));
-        let transfer = Transfer::enter(&self.larges, buffer, plan, owner, window, now_ns, deadline_ns);
+        let deadline_ns = timeout.map(|timeout| crate::deadlines::after(now_ns, timeout));
+        let transfer = Transfer::enter(self, buffer, plan, owner, window, now_ns, deadline_ns);
         let op = transfer.id();
         match transfer.begin(self, &mut told)? {
             None => {}
             // Its last part ended, or could not be started, in here: nobody else takes an event that tells.
             Some(event) => {
-                transfer.pass(self, event).into_iter().for_each(|event| self.deliver(event));
+                transfer.pass(event).into_iter().for_each(|event| self.deliver(event));
                 transfer.leave(self);
             }
         }
@@ -193,32 +168,5 @@ impl Machine {
     pub(crate) fn cancel_large(&self, op: OpId) -> bool {
         let found = self.larges.find(op);
         found.inspect(|transfer| transfer.cancel(self)).is_some()
-    }
-}
-
-/// A length that is not within a buffer.
-fn length_error(length: usize, limit: usize) -> Error {
-    CoreError::Range { field: "length", value: length as u64, limit: limit as u64 }.into()
-}
-
-/// The event of the whole; its buffer goes with it.
-fn whole_event(
-    transfer: &Transfer,
-    buffer: Buffer,
-    outcome: Result<usize, nlx_core::Errno>,
-    now_ns: u64,
-) -> Event {
-    Event {
-        op: transfer.id(),
-        queue: transfer.queue(),
-        status: outcome.map(drop),
-        length: outcome.unwrap_or(0),
-        offset: 0,
-        sender: None,
-        message: None,
-        tag: buffer.tag(),
-        buffer: Some(buffer),
-        after: Duration::from_nanos(now_ns.saturating_sub(transfer.started_ns())),
-        owner: None,
     }
 }

@@ -148,15 +148,15 @@
 //! | `domain` | [`Domain`] |
 //! | `buffer` | [`Buffer`], [`Refused`], [`Reading`], [`Writing`] |
 //! | `pool`, `provision` | [`BufferPool`]: buffers that are used again; receive buffers from there: [`Provision`] |
-//! | `builder`, `thread` | [`MachineBuilder`]; the event thread of those with callbacks |
+//! | `builder`, `thread`, `callbacks` | [`MachineBuilder`]; the event thread of those with callbacks |
 //! | `state` | [`TmState`] |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
-//! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
+//! | `wanted`, `start`, `batch` | starting operations, one or several together: [`Batch`] |
 //! | `large` | bulk of more than 1 MiB: [`Offer`] |
 //! | `wait`, `stop` | waiting for events, timeouts; stopping |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
 //! | `op_id`, `operations`, `deadlines` | the names of operations; what is in flight, and until when |
-//! | `event`, `tm_event`, `owner` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
+//! | `event`, `tm_event` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
@@ -170,6 +170,7 @@ mod async_machine;
 mod batch;
 mod buffer;
 mod builder;
+mod callbacks;
 mod deadlines;
 mod descriptor;
 mod domain;
@@ -180,7 +181,6 @@ mod large;
 mod machine;
 mod op_id;
 mod operations;
-mod owner;
 mod panics;
 mod pool;
 mod provision;
@@ -193,6 +193,7 @@ mod stop;
 mod thread;
 mod tm_event;
 mod wait;
+mod wanted;
 
 pub use async_machine::{AsyncMachine, Completed, Completion, Failed, NextMessage, Received, Stopping};
 pub use batch::Batch;
@@ -208,10 +209,11 @@ pub use op_id::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
 pub use provision::Provision;
 pub use quotas::Quotas;
-pub use start::{Receive, Started};
+
 pub use state::TmState;
 pub use statistics::QueueStatistics;
 pub use tm_event::TmEvent;
+pub use wanted::{Receive, Started};
 
 /// A scripted LNet, to test programs that use this crate ([`Domain::over_fake`]).
 #[cfg(feature = "fake")]

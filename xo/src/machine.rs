@@ -1,27 +1,30 @@
 //! Transfer machines.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nlx_core::{Address, CoreTm, Descriptor, Queue};
-use parking_lot::{Condvar, Mutex, ReentrantMutex};
+use parking_lot::{Mutex, ReentrantMutex};
 
-use crate::deadlines::Deadlines;
+use crate::callbacks::{Callbacks, is_event_thread};
+use crate::deadlines::{Deadlines, after};
 use crate::domain::{Given, Inner};
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::{Op, Operations, Reason};
 use crate::provision::Provisioner;
 use crate::quotas::Object;
-use crate::start::Wanted;
 use crate::statistics::Statistics;
-use crate::thread::is_event_thread;
-use crate::wait::Backlog;
-use crate::{Buffer, EndPoint, Error, OpId, QueueStatistics, Receive, Refused, Started, TmEvent, TmState};
+use crate::wanted::Wanted;
+use crate::{
+    Buffer, Colour, EndPoint, Error, Event, OpId, QueueStatistics, Receive, Refused, Started, TmEvent,
+    TmState,
+};
 
 /// A transfer machine: an address, and the operations that go on there. It stops with abort when this is dropped; with
 /// callbacks, they have ended then.
@@ -34,7 +37,8 @@ pub struct TransferMachine {
 
 impl TransferMachine {
     pub(crate) fn new(machine: Machine) -> TransferMachine {
-        TransferMachine { machine: Arc::new(machine), thread: Mutex::default() }
+        let machine = Arc::new_cyclic(|this| Machine { this: this.clone(), ..machine });
+        TransferMachine { machine, thread: Mutex::default() }
     }
 
     pub(crate) fn machine(&self) -> &Arc<Machine> {
@@ -80,6 +84,8 @@ pub(crate) type Observer = Box<dyn Fn(&Machine, &TmEvent) + Send + Sync>;
 ///
 /// All methods take `&self` and may be called from any thread; several threads may wait, and share the events.
 pub struct Machine {
+    /// For what it starts on the client's behalf.
+    pub(crate) this: Weak<Machine>,
     pub(crate) tm: Box<dyn CoreTm>,
     pub(crate) domain: Arc<Inner>,
     pub(crate) end_points: EndPoints,
@@ -115,16 +121,10 @@ pub(crate) struct State {
     pub(crate) operations: Operations,
     pub(crate) deadlines: Deadlines,
     pub(crate) statistics: Statistics,
-    pub(crate) backlog: Backlog,
+    /// Events that a stop has taken, to be given out by the waits after it.
+    pub(crate) backlog: VecDeque<Event>,
     /// Operations in flight, by queue.
     pub(crate) posted: [usize; Queue::COUNT],
-}
-
-/// The end of an event thread's callbacks.
-#[derive(Default)]
-pub(crate) struct Callbacks {
-    pub(crate) ended: Mutex<bool>,
-    pub(crate) end: Condvar,
 }
 
 static_assertions::assert_impl_all!(TransferMachine: Send, Sync);
@@ -145,10 +145,11 @@ impl Machine {
             operations: Operations::default(),
             deadlines: Deadlines::default(),
             statistics: Statistics::default(),
-            backlog: Backlog::default(),
+            backlog: VecDeque::new(),
             posted: [0; Queue::COUNT],
         };
         Machine {
+            this: Weak::new(),
             tm,
             domain,
             end_points,
@@ -362,15 +363,71 @@ impl Machine {
         true
     }
 
+    /// Has its receive buffers come from a pool, from now on.
+    pub(crate) fn begin_provisioning(&self) {
+        if let Some(provisioner) = &self.provisioner {
+            let this = self.this.clone();
+            provisioner.join(Arc::new(move || this.upgrade().inspect(|machine| machine.top_up()).is_some()));
+            self.top_up();
+        }
+    }
+
+    /// Takes from the pool what it wants for, if it has one. Called without any lock.
+    pub(crate) fn top_up(&self) {
+        let Some(provisioner) = &self.provisioner else { return };
+        let posted = provisioner.post(
+            || self.posted(Queue::MessageReceive),
+            |buffer, receive| self.receive(buffer, receive, None),
+        );
+        let failures = provisioner.settle(posted);
+        if failures > 0 {
+            let mut inner = self.inner.lock();
+            let counters = inner.statistics.of(Queue::MessageReceive);
+            // What is wanted may be any number.
+            counters.failures = counters.failures.saturating_add(failures);
+        }
+    }
+
+    /// Changes how many receive buffers it takes from its pool, and takes what is missing before this returns; what the pool
+    /// does not have is the [`Machine::deficit`]. Less than 2 is 2. Buffers that are posted already stay posted.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`] (EINVAL) without a pool.
+    pub fn set_provision(&self, buffers: usize) -> Result<(), Error> {
+        let provisioner = self.provisioner()?;
+        provisioner.set_buffers(buffers);
+        self.top_up();
+        Ok(())
+    }
+
+    /// How many receive buffers are missing because the pool had none. They are posted as soon as it has; meanwhile each one
+    /// that is newly missing counts as a failure in the statistics of [`Queue::MessageReceive`]. 0 without a pool.
+    pub fn deficit(&self) -> usize {
+        self.provisioner.as_ref().map_or(0, Provisioner::deficit)
+    }
+
+    /// The colour of the buffers that it takes from its pool.
+    pub fn colour(&self) -> Colour {
+        self.provisioner().map_or(Colour::Any, Provisioner::colour)
+    }
+
+    fn provisioner(&self) -> Result<&Provisioner, Error> {
+        self.domain.check_here()?;
+        self.provisioner.as_ref().ok_or(Error::NoPool)
+    }
+
+    /// Changes the colour of the buffers that it will take from its pool.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`] (EINVAL) without a pool, [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
+    pub fn set_colour(&self, colour: Colour) -> Result<(), Error> {
+        self.provisioner()?.set_colour(colour)
+    }
+
     /// A moment on the transport's clock.
     pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
         after(self.domain.core().now_ns(), timeout)
     }
-}
-
-/// The moment this much later; never, if it is too far away to count.
-pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
-    now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Debug for Machine {

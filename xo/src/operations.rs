@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use nlx_core::Queue;
 
+use crate::event::Owner;
 use crate::op_id::Slots;
-use crate::owner::Owner;
 use crate::{Buffer, EndPoint};
 
 /// Why an operation is to end before its time. The first reason stays (X1).

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nlx_core::Queue;
 use parking_lot::Mutex;
 
-use crate::pool::{CustomerId, within};
-use crate::{Buffer, BufferPool, Colour, Domain, Error, Machine, Receive, Refused};
+use crate::pool::{CustomerId, Refill, within};
+use crate::{Buffer, BufferPool, Colour, Domain, Error, OpId, Receive, Refused};
 
 /// The fewest receive buffers: while one is full and on its way to the client, the other takes what comes (motr-transport
 /// 2.11).
@@ -47,11 +46,13 @@ struct Wants {
 
 /// What came of posting buffers.
 #[derive(Default)]
-struct Posted {
+pub(crate) struct Posted {
     /// How many were left in the pool when the last was taken.
     left: Option<usize>,
     /// One that could not be posted.
     refused: Option<Buffer>,
+    /// How many are newly missing.
+    failures: u64,
 }
 
 impl Provisioner {
@@ -81,122 +82,88 @@ impl Provisioner {
         Ok(Provisioner { pool: pool.clone(), receive, wants, deficit })
     }
 
-    /// A callback may have stopped the machine already.
-    fn join(&self, machine: &Arc<Machine>) {
+    /// Has the pool call `refill`, unless a callback has stopped the machine already.
+    pub(crate) fn join(&self, refill: Refill) {
         let mut wants = self.wants.lock();
         if !wants.over {
-            let machine = Arc::downgrade(machine);
-            let refill = move || machine.upgrade().inspect(|machine| machine.top_up()).is_some();
-            wants.customer = self.pool.join(Arc::new(refill));
+            wants.customer = self.pool.join(refill);
         }
     }
 
-    fn post(&self, machine: &Machine) -> Posted {
+    /// Posts what is missing of those that `count` gives, by `receive`.
+    pub(crate) fn post(
+        &self,
+        count: impl FnOnce() -> usize,
+        receive: impl Fn(Buffer, Receive) -> Result<OpId, Refused>,
+    ) -> Posted {
         let wants = self.wants.lock();
         let mut posted = Posted::default();
         if wants.over {
             return posted;
         }
-        let mut missing = wants.buffers.saturating_sub(machine.posted(Queue::MessageReceive));
+        let mut missing = wants.buffers.saturating_sub(count());
         while missing > 0
             && let Some((buffer, left)) = self.pool.take_for(wants.customer, wants.colour)
         {
             posted.left = Some(left);
-            match machine.receive(buffer, self.receive, None) {
+            match receive(buffer, self.receive) {
                 Ok(_) => missing -= 1,
                 Err(Refused { buffer, error }) => {
-                    tracing::debug!(address = %machine.address(), %error, "a receive buffer of a pool was refused");
+                    tracing::debug!(%error, "a receive buffer of a pool was refused");
                     self.pool.refused_by(wants.customer);
                     posted.refused = Some(buffer);
                     break;
                 }
             }
         }
-        self.note(machine, wants.customer, missing);
+        posted.failures = self.note(wants.customer, missing);
         posted
     }
 
-    fn note(&self, machine: &Machine, customer: CustomerId, missing: usize) {
+    /// Gives how many are newly missing.
+    fn note(&self, customer: CustomerId, missing: usize) -> u64 {
         let before = self.deficit.swap(missing, Ordering::Relaxed);
-        if missing > before {
-            let failures = (missing - before) as u64;
-            let mut inner = machine.inner.lock();
-            let counters = inner.statistics.of(Queue::MessageReceive);
-            // What is wanted may be any number.
-            counters.failures = counters.failures.saturating_add(failures);
-        }
         if missing == 0 && before > 0 {
             self.pool.sate(customer);
         }
-    }
-}
-
-impl Machine {
-    /// Has its receive buffers come from a pool, from now on.
-    pub(crate) fn begin_provisioning(self: &Arc<Machine>) {
-        if let Some(provisioner) = &self.provisioner {
-            provisioner.join(self);
-            self.top_up();
-        }
+        missing.saturating_sub(before) as u64
     }
 
-    /// Takes from the pool what it wants for, if it has one. Called without any lock.
-    pub(crate) fn top_up(&self) {
-        let Some(provisioner) = &self.provisioner else { return };
-        let Posted { left, refused } = provisioner.post(self);
-        if let Some(buffer) = refused {
-            provisioner.pool.put_refused(buffer);
+    /// Hands on what came of posting; called without any lock. Gives how many buffers are newly missing.
+    pub(crate) fn settle(&self, posted: Posted) -> u64 {
+        if let Some(buffer) = posted.refused {
+            self.pool.put_refused(buffer);
         }
-        if let Some(left) = left {
-            provisioner.pool.tell_if_short(left);
+        if let Some(left) = posted.left {
+            self.pool.tell_if_short(left);
         }
+        posted.failures
     }
 
-    pub(crate) fn end_provisioning(&self) {
-        let Some(provisioner) = &self.provisioner else { return };
-        let mut wants = provisioner.wants.lock();
+    /// Takes nothing more from the pool.
+    pub(crate) fn end(&self) {
+        let mut wants = self.wants.lock();
         if !std::mem::replace(&mut wants.over, true) {
-            provisioner.deficit.store(0, Ordering::Relaxed);
-            provisioner.pool.leave(wants.customer);
+            self.deficit.store(0, Ordering::Relaxed);
+            self.pool.leave(wants.customer);
         }
     }
 
-    /// Changes how many receive buffers it takes from its pool, and takes what is missing before this returns; what the pool
-    /// does not have is the [`Machine::deficit`]. Less than 2 is 2. Buffers that are posted already stay posted.
-    ///
-    /// # Errors
-    /// [`Error::NoPool`] (EINVAL) without a pool.
-    pub fn set_provision(&self, buffers: usize) -> Result<(), Error> {
-        let provisioner = self.provisioner()?;
-        provisioner.wants.lock().buffers = buffers.max(BUFFERS_MIN);
-        self.top_up();
-        Ok(())
+    pub(crate) fn deficit(&self) -> usize {
+        self.deficit.load(Ordering::Relaxed)
     }
 
-    /// How many receive buffers are missing because the pool had none. They are posted as soon as it has; meanwhile each one
-    /// that is newly missing counts as a failure in the statistics of [`Queue::MessageReceive`]. 0 without a pool.
-    pub fn deficit(&self) -> usize {
-        self.provisioner.as_ref().map_or(0, |provisioner| provisioner.deficit.load(Ordering::Relaxed))
+    pub(crate) fn set_buffers(&self, buffers: usize) {
+        self.wants.lock().buffers = buffers.max(BUFFERS_MIN);
     }
 
-    /// The colour of the buffers that it takes from its pool.
-    pub fn colour(&self) -> Colour {
-        self.provisioner().map_or(Colour::Any, |provisioner| provisioner.wants.lock().colour)
+    pub(crate) fn colour(&self) -> Colour {
+        self.wants.lock().colour
     }
 
-    fn provisioner(&self) -> Result<&Provisioner, Error> {
-        self.domain.check_here()?;
-        self.provisioner.as_ref().ok_or(Error::NoPool)
-    }
-
-    /// Changes the colour of the buffers that it will take from its pool.
-    ///
-    /// # Errors
-    /// [`Error::NoPool`] (EINVAL) without a pool, [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
-    pub fn set_colour(&self, colour: Colour) -> Result<(), Error> {
-        let provisioner = self.provisioner()?;
-        provisioner.pool.check(colour)?;
-        provisioner.wants.lock().colour = colour;
+    pub(crate) fn set_colour(&self, colour: Colour) -> Result<(), Error> {
+        self.pool.check(colour)?;
+        self.wants.lock().colour = colour;
         Ok(())
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use nlx_core::{BufferHandle, CoreError, Errno};
 
+use crate::callbacks::is_event_thread;
 use crate::operations::Reason;
 use crate::panics::contain;
-use crate::thread::is_event_thread;
 use crate::{Error, Event, Machine, OpId, TmEvent, TmState};
 
 /// How long a dropped transfer machine waits for its operations to end; they have all been cancelled.
@@ -79,26 +79,18 @@ impl Machine {
     /// Waits until the event thread has called its last callback.
     fn await_callbacks(&self, deadline_ns: Option<u64>) -> Result<(), Error> {
         let Some(callbacks) = self.callbacks.as_ref().filter(|_| !is_event_thread()) else { return Ok(()) };
-        let mut ended = callbacks.ended.lock();
-        while !*ended {
-            match deadline_ns {
-                None => callbacks.end.wait(&mut ended),
-                Some(deadline_ns) => {
-                    let rest = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
-                    if callbacks.end.wait_for(&mut ended, rest).timed_out() && !*ended {
-                        return Err(Error::StopTimedOut { in_flight: self.in_flight() });
-                    }
-                }
-            }
+        let rest =
+            || deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())));
+        match callbacks.wait(rest) {
+            true => Ok(()),
+            false => Err(Error::StopTimedOut { in_flight: self.in_flight() }),
         }
-        Ok(())
     }
 
     /// The event thread has called its last callback, or never came to be.
     pub(crate) fn callbacks_ended(&self) {
         if let Some(callbacks) = &self.callbacks {
-            *callbacks.ended.lock() = true;
-            callbacks.end.notify_all();
+            callbacks.end();
         }
     }
 
@@ -148,7 +140,7 @@ impl Machine {
         inner.failing |= failing && inner.state == TmState::Stopping;
         let stopping = inner.state == TmState::Stopping;
         drop(inner);
-        self.end_provisioning();
+        self.provisioner.as_ref().inspect(|provisioner| provisioner.end());
         stopping
     }
 
@@ -189,9 +181,9 @@ impl Machine {
                 continue;
             };
             drop(inner);
-            if let Some(passed) = owner.event(self, event) {
+            if let Some(passed) = owner.event(event) {
                 self.inner.lock().backlog.push_back(passed);
-                owner.given(self);
+                owner.given();
                 found = true;
             }
             inner = self.inner.lock();

@@ -1,6 +1,5 @@
 //! The event thread of a transfer machine with callbacks.
 
-use std::cell::Cell;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -8,20 +7,12 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use nlx_core::Errno;
 
+use crate::callbacks::enter_event_thread;
 use crate::panics::contain;
 use crate::{Error, Event, Machine, TmState};
 
 /// What the client wants to be done with each event.
 pub(crate) type Callback = Box<dyn FnMut(&Machine, Event) + Send>;
-
-thread_local! {
-    static IS_EVENT_THREAD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether a callback runs in this thread: it must not wait for other callbacks to end, which may wait for it.
-pub(crate) fn is_event_thread() -> bool {
-    IS_EVENT_THREAD.get()
-}
 
 /// Starts the thread; it runs where it is confined to when this returns.
 pub(crate) fn spawn(
@@ -35,7 +26,7 @@ pub(crate) fn spawn(
     let thread = std::thread::Builder::new()
         .name(name)
         .spawn(move || {
-            IS_EVENT_THREAD.set(true);
+            enter_event_thread();
             let confined = processors.map_or(Ok(()), |set| sched_setaffinity(Pid::from_raw(0), &set));
             let ready = confined.is_ok();
             // Who started it waits for this.

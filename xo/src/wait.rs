@@ -1,6 +1,5 @@
 //! Waiting for events, and timeouts.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,9 +9,6 @@ use parking_lot::ReentrantMutexGuard;
 use crate::machine::State;
 use crate::operations::{Op, Reason};
 use crate::{Error, Event, Machine, Message, OpId, TmState};
-
-/// Events that a stop has taken, to be given out by the waits after it.
-pub(crate) type Backlog = VecDeque<Event>;
 
 /// How soon a timed out operation is cancelled again that another thread had entered, but not yet started.
 const CANCEL_AGAIN_NS: u64 = 1_000_000;
@@ -130,9 +126,9 @@ impl Machine {
                     self.top_up();
                 }
                 let Some(owner) = event.owner.take() else { return Ok(taken) };
-                let passed = taken.and_then(|event| owner.event(self, event));
+                let passed = taken.and_then(|event| owner.event(event));
                 if passed.is_some() {
-                    owner.given(self);
+                    owner.given();
                     return Ok(passed);
                 }
                 continue;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nlx_core::Errno;
 
 use super::slots::{Place, Slots};
-use crate::owner::Owner;
+use crate::event::Owner;
 use crate::{Buffer, Error, Event, Machine, OpId, Refused};
 
 /// An operation has ended well.
@@ -173,7 +173,7 @@ impl Drop for Completion {
 
 /// The slot gets the events of its operation; what it does not keep is dropped, and its buffer with it.
 impl Owner for Place<Event> {
-    fn event(&self, _: &Machine, event: Event) -> Option<Event> {
+    fn event(&self, event: Event) -> Option<Event> {
         if event.is_last() {
             drop(self.bring(event));
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nlx_core::{CoreError, Queue};
 
-use super::{Offer, length_error};
-use crate::start::Wanted;
+use super::offer::Offer;
+use crate::wanted::Wanted;
 use crate::{Buffer, Error};
 
 /// A transfer, before it is started.
@@ -129,4 +129,9 @@ fn too_long(length: u64, room: u64) -> Error {
 
 fn broken(field: &'static str, value: u64, rule: &'static str) -> Error {
     Error::Offer { field, value, rule }
+}
+
+/// A length that is not within a buffer.
+fn length_error(length: usize, limit: usize) -> Error {
+    CoreError::Range { field: "length", value: length as u64, limit: limit as u64 }.into()
 }

@@ -8,10 +8,34 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::plan::Plan;
 use super::progress::Progress;
-use super::{Larges, whole_event};
-use crate::owner::Owner;
-use crate::start::Wanted;
+use crate::event::Owner;
+use crate::op_id::Slots;
+use crate::wanted::Wanted;
 use crate::{Buffer, Event, Machine, OpId, Refused};
+
+/// Parts of an active transfer that are in flight at a time: as many messages as LNet sends to a peer before it has
+/// answered the first (`peer_credits`), so that more would only wait.
+pub(crate) const WINDOW: usize = 8;
+
+/// The large transfers of a machine that have not ended.
+pub(crate) struct Larges {
+    table: Mutex<Slots<Arc<Transfer>>>,
+    pub(super) window: usize,
+}
+
+impl Larges {
+    pub(crate) fn new(window: usize) -> Larges {
+        Larges { table: Mutex::new(Slots::large()), window }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().len() == 0
+    }
+
+    pub(super) fn find(&self, op: OpId) -> Option<Arc<Transfer>> {
+        self.table.lock().find(op).cloned()
+    }
+}
 
 /// Owns the operations of its parts: starts the next when one has ended, and gives the event of the whole after the last.
 pub(super) struct Transfer {
@@ -23,6 +47,8 @@ pub(super) struct Transfer {
     owner: Option<Arc<dyn Owner>>,
     /// What the operations hold.
     this: Weak<Transfer>,
+    /// Weak, so that a machine that cannot be stopped is freed.
+    machine: Weak<Machine>,
     /// Never locked while a machine is called.
     inner: Mutex<Inner>,
 }
@@ -53,7 +79,7 @@ impl Pieces {
 
 impl Transfer {
     pub(super) fn enter(
-        larges: &Larges,
+        machine: &Machine,
         buffer: Buffer,
         plan: Plan,
         owner: Option<Arc<dyn Owner>>,
@@ -71,11 +97,12 @@ impl Transfer {
                 deadline_ns,
                 owner,
                 this: this.clone(),
+                machine: machine.this.clone(),
                 inner,
             };
             Arc::new_cyclic(this)
         };
-        larges.table.lock().enter(make).1.clone()
+        machine.larges.table.lock().enter(make).1.clone()
     }
 
     pub(super) fn id(&self) -> OpId {
@@ -184,10 +211,10 @@ impl Transfer {
     }
 
     /// Gives the event of the whole to its owner; what remains is the client's.
-    pub(super) fn pass(&self, machine: &Machine, event: Event) -> Option<Event> {
+    pub(super) fn pass(&self, event: Event) -> Option<Event> {
         match &self.owner {
             None => Some(event),
-            Some(owner) => owner.event(machine, event),
+            Some(owner) => owner.event(event),
         }
     }
 
@@ -214,20 +241,46 @@ impl Transfer {
 }
 
 impl Owner for Transfer {
-    fn event(&self, machine: &Machine, event: Event) -> Option<Event> {
+    fn event(&self, event: Event) -> Option<Event> {
+        // Who takes the event has the machine.
+        let machine = &*self.machine.upgrade()?;
         // The parts of a large buffer are tagged with their places.
         let part = if self.plan.parts() == 1 { 0 } else { event.tag as usize };
         let outcome = self.outcome(part, &event);
         self.ended(machine, part, event.buffer, outcome);
         let whole = self.go_on(machine, &mut |_, _| {})?;
-        let passed = self.pass(machine, whole);
+        let passed = self.pass(whole);
         if passed.is_none() {
             self.leave(machine);
         }
         passed
     }
 
-    fn given(&self, machine: &Machine) {
-        self.leave(machine);
+    fn given(&self) {
+        if let Some(machine) = self.machine.upgrade() {
+            self.leave(&machine);
+        }
+    }
+}
+
+/// The event of the whole; its buffer goes with it.
+fn whole_event(
+    transfer: &Transfer,
+    buffer: Buffer,
+    outcome: Result<usize, nlx_core::Errno>,
+    now_ns: u64,
+) -> Event {
+    Event {
+        op: transfer.id(),
+        queue: transfer.queue(),
+        status: outcome.map(drop),
+        length: outcome.unwrap_or(0),
+        offset: 0,
+        sender: None,
+        message: None,
+        tag: buffer.tag(),
+        buffer: Some(buffer),
+        after: Duration::from_nanos(now_ns.saturating_sub(transfer.started_ns())),
+        owner: None,
     }
 }
