@@ -4,7 +4,7 @@ use nix::sched::CpuSet;
 use nlx_core::{Errno, StartAddress, TmOptions};
 
 use crate::domain::Given;
-use crate::large::{self, Larges};
+use crate::large;
 use crate::machine::Observer;
 use crate::provision::Provisioner;
 use crate::quotas::Object;
@@ -154,8 +154,7 @@ impl<'a> MachineBuilder<'a> {
         let given = Given::one(inner, Object::Machines)?;
         let tm = inner.core().tm_start(&address, &self.options)?;
         let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some(), given);
-        machine.larges = Larges::new(self.large_window);
-        machine.provisioner = provisioner;
+        machine.provision(self.large_window, provisioner);
         let owner = TransferMachine::new(machine);
         if let Some(callback) = self.callback {
             match thread::spawn(owner.machine(), callback, processors) {

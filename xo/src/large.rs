@@ -94,7 +94,7 @@ impl Machine {
         timeout: Option<Duration>,
         owner: Option<Arc<dyn Owner>>,
     ) -> Result<(OpId, Offer), Refused> {
-        let part_bytes = self.domain.core().limits().buffer_bytes_max;
+        let part_bytes = self.domain().core().limits().buffer_bytes_max;
         // A length beyond the buffer is refused below.
         let parts = length.min(buffer.len()).div_ceil(part_bytes);
         let mut descriptors: Vec<Option<Descriptor>> = vec![None; parts];
@@ -115,7 +115,7 @@ impl Machine {
         timeout: Option<Duration>,
         owner: Option<Arc<dyn Owner>>,
     ) -> Result<OpId, Refused> {
-        let part_bytes = self.domain.core().limits().buffer_bytes_max;
+        let part_bytes = self.domain().core().limits().buffer_bytes_max;
         self.start_large(buffer, Plan { sort, length, part_bytes }, timeout, owner, |_, _| {})
     }
 
@@ -131,7 +131,7 @@ impl Machine {
         if let Err(error) = self.check_large(&buffer, &plan, timeout) {
             return Err(Refused { buffer, error });
         }
-        let window = if plan.sort.is_passive() { usize::MAX } else { self.larges.window };
+        let window = if plan.sort.is_passive() { usize::MAX } else { self.larges().window };
         let now_ns = self.now_ns();
         let deadline_ns = timeout.map(|timeout| crate::deadlines::after(now_ns, timeout));
         let transfer = Transfer::enter(self, buffer, plan, owner, window, now_ns, deadline_ns);
@@ -148,11 +148,11 @@ impl Machine {
     }
 
     fn check_large(&self, buffer: &Buffer, plan: &Plan, timeout: Option<Duration>) -> Result<(), Error> {
-        self.domain.check_here()?;
+        self.domain().check_here()?;
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(Error::TimeoutPassed);
         }
-        if !buffer.is_of(&self.domain) {
+        if !buffer.is_of(self.domain()) {
             return Err(Error::OtherDomain);
         }
         plan.check(buffer.len())?;
@@ -166,7 +166,7 @@ impl Machine {
 
     /// Cancels a large transfer: false if it is over.
     pub(crate) fn cancel_large(&self, op: OpId) -> bool {
-        let found = self.larges.find(op);
+        let found = self.larges().find(op);
         found.inspect(|transfer| transfer.cancel(self)).is_some()
     }
 }

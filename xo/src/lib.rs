@@ -151,28 +151,26 @@
 //! | `builder`, `thread`, `callbacks` | [`MachineBuilder`]; the event thread of those with callbacks |
 //! | `state` | [`TmState`] |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
-//! | `wanted`, `start`, `batch` | starting operations, one or several together: [`Batch`] |
+//! | `wanted`, `machine::start`, `machine::batch` | starting operations, one or several together: [`Batch`] |
 //! | `large` | bulk of more than 1 MiB: [`Offer`] |
-//! | `wait`, `stop` | waiting for events, timeouts; stopping |
+//! | `machine::wait`, `machine::stop` | waiting for events, timeouts; stopping |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
 //! | `op_id`, `operations`, `deadlines` | the names of operations; what is in flight, and until when |
 //! | `event`, `tm_event` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
-//! | `descriptor` | a transfer machine in a program's own event loop |
+//! | `machine::descriptor` | a transfer machine in a program's own event loop |
 //! | `quotas` | [`Quotas`]: how much a domain gives out |
 //! | `error`, `panics` | [`Error`]; what the client gave, contained |
 
 #![forbid(unsafe_code)]
 
 mod async_machine;
-mod batch;
 mod buffer;
 mod builder;
 mod callbacks;
 mod deadlines;
-mod descriptor;
 mod domain;
 mod end_point;
 mod error;
@@ -186,17 +184,13 @@ mod pool;
 mod provision;
 mod quotas;
 pub mod request;
-mod start;
 mod state;
 mod statistics;
-mod stop;
 mod thread;
 mod tm_event;
-mod wait;
 mod wanted;
 
 pub use async_machine::{AsyncMachine, Completed, Completion, Failed, NextMessage, Received, Stopping};
-pub use batch::Batch;
 pub use buffer::{Buffer, Reading, Refused, Writing};
 pub use builder::MachineBuilder;
 pub use domain::Domain;
@@ -204,6 +198,7 @@ pub use end_point::EndPoint;
 pub use error::Error;
 pub use event::{Event, Message};
 pub use large::Offer;
+pub use machine::batch::Batch;
 pub use machine::{Machine, TransferMachine};
 pub use op_id::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};

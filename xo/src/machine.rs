@@ -26,6 +26,12 @@ use crate::{
     TmState,
 };
 
+pub(crate) mod batch;
+mod descriptor;
+mod start;
+mod stop;
+mod wait;
+
 /// A transfer machine: an address, and the operations that go on there. It stops with abort when this is dropped; with
 /// callbacks, they have ended then.
 ///
@@ -85,46 +91,46 @@ pub(crate) type Observer = Box<dyn Fn(&Machine, &TmEvent) + Send + Sync>;
 /// All methods take `&self` and may be called from any thread; several threads may wait, and share the events.
 pub struct Machine {
     /// For what it starts on the client's behalf.
-    pub(crate) this: Weak<Machine>,
-    pub(crate) tm: Box<dyn CoreTm>,
-    pub(crate) domain: Arc<Inner>,
-    pub(crate) end_points: EndPoints,
+    this: Weak<Machine>,
+    tm: Box<dyn CoreTm>,
+    domain: Arc<Inner>,
+    end_points: EndPoints,
     own: EndPoint,
-    pub(crate) inner: Mutex<State>,
+    inner: Mutex<State>,
     /// The earliest deadline of an operation, `u64::MAX` without one: whoever has events to take need not lock to learn that
     /// nothing has timed out.
-    pub(crate) earliest_ns: AtomicU64,
+    earliest_ns: AtomicU64,
     /// Who holds it sleeps in the transport; others that want to wait, wait for it. What the client is called back with while
     /// it is held may wait itself, and stop the machine.
-    pub(crate) turn: ReentrantMutex<()>,
+    turn: ReentrantMutex<()>,
     /// Threads that wait, and the program's loop while it sleeps.
-    pub(crate) waiters: AtomicUsize,
+    waiters: AtomicUsize,
     /// The program's loop is about to sleep, or sleeps.
-    pub(crate) armed: AtomicBool,
-    pub(crate) observer: Option<Observer>,
+    armed: AtomicBool,
+    observer: Option<Observer>,
     /// Dropped messages that the observer has been told of.
-    pub(crate) dropped_told: AtomicU64,
-    pub(crate) larges: Larges,
+    dropped_told: AtomicU64,
+    larges: Larges,
     /// With an event thread: whether it has called its last callback.
-    pub(crate) callbacks: Option<Callbacks>,
+    callbacks: Option<Callbacks>,
     /// Where its receive buffers come from.
-    pub(crate) provisioner: Option<Provisioner>,
+    provisioner: Option<Provisioner>,
     _given: Given,
 }
 
 /// What the threads of a transfer machine share. Never locked while the transport is called to start, cancel or wait, nor
 /// while a buffer is dropped or anything of the client's is called.
-pub(crate) struct State {
-    pub(crate) state: TmState,
+struct State {
+    state: TmState,
     /// It is stopping because a callback has panicked.
-    pub(crate) failing: bool,
-    pub(crate) operations: Operations,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) statistics: Statistics,
+    failing: bool,
+    operations: Operations,
+    deadlines: Deadlines,
+    statistics: Statistics,
     /// Events that a stop has taken, to be given out by the waits after it.
-    pub(crate) backlog: VecDeque<Event>,
+    backlog: VecDeque<Event>,
     /// Operations in flight, by queue.
-    pub(crate) posted: [usize; Queue::COUNT],
+    posted: [usize; Queue::COUNT],
 }
 
 static_assertions::assert_impl_all!(TransferMachine: Send, Sync);
@@ -166,6 +172,12 @@ impl Machine {
             provisioner: None,
             _given: given,
         }
+    }
+
+    /// Before it starts: the window of large transfers, and where receive buffers come from.
+    pub(crate) fn provision(&mut self, large_window: usize, provisioner: Option<Provisioner>) {
+        self.larges = Larges::new(large_window);
+        self.provisioner = provisioner;
     }
 
     /// Its address, with the id it was given.
@@ -377,7 +389,11 @@ impl Machine {
         let Some(provisioner) = &self.provisioner else { return };
         let posted = provisioner.post(
             || self.posted(Queue::MessageReceive),
-            |buffer, receive| self.receive(buffer, receive, None),
+            |buffer, receive| {
+                self.receive(buffer, receive, None).inspect_err(|Refused { error, .. }| {
+                    tracing::debug!(address = %self.address(), %error, "a receive buffer of a pool was refused");
+                })
+            },
         );
         let failures = provisioner.settle(posted);
         if failures > 0 {
@@ -422,6 +438,25 @@ impl Machine {
     /// [`Error::NoPool`] (EINVAL) without a pool, [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
     pub fn set_colour(&self, colour: Colour) -> Result<(), Error> {
         self.provisioner()?.set_colour(colour)
+    }
+
+    /// The large transfers that have not ended.
+    pub(crate) fn larges(&self) -> &Larges {
+        &self.larges
+    }
+
+    /// For what it starts on the client's behalf.
+    pub(crate) fn this(&self) -> &Weak<Machine> {
+        &self.this
+    }
+
+    /// Whether its events go to an event thread.
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.callbacks.is_some()
+    }
+
+    pub(crate) fn domain(&self) -> &Arc<Inner> {
+        &self.domain
     }
 
     /// A moment on the transport's clock.

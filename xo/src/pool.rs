@@ -12,19 +12,92 @@ use crate::{Buffer, Domain, Error, Refused};
 
 mod customers;
 mod home;
-mod options;
+mod shape;
 mod shelf;
 
 pub(crate) use home::{Guest, Member};
-pub use options::PoolOptions;
-pub(crate) use options::within;
+pub(crate) use shape::within;
 pub use shelf::Colour;
 
 use customers::Customers;
 pub(crate) use customers::{CustomerId, Refill};
 use home::{Resident, Return};
-use options::Told;
+use shape::Shape;
 use shelf::Shelf;
+
+/// What a pool has too little of when nobody says how much that is (motr-transport 2.10).
+const THRESHOLD: usize = 2;
+
+/// Told of what happens in a pool, on the thread on which it happens and without any lock.
+type Told = Arc<dyn Fn(&BufferPool) + Send + Sync>;
+
+/// What the buffers of a pool are like, and who is told when they run short.
+#[derive(Clone)]
+#[must_use = "it is made into a pool by `Domain::pool`"]
+pub struct PoolOptions {
+    shape: Shape,
+    threshold: usize,
+    below_threshold: Option<Told>,
+    not_empty: Option<Told>,
+}
+
+impl PoolOptions {
+    /// Buffers of this many bytes in one piece, without colours, and with a threshold of 2.
+    pub fn new(bytes: usize) -> PoolOptions {
+        PoolOptions {
+            shape: Shape { segments: 1, segment_bytes: bytes, alignment: 1, colours: 0 },
+            threshold: THRESHOLD,
+            below_threshold: None,
+            not_empty: None,
+        }
+    }
+
+    /// Buffers of this many segments, each of the bytes given before. One that has several is read and written through
+    /// [`crate::Buffer::memory`].
+    pub fn segments(self, segments: usize) -> PoolOptions {
+        PoolOptions { shape: Shape { segments, ..self.shape }, ..self }
+    }
+
+    /// Segments begin at multiples of this many bytes, a power of two up to 4096. The first one always begins a page.
+    pub fn alignment(self, alignment: usize) -> PoolOptions {
+        PoolOptions { shape: Shape { alignment, ..self.shape }, ..self }
+    }
+
+    /// This many colours ([`crate::Colour`]), at most 65536.
+    pub fn colours(self, colours: u32) -> PoolOptions {
+        PoolOptions { shape: Shape { colours, ..self.shape }, ..self }
+    }
+
+    /// The pool runs short when it has fewer free buffers than this, and [`BufferPool::prune`] leaves so many.
+    pub fn threshold(self, threshold: usize) -> PoolOptions {
+        PoolOptions { threshold, ..self }
+    }
+
+    /// Called whenever a buffer was taken and fewer are left free than the threshold: the place for
+    /// [`BufferPool::provision`]. Runs on the thread that took the buffer, without any lock of ours. While it runs, no other
+    /// call begins; if it has made the pool grow, and that has run short again meanwhile, it is called once more.
+    pub fn below_threshold(self, told: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
+        PoolOptions { below_threshold: Some(Arc::new(told)), ..self }
+    }
+
+    /// Called when a buffer came into a pool that had none free. Runs on the thread that let go of the buffer, without any
+    /// lock of ours; transfer machines that want for buffers have been served before, and others may have taken it since.
+    pub fn not_empty(self, told: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
+        PoolOptions { not_empty: Some(Arc::new(told)), ..self }
+    }
+}
+
+impl fmt::Debug for PoolOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolOptions")
+            .field("segments", &self.shape.segments)
+            .field("segment_bytes", &self.shape.segment_bytes)
+            .field("alignment", &self.shape.alignment)
+            .field("colours", &self.shape.colours)
+            .field("threshold", &self.threshold)
+            .finish_non_exhaustive()
+    }
+}
 
 /// How many buffers a pool has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +155,8 @@ impl Domain {
     /// # Errors
     /// [`Error::PoolOption`] (EINVAL) for an option out of bounds.
     pub fn pool(&self, options: PoolOptions) -> Result<BufferPool, Error> {
-        options.check()?;
-        let free = Shelf::new(options.colours);
+        options.shape.check()?;
+        let free = Shelf::new(options.shape.colours);
         let inner = Inner { free, total: 0, customers: Customers::default() };
         let (domain, shortages) = (self.clone(), AtomicUsize::new(0));
         let shared = Shared { domain, options, inner: Mutex::new(inner), came: Condvar::new(), shortages };
@@ -192,7 +265,7 @@ impl BufferPool {
 
     /// Bytes of each buffer.
     pub fn buffer_bytes(&self) -> usize {
-        self.shared.options.bytes()
+        self.shared.options.shape.bytes()
     }
 
     /// The domain that its buffers belong to.
@@ -202,7 +275,7 @@ impl BufferPool {
 
     pub(crate) fn check(&self, colour: Colour) -> Result<(), Error> {
         self.shared.domain.inner().check_here()?;
-        match (colour, self.shared.options.colours) {
+        match (colour, self.shared.options.shape.colours) {
             (Colour::Of(colour), colours) if colour >= colours => Err(Error::Colour { colour, colours }),
             _ => Ok(()),
         }
@@ -332,7 +405,7 @@ impl Shared {
     fn make(self: &Arc<Shared>) -> Result<Resident, Error> {
         let domain = self.domain.inner();
         domain.check_here()?;
-        let buffer = self.domain.register(self.options.memory(domain.core())?)?;
+        let buffer = self.domain.register(self.options.shape.memory(domain.core())?)?;
         Ok(Resident::new(buffer, self))
     }
 

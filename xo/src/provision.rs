@@ -108,8 +108,7 @@ impl Provisioner {
             posted.left = Some(left);
             match receive(buffer, self.receive) {
                 Ok(_) => missing -= 1,
-                Err(Refused { buffer, error }) => {
-                    tracing::debug!(%error, "a receive buffer of a pool was refused");
+                Err(Refused { buffer, .. }) => {
                     self.pool.refused_by(wants.customer);
                     posted.refused = Some(buffer);
                     break;

@@ -97,12 +97,12 @@ impl Transfer {
                 deadline_ns,
                 owner,
                 this: this.clone(),
-                machine: machine.this.clone(),
+                machine: machine.this().clone(),
                 inner,
             };
             Arc::new_cyclic(this)
         };
-        machine.larges.table.lock().enter(make).1.clone()
+        machine.larges().table.lock().enter(make).1.clone()
     }
 
     pub(super) fn id(&self) -> OpId {
@@ -220,7 +220,7 @@ impl Transfer {
 
     /// The event of the whole is where somebody takes it: the machine may end.
     pub(super) fn leave(&self, machine: &Machine) {
-        let left = machine.larges.table.lock().leave(self.id);
+        let left = machine.larges().table.lock().leave(self.id);
         debug_assert!(left.is_some(), "it leaves once");
     }
 

@@ -45,10 +45,10 @@ pub(super) enum Arrival {
 
 impl Mailbox {
     pub(super) fn new(tm: TransferMachine, message_max: usize) -> Result<Mailbox, Error> {
-        if tm.callbacks.is_some() {
+        if tm.has_callbacks() {
             return Err(Error::Delivery);
         }
-        let limit = tm.domain.core().limits().buffer_bytes_max;
+        let limit = tm.domain().core().limits().buffer_bytes_max;
         let message_max = message_max.clamp(HEADER + 1, limit);
         let messages = (limit / message_max).min(MESSAGES);
         let receive = Receive { min_receive_size: message_max, max_messages: messages as u32 };
@@ -72,7 +72,7 @@ impl Mailbox {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
-        Buffer::allocate(self.tm.domain.clone(), bytes)
+        Buffer::allocate(self.tm.domain().clone(), bytes)
     }
 
     /// A buffer with this behind its header.

@@ -158,7 +158,7 @@ impl Machine {
     fn not_cancelled(&self) -> Vec<(OpId, BufferHandle)> {
         let mut inner = self.inner.lock();
         let mut found = Vec::new();
-        let crate::machine::State { operations, statistics, .. } = &mut *inner;
+        let super::State { operations, statistics, .. } = &mut *inner;
         for (id, op) in operations.iter_mut().filter(|(_, op)| !op.cancel_sent) {
             if op.reason.is_none() {
                 op.reason = Some(Reason::Cancelled);

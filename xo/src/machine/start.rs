@@ -2,8 +2,8 @@
 
 use nlx_core::{CoreError, Operation, Submitted};
 
+use super::State;
 use crate::deadlines::after;
-use crate::machine::State;
 use crate::operations::Op;
 use crate::quotas::Object;
 use crate::wanted::{Wanted, sent_length};
@@ -26,7 +26,7 @@ impl Machine {
     }
 
     /// Moves the buffer into an operation: gives what the transport is to be told.
-    pub(crate) fn enter(
+    pub(super) fn enter(
         &self,
         inner: &mut State,
         wanted: Wanted,

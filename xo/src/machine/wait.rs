@@ -6,7 +6,7 @@ use std::time::Duration;
 use nlx_core::{BufferEvent, Errno, Queue};
 use parking_lot::ReentrantMutexGuard;
 
-use crate::machine::State;
+use super::State;
 use crate::operations::{Op, Reason};
 use crate::{Error, Event, Machine, Message, OpId, TmState};
 
@@ -187,12 +187,12 @@ impl Machine {
         }
     }
 
-    pub(crate) fn note_earliest(&self, inner: &State) {
+    pub(super) fn note_earliest(&self, inner: &State) {
         let earliest_ns = inner.deadlines.first().map_or(u64::MAX, |(deadline_ns, _)| deadline_ns);
         self.earliest_ns.store(earliest_ns, Ordering::SeqCst);
     }
 
-    pub(crate) fn drop_deadline(&self, inner: &mut State, id: OpId) {
+    pub(super) fn drop_deadline(&self, inner: &mut State, id: OpId) {
         if inner.deadlines.remove(id.slot()) {
             self.note_earliest(inner);
         }
@@ -200,7 +200,7 @@ impl Machine {
 
     /// Takes an event from the transport. Under the lock, so that the events of an operation keep their order whoever takes
     /// them.
-    pub(crate) fn next_event(&self, inner: &mut State) -> Option<Event> {
+    pub(super) fn next_event(&self, inner: &mut State) -> Option<Event> {
         let mut raw = self.tm.event_get()?;
         while inner.operations.find(OpId::from_cookie(raw.cookie)).is_none() {
             tracing::error!(cookie = raw.cookie, "an event of an operation that is over");
