@@ -79,7 +79,7 @@ enum Registration {
 
 impl Domain {
     /// A buffer of new memory, zeroed and in one piece, where the transport reaches it without a copy: over a helper, memory
-    /// that both share. One of more than [`Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
+    /// that both share. One of more than [`nlx_core::Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
     ///
     /// # Errors
     /// EINVAL for 0 bytes, EFBIG beyond 16 GiB, ENOMEM.
@@ -97,8 +97,8 @@ impl Domain {
         Ok(buffer)
     }
 
-    /// A buffer of memory that is there already, of up to [`Limits::segments_max`] segments of any alignment. One of more
-    /// than [`Limits::buffer_bytes_max`] is [large](Buffer).
+    /// A buffer of memory that is there already, of up to [`nlx_core::Limits::segments_max`] segments of any alignment. One of more
+    /// than [`nlx_core::Limits::buffer_bytes_max`] is [large](Buffer).
     ///
     /// # Errors
     /// EFBIG beyond 16 GiB, ENOMEM when too many buffers are registered; every part of a large one counts. Over a helper EFAULT
