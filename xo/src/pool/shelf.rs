@@ -10,7 +10,7 @@ pub enum Colour {
     /// Whichever has not been used for longest.
     #[default]
     Any,
-    /// The one that was used last under this number, which is less than the pool's [`PoolOptions::colours`].
+    /// The one that was used last under this number, which is less than the pool's [`crate::PoolOptions::colours`].
     Of(u32),
 }
 
