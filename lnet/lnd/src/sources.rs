@@ -47,7 +47,7 @@ impl<S: Queued> Sources<S> {
     }
 
     /// The first in the queue, which leaves it; it may be gone.
-    pub fn next(&mut self) -> Option<Key> {
+    pub fn dequeue(&mut self) -> Option<Key> {
         let key = self.queue.pop_front()?;
         if let Some(queued) = self.table.get_mut(key).and_then(S::queued) {
             *queued = false;
@@ -112,10 +112,10 @@ mod tests {
         let keys = [Some(false), None, Some(false)].map(|source| sources.insert(source));
         keys.into_iter().chain([keys[0]]).for_each(|key| sources.enqueue(key));
         assert_eq!(sources.queue(), &[keys[0], keys[2]]);
-        assert_eq!(sources.next(), Some(keys[0]));
+        assert_eq!(sources.dequeue(), Some(keys[0]));
         sources.enqueue(keys[0]);
         sources.remove(keys[2]);
-        assert_eq!([sources.next(), sources.next(), sources.next()], [Some(keys[2]), Some(keys[0]), None]);
+        assert_eq!([sources.dequeue(), sources.dequeue(), sources.dequeue()], [Some(keys[2]), Some(keys[0]), None]);
         assert_eq!(sources.get(keys[0]), Some(&Some(false)));
     }
 }

@@ -207,7 +207,7 @@ impl Driver {
                 if left == 0 {
                     return budget;
                 }
-                let Some(key) = self.sources.next() else { break };
+                let Some(key) = self.sources.dequeue() else { break };
                 let Some(count) = self.digest(turn, key) else { continue };
                 left = left.saturating_sub(count);
                 self.looked_at(key, count);
@@ -241,7 +241,7 @@ impl Driver {
     fn arm_all(&mut self) -> bool {
         let mut quiet = true;
         for _ in 0..self.sources.queue().len() {
-            let Some(key) = self.sources.next() else { break };
+            let Some(key) = self.sources.dequeue() else { break };
             if self.sources.get_mut(key).and_then(Source::conn_mut).is_some_and(|rx| !rx.arm()) {
                 self.sources.enqueue(key);
                 quiet = false;

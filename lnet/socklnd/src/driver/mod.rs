@@ -215,7 +215,7 @@ impl Driver {
         let mut left = budget;
         let mut turns = 0;
         while left > 0
-            && let Some(key) = self.sources.next()
+            && let Some(key) = self.sources.dequeue()
         {
             turns += 1;
             let rest = match self.sources.get_mut(key) {
