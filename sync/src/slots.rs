@@ -90,6 +90,16 @@ impl<T, A> Slots<T, A> {
         self
     }
 
+    /// The bytes of a table with [room](Slots::reserve) for so many objects.
+    #[must_use]
+    pub const fn bytes(count: usize) -> usize {
+        let mut chunks = 0;
+        while first_of(chunks) < count {
+            chunks += 1;
+        }
+        first_of(chunks) * size_of::<Slot<T, A>>() + chunks * size_of::<Vec<Slot<T, A>>>()
+    }
+
     /// The most objects that there can be.
     #[must_use]
     pub fn limit(&self) -> usize {

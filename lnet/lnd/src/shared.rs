@@ -9,7 +9,7 @@ use lnet_nid::ProcessId;
 use crate::peer::{PeerKey, PeerTable};
 use crate::protocol::{Connection, Driver};
 use crate::shards::Shards;
-use crate::{Ni, NiTable, Peer, Protocol, Shard};
+use crate::{Ni, NiTable, Peer, PeerState, Protocol, Shard};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub struct Shared<P: Protocol> {
@@ -90,6 +90,15 @@ impl<P: Protocol> Shared<P> {
         let make = || Peer::new(key, ni.clone(), shard.clone(), P::links(self, ni, id));
         // If the NI has ended and started again meanwhile, the entry may be of its next life.
         self.peers.get_or_insert(key, || self.nis.is_up(ni), make).filter(|peer| Arc::ptr_eq(&peer.ni, ni))
+    }
+
+    /// Looks at what changes of each peer, its lock held. Gives how many of them have connections, and how many connections that is.
+    pub fn look_at_all(&self, mut look: impl FnMut(&PeerState<P>)) -> (usize, usize) {
+        self.peers.all(|_| true).iter().fold((0, 0), |(peers, connections), peer| {
+            let state = peer.state.lock();
+            look(&state);
+            (peers + usize::from(!state.conns.is_empty()), connections + state.conns.len())
+        })
     }
 
     /// Takes back a message that waits for its peer to be connected, or on a connection, and of which nothing is gone. It is in

@@ -115,7 +115,10 @@ mod tests {
         assert_eq!(sources.dequeue(), Some(keys[0]));
         sources.enqueue(keys[0]);
         sources.remove(keys[2]);
-        assert_eq!([sources.dequeue(), sources.dequeue(), sources.dequeue()], [Some(keys[2]), Some(keys[0]), None]);
+        assert_eq!(
+            [sources.dequeue(), sources.dequeue(), sources.dequeue()],
+            [Some(keys[2]), Some(keys[0]), None]
+        );
         assert_eq!(sources.get(keys[0]), Some(&Some(false)));
     }
 }

@@ -29,10 +29,7 @@ impl Census {
     /// Takes time linear in the peers and in what their connections may hold.
     pub(crate) fn of(shared: &Shared) -> Census {
         let mut census = Census::default();
-        for peer in shared.peers.all(|_| true) {
-            let state = peer.state.lock();
-            census.peers += usize::from(!state.conns.is_empty());
-            census.connections += state.conns.len();
+        (census.peers, census.connections) = shared.look_at_all(|state| {
             census.waiting += state.waiting.len();
             for conn in &state.conns {
                 let Some(counts) = conn.state.lock().live.as_ref().map(|live| live.machine.counts()) else {
@@ -44,7 +41,7 @@ impl Census {
                 census.reserved += usize::from(counts.reserved);
                 census.owed += usize::from(counts.outstanding);
             }
-        }
+        });
         census.receives = shared.shards.iter().map(|slot| slot.shard.own.receives.lock().len()).sum();
         census.bounces =
             shared.nis.matching(None).iter().map(|ni| ni.own.pool.in_use() + ni.own.sinks.in_use()).sum();

@@ -373,7 +373,7 @@ impl<T> Conn<T> {
         self.earliest_ns = latest.map_or(u64::MAX, |slot| slot.deadline_ns);
         let slot = latest.filter(|slot| slot.deadline_ns <= now_ns)?;
         Some(match slot.state {
-            State::Free | State::Ending => Late::Posted,
+            State::Ending => Late::Posted,
             State::Queued(_) | State::Acking | State::Replying(_) => Late::Queued,
             State::Asked(_) | State::Sinking if slot.sends > 0 => Late::Posted,
             State::Asked(_) | State::Sinking => Late::Unanswered,

@@ -294,14 +294,14 @@ fn what_is_late_is_told_by_how_far_it_is() {
     assert_eq!(conn.withdraw(|item| *item == 2), Some(2));
     assert_eq!((conn.late(8), conn.deadline_ns()), (None, 9));
     // Posted; then complete, and not answered.
-    let id = conn.next(0).unwrap().id;
+    let emit = conn.next(0).unwrap();
+    let (id, What::PutReq { cookie }) = (emit.id, emit.what) else { panic!("it is a PUT") };
     assert_eq!(conn.late(9), Some(Late::Posted));
     conn.completed(id.bits()).unwrap();
     assert_eq!(conn.late(9), Some(Late::Unanswered));
     // Wanted by the peer, and not prepared.
     let pieces = [Fragment { length: 100, address: 0 }];
     let descriptor = Descriptor::new(1, &pieces).unwrap();
-    let cookie = Cookie::new(0);
     let answer = hear(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
     let (_, Received::Wanted { put, .. }) = answer.unwrap() else { panic!("it is wanted") };
     assert_eq!(conn.late(9), Some(Late::Unprepared));

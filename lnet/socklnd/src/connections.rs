@@ -43,13 +43,10 @@ impl ConnectionsByType {
 impl Census {
     pub(crate) fn of(shared: &Shared) -> Census {
         let mut census = Census::default();
-        for peer in shared.peers.all(|_| true) {
-            let state = peer.state.lock();
-            census.peers += usize::from(!state.conns.is_empty());
-            census.connections += state.conns.len();
+        let (peers, connections) = shared.look_at_all(|state| {
             state.conns.iter().for_each(|conn| census.by_type.count(conn.conn_type));
-        }
-        census
+        });
+        Census { peers, connections, ..census }
     }
 }
 

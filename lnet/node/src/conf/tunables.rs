@@ -1,6 +1,63 @@
 //! LNet's tunables by the names that their users know (lnet-semantics 27 to 30), and nlx's own: the one table from which
 //! configurations are read and written and of which `docs/configuration.md` is a copy.
 
+/// A number of an LND that is a field of its configuration.
+macro_rules! number {
+    ($module:ident, $lnd:ident, $name:literal, $field:ident: $type:ty, $unit:literal, $min:literal..=$max:expr, $meaning:literal) => {
+        Tunable {
+            module: $module,
+            name: $name,
+            unit: $unit,
+            agree: ALONE,
+            meaning: $meaning,
+            effect: Effect::Number {
+                min: $min,
+                max: $max as i64,
+                get: |config| config.$lnd.$field as i64,
+                set: |config: &mut NodeConfig, value| config.$lnd.$field = value as $type,
+            },
+        }
+    };
+}
+
+/// One that is on or off.
+macro_rules! switch {
+    ($module:ident, $lnd:ident, $name:literal, $field:ident, $meaning:literal) => {
+        Tunable {
+            module: $module,
+            name: $name,
+            unit: "",
+            agree: ALONE,
+            meaning: $meaning,
+            effect: Effect::Number {
+                min: 0,
+                max: 1,
+                get: |config| config.$lnd.$field.into(),
+                set: |config, value| config.$lnd.$field = value != 0,
+            },
+        }
+    };
+}
+
+/// The type of service of an LND's connections.
+macro_rules! tos {
+    ($module:ident, $lnd:ident) => {
+        Tunable {
+            module: $module,
+            name: "tos",
+            unit: "",
+            agree: ALONE,
+            meaning: "the type of service of connections; -1 leaves it to the system",
+            effect: Effect::Number {
+                min: -1,
+                max: 255,
+                get: |config| config.$lnd.tos.map_or(-1, i64::from),
+                set: |config, value| config.$lnd.tos = u8::try_from(value).ok(),
+            },
+        }
+    };
+}
+
 mod lnet;
 mod nlx;
 mod o2iblnd;

@@ -2,21 +2,22 @@
 
 use lnet_api::Errno;
 use lnet_proto::ib::{Cookie, MessageKind};
+use nlx_sync::{SlotKey, Slots};
 
 use super::{ConnError, Ended};
 
-/// Names an operation on a connection: a place in its table, and the how-manieth operation in this place.
+/// Names an operation on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
-    place: u16,
-    generation: u32,
-}
+pub struct Key(SlotKey);
+
+/// Bits of a place, in keys and in the ids of work requests: a connection has fewer operations.
+pub(super) const PLACE_BITS: u32 = 16;
 
 impl Key {
     /// The key as a number, of 48 bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
-        (self.generation as u64) << 16 | self.place as u64
+        self.0.to_bits(PLACE_BITS)
     }
 
     /// The key of a number. Whether it names anything, its connection knows.
@@ -25,7 +26,7 @@ impl Key {
         if bits >> 48 != 0 {
             return None;
         }
-        Some(Key { place: bits as u16, generation: (bits >> 16) as u32 })
+        Some(Key(SlotKey::from_bits(bits, PLACE_BITS)))
     }
 
     /// What the peer is to echo.
@@ -41,7 +42,6 @@ impl Key {
 /// How far an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    Free,
     /// Own: its first message is queued.
     Queued(MessageKind),
     /// Own: the PUT_REQ or GET_REQ is posted, and not answered.
@@ -63,7 +63,6 @@ pub(super) enum State {
 /// One operation.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
-    generation: u32,
     pub(super) state: State,
     /// Whether this side has begun it.
     pub(super) own: bool,
@@ -85,34 +84,29 @@ pub(super) struct Slot<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Table<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u16>,
-}
+pub(super) struct Table<T>(Slots<Slot<T>>);
 
 impl<T> Table<T> {
     pub(super) fn new(size: u16) -> Table<T> {
-        Table { slots: (0..size).map(|_| Slot::free(0)).collect(), free: (0..size).rev().collect() }
+        let mut slots = Slots::new(size.into());
+        // What there is no memory for now is tried again when it is needed.
+        let _ = slots.reserve(size.into());
+        Table(slots)
     }
 
     /// The bytes of one of this size.
     pub(super) const fn bytes(size: usize) -> usize {
-        size * (size_of::<Slot<T>>() + size_of::<u16>())
+        Slots::<Slot<T>>::bytes(size)
     }
 
     /// Begins an operation; `None` if the table is full.
     pub(super) fn begin(&mut self, state: State, own: bool) -> Option<Key> {
-        let place = self.free.pop()?;
-        let slot = &mut self.slots[usize::from(place)];
-        slot.state = state;
-        slot.own = own;
-        Some(Key { place, generation: slot.generation })
+        self.0.insert(Slot::new(state, own)).map(Key)
     }
 
     /// The slot of a live operation.
     pub(super) fn find(&mut self, key: Key) -> Option<&mut Slot<T>> {
-        let slot = self.slots.get_mut(usize::from(key.place))?;
-        (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
+        self.0.get_mut(key.0)
     }
 
     /// The slot that a peer's message names, if it is in this state.
@@ -130,21 +124,17 @@ impl<T> Table<T> {
 
     /// Makes room; gives what the driver kept with the operation.
     pub(super) fn free(&mut self, key: Key) -> Option<T> {
-        let slot = self.find(key)?;
-        let item = slot.item.take();
-        *slot = Slot::free(slot.generation.wrapping_add(1));
-        self.free.push(key.place);
-        item
+        self.0.remove(key.0)?.item
     }
 
     /// The live operations.
     pub(super) fn live(&self) -> impl Iterator<Item = &Slot<T>> {
-        self.slots.iter().filter(|slot| slot.state != State::Free)
+        self.0.iter().map(|(_, slot)| slot)
     }
 
     /// All that the driver kept, with the reason for which each operation ends.
-    pub(super) fn into_items(self) -> impl Iterator<Item = Ended<T>> {
-        self.slots.into_iter().filter_map(|slot| {
+    pub(super) fn into_items(mut self) -> impl Iterator<Item = Ended<T>> {
+        std::iter::from_fn(move || self.0.pop()).filter_map(|(_, slot)| {
             let errno = if slot.left { Errno::EIO } else { Errno::ECONNABORTED };
             slot.item.map(|item| Ended { item, outcome: Err(errno) })
         })
@@ -152,11 +142,10 @@ impl<T> Table<T> {
 }
 
 impl<T> Slot<T> {
-    fn free(generation: u32) -> Slot<T> {
+    fn new(state: State, own: bool) -> Slot<T> {
         Slot {
-            generation,
-            state: State::Free,
-            own: false,
+            state,
+            own,
             sends: 0,
             left: false,
             reposted: true,

@@ -1,44 +1,6 @@
 use super::{ALONE, Effect, O2IBLND, Tunable, idle};
 use crate::NodeConfig;
 
-/// A number of the verbs LND that is a field of its configuration.
-macro_rules! field {
-    ($name:literal, $field:ident: $type:ty, $unit:literal, $min:literal..=$max:expr, $meaning:literal) => {
-        Tunable {
-            module: O2IBLND,
-            name: $name,
-            unit: $unit,
-            agree: ALONE,
-            meaning: $meaning,
-            effect: Effect::Number {
-                min: $min,
-                max: $max as i64,
-                get: |config| config.o2ib.$field as i64,
-                set: |config: &mut NodeConfig, value| config.o2ib.$field = value as $type,
-            },
-        }
-    };
-}
-
-/// One that is on or off.
-macro_rules! switch {
-    ($name:literal, $field:ident, $meaning:literal) => {
-        Tunable {
-            module: O2IBLND,
-            name: $name,
-            unit: "",
-            agree: ALONE,
-            meaning: $meaning,
-            effect: Effect::Number {
-                min: 0,
-                max: 1,
-                get: |config| config.o2ib.$field.into(),
-                set: |config, value| config.o2ib.$field = value != 0,
-            },
-        }
-    };
-}
-
 /// As long as anybody can want to wait.
 const DAY_S: u32 = 86_400;
 /// The device's retries have three bits.
@@ -58,46 +20,44 @@ const ONCE_REGISTERED: &str = "nlx registers memory once, not for each transfer"
 pub(super) const ROWS: &[Tunable] = &[
     Tunable {
         agree: "all nodes of a net",
-        ..field!("service", service: u16, "port", 1..=u16::MAX, "the connection manager's port to listen on, and on which peers are expected to listen")
+        ..number!(O2IBLND, o2ib, "service", service: u16, "port", 1..=u16::MAX, "the connection manager's port to listen on, and on which peers are expected to listen")
     },
-    switch!("cksum", cksum, "whether own messages carry a checksum, and those of peers are looked at"),
-    field!("timeout", timeout_s: u32, "s", 0..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed (a quarter without progress while messages wait for credits of the NI); 0 is 50"),
-    field!("nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
-    field!("conns_per_peer", conns_per_peer: u8, "connections", 1..=CONNS_MAX, "how many connections this node opens to a peer"),
-    field!("credits", credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight on an NI, all peers together"),
+    switch!(
+        O2IBLND,
+        o2ib,
+        "cksum",
+        cksum,
+        "whether own messages carry a checksum, and those of peers are looked at"
+    ),
+    number!(O2IBLND, o2ib, "timeout", timeout_s: u32, "s", 0..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed (a quarter without progress while messages wait for credits of the NI); 0 is 50"),
+    number!(O2IBLND, o2ib, "nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
+    number!(O2IBLND, o2ib, "conns_per_peer", conns_per_peer: u8, "connections", 1..=CONNS_MAX, "how many connections this node opens to a peer"),
+    number!(O2IBLND, o2ib, "credits", credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight on an NI, all peers together"),
     Tunable {
         agree: NEGOTIATED,
-        ..field!("peer_credits", peer_credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight to one peer, and how deep a connection's queues are; comes to 8 to 255, and to `credits` at the most")
+        ..number!(O2IBLND, o2ib, "peer_credits", peer_credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight to one peer, and how deep a connection's queues are; comes to 8 to 255, and to `credits` at the most")
     },
-    field!("peer_credits_hiw", peer_credits_hiw: u32, "messages", 0..=CREDITS_MAX, "how many credits may be owed to a peer before they are returned by a message of their own; whatever it says, it comes to half of `peer_credits`"),
-    field!("concurrent_sends", concurrent_sends: u32, "messages", 0..=CREDITS_MAX, "how many sends may be posted on a connection; comes to between half and twice `peer_credits`; 0 is `peer_credits`"),
-    field!("retry_count", retry_count: u8, "", 0..=RETRIES_MAX, "how often the device sends again what is lost"),
-    field!("rnr_retry_count", rnr_retry_count: u8, "", 0..=RETRIES_MAX, "how often the device tries a peer that has no receive buffer; 7 is for ever"),
-    field!("keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a peer may go without a message before it is sent an empty one; 0 for never"),
+    number!(O2IBLND, o2ib, "peer_credits_hiw", peer_credits_hiw: u32, "messages", 0..=CREDITS_MAX, "how many credits may be owed to a peer before they are returned by a message of their own; whatever it says, it comes to half of `peer_credits`"),
+    number!(O2IBLND, o2ib, "concurrent_sends", concurrent_sends: u32, "messages", 0..=CREDITS_MAX, "how many sends may be posted on a connection; comes to between half and twice `peer_credits`; 0 is `peer_credits`"),
+    number!(O2IBLND, o2ib, "retry_count", retry_count: u8, "", 0..=RETRIES_MAX, "how often the device sends again what is lost"),
+    number!(O2IBLND, o2ib, "rnr_retry_count", rnr_retry_count: u8, "", 0..=RETRIES_MAX, "how often the device tries a peer that has no receive buffer; 7 is for ever"),
+    number!(O2IBLND, o2ib, "keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a peer may go without a message before it is sent an empty one; 0 for never"),
     switch!(
+        O2IBLND,
+        o2ib,
         "require_privileged_port",
         require_privileged_port,
         "whether peers must connect from a port below 1024"
     ),
     switch!(
+        O2IBLND,
+        o2ib,
         "use_privileged_port",
         use_privileged_port,
         "whether this node connects from such a port, where it may"
     ),
-    field!("wrq_sge", wrq_sge: u32, "pieces", 1..=PIECES_MAX, "how many pieces of memory one work request gathers, as far as the device can"),
-    Tunable {
-        module: O2IBLND,
-        name: "tos",
-        unit: "",
-        agree: ALONE,
-        meaning: "the type of service of connections; -1 leaves it to the system",
-        effect: Effect::Number {
-            min: -1,
-            max: 255,
-            get: |config| config.o2ib.tos.map_or(-1, i64::from),
-            set: |config, value| config.o2ib.tos = u8::try_from(value).ok(),
-        },
-    },
+    number!(O2IBLND, o2ib, "wrq_sge", wrq_sge: u32, "pieces", 1..=PIECES_MAX, "how many pieces of memory one work request gathers, as far as the device can"),
+    tos!(O2IBLND, o2ib),
     idle(O2IBLND, "peer_buffer_credits", "0", "0", "nlx does not route"),
     idle(
         O2IBLND,

@@ -1,25 +1,6 @@
 use super::{ALONE, Effect, SOCKLND, Tunable, idle};
 use crate::NodeConfig;
 
-/// A number of the TCP LND that is a field of its configuration.
-macro_rules! field {
-    ($name:literal, $field:ident: $type:ty, $unit:literal, $min:literal..=$max:expr, $meaning:literal) => {
-        Tunable {
-            module: SOCKLND,
-            name: $name,
-            unit: $unit,
-            agree: ALONE,
-            meaning: $meaning,
-            effect: Effect::Number {
-                min: $min,
-                max: $max as i64,
-                get: |config| config.tcp.$field.into(),
-                set: |config: &mut NodeConfig, value| config.tcp.$field = value as $type,
-            },
-        }
-    };
-}
-
 /// As long as anybody can want to wait.
 const DAY_S: u32 = 86_400;
 /// A socket buffer's size is an `int` to the system.
@@ -27,88 +8,46 @@ const BUFFER_MAX: i32 = i32::MAX;
 
 /// lnet-semantics 28.
 pub(super) const ROWS: &[Tunable] = &[
-    field!("sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed (a quarter while messages wait for credits of the NI), and an attempt to connect may take"),
-    field!("credits", credits: u32, "messages", 1..=65_535, "how many may be in flight on an NI, all peers together"),
-    field!("peer_credits", peer_credits: u32, "messages", 1..=65_535, "how many may be in flight to one peer; at most `credits`, to which the default gives way"),
+    number!(SOCKLND, tcp, "sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed (a quarter while messages wait for credits of the NI), and an attempt to connect may take"),
+    number!(SOCKLND, tcp, "credits", credits: u32, "messages", 1..=65_535, "how many may be in flight on an NI, all peers together"),
+    number!(SOCKLND, tcp, "peer_credits", peer_credits: u32, "messages", 1..=65_535, "how many may be in flight to one peer; at most `credits`, to which the default gives way"),
     Tunable {
         agree: "both sides: a node refuses bulk connections beyond its own number",
-        ..field!("conns_per_peer", conns_per_peer: u8, "connections", 0..=255, "how many connections of each bulk type a peer has; 0 goes by the link: 1 below 4 Gbit/s, 4 at 100 Gbit/s")
+        ..number!(SOCKLND, tcp, "conns_per_peer", conns_per_peer: u8, "connections", 0..=255, "how many connections of each bulk type a peer has; 0 goes by the link: 1 below 4 Gbit/s, 4 at 100 Gbit/s")
     },
-    field!("min_reconnectms", min_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the first wait after a failed attempt to connect; it doubles"),
-    field!("max_reconnectms", max_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the longest wait; at least `min_reconnectms`"),
-    field!("min_bulk", min_bulk: u32, "bytes", 0..=u32::MAX, "messages of at least this size go on a bulk connection"),
-    field!("tx_buffer_size", tx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's send buffer; 0 leaves it to the system"),
-    field!("rx_buffer_size", rx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's receive buffer; 0 leaves it to the system"),
-    field!(
+    number!(SOCKLND, tcp, "min_reconnectms", min_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the first wait after a failed attempt to connect; it doubles"),
+    number!(SOCKLND, tcp, "max_reconnectms", max_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the longest wait; at least `min_reconnectms`"),
+    number!(SOCKLND, tcp, "min_bulk", min_bulk: u32, "bytes", 0..=u32::MAX, "messages of at least this size go on a bulk connection"),
+    number!(SOCKLND, tcp, "tx_buffer_size", tx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's send buffer; 0 leaves it to the system"),
+    number!(SOCKLND, tcp, "rx_buffer_size", rx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's receive buffer; 0 leaves it to the system"),
+    number!(SOCKLND, tcp,
         "nconnds_max",
         nconnds_max: u16,
         "connections",
         1..=65_535,
         "how many may be on their way at a time; peers beyond that wait their turn"
     ),
-    Tunable {
-        module: SOCKLND,
-        name: "round_robin",
-        unit: "",
-        agree: ALONE,
-        meaning: "whether connections that suit a message alike take turns, or the first takes it",
-        effect: Effect::Number {
-            min: 0,
-            max: 1,
-            get: |config| config.tcp.round_robin.into(),
-            set: |config, value| config.tcp.round_robin = value != 0,
-        },
-    },
-    field!(
+    switch!(
+        SOCKLND,
+        tcp,
+        "round_robin",
+        round_robin,
+        "whether connections that suit a message alike take turns, or the first takes it"
+    ),
+    number!(SOCKLND, tcp,
         "eager_ack",
         eager_ack: u32,
         "bits",
         0..=15,
         "the connections on which TCP acknowledges at once: 2 CONTROL, 4 BULK_IN, 8 BULK_OUT"
     ),
-    Tunable {
-        module: SOCKLND,
-        name: "tos",
-        unit: "",
-        agree: ALONE,
-        meaning: "the type of service of connections; -1 leaves it to the system",
-        effect: Effect::Number {
-            min: -1,
-            max: 255,
-            get: |config| config.tcp.tos.map_or(-1, i64::from),
-            set: |config, value| config.tcp.tos = u8::try_from(value).ok(),
-        },
-    },
-    Tunable {
-        module: SOCKLND,
-        name: "nscheds",
-        unit: "shards",
-        agree: ALONE,
-        meaning: "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1",
-        effect: Effect::Number {
-            min: 0,
-            max: 64,
-            get: |config| config.tcp.nscheds as i64,
-            set: |config, value| config.tcp.nscheds = value as usize,
-        },
-    },
-    Tunable {
-        module: SOCKLND,
-        name: "nagle",
-        unit: "",
-        agree: ALONE,
-        meaning: "whether small segments wait for each other",
-        effect: Effect::Number {
-            min: 0,
-            max: 1,
-            get: |config| config.tcp.nagle.into(),
-            set: |config, value| config.tcp.nagle = value != 0,
-        },
-    },
-    field!("keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a peer may be silent before it is sent LNet's own keepalive; 0 for none"),
-    field!("keepalive_idle", keepalive_idle_s: u32, "s", 0..=32_767, "how long TCP waits in silence before its first probe; 0 for none"),
-    field!("keepalive_count", keepalive_count: u32, "probes", 1..=127, "how many of TCP's probes go unanswered before the connection breaks"),
-    field!("keepalive_intvl", keepalive_intvl_s: u32, "s", 1..=32_767, "the time between TCP's probes"),
+    tos!(SOCKLND, tcp),
+    number!(SOCKLND, tcp, "nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
+    switch!(SOCKLND, tcp, "nagle", nagle, "whether small segments wait for each other"),
+    number!(SOCKLND, tcp, "keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a peer may be silent before it is sent LNet's own keepalive; 0 for none"),
+    number!(SOCKLND, tcp, "keepalive_idle", keepalive_idle_s: u32, "s", 0..=32_767, "how long TCP waits in silence before its first probe; 0 for none"),
+    number!(SOCKLND, tcp, "keepalive_count", keepalive_count: u32, "probes", 1..=127, "how many of TCP's probes go unanswered before the connection breaks"),
+    number!(SOCKLND, tcp, "keepalive_intvl", keepalive_intvl_s: u32, "s", 1..=32_767, "the time between TCP's probes"),
     idle(SOCKLND, "peer_buffer_credits", "0", "0", "nlx does not route"),
     idle(
         SOCKLND,
