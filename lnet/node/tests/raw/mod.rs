@@ -154,8 +154,9 @@ impl<'a> Connection<'a> {
             }
             stream.set_read_timeout(None)?;
         }
-        stream.write_all(&answer)?;
+        // Before the answer is out: whoever has it may look at once.
         seen.hellos.fetch_add(1, Ordering::SeqCst);
+        stream.write_all(&answer)?;
         Ok(Connection { stream, manners, seen, peer, held: None, has_asked: false })
     }
 
