@@ -43,7 +43,7 @@ use crate::resources::{Bound, Posted, Resources};
 
 /// An LNet node; see the [crate's page](crate).
 ///
-/// All methods may be called from any thread, but none from inside [`EventHandler::event`]. None blocks.
+/// All methods may be called from any thread, but none from inside [`lnet_api::EventHandler::event`]. None blocks.
 pub struct Engine {
     this: Weak<Engine>,
     common: Arc<Common>,
@@ -206,7 +206,7 @@ impl Engine {
     /// taken from the [`Ping`].
     ///
     /// # Errors
-    /// As for [`LNet::get`].
+    /// As for [`lnet_api::LNet::get`].
     pub fn ping(
         &self,
         source: Option<Nid>,
@@ -218,10 +218,10 @@ impl Engine {
 
     /// As [`Engine::ping`], asking for so many bytes: the kernel's discovery begins with 272 (lnet-wire 15). If the answer
     /// is longer, [`Ping::needs`] tells how long it is: exactly so much is to be asked for then, since over RDMA a longer sink
-    /// above 3976 bytes fails ([`Get`]).
+    /// above 3976 bytes fails ([`lnet_api::Get`]).
     ///
     /// # Errors
-    /// As for [`LNet::get`].
+    /// As for [`lnet_api::LNet::get`].
     pub fn ping_asking(
         &self,
         source: Option<Nid>,
@@ -236,7 +236,7 @@ impl Engine {
     /// why it has not. Only a node with the features MULTI_RAIL and DISCOVERY has a use for it.
     ///
     /// # Errors
-    /// As for [`LNet::put`].
+    /// As for [`lnet_api::LNet::put`].
     pub fn push(
         &self,
         source: Option<Nid>,
@@ -256,7 +256,7 @@ impl Engine {
     /// come, or the reason why it has not.
     ///
     /// # Errors
-    /// As for [`LNet::put`].
+    /// As for [`lnet_api::LNet::put`].
     pub fn put_acknowledged(
         &self,
         source: Option<Nid>,
@@ -269,7 +269,7 @@ impl Engine {
     }
 
     /// Has `sleeper` woken after events of these polled queues, and when one of them is freed, until the result is dropped.
-    /// Whoever waits for events looks with [`LNet::eq_poll`] after this call, and after each announcement of sleep.
+    /// Whoever waits for events looks with [`lnet_api::LNet::eq_poll`] after this call, and after each announcement of sleep.
     ///
     /// # Errors
     /// ENOENT if a queue is gone, EINVAL if it cannot be polled.
