@@ -8,7 +8,8 @@ use std::path::Path;
 const PAGE: &str = include_str!("../../docs/rdma.md");
 
 /// Where the words come from.
-const SOURCES: [&str; 4] = ["lnet/o2iblnd/src", "lnet/node/src", "lnet/ibverbs-sys/src", "cli/src"];
+const SOURCES: [&str; 5] =
+    ["lnet/lnd/src", "lnet/o2iblnd/src", "lnet/node/src", "lnet/ibverbs-sys/src", "cli/src"];
 
 /// All Rust code of a folder, with the strings that go over several lines in one.
 fn code(folder: &Path, into: &mut String) {
