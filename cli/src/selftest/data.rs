@@ -138,17 +138,20 @@ impl Receives {
     /// Room for four times what can be in flight, so that buffers whose messages are being worked on are not missed.
     const ROOM: usize = 4;
 
-    /// The fewest: one fills while the other is worked on.
-    const BUFFERS_MIN: usize = 2;
+    /// So many buffers more, or one for each message in flight if these are fewer. A buffer comes back with its last message,
+    /// and one of its messages may still be on its way in when all others have long been answered: a sender over the loopback
+    /// that is not running copies nothing, and a connection may be slow. The rest have to do meanwhile.
+    const HELD_UP_MAX: usize = 16;
 
     pub(super) fn new(domain: &Domain, message_bytes: usize, plan: &Plan) -> Receives {
         let fitting = (super::BULK_BYTES / message_bytes).max(1);
         let messages = (plan.messages as usize).min(fitting);
-        let buffers = (Receives::ROOM * plan.in_flight as usize).div_ceil(messages);
+        let in_flight = plan.in_flight as usize;
+        let held_up = in_flight.min(Receives::HELD_UP_MAX);
         Receives {
             domain: domain.clone(),
             receive: Receive { min_receive_size: message_bytes, max_messages: messages as u32 },
-            buffers: buffers.max(Receives::BUFFERS_MIN),
+            buffers: (Receives::ROOM * in_flight).div_ceil(messages) + held_up,
         }
     }
 
