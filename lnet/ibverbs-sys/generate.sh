@@ -1,9 +1,9 @@
 #!/bin/sh
-# Generates src/bindings/ from the headers of rdma-core. Needs bindgen, rustfmt, libclang, libibverbs-dev and librdmacm-dev,
+# Generates src/bindings.rs from the headers of rdma-core. Needs bindgen, rustfmt, libclang, libibverbs-dev and librdmacm-dev,
 # and the C headers of the other architecture (Debian: libc6-dev-arm64-cross, linux-libc-dev-arm64-cross; their folder may be
 # given). Run it after a change of the lists below, and commit what it writes.
 set -eu
-cd "$(dirname "$0")/src/bindings"
+cd "$(dirname "$0")/src"
 arm=${1:-/usr/aarch64-linux-gnu/include}
 
 functions='ibv_(get_device_(list|name|guid|index)|free_device_list|(open|close|query)_device|query_port|alloc_pd|dealloc_pd
@@ -18,7 +18,7 @@ list() { printf %s "$1" | tr -d ' \n'; }
 generate() { # generate ARCHITECTURE CLANG-ARGUMENT...
     arch=$1
     shift
-    bindgen /usr/include/rdma/rdma_cma.h --output "$arch.rs" --rust-target 1.82 --no-doc-comments \
+    bindgen /usr/include/rdma/rdma_cma.h --output "$made/$arch.rs" --rust-target 1.82 --no-doc-comments \
         --disable-header-comment --with-derive-default --no-prepend-enum-name \
         --dynamic-loading Functions --dynamic-link-require-all \
         --bitfield-enum 'ibv_(access_flags|qp_attr_mask|wc_flags|send_flags|port_cap_flags)' \
@@ -31,5 +31,24 @@ generate() { # generate ARCHITECTURE CLANG-ARGUMENT...
         --allowlist-function "$(list "$functions")" --allowlist-type "$types" \
         --allowlist-var 'IBV_LINK_LAYER_.*|RDMA_OPTION_ID.*' -- "$@"
 }
+made=$(mktemp -d)
+trap 'rm -r "$made"' EXIT
 generate x86_64 --target=x86_64-linux-gnu
 generate aarch64 --target=aarch64-linux-gnu -nostdlibinc -isystem "$arm" -idirafter /usr/include
+
+# One file for both: they differ by the size of the mutex that some structures hold, which is 40 bytes on x86_64 and 48 on aarch64.
+awk '
+    NR == FNR { arm[FNR] = $0; arm_lines = FNR; next }
+    { lines = FNR }
+    $0 == arm[FNR] { print; next }
+    !match($0, /[0-9]+usize/) { wrong = 1; exit }
+    {
+        before = substr($0, 1, RSTART - 1)
+        bytes = substr($0, RSTART) + 0
+        after = substr($0, RSTART + RLENGTH)
+        if (arm[FNR] != before (bytes + 8) "usize" after) { wrong = 1; exit }
+        size = bytes - 40 "usize + MUTEX"
+        print before (before ~ /- $/ ? "(" size ")" : size) after
+    }
+    END { if (wrong || lines != arm_lines) { print "line " lines ": differs by more than the mutex" > "/dev/stderr"; exit 1 } }
+' "$made/aarch64.rs" "$made/x86_64.rs" >bindings.rs

@@ -16,7 +16,7 @@
 //! fails as it does for other reasons, with ENOSYS.
 //!
 //! The types are generated, by `generate.sh` beside this crate's manifest, from the headers of rdma-core 44 (whose binary
-//! interface is stable) for x86_64 and aarch64, which differ in the sizes of some structures only. Layouts are asserted.
+//! interface is stable) for x86_64 and aarch64, which differ in the size of a mutex only. Layouts are asserted.
 //! The headers are under the OpenIB.org BSD licence (`LICENSE-OpenIB`), and so is what comes of them.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -33,10 +33,10 @@ mod load;
     clippy::undocumented_unsafe_blocks
 )]
 mod bindings {
-    #[cfg(target_arch = "aarch64")]
-    include!("bindings/aarch64.rs");
-    #[cfg(target_arch = "x86_64")]
-    include!("bindings/x86_64.rs");
+    /// The C library's mutex, which some structures hold.
+    const MUTEX: usize = std::mem::size_of::<pthread_mutex_t>();
+
+    include!("bindings.rs");
 }
 
 pub use bindings::*;

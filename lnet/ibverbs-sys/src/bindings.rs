@@ -1356,22 +1356,22 @@ const _: () = {
 #[repr(align(8))]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct ibv_srq {
-    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 136usize]>,
+    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 88usize + MUTEX]>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_srq"][::std::mem::size_of::<ibv_srq>() - 136usize];
+    ["Size of ibv_srq"][::std::mem::size_of::<ibv_srq>() - (88usize + MUTEX)];
     ["Alignment of ibv_srq"][::std::mem::align_of::<ibv_srq>() - 8usize];
 };
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct ibv_wq {
-    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 160usize]>,
+    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 112usize + MUTEX]>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_wq"][::std::mem::size_of::<ibv_wq>() - 160usize];
+    ["Size of ibv_wq"][::std::mem::size_of::<ibv_wq>() - (112usize + MUTEX)];
     ["Alignment of ibv_wq"][::std::mem::align_of::<ibv_wq>() - 8usize];
 };
 #[repr(C)]
@@ -1392,7 +1392,7 @@ pub struct ibv_qp {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_qp"][::std::mem::size_of::<ibv_qp>() - 168usize];
+    ["Size of ibv_qp"][::std::mem::size_of::<ibv_qp>() - (120usize + MUTEX)];
     ["Alignment of ibv_qp"][::std::mem::align_of::<ibv_qp>() - 8usize];
     ["Offset of field: ibv_qp::context"][::std::mem::offset_of!(ibv_qp, context) - 0usize];
     ["Offset of field: ibv_qp::qp_context"][::std::mem::offset_of!(ibv_qp, qp_context) - 8usize];
@@ -1405,9 +1405,9 @@ const _: () = {
     ["Offset of field: ibv_qp::state"][::std::mem::offset_of!(ibv_qp, state) - 56usize];
     ["Offset of field: ibv_qp::qp_type"][::std::mem::offset_of!(ibv_qp, qp_type) - 60usize];
     ["Offset of field: ibv_qp::mutex"][::std::mem::offset_of!(ibv_qp, mutex) - 64usize];
-    ["Offset of field: ibv_qp::cond"][::std::mem::offset_of!(ibv_qp, cond) - 112usize];
+    ["Offset of field: ibv_qp::cond"][::std::mem::offset_of!(ibv_qp, cond) - (64usize + MUTEX)];
     ["Offset of field: ibv_qp::events_completed"]
-        [::std::mem::offset_of!(ibv_qp, events_completed) - 160usize];
+        [::std::mem::offset_of!(ibv_qp, events_completed) - (112usize + MUTEX)];
 };
 impl Default for ibv_qp {
     fn default() -> Self {
@@ -1457,7 +1457,7 @@ pub struct ibv_cq {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_cq"][::std::mem::size_of::<ibv_cq>() - 136usize];
+    ["Size of ibv_cq"][::std::mem::size_of::<ibv_cq>() - (88usize + MUTEX)];
     ["Alignment of ibv_cq"][::std::mem::align_of::<ibv_cq>() - 8usize];
     ["Offset of field: ibv_cq::context"][::std::mem::offset_of!(ibv_cq, context) - 0usize];
     ["Offset of field: ibv_cq::channel"][::std::mem::offset_of!(ibv_cq, channel) - 8usize];
@@ -1465,11 +1465,11 @@ const _: () = {
     ["Offset of field: ibv_cq::handle"][::std::mem::offset_of!(ibv_cq, handle) - 24usize];
     ["Offset of field: ibv_cq::cqe"][::std::mem::offset_of!(ibv_cq, cqe) - 28usize];
     ["Offset of field: ibv_cq::mutex"][::std::mem::offset_of!(ibv_cq, mutex) - 32usize];
-    ["Offset of field: ibv_cq::cond"][::std::mem::offset_of!(ibv_cq, cond) - 80usize];
+    ["Offset of field: ibv_cq::cond"][::std::mem::offset_of!(ibv_cq, cond) - (32usize + MUTEX)];
     ["Offset of field: ibv_cq::comp_events_completed"]
-        [::std::mem::offset_of!(ibv_cq, comp_events_completed) - 128usize];
+        [::std::mem::offset_of!(ibv_cq, comp_events_completed) - (80usize + MUTEX)];
     ["Offset of field: ibv_cq::async_events_completed"]
-        [::std::mem::offset_of!(ibv_cq, async_events_completed) - 132usize];
+        [::std::mem::offset_of!(ibv_cq, async_events_completed) - (84usize + MUTEX)];
 };
 impl Default for ibv_cq {
     fn default() -> Self {
@@ -1703,7 +1703,7 @@ pub struct ibv_context {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_context"][::std::mem::size_of::<ibv_context>() - 336usize];
+    ["Size of ibv_context"][::std::mem::size_of::<ibv_context>() - (288usize + MUTEX)];
     ["Alignment of ibv_context"][::std::mem::align_of::<ibv_context>() - 8usize];
     ["Offset of field: ibv_context::device"][::std::mem::offset_of!(ibv_context, device) - 0usize];
     ["Offset of field: ibv_context::ops"][::std::mem::offset_of!(ibv_context, ops) - 8usize];
@@ -1712,7 +1712,7 @@ const _: () = {
     ["Offset of field: ibv_context::num_comp_vectors"]
         [::std::mem::offset_of!(ibv_context, num_comp_vectors) - 272usize];
     ["Offset of field: ibv_context::mutex"][::std::mem::offset_of!(ibv_context, mutex) - 280usize];
-    ["Offset of field: ibv_context::abi_compat"][::std::mem::offset_of!(ibv_context, abi_compat) - 328usize];
+    ["Offset of field: ibv_context::abi_compat"][::std::mem::offset_of!(ibv_context, abi_compat) - (280usize + MUTEX)];
 };
 impl Default for ibv_context {
     fn default() -> Self {
