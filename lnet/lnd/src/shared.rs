@@ -102,7 +102,7 @@ impl<P: Protocol> Shared<P> {
     }
 
     /// Takes back a message that waits for its peer to be connected, or on a connection, and of which nothing is gone. It is in
-    /// one of them, or in the hands of the thread that sends it: what waits joins a connection under the peer's lock.
+    /// one of them, or in the hands of a thread that sends it; if that thread has to put it back it fails with ECANCELED.
     pub(crate) fn withdraw(&self, key: PeerKey, token: TxToken) -> bool {
         let Some(peer) = self.peers.get(key) else { return false };
         let (waiting, conns) = {

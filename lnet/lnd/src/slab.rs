@@ -1,16 +1,16 @@
-//! A table for the connections of an LND's shard: names that travel as numbers, and are never used twice.
+//! A table for the connections of an LND's shard, and for what a peer has asked: names that travel as numbers.
 
 use nlx_sync::{SlotKey, Slots};
 
-/// Names an entry of a shard's [`Slab`]: generation in the upper half, then the shard, then the place. A key is never used
-/// twice, so what comes late for an entry that is gone finds nothing.
+/// Names an entry of a shard's [`Slab`]: generation in the upper half, then the shard, then the place. What comes late for an entry
+/// that is gone finds nothing: a place gets the same key again after 2^32 entries, longer than anything is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(
     /// As a plain number: of an [`lnet_api::RxContext`], of a poller's event.
     pub u64,
 );
 
-/// The places of a shard: more than the system allows descriptors (2^20 by default).
+/// The places of a shard: more than the system allows descriptors (2^20 by default), and more messages than peers have credits for.
 const PLACE_MAX: usize = (1 << 24) - 1;
 
 impl Key {
@@ -80,6 +80,18 @@ impl<T> Slab<T> {
     /// Puts another value in the place of an entry, which keeps its name; gives the old one.
     pub fn replace(&mut self, key: Key, value: T) -> Option<T> {
         Some(std::mem::replace(self.get_mut(key)?, value))
+    }
+
+    /// Takes out what an entry holds, if it is what `part` takes it apart for; `rest` lies in its place then, which keeps its name.
+    pub fn take<U>(&mut self, key: Key, rest: T, part: impl FnOnce(T) -> Result<U, T>) -> Option<U> {
+        let place = self.get_mut(key)?;
+        match part(std::mem::replace(place, rest)) {
+            Ok(part) => Some(part),
+            Err(whole) => {
+                *place = whole;
+                None
+            }
+        }
     }
 
     /// The names of those entries that are such, by place.

@@ -10,66 +10,100 @@ const WAITING_MAX: usize = 4096;
 
 /// The messages that wait for one peer, oldest first, in its lock; [`Withdrawn`] ends them outside of it.
 #[derive(Debug, Default)]
-pub struct Waiting(VecDeque<Tx>);
+pub struct Waiting {
+    queue: VecDeque<Tx>,
+    /// The message that the peer's driver has in hand outside of the lock, to send it.
+    in_hand: Option<InHand>,
+}
+
+#[derive(Debug)]
+struct InHand {
+    token: TxToken,
+    /// It was to be taken back meanwhile.
+    is_cancelled: bool,
+}
 
 impl Waiting {
-    /// Whether none waits.
+    /// Whether none waits, nor is in hand: the next message would overtake none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.queue.is_empty() && self.in_hand.is_none()
     }
 
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.queue.len()
     }
 
     /// The one that has waited longest.
     #[must_use]
     pub fn first(&self) -> Option<&Tx> {
-        self.0.front()
+        self.queue.front()
     }
 
-    /// The same, taken out.
+    /// The same, taken out, for a driver that sends it before it gives up the peer's lock.
     pub fn take_first(&mut self) -> Option<Tx> {
-        self.0.pop_front()
+        self.queue.pop_front()
     }
 
-    /// It waits again, before all others.
-    pub fn put_back(&mut self, tx: Tx) {
-        self.0.push_front(tx);
+    /// The same, for a driver that sends it outside of the lock: none is sent before it until it is [sent](Waiting::sent) or
+    /// [put back](Waiting::put_back).
+    pub fn hand_out(&mut self) -> Option<Tx> {
+        let tx = self.queue.pop_front()?;
+        self.in_hand = Some(InHand { token: tx.token, is_cancelled: false });
+        Some(tx)
+    }
+
+    /// What was in hand is on a connection, or has failed.
+    pub fn sent(&mut self) {
+        self.in_hand = None;
+    }
+
+    /// It waits again, before all others. Given back is what was to be taken back while it was in hand: it is to fail with
+    /// ECANCELED, outside of the lock.
+    #[must_use]
+    pub fn put_back(&mut self, tx: Tx) -> Option<Tx> {
+        if self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled) {
+            return Some(tx);
+        }
+        self.queue.push_front(tx);
+        None
     }
 
     /// Whether so many wait that no more are taken: ENOBUFS.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.0.len() >= WAITING_MAX
+        self.queue.len() >= WAITING_MAX
     }
 
     /// One more waits, behind all others.
     pub fn push(&mut self, tx: Tx) {
-        self.0.push_back(tx);
+        self.queue.push_back(tx);
     }
 
-    /// Takes out the message of this token.
+    /// Takes out the message of this token. Of one that is in hand it is noted: it fails if it comes back.
     pub fn take(&mut self, token: TxToken) -> Option<Tx> {
-        let place = self.0.iter().position(|tx| tx.token == token)?;
-        self.0.remove(place)
+        if let Some(in_hand) = self.in_hand.as_mut().filter(|in_hand| in_hand.token == token) {
+            in_hand.is_cancelled = true;
+            return None;
+        }
+        let place = self.queue.iter().position(|tx| tx.token == token)?;
+        self.queue.remove(place)
     }
 
     /// Takes out those that have waited for too long.
     pub fn take_overdue(&mut self, now_ns: u64) -> Withdrawn {
         let mut overdue = VecDeque::new();
-        while self.0.front().is_some_and(|tx| tx.deadline_ns <= now_ns) {
-            overdue.extend(self.0.pop_front());
+        while self.queue.front().is_some_and(|tx| tx.deadline_ns <= now_ns) {
+            overdue.extend(self.queue.pop_front());
         }
         Withdrawn(overdue)
     }
 
     /// Takes out all.
     pub fn take_all(&mut self) -> Withdrawn {
-        Withdrawn(std::mem::take(&mut self.0))
+        Withdrawn(std::mem::take(&mut self.queue))
     }
 }
 
@@ -87,5 +121,68 @@ impl Withdrawn {
             upcalls.finalize_tx(token, Err(errno));
         }
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lnet_nid::{MatchBits, Nid, ProcessId};
+    use lnet_proto::{Body, Header, WireHandle};
+
+    use super::*;
+
+    fn tx(token: u64) -> Tx {
+        let peer = ProcessId::lnet(Nid::LOOPBACK);
+        let body = Body::Put {
+            ack_wmd: WireHandle::NONE,
+            match_bits: MatchBits(token),
+            hdr_data: 0,
+            portal: 0,
+            offset: 0,
+        };
+        let header = Header { dest: peer, src: peer, payload_length: 0, body };
+        let (token, deadline_ns) = (TxToken(token), u64::MAX);
+        Tx { ni: Nid::LOOPBACK, peer, header, payload: None, token, reply_to: None, deadline_ns }
+    }
+
+    fn of(tokens: [u64; 2]) -> Waiting {
+        let mut waiting = Waiting::default();
+        tokens.map(tx).into_iter().for_each(|tx| waiting.push(tx));
+        waiting
+    }
+
+    #[test]
+    fn nothing_overtakes_what_is_in_hand() {
+        let mut waiting = of([1, 2]);
+        let first = waiting.hand_out().unwrap();
+        let second = waiting.take(TxToken(2));
+        assert_eq!(second.map(|tx| tx.token), Some(TxToken(2)));
+        assert_eq!((waiting.len(), waiting.is_empty()), (0, false));
+        assert!(waiting.put_back(first).is_none());
+        waiting.push(tx(3));
+        assert_eq!(waiting.hand_out().unwrap().token, TxToken(1));
+        waiting.sent();
+        assert_eq!(waiting.hand_out().unwrap().token, TxToken(3));
+        waiting.sent();
+        assert!(waiting.is_empty() && waiting.hand_out().is_none());
+    }
+
+    #[test]
+    fn what_is_cancelled_in_hand_does_not_wait_again() {
+        let mut waiting = of([1, 2]);
+        let first = waiting.hand_out().unwrap();
+        assert!(waiting.take(TxToken(1)).is_none(), "it may still leave");
+        assert_eq!(waiting.put_back(first).unwrap().token, TxToken(1));
+        // The next has not inherited that.
+        let second = waiting.hand_out().unwrap();
+        assert!(waiting.put_back(second).is_none());
+        assert_eq!(waiting.len(), 1);
+        // Nor has one that comes after a cancelled message which has left after all.
+        waiting.push(tx(3));
+        let sent = waiting.hand_out().unwrap();
+        assert!(waiting.take(sent.token).is_none());
+        waiting.sent();
+        let third = waiting.hand_out().unwrap();
+        assert!(waiting.put_back(third).is_none());
     }
 }

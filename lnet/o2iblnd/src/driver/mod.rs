@@ -266,11 +266,12 @@ impl Driver {
         loop {
             let (tx, conn) = {
                 let mut state = peer.state.lock();
+                state.waiting.sent();
                 if state.waiting.is_empty() {
                     return;
                 }
                 let Some(conn) = choose(&mut state).cloned() else { return };
-                let Some(tx) = state.waiting.take_first() else { return };
+                let Some(tx) = state.waiting.hand_out() else { return };
                 (tx, conn)
             };
             let token = tx.token;
@@ -279,14 +280,10 @@ impl Driver {
                 Ok(lnet_api::Sent::Now(result)) => peer.ni.upcalls.finalize_tx(token, result),
                 Err((tx, _)) => {
                     // The driver of this shard alone closes connections: this one is full, or another thread has broken it.
-                    let mut state = peer.state.lock();
-                    if state.retired.is_none() {
-                        state.waiting.put_back(tx);
-                        return;
-                    }
-                    drop(state);
+                    let back = peer.state.lock().waiting.put_back(tx);
+                    let Some(tx) = back else { return };
                     drop(tx.payload);
-                    return peer.ni.upcalls.finalize_tx(token, Err(Errno::ESHUTDOWN));
+                    peer.ni.upcalls.finalize_tx(token, Err(Errno::ECANCELED));
                 }
             }
         }

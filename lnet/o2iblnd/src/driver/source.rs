@@ -37,11 +37,12 @@ impl Queued for Source {
 
 /// Ends an attempt, whose place in the table stays for the connection.
 pub(super) fn take_opening(sources: &mut Sources, key: Key) -> Option<Box<Opening>> {
-    sources.get(key)?.opening()?.peer.state.lock().step = None;
-    match sources.replace(key, Source::Vacant)? {
-        Source::Opening(opening) => Some(opening),
-        _ => None,
-    }
+    let opening = sources.take(key, Source::Vacant, |source| match source {
+        Source::Opening(opening) => Ok(opening),
+        other => Err(other),
+    })?;
+    opening.peer.state.lock().step = None;
+    Some(opening)
 }
 
 /// What the channel knows a source by.

@@ -48,18 +48,16 @@ impl Queued for Source {
 
 /// Takes a handshake out of its place, which stays for the connection.
 pub(super) fn take_accepting(sources: &mut Sources, key: Key) -> Option<Box<Accepting>> {
-    sources.get(key)?.accepting()?;
-    match sources.replace(key, Source::Vacant)? {
-        Source::Accepting(accepting) => Some(accepting),
-        _ => None,
-    }
+    sources.take(key, Source::Vacant, |source| match source {
+        Source::Accepting(accepting) => Ok(accepting),
+        other => Err(other),
+    })
 }
 
 /// Takes an attempt out of its place, which stays.
 pub(super) fn take_connecting(sources: &mut Sources, key: Key) -> Option<Box<Connecting>> {
-    sources.get(key)?.connecting()?;
-    match sources.replace(key, Source::Vacant)? {
-        Source::Connecting(connecting) => Some(connecting),
-        _ => None,
-    }
+    sources.take(key, Source::Vacant, |source| match source {
+        Source::Connecting(connecting) => Ok(connecting),
+        other => Err(other),
+    })
 }
