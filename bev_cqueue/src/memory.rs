@@ -114,6 +114,9 @@ impl<M: Memory> QueueWord<M> {
     }
 }
 
+#[cfg(feature = "std")]
+impl<M: Memory> nlx_sync::FutexWord for QueueWord<M> {}
+
 impl<M: Memory> AsRef<SleepWord> for QueueWord<M> {
     #[inline]
     fn as_ref(&self) -> &SleepWord {

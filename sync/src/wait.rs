@@ -91,7 +91,7 @@ pub use handle::PollHandle;
 #[cfg(all(feature = "wait", loom))]
 pub use modelled::Signals;
 #[cfg(feature = "wait")]
-pub use sleeper::{Sleeper, Wake, Waker};
+pub use sleeper::{FutexWord, Sleeper, Wake, Waker};
 
 /// SYNC sync.sleep: announcing sleep and publishing news are both followed by a full fence before the other side's word is
 /// read, so at least one of the two sees the other.

@@ -45,12 +45,18 @@ pub struct Waker<W> {
     bell: Option<Bell>,
 }
 
-impl<W: AsRef<SleepWord>> Waker<W> {
+/// A word whose sleeper may sleep on its futex, such as one in memory that processes share. A [`Sleeper`] of this process's own may
+/// not, for it is also slept on together with other descriptors, which its wakers would never end.
+pub trait FutexWord: AsRef<SleepWord> {}
+
+impl<W: FutexWord> Waker<W> {
     /// For a sleeper that sleeps on the futex of the word.
     pub fn futex(word: W) -> Waker<W> {
         Waker { word, bell: None }
     }
+}
 
+impl<W: AsRef<SleepWord>> Waker<W> {
     /// For a sleeper that sleeps on the bell's other end.
     pub fn ringing(word: W, bell: Bell) -> Waker<W> {
         Waker { word, bell: Some(bell) }
@@ -132,12 +138,14 @@ impl Sleeper {
     }
 }
 
-impl<W: AsRef<SleepWord>> Sleeper<W> {
+impl<W: FutexWord> Sleeper<W> {
     /// Sleeps on the futex of the word.
     pub fn futex(word: W) -> Sleeper<W> {
         Sleeper::of(Waker::futex(word))
     }
+}
 
+impl<W: AsRef<SleepWord>> Sleeper<W> {
     /// Sleeps on a bell: by itself, or in a `poll` of the caller's.
     pub fn ringing(word: W, bell: Bell) -> Sleeper<W> {
         Sleeper::of(Waker::ringing(word, bell))
