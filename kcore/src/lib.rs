@@ -85,7 +85,7 @@
 //! | `flight` | operations in flight |
 //! | [`driver`] | the helper's side of the driver protocol |
 //! | `rules` | what each LNet event means for its operation |
-//! | `sync` | locks, atomics, and the rules by which threads agree |
+//! | `agreed` | the rules by which threads agree |
 
 #![deny(unsafe_code)]
 

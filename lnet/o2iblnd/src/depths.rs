@@ -1,3 +1,5 @@
+//! How deep the queues are that a device makes.
+
 use parking_lot::Mutex;
 
 use crate::config::NS_PER_S;

@@ -47,7 +47,7 @@
 //! | `choice` | which connection a message goes on |
 //! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
 //! | `shard` | what senders and one driver share: its poller, what is asked of it |
-//! | `admission`, `attempts` | how many strangers are let in, and how many connections are opened at a time |
+//! | `offered`, `admission`, `attempts` | peers that have said who they are; how many strangers are let in; how many connections are opened at a time |
 //! | `connections` | what there is at a moment: [`Census`], [`Connection`], [`Connections`] |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |

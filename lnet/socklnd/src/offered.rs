@@ -1,3 +1,5 @@
+//! Peers that have said who they are, on their way to the shard that decides.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
