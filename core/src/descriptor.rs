@@ -10,7 +10,9 @@ mod extended;
 #[cfg(test)]
 mod tests;
 
-use crate::{Address, CoreError, MatchBits, MatchCounter, Nid, Pid, Portal, Queue, TmId, split_match_bits};
+use crate::{
+    Address, CoreError, MatchBits, MatchCounter, Nid, Pid, Portal, Queue, TmId, match_bits, split_match_bits,
+};
 
 /// What a descriptor says: where a passive buffer waits, and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +80,23 @@ impl Descriptor {
             }
             _ => Descriptor::of(DescriptorForm::Extended, &extended::write(passive)),
         })
+    }
+
+    /// The descriptor of an operation that a transfer machine starts under this counter; `None` unless it is passive.
+    ///
+    /// # Errors
+    /// [`CoreError::DescriptorContent`] (EINVAL) for what no descriptor may say.
+    pub fn of_operation(
+        form: DescriptorForm,
+        address: Address,
+        (queue, counter): (Queue, MatchCounter),
+        length: u64,
+    ) -> Result<Option<Descriptor>, CoreError> {
+        if !queue.is_passive() {
+            return Ok(None);
+        }
+        let match_bits = match_bits(address.tmid, counter);
+        Descriptor::encode_as(form, &PassiveBuffer { address, match_bits, queue, length }).map(Some)
     }
 
     /// A descriptor that came in a message.

@@ -59,7 +59,7 @@ pub use descriptor::{Descriptor, DescriptorForm, PassiveBuffer};
 pub use error::CoreError;
 pub use event::{BufferEvent, EventFlags};
 pub use fit::{Fitted, Remote, usable_portal};
-pub use interface::{Core, CoreTm};
+pub use interface::{Core, CoreTm, submit_in_room};
 pub use limits::Limits;
 pub use operation::{BufferHandle, Operation, OperationKind, Submitted};
 pub use options::{MatchCounters, TmOptions};

@@ -5,7 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use lnet_api::{Errno, Lookout, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Corruption, Heap, PopError};
-use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted};
+use nlx_core::{
+    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted,
+    submit_in_room,
+};
 use nlx_sync::{AtomicBool, Mutex, Ordering};
 
 use crate::agreed::STOP;
@@ -201,22 +204,9 @@ impl CoreTm for Machine {
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
-        let events = |operation: &Operation| u64::from(operation.kind.events_max());
         let started_ns = started_ns.unwrap_or_else(|| self.shared().drive.now_ns());
-        // Room for all at once; if there is not so much, for each by itself.
-        let mut all = self.provision(operations.iter().map(events).sum()).ok();
-        corked(|| {
-            for (place, operation) in operations.iter().enumerate() {
-                let begun = match &mut all {
-                    Some(room) => self.begin(operation, started_ns, room),
-                    None => self
-                        .provision(events(operation))
-                        .and_then(|mut room| self.begin(operation, started_ns, &mut room)),
-                };
-                outcome(place, begun);
-            }
-        });
-        drop(all);
+        let begin = |operation: &Operation, room: &mut Room<'_>| self.begin(operation, started_ns, room);
+        corked(|| submit_in_room(operations, |events| self.provision(events), begin, outcome));
         debug_assert!(self.invariant(&self.ring.lock().consumer));
     }
 

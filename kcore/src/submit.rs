@@ -7,7 +7,7 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::IoVec;
 use nlx_core::{
     Address, CoreError, Descriptor, DescriptorForm, Fitted, HdrData, Limits, MatchCounter, OperationKind,
-    PassiveBuffer, Queue, match_bits, usable_portal,
+    Queue, match_bits, usable_portal,
 };
 
 use crate::network::transport_error;
@@ -93,13 +93,7 @@ impl Plan {
         own: &Address,
         counter: MatchCounter,
     ) -> Result<Option<Descriptor>, CoreError> {
-        if !self.queue.is_passive() {
-            return Ok(None);
-        }
-        let match_bits = match_bits(own.tmid, counter);
-        let length = self.memory.len() as u64;
-        let passive = PassiveBuffer { address: *own, match_bits, queue: self.queue, length };
-        Descriptor::encode_as(form, &passive).map(Some)
+        Descriptor::of_operation(form, *own, (self.queue, counter), self.memory.len() as u64)
     }
 
     /// Calls LNet. On success the operation is under way, or over already.

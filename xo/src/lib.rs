@@ -149,18 +149,17 @@
 //! | `buffer` | [`Buffer`], [`Refused`], [`Reading`], [`Writing`] |
 //! | `pool`, `provision` | [`BufferPool`]: buffers that are used again; receive buffers from there: [`Provision`] |
 //! | `builder`, `thread`, `callbacks` | [`MachineBuilder`]; the event thread of those with callbacks |
-//! | `state` | [`TmState`] |
+//! | `state` | [`TmState`], [`TmEvent`] |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
-//! | `wanted`, `machine::start`, `machine::batch` | starting operations, one or several together: [`Batch`] |
+//! | `wanted`, `machine::start` | starting operations, one or several together: [`Batch`] |
 //! | `large` | bulk of more than 1 MiB: [`Offer`] |
-//! | `machine::wait`, `machine::stop` | waiting for events, timeouts; stopping |
+//! | `waiters`, `machine::wait`, `machine::stop` | waiting for events, also in a program's own event loop; timeouts; stopping |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
-//! | `op_id`, `operations`, `deadlines` | the names of operations; what is in flight, and until when |
-//! | `event`, `tm_event` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
+//! | `op_id`, `operations`, `deadlines` | the names of operations; what is in flight and its events, and until when |
+//! | `event` | [`Event`], [`Message`]; who gets them |
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
-//! | `machine::descriptor` | a transfer machine in a program's own event loop |
 //! | `quotas` | [`Quotas`]: how much a domain gives out |
 //! | `error`, `panics` | [`Error`]; what the client gave, contained |
 
@@ -187,7 +186,7 @@ pub mod request;
 mod state;
 mod statistics;
 mod thread;
-mod tm_event;
+mod waiters;
 mod wanted;
 
 pub use async_machine::{AsyncMachine, Completed, Completion, Failed, NextMessage, Received, Stopping};
@@ -198,16 +197,15 @@ pub use end_point::EndPoint;
 pub use error::Error;
 pub use event::{Event, Message};
 pub use large::Offer;
-pub use machine::batch::Batch;
+pub use machine::start::Batch;
 pub use machine::{Machine, TransferMachine};
 pub use op_id::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
 pub use provision::Provision;
 pub use quotas::Quotas;
 
-pub use state::TmState;
+pub use state::{TmEvent, TmState};
 pub use statistics::QueueStatistics;
-pub use tm_event::TmEvent;
 pub use wanted::{Receive, Started};
 
 /// A scripted LNet, to test programs that use this crate ([`Domain::over_fake`]).

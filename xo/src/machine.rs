@@ -1,34 +1,30 @@
 //! Transfer machines.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nlx_core::{Address, CoreTm, Descriptor, Queue};
-use parking_lot::{Mutex, ReentrantMutex};
+use parking_lot::Mutex;
 
 use crate::callbacks::{Callbacks, is_event_thread};
-use crate::deadlines::{Deadlines, after};
+use crate::deadlines::after;
 use crate::domain::{Given, Inner};
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
-use crate::operations::{Op, Operations, Reason};
+use crate::operations::Operations;
 use crate::provision::Provisioner;
 use crate::quotas::Object;
-use crate::statistics::Statistics;
+use crate::waiters::Waiters;
 use crate::wanted::Wanted;
 use crate::{
-    Buffer, Colour, EndPoint, Error, Event, OpId, QueueStatistics, Receive, Refused, Started, TmEvent,
-    TmState,
+    Buffer, Colour, EndPoint, Error, OpId, QueueStatistics, Receive, Refused, Started, TmEvent, TmState,
 };
 
-pub(crate) mod batch;
-mod descriptor;
-mod start;
+pub(crate) mod start;
 mod stop;
 mod wait;
 
@@ -96,17 +92,8 @@ pub struct Machine {
     domain: Arc<Inner>,
     end_points: EndPoints,
     own: EndPoint,
-    inner: Mutex<State>,
-    /// The earliest deadline of an operation, `u64::MAX` without one: whoever has events to take need not lock to learn that
-    /// nothing has timed out.
-    earliest_ns: AtomicU64,
-    /// Who holds it sleeps in the transport; others that want to wait, wait for it. What the client is called back with while
-    /// it is held may wait itself, and stop the machine.
-    turn: ReentrantMutex<()>,
-    /// Threads that wait, and the program's loop while it sleeps.
-    waiters: AtomicUsize,
-    /// The program's loop is about to sleep, or sleeps.
-    armed: AtomicBool,
+    operations: Operations,
+    waiters: Waiters,
     observer: Option<Observer>,
     /// Dropped messages that the observer has been told of.
     dropped_told: AtomicU64,
@@ -116,21 +103,6 @@ pub struct Machine {
     /// Where its receive buffers come from.
     provisioner: Option<Provisioner>,
     _given: Given,
-}
-
-/// What the threads of a transfer machine share. Never locked while the transport is called to start, cancel or wait, nor
-/// while a buffer is dropped or anything of the client's is called.
-struct State {
-    state: TmState,
-    /// It is stopping because a callback has panicked.
-    failing: bool,
-    operations: Operations,
-    deadlines: Deadlines,
-    statistics: Statistics,
-    /// Events that a stop has taken, to be given out by the waits after it.
-    backlog: VecDeque<Event>,
-    /// Operations in flight, by queue.
-    posted: [usize; Queue::COUNT],
 }
 
 static_assertions::assert_impl_all!(TransferMachine: Send, Sync);
@@ -145,26 +117,14 @@ impl Machine {
     ) -> Machine {
         let end_points = EndPoints::default();
         let own = end_points.find(tm.address());
-        let state = State {
-            state: TmState::Started,
-            failing: false,
-            operations: Operations::default(),
-            deadlines: Deadlines::default(),
-            statistics: Statistics::default(),
-            backlog: VecDeque::new(),
-            posted: [0; Queue::COUNT],
-        };
         Machine {
             this: Weak::new(),
             tm,
             domain,
             end_points,
             own,
-            inner: Mutex::new(state),
-            earliest_ns: AtomicU64::new(u64::MAX),
-            turn: ReentrantMutex::new(()),
-            waiters: AtomicUsize::new(0),
-            armed: AtomicBool::new(false),
+            operations: Operations::new(),
+            waiters: Waiters::default(),
             observer,
             dropped_told: AtomicU64::new(0),
             larges: Larges::new(large::WINDOW),
@@ -221,21 +181,22 @@ impl Machine {
 
     /// Its state; in a forked child it has failed.
     pub fn state(&self) -> TmState {
-        self.look_at(|inner| inner.state).unwrap_or(TmState::Failed)
+        self.operations_here().map_or(TmState::Failed, Operations::state)
     }
 
     /// Operations whose last event has not been given.
     pub fn in_flight(&self) -> usize {
-        self.look_at(|inner| inner.operations.len()).unwrap_or(0)
+        self.operations_here().map_or(0, Operations::in_flight)
     }
 
     /// The same, of one queue.
     pub fn posted(&self, queue: Queue) -> usize {
-        self.look_at(|inner| inner.posted[queue.index()]).unwrap_or(0)
+        self.operations_here().map_or(0, |operations| operations.posted(queue))
     }
 
-    fn look_at<T>(&self, look: impl FnOnce(&mut State) -> T) -> Option<T> {
-        self.domain.is_here().then(|| look(&mut self.inner.lock()))
+    /// None in a forked child.
+    fn operations_here(&self) -> Option<&Operations> {
+        self.domain.is_here().then_some(&self.operations)
     }
 
     /// Messages to it that were dropped since it started because no receive buffer took them (X13). The observer is told as
@@ -246,12 +207,12 @@ impl Machine {
 
     /// The counters of each queue, at [`Queue::index`].
     pub fn statistics(&self) -> [QueueStatistics; Queue::COUNT] {
-        self.look_at(|inner| inner.statistics.read(false)).unwrap_or_default()
+        self.operations_here().map(|operations| operations.statistics(false)).unwrap_or_default()
     }
 
     /// The counters, which begin anew from 0 at the same moment.
     pub fn take_statistics(&self) -> [QueueStatistics; Queue::COUNT] {
-        self.look_at(|inner| inner.statistics.read(true)).unwrap_or_default()
+        self.operations_here().map(|operations| operations.statistics(true)).unwrap_or_default()
     }
 
     /// Takes messages into a buffer, one after the other. Each is an event with a [`crate::Message`]; the last event brings
@@ -352,24 +313,16 @@ impl Machine {
         if op.is_large() {
             return self.cancel_large(op);
         }
-        self.cancel_if(op, |_| true)
+        self.cancel_one(op, true)
     }
 
     /// Cancels an operation of the library's own, unless that has been done.
     pub(crate) fn cancel_part(&self, op: OpId) {
-        self.cancel_if(op, |op| op.reason.is_none());
+        self.cancel_one(op, false);
     }
 
-    /// Asks for the end of an operation that is in flight and is as wanted.
-    fn cancel_if(&self, op: OpId, wanted: impl FnOnce(&Op) -> bool) -> bool {
-        let handle = {
-            let mut inner = self.inner.lock();
-            let State { operations, statistics, .. } = &mut *inner;
-            let Some(found) = operations.find(op).filter(|found| wanted(found)) else { return false };
-            found.reason.get_or_insert(Reason::Cancelled);
-            statistics.of(found.queue).cancels += 1;
-            found.buffer.handle()
-        };
+    fn cancel_one(&self, op: OpId, again: bool) -> bool {
+        let Some(handle) = self.operations.cancel(op, again) else { return false };
         // ENOENT means that the last event waits to be taken.
         let _ = self.tm.cancel(handle, op.cookie());
         true
@@ -397,10 +350,7 @@ impl Machine {
         );
         let failures = provisioner.settle(posted);
         if failures > 0 {
-            let mut inner = self.inner.lock();
-            let counters = inner.statistics.of(Queue::MessageReceive);
-            // What is wanted may be any number.
-            counters.failures = counters.failures.saturating_add(failures);
+            self.operations.count_failures(Queue::MessageReceive, failures);
         }
     }
 
@@ -459,9 +409,13 @@ impl Machine {
         &self.domain
     }
 
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.domain.core().now_ns()
+    }
+
     /// A moment on the transport's clock.
     pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
-        after(self.domain.core().now_ns(), timeout)
+        after(self.now_ns(), timeout)
     }
 }
 

@@ -1,34 +1,381 @@
-//! Operations in flight.
+//! The operations of a transfer machine: those in flight and what always changes with them, the events that wait to be given,
+//! and whether more may start.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use nlx_core::Queue;
+use nlx_core::{BufferEvent, BufferHandle, CoreTm, Errno, Operation, Queue};
+use parking_lot::Mutex;
 
+use crate::deadlines::Deadlines;
+use crate::end_point::EndPoints;
 use crate::event::Owner;
 use crate::op_id::Slots;
-use crate::{Buffer, EndPoint};
+use crate::quotas::{Ledger, Object};
+use crate::statistics::Statistics;
+use crate::wanted::{Wanted, sent_length};
+use crate::{Buffer, EndPoint, Error, Event, Message, OpId, QueueStatistics, Refused, TmState};
 
 /// Why an operation is to end before its time. The first reason stays (X1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+enum Reason {
     Cancelled,
     TimedOut,
 }
 
 /// An operation in flight.
-pub(crate) struct Op {
-    pub(crate) queue: Queue,
-    pub(crate) buffer: Buffer,
+struct Op {
+    queue: Queue,
+    buffer: Buffer,
     /// Bytes to be sent; for what receives, 0.
-    pub(crate) length: usize,
+    length: usize,
     /// The peer of a message that is being sent: counted while it is.
-    pub(crate) _to: Option<EndPoint>,
-    pub(crate) reason: Option<Reason>,
+    _to: Option<EndPoint>,
+    reason: Option<Reason>,
     /// The transport has been told to cancel it.
-    pub(crate) cancel_sent: bool,
+    cancel_sent: bool,
     /// Who gets its events instead of the client.
-    pub(crate) owner: Option<Arc<dyn Owner>>,
+    owner: Option<Arc<dyn Owner>>,
 }
 
-/// The operations in flight.
-pub(crate) type Operations = Slots<Op>;
+/// What the threads of a transfer machine share of its operations.
+pub(crate) struct Operations {
+    table: Mutex<Table>,
+    /// The earliest deadline of an operation, `u64::MAX` without one: a thread that takes events need not lock to learn that
+    /// nothing has timed out. Changed under the lock.
+    earliest_ns: AtomicU64,
+}
+
+/// Never locked while the transport is called to start, cancel or wait, nor while a buffer is dropped or anything of the
+/// client's is called.
+struct Table {
+    state: TmState,
+    /// It is stopping because a callback has panicked.
+    failing: bool,
+    ops: Slots<Op>,
+    deadlines: Deadlines,
+    statistics: Statistics,
+    /// Events that a stop has taken, to be given out by the waits after it.
+    backlog: VecDeque<Event>,
+    /// Operations in flight, by queue.
+    posted: [usize; Queue::COUNT],
+}
+
+/// What [`Operations::next`] has found.
+pub(crate) struct Next {
+    pub(crate) event: Option<Event>,
+    pub(crate) state: TmState,
+    /// The machine is stopping because a callback has panicked.
+    pub(crate) is_failing: bool,
+}
+
+impl Operations {
+    pub(crate) fn new() -> Operations {
+        let table = Table {
+            state: TmState::Started,
+            failing: false,
+            ops: Slots::default(),
+            deadlines: Deadlines::default(),
+            statistics: Statistics::default(),
+            backlog: VecDeque::new(),
+            posted: [0; Queue::COUNT],
+        };
+        Operations { table: Mutex::new(table), earliest_ns: AtomicU64::new(u64::MAX) }
+    }
+
+    pub(crate) fn state(&self) -> TmState {
+        self.table.lock().state
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.table.lock().ops.len()
+    }
+
+    pub(crate) fn posted(&self, queue: Queue) -> usize {
+        self.table.lock().posted[queue.index()]
+    }
+
+    /// The counters; from 0 again afterwards, if that is wanted.
+    pub(crate) fn statistics(&self, reset: bool) -> [QueueStatistics; Queue::COUNT] {
+        self.table.lock().statistics.read(reset)
+    }
+
+    /// Counts what a queue lacked as failures.
+    pub(crate) fn count_failures(&self, queue: Queue, failures: u64) {
+        let mut table = self.table.lock();
+        let counters = table.statistics.of(queue);
+        // What is wanted may be any number.
+        counters.failures = counters.failures.saturating_add(failures);
+    }
+
+    /// Moves the buffer into an operation: gives what the transport is to be told.
+    pub(crate) fn enter(
+        &self,
+        wanted: Wanted,
+        deadline_ns: Option<u64>,
+        ledger: &Ledger,
+    ) -> Result<Operation, Refused> {
+        self.enter_in(&mut self.table.lock(), wanted, deadline_ns, ledger)
+    }
+
+    /// The same of several, each with its deadline, unless it is refused already; `entered` is told of each in order.
+    pub(crate) fn enter_all(
+        &self,
+        wanted: impl Iterator<Item = Result<(Wanted, Option<u64>), Refused>>,
+        ledger: &Ledger,
+        mut entered: impl FnMut(Result<Operation, Refused>),
+    ) {
+        let table = &mut *self.table.lock();
+        for wanted in wanted {
+            entered(
+                wanted.and_then(|(wanted, deadline_ns)| self.enter_in(table, wanted, deadline_ns, ledger)),
+            );
+        }
+    }
+
+    fn enter_in(
+        &self,
+        table: &mut Table,
+        wanted: Wanted,
+        deadline_ns: Option<u64>,
+        ledger: &Ledger,
+    ) -> Result<Operation, Refused> {
+        let Wanted { buffer, kind, to, owner, going_on, .. } = wanted;
+        let state = table.state;
+        if state != TmState::Started && !(going_on && state == TmState::Stopping) {
+            return Err(Refused { buffer, error: Error::NotStarted { state } });
+        }
+        if let Err(error) = ledger.check(Object::Operations, table.ops.len() as u64) {
+            return Err(Refused { buffer, error });
+        }
+        let (handle, queue) = (buffer.handle(), kind.queue());
+        let length = sent_length(&kind).unwrap_or(0);
+        let op = Op { queue, buffer, length, _to: to, reason: None, cancel_sent: false, owner };
+        let (id, _) = table.ops.enter(|_| op);
+        table.statistics.of(queue).adds += 1;
+        table.posted[queue.index()] += 1;
+        if let Some(deadline_ns) = deadline_ns {
+            self.set_deadline(table, id, deadline_ns);
+        }
+        Ok(Operation { buffer: handle, cookie: id.cookie(), kind })
+    }
+
+    /// Takes back an operation that was refused: its buffer, unless it has ended with an event.
+    pub(crate) fn withdraw(&self, id: OpId) -> Option<Buffer> {
+        let table = &mut *self.table.lock();
+        let op = self.remove(table, id)?;
+        let adds = &mut table.statistics.of(op.queue).adds;
+        // The counters may have been reset since.
+        *adds = adds.saturating_sub(1);
+        Some(op.buffer)
+    }
+
+    /// Notes that an operation in flight is cancelled; gives its buffer. `None` if it is over or, unless `again`, is to end
+    /// already.
+    pub(crate) fn cancel(&self, id: OpId, again: bool) -> Option<BufferHandle> {
+        let Table { ops, statistics, .. } = &mut *self.table.lock();
+        let found = ops.find(id).filter(|found| again || found.reason.is_none())?;
+        found.reason.get_or_insert(Reason::Cancelled);
+        statistics.of(found.queue).cancels += 1;
+        Some(found.buffer.handle())
+    }
+
+    /// Notes that all are cancelled; gives those that the transport has not been told to cancel.
+    pub(crate) fn cancel_all(&self) -> Vec<(OpId, BufferHandle)> {
+        let Table { ops, statistics, .. } = &mut *self.table.lock();
+        let mut found = Vec::new();
+        for (id, op) in ops.iter_mut().filter(|(_, op)| !op.cancel_sent) {
+            if op.reason.is_none() {
+                op.reason = Some(Reason::Cancelled);
+                statistics.of(op.queue).cancels += 1;
+            }
+            found.push((id, op.buffer.handle()));
+        }
+        found
+    }
+
+    /// The transport has been told to cancel it.
+    pub(crate) fn cancel_sent(&self, id: OpId) {
+        if let Some(op) = self.table.lock().ops.find(id) {
+            op.cancel_sent = true;
+        }
+    }
+
+    /// This deadline or that of an operation, whichever is earlier.
+    pub(crate) fn earlier(&self, deadline_ns: Option<u64>) -> Option<u64> {
+        let earliest_ns = self.earliest_ns.load(Ordering::Acquire);
+        Some(earliest_ns.min(deadline_ns.unwrap_or(u64::MAX))).filter(|earlier_ns| *earlier_ns != u64::MAX)
+    }
+
+    /// Whether no deadline comes before this one.
+    pub(crate) fn is_earliest(&self, deadline_ns: u64) -> bool {
+        self.earliest_ns.load(Ordering::SeqCst) >= deadline_ns
+    }
+
+    /// The next operation that has timed out by now, and is to be cancelled.
+    pub(crate) fn next_expired(&self, now_ns: u64) -> Option<(OpId, BufferHandle)> {
+        let table = &mut *self.table.lock();
+        let (_, slot) = table.deadlines.first().filter(|(deadline_ns, _)| *deadline_ns <= now_ns)?;
+        table.deadlines.remove(slot);
+        self.note_earliest(table);
+        let id = table.ops.in_slot(slot)?;
+        let op = table.ops.find(id)?;
+        op.reason.get_or_insert(Reason::TimedOut);
+        Some((id, op.buffer.handle()))
+    }
+
+    /// The transport did not know an operation that has timed out: its last event waits to be taken, or it has not been
+    /// started yet.
+    pub(crate) fn expire_again(&self, id: OpId, deadline_ns: u64) {
+        let table = &mut *self.table.lock();
+        if table.ops.find(id).is_some() {
+            self.set_deadline(table, id, deadline_ns);
+        }
+    }
+
+    fn set_deadline(&self, table: &mut Table, id: OpId, deadline_ns: u64) {
+        table.deadlines.set(id.slot(), deadline_ns);
+        self.note_earliest(table);
+    }
+
+    fn note_earliest(&self, table: &Table) {
+        let earliest_ns = table.deadlines.first().map_or(u64::MAX, |(deadline_ns, _)| deadline_ns);
+        self.earliest_ns.store(earliest_ns, Ordering::SeqCst);
+    }
+
+    /// An operation is over.
+    fn remove(&self, table: &mut Table, id: OpId) -> Option<Op> {
+        if table.deadlines.remove(id.slot()) {
+            self.note_earliest(table);
+        }
+        let op = table.ops.leave(id)?;
+        table.posted[op.queue.index()] -= 1;
+        Some(op)
+    }
+
+    /// The next event: one that a stop has taken, or of the transport's.
+    pub(crate) fn next(&self, tm: &dyn CoreTm, end_points: &EndPoints) -> Next {
+        let table = &mut *self.table.lock();
+        let event = match table.backlog.pop_front() {
+            None => self.take(table, tm, end_points),
+            kept => kept,
+        };
+        let Table { state, failing, .. } = *table;
+        Next { event, state, is_failing: failing && state == TmState::Stopping }
+    }
+
+    /// Takes events from the transport for the waits to come, up to one that has an owner, which it gives with it. Also
+    /// gives whether there were others.
+    pub(crate) fn keep_events(
+        &self,
+        tm: &dyn CoreTm,
+        end_points: &EndPoints,
+    ) -> (bool, Option<(Arc<dyn Owner>, Event)>) {
+        let table = &mut *self.table.lock();
+        let mut found = false;
+        while let Some(mut event) = self.take(table, tm, end_points) {
+            if let Some(owner) = event.owner.take() {
+                return (found, Some((owner, event)));
+            }
+            table.backlog.push_back(event);
+            found = true;
+        }
+        (found, None)
+    }
+
+    /// Keeps an event for the waits to come.
+    pub(crate) fn keep(&self, event: Event) {
+        self.table.lock().backlog.push_back(event);
+    }
+
+    /// Whether events are kept.
+    pub(crate) fn has_kept(&self) -> bool {
+        !self.table.lock().backlog.is_empty()
+    }
+
+    /// Whether events are kept, or the machine has ended.
+    pub(crate) fn has_news(&self) -> bool {
+        let Table { backlog, state, .. } = &*self.table.lock();
+        !backlog.is_empty() || matches!(state, TmState::Stopped | TmState::Failed)
+    }
+
+    /// Takes an event from the transport. Under the lock, so that the events of an operation keep their order whoever takes
+    /// them.
+    fn take(&self, table: &mut Table, tm: &dyn CoreTm, end_points: &EndPoints) -> Option<Event> {
+        let mut raw = tm.event_get()?;
+        while table.ops.find(OpId::from_cookie(raw.cookie)).is_none() {
+            tracing::error!(cookie = raw.cookie, "an event of an operation that is over");
+            raw = tm.event_get()?;
+        }
+        self.event(table, &raw, end_points)
+    }
+
+    /// What the transport's event means to the client (motr-transport 9.5).
+    fn event(&self, table: &mut Table, raw: &BufferEvent, end_points: &EndPoints) -> Option<Event> {
+        let op = OpId::from_cookie(raw.cookie);
+        let found = table.ops.find(op)?;
+        let (queue, tag, owner) = (found.queue, found.buffer.tag(), found.owner.clone());
+        let (mut status, mut length) = (status_of(found, raw), 0);
+        let mut message = None;
+        if status.is_ok() {
+            length = if queue.receives() { raw.length as usize } else { found.length };
+        }
+        if queue == Queue::MessageReceive && status.is_ok() {
+            match Message::lend(&found.buffer, raw.offset as usize, length) {
+                Ok(lent) => message = Some(lent),
+                Err(error) => (status, length) = (Err(error.errno()), 0),
+            }
+        }
+        let after = Duration::from_nanos(raw.time_ns);
+        table.statistics.event(queue, status, length, raw.unlinked().then_some(after));
+        let ended = if raw.unlinked() { self.remove(table, op) } else { None };
+        Some(Event {
+            op,
+            queue,
+            status,
+            length,
+            offset: raw.offset as usize,
+            sender: raw.sender().map(|address| end_points.find(address)),
+            message,
+            buffer: ended.map(|op| op.buffer),
+            tag,
+            after,
+            owner,
+        })
+    }
+
+    /// Takes no more operations. False if it is stopped already.
+    pub(crate) fn begin_stop(&self, failing: bool) -> bool {
+        let table = &mut *self.table.lock();
+        if table.state == TmState::Started {
+            table.state = TmState::Stopping;
+        }
+        table.failing |= failing && table.state == TmState::Stopping;
+        table.state == TmState::Stopping
+    }
+
+    /// The machine has ended; gives its state before, and the one that it ends in.
+    pub(crate) fn end_stop(&self) -> (TmState, TmState) {
+        let table = &mut *self.table.lock();
+        let (before, after) = (table.state, if table.failing { TmState::Failed } else { TmState::Stopped });
+        if before == TmState::Stopping {
+            table.state = after;
+        }
+        (before, after)
+    }
+
+    /// The machine has not started after all.
+    pub(crate) fn fail(&self) {
+        self.table.lock().state = TmState::Failed;
+    }
+}
+
+/// A timeout is carried out by cancelling; the client learns which of the two it was (X1).
+fn status_of(op: &Op, raw: &BufferEvent) -> Result<(), Errno> {
+    match raw.status() {
+        Err(Errno::ECANCELED) if op.reason == Some(Reason::TimedOut) => Err(Errno::ETIMEDOUT),
+        status => status,
+    }
+}

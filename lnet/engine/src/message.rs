@@ -167,6 +167,13 @@ impl Inbound {
     }
 }
 
+/// A message for this node, from the network or from itself, that has been admitted.
+#[derive(Clone, Copy)]
+pub(crate) struct Admitted<'a> {
+    pub(crate) inbound: &'a Inbound,
+    pub(crate) header: &'a Header,
+}
+
 /// A message that has arrived and waits, or has waited: for a buffer of a lazy portal, or as a fault rule wants it.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -174,6 +181,12 @@ pub(crate) struct Waiting {
     pub(crate) header: Header,
     /// The message itself, if this node sent it.
     pub(crate) local: Option<Local>,
+}
+
+impl Waiting {
+    pub(crate) fn admitted(&self) -> Admitted<'_> {
+        Admitted { inbound: &self.inbound, header: &self.header }
+    }
 }
 
 /// Whether a message is a push (lnet-wire 17).

@@ -212,8 +212,8 @@ impl Blocked {
     /// The first message behind one that was passed over, and what it looks for.
     pub(crate) fn next(&self, passed: Option<Key>) -> Option<(Key, Search<'_>)> {
         let index = self.behind(passed)?;
-        let Delayed { waiting: Waiting { inbound, header, .. }, wanted, .. } = &self.delayed[index];
-        Some((self.delayed.key(index), Search { inbound, header, wanted }))
+        let Delayed { waiting, wanted, .. } = &self.delayed[index];
+        Some((self.delayed.key(index), Search { message: waiting.admitted(), wanted }))
     }
 
     /// The message that a fault rule had delayed under this token, if it waits here.
@@ -226,7 +226,7 @@ impl Blocked {
     /// from `local`, if this node sent it.
     pub(crate) fn push(&mut self, search: &Search<'_>, local: &mut Option<Local>) -> Option<Key> {
         debug_assert!(search.wanted.is_put(), "a GET never waits");
-        let (inbound, header) = (search.inbound.clone(), *search.header);
+        let (inbound, header) = (search.message.inbound.clone(), *search.message.header);
         let waiting = Waiting { inbound, header, local: None };
         let delayed = Delayed { waiting, wanted: search.wanted.clone(), links: Links::NONE };
         let key = self.delayed.insert(delayed)?;
@@ -251,7 +251,7 @@ impl Blocked {
         which: impl Fn(&Way) -> bool,
     ) -> Option<Waiting> {
         while let Some((key, search)) = self.next(*passed) {
-            if which(&search.inbound.back) {
+            if which(&search.message.inbound.back) {
                 return self.remove(state, key);
             }
             *passed = Some(key);

@@ -88,14 +88,7 @@ impl Work {
     /// Whether it should be done now, in the middle of several operations: there is something to send, or no room for more
     /// without allocating.
     pub(crate) fn is_urgent(&self) -> bool {
-        let only_wakes = self.launches.is_empty()
-            && self.acks.is_empty()
-            && self.sends.is_empty()
-            && self.ended.is_empty()
-            && self.withdrawn.is_empty()
-            && self.pushed.is_empty()
-            && self.drops.is_empty();
-        !only_wakes || self.wakes.len() == INLINE || self.garbage.len() == INLINE
+        !self.only_wakes() || self.wakes.len() == INLINE || self.garbage.len() == INLINE
     }
 
     /// Whether another operation can fail under the same lock: there is memory for what follows from it. There always is
@@ -124,6 +117,10 @@ impl Work {
 
     /// Whether nothing is left to do.
     pub(crate) fn is_empty(&self) -> bool {
+        self.only_wakes() && self.wakes.is_empty()
+    }
+
+    fn only_wakes(&self) -> bool {
         self.launches.is_empty()
             && self.acks.is_empty()
             && self.sends.is_empty()
@@ -131,7 +128,6 @@ impl Work {
             && self.withdrawn.is_empty()
             && self.pushed.is_empty()
             && self.drops.is_empty()
-            && self.wakes.is_empty()
     }
 }
 

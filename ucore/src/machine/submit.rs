@@ -1,6 +1,6 @@
 //! Starting operations: checked here, carried out by the helper.
 
-use nlx_core::{CoreError, Descriptor, MatchCounter, Operation, PassiveBuffer, Queue, Submitted, match_bits};
+use nlx_core::{CoreError, Descriptor, MatchCounter, Operation, Queue, Submitted, submit_in_room};
 use nlx_driver_proto::Entry;
 
 use super::Machine;
@@ -36,22 +36,14 @@ impl Machine {
         if let Err(error) = self.domain.check_here() {
             return (0..operations.len()).for_each(|place| outcome(place, Err(error.clone())));
         }
-        let events = |operation: &Operation| u64::from(operation.kind.events_max());
         let started_ns = started_ns.unwrap_or_else(now_ns);
-        // Room for all at once; if there is not so much, for each by itself.
-        let mut all = self.provision(operations.iter().map(events).sum()).ok();
         let mut exposed = false;
-        for (place, operation) in operations.iter().enumerate() {
-            let begun = match &mut all {
-                Some(room) => self.begin(operation, started_ns, room),
-                None => self
-                    .provision(events(operation))
-                    .and_then(|mut room| self.begin(operation, started_ns, &mut room)),
-            };
+        let begin = |operation: &Operation, room: &mut Room<'_>| {
+            let begun = self.begin(operation, started_ns, room);
             exposed |= begun.is_ok() && is_exposed(operation.kind.queue());
-            outcome(place, begun);
-        }
-        drop(all);
+            begun
+        };
+        submit_in_room(operations, |events| self.provision(events), begin, outcome);
         self.link.hurry();
         if exposed {
             self.link.settle();
@@ -98,7 +90,7 @@ impl Machine {
         if room.stopped {
             return Err(CoreError::Stopped { address: self.address });
         }
-        let descriptor = self.descriptor_of(queue, counter, length)?;
+        let descriptor = Descriptor::of_operation(self.descriptors, self.address, (queue, counter), length)?;
         link.enter()?;
         let in_flight = InFlight::new(operation, self.number, counter, started_ns);
         // No more than the buffer has.
@@ -125,21 +117,6 @@ impl Machine {
                 Ok(self.counters.lock().next(in_use))
             }
         }
-    }
-
-    fn descriptor_of(
-        &self,
-        queue: Queue,
-        counter: MatchCounter,
-        length: u64,
-    ) -> Result<Option<Descriptor>, CoreError> {
-        if !queue.is_passive() {
-            return Ok(None);
-        }
-        let address = self.address;
-        let match_bits = match_bits(address.tmid, counter);
-        let passive = PassiveBuffer { address, match_bits, queue, length };
-        Descriptor::encode_as(self.descriptors, &passive).map(Some)
     }
 }
 

@@ -3,12 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nlx_core::{BufferHandle, CoreError, Errno};
+use nlx_core::{CoreError, Errno};
 
 use crate::callbacks::is_event_thread;
-use crate::operations::Reason;
 use crate::panics::contain;
-use crate::{Error, Event, Machine, OpId, TmEvent, TmState};
+use crate::{Error, Event, Machine, TmEvent, TmState};
 
 /// How long a dropped transfer machine waits for its operations to end; they have all been cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,9 +78,7 @@ impl Machine {
     /// Waits until the event thread has called its last callback.
     fn await_callbacks(&self, deadline_ns: Option<u64>) -> Result<(), Error> {
         let Some(callbacks) = self.callbacks.as_ref().filter(|_| !is_event_thread()) else { return Ok(()) };
-        let rest =
-            || deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())));
-        match callbacks.wait(rest) {
+        match callbacks.wait(|| self.rest(deadline_ns)) {
             true => Ok(()),
             false => Err(Error::StopTimedOut { in_flight: self.in_flight() }),
         }
@@ -97,7 +94,7 @@ impl Machine {
     /// It could not be given an event thread.
     pub(crate) fn fail_to_start(&self, errno: Errno) {
         self.callbacks_ended();
-        self.inner.lock().state = TmState::Failed;
+        self.operations.fail();
         if let Err(error) = self.tm.stop() {
             tracing::warn!(address = %self.address(), %error, "a transfer machine that did not start");
         }
@@ -133,62 +130,34 @@ impl Machine {
 
     /// False if it is stopped already.
     fn begin_stop(&self, failing: bool) -> bool {
-        let mut inner = self.inner.lock();
-        if inner.state == TmState::Started {
-            inner.state = TmState::Stopping;
-        }
-        inner.failing |= failing && inner.state == TmState::Stopping;
-        let stopping = inner.state == TmState::Stopping;
-        drop(inner);
+        let stopping = self.operations.begin_stop(failing);
         self.provisioner.as_ref().inspect(|provisioner| provisioner.end());
         stopping
     }
 
     /// Cancels what is in flight and has not been cancelled yet.
     fn cancel_all(&self) {
-        for (id, handle) in self.not_cancelled() {
-            if self.tm.cancel(handle, id.cookie()).is_ok()
-                && let Some(op) = self.inner.lock().operations.find(id)
-            {
-                op.cancel_sent = true;
+        for (id, handle) in self.operations.cancel_all() {
+            if self.tm.cancel(handle, id.cookie()).is_ok() {
+                self.operations.cancel_sent(id);
             }
         }
-    }
-
-    fn not_cancelled(&self) -> Vec<(OpId, BufferHandle)> {
-        let mut inner = self.inner.lock();
-        let mut found = Vec::new();
-        let super::State { operations, statistics, .. } = &mut *inner;
-        for (id, op) in operations.iter_mut().filter(|(_, op)| !op.cancel_sent) {
-            if op.reason.is_none() {
-                op.reason = Some(Reason::Cancelled);
-                statistics.of(op.queue).cancels += 1;
-            }
-            found.push((id, op.buffer.handle()));
-        }
-        found
     }
 
     /// Takes the events there are, for whoever waits now or later. Those of owned operations go to their owners at once, who
     /// may start others.
     fn drain(&self) {
         let mut found = false;
-        let mut inner = self.inner.lock();
-        while let Some(mut event) = self.next_event(&mut inner) {
-            let Some(owner) = event.owner.take() else {
-                inner.backlog.push_back(event);
-                found = true;
-                continue;
-            };
-            drop(inner);
+        loop {
+            let (kept, owned) = self.operations.keep_events(&*self.tm, &self.end_points);
+            found |= kept;
+            let Some((owner, event)) = owned else { break };
             if let Some(passed) = owner.event(event) {
-                self.inner.lock().backlog.push_back(passed);
+                self.operations.keep(passed);
                 owner.given();
                 found = true;
             }
-            inner = self.inner.lock();
         }
-        drop(inner);
         if found {
             self.tm.wake();
         }
@@ -196,7 +165,7 @@ impl Machine {
 
     /// An event that nothing of the transport's stands behind.
     pub(crate) fn deliver(&self, event: Event) {
-        self.inner.lock().backlog.push_back(event);
+        self.operations.keep(event);
         self.tm.wake();
     }
 
@@ -212,12 +181,7 @@ impl Machine {
             Err(error) if error.errno() == Errno::EBUSY => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        let mut inner = self.inner.lock();
-        let (before, after) = (inner.state, if inner.failing { TmState::Failed } else { TmState::Stopped });
-        if before == TmState::Stopping {
-            inner.state = after;
-        }
-        drop(inner);
+        let (before, after) = self.operations.end_stop();
         self.tm.wake();
         match (before, after) {
             // Another thread was here first.
@@ -236,7 +200,7 @@ impl Machine {
         let soon_ns = self.deadline(LOOK_AGAIN);
         let until_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
         if let Some(_turn) = self.take_turn(Some(until_ns)) {
-            self.tm.event_wait(self.earlier(Some(until_ns)));
+            self.tm.event_wait(self.operations.earlier(Some(until_ns)));
         }
     }
 }

@@ -1,25 +1,5 @@
 use super::*;
 
-// MT-80, for both passive queues and the receive queue.
-#[test]
-fn what_waits_can_be_cancelled() {
-    let pair = Pair::new();
-    let waiting = [
-        (Queue::MessageReceive, pair.a.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap()),
-        (Queue::PassiveBulkReceive, pair.a.passive_receive(pair.empty(4096), None).unwrap().0),
-        (Queue::PassiveBulkSend, pair.a.passive_send(pair.empty(4096), 1, None).unwrap().0),
-    ];
-    for (queue, op) in waiting {
-        assert!(pair.a.cancel(op));
-        let event = end_of(&pair.a, op);
-        assert_eq!((event.queue, event.status, event.length), (queue, Err(Errno::ECANCELED), 0));
-        assert!(!pair.a.cancel(op), "it is over");
-        let counters = pair.a.statistics()[queue.index()];
-        assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 1, 0, 1));
-    }
-    assert_eq!(pair.a.in_flight(), 0);
-}
-
 #[test]
 fn messages_before_the_cancel_are_not_lost() {
     let pair = Pair::new();

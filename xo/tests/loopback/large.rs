@@ -2,19 +2,11 @@
 
 use std::time::Instant;
 
-use nlx::{CoreError, Error, Fragment, IoVec, Offer, Refused, Region, TmState};
+use nlx::{CoreError, Error, Fragment, IoVec, Refused, Region, TmState};
 
 use super::*;
 
 const PART: usize = 1 << 20;
-
-/// Sizes around the borders of parts.
-const LENGTHS: [usize; 8] = [1, 4097, PART - 1, PART, PART + 1, 3 * PART, 5 * PART + 123, 20 * PART - 1];
-
-/// Over the wire and back: what a peer would see.
-fn travelled(offer: &Offer) -> Offer {
-    Offer::from_bytes(offer.as_bytes()).unwrap()
-}
 
 /// The event of the whole: no event of a part comes before it.
 fn whole(tm: &TransferMachine, op: OpId) -> Event {
@@ -29,46 +21,6 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Refused>, errno: Errno, buffer
     assert_eq!(refused.error.errno(), errno, "{}", refused.error);
     assert_eq!(refused.buffer.len(), buffer_len, "the whole buffer is back");
     refused
-}
-
-#[test]
-fn a_peer_reads_what_is_offered() {
-    let pair = Pair::new();
-    for length in LENGTHS {
-        let text = pattern(length);
-        let mut source = pair.filled(&text);
-        source.set_tag(7);
-        let (sent, offer) = pair.b.passive_send_large(source, length, None).unwrap();
-        assert_eq!((offer.length(), offer.parts()), (length as u64, length.div_ceil(PART)));
-        assert_eq!(pair.b.in_flight(), offer.parts());
-        // Room for more than is offered.
-        let target = pair.empty(length + 5000);
-        let got = pair.a.active_receive_large(target, &travelled(&offer), None).unwrap();
-        let (there, here) = (whole(&pair.a, got), whole(&pair.b, sent));
-        assert_eq!((there.status, there.length, there.queue), (Ok(()), length, Queue::ActiveBulkReceive));
-        assert_eq!((here.status, here.length, here.queue), (Ok(()), length, Queue::PassiveBulkSend));
-        assert_eq!(here.tag, 7);
-        assert_eq!(here.buffer.unwrap().read().unwrap()[..], text);
-        assert_eq!(there.buffer.unwrap().read().unwrap()[..length], text);
-    }
-}
-
-#[test]
-fn a_peer_writes_where_there_is_room() {
-    let pair = Pair::new();
-    for length in LENGTHS {
-        let text = pattern(length);
-        // Of the buffer only a part is offered.
-        let (got, offer) = pair.b.passive_receive_large(pair.empty(length + 9000), length, None).unwrap();
-        let sent = pair.a.active_send_large(pair.filled(&text), length, &travelled(&offer), None).unwrap();
-        let (there, here) = (whole(&pair.a, sent), whole(&pair.b, got));
-        assert_eq!((there.status, there.length, there.queue), (Ok(()), length, Queue::ActiveBulkSend));
-        assert_eq!((here.status, here.length, here.queue), (Ok(()), length, Queue::PassiveBulkReceive));
-        assert_eq!(there.buffer.unwrap().read().unwrap()[..], text);
-        let buffer = here.buffer.unwrap();
-        assert_eq!(buffer.len(), length + 9000);
-        assert_eq!(buffer.read().unwrap()[..length], text);
-    }
 }
 
 // The last part need not be filled; all others must.

@@ -16,7 +16,6 @@ mod batches;
 mod buffers;
 mod callbacks;
 mod cancelling;
-mod end_points;
 mod large;
 mod large_races;
 mod operations;

@@ -3,45 +3,6 @@ use nlx::{Error, TmState};
 use super::*;
 
 #[test]
-fn a_stop_with_abort_cancels_and_gives_everything_back() {
-    let pair = Pair::new();
-    pair.a.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
-    pair.a.passive_receive(pair.empty(4096), None).unwrap();
-    assert_eq!(pair.a.state(), TmState::Started);
-    pair.a.stop(true, None).unwrap();
-    pair.a.stop(true, None).unwrap();
-    assert_eq!((pair.a.state(), pair.a.in_flight()), (TmState::Stopped, 0));
-    for _ in 0..2 {
-        let event = next(&pair.a);
-        assert_eq!(event.status, Err(Errno::ECANCELED));
-        assert!(event.is_last());
-    }
-    for _ in 0..2 {
-        let error = pair.a.wait(None).unwrap_err();
-        assert_eq!(
-            (&error, error.errno()),
-            (&Error::NotStarted { state: TmState::Stopped }, Errno::ESHUTDOWN)
-        );
-    }
-    let counters = pair.a.statistics();
-    let cancels =
-        [Queue::MessageReceive, Queue::PassiveBulkReceive].map(|queue| counters[queue.index()].cancels);
-    assert_eq!(cancels, [1, 1]);
-}
-
-#[test]
-fn a_stopped_transfer_machine_refuses_and_its_address_is_free() {
-    let pair = Pair::new();
-    let address = pair.a.address().to_string();
-    pair.a.stop(true, None).unwrap();
-    let refused = pair.a.receive(pair.empty(4096), ONE_MESSAGE, None).expect_err("it is stopped");
-    assert_eq!(refused.error.errno(), Errno::ESHUTDOWN);
-    assert_eq!(pair.a.end_point(&address).unwrap_err().errno(), Errno::ESHUTDOWN);
-    let again = pair.domain.transfer_machine(&address, TmOptions::default()).unwrap();
-    assert_eq!(again.address().to_string(), address);
-}
-
-#[test]
 fn a_stop_without_abort_waits_for_what_is_in_flight() {
     let pair = Pair::new();
     let op = pair.b.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
@@ -76,16 +37,6 @@ fn a_stop_ends_the_waits_of_others() {
         let events: u32 = waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum();
         assert_eq!(events, 1);
     });
-}
-
-#[test]
-fn a_dropped_transfer_machine_leaves_nothing_behind() {
-    let domain = domain();
-    let tm = machine(&domain);
-    let address = tm.address();
-    tm.receive(domain.allocate(4096).unwrap(), ONE_MESSAGE, None).unwrap();
-    drop(tm);
-    assert_eq!(machine(&domain).address(), address);
 }
 
 /// A node that is shut down below its transfer machines leaves nobody waiting: who waits hears of it, a machine with

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, Errno, EventFlags, IoVec,
-    Limits, MatchCounter, Nid, Operation, OperationKind, PassiveBuffer, StartAddress, Submitted, TmId,
-    TmOptions, match_bits,
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, DescriptorForm, Errno,
+    EventFlags, IoVec, Limits, MatchCounter, Nid, Operation, OperationKind, StartAddress, Submitted, TmId,
+    TmOptions,
 };
 
 #[derive(Default)]
@@ -200,13 +200,11 @@ struct ScriptedTm {
 impl ScriptedTm {
     fn describe(&self, operation: &Operation, counter: MatchCounter) -> Option<Descriptor> {
         let length = match operation.kind {
-            OperationKind::PassiveReceive => 1 << 20,
             OperationKind::PassiveSend { length } => length,
-            _ => return None,
+            _ => 1 << 20,
         };
-        let (address, queue) = (self.address, operation.kind.queue());
-        let match_bits = match_bits(address.tmid, counter);
-        Some(Descriptor::encode(&PassiveBuffer { address, match_bits, queue, length }).unwrap())
+        let queue = operation.kind.queue();
+        Descriptor::of_operation(DescriptorForm::Compatible, self.address, (queue, counter), length).unwrap()
     }
 
     fn start(&self, operation: &Operation) -> Result<Submitted, CoreError> {

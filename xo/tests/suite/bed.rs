@@ -184,7 +184,9 @@ impl Side {
     /// Cancels an operation, and sees it end.
     pub(crate) fn cancel(&self, op: OpId) {
         assert!(self.tm.cancel(op));
-        assert_eq!(self.end_of(op).status, Err(Errno::ECANCELED));
+        let event = self.end_of(op);
+        assert_eq!((event.status, event.length), (Err(Errno::ECANCELED), 0));
+        assert!(!self.tm.cancel(op), "it is over");
     }
 
     /// `(adds, cancels, successes, failures)` of a queue.

@@ -28,9 +28,10 @@ fn what_is_offered_is_read() {
         let data = pattern(length);
         let (passive, sends) = a.tm.passive_send(a.filled(&data), length, HUNG).unwrap();
         let active_send = |sends: &Descriptor| b.tm.active_send(b.empty(length), length, sends, HUNG);
-        assert_eq!(errno_of(active_send(&sends)), Errno::EPERM);
+        assert_eq!(errno_of(active_send(&sends), length), Errno::EPERM);
         if length > 1 {
-            assert_eq!(errno_of(b.tm.active_receive(b.empty(length - 1), &sends, HUNG)), Errno::EFBIG);
+            let short = b.tm.active_receive(b.empty(length - 1), &sends, HUNG);
+            assert_eq!(errno_of(short, length - 1), Errno::EFBIG);
         }
         let room = (length + 4096).min(1 << 20);
         let active = b.tm.active_receive(b.empty(room), &sends, HUNG).unwrap();
@@ -57,16 +58,17 @@ fn what_is_offered_is_written() {
         let data = pattern(length);
         let room = length + 8192;
         let (passive, receives) = a.tm.passive_receive(a.empty(room), HUNG).unwrap();
-        assert_eq!(errno_of(b.tm.active_receive(b.empty(1 << 20), &receives, HUNG)), Errno::EPERM);
+        assert_eq!(errno_of(b.tm.active_receive(b.empty(1 << 20), &receives, HUNG), 1 << 20), Errno::EPERM);
         if room < 1 << 20 {
             let larger = b.tm.active_send(b.empty(room + 1), room + 1, &receives, HUNG);
-            assert_eq!(errno_of(larger), Errno::EFBIG);
+            assert_eq!(errno_of(larger, room + 1), Errno::EFBIG);
         }
         let active = b.tm.active_send(b.filled(&data), length, &receives, HUNG).unwrap();
         let event = b.end_of(active);
         assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkSend, Ok(()), length));
         let event = a.end_of(passive);
         assert_eq!((event.queue, event.status, event.length), (Queue::PassiveBulkReceive, Ok(()), length));
+        assert!(event.sender.is_none() && event.message.is_none());
         assert_eq!(event.buffer.unwrap().read().unwrap()[..length], data[..]);
     }
 }
@@ -77,8 +79,10 @@ fn a_wrong_pairing_harms_nobody() {
     let Pair { a, b, world: _world } = &pair();
     let (sends_op, sends) = a.tm.passive_send(a.empty(100), 100, None).unwrap();
     let (receives_op, receives) = a.tm.passive_receive(a.empty(100), None).unwrap();
-    assert_eq!(errno_of(b.tm.active_send(b.empty(100), 100, &sends, HUNG)), Errno::EPERM);
-    assert_eq!(errno_of(b.tm.active_receive(b.empty(100), &receives, HUNG)), Errno::EPERM);
+    assert_eq!(errno_of(b.tm.active_send(b.empty(100), 100, &sends, HUNG), 100), Errno::EPERM);
+    for (offer, errno) in [(receives, Errno::EPERM), (Descriptor::NONE, Errno::EINVAL)] {
+        assert_eq!(errno_of(b.tm.active_receive(b.empty(100), &offer, HUNG), 100), errno);
+    }
     assert_eq!((a.tm.in_flight(), b.tm.in_flight()), (2, 0));
     a.cancel(sends_op);
     a.cancel(receives_op);
@@ -161,6 +165,9 @@ fn bulk_goes_both_ways_at_once() {
     }
 }
 
-fn errno_of(result: Result<OpId, Refused>) -> Errno {
-    result.expect_err("it is refused").error.errno()
+/// Of an operation that is refused, with its buffer of so many bytes.
+fn errno_of(result: Result<OpId, Refused>, bytes: usize) -> Errno {
+    let refused = result.expect_err("it is refused");
+    assert_eq!(refused.buffer.len(), bytes);
+    refused.error.errno()
 }

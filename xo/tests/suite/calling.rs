@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::ThreadId;
 
-use nlx::{Domain, Errno, Event, Machine, OpId, Queue, TmEvent, TmState};
+use nlx::{Domain, Errno, Error, Event, Machine, OpId, Queue, TmEvent, TmState};
 
 use super::stopping::of_each_queue;
 use super::world;
@@ -152,6 +152,8 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     assert_eq!(told.recv_timeout(HUNG.unwrap()), Ok((TmState::Failed, Err(Errno::ECANCELED), None)));
     pair.a.tm.stop(true, HUNG).unwrap();
     assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Failed, 0));
+    let refused = pair.a.tm.receive(pair.a.empty(64), one(64), None).unwrap_err();
+    assert_eq!(refused.error, Error::NotStarted { state: TmState::Failed });
     let again = Side::of(begin(&pair.a.domain, &own).unwrap(), pair.a.domain.clone());
     pair.b.receive_one(64);
     again.send(&pair.b, b"as if nothing had been");
@@ -160,15 +162,17 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     assert!(told.recv().is_err(), "it has failed once");
 }
 
-/// MT-238, X11: a callback stops its own machine, with receive buffers in flight; each has its last event.
+/// MT-238, X11: a callback drops another machine and stops its own, with receive buffers in flight; each has its last event.
 #[test]
 fn a_callback_stops_its_own_machine() {
     let world = world().with_threads();
     let domain = world.domain(0);
     let (tell, told) = channel();
+    let mut other = Some(domain.machine().callbacks(|_, _| ()).start(&wanted(&world, 0, "*")).unwrap());
     let tm = domain
         .machine()
         .callbacks(move |tm, event| {
+            drop(other.take());
             tm.stop(true, HUNG).unwrap();
             let _ = tell.send((event.op, event.is_last()));
         })

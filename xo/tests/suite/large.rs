@@ -12,9 +12,13 @@ const PART: usize = 1 << 20;
 fn large_buffers_are_read_and_written() {
     let Pair { a, b, world: _world } = &pair();
     let mut parts = 0;
-    for length in [1, PART + 1, 3 * PART, 9 * PART - 1] {
+    for length in [1, PART - 1, PART, PART + 1, 3 * PART, 9 * PART - 1] {
         let data = pattern(length);
-        let (passive, offer) = a.tm.passive_send_large(a.filled(&data), length, HUNG).unwrap();
+        let mut source = a.filled(&data);
+        source.set_tag(7);
+        let (passive, offer) = a.tm.passive_send_large(source, length, HUNG).unwrap();
+        assert_eq!((offer.length(), offer.parts()), (length as u64, length.div_ceil(PART)));
+        assert!(a.tm.in_flight() == offer.parts());
         let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
         let active = b.tm.active_receive_large(b.empty(length + 10), &offer, HUNG).unwrap();
         let event = b.end_of(active);
@@ -22,6 +26,7 @@ fn large_buffers_are_read_and_written() {
         assert!(event.buffer.unwrap().read().unwrap()[..length] == data, "{length} bytes read wrongly");
         let event = a.end_of(passive);
         assert_eq!((event.queue, event.status, event.length), (Queue::PassiveBulkSend, Ok(()), length));
+        assert_eq!((event.tag, event.buffer.unwrap().read().unwrap()[..] == data), (7, true));
 
         let (passive, offer) = a.tm.passive_receive_large(a.empty(length + 10), length, HUNG).unwrap();
         let active = b.tm.active_send_large(b.filled(&data), length, &offer, HUNG).unwrap();

@@ -38,7 +38,8 @@ fn a_bad_portal_is_refused_at_once() {
     }
 }
 
-/// MT-57, MT-95, MT-105, MT-191: a fixed id is the one asked for; the own end point counts one; a stop with abort ends it.
+/// MT-57, MT-95, MT-105, MT-191, MT-221, MT-223: a fixed id is the one asked for, and no one else gets it, nor a NID or PID
+/// that is not the node's; the own end point counts one; a stop with abort ends it.
 #[test]
 fn a_fixed_id_is_the_one_asked_for() {
     let world = world();
@@ -47,6 +48,13 @@ fn a_fixed_id_is_the_one_asked_for() {
     assert_eq!(tm.address().to_string(), wanted(&world, 0, "101"));
     assert_eq!((tm.state(), tm.end_points()), (TmState::Started, 1));
     assert_eq!((tm.own_end_point().address(), tm.own_end_point().references()), (tm.address(), 1));
+    for (text, errno) in [
+        (wanted(&world, 0, "101"), Errno::EADDRINUSE),
+        (format!("{}:54321:{PORTAL}:*", world.nids[0]), Errno::ENOENT),
+        (format!("10.255.255.1@tcp:12345:{PORTAL}:*"), Errno::ENOENT),
+    ] {
+        assert_eq!(begin(&domain, &text).unwrap_err().errno(), errno, "{text}");
+    }
     tm.stop(true, HUNG).unwrap();
     assert_eq!(tm.state(), TmState::Stopped);
 }

@@ -3,7 +3,7 @@
 use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
 
 use super::Engine;
-use crate::message::{Inbound, Launch, Local, Message, Way};
+use crate::message::{Admitted, Inbound, Launch, Local, Message, Way};
 use crate::names::{MdName, unpack};
 use crate::net::Launched;
 use crate::resources::{MdTable, Resources};
@@ -169,25 +169,26 @@ impl Engine {
         let nids = smallvec::smallvec![header.src.nid];
         let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), held: 0, nids };
         let mut local = Some(Local { message, payload });
-        let verdict = self.receive(&inbound, &header, &mut local, work);
-        let Some(local) = local else { return };
-        match verdict {
-            Verdict::Deliver(delivery) => self.copy(local, delivery, work),
-            _ => {
-                let Local { message, payload } = local;
-                drop(payload);
-                self.end_outgoing(&message, Ok(()), work);
-            }
+        let admitted = Admitted { inbound: &inbound, header: &header };
+        let delivery = match self.receive(admitted, &mut local, work) {
+            Verdict::Deliver(delivery) => Some(delivery),
+            _ => None,
+        };
+        if let Some(local) = local {
+            self.end_local(local, delivery, work);
         }
     }
 
-    /// Copies a payload from this node to itself, then ends both messages.
-    pub(super) fn copy(&self, local: Local, delivery: Delivery, work: &mut Work) {
+    /// Ends a message from this node to itself: copies its payload where that is to be delivered, and ends what receives it.
+    pub(super) fn end_local(&self, local: Local, delivery: Option<Delivery>, work: &mut Work) {
         let Local { message, payload } = local;
-        if let (Some(from), Some(mut to)) = (payload, delivery.sink) {
+        let (token, sink) = delivery.map_or((None, None), |delivery| (Some(delivery.token), delivery.sink));
+        if let (Some(from), Some(mut to)) = (payload, sink) {
             lnet_region::copy(&from, &mut to);
         }
         self.end_outgoing(&message, Ok(()), work);
-        self.received(delivery.token, Ok(()), work);
+        if let Some(token) = token {
+            self.received(token, Ok(()), work);
+        }
     }
 }

@@ -4,13 +4,13 @@ use lnet_api::{
     Arrival, Dropped, Errno, Event, EventKind, MdHandle, MdOptions, RxToken, TxToken, Upcalls, Verdict,
 };
 use lnet_nid::{Nid, ProcessId};
-use lnet_proto::{Body, Header, PING_PORTAL, WireHandle};
+use lnet_proto::{Body, PING_PORTAL, WireHandle};
 use lnet_region::WriteVec;
 
 use super::Engine;
 use crate::config::Stealing;
 use crate::drops::{self, DropReason};
-use crate::message::{Inbound, Local, Op, PeerName, Way, is_push};
+use crate::message::{Admitted, Inbound, Local, Op, PeerName, Way, is_push};
 use crate::names::{Place, RxName, unpack};
 use crate::net::Refusal;
 use crate::portal_state::PortalState;
@@ -31,7 +31,7 @@ impl Upcalls for Engine {
             return Verdict::Close(Errno::EPROTO);
         }
         self.with(|work| match self.admit(arrival) {
-            Ok(inbound) => self.receive(&inbound, header, &mut None, work),
+            Ok(inbound) => self.receive(Admitted { inbound: &inbound, header }, &mut None, work),
             Err(Refusal::Close(errno)) => Verdict::Close(errno),
             Err(Refusal::Drop(reason)) => {
                 drops::log(header, reason);
@@ -139,52 +139,49 @@ impl Engine {
     /// A header for this node, from the network or from itself, to which something may happen on purpose.
     pub(super) fn receive(
         &self,
-        inbound: &Inbound,
-        header: &Header,
+        message: Admitted<'_>,
         local: &mut Option<Local>,
         work: &mut Work,
     ) -> Verdict {
         if self.faults.is_armed()
-            && let Some(verdict) = self.strike(inbound, header, local)
+            && let Some(verdict) = self.strike(message, local)
         {
             return verdict;
         }
-        self.dispatch(inbound, header, local, work)
+        self.dispatch(message, local, work)
     }
 
     /// What its kind asks for.
     pub(super) fn dispatch(
         &self,
-        inbound: &Inbound,
-        header: &Header,
+        message: Admitted<'_>,
         local: &mut Option<Local>,
         work: &mut Work,
     ) -> Verdict {
+        let Admitted { inbound, header } = message;
         match header.body {
             Body::Put { match_bits, portal, offset, .. } => {
                 let can_wait = self.portals.get(portal as usize).is_some_and(PortalState::is_lazy);
                 let room = (header.payload_length, offset);
                 let wanted =
                     Wanted::new(MdOptions::OP_PUT, inbound, header, match_bits, room).waiting(can_wait);
-                self.receive_put(portal as usize, &Search { inbound, header, wanted: &wanted }, local, work)
+                self.receive_put(portal as usize, &Search { message, wanted: &wanted }, local, work)
             }
             Body::Get { match_bits, portal, src_offset, sink_length, .. } => {
                 let room = (sink_length, src_offset);
                 let wanted = Wanted::new(MdOptions::OP_GET, inbound, header, match_bits, room);
-                self.receive_get(portal as usize, &Search { inbound, header, wanted: &wanted }, work)
+                self.receive_get(portal as usize, &Search { message, wanted: &wanted }, work)
             }
-            Body::Ack { dst_wmd, .. } if dst_wmd.is_refusal() => {
-                self.receive_refusal(inbound, header, dst_wmd, work)
-            }
+            Body::Ack { dst_wmd, .. } if dst_wmd.is_refusal() => self.receive_refusal(message, dst_wmd, work),
             Body::Ack { dst_wmd, match_bits, mlength } => {
                 let event =
                     Event { match_bits, mlength, ..inbound.event(&self.common, EventKind::Ack, header) };
-                self.receive_answer(inbound, header, dst_wmd, event, work)
+                self.receive_answer(message, dst_wmd, event, work)
             }
             Body::Reply { dst_wmd } => {
                 let rlength = header.payload_length;
                 let event = Event { rlength, ..inbound.event(&self.common, EventKind::Reply, header) };
-                self.receive_answer(inbound, header, dst_wmd, event, work)
+                self.receive_answer(message, dst_wmd, event, work)
             }
         }
     }
@@ -196,12 +193,12 @@ impl Engine {
         local: &mut Option<Local>,
         work: &mut Work,
     ) -> Verdict {
-        if is_push(search.header) {
+        if is_push(search.message.header) {
             return self.receive_push(search, work);
         }
         match self.search(portal, search, work) {
             Attempt::Taken(verdict) => verdict,
-            Attempt::Refused(reason) => self.drop_put(search.inbound, search.header, reason, work),
+            Attempt::Refused(reason) => self.drop_put(search.message, reason, work),
             Attempt::Nothing => self.delay(portal, search, local, work),
         }
     }
@@ -211,7 +208,7 @@ impl Engine {
     /// (lnet-wire 19, level B). If it waited instead, those whose payload never comes would hold the connections of
     /// all others.
     fn receive_push(&self, search: &Search<'_>, work: &mut Work) -> Verdict {
-        let back = search.inbound.back;
+        let back = search.message.inbound.back;
         let begun = match back {
             Way::Here => true,
             Way::Over { ni, peer, partition } => self.net.lock(partition).begin_push(ni, peer),
@@ -220,7 +217,7 @@ impl Engine {
         let verdict = match attempt {
             // It ends where it is received.
             Attempt::Taken(verdict) => return verdict,
-            Attempt::Refused(reason) => self.discard(search.inbound, search.header, reason),
+            Attempt::Refused(reason) => self.discard(search.message, reason),
             Attempt::Nothing => {
                 let part = &mut *self.posted.lock(self.partition_of_way(back));
                 part.take_nowhere(search, work)
@@ -245,8 +242,8 @@ impl Engine {
             Attempt::Refused(reason) => reason,
             Attempt::Nothing => self.no_match(portal),
         };
-        self.refuse(search.inbound, search.header, work);
-        self.discard(search.inbound, search.header, reason)
+        self.refuse(search.message, work);
+        self.discard(search.message, reason)
     }
 
     /// Looks for a buffer: on a unique portal in the partition of each of the source's NIDs; on a wildcard portal where
@@ -258,10 +255,10 @@ impl Engine {
             Some(Kind::Unique) => self.search_unique(portal, search, work),
             Some(Kind::Wildcard) => {
                 let partitions = self.common.partitions();
-                let here = self.partition_of_way(search.inbound.back);
+                let here = self.partition_of_way(search.message.inbound.back);
                 let rotor = self.common.config.portal_rotor;
-                let primary = search.inbound.primary(search.header);
-                let first = state.first_partition(rotor, search.header, primary, here, partitions);
+                let primary = search.message.inbound.primary(search.message.header);
+                let first = state.first_partition(rotor, search.message.header, primary, here, partitions);
                 let steals = self.common.config.stealing == Stealing::All
                     || (state.is_lazy() && search.wanted.is_put());
                 for partition in (first..partitions).chain(0..first).filter(|&at| state.is_active(at)) {
@@ -313,15 +310,10 @@ impl Engine {
 
     /// Drops a PUT for which there is no buffer, and refuses it if its initiator takes a refusal and can get it. Whoever
     /// watches is told when no lock is held.
-    pub(super) fn drop_put(
-        &self,
-        inbound: &Inbound,
-        header: &Header,
-        reason: DropReason,
-        work: &mut Work,
-    ) -> Verdict {
+    pub(super) fn drop_put(&self, message: Admitted<'_>, reason: DropReason, work: &mut Work) -> Verdict {
+        let Admitted { inbound, header } = message;
         if reason != DropReason::ConnectionLost {
-            self.refuse(inbound, header, work);
+            self.refuse(message, work);
         }
         if let Body::Put { match_bits, portal, .. } = header.body
             && self.watcher.get().is_some()
@@ -334,11 +326,11 @@ impl Engine {
                 length: header.payload_length,
             });
         }
-        self.discard(inbound, header, reason)
+        self.discard(message, reason)
     }
 
     /// Drops a message that was admitted.
-    pub(super) fn discard(&self, inbound: &Inbound, header: &Header, reason: DropReason) -> Verdict {
+    pub(super) fn discard(&self, Admitted { inbound, header }: Admitted<'_>, reason: DropReason) -> Verdict {
         let back = inbound.back;
         self.net.lock(self.partition_of_way(back)).discard(back, header, reason);
         drops::log(header, reason);
@@ -352,7 +344,7 @@ impl Engine {
 
     /// Tells the initiator of a request that nothing here takes it, if it takes that ([`WireHandle::refusal`]). Like an
     /// ACK it goes to whoever asked, and counts among the answers that a peer may have under way.
-    fn refuse(&self, inbound: &Inbound, header: &Header, work: &mut Work) {
+    fn refuse(&self, Admitted { inbound, header }: Admitted<'_>, work: &mut Work) {
         let (Body::Put { ack_wmd: wmd, match_bits, .. } | Body::Get { return_wmd: wmd, match_bits, .. }) =
             header.body
         else {
@@ -366,37 +358,27 @@ impl Engine {
     }
 
     /// A refusal: what is waited for ends now, and not at its deadline.
-    fn receive_refusal(
-        &self,
-        inbound: &Inbound,
-        header: &Header,
-        wmd: WireHandle,
-        work: &mut Work,
-    ) -> Verdict {
+    fn receive_refusal(&self, message: Admitted<'_>, wmd: WireHandle, work: &mut Work) -> Verdict {
         let taken = self.open_bound(wmd).and_then(|(partition, key)| {
             let part = &mut *self.bound.lock(partition);
-            part.take_refusal(inbound, header.src.nid, key, work)
+            part.take_refusal(message, key, work)
         });
-        taken.unwrap_or_else(|| self.discard(inbound, header, DropReason::Unexpected))
+        taken.unwrap_or_else(|| self.discard(message, DropReason::Unexpected))
     }
 
     /// An ACK or REPLY. Only answers that are waited for count.
     fn receive_answer(
         &self,
-        inbound: &Inbound,
-        header: &Header,
+        message: Admitted<'_>,
         wmd: WireHandle,
         event: Event,
         work: &mut Work,
     ) -> Verdict {
         let Some((partition, key)) = self.open_bound(wmd).filter(|_| !wmd.is_refusal()) else {
-            return self.discard(inbound, header, DropReason::Unexpected);
+            return self.discard(message, DropReason::Unexpected);
         };
-        let verdict = {
-            let part = &mut *self.bound.lock(partition);
-            part.take_answer(inbound, header.src.nid, key, event, work)
-        };
-        verdict.unwrap_or_else(|reason| self.discard(inbound, header, reason))
+        let verdict = { self.bound.lock(partition).take_answer(message, key, event, work) };
+        verdict.unwrap_or_else(|reason| self.discard(message, reason))
     }
 
     /// The bound MD that a handle names. Only handles of this life of the node count (lnet-wire 5).

@@ -8,13 +8,13 @@
 //! the new buffer is reserved: no later message overtakes those that wait.
 
 use lnet_api::{RxToken, Verdict};
-use lnet_proto::{Header, PING_PORTAL};
+use lnet_proto::PING_PORTAL;
 use nlx_sync::Rule;
 
 use super::Engine;
 use crate::drops::DropReason;
 use crate::faults::{Fault, HeldTable};
-use crate::message::{Inbound, Local, Waiting, Way};
+use crate::message::{Admitted, Local, Waiting, Way};
 use crate::names::RxName;
 use crate::portal_state::PortalState;
 use crate::resources::{Attempt, Search};
@@ -38,7 +38,7 @@ impl Engine {
         let lazy =
             portal != PING_PORTAL.index() && self.portals.get(portal).is_some_and(PortalState::is_lazy);
         if !lazy {
-            return self.drop_put(search.inbound, search.header, self.no_match(portal), work);
+            return self.drop_put(search.message, self.no_match(portal), work);
         }
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
@@ -55,7 +55,7 @@ impl Engine {
             Attempt::Taken(verdict) => Ok(verdict),
             Attempt::Refused(reason) => Err(reason),
             Attempt::Nothing if !state.is_lazy() => Err(DropReason::NotLazy),
-            Attempt::Nothing if !self.is_alive(search.inbound.back) => Err(DropReason::NiStopping),
+            Attempt::Nothing if !self.is_alive(search.message.inbound.back) => Err(DropReason::NiStopping),
             Attempt::Nothing => match blocked.push(search, local) {
                 Some(key) => return Verdict::Delay(RxName::Delayed(portal, key).token()),
                 None => Err(DropReason::NoRoom),
@@ -63,7 +63,7 @@ impl Engine {
         };
         state.withdraw();
         drop(blocked);
-        outcome.unwrap_or_else(|reason| self.drop_put(search.inbound, search.header, reason, work))
+        outcome.unwrap_or_else(|reason| self.drop_put(search.message, reason, work))
     }
 
     fn is_alive(&self, way: Way) -> bool {
@@ -131,7 +131,7 @@ impl Engine {
     }
 
     fn drop_one(&self, waiting: Waiting, reason: DropReason, work: &mut Work) {
-        let verdict = self.drop_put(&waiting.inbound, &waiting.header, reason, work);
+        let verdict = self.drop_put(waiting.admitted(), reason, work);
         self.proceed(waiting, verdict, work);
     }
 
@@ -142,17 +142,14 @@ impl Engine {
             Verdict::Delay(_) => return,
             Verdict::Done | Verdict::Discard | Verdict::Close(_) => None,
         };
-        match (waiting.local, delivery) {
-            (Some(local), Some(delivery)) => self.copy(local, delivery, work),
-            (Some(local), None) => self.end_outgoing(&local.message, Ok(()), work),
-            (None, delivery) => {
-                // Its LND goes on with it.
-                let Way::Over { ni, partition, .. } = waiting.inbound.back else { return };
-                let lnd = { self.net.lock(partition).shared().lnd(ni) };
-                if let Some(lnd) = lnd {
-                    lnd.resume(waiting.inbound.rx, delivery);
-                }
-            }
+        if let Some(local) = waiting.local {
+            return self.end_local(local, delivery, work);
+        }
+        // Its LND goes on with it.
+        let Way::Over { ni, partition, .. } = waiting.inbound.back else { return };
+        let lnd = { self.net.lock(partition).shared().lnd(ni) };
+        if let Some(lnd) = lnd {
+            lnd.resume(waiting.inbound.rx, delivery);
         }
     }
 
@@ -170,15 +167,15 @@ impl Engine {
                 None => (self.take_delayed(token), false),
             },
         };
-        let Some(Waiting { inbound, header, local }) = gone else { return false };
+        let Some(waiting) = gone else { return false };
         let reason = DropReason::ConnectionLost;
         let _ = if held {
-            self.discard(&inbound, &header, reason)
+            self.discard(waiting.admitted(), reason)
         } else {
-            self.drop_put(&inbound, &header, reason, work)
+            self.drop_put(waiting.admitted(), reason, work)
         };
-        if let Some(local) = local {
-            self.end_outgoing(&local.message, Ok(()), work);
+        if let Some(local) = waiting.local {
+            self.end_local(local, None, work);
         }
         true
     }
@@ -193,17 +190,12 @@ impl Engine {
     }
 
     /// What the fault rules make of a message; `None` if they let it pass.
-    pub(super) fn strike(
-        &self,
-        inbound: &Inbound,
-        header: &Header,
-        local: &mut Option<Local>,
-    ) -> Option<Verdict> {
-        let (rule, fault) = self.faults.strike(header)?;
+    pub(super) fn strike(&self, message: Admitted<'_>, local: &mut Option<Local>) -> Option<Verdict> {
+        let (rule, fault) = self.faults.strike(message.header)?;
         match fault {
-            Fault::Drop => Some(self.discard(inbound, header, DropReason::FaultRule)),
+            Fault::Drop => Some(self.discard(message, DropReason::FaultRule)),
             Fault::Delay(delay_ns) => {
-                let token = self.hold(inbound, header, local, delay_ns);
+                let token = self.hold(message, local, delay_ns);
                 rule.count_delay(token.is_some());
                 token.map(Verdict::Delay)
             }
@@ -211,19 +203,13 @@ impl Engine {
     }
 
     /// Makes a message wait for a time; `None` if it cannot.
-    fn hold(
-        &self,
-        inbound: &Inbound,
-        header: &Header,
-        local: &mut Option<Local>,
-        delay_ns: u64,
-    ) -> Option<RxToken> {
+    fn hold(&self, message: Admitted<'_>, local: &mut Option<Local>, delay_ns: u64) -> Option<RxToken> {
         let mut table = self.held.lock();
         // Under the lock: whoever ends the NI's life comes before this, or finds the message.
-        if !self.has_time() || !self.is_alive(inbound.back) {
+        if !self.has_time() || !self.is_alive(message.inbound.back) {
             return None;
         }
-        let token = table.push(inbound, header, local, delay_ns)?;
+        let token = table.push(message, local, delay_ns)?;
         self.held.update_due(&table);
         Some(token)
     }
@@ -245,14 +231,15 @@ impl Engine {
         let due = table.take_due(now_ns);
         self.held.update_due(&table);
         let mut waiting = due?;
-        let verdict = self.dispatch(&waiting.inbound, &waiting.header, &mut waiting.local, work);
+        let message = Admitted { inbound: &waiting.inbound, header: &waiting.header };
+        let verdict = self.dispatch(message, &mut waiting.local, work);
         Some((waiting, verdict))
     }
 
     /// Drops the messages that fault rules delay and that came some ways.
     pub(super) fn drop_held(&self, which: impl Fn(&Way) -> bool, work: &mut Work) {
         while let Some(waiting) = self.take_held(|table| table.take_first(&which)) {
-            let verdict = self.discard(&waiting.inbound, &waiting.header, DropReason::NiStopping);
+            let verdict = self.discard(waiting.admitted(), DropReason::NiStopping);
             self.proceed(waiting, verdict, work);
             self.run(work);
         }

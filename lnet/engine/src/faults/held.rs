@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_api::RxToken;
-use lnet_proto::Header;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::message::{Inbound, Local, Waiting, Way};
+use crate::message::{Admitted, Local, Waiting, Way};
 use crate::names::RxName;
 use crate::slab::{Key, Slab, slab};
 
@@ -72,8 +71,7 @@ impl HeldTable {
     /// Enters a message; `None` if there are too many. The message itself is taken from `local`, if this node sent it.
     pub(crate) fn push(
         &mut self,
-        inbound: &Inbound,
-        header: &Header,
+        Admitted { inbound, header }: Admitted<'_>,
         local: &mut Option<Local>,
         delay_ns: u64,
     ) -> Option<RxToken> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, Unlink, Verdict};
-use lnet_nid::{Nid, ProcessId};
+use lnet_nid::ProcessId;
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{ReadVec, RegionError, WriteVec};
 
@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::groups::{GROUP, Groups};
 use crate::list::{Linked, List};
-use crate::message::{Inbound, Launch, Message, Op, PeerName, Route, Way, known_as};
+use crate::message::{Admitted, Launch, Message, Op, PeerName, Route, Way, known_as};
 use crate::names::{MdName, Place};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
@@ -226,15 +226,14 @@ impl Bound {
     /// Takes the refusal of a PUT or GET; `None` if nothing waits for an answer to it.
     pub(crate) fn take_refusal(
         &mut self,
-        inbound: &Inbound,
-        source: Nid,
+        message: Admitted<'_>,
         key: Key,
         work: &mut Work,
     ) -> Option<Verdict> {
         let md = self.waiting_md(key)?;
         let response = [EventKind::Ack, EventKind::Reply]
             .into_iter()
-            .find_map(|kind| self.answered(md, kind, inbound, source))?;
+            .find_map(|kind| self.answered(md, kind, message))?;
         self.mds.counters.recv_count += 1;
         self.fail_response(response, Errno::ENODATA, work);
         Some(Verdict::Done)
@@ -246,15 +245,14 @@ impl Bound {
     /// Why it is dropped.
     pub(crate) fn take_answer(
         &mut self,
-        inbound: &Inbound,
-        source: Nid,
+        message: Admitted<'_>,
         key: Key,
         event: Event,
         work: &mut Work,
     ) -> Result<Verdict, DropReason> {
         let unexpected = DropReason::Unexpected;
         let md = self.waiting_md(key).ok_or(unexpected)?;
-        let response = self.answered(md, event.kind, inbound, source).ok_or(unexpected)?;
+        let response = self.answered(md, event.kind, message).ok_or(unexpected)?;
         if event.kind == EventKind::Ack {
             self.remove_response(response);
             self.mds.begin(md);
@@ -279,7 +277,7 @@ impl Bound {
         };
         self.remove_response(response);
         self.mds.begin(md);
-        let (kind, back, ack) = (Intake::Reply, inbound.back, WireHandle::NONE);
+        let (kind, back, ack) = (Intake::Reply, message.inbound.back, WireHandle::NONE);
         let receiving = Receiving { kind, md, back, event: Event { mlength, ..event }, ack };
         Ok(deliver_payload(self, receiving, Some(sink), work))
     }
@@ -291,7 +289,8 @@ impl Bound {
 
     /// The expected response that an ACK or REPLY is: one to a request that went to the NID it comes from, else one to
     /// a request that went to another NID of the same node.
-    fn answered(&self, md: u32, kind: EventKind, inbound: &Inbound, source: Nid) -> Option<u32> {
+    fn answered(&self, md: u32, kind: EventKind, message: Admitted<'_>) -> Option<u32> {
+        let Admitted { inbound, header } = message;
         let sender = match inbound.back {
             Way::Here => None,
             Way::Over { ni, peer, .. } => Some((ni, known_as(peer))),
@@ -314,7 +313,7 @@ impl Bound {
         let mut same_node = None;
         for index in of_md.chain(of_debtor).filter(|&index| expected(index)) {
             let target = self.responses[index].target.nid;
-            if target == source {
+            if target == header.src.nid {
                 return Some(index);
             }
             if same_node.is_none() && inbound.nids.contains(&target) {

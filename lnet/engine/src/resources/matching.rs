@@ -13,7 +13,7 @@ use super::objects::Objects;
 use super::table::Table;
 use crate::common::Common;
 use crate::config::MatchOrder;
-use crate::message::Inbound;
+use crate::message::{Admitted, Inbound};
 use crate::slab::NONE;
 
 /// What a PUT or GET looks for.
@@ -162,25 +162,24 @@ impl Wanted {
 
 /// A PUT or GET in search of a buffer: what the engine, the portals' queues and the rooms of MDs tell each other of it.
 pub(crate) struct Search<'a> {
-    pub(crate) inbound: &'a Inbound,
-    pub(crate) header: &'a Header,
+    pub(crate) message: Admitted<'a>,
     pub(crate) wanted: &'a Wanted,
 }
 
 impl Search<'_> {
     /// What the owner of a PUT's buffer is told.
     pub(super) fn put_event(&self, common: &Common, mlength: u32, offset: u64) -> Event {
-        let Body::Put { match_bits, hdr_data, portal, .. } = self.header.body else {
+        let Body::Put { match_bits, hdr_data, portal, .. } = self.message.header.body else {
             return common.event(EventKind::Put);
         };
         Event {
             portal,
             match_bits,
             hdr_data,
-            rlength: self.header.payload_length,
+            rlength: self.message.header.payload_length,
             mlength,
             offset,
-            ..self.inbound.event(common, EventKind::Put, self.header)
+            ..self.message.inbound.event(common, EventKind::Put, self.message.header)
         }
     }
 }

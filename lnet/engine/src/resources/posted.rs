@@ -260,15 +260,15 @@ impl Posted {
         }
         self.consume(&found);
         let event = search.put_event(&self.mds.common, found.mlength, found.offset);
-        let kind = if is_push(search.header) { Intake::Push } else { Intake::Put };
+        let kind = if is_push(search.message.header) { Intake::Push } else { Intake::Put };
         let wants_no_ack = self.mds.objects.md(found.md).options.contains(MdOptions::ACK_DISABLE);
-        let ack = if wants_no_ack { WireHandle::NONE } else { ack_of(search.header) };
-        let receiving = Receiving { kind, md: found.md, back: search.inbound.back, event, ack };
+        let ack = if wants_no_ack { WireHandle::NONE } else { ack_of(search.message.header) };
+        let receiving = Receiving { kind, md: found.md, back: search.message.inbound.back, event, ack };
         Attempt::Taken(deliver_payload(self, receiving, sink, work))
     }
 
     fn take_get(&mut self, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
-        let Body::Get { return_wmd, match_bits, portal, .. } = search.header.body else {
+        let Body::Get { return_wmd, match_bits, portal, .. } = search.message.header.body else {
             return Attempt::Refused(DropReason::NoMatch);
         };
         let Ok(payload) = self.mds.objects.md(found.md).memory.outgoing(found.range()) else {
@@ -281,18 +281,18 @@ impl Posted {
             match_bits,
             mlength: found.mlength,
             offset: found.offset,
-            ..search.inbound.event(&self.mds.common, EventKind::Get, search.header)
+            ..search.message.inbound.event(&self.mds.common, EventKind::Get, search.message.header)
         };
         let header = Header {
-            dest: search.header.src,
-            src: ProcessId::new(search.header.dest.nid, self.mds.common.config.pid),
+            dest: search.message.header.src,
+            src: ProcessId::new(search.message.header.dest.nid, self.mds.common.config.pid),
             payload_length: found.mlength,
             body: Body::Reply { dst_wmd: return_wmd },
         };
         let payload = (!payload.is_empty()).then_some(payload);
         let md = Some(MdName { place: self.mds.place, key: self.mds.objects.key(found.md) });
         let message = Message { op: Op::Reply, md, event, response: Key::NULL };
-        let (way, reply_to) = (search.inbound.back, Some(search.inbound.rx));
+        let (way, reply_to) = (search.message.inbound.back, Some(search.message.inbound.rx));
         work.launches.push(Launch { way, message, header, payload, reply_to });
         Attempt::Taken(Verdict::Done)
     }
@@ -312,7 +312,7 @@ impl Posted {
         if !self.mds.receiving.make_room() {
             return Verdict::Discard;
         }
-        let (back, ack) = (search.inbound.back, ack_of(search.header));
+        let (back, ack) = (search.message.inbound.back, ack_of(search.message.header));
         let event = search.put_event(&self.mds.common, 0, 0);
         deliver_payload(self, Receiving { kind: Intake::Put, md: NONE, back, event, ack }, None, work)
     }
