@@ -40,6 +40,9 @@ struct Op {
     owner: Option<Arc<dyn Owner>>,
 }
 
+/// An event and who gets it instead of the client.
+pub(crate) type Owned = (Arc<dyn Owner>, Event);
+
 /// What the threads of a transfer machine share of its operations.
 pub(crate) struct Operations {
     table: Mutex<Table>,
@@ -268,11 +271,7 @@ impl Operations {
 
     /// Takes events from the transport for the waits to come, up to one that has an owner, which it gives with it. Also
     /// gives whether there were others.
-    pub(crate) fn keep_events(
-        &self,
-        tm: &dyn CoreTm,
-        end_points: &EndPoints,
-    ) -> (bool, Option<(Arc<dyn Owner>, Event)>) {
+    pub(crate) fn keep_events(&self, tm: &dyn CoreTm, end_points: &EndPoints) -> (bool, Option<Owned>) {
         let table = &mut *self.table.lock();
         let mut found = false;
         while let Some(mut event) = self.take(table, tm, end_points) {

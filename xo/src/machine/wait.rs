@@ -26,18 +26,16 @@ impl Machine {
 
     /// The same for whoever it is that gets the events.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
-        let there = self.look();
-        if !matches!(there, Ok(None)) {
-            return there;
+        if let Some(event) = self.look()? {
+            return Ok(Some(event));
         }
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
         let Some(_turn) = self.take_turn(deadline_ns) else { return self.look() };
         let _waiting = self.waiters.enter();
         let mut slept = false;
         loop {
-            let there = self.look();
-            if !matches!(there, Ok(None)) {
-                return there;
+            if let Some(event) = self.look()? {
+                return Ok(Some(event));
             }
             if slept && deadline_ns.is_some_and(|deadline_ns| self.now_ns() >= deadline_ns) {
                 return Ok(None);
@@ -60,9 +58,8 @@ impl Machine {
         if self.waiters.disarm() {
             self.tm.poll();
         }
-        let there = self.look();
-        if !matches!(there, Ok(None)) {
-            return there;
+        if let Some(event) = self.look()? {
+            return Ok(Some(event));
         }
         self.tm.poll();
         self.look()

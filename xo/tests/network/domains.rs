@@ -4,13 +4,6 @@ use std::net::Ipv4Addr;
 
 use nlx::{Domain, Errno, NodeConfig, Receive, TmOptions, TransferMachine};
 
-/// A node with two domains.
-fn two() -> [Domain; 2] {
-    let first = Domain::in_process(&NodeConfig::new()).unwrap();
-    let second = Domain::on(first.node().unwrap().clone());
-    [first, second]
-}
-
 fn begin(domain: &Domain, text: &str) -> Result<TransferMachine, Errno> {
     domain.transfer_machine(text, TmOptions::default()).map_err(|error| error.errno())
 }
@@ -44,23 +37,11 @@ fn all_nids_of_a_node_are_told() {
     assert_eq!(nids, expected);
 }
 
-/// MT-59, MT-60, MT-221.
-#[test]
-fn domains_of_one_node_share_its_ids() {
-    let [first, second] = two();
-    let third = Domain::on(second.node().unwrap().clone());
-    let domains = [&first, &second, &third];
-    let mut tms: Vec<_> = domains.iter().map(|domain| begin(domain, "0@lo:12345:30:*").unwrap()).collect();
-    assert!(tms.is_sorted_by(|one, next| one.address().tmid > next.address().tmid));
-    assert_eq!(begin(&third, &tms[0].address().to_string()).err(), Some(Errno::EADDRINUSE));
-    let middle = tms.remove(1).address();
-    assert_eq!(begin(&first, "0@lo:12345:30:*").unwrap().address(), middle);
-}
-
 /// A buffer is of one domain, a message goes from any to any; and the node lasts as long as the last of its domains.
 #[test]
 fn domains_of_one_node_reach_each_other() {
-    let [first, second] = two();
+    let first = Domain::in_process(&NodeConfig::new()).unwrap();
+    let second = Domain::on(first.node().unwrap().clone());
     let [a, b] = [&first, &second].map(|domain| begin(domain, "0@lo:12345:30:*").unwrap());
     let refused = b.passive_receive(first.allocate(16).unwrap(), None).unwrap_err();
     assert_eq!(refused.error.errno(), Errno::EINVAL);

@@ -36,8 +36,7 @@ fn a_pool_that_does_not_go_with_the_machine_is_refused() {
 /// X7: a buffer that cannot be posted is not lost.
 #[test]
 fn a_buffer_that_is_refused_goes_back_to_the_pool() {
-    let domain = domain();
-    let pool = pool(&domain, 1);
+    let (domain, pool) = with_pool(1);
     let buffer = pool.get(Colour::Any).unwrap().unwrap();
     let lease = buffer.memory().read(0..1).unwrap();
     drop(buffer);
@@ -52,8 +51,7 @@ fn a_buffer_that_is_refused_goes_back_to_the_pool() {
 
 #[test]
 fn a_machine_that_fails_gives_its_buffers_back() {
-    let domain = domain();
-    let pool = pool(&domain, 8);
+    let (domain, pool) = with_pool(8);
     let callback = |_: &Machine, _: Event| panic!("on purpose");
     let tm = provisioned(&domain, &pool, Colour::Any).callbacks(callback).start(ADDRESS).unwrap();
     Sender::new(&domain).send(b"-", &tm);
@@ -87,8 +85,7 @@ fn a_pool_that_runs_short_can_grow_while_a_machine_is_provisioned() {
 
 #[test]
 fn a_machine_outlives_what_the_program_has_of_its_pool() {
-    let domain = domain();
-    let pool = pool(&domain, 3);
+    let (domain, pool) = with_pool(3);
     let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
     drop(pool);
     let mut sender = Sender::new(&domain);
@@ -101,8 +98,7 @@ fn a_machine_outlives_what_the_program_has_of_its_pool() {
 /// A buffer that is dropped while its thread panics goes home all the same.
 #[test]
 fn a_panic_loses_no_buffer() {
-    let domain = domain();
-    let pool = pool(&domain, 1);
+    let (_domain, pool) = with_pool(1);
     let panics = || {
         let _buffer = pool.get(Colour::Any).unwrap();
         panic!("on purpose");

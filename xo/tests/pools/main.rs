@@ -35,6 +35,13 @@ fn pool(domain: &Domain, buffers: usize) -> BufferPool {
     pool
 }
 
+/// A domain with such a pool.
+fn with_pool(buffers: usize) -> (Domain, BufferPool) {
+    let domain = domain();
+    let pool = pool(&domain, buffers);
+    (domain, pool)
+}
+
 fn free(pool: &BufferPool) -> usize {
     pool.counts().free
 }

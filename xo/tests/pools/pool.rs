@@ -38,8 +38,7 @@ fn segments_begin_where_they_are_aligned() {
 /// MT-124.
 #[test]
 fn a_buffer_that_is_got_and_dropped_is_free_again() {
-    let domain = domain();
-    let pool = pool(&domain, 10);
+    let (_domain, pool) = with_pool(10);
     let buffer = pool.get(Colour::Any).unwrap().unwrap();
     assert_eq!(pool.counts(), counts(9, 10));
     drop(buffer);
@@ -49,8 +48,7 @@ fn a_buffer_that_is_got_and_dropped_is_free_again() {
 /// MT-125: any, put with a colour, got with that colour, put without.
 #[test]
 fn a_buffer_comes_back_to_its_colour() {
-    let domain = domain();
-    let pool = pool(&domain, 10);
+    let (_domain, pool) = with_pool(10);
     let mut buffer = pool.get(Colour::Any).unwrap().unwrap();
     buffer.write().unwrap()[..4].copy_from_slice(b"ours");
     pool.put(buffer, Colour::Of(3)).unwrap();
@@ -71,8 +69,7 @@ fn a_buffer_comes_back_to_its_colour() {
 /// MT-126.
 #[test]
 fn a_pool_grows() {
-    let domain = domain();
-    let pool = pool(&domain, 10);
+    let (_domain, pool) = with_pool(10);
     assert_eq!(pool.provision(1).unwrap(), 1);
     assert_eq!(pool.counts(), counts(11, 11));
 }
@@ -92,8 +89,7 @@ fn a_pool_shrinks_to_its_threshold() {
 /// MT-129: buffers that are out keep what they need, and go with the last of them.
 #[test]
 fn buffers_outlive_their_pool() {
-    let domain = domain();
-    let pool = pool(&domain, 2);
+    let (domain, pool) = with_pool(2);
     let mut buffer = pool.get(Colour::Any).unwrap().unwrap();
     assert!(buffer.pool().is_some());
     drop(pool);
@@ -104,8 +100,7 @@ fn buffers_outlive_their_pool() {
 
 #[test]
 fn a_buffer_can_leave_its_pool() {
-    let domain = domain();
-    let pool = pool(&domain, 2);
+    let (domain, pool) = with_pool(2);
     let buffer = pool.get(Colour::Any).unwrap().unwrap().leave_pool();
     assert_eq!(pool.counts(), counts(1, 1));
     assert!(buffer.pool().is_none());
@@ -129,8 +124,7 @@ fn what_does_not_belong_to_the_pool_is_refused() {
 
 #[test]
 fn colours_that_are_not_there_are_refused() {
-    let domain = domain();
-    let pool = pool(&domain, 1);
+    let (_domain, pool) = with_pool(1);
     let error = pool.get(Colour::Of(10)).expect_err("there are 10, from 0");
     assert_eq!(error.to_string(), "colour 10 of a pool that has 10 colours");
     assert_eq!(pool.get_wait(Colour::Of(10), None).map(drop), Err(error.clone()));
@@ -169,8 +163,7 @@ fn buffers_that_cannot_be_had_are_not_counted() {
 
 #[test]
 fn waiting_for_a_buffer_ends_at_its_timeout() {
-    let domain = domain();
-    let pool = pool(&domain, 1);
+    let (_domain, pool) = with_pool(1);
     let buffer = pool.get_wait(Colour::Any, None).unwrap().unwrap();
     assert!(pool.get_wait(Colour::Any, Some(Duration::ZERO)).unwrap().is_none());
     assert!(pool.get_wait(Colour::Any, Some(Duration::from_millis(2))).unwrap().is_none());
@@ -227,8 +220,7 @@ fn a_callback_that_panics_loses_no_buffer() {
 /// A buffer whose bytes a message lends out is not given out again before the message is gone.
 #[test]
 fn a_buffer_is_free_when_its_messages_are_gone() {
-    let domain = domain();
-    let pool = pool(&domain, 1);
+    let (domain, pool) = with_pool(1);
     let tm = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
     let receive = Receive { min_receive_size: 64, max_messages: 2 };
     tm.receive(pool.get(Colour::Of(4)).unwrap().unwrap(), receive, None).unwrap();
@@ -256,8 +248,7 @@ fn a_buffer_is_free_when_its_messages_are_gone() {
 
 #[test]
 fn a_message_outlives_the_pool_of_its_buffer() {
-    let domain = domain();
-    let pool = pool(&domain, 1);
+    let (domain, pool) = with_pool(1);
     let tm = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
     let buffer = pool.get(Colour::Any).unwrap().unwrap();
     tm.receive(buffer, Receive { min_receive_size: BYTES, max_messages: 1 }, None).unwrap();

@@ -12,8 +12,7 @@ fn failures(machine: &Machine) -> u64 {
 /// MT-112.
 #[test]
 fn colours_and_lengths_are_set_and_read_back() {
-    let domain = domain();
-    let pool = pool(&domain, 4);
+    let (domain, pool) = with_pool(4);
     let tm = provisioned(&domain, &pool, Colour::Of(3)).start(ADDRESS).unwrap();
     assert_eq!((tm.colour(), tm.deficit(), posted(&tm)), (Colour::Of(3), 0, 2));
     tm.set_colour(Colour::Of(9)).unwrap();
@@ -29,8 +28,7 @@ fn colours_and_lengths_are_set_and_read_back() {
 /// MT-113. Better than there: the queue is full when it is told that the machine has started.
 #[test]
 fn the_queue_is_full_when_the_machine_has_started() {
-    let domain = domain();
-    let pool = pool(&domain, 8);
+    let (domain, pool) = with_pool(8);
     let (tell, told) = mpsc::channel();
     let seen = pool.clone();
     let observer = move |machine: &Machine, event: &TmEvent| {
@@ -78,8 +76,7 @@ fn what_a_pool_lacks_follows_when_it_comes() {
 #[test]
 fn a_buffer_comes_back_to_the_machine_that_used_it() {
     for order in [[0, 1], [1, 0]] {
-        let domain = domain();
-        let pool = pool(&domain, 6);
+        let (domain, pool) = with_pool(6);
         let mut sender = Sender::new(&domain);
         let texts = [b"for the first", b"to the second"];
         let tms =
@@ -112,8 +109,7 @@ fn a_buffer_comes_back_to_the_machine_that_used_it() {
 /// has told of its start and its stop.
 #[test]
 fn a_stop_refills_another_machine() {
-    let domain = domain();
-    let pool = pool(&domain, 15);
+    let (domain, pool) = with_pool(15);
     let states = Arc::new(Mutex::new(Vec::new()));
     let observer = || {
         let states = states.clone();
@@ -148,8 +144,7 @@ fn a_stop_refills_another_machine() {
 /// MT-122: what a provisioned buffer is like, seen in the callback.
 #[test]
 fn provisioned_buffers_are_as_asked_for() {
-    let domain = domain();
-    let pool = pool(&domain, 3);
+    let (domain, pool) = with_pool(3);
     let (tell, told) = mpsc::channel();
     let receive = Receive { min_receive_size: BYTES / 4, max_messages: 3 };
     let provision = Provision { receive, buffers: 2, colour: Colour::Of(5) };
@@ -175,8 +170,7 @@ fn provisioned_buffers_are_as_asked_for() {
 /// The program's own receive buffers count as well, and are replaced from the pool.
 #[test]
 fn a_buffer_of_the_programs_own_counts() {
-    let domain = domain();
-    let pool = pool(&domain, 4);
+    let (domain, pool) = with_pool(4);
     let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
     tm.receive(domain.allocate(BYTES).unwrap(), ONE_MESSAGE, None).unwrap();
     tm.set_provision(3).unwrap();
@@ -201,8 +195,7 @@ fn a_machine_without_a_pool_wants_for_nothing() {
 /// A number that no pool can satisfy, asked for again and again, is counted as far as one can count.
 #[test]
 fn any_number_may_be_wanted() {
-    let domain = domain();
-    let pool = pool(&domain, 4);
+    let (domain, pool) = with_pool(4);
     let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
     for _ in 0..3 {
         tm.set_provision(usize::MAX).unwrap();

@@ -11,8 +11,7 @@ use super::*;
 #[test]
 fn ten_threads_share_five_buffers() {
     const THREADS: u32 = 10;
-    let domain = domain();
-    let pool = pool(&domain, 5);
+    let (_domain, pool) = with_pool(5);
     let start = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -40,8 +39,7 @@ fn ten_threads_share_five_buffers() {
 /// Growing and shrinking meanwhile: the counts stay those of the buffers that are there.
 #[test]
 fn a_pool_grows_and_shrinks_in_use() {
-    let domain = domain();
-    let pool = pool(&domain, 4);
+    let (_domain, pool) = with_pool(4);
     let work = |colour: u32| {
         for _ in 0..500 {
             drop(pool.get_wait(Colour::Of(colour), None).unwrap());
@@ -69,8 +67,7 @@ fn a_pool_grows_and_shrinks_in_use() {
 #[test]
 fn machines_share_a_pool_under_load() {
     const MESSAGES: u64 = 3000;
-    let domain = domain();
-    let pool = pool(&domain, 7);
+    let (domain, pool) = with_pool(7);
     let taken = Arc::new(AtomicU64::new(0));
     let (hand, handed) = mpsc::channel::<Event>();
     let tms = [0, 1, 2].map(|colour| {
