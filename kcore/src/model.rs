@@ -16,8 +16,8 @@ use lnet_api::{Clock, Drive, Tokens};
 use lnet_region::{IoVec, LndSlot, Region};
 use loom::thread;
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, Errno, MatchCounter, Operation,
-    OperationKind, PassiveBuffer, Queue, StartAddress, Submitted, TmOptions, match_bits,
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, DescriptorForm, Errno,
+    MatchCounter, Operation, OperationKind, Queue, StartAddress, Submitted, TmOptions,
 };
 
 use crate::machine::Machine;
@@ -144,6 +144,16 @@ impl Rig {
     }
 }
 
+/// Does this in another thread.
+fn beside<T: 'static>(
+    rig: &Arc<Rig>,
+    buffer: &Buffer,
+    work: impl FnOnce(&Rig, &Buffer) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let (rig, buffer) = (rig.clone(), buffer.clone());
+    thread::spawn(move || work(&rig, &buffer))
+}
+
 impl Buffer {
     fn operation(&self, kind: OperationKind) -> Operation {
         Operation { buffer: self.handle, cookie: COOKIE + self.number, kind }
@@ -186,8 +196,7 @@ fn send() -> OperationKind {
 
 /// A GET of a peer's buffer.
 fn receive_actively() -> OperationKind {
-    let (queue, length) = (Queue::PassiveBulkSend, BYTES as u64);
-    let bits = match_bits(peer().tmid, MatchCounter::FIRST);
-    let passive = PassiveBuffer { address: peer(), match_bits: bits, queue, length };
-    OperationKind::ActiveReceive { descriptor: Descriptor::encode(&passive).expect("a descriptor") }
+    let (form, operation) = (DescriptorForm::Compatible, (Queue::PassiveBulkSend, MatchCounter::FIRST));
+    let descriptor = Descriptor::of_operation(form, peer(), operation, BYTES as u64).expect("an address");
+    OperationKind::ActiveReceive { descriptor: descriptor.expect("it is passive") }
 }

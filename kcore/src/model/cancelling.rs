@@ -30,11 +30,8 @@ fn a_message_and_a_cancel() {
 fn cancelled_while_it_starts() {
     check(|| {
         let rig = Arc::new(Rig::new());
-        let buffer = Arc::new(rig.buffer(0));
-        let canceller = thread::spawn({
-            let (rig, buffer) = (rig.clone(), buffer.clone());
-            move || rig.cancel(&buffer)
-        });
+        let buffer = rig.buffer(0);
+        let canceller = beside(&rig, &buffer, |rig, buffer| rig.cancel(buffer));
         rig.submit(&buffer, OperationKind::PassiveReceive).expect("it starts");
         if canceller.join().unwrap().is_err() {
             rig.cancel(&buffer).expect("it came before the operation");
@@ -59,10 +56,9 @@ fn noted_without_a_look_for_the_cancel_an_operation_does_not_end() {
 fn a_message_a_cancel_and_the_noting_of_the_md() {
     check(|| {
         let rig = Arc::new(Rig::new());
-        let buffer = Arc::new(rig.buffer(0));
-        let canceller = thread::spawn({
-            let (rig, buffer) = (rig.clone(), buffer.clone());
-            move || (rig.lnet.arrive(0, &Payload::default()), rig.cancel(&buffer))
+        let buffer = rig.buffer(0);
+        let canceller = beside(&rig, &buffer, |rig, buffer| {
+            (rig.lnet.arrive(0, &Payload::default()), rig.cancel(buffer))
         });
         rig.submit(&buffer, OperationKind::PassiveReceive).expect("it starts");
         let (arrived, cancelled) = canceller.join().unwrap();
@@ -79,11 +75,8 @@ fn a_message_a_cancel_and_the_noting_of_the_md() {
 fn a_completion_inside_the_call_and_a_cancel() {
     check(|| {
         let rig = Arc::new(Rig::new());
-        let buffer = Arc::new(rig.buffer(0));
-        let canceller = thread::spawn({
-            let (rig, buffer) = (rig.clone(), buffer.clone());
-            move || rig.cancel(&buffer)
-        });
+        let buffer = rig.buffer(0);
+        let canceller = beside(&rig, &buffer, |rig, buffer| rig.cancel(buffer));
         rig.submit(&buffer, send()).expect("whoever ends it, its event comes");
         let cancelled = canceller.join().unwrap();
         let status = buffer.ended(&events(&rig.tm));
@@ -98,11 +91,8 @@ fn a_completion_inside_the_call_and_a_cancel() {
 fn a_refusal_and_a_cancel() {
     check(|| {
         let rig = Arc::new(Rig::over(ScriptedLnet::new(Sending::Refused)));
-        let buffer = Arc::new(rig.buffer(0));
-        let canceller = thread::spawn({
-            let (rig, buffer) = (rig.clone(), buffer.clone());
-            move || rig.cancel(&buffer)
-        });
+        let buffer = rig.buffer(0);
+        let canceller = beside(&rig, &buffer, |rig, buffer| rig.cancel(buffer));
         let sent = rig.submit(&buffer, send());
         let cancelled = canceller.join().unwrap();
         if sent.is_ok() {
@@ -195,10 +185,7 @@ fn a_late_cancel_and_the_next_operation() {
         let (rig, buffer) = Rig::receiving();
         let (rig, next) = (Arc::new(rig), Buffer { number: 1, ..buffer.clone() });
         assert!(rig.lnet.arrive(0, &Payload::default()));
-        let canceller = thread::spawn({
-            let (rig, buffer) = (rig.clone(), buffer.clone());
-            move || rig.cancel(&buffer)
-        });
+        let canceller = beside(&rig, &buffer, |rig, buffer| rig.cancel(buffer));
         rig.submit(&next, OperationKind::PassiveReceive).expect("its buffer is free");
         assert!(canceller.join().unwrap().is_err(), "its operation is over");
         assert!(rig.lnet.arrive(1, &Payload::default()), "the next one goes on");
@@ -216,10 +203,7 @@ fn a_message_a_cancel_and_the_end() {
         let rig = Arc::new(rig);
         let (lnet, payload) = (rig.lnet.clone(), Payload::default());
         let arriving = thread::spawn(move || lnet.arrive(0, &payload));
-        let cancelling = thread::spawn({
-            let (rig, buffer) = (rig.clone(), buffer.clone());
-            move || rig.cancel(&buffer)
-        });
+        let cancelling = beside(&rig, &buffer, |rig, buffer| rig.cancel(buffer));
         let taken = rig.tm.event_get();
         let freed = rig.core.deregister(buffer.handle);
         let (arrived, cancelled) = (arriving.join().unwrap(), cancelling.join().unwrap());

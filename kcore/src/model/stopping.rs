@@ -44,11 +44,8 @@ fn a_last_event_and_a_stop() {
 fn started_while_it_stops() {
     check(|| {
         let rig = Arc::new(Rig::new());
-        let buffer = Arc::new(rig.buffer(0));
-        let starting = thread::spawn({
-            let (rig, buffer) = (rig.clone(), buffer.clone());
-            move || rig.submit(&buffer, OperationKind::PassiveReceive)
-        });
+        let buffer = rig.buffer(0);
+        let starting = beside(&rig, &buffer, |rig, buffer| rig.submit(buffer, OperationKind::PassiveReceive));
         let stopped = rig.tm.stop();
         match starting.join().unwrap() {
             Ok(_) => {

@@ -4,13 +4,12 @@ use lnet_fake::{CallKind, Happening};
 use nlx_core::{Errno, OperationKind};
 use nlx_driver_proto::{Entry, Reason, Request};
 
-use crate::client::{Client, ROOT, operation};
-use crate::worlds::scripted;
+use crate::client::{ROOT, operation};
+use crate::worlds::scripted_client;
 
 #[test]
 fn a_transfer_machine_an_arena_and_a_buffer_in_use_stay() {
-    let (lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (lnet, host, mut client) = scripted_client(ROOT);
     let arena = client.arena(4096).handle;
     let mut tm = client.start("10.0.0.1@tcp:12345:40:*", 4);
     let buffer = client.register(0, arena, 0, 4096);
@@ -39,8 +38,7 @@ fn a_transfer_machine_an_arena_and_a_buffer_in_use_stay() {
 /// LNet has not let go of the event queue: the client may ask again, and goes on until then.
 #[test]
 fn a_stop_that_lnet_refuses_can_be_asked_for_again() {
-    let (lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (lnet, _host, mut client) = scripted_client(ROOT);
     let mut tm = client.start("10.0.0.1@tcp:12345:40:*", 4);
     let stop = Request::StopTm { tm: tm.handle };
     lnet.fail(CallKind::EqFree, Errno::EBUSY);
@@ -58,8 +56,7 @@ fn a_stop_that_lnet_refuses_can_be_asked_for_again() {
 /// MT-226: what LNet refuses ends with an event, and the buffer is free again.
 #[test]
 fn an_operation_that_lnet_refuses_ends_with_an_event() {
-    let (lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (lnet, host, mut client) = scripted_client(ROOT);
     let arena = client.arena(64).handle;
     let mut tm = client.start("10.0.0.1@tcp:12345:40:*", 4);
     let buffer = client.register(0, arena, 0, 64);
@@ -79,8 +76,7 @@ fn an_operation_that_lnet_refuses_ends_with_an_event() {
 /// MT-232: operations that do not fit their buffer.
 #[test]
 fn numbers_that_do_not_fit_the_buffer_are_told_by_an_event() {
-    let (_lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (_lnet, _host, mut client) = scripted_client(ROOT);
     let arena = client.arena(64).handle;
     let mut tm = client.start("10.0.0.1@tcp:12345:40:*", 100);
     let buffer = client.register(0, arena, 0, 64);

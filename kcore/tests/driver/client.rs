@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lnet_region::{IoVec, Region};
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, Errno, MatchCounter, Operation, OperationKind, StartAddress,
+    Address, BufferEvent, BufferHandle, Descriptor, DescriptorForm, Errno, MatchCounter, Operation,
+    OperationKind, Queue, StartAddress,
 };
 use nlx_driver_proto::{Entry, Hello, Refusal, Reply, Request, Segment, StartTm, Submission, Welcome};
 use nlx_kcore::driver::{Answer, Credentials, Departure, Host, Session, Violation};
@@ -154,6 +155,23 @@ pub(crate) fn operation(tm: &Tm, buffer: BufferHandle, kind: OperationKind, coun
 pub(crate) fn operation_of(tm: u64, buffer: BufferHandle, kind: OperationKind, counter: u64) -> Entry {
     let operation = Operation { buffer, cookie: buffer.0, kind };
     Entry::Operate { tm, operation, counter: MatchCounter::new(counter).unwrap() }
+}
+
+/// One operation of each queue, of 64 bytes; their peer is on another node.
+pub(crate) fn one_of_each() -> [OperationKind; Queue::COUNT] {
+    let peer: Address = "10.0.0.9@tcp:12345:40:9".parse().unwrap();
+    let described = |queue| {
+        let (form, first) = (DescriptorForm::Compatible, MatchCounter::FIRST);
+        Descriptor::of_operation(form, peer, (queue, first), 64).unwrap().unwrap()
+    };
+    [
+        OperationKind::Receive { min_receive_size: 8, max_messages: 4 },
+        OperationKind::PassiveReceive,
+        OperationKind::PassiveSend { length: 64 },
+        OperationKind::Send { length: 64, to: peer },
+        OperationKind::ActiveSend { descriptor: described(Queue::PassiveBulkReceive), length: 64 },
+        OperationKind::ActiveReceive { descriptor: described(Queue::PassiveBulkSend) },
+    ]
 }
 
 impl Arena {

@@ -2,11 +2,10 @@
 
 use lnet_api::MdHandle;
 use lnet_fake::{FakeLnet, Happening};
-use nlx_core::{Descriptor, MatchCounter, OperationKind, PassiveBuffer, Queue, match_bits};
 use nlx_kcore::driver::{HostStatus, Leftovers};
 
-use crate::client::{Client, ROOT};
-use crate::worlds::{loopback, scripted};
+use crate::client::{Client, ROOT, one_of_each};
+use crate::worlds::{loopback, scripted_client};
 
 /// Nothing at all; then an arena, transfer machines, buffers without an operation.
 #[test]
@@ -35,8 +34,7 @@ fn a_client_that_has_nothing_under_way_leaves_nothing() {
 /// Operations of all six queues in flight: those that wait end at once, those that are leaving when they have left.
 #[test]
 fn everything_in_flight_is_cancelled() {
-    let (lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (lnet, host, mut client) = scripted_client(ROOT);
     in_flight(&mut client);
     assert_eq!((host.status().clients[0].operations, lnet.objects().mds), (6, 6));
     let departure = client.close();
@@ -51,8 +49,7 @@ fn everything_in_flight_is_cancelled() {
 /// only then are forgotten.
 #[test]
 fn what_lnet_holds_is_left_over_until_it_lets_go() {
-    let (lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (lnet, host, mut client) = scripted_client(ROOT);
     let tm = in_flight(&mut client);
     lnet.set_busy(true);
     let departure = client.close();
@@ -87,28 +84,10 @@ fn let_go(lnet: &FakeLnet) {
 fn in_flight(client: &mut Client) -> String {
     let arena = client.arena(1 << 20).handle;
     let mut tm = client.start("10.0.0.1@tcp:12345:40:*", 16);
-    let peer = "10.0.0.9@tcp:12345:40:9".parse().unwrap();
-    let described = |queue| {
-        let bits = match_bits(nlx_core::TmId::new(9).unwrap(), MatchCounter::FIRST);
-        let passive = PassiveBuffer { address: peer, match_bits: bits, queue, length: 64 };
-        Descriptor::encode(&passive).unwrap()
-    };
-    let kinds = [
-        OperationKind::Receive { min_receive_size: 8, max_messages: 4 },
-        OperationKind::PassiveReceive,
-        OperationKind::PassiveSend { length: 64 },
-        OperationKind::Send { length: 64, to: peer },
-        OperationKind::ActiveSend { descriptor: described(Queue::PassiveBulkReceive), length: 64 },
-        OperationKind::ActiveReceive { descriptor: described(Queue::PassiveBulkSend) },
-    ];
-    for (place, kind) in (0u32..).zip(kinds) {
+    for (place, kind) in (0u32..).zip(one_of_each()) {
         let buffer = client.register(place, arena, u64::from(place) * 64, 64);
-        client.operate(
-            &mut tm,
-            buffer,
-            kind,
-            if kind.queue().is_passive() { 1 + u64::from(place) } else { 0 },
-        );
+        let counter = if kind.queue().is_passive() { 1 + u64::from(place) } else { 0 };
+        client.operate(&mut tm, buffer, kind, counter);
     }
     assert!(tm.event().is_none());
     tm.address.to_string()
@@ -117,8 +96,7 @@ fn in_flight(client: &mut Client) -> String {
 /// A session that is dropped is closed.
 #[test]
 fn a_dropped_session_is_closed() {
-    let (lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (lnet, host, mut client) = scripted_client(ROOT);
     in_flight(&mut client);
     drop(client);
     let_go(&lnet);

@@ -4,8 +4,8 @@ use nlx_core::{Errno, Pid, StartAddress, TmId};
 use nlx_driver_proto::{Header, Hello, Reason, Refusal, Reply, Request, Segment, StartTm};
 use nlx_kcore::driver::{Answer, ClientStatus, Host, Session};
 
-use crate::client::{Client, ROOT, ask};
-use crate::worlds::loopback;
+use crate::client::{ROOT, ask};
+use crate::worlds::{loopback, loopback_client};
 
 /// How things stand, but for the counts of what was asked and refused.
 fn state(host: &Host) -> (Vec<ClientStatus>, nlx_kcore::driver::Leftovers) {
@@ -28,8 +28,7 @@ fn register(buffer: u64, segments: &[(u32, u64, u64)]) -> Request {
 /// Each field of each request, with values that it may not have.
 #[test]
 fn every_wrong_field_is_refused_without_a_trace() {
-    let host = loopback();
-    let mut client = Client::connect(&host, ROOT);
+    let (host, mut client) = loopback_client(ROOT);
     let (arena, bytes) = (client.arena(2 << 20).handle, 2 << 20);
     let tm = client.start("0@lo:12345:41:7", 4);
     let taken = 5 << 32 | 3;
@@ -88,8 +87,7 @@ fn every_wrong_field_is_refused_without_a_trace() {
 /// Every request cut short anywhere, or too long, or with a header that lies.
 #[test]
 fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage() {
-    let host = loopback();
-    let mut client = Client::connect(&host, ROOT);
+    let (host, mut client) = loopback_client(ROOT);
     let mut answer = Answer::default();
     let mut packet = Vec::new();
     for request in [

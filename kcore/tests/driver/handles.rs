@@ -4,7 +4,7 @@ use nlx_core::{BufferHandle, Errno, OperationKind};
 use nlx_driver_proto::{Entry, Reason, Request, Segment};
 
 use crate::client::{Client, ROOT, USER, operation};
-use crate::worlds::loopback;
+use crate::worlds::{loopback, loopback_client};
 
 /// A client that uses what another one has: with the same numbers it would reach its own, so it has nothing.
 #[test]
@@ -45,8 +45,7 @@ fn another_clients_handles_name_nothing() {
 /// After stop, after deregister, after release.
 #[test]
 fn handles_of_old_name_nothing() {
-    let host = loopback();
-    let mut client = Client::connect(&host, ROOT);
+    let (host, mut client) = loopback_client(ROOT);
     let arena = client.arena(4096).handle;
     let old = client.start("0@lo:12345:40:*", 4);
     client.done(&Request::StopTm { tm: old.handle });

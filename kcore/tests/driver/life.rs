@@ -10,7 +10,7 @@ use nlx_kcore::driver::{HostStatus, Leftovers};
 use nlx_sync::{Bell, Sleeper, Waker};
 
 use crate::client::{Client, ROOT, USER};
-use crate::worlds::{loopback, scripted};
+use crate::worlds::{loopback, loopback_client, scripted_client};
 
 /// S-3, MT-47, MT-48: a message from one client to another, through memory that the helper has made for both.
 #[test]
@@ -93,8 +93,7 @@ fn ids_of_clients_are_unique() {
 /// MT-230: an event rings the thread that sleeps on the queue, and an event loop through a socket once it has asked for one.
 #[test]
 fn events_wake_an_event_loop() {
-    let host = loopback();
-    let mut client = Client::connect(&host, USER);
+    let (host, mut client) = loopback_client(USER);
     let arena = client.arena(64).handle;
     let mut tm = client.start("0@lo:12345:40:*", 4);
     let ask = Request::TmDescriptor { tm: tm.handle };
@@ -131,8 +130,7 @@ fn events_wake_an_event_loop() {
 /// The helper announces that it sleeps on the ring's word, and the client's waker rings the doorbell then and only then.
 #[test]
 fn the_doorbell_rings_when_the_helper_sleeps() {
-    let host = loopback();
-    let mut client = Client::connect(&host, USER);
+    let (_host, mut client) = loopback_client(USER);
     let waker = Waker::ringing(
         QueueWord::consumer(client.ring.memory().clone()),
         Bell::eventfd(client.doorbell.try_clone().unwrap()),
@@ -155,8 +153,7 @@ fn the_doorbell_rings_when_the_helper_sleeps() {
 /// MT-47: the limits are what the client may have; and the node's NIDs, with `0@lo` as the last.
 #[test]
 fn a_welcome_tells_the_limits() {
-    let (_lnet, host) = scripted();
-    let mut client = Client::connect(&host, USER);
+    let (_lnet, _host, mut client) = scripted_client(USER);
     let (quotas, told) = (client.session.quotas(), &client.welcome);
     assert_eq!(told.limits.buffers_max, quotas.buffers as usize);
     assert_eq!((told.tms_max, told.arenas_max), (quotas.tms, quotas.arenas));

@@ -5,12 +5,11 @@ use nlx_driver_proto::{Hello, Reason, Request, StartTm};
 use nlx_kcore::driver::{ClientQuotas, Credentials, Nids, Policy, Portals, Rights, Session};
 
 use crate::client::{Client, ROOT, USER, ask};
-use crate::worlds::{policy, scripted, scripted_with};
+use crate::worlds::{policy, scripted_client, scripted_with};
 
 #[test]
 fn ordinary_clients_have_neither_lustres_portals_nor_reach_them() {
-    let (lnet, host) = scripted();
-    let mut client = Client::connect(&host, USER);
+    let (lnet, host, mut client) = scripted_client(USER);
     let arena = client.arena(4096).handle;
     for portal in [1, 12, 34] {
         let refused = client.try_start(&format!("10.0.0.1@tcp:12345:{portal}:*"), 4).err().unwrap();

@@ -9,7 +9,7 @@ use nlx_driver_proto::{Hello, Reason, Reply, Request, Segment, StartTm};
 use nlx_kcore::driver::Session;
 
 use crate::client::{Client, ROOT, Tm, USER, ask, operation_of};
-use crate::worlds::{loopback, loopback_with, quotas};
+use crate::worlds::{loopback, loopback_client, loopback_with, quotas};
 
 #[test]
 fn nothing_is_asked_of_a_helper_before_the_ring_is_sealed() {
@@ -30,8 +30,7 @@ fn nothing_is_asked_of_a_helper_before_the_ring_is_sealed() {
 
 #[test]
 fn no_buffer_lies_in_an_arena_that_is_not_sealed() {
-    let host = loopback();
-    let mut client = Client::connect(&host, USER);
+    let (_host, mut client) = loopback_client(USER);
     let (reply, fds) = client.ask(&Request::CreateArena { bytes: 4096, huge: false }).unwrap();
     let Reply::Arena { arena, .. } = reply else { panic!("{reply:?}") };
     let buffer = client.name(0);
@@ -50,8 +49,7 @@ fn no_buffer_lies_in_an_arena_that_is_not_sealed() {
 
 #[test]
 fn no_operation_starts_whose_events_have_no_sealed_queue() {
-    let host = loopback();
-    let mut client = Client::connect(&host, USER);
+    let (host, mut client) = loopback_client(USER);
     let arena = client.arena(4096);
     let buffer = client.register(0, arena.handle, 0, 64);
     let address: StartAddress = "0@lo:12345:40:*".parse().unwrap();

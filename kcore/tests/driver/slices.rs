@@ -5,7 +5,7 @@ use nlx_core::{BufferHandle, Limits, OperationKind};
 use nlx_kcore::driver::{BULK_UNITS_MAX, Drained, Host, HostConfig, SLICE};
 
 use crate::client::{Client, ROOT, Tm, operation};
-use crate::worlds::scripted;
+use crate::worlds::scripted_client;
 
 const ADDRESS: &str = "10.0.0.1@tcp:12345:40:*";
 
@@ -34,8 +34,7 @@ fn slice(client: &mut Client) -> Drained {
 /// What moves a whole buffer is as much work as many small entries. Lengths that cannot be count as the longest that can.
 #[test]
 fn an_entry_is_as_much_work_as_the_bytes_that_it_moves() {
-    let (_lnet, host) = scripted();
-    let mut client = Client::connect(&host, ROOT);
+    let (_lnet, _host, mut client) = scripted_client(ROOT);
     let bulk = Limits::LNET.buffer_bytes_max as u64;
     let arena = client.arena(bulk).handle;
     let mut tm = client.start(ADDRESS, 100);

@@ -6,7 +6,9 @@ use lnet::{Engine, EngineConfig};
 use lnet_cpt::CptTable;
 use lnet_fake::{FakeDrive, FakeLnet};
 use lnet_nid::Pid;
-use nlx_kcore::driver::{ClientQuotas, Host, HostConfig, Policy};
+use nlx_kcore::driver::{ClientQuotas, Credentials, Host, HostConfig, Policy};
+
+use crate::client::Client;
 
 /// A node that has `0@lo` alone: everything ends inside the call that starts it.
 pub(crate) fn loopback() -> Arc<Host> {
@@ -27,6 +29,20 @@ pub(crate) fn scripted() -> (Arc<FakeLnet>, Arc<Host>) {
 pub(crate) fn scripted_with(config: HostConfig) -> (Arc<FakeLnet>, Arc<Host>) {
     let lnet = FakeLnet::new(&["10.0.0.1@tcp", "0@lo"]);
     (lnet.clone(), Host::new(lnet, FakeDrive::new(), config))
+}
+
+/// A client of a node that has `0@lo` alone.
+pub(crate) fn loopback_client(who: Credentials) -> (Arc<Host>, Client) {
+    let host = loopback();
+    let client = Client::connect(&host, who);
+    (host, client)
+}
+
+/// A client above a scripted LNet.
+pub(crate) fn scripted_client(who: Credentials) -> (Arc<FakeLnet>, Arc<Host>, Client) {
+    let (lnet, host) = scripted();
+    let client = Client::connect(&host, who);
+    (lnet, host, client)
 }
 
 /// With these quotas for everybody.

@@ -53,8 +53,7 @@ fn expect_md<W: World>(bed: &Bed<W>, md: &Md, length: usize, threshold: u32, opt
 /// MT-15, MT-18, MT-19, MT-207
 #[test]
 fn a_receive_buffer_is_attached_with_its_limits() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     assert_eq!(bed.tm.needed(), MESSAGES as usize);
     let (me, md) = attached(&bed);
     assert_eq!(me, entry(&bed, match_bits(bed.tm.address().tmid, MatchCounter::UNSOLICITED)));
@@ -65,8 +64,7 @@ fn a_receive_buffer_is_attached_with_its_limits() {
 /// MT-27, MT-207
 #[test]
 fn a_message_is_put_to_the_peers_queue() {
-    let bed = bed();
-    bed.submit(OperationKind::Send { length: 2000, to: peer() }).unwrap();
+    let bed = bed().started(OperationKind::Send { length: 2000, to: peer() });
     assert_eq!(bed.tm.needed(), 1);
     let (md, put) = sent(&bed);
     let own = bed.tm.address();
@@ -108,8 +106,7 @@ fn passive_buffers_are_attached_under_match_bits_of_their_own() {
 /// MT-33, MT-75, MT-207: a threshold of two, one for the SEND and one for the REPLY.
 #[test]
 fn an_active_receive_gets_as_much_as_the_descriptor_says() {
-    let bed = bed();
-    bed.submit(active_receive(4095)).unwrap();
+    let bed = bed().started(active_receive(4095));
     let calls = bed.spy.take_calls();
     let [Call::MdBind { md, unlink: Unlink::Auto }, Call::Get(get)] = &calls[..] else {
         panic!("not a GET, but {calls:?}")

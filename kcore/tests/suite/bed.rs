@@ -22,7 +22,7 @@ mod world;
 pub(crate) use engine::EngineWorld;
 pub(crate) use fake::FakeWorld;
 pub(crate) use pair::{Pair, Side};
-pub(crate) use signals::{Signals, introduction, until};
+pub(crate) use signals::{Signals, asleep, until};
 pub(crate) use trace::{Told, Trace, expected};
 pub(crate) use world::{Arriving, Body, Finish, Outgoing, World};
 
@@ -70,6 +70,12 @@ impl<W: World> Bed<W> {
         let buffer = core.register(&memory).unwrap();
         spy.take_calls();
         Bed { world, spy, drive, core, tm, memory, buffer }
+    }
+
+    /// With this operation in flight.
+    pub(crate) fn started(self, kind: OperationKind) -> Bed<W> {
+        self.submit(kind).unwrap();
+        self
     }
 
     pub(crate) fn submit(&self, kind: OperationKind) -> Result<Submitted, CoreError> {

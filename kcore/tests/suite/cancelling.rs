@@ -15,8 +15,7 @@ fn leave_all<W: World>(bed: &Bed<W>) {
 #[test]
 fn every_operation_can_be_cancelled() {
     for kind in every_operation() {
-        let bed = bed();
-        bed.submit(kind).unwrap();
+        let bed = bed().started(kind);
         bed.tm.cancel(bed.buffer, COOKIE).unwrap();
         leave_all(&bed);
         assert_eq!(bed.only_event().status(), Err(Errno::ECANCELED), "{kind:?}");
@@ -27,8 +26,7 @@ fn every_operation_can_be_cancelled() {
 #[test]
 fn an_operation_that_is_cancelled_twice_ends_once() {
     for kind in every_operation() {
-        let bed = bed();
-        bed.submit(kind).unwrap();
+        let bed = bed().started(kind);
         bed.tm.cancel(bed.buffer, COOKIE).unwrap();
         let again = bed.tm.cancel(bed.buffer, COOKIE);
         assert!(again.is_ok() || bed.tm.pending(), "{kind:?}: {again:?}");
@@ -74,8 +72,7 @@ fn a_cancel_that_comes_too_late_finds_nothing() {
 
 #[test]
 fn a_late_cancel_does_not_hit_the_next_operation_of_the_buffer() {
-    let bed = bed();
-    bed.submit(OperationKind::PassiveReceive).unwrap();
+    let bed = bed().started(OperationKind::PassiveReceive);
     bed.spy.take_calls();
     assert_eq!(bed.tm.cancel(bed.buffer, COOKIE - 1).unwrap_err().errno(), Errno::ENOENT);
     assert_eq!(bed.spy.take_kinds(), []);
@@ -94,8 +91,7 @@ fn a_cancel_through_another_transfer_machine_finds_nothing() {
 
 #[test]
 fn messages_that_came_before_the_cancel_are_delivered() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     bed.receive(&bed.message(&peer(), 10));
     bed.tm.cancel(bed.buffer, COOKIE).unwrap();
     let first = bed.tm.event_get().unwrap();

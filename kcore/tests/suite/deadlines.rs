@@ -28,15 +28,12 @@ fn a_wait_that_is_interrupted_ends_at_its_deadline() {
     let mut interrupted = false;
     // On a busy machine a deadline may pass before anybody sees the thread asleep.
     while !interrupted {
-        let (introduce, introduced) = introduction();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                introduce();
+            let (waiter, waiter_thread) = asleep(scope, || {
                 let deadline_ns = core.now_ns() + WHILE_NS;
                 assert!(!tm.event_wait(Some(deadline_ns)));
                 assert!(core.now_ns() >= deadline_ns);
             });
-            let waiter_thread = introduced.recv().unwrap();
             for _ in 0..3 {
                 interrupted |= signals.interrupt(&waiter, waiter_thread);
             }

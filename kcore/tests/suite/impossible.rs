@@ -75,8 +75,7 @@ fn every_order_of_any_events_ends_the_operation_with_the_last() {
 /// MT-229, S-407: more messages than a buffer may take. There is room for the last event all the same, and for no other.
 #[test]
 fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
-    let bed = bed();
-    bed.submit(OperationKind::Receive { min_receive_size: 1, max_messages: 3 }).unwrap();
+    let bed = bed().started(OperationKind::Receive { min_receive_size: 1, max_messages: 3 });
     let md = bed.spy.last_md();
     for _ in 0..5 {
         bed.world.fake.inject(md, Happening::put().length(1).not_last().impossible());
@@ -110,8 +109,7 @@ fn events_of_no_operation_are_counted_and_do_no_harm() {
 /// An MD that LNet keeps although its message never left is unlinked (lnet-semantics 8).
 #[test]
 fn what_never_left_is_unlinked_and_ends_with_its_own_status() {
-    let bed = bed();
-    bed.submit(active_receive(LENGTH.into())).unwrap();
+    let bed = bed().started(active_receive(LENGTH.into()));
     let md = bed.spy.last_md();
     bed.spy.take_calls();
     bed.world.fake.inject(md, Happening::send().failed(Errno::EHOSTUNREACH).not_last());
@@ -142,8 +140,7 @@ fn what_is_cancelled_in_flight_ends_as_lnet_says() {
     let cancelled = Err(Errno::ECANCELED);
     let ways = [(false, cancelled), (true, Ok(()))];
     for (kind, (wins, status)) in every_operation().into_iter().flat_map(|kind| ways.map(|way| (kind, way))) {
-        let bed = bed();
-        bed.submit(kind).unwrap();
+        let bed = bed().started(kind);
         let md = bed.spy.last_md();
         bed.world.fake.set_busy(true);
         bed.tm.cancel(bed.buffer, COOKIE).unwrap();

@@ -128,8 +128,7 @@ fn a_domain_without_transfer_machines_holds_nothing() {
 
 #[test]
 fn stopping_waits_for_the_last_event_to_be_taken() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY);
     bed.receive(&bed.message(&peer(), LENGTH));
     assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY);
@@ -187,8 +186,7 @@ fn a_transfer_machine_dropped_while_it_waits_gives_its_address_back() {
 /// S-415: LNet goes on calling back about what it could not let go.
 #[test]
 fn what_lnet_holds_on_to_outlives_its_transfer_machine() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     let message = bed.message(&peer(), 10);
     let address = bed.tm.address();
     let Bed { world, core, tm, buffer, spy, .. } = bed;

@@ -31,8 +31,7 @@ fn messages_without_a_buffer_are_counted() {
 /// What is longer than the room that is left is lost too.
 #[test]
 fn messages_that_are_too_long_are_counted() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     assert!(bed.world.arrive(&bed.message(&peer(), BUFFER_BYTES as u32 + 1)).is_none());
     assert_eq!((bed.tm.dropped(), bed.tm.pending()), (1, false));
     bed.tm.cancel(bed.buffer, COOKIE).unwrap();
@@ -91,14 +90,8 @@ fn a_loss_ends_one_wait() {
     assert_eq!(bed.tm.dropped(), 3);
     assert!(!bed.tm.event_wait(Some(0)));
 
-    let (introduce, introduced) = introduction();
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            introduce();
-            bed.tm.event_wait(None)
-        });
-        let waiter_thread = introduced.recv().unwrap();
-        until(|| waiter_thread.sleeps());
+        let (waiter, _) = asleep(scope, || bed.tm.event_wait(None));
         assert!(!waiter.is_finished());
         assert!(bed.world.arrive(&bed.message(&peer(), 1)).is_none());
         assert!(!waiter.join().unwrap(), "there is no event");

@@ -10,8 +10,7 @@ use crate::bed::*;
 /// little room for a fourth.
 #[test]
 fn a_receive_buffer_gives_one_event_for_each_message() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     let mut content = Vec::new();
     for (number, (length, offset)) in [(500, 0), (700, 500), (3000, 1200)].into_iter().enumerate() {
         let from = peer_of(number as u32);
@@ -32,8 +31,7 @@ fn a_receive_buffer_gives_one_event_for_each_message() {
 /// MT-20: the other end of a receive buffer: as many messages as it may take.
 #[test]
 fn a_receive_buffer_ends_with_its_last_message() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     for number in 1..=MESSAGES {
         bed.receive(&bed.message(&peer(), 1));
         let event = bed.tm.event_get().unwrap();
@@ -49,8 +47,7 @@ fn a_receive_buffer_ends_with_its_last_message() {
 /// MT-22: who sent it is in each event.
 #[test]
 fn each_message_names_its_own_sender() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     let from = [peer_of(0), peer_of(0), peer_of(1), peer_of(3)];
     from.iter().for_each(|from| bed.receive(&bed.message(from, 10)));
     let senders: Vec<_> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| event.sender()).collect();
@@ -60,8 +57,7 @@ fn each_message_names_its_own_sender() {
 /// MT-24, MT-208: nobody takes them, and none is lost or out of order.
 #[test]
 fn messages_accumulate_until_they_are_taken() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     for number in 0..MESSAGES {
         bed.receive(&bed.message(&peer_of(number), 1000));
         assert!(bed.tm.pending());
@@ -75,8 +71,7 @@ fn messages_accumulate_until_they_are_taken() {
 /// S-403: a message that is longer than what is left, or than `min_receive_size`, does not match.
 #[test]
 fn a_message_that_is_too_long_is_not_taken() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     assert!(bed.world.arrive(&bed.message(&peer(), MIN_RECEIVE_SIZE as u32 + 1)).is_none());
     bed.receive(&bed.message(&peer(), MIN_RECEIVE_SIZE as u32));
     assert_eq!(bed.only_event().length, MIN_RECEIVE_SIZE);
@@ -86,8 +81,7 @@ fn a_message_that_is_too_long_is_not_taken() {
 #[test]
 fn a_message_without_header_data_has_no_sender() {
     for nobody in [HdrData::NONE, HdrData { tmid: 0, portal: 31 }.encode()] {
-        let bed = bed();
-        bed.submit(RECEIVE).unwrap();
+        let bed = bed().started(RECEIVE);
         // The buffer ends with it.
         let mut message = bed.message(&peer(), LENGTH);
         let Body::Put { hdr_data, .. } = &mut message.body else { unreachable!() };
@@ -100,8 +94,7 @@ fn a_message_without_header_data_has_no_sender() {
 /// S-411: what breaks off half-way has come to nothing, and says so.
 #[test]
 fn a_message_that_breaks_off_is_an_event_with_its_reason() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     bed.world.arrive(&bed.message(&peer(), 100)).unwrap()(Err(Errno::EIO));
     let event = bed.tm.event_get().unwrap();
     assert_eq!((event.status(), event.sender()), (Err(Errno::EIO), None));

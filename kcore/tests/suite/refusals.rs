@@ -85,8 +85,7 @@ fn a_buffer_has_one_operation_at_a_time() {
 #[test]
 fn an_operation_of_any_queue_holds_up_stop_and_deregistration() {
     for kind in every_operation() {
-        let bed = bed();
-        bed.submit(kind).unwrap();
+        let bed = bed().started(kind);
         assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY, "{kind:?}");
         assert_eq!(bed.core.deregister(bed.buffer).unwrap_err().errno(), Errno::EBUSY, "{kind:?}");
         bed.tm.cancel(bed.buffer, COOKIE).unwrap();

@@ -25,8 +25,7 @@ fn a_wait_looks_whatever_its_deadline() {
 /// MT-230, MT-231, S-412: one wait for many events, and none is consumed by being waited or asked for.
 #[test]
 fn waiting_and_asking_take_nothing() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
+    let bed = bed().started(RECEIVE);
     for _ in 0..3 {
         bed.receive(&bed.message(&peer(), 1));
     }
@@ -46,28 +45,15 @@ fn waiting_and_asking_take_nothing() {
 /// MT-230: who sleeps is woken once for all that has come, and what woke him does not cut the next wait short.
 #[test]
 fn one_wake_up_serves_many_events() {
-    let bed = bed();
-    bed.submit(RECEIVE).unwrap();
-    let (introduce, introduced) = introduction();
+    let bed = bed().started(RECEIVE);
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            introduce();
-            assert!(bed.tm.event_wait(None));
-        });
-        let waiter_thread = introduced.recv().unwrap();
-        until(|| waiter_thread.sleeps());
+        let (waiter, _) = asleep(scope, || assert!(bed.tm.event_wait(None)));
         (0..3).for_each(|_| bed.receive(&bed.message(&peer(), 1)));
         waiter.join().unwrap();
         assert_eq!(std::iter::from_fn(|| bed.tm.event_get()).count(), 3);
 
         // Of the three wake-ups none is left.
-        let (introduce, introduced) = introduction();
-        let waiter = scope.spawn(|| {
-            introduce();
-            assert!(bed.tm.event_wait(None));
-        });
-        let waiter_thread = introduced.recv().unwrap();
-        until(|| waiter_thread.sleeps());
+        let (waiter, _) = asleep(scope, || assert!(bed.tm.event_wait(None)));
         assert!(!waiter.is_finished());
         bed.receive(&bed.message(&peer(), 1));
         waiter.join().unwrap();
@@ -81,13 +67,8 @@ fn signals_do_not_end_a_wait() {
     let bed = bed();
     let passive = bed.expose(OperationKind::PassiveReceive);
     let signals = Signals::new();
-    let (introduce, introduced) = introduction();
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            introduce();
-            bed.tm.event_wait(None)
-        });
-        let waiter_thread = introduced.recv().unwrap();
+        let (waiter, waiter_thread) = asleep(scope, || bed.tm.event_wait(None));
         for _ in 0..5 {
             assert!(signals.interrupt(&waiter, waiter_thread));
         }

@@ -1,8 +1,8 @@
 //! Real signals for a thread that sleeps.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::ScopedJoinHandle;
+use std::sync::mpsc::channel;
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -70,10 +70,19 @@ impl Target {
     }
 }
 
-/// How a thread makes itself known.
-pub(crate) fn introduction() -> (impl FnOnce() + Send, Receiver<Target>) {
-    let (sender, receiver): (Sender<Target>, Receiver<Target>) = channel();
-    (move || sender.send(Target::this()).unwrap(), receiver)
+/// Starts a thread that waits; it sleeps when this returns, or has ended.
+pub(crate) fn asleep<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    wait: impl FnOnce() -> T + Send + 'scope,
+) -> (ScopedJoinHandle<'scope, T>, Target) {
+    let (tell, told) = channel();
+    let waiter = scope.spawn(move || {
+        tell.send(Target::this()).unwrap();
+        wait()
+    });
+    let target: Target = told.recv().unwrap();
+    until(|| target.sleeps() || waiter.is_finished());
+    (waiter, target)
 }
 
 pub(crate) fn until(happens: impl Fn() -> bool) {
