@@ -1,5 +1,7 @@
 //! Events that are right and wrong, and a ring that is full.
 
+use std::sync::Arc;
+
 use nlx_core::{
     BufferEvent, BufferHandle, Core, CoreTm, Errno, EventFlags, IoVec, Operation, OperationKind, TmOptions,
 };
@@ -8,8 +10,12 @@ use nlx_ucore::Ucore;
 
 use crate::helper::*;
 
-fn start(domain: &Ucore) -> Box<dyn CoreTm> {
-    domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default()).unwrap()
+/// A right helper, a client of it, and a transfer machine.
+fn started() -> (Helper, Arc<Ucore>, Box<dyn CoreTm>) {
+    let helper = Helper::start(1, |_, _| Answer::Right);
+    let domain = helper.client();
+    let tm = domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default()).unwrap();
+    (helper, domain, tm)
 }
 
 fn buffer(domain: &Ucore, bytes: usize) -> (BufferHandle, IoVec) {
@@ -29,9 +35,7 @@ fn receive(buffer: BufferHandle, messages: u32) -> Operation {
 /// Each message is the client's when its event has been taken, in whatever order they come; the rest is the helper's.
 #[test]
 fn messages_arrive_in_any_order_of_their_places() {
-    let helper = Helper::start(1, |_, _| Answer::Right);
-    let domain = helper.client();
-    let tm = start(&domain);
+    let (helper, domain, tm) = started();
     let (handle, memory) = buffer(&domain, 1000);
     tm.submit(&receive(handle, 4)).unwrap();
     for (offset, length) in [(300, 100), (0, 300), (700, 1)] {
@@ -63,9 +67,7 @@ fn events_that_cannot_be_end_the_domain() {
         |_| BufferEvent { buffer: u64::MAX, ..BufferEvent::ZERO },
     ];
     for lie in lies {
-        let helper = Helper::start(1, |_, _| Answer::Right);
-        let domain = helper.client();
-        let tm = start(&domain);
+        let (helper, domain, tm) = started();
         let (handle, memory) = buffer(&domain, 1000);
         tm.submit(&receive(handle, 4)).unwrap();
         helper.push(lie(handle));
@@ -84,9 +86,7 @@ fn events_that_cannot_be_end_the_domain() {
 /// What the helper refuses is told by the operation's last event.
 #[test]
 fn an_operation_is_refused_by_the_helper() {
-    let helper = Helper::start(1, |_, _| Answer::Right);
-    let domain = helper.client();
-    let tm = start(&domain);
+    let (helper, domain, tm) = started();
     let (handle, memory) = buffer(&domain, 1000);
     tm.submit(&receive(handle, 4)).unwrap();
     let mut refused = BufferEvent { flags: EventFlags::UNLINKED, released: 4, ..message(handle, 0, 0) };
@@ -103,9 +103,7 @@ fn an_operation_is_refused_by_the_helper() {
 /// A ring that nobody looks at: a request makes room, and the order stays.
 #[test]
 fn a_full_ring_is_emptied_by_a_request() {
-    let helper = Helper::start(1, |_, _| Answer::Right);
-    let domain = helper.client();
-    let tm = start(&domain);
+    let (helper, domain, tm) = started();
     let buffers: Vec<_> = (0..50).map(|_| buffer(&domain, 10)).collect();
     let operations: Vec<_> = buffers.iter().map(|(handle, _)| receive(*handle, 1)).collect();
     let mut started = 0;

@@ -80,6 +80,20 @@ fn serve(path: &std::path::Path, config: &HostConfig, how: ServiceConfig) -> (No
     (node, host, service)
 }
 
+/// A helper and a client of it.
+pub(crate) fn served() -> (Helper, Arc<Ucore>) {
+    let helper = Helper::start();
+    let domain = helper.client();
+    (helper, domain)
+}
+
+/// The same, and a transfer machine.
+pub(crate) fn started() -> (Helper, Arc<Ucore>, Box<dyn CoreTm>) {
+    let (helper, domain) = served();
+    let tm = start(&*domain);
+    (helper, domain, tm)
+}
+
 pub(crate) fn start(domain: &dyn Core) -> Box<dyn CoreTm> {
     start_with(domain, &TmOptions::default())
 }

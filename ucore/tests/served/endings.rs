@@ -212,9 +212,7 @@ fn every_operation_ends_once_whenever_the_helper_goes() {
 #[test]
 #[allow(unsafe_code, reason = "forking a process with threads")]
 fn a_forked_child_leaves_it_alone() {
-    let helper = Helper::start();
-    let domain = helper.client();
-    let tm = start(&*domain);
+    let (_helper, domain, tm) = started();
     let posted = buffer(&*domain, 100);
     submit(&*tm, &posted.receive(1));
     // SAFETY: the child allocates nothing that another thread may hold a lock for, and ends without unwinding.

@@ -10,8 +10,7 @@ use crate::bed::*;
 /// U3: memory comes in arenas, and goes back when nothing is left of it, but for a spare one.
 #[test]
 fn arenas_come_with_the_need_and_go_with_it() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (helper, domain) = served();
     let arenas = || helper.host.status().clients[0].arenas;
     assert_eq!(arenas(), 0);
     // Four to an arena of 1 MiB, and one that is longer than an arena.
@@ -78,8 +77,7 @@ fn what_the_quota_does_not_allow_is_refused() {
 
 #[test]
 fn a_buffer_of_many_segments_of_several_arenas() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (_helper, domain) = served();
     let (sender, receiver) = (start(&*domain), start(&*domain));
     let regions: Vec<_> = (0..5).map(|_| domain.allocate(600 << 10).unwrap()).collect();
     let piece = |at: usize| Fragment::new(regions[at % 5].clone(), at * 100 + 7, 33).unwrap();
@@ -113,9 +111,7 @@ fn foreign_memory_is_named_as_such_and_can_be_copied() {
 /// While the helper may write to a buffer, nobody sees it as a slice; while it may read, nobody writes.
 #[test]
 fn an_operation_in_flight_holds_its_bytes() {
-    let helper = Helper::start();
-    let domain = helper.client();
-    let tm = start(&*domain);
+    let (_helper, domain, tm) = started();
     for make in [buffer as fn(&dyn Core, usize) -> Buffer, copying] {
         let held = make(&*domain, 1000);
         submit(&*tm, &held.receive(3));

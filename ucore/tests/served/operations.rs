@@ -39,8 +39,7 @@ fn a_message_reaches_another_client() {
 
 #[test]
 fn bulk_goes_both_ways_with_each_form_of_descriptor_and_counter() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (_helper, domain) = served();
     for (form, counters) in [
         (DescriptorForm::Compatible, MatchCounters::Sequential),
         (DescriptorForm::Extended, MatchCounters::Random),
@@ -77,8 +76,7 @@ fn bulk_goes_both_ways_with_each_form_of_descriptor_and_counter() {
 /// Messages that arrive in a copied buffer lie in the client's memory when their events are taken.
 #[test]
 fn messages_are_copied_into_foreign_memory() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (_helper, domain) = served();
     let (sender, receiver) = (start(&*domain), start(&*domain));
     let posted = copying(&*domain, 4096);
     submit(&*receiver, &posted.receive(10));
@@ -121,9 +119,7 @@ fn a_batch_is_longer_than_the_ring() {
 
 #[test]
 fn an_operation_is_cancelled_once_and_by_its_own_cookie() {
-    let helper = Helper::start();
-    let domain = helper.client();
-    let tm = start(&*domain);
+    let (_helper, domain, tm) = started();
     let posted = buffer(&*domain, 100);
     let operation = posted.to(OperationKind::PassiveReceive);
     submit(&*tm, &operation);
@@ -139,8 +135,7 @@ fn an_operation_is_cancelled_once_and_by_its_own_cookie() {
 /// A transfer machine dropped in use leaves neither its address nor its buffers taken.
 #[test]
 fn what_is_dropped_in_use_is_free_again() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (helper, domain) = served();
     let address = "0@lo:12345:41:7".parse().unwrap();
     let posted = buffer(&*domain, 100);
     for _ in 0..3 {

@@ -22,9 +22,7 @@ fn a_helper_that_is_not_there() {
 /// MT-228, MT-6 and K7, as in-process: at once, and nothing comes of it.
 #[test]
 fn what_can_be_checked_is_refused_at_once() {
-    let helper = Helper::start();
-    let domain = helper.client();
-    let tm = start(&*domain);
+    let (_helper, domain, tm) = started();
     let posted = buffer(&*domain, 1000);
     let refused = |operation| tm.submit(&operation).unwrap_err().errno();
     let unknown = Address { portal: 64, ..tm.address() };
@@ -124,8 +122,7 @@ fn quotas_are_kept_on_this_side() {
 
 #[test]
 fn the_nids_are_those_of_the_helper() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (helper, domain) = served();
     assert_eq!(domain.nids(), [nlx_core::Nid::LOOPBACK]);
     assert!(domain.client() > 0 && domain.is_connected());
     let status = helper.host.status();

@@ -20,9 +20,7 @@ fn hung() -> PollTimeout {
 /// MT-230, MT-231, U5: a deadline that is over still looks; one to come is kept; asking changes nothing.
 #[test]
 fn a_wait_looks_whatever_its_deadline() {
-    let helper = Helper::start();
-    let domain = helper.client();
-    let tm = start(&*domain);
+    let (_helper, domain, tm) = started();
     for over in [0, 1, domain.now_ns()] {
         assert!(!tm.event_wait(Some(over)) && !tm.pending());
     }
@@ -44,9 +42,7 @@ fn a_wait_looks_whatever_its_deadline() {
 
 #[test]
 fn a_waiter_can_be_woken_without_an_event() {
-    let helper = Helper::start();
-    let domain = helper.client();
-    let tm = start(&*domain);
+    let (_helper, _domain, tm) = started();
     // Before anybody waits: the next wait ends, and only that.
     tm.wake();
     assert!(!tm.event_wait(None));
@@ -67,8 +63,7 @@ fn a_waiter_can_be_woken_without_an_event() {
 /// Both ways of sleeping hear of each event, of wakes and of deadlines.
 #[test]
 fn an_event_loop_sleeps_on_one_descriptor() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (_helper, domain) = served();
     let (sender, tm) = (start(&*domain), start(&*domain));
     let posted = buffer(&*domain, 1 << 16);
     submit(&*tm, &posted.receive(20));
@@ -99,8 +94,7 @@ fn an_event_loop_sleeps_on_one_descriptor() {
 /// X13: messages for which there was no buffer end one wait, and are counted.
 #[test]
 fn lost_messages_end_a_wait() {
-    let helper = Helper::start();
-    let domain = helper.client();
+    let (_helper, domain) = served();
     let (sender, tm) = (start(&*domain), start(&*domain));
     let sent = buffer(&*domain, 100);
     submit(&*sender, &sent.send(7, tm.address()));
