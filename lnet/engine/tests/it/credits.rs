@@ -192,9 +192,7 @@ fn idle_peers_make_room_for_new_ones() {
     put(4).unwrap();
     assert_eq!(put(5), Err(Errno::ENOMEM));
     put(3).unwrap();
-    while !network.queue.lock().is_empty() {
-        network.lose(0);
-    }
+    network.lose_all();
     a.events();
     for number in 0..60 {
         put(number).unwrap();
@@ -290,9 +288,7 @@ fn a_nid_that_was_claimed_elsewhere_is_not_held_back_with_the_thief() {
     let before = network.queue.lock().len();
     node.put(endless(&node), ProcessId::lnet(victim), 1, AckRequest::NoAck).unwrap();
     assert_eq!(network.queue.lock().len(), before + 1);
-    while !network.queue.lock().is_empty() {
-        network.lose(0);
-    }
+    network.lose_all();
     assert!(node.is_quiet());
 }
 

@@ -8,8 +8,7 @@ use super::common::*;
 #[test]
 fn a_direct_get_gives_send_and_reply() {
     for unlinked_before in [false, true] {
-        let network = Network::new();
-        let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+        let (network, a, b) = two_nodes();
         let sink = memory(100);
         let md = a.bind(&sink, 2);
         a.get(md, b.id(), 1).unwrap();
@@ -38,8 +37,7 @@ fn a_direct_get_gives_send_and_reply() {
 
 #[test]
 fn a_direct_get_that_fails_ends_with_its_send_event() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
     let token = token_of(&network.take(0).unwrap());
     drop(a.engine.sink_of_get(token).expect("the GET's memory"));
@@ -50,8 +48,7 @@ fn a_direct_get_that_fails_ends_with_its_send_event() {
 
 #[test]
 fn only_gets_that_are_still_wanted_have_a_sink() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
     let md = a.bind(&memory(8), 2);
     a.get(md, b.id(), 1).unwrap();
@@ -63,8 +60,7 @@ fn only_gets_that_are_still_wanted_have_a_sink() {
 
 #[test]
 fn more_bytes_than_there_is_memory_are_not_believed() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
     let token = token_of(&network.take(0).unwrap());
     drop(a.engine.sink_of_get(token));

@@ -34,8 +34,7 @@ impl DropWatcher for Watcher {
 }
 
 fn pair() -> (Arc<Network>, Node, Node, Arc<Watcher>) {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let watcher = Watcher::of(&b);
     (network, a, b, watcher)
 }

@@ -11,8 +11,7 @@ const TIMEOUT_NS: u64 = 150_000_000_000;
 #[test]
 fn a_request_that_cannot_be_sent_ends_its_descriptor_with_the_send_event() {
     for (now, request) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1), (false, 2)] {
-        let network = Network::new();
-        let a = Node::new(&network, 2);
+        let (network, a) = one_node();
         if now {
             *network.sending.lock() = Sending::Fail(Errno::EHOSTUNREACH);
         }
@@ -34,8 +33,7 @@ fn a_request_that_cannot_be_sent_ends_its_descriptor_with_the_send_event() {
 
 #[test]
 fn no_way_to_the_target_is_ehostunreach_and_changes_nothing() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let md = a.bind(&memory(8), 1);
     let elsewhere = ProcessId::lnet("10.77.0.3@tcp1".parse().unwrap());
     assert_eq!(a.put(md, elsewhere, 1, AckRequest::NoAck).unwrap_err().errno(), Errno::EHOSTUNREACH);
@@ -53,8 +51,7 @@ fn no_way_to_the_target_is_ehostunreach_and_changes_nothing() {
 
 #[test]
 fn a_payload_that_is_lost_ends_in_an_error_and_no_ack() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &memory(8), MdOptions::OP_PUT);
     a.put(a.bind(&pattern(8, 1), 2), b.id(), 1, AckRequest::Ack).unwrap();
     let put = network.take(0).unwrap();
@@ -74,8 +71,7 @@ fn a_payload_that_is_lost_ends_in_an_error_and_no_ack() {
 
 #[test]
 fn a_reply_that_cannot_be_sent_shows_in_the_get_event() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(2, &pattern(8, 1), MdOptions::OP_GET);
     a.get(a.bind(&memory(8), 2), b.id(), 2).unwrap();
     network.step();
@@ -86,8 +82,7 @@ fn a_reply_that_cannot_be_sent_shows_in_the_get_event() {
 
 #[test]
 fn finalising_twice_or_with_a_wrong_token_does_nothing() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     a.put(a.bind(&pattern(8, 1), 1), b.id(), 1, AckRequest::NoAck).unwrap();
     let tx = network.take(0).unwrap().tx.unwrap();
     let token = tx.token;
@@ -106,8 +101,7 @@ fn finalising_twice_or_with_a_wrong_token_does_nothing() {
 
 #[test]
 fn answers_that_stay_away_end_with_etimedout_at_their_deadline() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let start = 1_000;
     a.engine.advance(start);
     a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
@@ -128,8 +122,7 @@ fn answers_that_stay_away_end_with_etimedout_at_their_deadline() {
 
 #[test]
 fn a_late_answer_to_a_message_still_being_sent_ends_with_that_message() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
     a.engine.advance(TIMEOUT_NS);
     assert_eq!(a.events(), []);
@@ -140,8 +133,7 @@ fn a_late_answer_to_a_message_still_being_sent_ends_with_that_message() {
 
 #[test]
 fn an_answer_in_time_stops_the_clock() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
     a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
     network.run();
@@ -152,8 +144,7 @@ fn an_answer_in_time_stops_the_clock() {
 
 #[test]
 fn untracked_answers_have_no_deadline() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let md = a.md(&memory(8), MdOptions::NO_TRACK_RESPONSE, 2);
     let md = a.engine.md_bind(md, Unlink::Auto).unwrap();
     a.get(md, b.id(), 1).unwrap();
@@ -201,8 +192,7 @@ fn many_late_answers_end_in_several_calls() {
 
 #[test]
 fn losing_a_peer_ends_what_it_still_owed() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let (lost, other) = (ProcessId::lnet(nid(3)), ProcessId::lnet(nid(4)));
     let get = a.bind(&memory(8), 2);
     let put = a.bind(&memory(8), 2);
@@ -238,8 +228,7 @@ fn losing_a_peer_ends_what_it_still_owed() {
 fn losing_a_peer_or_an_ni_ends_thousands() {
     const MANY: usize = 2500;
     for ni_goes in [false, true] {
-        let network = Network::new();
-        let a = Node::new(&network, 2);
+        let (network, a) = one_node();
         let peer = ProcessId::lnet(nid(3));
         let unsent = 2;
         for sent in (0..unsent + MANY).map(|number| number >= unsent) {
@@ -265,8 +254,7 @@ fn losing_a_peer_or_an_ni_ends_thousands() {
 
 #[test]
 fn a_lost_peer_leaves_descriptors_for_more_operations_alone() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let lost = ProcessId::lnet(nid(3));
     let md = Md { threshold: Threshold::Infinite, ..a.md(&memory(8), MdOptions::empty(), 0) };
     let md = a.engine.md_bind(md, Unlink::Auto).unwrap();
@@ -286,8 +274,7 @@ fn a_lost_peer_leaves_descriptors_for_more_operations_alone() {
 // motr-transport 5.8: an active bulk receive whose SEND was seen ends with a REPLY event that has `unlinked`.
 #[test]
 fn a_reply_that_came_before_its_send_event_keeps_its_success_when_the_peer_is_lost() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
     a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
     let mut get = network.take(0).unwrap();

@@ -12,8 +12,7 @@ use super::common::*;
 const MS: u64 = 1_000_000;
 
 fn pair() -> (Arc<Network>, Node, Node) {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.engine.advance(1000 * MS);
     (network, a, b)
 }

@@ -13,8 +13,7 @@ fn beside(position: Position, bits: u64) -> MeSpec {
 /// S-104: `MEInsert`.
 #[test]
 fn an_entry_is_tried_where_it_was_inserted() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let attach = |me| node.engine.md_attach(me, node.md(&memory(8), MdOptions::OP_PUT, 1), Unlink::Auto);
     let middle = node.post(1);
     let last = node.engine.me_insert(middle, &beside(Position::After, 1)).unwrap();
@@ -37,8 +36,7 @@ fn an_entry_is_tried_where_it_was_inserted() {
 /// S-103, S-104.
 #[test]
 fn insertions_that_cannot_be_are_refused() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let insert = |me, spec| errno(node.engine.me_insert(me, &spec));
     let me = node.post(1);
     assert_eq!(insert(me, beside(Position::Local, 1)), Errno::EINVAL);
@@ -68,8 +66,7 @@ fn insertions_that_cannot_be_are_refused() {
 /// S-107: the value of a handle names an object of its own kind alone.
 #[test]
 fn a_handle_of_one_kind_names_nothing_of_another() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let me = node.post(1);
     let md = node.bind(&memory(8), 1);
     for value in [me.0, node.eq.0] {
@@ -89,8 +86,7 @@ fn a_handle_of_one_kind_names_nothing_of_another() {
 /// S-108.
 #[test]
 fn an_exhausted_descriptor_outlives_its_entry_until_its_message_is_done() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let me = node.post(1);
     let md = node.engine.md_attach(me, node.md(&memory(8), MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
     let (token, receiver) = network.arrive_header(&put_from(&node, nid(3), 1, vec![7; 8])).unwrap();

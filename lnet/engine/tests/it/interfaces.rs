@@ -14,8 +14,7 @@ use super::ping::{asleep, ping};
 
 #[test]
 fn stopping_an_ni_ends_everything_that_goes_over_it() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     // Sent and awaited; in flight; and queued behind the credits.
     let awaited = a.bind(&memory(8), 2);
     a.get(awaited, b.id(), 1).unwrap();
@@ -56,8 +55,7 @@ fn stopping_an_ni_ends_everything_that_goes_over_it() {
 fn an_ni_that_starts_with_fewer_credits_than_it_has_used_waits_for_them() {
     const EARLY: usize = 5;
     const CREDITS: u32 = 2;
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let late = ProcessId::lnet(nid(5));
     *network.limits.lock() = NiLimits { credits: CREDITS, peer_credits: CREDITS, ..LIMITS };
     let asking = a.engine.clone();
@@ -136,8 +134,7 @@ fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
 
 #[test]
 fn an_ni_of_another_network_takes_no_part() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let second: Nid = "10.88.0.2@tcp1".parse().unwrap();
     a.engine.add_ni(ProcessId::lnet(second), network.clone()).unwrap();
     b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
@@ -151,8 +148,7 @@ fn an_ni_of_another_network_takes_no_part() {
 /// lnet-semantics 14, 16: pings tell that the link of an NI is down, and another NI of its network is taken while there is one.
 #[test]
 fn the_link_of_an_ni_goes_down_and_up() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     a.engine.add_ni(ProcessId::lnet(nid(5)), network.clone()).unwrap();
     let source = || {
         a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
@@ -182,8 +178,7 @@ fn the_link_of_an_ni_goes_down_and_up() {
 
 #[test]
 fn nis_that_cannot_be_are_refused() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let add = |id| a.engine.add_ni(id, network.clone()).unwrap_err();
     assert_eq!(add(a.id()).errno(), Errno::EEXIST);
     assert_eq!(add(ProcessId::lnet(Nid::LOOPBACK)).errno(), Errno::EINVAL);
@@ -197,8 +192,7 @@ fn nis_that_cannot_be_are_refused() {
 
 #[test]
 fn an_ni_whose_network_does_not_start_leaves_no_trace() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let refusing = Arc::new(Refusing);
     let before = ping(&network, &a, ProcessId::lnet(Nid::LOOPBACK));
     let error = a.engine.add_ni(ProcessId::lnet(nid(5)), refusing.clone()).unwrap_err();
@@ -239,8 +233,7 @@ impl lnet_api::Lnd for Refusing {
 
 #[test]
 fn peers_are_told_of_all_nis_in_the_order_they_came() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let nids = |info: &PingInfo| info.nis.iter().map(|ni| ni.nid).collect::<Vec<_>>();
     let first = ping(&network, &b, a.id());
     assert_eq!(nids(&first), [a.nid]);

@@ -11,8 +11,7 @@ use super::common::*;
 
 #[test]
 fn puts_wait_for_a_buffer_and_are_taken_in_order() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.engine.set_lazy(portal(), true);
     for seed in 0..5 {
         let bits = if seed == 2 { 9 } else { 1 };
@@ -37,8 +36,7 @@ fn puts_wait_for_a_buffer_and_are_taken_in_order() {
 
 #[test]
 fn a_waiting_message_that_is_too_long_is_dropped_when_its_buffer_comes() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.engine.set_lazy(portal(), true);
     for bytes in [11, 10] {
         a.put(a.bind(&pattern(bytes, 1), 1), b.id(), 1, AckRequest::NoAck).unwrap();
@@ -51,8 +49,7 @@ fn a_waiting_message_that_is_too_long_is_dropped_when_its_buffer_comes() {
 
 #[test]
 fn empty_and_local_messages_wait_too() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.engine.set_lazy(portal(), true);
     a.put(a.bind(&memory(0), 2), b.id(), 1, AckRequest::Ack).unwrap();
     network.run();
@@ -71,8 +68,7 @@ fn empty_and_local_messages_wait_too() {
 
 #[test]
 fn gets_never_wait() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.engine.set_lazy(portal(), true);
     a.get(a.bind(&memory(4), 2), b.id(), 1).unwrap();
     network.run();
@@ -81,8 +77,7 @@ fn gets_never_wait() {
 
 #[test]
 fn clearing_a_lazy_portal_drops_what_waits() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.engine.set_lazy(portal(), true);
     for _ in 0..3 {
         a.put(a.bind(&memory(4), 1), b.id(), 1, AckRequest::NoAck).unwrap();

@@ -100,9 +100,7 @@ fn messages_and_answers() {
     let target = ProcessId::lnet(nid(3));
     let sent = fill("messages in flight", 8, || node.put(md, target, 1, AckRequest::NoAck));
     assert_eq!((sent.len(), node.engine.counters().msgs_alloc), (8, 8));
-    while !network.queue.lock().is_empty() {
-        network.lose(0);
-    }
+    network.lose_all();
     assert_eq!(node.events().len(), 8);
     // ACKs that are waited for; nothing is in flight.
     let awaited = fill("answers waited for", 8, || {

@@ -47,8 +47,7 @@ impl lnet_api::EventHandler for Relay {
 #[test]
 fn messages_sent_from_inside_wake_go_on_for_ever() {
     const MESSAGES: u32 = 100_000;
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let relay = std::sync::Arc::new(Relay {
         node: std::sync::OnceLock::new(),
         left: std::sync::atomic::AtomicU32::new(MESSAGES),
@@ -80,8 +79,7 @@ fn of_kind(events: &[Event], kind: EventKind) -> Event {
 #[test]
 fn a_node_puts_and_gets_to_and_from_itself() {
     for bytes in [0, 1, 5000, 1 << 20] {
-        let network = Network::new();
-        let node = Node::new(&network, 2);
+        let (network, node) = one_node();
         for (seed, target) in names(&node).into_iter().enumerate() {
             let (from, to) = (pattern(bytes, seed as u8), memory(bytes));
             node.expect(1, &to, MdOptions::OP_PUT);
@@ -127,8 +125,7 @@ fn credits_do_not_count() {
 
 #[test]
 fn what_nobody_wants_is_dropped_and_its_answer_is_late() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     node.get(node.bind(&memory(4), 2), ProcessId::lnet(Nid::LOOPBACK), 1).unwrap();
     assert_eq!(brief(&node.events()), [(Send, Ok(()), false)]);
     node.engine.advance(150_000_000_000);
@@ -138,8 +135,7 @@ fn what_nobody_wants_is_dropped_and_its_answer_is_late() {
 
 #[test]
 fn a_message_into_its_own_memory_arrives() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let buffer = pattern(16, 1);
     node.expect(1, &buffer, MdOptions::OP_PUT);
     node.put(node.bind(&buffer, 1), node.id(), 1, AckRequest::NoAck).unwrap();
@@ -149,8 +145,7 @@ fn a_message_into_its_own_memory_arrives() {
 
 #[test]
 fn a_second_name_of_the_node_is_local_too() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     node.engine.add_ni(ProcessId::lnet(nid(5)), network.clone()).unwrap();
     let to = memory(4);
     node.expect(1, &to, MdOptions::OP_PUT);
@@ -175,8 +170,7 @@ impl lnet_api::EventHandler for Panics {
 /// A handler that panics is its owner's trouble: the others are woken, now and later.
 #[test]
 fn a_handler_that_panics_takes_no_wake_up_along() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let panics = std::sync::Arc::new(Panics(std::sync::atomic::AtomicU32::new(0)));
     let eq = node.engine.eq_alloc(panics.clone()).unwrap();
     for round in 1..=2 {

@@ -292,8 +292,7 @@ proptest! {
 
 #[test]
 fn very_many_buffers_are_each_found() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let buffer = memory(8);
     let source = ProcessId::new(nid(3), Pid::LNET);
     for (portal, match_id) in [(50, source), (51, ProcessId::ANY)] {

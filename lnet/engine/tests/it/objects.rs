@@ -7,8 +7,7 @@ use super::common::*;
 
 #[test]
 fn handles_of_what_is_gone_are_enoent() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let buffer = memory(64);
     let me = node.post(1);
     let md = node.engine.md_attach(me, node.md(&buffer, MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
@@ -28,8 +27,7 @@ fn handles_of_what_is_gone_are_enoent() {
 
 #[test]
 fn an_event_queue_in_use_is_not_freed() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let md = node.bind(&memory(8), 1);
     assert_eq!(errno(node.engine.eq_free(node.eq)), Errno::EBUSY);
     node.engine.md_unlink(md).unwrap();
@@ -41,8 +39,7 @@ fn an_event_queue_in_use_is_not_freed() {
 
 #[test]
 fn descriptors_that_make_no_sense_are_refused() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let buffer = memory(64);
     let bind = |options, max_size, bytes| {
         let md = lnet_api::Md { max_size, ..node.md(&memory(bytes), options, 1) };
@@ -69,8 +66,7 @@ fn descriptors_that_make_no_sense_are_refused() {
 // S-101, S-103, S-104.
 #[test]
 fn the_first_entry_decides_the_type_of_a_portal() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let one = ProcessId::new(nid(9), Pid::LNET);
     let open = [
         (ProcessId::ANY, 0),
@@ -104,8 +100,7 @@ fn the_first_entry_decides_the_type_of_a_portal() {
 
 #[test]
 fn exhausted_descriptors_send_nothing_more() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let md = node.md(&memory(8), MdOptions::empty(), 2);
     let md = node.engine.md_bind(md, Unlink::Retain).unwrap();
     node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
@@ -121,8 +116,7 @@ fn exhausted_descriptors_send_nothing_more() {
 
 #[test]
 fn attached_descriptors_send_nothing() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let md = node.expect(1, &memory(8), MdOptions::OP_PUT);
     assert_eq!(errno(node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck)), Errno::ENOENT);
 }

@@ -54,8 +54,7 @@ fn home() -> usize {
 /// and unlinking of MDs.
 #[test]
 fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let (eq, inside, leave) = gate(&a);
     let posted = Md { eq: Some(eq), ..a.md(&memory(8), MdOptions::OP_PUT, 1) };
     a.engine.md_attach(a.post(1), posted, Unlink::Auto).unwrap();
@@ -83,8 +82,7 @@ fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
 /// S-106, the other way round.
 #[test]
 fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let (eq, inside, leave) = gate(&a);
     let bound = Md { eq: Some(eq), ..a.md(&memory(8), MdOptions::empty(), 1) };
     let bound = with_partition(home(), || a.engine.md_bind(bound, Unlink::Auto)).unwrap();
@@ -132,8 +130,7 @@ impl EventHandler for Meeting {
 /// S-307, S-311: messages of all partitions are received at the same time, up to their events.
 #[test]
 fn events_of_all_partitions_are_delivered_at_the_same_time() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let eq = node.engine.eq_alloc(Arc::new(Meeting::default())).unwrap();
     for here in 0..PARTITIONS {
         with_partition(here, || {

@@ -1,5 +1,7 @@
 //! Where entries are, where messages look for them, and where they wait (S-308 to S-310).
 
+use std::sync::Arc;
+
 use lnet::{EngineConfig, Rotor, Stealing};
 use lnet_api::EventKind::Put;
 use lnet_api::{LNet, Md, MdHandle, MdOptions, MeSpec, Position, Threshold, Unlink};
@@ -10,9 +12,11 @@ use super::PARTITIONS;
 use super::common::*;
 
 /// A node whose messages look where they arrive and, with [`Stealing::LazyPuts`], nowhere else if buffers are there.
-fn node(network: &std::sync::Arc<Network>, stealing: Stealing) -> Node {
+fn node(stealing: Stealing) -> (Arc<Network>, Node) {
+    let network = Network::new();
     let config = EngineConfig { portal_rotor: Rotor::Off, stealing, ..EngineConfig::new(Pid::LNET, 1) };
-    Node::with_config(network, 2, config)
+    let node = Node::with_config(&network, 2, config);
+    (network, node)
 }
 
 /// Posts a buffer for some messages from a thread of a partition.
@@ -36,8 +40,7 @@ fn send(network: &Network, node: &Node, from: usize, bits: u64) -> Option<MdHand
 /// S-308: `LNET_INS_AFTER_CPU`.
 #[test]
 fn a_local_entry_is_in_the_partition_of_its_poster() {
-    let network = Network::new();
-    let node = node(&network, Stealing::LazyPuts);
+    let (network, node) = node(Stealing::LazyPuts);
     let mds: Vec<_> =
         (0..PARTITIONS).map(|here| post(&node, here, Position::Local, here as u64, 1000)).collect();
     for from in 0..PARTITIONS {
@@ -50,8 +53,7 @@ fn a_local_entry_is_in_the_partition_of_its_poster() {
 /// S-308: `LNET_INS_AFTER` and `LNET_INS_BEFORE`.
 #[test]
 fn other_entries_are_in_the_partition_of_their_portal() {
-    let network = Network::new();
-    let node = node(&network, Stealing::LazyPuts);
+    let (network, node) = node(Stealing::LazyPuts);
     let home = portal().index() % PARTITIONS;
     // So that messages look in each partition.
     for here in 0..PARTITIONS {
@@ -72,8 +74,7 @@ fn other_entries_are_in_the_partition_of_their_portal() {
 #[test]
 fn a_message_takes_buffers_of_other_partitions_from_its_own_upwards() {
     for from in 0..PARTITIONS {
-        let network = Network::new();
-        let node = node(&network, Stealing::All);
+        let (network, node) = node(Stealing::All);
         let mds: Vec<_> = (0..PARTITIONS).map(|here| post(&node, here, Position::Local, 1, 1)).collect();
         let expected: Vec<_> = (from..PARTITIONS).chain(0..from).map(|at| mds[at]).collect();
         let taken: Vec<_> = (0..PARTITIONS).filter_map(|_| send(&network, &node, from, 1)).collect();
@@ -85,8 +86,7 @@ fn a_message_takes_buffers_of_other_partitions_from_its_own_upwards() {
 /// S-309: today's LNet steals for PUTs on lazy portals only.
 #[test]
 fn lazy_portals_steal_in_any_case() {
-    let network = Network::new();
-    let node = node(&network, Stealing::LazyPuts);
+    let (network, node) = node(Stealing::LazyPuts);
     node.engine.set_lazy(portal(), true);
     for here in 0..PARTITIONS {
         post(&node, here, Position::Local, 99, 1);
@@ -99,8 +99,7 @@ fn lazy_portals_steal_in_any_case() {
 /// S-309: what is skipped shows where messages look in the first partition that is not, and only there.
 #[test]
 fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
-    let network = Network::new();
-    let node = node(&network, Stealing::LazyPuts);
+    let (network, node) = node(Stealing::LazyPuts);
     let last = PARTITIONS - 1;
     let other = post(&node, 0, Position::Local, 1, 1000);
     let own = post(&node, last, Position::Local, 2, 1);
@@ -122,8 +121,7 @@ fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
 /// S-309: a buffer that is there, but used up, counts as one.
 #[test]
 fn a_partition_with_an_exhausted_buffer_does_not_rest() {
-    let network = Network::new();
-    let node = node(&network, Stealing::LazyPuts);
+    let (network, node) = node(Stealing::LazyPuts);
     let last = PARTITIONS - 1;
     let other = post(&node, 0, Position::Local, 1, 1000);
     with_partition(last, || {
@@ -141,8 +139,7 @@ fn a_partition_with_an_exhausted_buffer_does_not_rest() {
 #[test]
 fn messages_of_all_partitions_wait_in_one_queue() {
     for here in 0..PARTITIONS {
-        let network = Network::new();
-        let node = node(&network, Stealing::All);
+        let (network, node) = node(Stealing::All);
         node.engine.set_lazy(portal(), true);
         // Partitions in no order.
         let from: Vec<usize> = (0..12).map(|number| number * 7 % 5 % PARTITIONS).collect();

@@ -37,8 +37,7 @@ pub(crate) fn ping(network: &Network, from: &Node, target: ProcessId) -> PingInf
 
 #[test]
 fn a_node_tells_who_it_is() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let sleeper = asleep();
     let mut ping = a.engine.ping(Some(a.nid), b.id(), sleeper.clone()).unwrap();
     assert!(ping.poll().is_none());
@@ -56,8 +55,7 @@ fn a_node_tells_who_it_is() {
 
 #[test]
 fn a_node_pings_itself() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     for target in [a.id(), ProcessId::lnet(Nid::LOOPBACK)] {
         assert_eq!(ping(&network, &a, target).nis[0].nid, a.nid);
     }
@@ -65,8 +63,7 @@ fn a_node_pings_itself() {
 
 #[test]
 fn large_nids_are_told_where_there_are_any() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let large: Nid = "fd77::3@tcp".parse().unwrap();
     b.engine.add_ni(ProcessId::lnet(large), network.clone()).unwrap();
     let info = ping(&network, &a, b.id());
@@ -83,8 +80,7 @@ fn outcome(ping: &mut lnet::Ping) -> Errno {
 
 #[test]
 fn a_ping_fails_with_what_the_network_says() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let sleeper = asleep();
     let mut unsent = a.engine.ping(None, ProcessId::lnet(nid(3)), sleeper.clone()).unwrap();
     network.fail(0, Errno::ECONNREFUSED);
@@ -109,8 +105,7 @@ fn a_ping_fails_with_what_the_network_says() {
 
 #[test]
 fn an_answer_that_is_none_is_eproto() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     for garbage in [vec![], vec![0u8; 48], vec![0xff; 3960]] {
         let mut ping = a.engine.ping(None, ProcessId::lnet(nid(3)), asleep()).unwrap();
         let get = network.take(0).unwrap();
@@ -135,8 +130,7 @@ fn an_answer_that_is_none_is_eproto() {
 
 #[test]
 fn a_ping_that_is_given_up_leaves_nothing() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let sleeper = asleep();
     for steps in 0..3 {
         let ping = a.engine.ping(None, b.id(), sleeper.clone()).unwrap();
@@ -163,8 +157,7 @@ fn a_ping_that_is_given_up_leaves_nothing() {
 /// An answer that does not fit says how much room it takes, as often as it is asked; one that does needs no more.
 #[test]
 fn an_answer_that_was_cut_off_tells_its_size() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     for last in 4..10 {
         b.engine.add_ni(ProcessId::lnet(nid(last)), network.clone()).unwrap();
     }
@@ -189,8 +182,7 @@ fn an_answer_that_was_cut_off_tells_its_size() {
 /// What a node pushes is its own list, and it learns when that was taken, or why it was not.
 #[test]
 fn a_node_pushes_its_own_nids() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let (first, second) = (a.nid, nid(22));
     a.engine.add_ni(ProcessId::lnet(second), network.clone()).unwrap();
     let sleeper = asleep();
@@ -316,8 +308,7 @@ fn push_header(to: &Node, source: Nid, payload_length: u32) -> Header {
 
 #[test]
 fn a_push_makes_the_nids_of_a_node_one_peer() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let other = nid(22);
     // Sent by the second NID of a node whose primary NID is another.
     push(&a, &b, &bytes(&info(5, 0x1e, &[other, a.nid])));
@@ -357,8 +348,7 @@ fn a_push_makes_the_nids_of_a_node_one_peer() {
 
 #[test]
 fn pushes_that_say_nothing_useful_are_acknowledged_and_ignored() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let single_rail = info(5, 0x06, &[nid(22), a.nid]);
     let too_long: Vec<Nid> =
         (0..300).map(|n| Nid::new_numeric(lnet_nid::Net::TCP, 0x0a58_0000 + n)).collect();
@@ -419,8 +409,7 @@ fn node_number(node: &Node) -> u8 {
 
 #[test]
 fn empty_pushes_without_end_are_taken() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     for _ in 0..1000 {
         push(&a, &b, &memory(0));
         network.run();
@@ -430,8 +419,7 @@ fn empty_pushes_without_end_are_taken() {
 
 #[test]
 fn a_push_finds_no_buffer_and_is_acknowledged_without_holding_its_connection() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     // The payloads of these never come; far more than the buffers take.
     let stalled = (100..200).map(|last| {
         let packet = Packet {
@@ -465,8 +453,7 @@ fn a_push_finds_no_buffer_and_is_acknowledged_without_holding_its_connection() {
 
 #[test]
 fn a_peer_fills_one_place_for_pushes_at_a_time() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let packet = |ack_wmd| {
         let Header { dest, src, payload_length, body } = push_header(&b, nid(100), 4096);
         let Body::Put { match_bits, hdr_data, portal, offset, .. } = body else { panic!("a PUT") };
@@ -535,8 +522,7 @@ fn a_push_in_the_name_of_a_peer_counts_only_over_its_own_connection() {
 
 #[test]
 fn a_push_takes_no_nid_that_its_own_node_has_told() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let (victim, hostile) = (nid(3), nid(4));
     push_nids(&network, &node, victim, &[victim, nid(5)]);
     for list in [&[hostile, victim][..], &[hostile, nid(5)], &[nid(5), hostile], &[hostile, nid(5), victim]] {
@@ -547,8 +533,7 @@ fn a_push_takes_no_nid_that_its_own_node_has_told() {
 
 #[test]
 fn a_node_keeps_its_nids_when_it_pushes_again() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let (first, second) = (nid(3), nid(4));
     push_nids(&network, &node, first, &[first, second]);
     // By now there is traffic with either NID.
@@ -564,8 +549,7 @@ fn a_node_keeps_its_nids_when_it_pushes_again() {
 
 #[test]
 fn a_peer_with_a_pid_of_its_own_is_renamed_by_nobody_else_either() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let victim = ProcessId::new(nid(3), Pid(Pid::LNET.0 | 0x8000_0000));
     node.put(node.bind(&memory(8), 1), victim, 1, AckRequest::NoAck).unwrap();
     network.lose(0);
@@ -578,8 +562,7 @@ fn a_peer_with_a_pid_of_its_own_is_renamed_by_nobody_else_either() {
 #[test]
 fn one_address_tells_of_few_nodes_in_a_time() {
     const NODES: u8 = 100;
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (_network, a) = one_node();
     let names =
         |host: u8, number: u8| [1, 2].map(|ni| format!("10.{host}.{ni}.{number}@tcp").parse().unwrap());
     let tell = |names: [Nid; 2], host: u8| {

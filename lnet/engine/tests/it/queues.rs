@@ -22,8 +22,7 @@ fn poll(node: &Node, eq: EqHandle) -> Option<(u64, u64)> {
 
 #[test]
 fn a_count_is_rounded_up_to_a_power_of_two_and_the_oldest_events_are_missed() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     for (count, kept) in [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (100, 128)] {
         let eq = node.engine.eq_alloc_polled(count, None).unwrap();
         assert_eq!(poll(&node, eq), None);
@@ -43,8 +42,7 @@ fn a_count_is_rounded_up_to_a_power_of_two_and_the_oldest_events_are_missed() {
 
 #[test]
 fn a_polled_queue_may_have_a_callback_as_well() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let eq = node.engine.eq_alloc_polled(8, Some(node.recorder.clone())).unwrap();
     for number in 0..3 {
         event(&node, eq, number);
@@ -58,8 +56,7 @@ fn a_polled_queue_may_have_a_callback_as_well() {
 
 #[test]
 fn polling_refuses_what_cannot_be_polled() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     for count in [0, EQ_COUNT_MAX + 1, usize::MAX] {
         assert_eq!(errno(node.engine.eq_alloc_polled(count, None)), Errno::EINVAL);
     }
@@ -76,8 +73,7 @@ fn polling_refuses_what_cannot_be_polled() {
 
 #[test]
 fn of_several_queues_the_first_that_has_an_event_gives_it() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let eqs = [(); 3].map(|()| node.engine.eq_alloc_polled(4, None).unwrap());
     event(&node, eqs[2], 20);
     event(&node, eqs[1], 10);
@@ -91,8 +87,7 @@ fn of_several_queues_the_first_that_has_an_event_gives_it() {
 /// S-311: users are counted in each partition.
 #[test]
 fn a_queue_is_in_use_whatever_partition_its_users_are_in() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     for here in 0..PARTITIONS {
         for posted in [false, true] {
             let eq = node.engine.eq_alloc_polled(4, None).unwrap();

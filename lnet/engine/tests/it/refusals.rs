@@ -12,8 +12,7 @@ fn bind(node: &Node, memory: &IoVec) -> MdHandle {
 }
 
 fn pair() -> (std::sync::Arc<Network>, Node, Node) {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     (network, a, b)
 }
 

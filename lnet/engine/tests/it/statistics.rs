@@ -23,8 +23,7 @@ fn talk(network: &Network, from: &Node, to: &Node, target: ProcessId) {
 
 #[test]
 fn nis_and_peers_count_what_went_over_them() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     talk(&network, &a, &b, b.id());
     let asked = ByKind { put: 2, get: 1, ..ByKind::default() };
     let taken = ByKind { put: 1, get: 1, ..ByKind::default() };
@@ -48,8 +47,7 @@ fn nis_and_peers_count_what_went_over_them() {
 
 #[test]
 fn loopback_counts_for_itself() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     talk(&network, &a, &a, ProcessId::lnet(Nid::LOOPBACK));
     let lo = a.engine.ni_statistics(Nid::LOOPBACK).unwrap();
     assert!(lo.up && lo.nid == Nid::LOOPBACK);
@@ -82,8 +80,7 @@ fn the_line_of_counters_is_that_of_lctl() {
 
 #[test]
 fn a_queue_shows_in_the_credits_of_its_peer() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let more = 5;
     for _ in 0..LIMITS.peer_credits + more {
         a.put(a.bind(&memory(28), 1), ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
@@ -106,9 +103,7 @@ fn the_credit_of_the_ni_comes_back_before_that_of_the_peer() {
     for _ in 0..3 {
         a.put(a.bind(&memory(8), 1), ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
     }
-    while !network.queue.lock().is_empty() {
-        network.lose(0);
-    }
+    network.lose_all();
     let ni = a.engine.ni_statistics(a.nid).unwrap();
     let idle = PARTITIONS as i64;
     assert_eq!((ni.credits, ni.available_tx_credits, ni.min_tx_credits), (idle, idle, idle - 1));
@@ -139,8 +134,7 @@ fn the_credits_of_an_ni_are_split_over_its_partitions() {
 /// S-315.
 #[test]
 fn partitions_that_an_ni_cannot_have_are_refused() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let add = |cpts: &[usize]| a.engine.add_ni_on(ProcessId::lnet(nid(5)), network.clone(), cpts);
     for cpts in [&[PARTITIONS][..], &[usize::MAX], &[0, 0], &[0, PARTITIONS]] {
         assert_eq!(errno(add(cpts)), Errno::EINVAL);

@@ -12,8 +12,7 @@ use super::common::*;
 
 /// Two nodes; everything that `a` sends is addressed to `b`.
 fn pair() -> (std::sync::Arc<Network>, Node, Node) {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     (network, a, b)
 }
 

@@ -43,8 +43,7 @@ impl EventHandler for Checker {
 
 #[test]
 fn puts_gets_and_unlinks_race_and_every_descriptor_ends_once() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let slots = (0..THREADS * ROUNDS).map(|_| Slot::default()).collect();
     let checker = Arc::new(Checker { slots, ended: AtomicUsize::new(0) });
     let eq = a.engine.eq_alloc(checker.clone()).unwrap();

@@ -33,8 +33,7 @@ fn a_put_moves_its_bytes_and_ends_both_mds() {
 #[test]
 fn an_acknowledged_put_ends_with_send_and_ack_in_either_order() {
     for (arrival_first, order) in [(false, [Send, Ack]), (true, [Ack, Send])] {
-        let network = Network::new();
-        let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+        let (network, a, b) = two_nodes();
         let to = memory(100);
         b.expect(7, &to, MdOptions::OP_PUT);
         a.put(a.bind(&pattern(100, 1), 2), b.id(), 7, AckRequest::Ack).unwrap();
@@ -61,8 +60,7 @@ fn an_acknowledged_put_ends_with_send_and_ack_in_either_order() {
 #[test]
 fn a_get_fetches_bytes_with_send_and_reply_in_either_order() {
     for (bytes, arrival_first) in SIZES.iter().flat_map(|&bytes| [(bytes, false), (bytes, true)]) {
-        let network = Network::new();
-        let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+        let (network, a, b) = two_nodes();
         let (from, to) = (pattern(bytes, 9), memory(bytes));
         b.expect(8, &from, MdOptions::OP_GET);
         a.get(a.bind(&to, 2), b.id(), 8).unwrap();
@@ -114,8 +112,7 @@ fn serve_all(node: &Node) {
 // lnet-wire 27: a process behind an unprivileged port is a peer of its own, reached over its own connection.
 #[test]
 fn answers_go_back_over_the_connection_that_asked() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     serve_all(&node);
     let credits = LIMITS.peer_credits as usize;
     let askers = [40_000, 40_001].map(|port| ProcessId::new(nid(3), Pid::of_unprivileged_port(port)));
@@ -145,8 +142,7 @@ fn answers_go_back_over_the_connection_that_asked() {
 // lnet-wire 10 and 11: what came through a router is answered through it.
 #[test]
 fn answers_to_other_networks_go_back_through_the_hop_that_delivered_the_request() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     serve_all(&node);
     let (router, far) = (ProcessId::lnet(nid(9)), ProcessId::lnet("10.0.0.1@o2ib".parse().unwrap()));
     let put = Body::Put {
@@ -168,8 +164,7 @@ fn answers_to_other_networks_go_back_through_the_hop_that_delivered_the_request(
 
 #[test]
 fn a_handler_is_woken_once_for_all_the_events_of_a_call() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     node.expect(1, &memory(0), MdOptions::OP_PUT);
     let md = node.bind(&memory(0), 2);
     node.put(md, node.id(), 1, AckRequest::Ack).unwrap();
@@ -179,8 +174,7 @@ fn a_handler_is_woken_once_for_all_the_events_of_a_call() {
 
 #[test]
 fn the_counters_tell_what_was_sent_and_received() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &memory(100), MdOptions::OP_PUT);
     a.put(a.bind(&memory(100), 2), b.id(), 1, AckRequest::Ack).unwrap();
     b.expect(2, &memory(30), MdOptions::OP_GET);

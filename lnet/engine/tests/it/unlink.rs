@@ -11,8 +11,7 @@ const GONE: (EventKind, Result<(), Errno>, bool) = (EventKind::Unlink, Ok(()), t
 
 #[test]
 fn an_idle_descriptor_ends_with_one_unlink_event_at_once() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let (bound, attached) = (node.bind(&memory(8), 1), node.expect(1, &memory(8), MdOptions::OP_PUT));
     for md in [bound, attached] {
         node.engine.md_unlink(md).unwrap();
@@ -25,8 +24,7 @@ fn an_idle_descriptor_ends_with_one_unlink_event_at_once() {
 
 #[test]
 fn waiting_for_an_answer_is_idle() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &memory(8), MdOptions::OP_PUT);
     b.expect(2, &memory(8), MdOptions::OP_GET);
     let (put, get) = (a.bind(&memory(8), 2), a.bind(&memory(8), 2));
@@ -48,8 +46,7 @@ fn waiting_for_an_answer_is_idle() {
 
 #[test]
 fn a_message_being_sent_ends_its_descriptor_with_etimedout() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     for (send, threshold) in [(0, 1), (1, 2), (2, 2)] {
         let md = a.bind(&memory(8), threshold);
         match send {
@@ -110,8 +107,7 @@ fn a_message_that_has_not_begun_to_leave_is_taken_back() {
 /// The message from an MD that another one has left since is its last one; what is over already is nobody's any more.
 #[test]
 fn what_is_over_is_not_taken_back() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     network.withdraws.store(true, Ordering::Relaxed);
     let (md, other) = (a.bind(&memory(8), 5), a.bind(&memory(8), 1));
     a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
@@ -137,8 +133,7 @@ fn what_is_over_is_not_taken_back() {
 
 #[test]
 fn an_error_of_the_network_is_kept() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let md = a.bind(&memory(8), 1);
     a.put(md, lnet_nid::ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
     a.engine.md_unlink(md).unwrap();
@@ -148,8 +143,7 @@ fn an_error_of_the_network_is_kept() {
 
 #[test]
 fn a_queued_message_is_cancelled_at_once() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let credits = LIMITS.peer_credits as usize;
     for _ in 0..credits {
         a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
@@ -176,8 +170,7 @@ fn a_queued_message_is_cancelled_at_once() {
 
 #[test]
 fn a_message_being_received_ends_its_descriptor_with_etimedout() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let me = b.post(1);
     let buffer = memory(8);
     let md = b.engine.md_attach(me, b.md(&buffer, MdOptions::OP_PUT, 5), Unlink::Auto).unwrap();
@@ -195,8 +188,7 @@ fn a_message_being_received_ends_its_descriptor_with_etimedout() {
 
 #[test]
 fn a_reply_being_received_ends_its_descriptor_with_etimedout() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
     let md = a.bind(&memory(8), 2);
     a.get(md, b.id(), 1).unwrap();
@@ -210,8 +202,7 @@ fn a_reply_being_received_ends_its_descriptor_with_etimedout() {
 
 #[test]
 fn an_answer_being_sent_ends_its_descriptor_with_etimedout() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let me = b.post(1);
     let md = b.engine.md_attach(me, b.md(&pattern(8, 1), MdOptions::OP_GET, 5), Unlink::Auto).unwrap();
     let sink = memory(8);
@@ -226,8 +217,7 @@ fn an_answer_being_sent_ends_its_descriptor_with_etimedout() {
 
 #[test]
 fn of_several_messages_the_last_one_ends_the_descriptor() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let md = a.engine.md_bind(a.md(&memory(8), MdOptions::empty(), 9), Unlink::Retain).unwrap();
     for _ in 0..3 {
         a.put(md, b.id(), 1, AckRequest::Ack).unwrap();
@@ -243,8 +233,7 @@ fn of_several_messages_the_last_one_ends_the_descriptor() {
 
 #[test]
 fn an_early_answer_does_not_end_a_descriptor_whose_message_is_being_sent() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &memory(8), MdOptions::OP_PUT);
     let md = a.bind(&memory(8), 2);
     a.put(md, b.id(), 1, AckRequest::Ack).unwrap();

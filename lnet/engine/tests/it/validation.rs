@@ -50,8 +50,7 @@ fn discards(verdict: Verdict) -> bool {
 
 #[test]
 fn messages_that_break_the_protocol_close_the_connection() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     node.engine.add_ni(ProcessId::lnet("10.77.0.9@tcp1".parse().unwrap()), network.clone()).unwrap();
     let (here, there) = (node.nid, nid(3));
     // Rows 1 and 2: payload where there is none, and too much of it.
@@ -69,8 +68,7 @@ fn messages_that_break_the_protocol_close_the_connection() {
 
 #[test]
 fn messages_that_nobody_here_wants_are_dropped() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let (here, there) = (node.nid, nid(3));
     // Row 7: for a node of another network; this node does not forward.
     assert!(discards(parse(&node, "10.0.0.1@o2ib".parse().unwrap(), there, 10, put(34))));
@@ -91,8 +89,7 @@ fn messages_that_nobody_here_wants_are_dropped() {
 
 #[test]
 fn nobody_on_the_network_speaks_as_this_node() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let other: Nid = "10.77.0.9@tcp1".parse().unwrap();
     node.engine.add_ni(ProcessId::lnet(other), network.clone()).unwrap();
     let buffer = memory(8);
@@ -106,16 +103,14 @@ fn nobody_on_the_network_speaks_as_this_node() {
 
 #[test]
 fn only_pushes_are_taken_on_the_nodes_own_portal() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     assert!(discards(parse(&node, node.nid, nid(3), 10, put(0))));
     assert!(discards(parse(&node, node.nid, nid(3), 0, put(0))));
 }
 
 #[test]
 fn a_peer_that_asks_and_takes_no_answers_is_not_answered_for_ever() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let options = MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
     let threshold = lnet_api::Threshold::Infinite;
     let md = lnet_api::Md { threshold, eq: None, ..node.md(&memory(0), options, 0) };
@@ -143,8 +138,7 @@ fn a_peer_that_asks_and_takes_no_answers_is_not_answered_for_ever() {
 
 #[test]
 fn what_this_node_sends_a_peer_takes_no_answer_from_it() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let threshold = lnet_api::Threshold::Infinite;
     let md = lnet_api::Md { threshold, ..b.md(&memory(0), MdOptions::empty(), 0) };
     let md = b.engine.md_bind(md, lnet_api::Unlink::Retain).unwrap();
@@ -191,8 +185,7 @@ fn peers_that_take_no_answers_leave_room_for_the_others() {
 
 #[test]
 fn an_ni_that_is_not_there_takes_nothing() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (_network, node) = one_node();
     let header = Header {
         dest: ProcessId::lnet(nid(8)),
         src: ProcessId::lnet(nid(3)),
@@ -206,8 +199,7 @@ fn an_ni_that_is_not_there_takes_nothing() {
 
 #[test]
 fn answers_need_the_handle_of_this_life_and_an_open_request_of_their_kind() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
     let md = a.bind(&memory(8), 2);
     a.get(md, b.id(), 1).unwrap();
@@ -243,8 +235,7 @@ fn answers_need_the_handle_of_this_life_and_an_open_request_of_their_kind() {
 
 #[test]
 fn a_second_ack_is_not_counted() {
-    let network = Network::new();
-    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (network, a, b) = two_nodes();
     let md =
         lnet_api::Md { threshold: lnet_api::Threshold::Infinite, ..a.md(&memory(8), MdOptions::empty(), 0) };
     let md = a.engine.md_bind(md, lnet_api::Unlink::Auto).unwrap();
@@ -258,8 +249,7 @@ fn a_second_ack_is_not_counted() {
 
 #[test]
 fn an_answer_belongs_to_the_request_that_went_where_it_comes_from() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let md =
         lnet_api::Md { threshold: lnet_api::Threshold::Infinite, ..a.md(&memory(8), MdOptions::empty(), 0) };
     let md = a.engine.md_bind(md, lnet_api::Unlink::Auto).unwrap();
@@ -282,8 +272,7 @@ fn an_answer_belongs_to_the_request_that_went_where_it_comes_from() {
 
 #[test]
 fn only_the_node_that_was_asked_can_answer() {
-    let network = Network::new();
-    let a = Node::new(&network, 2);
+    let (network, a) = one_node();
     let md = a.bind(&memory(8), 2);
     a.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::Ack).unwrap();
     network.lose(0);
@@ -304,8 +293,7 @@ fn only_the_node_that_was_asked_can_answer() {
 
 #[test]
 fn a_descriptor_may_expect_answers_from_very_many_peers() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
+    let (network, node) = one_node();
     let md = lnet_api::Md {
         threshold: lnet_api::Threshold::Infinite,
         ..node.md(&memory(0), MdOptions::empty(), 0)
@@ -352,8 +340,7 @@ proptest! {
     fn a_hostile_peer_breaks_nothing(
         messages in prop::collection::vec((bodies(), prop_oneof![0u32..2000, any::<u32>()], any::<bool>(), 0u8..9), 1..80)
     ) {
-        let network = Network::new();
-        let node = Node::new(&network, 2);
+        let (network, node) = one_node();
         let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE | MdOptions::TRUNCATE;
         let md = lnet_api::Md { threshold: lnet_api::Threshold::Infinite, ..node.md(&memory(100), options, 0) };
         node.engine.md_attach(node.post(1), md, lnet_api::Unlink::Retain).unwrap();

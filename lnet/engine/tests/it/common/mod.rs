@@ -147,6 +147,13 @@ impl Network {
         self.finalize_tx(&mut packet, Ok(()));
     }
 
+    /// Loses all that have left.
+    pub(crate) fn lose_all(&self) {
+        while !self.queue.lock().is_empty() {
+            self.lose(0);
+        }
+    }
+
     /// Fails to send a message.
     pub(crate) fn fail(&self, index: usize, errno: Errno) {
         let mut packet = self.take(index).expect("a message to fail");
@@ -363,6 +370,20 @@ pub(crate) fn cookie(last: u8) -> u64 {
 pub(crate) fn partitioned(config: EngineConfig) -> EngineConfig {
     let partitions = CptTable::virtual_parts(PARTITIONS).expect("a few partitions");
     EngineConfig { partitions: Arc::new(partitions), ..config }
+}
+
+/// A node on a network of its own.
+pub(crate) fn one_node() -> (Arc<Network>, Node) {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    (network, node)
+}
+
+/// Two nodes on a network of their own.
+pub(crate) fn two_nodes() -> (Arc<Network>, Node, Node) {
+    let (network, a) = one_node();
+    let b = Node::new(&network, 3);
+    (network, a, b)
 }
 
 impl Node {
