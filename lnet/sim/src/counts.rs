@@ -1,4 +1,11 @@
-//! What has happened, in numbers: so that one sees that each kind of trouble really occurred.
+/// What has happened, in numbers: so that one sees that each kind of trouble really occurred.
+pub trait Counts: Default {
+    /// All counts with their names, in a fixed order.
+    fn list(&self) -> Vec<(&'static str, u64)>;
+
+    /// Adds the counts of another run.
+    fn add(&mut self, other: &Self);
+}
 
 macro_rules! counts {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $text:literal,)* }) => {
@@ -8,15 +15,12 @@ macro_rules! counts {
             $($(#[$field_doc])* pub $field: u64,)*
         }
 
-        impl $name {
-            /// All counts with their names, in a fixed order.
-            #[must_use]
-            pub fn list(&self) -> Vec<(&'static str, u64)> {
+        impl $crate::Counts for $name {
+            fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($text, self.$field)),*]
             }
 
-            /// Adds the counts of another run.
-            pub fn add(&mut self, other: &$name) {
+            fn add(&mut self, other: &$name) {
                 $(self.$field += other.$field;)*
             }
         }

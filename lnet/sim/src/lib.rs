@@ -121,7 +121,8 @@
 //! | `model` | the plain model |
 //! | `world` | nodes and programs; what is checked when |
 //! | `scenario`, `run` | from a seed to a world, from a world to a verdict |
-//! | [`tcp`] | whole TCP nodes |
+//! | `kit` | worlds of whole nodes, whatever network they are on |
+//! | [`tcp`], [`ib`] | the TCP and the RDMA network, and what only their nodes have |
 //! | `rng` | random numbers that a seed determines |
 
 #![deny(unsafe_code)]
@@ -129,6 +130,7 @@
 mod counts;
 mod drive;
 pub mod ib;
+mod kit;
 mod model;
 mod net;
 mod rng;
@@ -137,7 +139,11 @@ mod scenario;
 pub mod tcp;
 mod world;
 
+pub use counts::Counts;
 pub use drive::SimDrive;
+pub use kit::net::{HostHandle, Net};
+pub use kit::scenario::NodeScenario;
+pub use kit::seen::{NodeSeen, WorldSeen};
 pub use model::Mutant;
 pub use net::{Defect, Judgement, Lane, LinkModel, Note, Observer, Seen, SimNet, Step};
 pub use rng::Rng;

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lnet_sim::ib::{DEFAULT_IB_STEPS, IbScenario, IbSeen};
-use lnet_sim::tcp::{DEFAULT_TCP_STEPS, TcpScenario, TcpSeen};
-use lnet_sim::{DEFAULT_STEPS, Failure, Scenario, Seen, ib, run, tcp};
+use lnet_sim::ib::{DEFAULT_IB_STEPS, IbScenario};
+use lnet_sim::tcp::{DEFAULT_TCP_STEPS, TcpScenario};
+use lnet_sim::{Counts, DEFAULT_STEPS, Failure, Scenario, ib, run, tcp};
 
 #[path = "heap.rs"]
 mod heap;
@@ -65,27 +65,15 @@ struct Seeds {
 fn main() -> ExitCode {
     let args = Args::parse();
     match args.command {
-        None => {
-            let mut seen = Seen::default();
-            let run = |seed, steps| run(&Scenario { steps, ..Scenario::from_seed(seed) });
-            let done =
-                args.seeds.run("", DEFAULT_STEPS, |seed, steps| run(seed, steps).map(|new| seen.add(&new)));
-            report(done, &seen.list())
-        }
-        Some(Command::Tcp(seeds)) => {
-            let mut seen = TcpSeen::default();
-            let run = |seed, steps| tcp::run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) });
-            let done = seeds
-                .run("tcp ", DEFAULT_TCP_STEPS, |seed, steps| run(seed, steps).map(|new| seen.add(&new)));
-            report(done, &seen.list())
-        }
-        Some(Command::Ib(seeds)) => {
-            let mut seen = IbSeen::default();
-            let run = |seed, steps| ib::run(&IbScenario { steps, ..IbScenario::from_seed(seed) });
-            let done =
-                seeds.run("ib ", DEFAULT_IB_STEPS, |seed, steps| run(seed, steps).map(|new| seen.add(&new)));
-            report(done, &seen.list())
-        }
+        None => args
+            .seeds
+            .run("", DEFAULT_STEPS, |seed, steps| run(&Scenario { steps, ..Scenario::from_seed(seed) })),
+        Some(Command::Tcp(seeds)) => seeds.run("tcp ", DEFAULT_TCP_STEPS, |seed, steps| {
+            tcp::run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) })
+        }),
+        Some(Command::Ib(seeds)) => seeds.run("ib ", DEFAULT_IB_STEPS, |seed, steps| {
+            ib::run(&IbScenario { steps, ..IbScenario::from_seed(seed) })
+        }),
         Some(Command::Peers { peers, mds }) => match peers::measure(peers, mds) {
             Ok(cost) => {
                 println!("{cost}");
@@ -100,14 +88,15 @@ fn main() -> ExitCode {
 }
 
 impl Seeds {
-    /// Runs the seeds until one fails; returns how many did not. The first line printed is a command for each range of seeds
+    /// Runs the seeds until one fails, and prints what happened. The first line printed is a command for each range of seeds
     /// that runs it again; `command` is its subcommand, with a blank behind it.
-    fn run(
+    fn run<S: Counts>(
         &self,
         command: &str,
         default_steps: u64,
-        mut run: impl FnMut(u64, u64) -> Result<(), Box<Failure>>,
-    ) -> Result<u64, Box<Failure>> {
+        run: impl Fn(u64, u64) -> Result<S, Box<Failure>>,
+    ) -> ExitCode {
+        let mut seen = S::default();
         let steps = self.steps.unwrap_or(default_steps);
         let ranges = [(self.seed, self.seeds), (from_clock(), self.fresh)];
         for (first, count) in ranges.into_iter().filter(|(_, count)| *count > 0) {
@@ -124,31 +113,26 @@ impl Seeds {
         progress.enable_steady_tick(Duration::from_millis(200));
         for seed in ranges.into_iter().flat_map(|(first, count)| first..first.saturating_add(count)) {
             progress.set_message(seed.to_string());
-            run(seed, steps).inspect_err(|_| progress.abandon())?;
+            match run(seed, steps) {
+                Ok(new) => seen.add(&new),
+                Err(failure) => {
+                    progress.abandon();
+                    eprintln!("{failure}");
+                    return ExitCode::FAILURE;
+                }
+            }
             progress.inc(1);
         }
         progress.finish_and_clear();
-        Ok(progress.position())
+        println!("{} seeds agree with the model", progress.position());
+        for (name, times) in seen.list() {
+            println!("{times:>12} {name}");
+        }
+        ExitCode::SUCCESS
     }
 }
 
 /// A seed that no run had before: the nanoseconds of the clock.
 fn from_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
-}
-
-fn report(done: Result<u64, Box<Failure>>, seen: &[(&str, u64)]) -> ExitCode {
-    match done {
-        Ok(count) => {
-            println!("{count} seeds agree with the model");
-            for (name, times) in seen {
-                println!("{times:>12} {name}");
-            }
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
 }

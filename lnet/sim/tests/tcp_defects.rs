@@ -32,12 +32,11 @@ fn faults_of_the_network_are_noticed() {
 
 #[test]
 fn wrong_expectations_are_noticed() {
-    for mutant in [
-        TcpMutant::OtherPattern,
-        TcpMutant::FewerConnections,
-        TcpMutant::LongerBackoff,
-        TcpMutant::OneIncarnation,
-    ] {
-        check_noticed(&mutant, |seed| TcpScenario { mutant: Some(mutant), ..TcpScenario::from_seed(seed) });
+    for mutant in [TcpMutant::FewerConnections, TcpMutant::LongerBackoff, TcpMutant::OneIncarnation] {
+        check_noticed(&mutant, |seed| TcpScenario::from_seed(seed).with_mutant(mutant));
     }
+    check_noticed(&"another pattern", |seed| TcpScenario {
+        other_pattern: true,
+        ..TcpScenario::from_seed(seed)
+    });
 }

@@ -6,7 +6,8 @@ use lnet_o2iblnd::fabric::{Listener, PrivateData, Rejected, Request, Token};
 
 use super::channel::Heard;
 use super::host::SimFabric;
-use super::state::{Answer, Event, Shared, State};
+use super::net::IbNet;
+use super::state::{Answer, Event, State};
 
 /// Bytes of private data that a connection manager delivers: those sent, and zeros.
 const ASKED_BYTES: usize = 56;
@@ -37,7 +38,7 @@ pub(super) struct Asking {
 
 /// A listener, as a driver has it.
 pub(super) struct SimListener {
-    pub(super) net: Shared,
+    pub(super) net: IbNet,
     pub(super) id: u64,
 }
 
@@ -57,12 +58,12 @@ impl Drop for SimListener {
     fn drop(&mut self) {
         let mut guard = self.net.lock();
         let state = &mut *guard;
-        let Some(Listening { channel, .. }) = state.listeners.remove(&self.id) else { return };
-        let Some(hearing) = state.channels.get_mut(&channel) else { return };
+        let Some(Listening { channel, .. }) = state.own.listeners.remove(&self.id) else { return };
+        let Some(hearing) = state.own.channels.get_mut(&channel) else { return };
         let mut pending = Vec::new();
         hearing.heard.retain(|heard| match heard {
             Heard::Request { request, .. }
-                if state.requests.get(request).is_some_and(|asking| asking.listener == self.id) =>
+                if state.own.requests.get(request).is_some_and(|asking| asking.listener == self.id) =>
             {
                 pending.push(*request);
                 false
@@ -81,6 +82,7 @@ impl SimRequest {
         let asking = fabric
             .net
             .lock()
+            .own
             .requests
             .get(&id)
             .map(|asking| (asking.source, asking.target, asking.private_data.clone()));
@@ -128,39 +130,39 @@ fn padded(bytes: &[u8], length: usize) -> PrivateData {
 impl State {
     /// A request to connect arrives at a host.
     pub(super) fn ask(&mut self, active: u64) {
-        let Some(end) = self.ends.get(&active) else { return };
+        let Some(end) = self.own.ends.get(&active) else { return };
         let (source, target, here) = (end.local, end.remote, end.host);
         let private_data = padded(&end.private_data, ASKED_BYTES);
-        let Some(there) = self.host_of(*target.ip()) else { return };
+        let Some(there) = self.host_of((*target.ip()).into()) else { return };
         if !self.reaches((here, there)) {
             return self.again((here, there), Event::Ask { end: active });
         }
-        let found = self.listeners.iter().find(|(_, listening)| listening.at == target);
+        let found = self.own.listeners.iter().find(|(_, listening)| listening.at == target);
         let Some((&listener, listening)) = found else {
             self.seen.no_listener += 1;
             let answer = Answer::Rejected(Rejected::NoListener);
             return self.launch((there, here), Event::Answer { end: active, answer });
         };
-        let waiting = self.requests.values().filter(|asking| asking.listener == listener).count();
+        let waiting = self.own.requests.values().filter(|asking| asking.listener == listener).count();
         if waiting > listening.backlog {
             return self.again((here, there), Event::Ask { end: active });
         }
         let (channel, token) = (listening.channel, listening.token);
         let request = self.id();
         let asking = Asking { host: there, end: active, source, target, listener, private_data };
-        self.requests.insert(request, asking);
+        self.own.requests.insert(request, asking);
         self.tell(channel, Heard::Request { listener: token, request });
     }
 
     fn reject_request(&mut self, request: u64, rejected: Rejected) {
-        let Some(asking) = self.requests.remove(&request) else { return };
+        let Some(asking) = self.own.requests.remove(&request) else { return };
         self.reject((asking.host, asking.end), rejected);
     }
 
     /// The passive side refuses what this end has asked for.
     pub(super) fn reject(&mut self, (there, active): (usize, u64), rejected: Rejected) {
         self.seen.rejected += u64::from(matches!(rejected, Rejected::Record(_)));
-        let Some(end) = self.ends.get(&active) else { return };
+        let Some(end) = self.own.ends.get(&active) else { return };
         let here = end.host;
         self.launch((there, here), Event::Answer { end: active, answer: Answer::Rejected(rejected) });
     }
@@ -171,9 +173,11 @@ impl State {
 
     /// The passive side accepts.
     pub(super) fn accept(&mut self, passive: u64, private_data: &[u8]) {
-        let Some(end) = self.ends.get(&passive) else { return };
+        let Some(end) = self.own.ends.get(&passive) else { return };
         let (there, active) = (end.host, end.peer);
-        let Some((active, here)) = active.and_then(|id| Some((id, self.ends.get(&id)?.host))) else { return };
+        let Some((active, here)) = active.and_then(|id| Some((id, self.own.ends.get(&id)?.host))) else {
+            return;
+        };
         let private_data = padded(private_data, ANSWERED_BYTES);
         let answer = Answer::Accepted { passive, private_data };
         self.launch((there, here), Event::Answer { end: active, answer });

@@ -83,7 +83,7 @@ pub(super) struct SimChannel {
 impl Channel for SimChannel {
     /// For threads in real time, which somebody else runs the network for.
     fn fd(&self) -> BorrowedFd<'_> {
-        if let Some(hearing) = self.fabric.net.lock().channels.get_mut(&self.id)
+        if let Some(hearing) = self.fabric.net.lock().own.channels.get_mut(&self.id)
             && !std::mem::replace(&mut hearing.watched, true)
             && hearing.is_ready()
         {
@@ -96,7 +96,7 @@ impl Channel for SimChannel {
         let mut guard = self.fabric.net.lock();
         let state = &mut *guard;
         let lost = state.habits.strikes(IbFault::LosesRing, &mut state.rng);
-        if let Some(hearing) = state.channels.get_mut(&self.id).filter(|_| !lost) {
+        if let Some(hearing) = state.own.channels.get_mut(&self.id).filter(|_| !lost) {
             hearing.ring();
         }
     }
@@ -104,7 +104,7 @@ impl Channel for SimChannel {
     fn next(&self) -> Option<Happening> {
         let heard = {
             let mut state = self.fabric.net.lock();
-            let hearing = state.channels.get_mut(&self.id)?;
+            let hearing = state.own.channels.get_mut(&self.id)?;
             let heard = hearing.heard.pop_front();
             if heard.is_none() {
                 hearing.silence();
@@ -162,6 +162,6 @@ impl Channel for SimChannel {
 
 impl Drop for SimChannel {
     fn drop(&mut self) {
-        self.fabric.net.lock().channels.remove(&self.id);
+        self.fabric.net.lock().own.channels.remove(&self.id);
     }
 }

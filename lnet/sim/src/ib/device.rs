@@ -5,21 +5,21 @@ use lnet_o2iblnd::fabric::{Device, DeviceLimits, FabricError, Memory};
 use lnet_region::Region;
 
 use super::memory::Registered;
-use super::state::Shared;
+use super::net::IbNet;
 
 /// What each host calls its device.
 pub(super) const NAME: &str = "sim0";
 
 /// A device of one life of a host.
 pub(super) struct SimDevice {
-    pub(super) net: Shared,
+    pub(super) net: IbNet,
     pub(super) id: u64,
     pub(super) limits: DeviceLimits,
 }
 
 /// A registration, until it is dropped.
 struct SimMemory {
-    net: Shared,
+    net: IbNet,
     key: u32,
 }
 
@@ -37,7 +37,7 @@ impl Device for SimDevice {
     }
 
     fn is_up(&self) -> bool {
-        self.net.lock().hosts.iter().any(|host| host.device == Some(self.id) && host.port_up)
+        self.net.lock().hosts.iter().any(|host| host.own.device == Some(self.id) && host.own.port_up)
     }
 
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
@@ -45,7 +45,7 @@ impl Device for SimDevice {
         let mut guard = self.net.lock();
         let state = &mut *guard;
         let refused = |errno| FabricError { what: format!("{NAME}: register {bytes} bytes"), errno };
-        if !state.hosts.iter().any(|host| host.device == Some(self.id)) {
+        if !state.hosts.iter().any(|host| host.own.device == Some(self.id)) {
             return Err(refused(Errno::ENODEV));
         }
         if bytes > self.limits.memory_bytes || state.rng.chance(state.habits.refused_memory) {
@@ -53,11 +53,11 @@ impl Device for SimDevice {
             return Err(refused(Errno::ENOMEM));
         }
         let mut key = state.rng.next_u64() as u32;
-        while key == 0 || state.memory.contains_key(&key) {
+        while key == 0 || state.own.memory.contains_key(&key) {
             key = key.wrapping_add(1);
         }
         state.seen.registrations += 1;
-        state.memory.insert(key, Registered::new(self.id, region, remote));
+        state.own.memory.insert(key, Registered::new(self.id, region, remote));
         drop(guard);
         Ok(Arc::new(SimMemory { net: self.net.clone(), key }))
     }
@@ -75,6 +75,6 @@ impl Memory for SimMemory {
 
 impl Drop for SimMemory {
     fn drop(&mut self) {
-        self.net.lock().memory.remove(&self.key);
+        self.net.lock().own.memory.remove(&self.key);
     }
 }

@@ -121,14 +121,16 @@ impl End {
 /// Setting up and ending.
 impl State {
     pub(super) fn resolve(&mut self, id: u64) {
-        let Some(end) = self.ends.get(&id) else { return };
+        let Some(end) = self.own.ends.get(&id) else { return };
         let (channel, token) = (end.channel, end.token);
         self.tell(channel, Heard::Resolved(token));
     }
 
     /// What was begun cannot be.
     pub(super) fn fail(&mut self, id: u64, errno: Errno) {
-        let Some(end) = self.ends.get_mut(&id).filter(|end| end.phase == Phase::Beginning) else { return };
+        let Some(end) = self.own.ends.get_mut(&id).filter(|end| end.phase == Phase::Beginning) else {
+            return;
+        };
         end.phase = Phase::Broken;
         let (channel, token) = (end.channel, end.token);
         self.seen.given_up += 1;
@@ -136,8 +138,8 @@ impl State {
     }
 
     pub(super) fn make_queues(&mut self, id: u64, sizes: &QueueSizes) -> Result<QueueSizes, Errno> {
-        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
-        let limits = self.hosts[end.host].limits;
+        let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        let limits = self.hosts[end.host].own.limits;
         let possible = sizes.sends <= limits.queue_entries
             && sizes.receives <= limits.queue_entries
             && sizes.completions <= 4 * limits.queue_entries
@@ -152,7 +154,7 @@ impl State {
 
     /// What both sides do when they ask or accept.
     pub(super) fn prepare(&mut self, id: u64, options: &ConnectOptions) -> Result<(), Errno> {
-        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
         if end.phase != Phase::Beginning || end.sizes.is_none() {
             return Err(Errno::EINVAL);
         }
@@ -166,10 +168,10 @@ impl State {
     pub(super) fn connect(&mut self, id: u64, data: &[u8], options: &ConnectOptions) -> Result<(), Errno> {
         self.prepare(id, options)?;
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
         end.private_data = PrivateData::from_slice(data);
         let (here, to) = (end.host, *end.remote.ip());
-        let there = self.host_of(to).ok_or(Errno::EHOSTUNREACH)?;
+        let there = self.host_of(to.into()).ok_or(Errno::EHOSTUNREACH)?;
         self.schedule(now_ns + ANSWER_NS, Event::GiveUp { end: id });
         self.launch((here, there), Event::Ask { end: id });
         Ok(())
@@ -177,7 +179,7 @@ impl State {
 
     /// The answer to a request arrives.
     pub(super) fn answer(&mut self, id: u64, answer: Answer) {
-        let Some(end) = self.ends.get(&id) else {
+        let Some(end) = self.own.ends.get(&id) else {
             // Whoever accepted learns that nobody is there.
             if let Answer::Accepted { passive, .. } = answer {
                 self.schedule(self.now_ns, Event::HangUp { end: passive });
@@ -185,11 +187,11 @@ impl State {
             return;
         };
         let (here, to) = (end.host, *end.remote.ip());
-        let Some(there) = self.host_of(to) else { return };
+        let Some(there) = self.host_of(to.into()) else { return };
         if !self.reaches((there, here)) {
             return self.again((there, here), Event::Answer { end: id, answer });
         }
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         let (channel, token, late) = (end.channel, end.token, end.phase != Phase::Beginning);
         match answer {
             Answer::Accepted { passive, .. } if late => {
@@ -212,13 +214,13 @@ impl State {
     }
 
     pub(super) fn establish(&mut self, id: u64) -> Result<(), Errno> {
-        let end = self.ends.get(&id).ok_or(Errno::EBADF)?;
+        let end = self.own.ends.get(&id).ok_or(Errno::EBADF)?;
         if end.phase != Phase::Standing {
             return Err(Errno::ENOTCONN);
         }
         let (here, passive) = (end.host, end.peer.ok_or(Errno::ENOTCONN)?);
-        let there = self.ends.get(&passive).map(|end| end.host).ok_or(Errno::ENOTCONN)?;
-        self.ends.entry(id).and_modify(|end| end.established = true);
+        let there = self.own.ends.get(&passive).map(|end| end.host).ok_or(Errno::ENOTCONN)?;
+        self.own.ends.entry(id).and_modify(|end| end.established = true);
         self.seen.established += 1;
         self.launch((here, there), Event::Establish { end: passive });
         self.pump_soon(id);
@@ -226,18 +228,18 @@ impl State {
     }
 
     pub(super) fn established(&mut self, id: u64) {
-        let Some(end) = self.ends.get(&id).filter(|end| end.phase == Phase::Standing) else { return };
+        let Some(end) = self.own.ends.get(&id).filter(|end| end.phase == Phase::Standing) else { return };
         let (channel, token) = (end.channel, end.token);
         self.tell(channel, Heard::Established(token));
     }
 
     /// This side ends the connection.
     pub(super) fn disconnect(&mut self, id: u64) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         let told = std::mem::replace(&mut end.hung_up, true);
         let (here, peer) = (end.host, end.peer);
         self.break_end(id);
-        let there = peer.and_then(|peer| Some((peer, self.ends.get(&peer)?.host)));
+        let there = peer.and_then(|peer| Some((peer, self.own.ends.get(&peer)?.host)));
         if let Some((peer, there)) = there.filter(|_| !told) {
             self.launch((here, there), Event::HangUp { end: peer });
         }
@@ -245,14 +247,14 @@ impl State {
 
     /// The other side has ended it.
     pub(super) fn hang_up(&mut self, id: u64) {
-        let Some(end) = self.ends.get(&id) else { return };
+        let Some(end) = self.own.ends.get(&id) else { return };
         let (here, to) = (end.host, *end.remote.ip());
-        let Some(there) = self.host_of(to) else { return };
+        let Some(there) = self.host_of(to.into()) else { return };
         if !self.reaches((there, here)) {
             // It is said once more, and then no more: whoever is left finds out by himself.
             return;
         }
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         if std::mem::replace(&mut end.hung_up, true) {
             return;
         }
@@ -264,7 +266,7 @@ impl State {
 
     /// The device of an end is gone, and it is told.
     pub(super) fn lose(&mut self, id: u64) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.hung_up = true;
         let (channel, token) = (end.channel, end.token);
         self.break_end(id);
@@ -273,7 +275,7 @@ impl State {
 
     /// Its queues do nothing more: what is in them ends.
     pub(super) fn break_end(&mut self, id: u64) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.phase = Phase::Broken;
         let sends: Vec<Posted> = end.sends.drain(..).collect();
         let receives: Vec<ReceiveWork> = end.receives.drain(..).collect();
@@ -289,14 +291,14 @@ impl State {
 
     /// The endpoint is destroyed.
     pub(super) fn remove(&mut self, id: u64) {
-        self.ends.remove(&id);
+        self.own.ends.remove(&id);
     }
 }
 
 /// The queues.
 impl State {
     pub(super) fn post_receive(&mut self, id: u64, work: &ReceiveWork) -> Result<(), Errno> {
-        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
         let sizes = end.sizes.ok_or(Errno::EINVAL)?;
         if end.phase == Phase::Broken {
             let status = Err(WorkError::Flushed);
@@ -313,7 +315,7 @@ impl State {
 
     pub(super) fn post_send(&mut self, id: u64, work: &SendWork<'_>) -> Result<(), Errno> {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get(&id) else { return Err(Errno::EBADF) };
+        let Some(end) = self.own.ends.get(&id) else { return Err(Errno::EBADF) };
         let (device, sizes) = (end.device, end.sizes.ok_or(Errno::EINVAL)?);
         let bytes: u32 = work.pieces.iter().map(|piece| piece.length).sum();
         if end.phase == Phase::Beginning || work.pieces.len() as u32 > sizes.pieces {
@@ -332,11 +334,11 @@ impl State {
             }
             inline = self.gather_all(device, work.pieces);
         }
-        let there = end.peer.and_then(|peer| Some(self.ends.get(&peer)?.host));
+        let there = end.peer.and_then(|peer| Some(self.own.ends.get(&peer)?.host));
         let here = end.host;
         let way_ns = there.map_or(0, |there| self.delay_ns((here, there)));
         let carried_ns = u64::from(bytes) * self.habits.kib_ns / 1024;
-        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
         end.send_slots += 1;
         if end.phase == Phase::Broken {
             self.finish_send(id, work.id, work.signalled, Err(WorkError::Flushed));
@@ -371,7 +373,7 @@ impl State {
     /// The next work request that has not arrived will do so.
     fn pump_soon(&mut self, id: u64) {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         if end.pumping || end.peer.is_none() || end.phase != Phase::Standing {
             return;
         }
@@ -384,12 +386,12 @@ impl State {
     /// A work request arrives at the peer's device.
     pub(super) fn pump(&mut self, id: u64) {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.pumping = false;
         let (here, device, peer) = (end.host, end.device, end.peer);
         let Some(place) = end.sends.iter().position(|posted| !posted.arrived) else { return };
         let Some(peer) = peer else { return };
-        let there = self.ends.get(&peer).filter(|end| end.phase == Phase::Standing).map(|end| end.host);
+        let there = self.own.ends.get(&peer).filter(|end| end.phase == Phase::Standing).map(|end| end.host);
         let reached = match there {
             Some(there) => self.reaches((here, there)) && self.reaches((there, here)),
             None => false,
@@ -400,7 +402,7 @@ impl State {
             self.refuse(id, place, WorkError::RetriesExceeded);
             return self.hang_up(peer);
         }
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         if !reached {
             let since_ns = *end.silent_since_ns.get_or_insert(now_ns);
             if now_ns >= since_ns + SILENCE_NS {
@@ -422,7 +424,7 @@ impl State {
             SendKind::Send => self.deliver(peer, &bytes),
             SendKind::Write { address, key } => self.carry_out(peer, (address, key), bytes),
         };
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         match outcome {
             Err(WorkError::NoReceiver) if end.not_ready < end.rnr_retries || end.rnr_retries == FOR_EVER => {
                 end.not_ready = end.not_ready.saturating_add(1);
@@ -449,7 +451,7 @@ impl State {
 
     /// A message arrives.
     fn deliver(&mut self, peer: u64, bytes: &[u8]) -> Status {
-        let Some(end) = self.ends.get_mut(&peer) else { return Err(WorkError::RetriesExceeded) };
+        let Some(end) = self.own.ends.get_mut(&peer) else { return Err(WorkError::RetriesExceeded) };
         let device = end.device;
         let Some(receive) = end.receives.pop_front() else {
             self.wrong(|| "a message found no receive buffer: credits do not fit what is posted".to_string());
@@ -467,7 +469,7 @@ impl State {
 
     /// A write arrives.
     fn carry_out(&mut self, peer: u64, (address, key): (u64, u32), mut bytes: Vec<u8>) -> Status {
-        let Some(device) = self.ends.get(&peer).map(|end| end.device) else {
+        let Some(device) = self.own.ends.get(&peer).map(|end| end.device) else {
             return Err(WorkError::RetriesExceeded);
         };
         self.seen.writes += 1;
@@ -489,11 +491,11 @@ impl State {
     /// A work request fails, and with it all behind it.
     fn refuse(&mut self, id: u64, place: usize, error: WorkError) {
         self.seen.failed_works += 1;
-        if let Some(posted) = self.ends.get_mut(&id).and_then(|end| end.sends.get_mut(place)) {
+        if let Some(posted) = self.own.ends.get_mut(&id).and_then(|end| end.sends.get_mut(place)) {
             posted.status = Some(Err(error));
         }
         // What has arrived before has ended well, though it was not told.
-        if let Some(end) = self.ends.get_mut(&id) {
+        if let Some(end) = self.own.ends.get_mut(&id) {
             end.sends.iter_mut().take(place).for_each(|posted| {
                 posted.status.get_or_insert(Ok(()));
             });
@@ -503,10 +505,10 @@ impl State {
 
     /// The sender learns that a work request has been carried out.
     pub(super) fn complete(&mut self, id: u64, sequence: u64, status: Status) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         let Some(posted) = end.sends.iter_mut().find(|posted| posted.sequence == sequence) else { return };
         posted.status = Some(status);
-        while let Some(posted) = self.ends.get_mut(&id).and_then(|end| {
+        while let Some(posted) = self.own.ends.get_mut(&id).and_then(|end| {
             end.sends.front().is_some_and(|posted| posted.status.is_some()).then(|| end.sends.pop_front())?
         }) {
             self.finish_send(id, posted.id, posted.signalled, posted.status.unwrap_or(Ok(())));
@@ -514,7 +516,7 @@ impl State {
     }
 
     fn finish_send(&mut self, id: u64, work: u64, signalled: bool, status: Status) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.silent += 1;
         if signalled || status.is_err() {
             let slots = std::mem::take(&mut end.silent);
@@ -528,7 +530,7 @@ impl State {
             return;
         }
         let lost = self.habits.strikes(IbFault::LosesReady, &mut self.rng);
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.done.push_back((completion, slots));
         let full = end.sizes.is_some_and(|sizes| end.done.len() as u32 > sizes.completions);
         let tells = std::mem::take(&mut end.armed) && !lost;
@@ -543,14 +545,14 @@ impl State {
 
     /// The channel of an end that was armed tells of it.
     pub(super) fn interrupt(&mut self, id: u64) {
-        let Some(end) = self.ends.get(&id) else { return };
+        let Some(end) = self.own.ends.get(&id) else { return };
         let (channel, token) = (end.channel, end.token);
         self.seen.interrupts += 1;
         self.tell(channel, Heard::Ready(token));
     }
 
     pub(super) fn poll(&mut self, id: u64, done: &mut Completions) -> Result<(), Errno> {
-        let end = self.ends.get_mut(&id).ok_or(Errno::EBADF)?;
+        let end = self.own.ends.get_mut(&id).ok_or(Errno::EBADF)?;
         while done.len() < COMPLETIONS_PER_LOOK
             && let Some((completion, slots)) = end.done.pop_front()
         {
@@ -561,7 +563,7 @@ impl State {
     }
 
     pub(super) fn arm(&mut self, id: u64) -> Result<(), Errno> {
-        let end = self.ends.get_mut(&id).ok_or(Errno::EBADF)?;
+        let end = self.own.ends.get_mut(&id).ok_or(Errno::EBADF)?;
         end.armed = true;
         Ok(())
     }

@@ -6,11 +6,12 @@ use lnet_o2iblnd::fabric::{
 };
 
 use super::device::NAME;
-use super::state::{Locked, Shared};
+use super::net::IbNet;
+use super::state::State;
 
 /// One side of a connection, as a driver has it.
 pub(super) struct SimEndpoint {
-    pub(super) net: Shared,
+    pub(super) net: IbNet,
     pub(super) id: u64,
     pub(super) device: Arc<dyn Device>,
 }
@@ -19,7 +20,7 @@ impl SimEndpoint {
     fn change<T>(
         &self,
         what: &str,
-        change: impl FnOnce(&mut Locked<'_>) -> Result<T, Errno>,
+        change: impl FnOnce(&mut State) -> Result<T, Errno>,
     ) -> Result<T, FabricError> {
         let result = change(&mut self.net.lock());
         result.map_err(|errno| FabricError { what: format!("{NAME}: {what}"), errno })
@@ -53,7 +54,7 @@ impl Endpoint for SimEndpoint {
 
     fn reject(&mut self, record: &[u8]) {
         let mut state = self.net.lock();
-        let to = state.ends.get_mut(&self.id).and_then(|end| Some((end.host, end.peer.take()?)));
+        let to = state.own.ends.get_mut(&self.id).and_then(|end| Some((end.host, end.peer.take()?)));
         if let Some(to) = to {
             state.reject_with(to, record);
         }

@@ -1,65 +1,25 @@
 use std::any::Any;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Weak};
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{Channel, Device, DeviceLimits, DialOptions, Fabric, FabricError, Request, Token};
 use lnet_proto::ib::PRIVILEGED_PORT_MAX;
 use nlx_sync::Bell;
-use parking_lot::Mutex;
 
 use super::asking::{Listening, SimRequest};
 use super::channel::{Hearing, SimChannel};
 use super::device::{NAME, SimDevice};
 use super::end::End;
-use super::state::{Event, Shared, State};
-
-/// The first port given to whoever asks for none: Linux's default.
-const EPHEMERAL_MIN: u16 = 32_768;
-
-/// Virtual time began then, in nanoseconds since 1970.
-const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
+use super::state::{Event, IbWire, State};
+use crate::kit::{Host, HostHandle};
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What one start of one host of an [`IbNet`](super::IbNet) offers to an [`O2ibLnd`](lnet_o2iblnd::O2ibLnd): its device.
-///
-/// It belongs to one life of the host: after [`IbNet::crash`](super::IbNet::crash), all that came from it is dead, and the next
-/// life needs another one.
-#[derive(Clone)]
-pub struct SimFabric {
-    pub(super) net: Shared,
-    host: usize,
-    life: u64,
-    /// The channels made of it, in order.
-    channels: Arc<Mutex<Vec<u64>>>,
-}
+/// The device that one start of one host of an [`IbNet`](super::IbNet) offers to an [`O2ibLnd`](lnet_o2iblnd::O2ibLnd).
+pub type SimFabric = HostHandle<IbWire>;
 
 impl SimFabric {
-    pub(super) fn new(net: Shared, host: usize) -> SimFabric {
-        let life = net.lock().hosts[host].life;
-        SimFabric { net, host, life, channels: Arc::default() }
-    }
-
-    fn is_alive(&self, state: &State) -> bool {
-        state.hosts[self.host].life == self.life && state.hosts[self.host].up
-    }
-
-    /// Whether whoever sleeps on the channel that was made as the `number`th would be woken.
-    #[must_use]
-    pub fn is_ready(&self, number: usize) -> bool {
-        let channel = self.channels.lock().get(number).copied();
-        let state = self.net.lock();
-        let hearing = channel.and_then(|channel| state.channels.get(&channel));
-        hearing.is_some_and(Hearing::is_ready)
-    }
-
-    /// How many channels were made.
-    #[must_use]
-    pub fn channels(&self) -> usize {
-        self.channels.lock().len()
-    }
-
     fn check_alive(&self, state: &State, what: &str) -> Result<(), FabricError> {
         if self.is_alive(state) { Ok(()) } else { Err(refused(what, Errno::EBADF)) }
     }
@@ -67,14 +27,14 @@ impl SimFabric {
     /// Whether a port can be used at this address.
     fn check_port(&self, state: &State, at: SocketAddrV4, what: &str) -> Result<(), FabricError> {
         let host = &state.hosts[self.host];
-        if !host.addresses.contains(at.ip()) {
+        if !host.addresses.contains(&IpAddr::V4(*at.ip())) {
             return Err(refused(what, Errno::EADDRNOTAVAIL));
         }
         if at.port() != 0 && at.port() <= PRIVILEGED_PORT_MAX && !host.privileged {
             return Err(refused(what, Errno::EACCES));
         }
-        let taken = state.ends.values().any(|end| end.host == self.host && end.local == at)
-            || state.listeners.values().any(|listening| listening.at == at);
+        let taken = state.own.ends.values().any(|end| end.host == self.host && end.local == at)
+            || state.own.listeners.values().any(|listening| listening.at == at);
         if taken { Err(refused(what, Errno::EADDRINUSE)) } else { Ok(()) }
     }
 
@@ -85,12 +45,12 @@ impl SimFabric {
         at: SocketAddrV4,
         backlog: u32,
     ) -> Result<u64, FabricError> {
-        let mut state = self.net.lock();
+        let mut state = self.lock();
         self.check_alive(&state, "listen")?;
         self.check_port(&state, at, "listen")?;
         let id = state.id();
         let listening = Listening { host: self.host, at, channel, token, backlog: backlog as usize };
-        state.listeners.insert(id, listening);
+        state.own.listeners.insert(id, listening);
         Ok(id)
     }
 
@@ -101,22 +61,21 @@ impl SimFabric {
         (mut from, to): (SocketAddrV4, SocketAddrV4),
         options: &DialOptions,
     ) -> Result<u64, FabricError> {
-        let mut guard = self.net.lock();
+        let mut guard = self.lock();
         let state = &mut *guard;
         self.check_alive(state, "dial")?;
         if from.port() == 0 {
-            let next = &mut state.hosts[self.host].next_port;
-            *next = next.checked_add(1).unwrap_or(EPHEMERAL_MIN).max(EPHEMERAL_MIN);
-            from.set_port(*next);
+            from.set_port(state.hosts[self.host].next_port());
         }
         self.check_port(state, from, "dial")?;
-        let device = state.hosts[self.host].device.ok_or(refused("dial", Errno::ENODEV))?;
+        let device = state.hosts[self.host].own.device.ok_or(refused("dial", Errno::ENODEV))?;
         let id = state.id();
         state.seen.connects += 1;
-        state.ends.insert(id, End::new((self.host, device), channel, token, (from, to)));
+        state.own.ends.insert(id, End::new((self.host, device), channel, token, (from, to)));
         let patience_ns = u64::from(options.resolve_ms) * NS_PER_MS;
-        let resolves = state.host_of(*to.ip()).is_some_and(|there| state.reaches((self.host, there)));
-        match state.host_of(*to.ip()) {
+        let resolves =
+            state.host_of(IpAddr::V4(*to.ip())).is_some_and(|there| state.reaches((self.host, there)));
+        match state.host_of(IpAddr::V4(*to.ip())) {
             Some(there) if resolves => state.launch((self.host, there), Event::Resolve { end: id }),
             _ => {
                 let at_ns = state.now_ns + patience_ns;
@@ -134,11 +93,11 @@ impl SimFabric {
     ) -> Result<(u64, Arc<dyn Device>), FabricError> {
         let request: &dyn Any = request;
         let id = request.downcast_ref::<SimRequest>().ok_or(refused("adopt", Errno::EINVAL))?.id();
-        let mut guard = self.net.lock();
+        let mut guard = self.lock();
         let state = &mut *guard;
         self.check_alive(state, "adopt")?;
-        let asking = state.requests.remove(&id).ok_or(refused("adopt", Errno::ECONNABORTED))?;
-        let host = &state.hosts[self.host];
+        let asking = state.own.requests.remove(&id).ok_or(refused("adopt", Errno::ECONNABORTED))?;
+        let host = &state.hosts[self.host].own;
         let opened = host.opened.as_ref().and_then(Weak::upgrade);
         let (Some(number), Some(device)) = (host.device, opened) else {
             return Err(refused("adopt", Errno::ENODEV));
@@ -146,27 +105,22 @@ impl SimFabric {
         let id = state.id();
         let mut end = End::new((self.host, number), channel, token, (asking.target, asking.source));
         end.peer = Some(asking.end);
-        state.ends.insert(id, end);
+        state.own.ends.insert(id, end);
         Ok((id, device))
     }
 }
 
 impl Fabric for SimFabric {
     fn incarnation(&self) -> u64 {
-        let mut state = self.net.lock();
-        let now_ns = EPOCH_NS + state.now_ns;
-        let last = &mut state.hosts[self.host].incarnation;
-        // Virtual time stands still while nothing happens: an NI may begin twice at one moment.
-        *last = now_ns.max(*last + 1);
-        *last
+        self.next_incarnation()
     }
 
     fn open(&self, address: Ipv4Addr) -> Result<Arc<dyn Device>, FabricError> {
-        let mut guard = self.net.lock();
+        let mut guard = self.lock();
         let state = &mut *guard;
         self.check_alive(state, "open")?;
-        let host = &mut state.hosts[self.host];
-        let Some(id) = host.device.filter(|_| host.addresses.contains(&address)) else {
+        let Host { addresses, own: host, .. } = &mut state.hosts[self.host];
+        let Some(id) = host.device.filter(|_| addresses.contains(&address.into())) else {
             return Err(refused("open", Errno::ENODEV));
         };
         if !host.port_up {
@@ -190,13 +144,13 @@ impl Fabric for SimFabric {
 
     fn channel(&self) -> Result<Arc<dyn Channel>, FabricError> {
         let bell = Arc::new(Bell::new().map_err(|errno| refused("channel", errno))?);
-        let mut state = self.net.lock();
+        let mut state = self.lock();
         self.check_alive(&state, "channel")?;
         let id = state.id();
         let (host, heard, bell_of) = (self.host, Default::default(), bell.clone());
-        state.channels.insert(id, Hearing { host, heard, rung: false, bell: bell_of, watched: false });
+        state.own.channels.insert(id, Hearing { host, heard, rung: false, bell: bell_of, watched: false });
         drop(state);
-        self.channels.lock().push(id);
+        self.pollers.lock().push(id);
         Ok(Arc::new(SimChannel { fabric: self.clone(), id, bell }))
     }
 }

@@ -56,7 +56,7 @@ impl State {
     }
 
     fn checked(&self, device: u64, address: u64, length: u64, key: u32, remote: bool) -> Option<Checked> {
-        let registered = self.memory.get(&key).filter(|registered| registered.device == device)?;
+        let registered = self.own.memory.get(&key).filter(|registered| registered.device == device)?;
         if remote && !registered.remote {
             return None;
         }

@@ -2,7 +2,7 @@
 //!
 //! An [`IbNet`] is hosts, devices, connections and registered memory in virtual time, on one thread, out of one seed. A
 //! [`SimFabric`] is what one start of one host offers to an [`O2ibLnd`](lnet_o2iblnd::O2ibLnd) in place of this host's RDMA
-//! devices ([`lnet_o2iblnd::fabric`]).
+//! devices ([`lnet_o2iblnd::fabric`]). [`run`] makes a world out of a seed, as [`tcp`](crate::tcp) does.
 
 mod asking;
 mod channel;
@@ -17,26 +17,11 @@ mod net;
 mod scenario;
 mod seen;
 mod state;
-mod world;
 
-use crate::run::{Failure, play, search};
-
+pub use crate::kit::net::is_inside;
+pub use crate::kit::world::run;
 pub use habits::{IbDevice, IbFault, IbHabits};
 pub use host::SimFabric;
 pub use net::IbNet;
-pub use scenario::{DEFAULT_IB_STEPS, IbScenario};
+pub use scenario::{DEFAULT_IB_STEPS, Ib, IbScenario};
 pub use seen::IbSeen;
-pub use state::is_inside;
-
-use world::IbWorld;
-
-/// Runs a scenario of RDMA nodes to its end; a failure comes with a trace and as few steps as show it.
-///
-/// # Errors
-/// What was not as it should be.
-pub fn run(scenario: &IbScenario) -> Result<IbSeen, Box<Failure>> {
-    search("ib ", scenario.seed, scenario.steps, |steps, traced| {
-        let scenario = IbScenario { steps, ..scenario.clone() };
-        lnet_cpt::with_partition(0, || play(IbWorld::new(scenario, traced), steps))
-    })
-}

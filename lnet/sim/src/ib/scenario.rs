@@ -1,58 +1,96 @@
-use lnet_o2iblnd::O2ibConfig;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use lnet_api::{Errno, LNetError};
+use lnet_nid::{Net, NetType, Nid};
+use lnet_o2iblnd::{Census, O2ib, O2ibConfig, O2ibLnd};
 
 use super::habits::{IbFault, IbHabits};
+use super::state::IbWire;
+use super::{IbNet, SimFabric};
 use crate::Rng;
+use crate::kit::{NodeScenario, Transport, World};
 
 /// Steps of a run if nothing else is said.
 pub const DEFAULT_IB_STEPS: u64 = 150;
 
-const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
 
-/// Everything that a run of RDMA nodes depends on. All of it follows from the seed, unless somebody changes it.
+/// The longest pause between attempts to connect.
+const BACKOFF_NS: u64 = 60 * S;
+
+/// Everything that a run of RDMA nodes depends on.
+pub type IbScenario = NodeScenario<Ib>;
+
+/// What a scenario of RDMA nodes has beside what all have.
 #[derive(Debug, Clone)]
-pub struct IbScenario {
-    /// The seed.
-    pub seed: u64,
-    /// Steps before everything is allowed to come to its end.
-    pub steps: u64,
-    /// How many nodes there are: 2 to 4.
-    pub nodes: usize,
-    /// CPU partitions of each node: 1, 2 or 4.
-    pub partitions: usize,
+pub struct Ib {
     /// The network.
     pub habits: IbHabits,
     /// The tunables, of each node.
     pub configs: Vec<O2ibConfig>,
     /// Whether nodes may use ports below 1024.
     pub privileged: bool,
-    /// How long an ACK or REPLY may take, in nanoseconds.
-    pub transaction_timeout_ns: u64,
-    /// From one step to the next, in nanoseconds.
-    pub pause_ns: (u64, u64),
-    /// Chances in 10,000 that a step is trouble.
-    pub trouble: u32,
-    /// From a descriptor's becoming readable to the poll, in nanoseconds.
-    pub wake_ns: (u64, u64),
-    /// Messages handled in one poll.
-    pub budget: usize,
-    /// Chances in 10,000 that a PUT goes to a lazy portal, and its buffer is posted later or never.
-    pub lazy: u32,
-    /// The longest payload.
-    pub longest: usize,
 }
 
 impl IbScenario {
-    /// The world that belongs to a seed.
+    /// The same on a network that is wrong.
     #[must_use]
-    pub fn from_seed(seed: u64) -> IbScenario {
-        let mut rng = Rng::new(seed ^ 0x1b);
-        let habits = IbHabits::from_rng(&mut rng);
-        let nodes = rng.between((2, 4)) as usize;
-        let partitions = rng.pick(&[1, 1, 2, 4]);
+    pub fn with_fault(mut self, fault: IbFault) -> IbScenario {
+        self.transport.habits.fault = Some(fault);
+        self
+    }
+}
+
+impl Transport for Ib {
+    type Wire = IbWire;
+    type Protocol = O2ib;
+    type OfWorld = ();
+
+    const COMMAND: &str = "ib ";
+    const SALT: u64 = 0x1b;
+    const STEPS: u64 = DEFAULT_IB_STEPS;
+    /// A host has one device.
+    const NIS: [usize; 3] = [1; 3];
+    const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [20 * S, 150 * S];
+    /// An IMMEDIATE message's payload, memory that is worth registering, LNet's maximum.
+    const SIZES: &[usize] = &[0, 1, 3_975, 3_976, 3_977, 4_096, 8_191, 65_537, 300_000, 1 << 20];
+    const USUAL_SIZES: usize = Self::SIZES.len();
+    const BURST_MAX: u32 = 40;
+    const ERRNOS: &[Errno] = &[
+        Errno::ECONNRESET,
+        Errno::ECONNREFUSED,
+        Errno::ENOTCONN,
+        Errno::ETIMEDOUT,
+        Errno::EHOSTUNREACH,
+        Errno::ESHUTDOWN,
+        Errno::ENETDOWN,
+        Errno::ECANCELED,
+        Errno::ENODATA,
+        Errno::ENODEV,
+        Errno::EIO,
+        Errno::ENOBUFS,
+        Errno::ENOMEM,
+        Errno::ESTALE,
+        Errno::EMSGSIZE,
+    ];
+    /// Its device may be gone, or its port down.
+    const NI_ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENETDOWN];
+    /// The LND does not ask a device before for memory that it has refused.
+    const REST_NS: u64 = 10 * S;
+    const POLL_NS: u64 = 2_000;
+    const BUSY_POLLS_MAX: u32 = 20_000;
+    const IDLE_POLLS_PER_S: u64 = 16;
+    /// A connection may break when a message has arrived and its sender does not know.
+    const UNSENT_IS_LOST: bool = false;
+    const SENT_WHILE_HELD: bool = false;
+
+    fn from_rng(rng: &mut Rng, nodes: usize, partitions: usize) -> Ib {
+        let habits = IbHabits::from_rng(rng);
         let (timeout_s, conns_per_peer, wrq_sge) =
             (rng.pick(&[50, 50, 10]), rng.pick(&[1, 1, 2, 4]), rng.pick(&[1, 2, 2, 8]));
         let privileged = rng.chance(7_000);
-        let mut config = |_| O2ibConfig {
+        let config = |_| O2ibConfig {
             service: if privileged { 987 } else { 7_987 },
             partitions,
             nscheds: 1,
@@ -65,29 +103,137 @@ impl IbScenario {
             keepalive_s: rng.pick(&[100, 100, 5]),
             ..O2ibConfig::default()
         };
-        let configs = (0..nodes).map(&mut config).collect();
-        IbScenario {
-            seed,
-            steps: DEFAULT_IB_STEPS,
-            nodes,
-            partitions,
-            configs,
-            privileged,
-            transaction_timeout_ns: rng.pick(&[20_000 * MS, 150_000 * MS]),
-            pause_ns: rng.pick(&[(0, 0), (0, MS), (0, 100 * MS), (0, 10_000 * MS)]),
-            trouble: rng.pick(&[0, 200, 1_500]),
-            wake_ns: rng.pick(&[(0, 0), (1_000, 50_000), (0, 5 * MS)]),
-            budget: rng.pick(&[1, 3, 64, 64]),
-            lazy: rng.pick(&[0, 500, 4_000]),
-            longest: rng.pick(&[20_000, 1 << 20]),
-            habits,
+        Ib { habits, configs: (0..nodes).map(config).collect(), privileged }
+    }
+
+    fn habits(&self) -> &IbHabits {
+        &self.habits
+    }
+
+    fn longest(&self, rng: &mut Rng) -> usize {
+        rng.pick(&[20_000, 1 << 20])
+    }
+
+    fn nid(&self, node: usize, _: usize) -> Nid {
+        // Not in the order of their numbers.
+        Nid::new_v4(Net::new(NetType::O2IB, 0), Ipv4Addr::new(10, 88, 0, [7, 3, 9, 5][node % 4]))
+    }
+
+    fn is_privileged(&self, _: usize) -> bool {
+        self.privileged
+    }
+
+    fn of_world(&self, _: &IbNet) {}
+
+    fn lnd(&self, node: usize, fabric: SimFabric) -> Result<Arc<O2ibLnd>, LNetError> {
+        Ok(Arc::new(O2ibLnd::over(self.configs[node].clone(), Arc::new(fabric))?))
+    }
+
+    fn losses(lnd: &O2ibLnd) -> u64 {
+        lnd.counters().rx.closes
+    }
+
+    fn conns_and_credits(&self, node: usize) -> (u8, usize) {
+        let config = &self.configs[node];
+        (config.conns_per_peer, config.credits as usize)
+    }
+
+    fn timeout_ns(&self) -> u64 {
+        u64::from(self.configs[0].timeout_s) * S
+    }
+
+    fn end_ns(&self) -> u64 {
+        4 * self.timeout_ns() + 20 * S
+    }
+
+    fn reach_ns(&self) -> u64 {
+        BACKOFF_NS + 3 * self.timeout_ns() + 10 * S
+    }
+
+    /// A connection that was idle when its other end went is noticed when it is used, or by a keepalive much later. Each round
+    /// that fails ends one of these at least.
+    fn spare_rounds(world: &World<Ib>) -> usize {
+        world.nodes.iter().map(|node| node.lnd.census().connections).sum()
+    }
+
+    fn make_trouble(world: &mut World<Ib>, node: usize) -> Result<(), String> {
+        let host = world.nodes[node].host;
+        match world.rng.below(4) {
+            0 => world.net.set_port(host, world.rng.chance(6_000)),
+            1 => world.net.set_port(host, true),
+            2 => {
+                // An NI goes, and comes again; or the other way round.
+                world.change_ni(node)?;
+                return world.change_ni(node);
+            }
+            _ => {
+                world.net.unplug(host);
+                let until_ns = world.net.now_ns() + world.rng.between((0, S));
+                world.run_until(until_ns)?;
+                if !world.nodes[node].up.is_empty() {
+                    world.change_ni(node)?;
+                }
+                world.net.plug(host);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_trouble(world: &mut World<Ib>, node: usize) {
+        let host = world.nodes[node].host;
+        world.net.plug(host);
+        world.net.set_port(host, true);
+    }
+
+    fn heal(world: &mut World<Ib>) {
+        (0..world.nodes.len()).for_each(|node| Ib::end_trouble(world, node));
+    }
+
+    fn check_ended(world: &mut World<Ib>, node: usize, _: bool) -> Result<(), String> {
+        let counters = world.nodes[node].lnd.counters();
+        world.seen.network.bounced_bytes += counters.tx.bytes_bounced + counters.rx.bytes_bounced;
+        Ok(())
+    }
+
+    /// All credits are where they belong.
+    fn check_settled(world: &mut World<Ib>) -> Result<(), String> {
+        // Sends complete, and credits that are owed may stay so.
+        world.run_until(world.net.now_ns() + S)?;
+        let mut sum = Census::default();
+        for (node, it) in world.nodes.iter().enumerate() {
+            let sending = it.engine.sending();
+            if sending > 0 {
+                return Err(format!("node {node} still sends {sending} messages"));
+            }
+            let census = it.lnd.census();
+            if (census.operations, census.waiting, census.receives, census.bounces) != (0, 0, 0, 0) {
+                return Err(format!("node {node} is not idle: {census:?}"));
+            }
+            if census.reserved != census.depth {
+                return Err(format!("node {node} has lost transfers: {census:?}"));
+            }
+            sum.connections += census.connections;
+            sum.credits += census.credits;
+            sum.owed += census.owed;
+            sum.depth += census.depth;
+        }
+        if sum.credits + sum.owed != sum.depth {
+            return Err(format!("credits have got lost: {sum:?}"));
+        }
+        Ok(())
+    }
+
+    fn check_given_back(world: &World<Ib>, node: usize) -> Result<(), String> {
+        match world.net.ends(world.nodes[node].host) {
+            0 => Ok(()),
+            ends => Err(format!("node {node} has {ends} queue pairs without an NI")),
         }
     }
 
-    /// The same on a network that is wrong.
-    #[must_use]
-    pub fn with_fault(mut self, fault: IbFault) -> IbScenario {
-        self.habits.fault = Some(fault);
-        self
+    fn check_gone(net: &IbNet) -> Result<(), String> {
+        match net.registrations() {
+            0 => Ok(()),
+            left => Err(format!("{left} registrations are left without any memory")),
+        }
     }
 }

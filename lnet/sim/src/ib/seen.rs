@@ -1,7 +1,7 @@
 use crate::counts::counts;
 
 counts! {
-    /// How often each kind of thing has happened in worlds of RDMA nodes.
+    /// How often each kind of thing has happened on a simulated RDMA network, and to its nodes alone.
     IbSeen {
         /// Attempts to connect.
         connects: "attempts to connect",
@@ -37,24 +37,6 @@ counts! {
         ports_down: "ports down",
         /// Devices that were taken away.
         devices_removed: "devices removed",
-        /// Programs' operations.
-        operations: "operations",
-        /// Operations that ended well.
-        succeeded: "operations that succeeded",
-        /// Operations that ended with an error.
-        failed: "operations that failed",
-        /// Operations that were unlinked.
-        unlinked: "operations unlinked in flight",
-        /// Payloads delivered and found as they were sent.
-        delivered: "payloads delivered",
-        /// Of these, held by a lazy portal before.
-        held_and_met: "held messages met by a buffer",
-        /// Cuts between two hosts.
-        cuts: "cuts",
-        /// Hosts that lost power, or programs that died.
-        crashes: "hosts crashed",
-        /// NIs removed and added.
-        restarts: "NIs restarted",
         /// Bytes that were copied through a bounce buffer.
         bounced_bytes: "bytes bounced",
     }

@@ -1,7 +1,6 @@
 //! The network's tables.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use lnet_api::{Errno, RxContext, RxToken, TxToken, Upcalls};
@@ -11,6 +10,7 @@ use lnet_region::WriteVec;
 use super::link::LinkModel;
 use super::seen::Seen;
 use crate::Rng;
+use crate::kit::EventQueue;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -35,31 +35,6 @@ pub(super) enum Event {
     Notice { conn: u64, end: usize, reason: Errno },
     /// The user's own.
     Timer(u64),
-}
-
-struct Due {
-    key: Reverse<(u64, u64)>,
-    event: Event,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
-    }
 }
 
 /// An NI that has been started.
@@ -142,8 +117,7 @@ pub(super) struct Held {
 
 pub(super) struct State {
     pub(super) now_ns: u64,
-    order: u64,
-    queue: BinaryHeap<Due>,
+    queue: EventQueue<Event>,
     pub(super) rng: Rng,
     pub(super) links: BTreeMap<NetType, LinkModel>,
     pub(super) ports: BTreeMap<Nid, Port>,
@@ -164,8 +138,7 @@ impl State {
     pub(super) fn new(seed: u64) -> State {
         State {
             now_ns: 0,
-            order: 0,
-            queue: BinaryHeap::new(),
+            queue: EventQueue::new(),
             rng: Rng::new(seed),
             links: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -192,37 +165,28 @@ impl State {
     }
 
     pub(super) fn schedule(&mut self, at_ns: u64, event: Event) {
-        self.order += 1;
-        self.queue.push(Due { key: Reverse((at_ns.max(self.now_ns), self.order)), event });
+        self.queue.schedule(at_ns.max(self.now_ns), event);
     }
 
     pub(super) fn pop(&mut self) -> Option<Event> {
-        let due = self.queue.pop()?;
-        self.now_ns = due.key.0.0;
-        Some(due.event)
+        let (at_ns, event) = self.queue.pop()?;
+        self.now_ns = at_ns;
+        Some(event)
     }
 
     /// Takes the deliveries back that were to fail at an NI.
     pub(super) fn take_failing(&mut self, nid: Nid) -> Vec<Event> {
-        let is_its = |due: &Due| matches!(due.event, Event::FailRx { ni, .. } if ni == nid);
-        if !self.queue.iter().any(is_its) {
-            return Vec::new();
-        }
-        let mut all = std::mem::take(&mut self.queue).into_sorted_vec();
-        // The earliest has the greatest key.
-        all.reverse();
-        let (gone, kept): (Vec<Due>, Vec<Due>) = all.into_iter().partition(is_its);
-        self.queue = kept.into();
-        gone.into_iter().map(|due| due.event).collect()
+        let is_its = |event: &Event| matches!(event, Event::FailRx { ni, .. } if *ni == nid);
+        if self.queue.any(is_its) { self.queue.take(is_its) } else { Vec::new() }
     }
 
     pub(super) fn next_at(&self) -> Option<u64> {
-        self.queue.peek().map(|due| due.key.0.0)
+        self.queue.next_ns()
     }
 
     /// Whether nothing but timers is to come; as timers of the user are few, a look at all of it is cheap enough.
     pub(super) fn has_traffic(&self) -> bool {
-        self.queue.iter().any(|due| !matches!(due.event, Event::Timer(_)))
+        self.queue.any(|event| !matches!(event, Event::Timer(_)))
     }
 
     pub(super) fn port(&self, ni: Nid, life: u64) -> Option<Port> {

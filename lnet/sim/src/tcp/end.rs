@@ -134,7 +134,7 @@ impl State {
         offered: usize,
         copy: impl FnOnce(&mut [u8]),
     ) -> Result<usize, Errno> {
-        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EPIPE) };
+        let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EPIPE) };
         if let Some(errno) = end.error.take() {
             return Err(errno);
         }
@@ -152,7 +152,7 @@ impl State {
         self.seen.sends_partial += u64::from(count < offered);
         let mut bytes = vec![0; count];
         copy(&mut bytes);
-        self.tap.sent(id, &bytes);
+        self.own.tap.sent(id, &bytes);
         end.tx.extend(bytes);
         self.transmit(id);
         Ok(count)
@@ -160,7 +160,7 @@ impl State {
 
     /// A program receives at most so many bytes; `copy` is given them.
     pub(super) fn take(&mut self, id: u64, room: usize, copy: impl FnOnce(&[u8])) -> Taken {
-        let Some(end) = self.ends.get_mut(&id) else { return Taken::Broken(Errno::ECONNRESET) };
+        let Some(end) = self.own.ends.get_mut(&id) else { return Taken::Broken(Errno::ECONNRESET) };
         let count = end.rx.len().min(room);
         if count > 0 {
             let bytes: Vec<u8> = end.rx.drain(..count).collect();
@@ -169,7 +169,7 @@ impl State {
             if let (Some(peer), Some(there)) = (peer, self.host_of(remote.ip())) {
                 self.launch((host, there), id, peer, Packet::Window(count));
             }
-            self.tap.received(id, &bytes);
+            self.own.tap.received(id, &bytes);
             return Taken::Bytes(count);
         }
         if let Some(errno) = end.error.take() {
@@ -184,10 +184,10 @@ impl State {
     /// Sends what the other end has room for, and the end behind it.
     pub(super) fn transmit(&mut self, id: u64) {
         loop {
-            let Some(end) = self.ends.get(&id) else { return };
+            let Some(end) = self.own.ends.get(&id) else { return };
             let Some(there) = self.host_of(end.remote.ip()) else { return };
             let hosts = (end.host, there);
-            let Some(end) = self.ends.get_mut(&id) else { return };
+            let Some(end) = self.own.ends.get_mut(&id) else { return };
             let Some(peer) = end.peer.filter(|_| end.phase == Phase::Open && !end.broken) else { return };
             let most = end.tx.len().min(end.window);
             if most == 0 {
@@ -231,13 +231,13 @@ impl State {
     pub(super) fn data(&mut self, hosts: (usize, usize), from: u64, to: u64, bytes: Vec<u8>) {
         let back = (hosts.1, hosts.0);
         let now_ns = self.now_ns;
-        let deaf = self.ends.get(&to).is_none_or(|end| end.shut || end.closed || end.broken);
+        let deaf = self.own.ends.get(&to).is_none_or(|end| end.shut || end.closed || end.broken);
         if deaf {
             // Nobody will ever read it.
             self.launch(back, 0, from, Packet::Reset(Errno::ECONNRESET));
             return self.reset(to, Errno::ECONNRESET);
         }
-        let Some(end) = self.ends.get_mut(&to) else { return };
+        let Some(end) = self.own.ends.get_mut(&to) else { return };
         end.heard_ns = now_ns;
         let count = bytes.len();
         end.rx.extend(bytes);
@@ -249,7 +249,7 @@ impl State {
 
     pub(super) fn acked(&mut self, id: u64, count: usize) {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.heard_ns = now_ns;
         end.unacked = end.unacked.saturating_sub(count);
         end.acked += count as u64;
@@ -265,7 +265,7 @@ impl State {
 
     pub(super) fn window(&mut self, id: u64, count: usize) {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.heard_ns = now_ns;
         end.window += count;
         self.transmit(id);
@@ -273,7 +273,7 @@ impl State {
 
     pub(super) fn fin(&mut self, hosts: (usize, usize), from: u64, to: u64) {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get_mut(&to) else {
+        let Some(end) = self.own.ends.get_mut(&to) else {
             return self.launch((hosts.1, hosts.0), 0, from, Packet::Reset(Errno::ECONNRESET));
         };
         end.heard_ns = now_ns;
@@ -286,7 +286,7 @@ impl State {
 
     /// The connection is broken for this end.
     pub(super) fn reset(&mut self, id: u64, errno: Errno) {
-        let Some(end) = self.ends.get_mut(&id).filter(|end| !end.broken) else { return };
+        let Some(end) = self.own.ends.get_mut(&id).filter(|end| !end.broken) else { return };
         end.broken = true;
         end.error = Some(errno);
         end.tx.clear();
@@ -298,12 +298,12 @@ impl State {
 
     /// A program ends both directions.
     pub(super) fn shut(&mut self, id: u64) {
-        let Some(end) = self.ends.get_mut(&id).filter(|end| !end.shut) else { return };
+        let Some(end) = self.own.ends.get_mut(&id).filter(|end| !end.shut) else { return };
         end.shut = true;
         if end.phase == Phase::Connecting {
             end.broken = true;
         }
-        self.tap.closed(id);
+        self.own.tap.closed(id, self.now_ns);
         self.transmit(id);
         self.notify(id);
     }
@@ -311,22 +311,22 @@ impl State {
     /// A program closes it.
     pub(super) fn close(&mut self, id: u64) {
         self.forget_watch(id);
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         if std::mem::replace(&mut end.closed, true) {
             return;
         }
         if std::mem::take(&mut end.held) {
-            self.hosts[end.host].descriptors -= 1;
+            self.hosts[end.host].own.descriptors -= 1;
         }
         if end.phase == Phase::Connecting {
             match end.broken {
-                true => self.tap.closed(id),
-                false => self.tap.unanswered(id, (end.local.ip(), end.remote.ip())),
+                true => self.own.tap.closed(id, self.now_ns),
+                false => self.own.tap.unanswered(id, (end.local.ip(), end.remote.ip()), self.now_ns),
             }
-            self.ends.remove(&id);
+            self.own.ends.remove(&id);
             return;
         }
-        self.tap.closed(id);
+        self.own.tap.closed(id, self.now_ns);
         if end.unread() > 0 {
             return self.kill_end(id, true);
         }
@@ -338,11 +338,11 @@ impl State {
     /// Removes an end at once; the other one is told by a reset, or never.
     pub(super) fn kill_end(&mut self, id: u64, tell: bool) {
         self.forget_watch(id);
-        let Some(end) = self.ends.remove(&id) else { return };
+        let Some(end) = self.own.ends.remove(&id) else { return };
         if end.held {
-            self.hosts[end.host].descriptors -= 1;
+            self.hosts[end.host].own.descriptors -= 1;
         }
-        self.tap.closed(id);
+        self.own.tap.closed(id, self.now_ns);
         if let (true, Some(peer), Some(there)) = (tell, end.peer, self.host_of(end.remote.ip())) {
             self.launch((end.host, there), 0, peer, Packet::Reset(Errno::ECONNRESET));
         }
@@ -350,20 +350,20 @@ impl State {
 
     /// Removes an end that has nothing left to do.
     fn bury(&mut self, id: u64) {
-        let Some(end) = self.ends.get(&id).filter(|end| end.closed) else { return };
+        let Some(end) = self.own.ends.get(&id).filter(|end| end.closed) else { return };
         let done = end.fin_sent && end.tx.is_empty() && end.unacked == 0;
         if end.broken || (done && end.fin_received) {
             let pair = (end.local, end.remote);
             if !end.broken {
-                self.resting.insert(pair, self.now_ns + REST_NS);
+                self.own.resting.insert(pair, self.now_ns + REST_NS);
             }
-            self.ends.remove(&id);
+            self.own.ends.remove(&id);
         }
     }
 
     /// Data that TCP cannot get acknowledged breaks the connection.
     pub(super) fn user_timeout(&mut self, id: u64, acked: u64) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         if end.unacked == 0 {
             end.timing = false;
         } else if end.acked == acked {
@@ -377,7 +377,7 @@ impl State {
 
     pub(super) fn start_probes(&mut self, id: u64) {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.heard_ns = now_ns;
         if end.times.idle_ns > 0 {
             let at_ns = now_ns + end.times.idle_ns;
@@ -388,7 +388,7 @@ impl State {
     /// Asks the other end whether it is still there, after a time of silence.
     pub(super) fn probe(&mut self, id: u64, failed: u32) {
         let now_ns = self.now_ns;
-        let Some(end) = self.ends.get(&id).filter(|end| !end.broken) else { return };
+        let Some(end) = self.own.ends.get(&id).filter(|end| !end.broken) else { return };
         let (times, heard_ns, host, remote, peer) = (end.times, end.heard_ns, end.host, end.remote, end.peer);
         if failed == 0 && heard_ns + times.idle_ns > now_ns {
             return self.schedule(heard_ns + times.idle_ns, Event::Probe { end: id, failed });
@@ -397,11 +397,11 @@ impl State {
         let reached = self.hosts[there].up
             && [(host, there), (there, host)].into_iter().all(|hosts| self.way(hosts).cut.is_none());
         self.seen.probes += 1;
-        if reached && !peer.is_some_and(|peer| self.ends.contains_key(&peer)) {
+        if reached && !peer.is_some_and(|peer| self.own.ends.contains_key(&peer)) {
             return self.reset(id, Errno::ECONNRESET);
         }
         if reached {
-            if let Some(end) = self.ends.get_mut(&id) {
+            if let Some(end) = self.own.ends.get_mut(&id) {
                 end.heard_ns = now_ns;
             }
             return self.schedule(now_ns + times.idle_ns, Event::Probe { end: id, failed: 0 });
@@ -415,10 +415,11 @@ impl State {
     /// Retransmissions to a host that has come back meet nobody there.
     pub(super) fn retransmit_to(&mut self, host: usize) {
         let dead: Vec<u64> = self
+            .own
             .ends
             .iter()
             .filter(|(_, end)| {
-                let lost = end.peer.is_some_and(|peer| !self.ends.contains_key(&peer));
+                let lost = end.peer.is_some_and(|peer| !self.own.ends.contains_key(&peer));
                 lost && end.unacked > 0 && self.host_of(end.remote.ip()) == Some(host)
             })
             .map(|(id, _)| *id)
@@ -432,7 +433,7 @@ impl State {
 
     /// An end in words.
     pub(super) fn name(&self, id: u64) -> String {
-        self.ends.get(&id).map_or_else(
+        self.own.ends.get(&id).map_or_else(
             || format!("end {id}, which is gone"),
             |end| format!("end {id} ({} to {})", end.local, end.remote),
         )

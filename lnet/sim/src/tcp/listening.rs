@@ -30,7 +30,7 @@ pub(super) struct Listening {
 impl State {
     /// An end begins to connect.
     pub(super) fn connect(&mut self, end: u64) {
-        let Some(End { host, local, remote, .. }) = self.ends.get(&end) else { return };
+        let Some(End { host, local, remote, .. }) = self.own.ends.get(&end) else { return };
         let (host, from, to) = (*host, *local, *remote);
         self.seen.connects += 1;
         self.log(|_| format!("network: {from} connects to {to} (end {end})"));
@@ -50,7 +50,7 @@ impl State {
     /// The first segment has met nobody: it comes again, unless that takes too long.
     pub(super) fn syn_lost(&mut self, hosts: (usize, usize), active: u64, packet: Packet) {
         let Packet::Syn { from, to, retry_ns } = packet else { return };
-        if !self.ends.contains_key(&active) {
+        if !self.own.ends.contains_key(&active) {
             return;
         }
         self.seen.syns_lost += 1;
@@ -74,10 +74,10 @@ impl State {
         retry_ns: u64,
     ) {
         // An end that was closed meanwhile wants nothing more.
-        if !self.ends.get(&active).is_some_and(|end| end.phase == Phase::Connecting) {
+        if !self.own.ends.get(&active).is_some_and(|end| end.phase == Phase::Connecting) {
             return;
         }
-        let found = self.listeners.iter().find(|(_, listening)| listening.address == to);
+        let found = self.own.listeners.iter().find(|(_, listening)| listening.address == to);
         let Some((&listener, listening)) = found else {
             self.seen.refused += 1;
             return self.launch((hosts.1, hosts.0), 0, active, Packet::Reset(Errno::ECONNREFUSED));
@@ -91,24 +91,24 @@ impl State {
         end.phase = Phase::Open;
         end.peer = Some(active);
         end.window = self.habits.receive_buffer;
-        self.ends.insert(passive, end);
-        if let Some(listening) = self.listeners.get_mut(&listener) {
+        self.own.ends.insert(passive, end);
+        if let Some(listening) = self.own.listeners.get_mut(&listener) {
             listening.half_open.insert(passive);
         }
-        if let Some(end) = self.ends.get_mut(&active) {
+        if let Some(end) = self.own.ends.get_mut(&active) {
             end.peer = Some(passive);
         }
         // Which listener it is, the third segment says.
-        self.tap.opened(active, passive, (from, to), hosts);
-        self.ends.get_mut(&passive).into_iter().for_each(|end| end.listener = Some(listener));
+        self.own.tap.opened(active, passive, (from, to), hosts);
+        self.own.ends.get_mut(&passive).into_iter().for_each(|end| end.listener = Some(listener));
         self.launch((hosts.1, hosts.0), passive, active, Packet::SynAck { passive });
         self.schedule(self.now_ns + HALF_OPEN_NS, Event::HalfOpen { end: passive });
     }
 
     /// A handshake's third segment does not come.
     pub(super) fn give_up_half_open(&mut self, passive: u64) {
-        let listener = self.ends.get(&passive).and_then(|end| end.listener);
-        let listening = listener.and_then(|listener| self.listeners.get_mut(&listener));
+        let listener = self.own.ends.get(&passive).and_then(|end| end.listener);
+        let listening = listener.and_then(|listener| self.own.listeners.get_mut(&listener));
         if listening.is_some_and(|listening| listening.half_open.remove(&passive)) {
             self.kill_end(passive, false);
         }
@@ -116,12 +116,12 @@ impl State {
 
     pub(super) fn syn_ack(&mut self, hosts: (usize, usize), active: u64, passive: u64) {
         let back = (hosts.1, hosts.0);
-        let Some(end) = self.ends.get_mut(&active).filter(|end| end.phase == Phase::Connecting) else {
+        let Some(end) = self.own.ends.get_mut(&active).filter(|end| end.phase == Phase::Connecting) else {
             return self.launch(back, 0, passive, Packet::Reset(Errno::ECONNRESET));
         };
         end.phase = Phase::Open;
         end.window = self.habits.receive_buffer;
-        let listener = self.ends.get(&passive).and_then(|end| end.listener);
+        let listener = self.own.ends.get(&passive).and_then(|end| end.listener);
         if let Some(listener) = listener {
             self.launch(back, active, passive, Packet::Established { listener });
         }
@@ -130,7 +130,7 @@ impl State {
     }
 
     pub(super) fn established(&mut self, passive: u64, listener: u64) {
-        let Some(listening) = self.listeners.get_mut(&listener) else {
+        let Some(listening) = self.own.listeners.get_mut(&listener) else {
             // The listener was closed: whoever connected is told so.
             return self.kill_end(passive, true);
         };
@@ -144,8 +144,8 @@ impl State {
 
     /// Closes a listener: connections that wait are reset.
     pub(super) fn close_listener(&mut self, listener: u64) {
-        let Some(listening) = self.listeners.remove(&listener) else { return };
-        self.hosts[listening.host].descriptors -= 1;
+        let Some(listening) = self.own.listeners.remove(&listener) else { return };
+        self.hosts[listening.host].own.descriptors -= 1;
         for end in listening.waiting {
             self.kill_end(end, true);
         }

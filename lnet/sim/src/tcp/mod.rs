@@ -44,7 +44,7 @@
 //! use lnet_sim::tcp::{TcpFault, TcpScenario, run};
 //!
 //! let scenario = |seed| TcpScenario { steps: 50, ..TcpScenario::from_seed(seed) };
-//! assert!(run(&scenario(1))?.delivered > 0);
+//! assert!(run(&scenario(1))?.nodes.delivered > 0);
 //! let found = (0..50).find_map(|seed| run(&scenario(seed).with_fault(TcpFault::DropsByte)).err());
 //! assert!(found.is_some(), "a byte is missing, and nobody notices");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -64,28 +64,9 @@ mod tap;
 mod traffic;
 mod world;
 
-use crate::run::{Failure, play, search};
-
+pub use crate::kit::world::run;
 pub use habits::{TcpFault, TcpHabits};
 pub use host::SimHost;
 pub use net::TcpNet;
-pub use scenario::{DEFAULT_TCP_STEPS, TcpMutant, TcpPolicy, TcpScenario};
+pub use scenario::{DEFAULT_TCP_STEPS, Tcp, TcpMutant, TcpPolicy, TcpScenario};
 pub use seen::TcpSeen;
-
-use world::TcpWorld;
-
-/// Runs a scenario of TCP nodes to its end; a failure comes with a trace and as few steps as show it.
-///
-/// # Errors
-/// What was not as it should be.
-pub fn run(scenario: &TcpScenario) -> Result<TcpSeen, Box<Failure>> {
-    search("tcp ", scenario.seed, scenario.steps, |steps, traced| {
-        let scenario = TcpScenario { steps, ..scenario.clone() };
-        // A thread of its own: what the LND remembers of a thread must not come from an earlier run.
-        let attempt = || lnet_cpt::with_partition(0, || play(TcpWorld::new(scenario, traced), steps));
-        std::thread::scope(|scope| match scope.spawn(attempt).join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })
-}

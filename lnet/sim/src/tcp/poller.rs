@@ -11,7 +11,7 @@ use lnet_api::Errno;
 use lnet_socklnd::sys::{Events, Handle, Poller, Readiness};
 
 use super::host::SimHost;
-use super::state::State;
+use super::state::{State, TcpWire};
 
 /// What one poller watches.
 #[derive(Default)]
@@ -36,10 +36,10 @@ pub(super) struct SimPoller {
 impl Poller for SimPoller {
     fn add(&self, what: Handle<'_>, key: u64) -> Result<(), Errno> {
         let Handle::Number(id) = what else { return Err(Errno::EBADF) };
-        let mut state = self.host.state();
-        let Some(watching) = state.pollers.get_mut(&self.id) else { return Err(Errno::EBADF) };
+        let mut state = self.host.lock();
+        let Some(watching) = state.own.pollers.get_mut(&self.id) else { return Err(Errno::EBADF) };
         watching.watched.insert(id, Watched { key, listed: false });
-        if state.readiness(id).is_some_and(|[readable, writable, ..]| readable || writable) {
+        if state.own.readiness(id).is_some_and(|[readable, writable, ..]| readable || writable) {
             state.notify(id);
         }
         Ok(())
@@ -47,17 +47,17 @@ impl Poller for SimPoller {
 
     fn delete(&self, what: Handle<'_>) {
         let Handle::Number(id) = what else { return };
-        if let Some(watching) = self.host.state().pollers.get_mut(&self.id) {
+        if let Some(watching) = self.host.lock().own.pollers.get_mut(&self.id) {
             watching.forget(id);
         }
     }
 
     fn wait(&self, events: &mut Events) {
         events.clear();
-        let mut guard = self.host.state();
+        let mut guard = self.host.lock();
         let state = &mut *guard;
         let spurious = state.rng.chance(state.habits.spurious);
-        let Some(watching) = state.pollers.get_mut(&self.id) else { return };
+        let Some(watching) = state.own.pollers.get_mut(&self.id) else { return };
         watching.woken = false;
         if spurious && !watching.watched.is_empty() {
             let place = state.rng.index(watching.watched.len());
@@ -67,12 +67,12 @@ impl Poller for SimPoller {
             }
         }
         while events.room() > 0 {
-            let Some(watching) = state.pollers.get_mut(&self.id) else { return };
+            let Some(watching) = state.own.pollers.get_mut(&self.id) else { return };
             let Some(id) = watching.changed.pop_front() else { return };
             let Some(watched) = watching.watched.get_mut(&id) else { continue };
             watched.listed = false;
             let key = watched.key;
-            let Some([readable, writable, ending, broken]) = state.readiness(id) else { continue };
+            let Some([readable, writable, ending, broken]) = state.own.readiness(id) else { continue };
             if readable || writable {
                 events.push(key, Readiness { readable, writable, ending, broken });
             }
@@ -80,7 +80,7 @@ impl Poller for SimPoller {
     }
 
     fn wake(&self) {
-        if let Some(watching) = self.host.state().pollers.get_mut(&self.id) {
+        if let Some(watching) = self.host.lock().own.pollers.get_mut(&self.id) {
             watching.woken = true;
         }
     }
@@ -92,7 +92,7 @@ impl Poller for SimPoller {
 
 impl Drop for SimPoller {
     fn drop(&mut self) {
-        self.host.state().pollers.remove(&self.id);
+        self.host.lock().own.pollers.remove(&self.id);
     }
 }
 
@@ -105,6 +105,11 @@ impl Watching {
         }
     }
 
+    /// Whether a thread that sleeps on this poller would be woken.
+    pub(super) fn has_reports(&self, reports: impl Fn(u64) -> bool) -> bool {
+        self.woken || self.changed.iter().any(|id| reports(*id))
+    }
+
     fn forget(&mut self, id: u64) {
         self.watched.remove(&id);
         self.changed.retain(|changed| *changed != id);
@@ -114,26 +119,21 @@ impl Watching {
 impl State {
     /// Something has changed on an end or a listener.
     pub(super) fn notify(&mut self, id: u64) {
-        self.pollers.values_mut().for_each(|watching| watching.list(id));
+        self.own.pollers.values_mut().for_each(|watching| watching.list(id));
     }
 
     /// It is gone, and watched no longer.
     pub(super) fn forget_watch(&mut self, id: u64) {
-        self.pollers.values_mut().for_each(|watching| watching.forget(id));
+        self.own.pollers.values_mut().for_each(|watching| watching.forget(id));
     }
+}
 
+impl TcpWire {
     /// Readable, writable, ending, broken; `None` if it is gone.
-    fn readiness(&self, id: u64) -> Option<[bool; 4]> {
+    pub(super) fn readiness(&self, id: u64) -> Option<[bool; 4]> {
         if let Some(listening) = self.listeners.get(&id) {
             return Some([!listening.waiting.is_empty(), false, false, false]);
         }
         self.ends.get(&id).map(super::end::End::readiness)
-    }
-
-    /// Whether whoever sleeps on this poller would be woken.
-    pub(super) fn is_ready(&self, poller: u64) -> bool {
-        let Some(watching) = self.pollers.get(&poller) else { return false };
-        let reports = |id: &u64| self.readiness(*id).is_some_and(|state| state[0] || state[1]);
-        watching.woken || watching.changed.iter().any(reports)
     }
 }

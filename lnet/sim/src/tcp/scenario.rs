@@ -1,12 +1,20 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use lnet_nid::{Net, NetType, Nid};
 use lnet_socklnd::{AcceptPolicy, SockConfig};
 
-use super::habits::TcpHabits;
+use super::habits::{TcpFault, TcpHabits};
 use crate::Rng;
+use crate::kit::NodeScenario;
 
 /// Steps of a run if nothing else is said.
 pub const DEFAULT_TCP_STEPS: u64 = 300;
 
-const MS: u64 = 1_000_000;
+/// What is sent when nothing may fail any more: enough for all kinds of connections.
+const LONGEST_AT_END: usize = 5_000;
+
+/// A buffer of TCP that is soon full.
+const SMALL_BUFFER: usize = 64 << 10;
 
 /// Who may connect to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,19 +27,12 @@ pub enum TcpPolicy {
     Hello,
 }
 
-/// Everything that a run of TCP nodes depends on. All of it follows from the seed, unless somebody changes it.
+/// Everything that a run of TCP nodes depends on.
+pub type TcpScenario = NodeScenario<Tcp>;
+
+/// What a scenario of TCP nodes has beside what all have.
 #[derive(Debug, Clone)]
-pub struct TcpScenario {
-    /// The seed.
-    pub seed: u64,
-    /// Steps before everything is allowed to come to its end.
-    pub steps: u64,
-    /// How many nodes there are.
-    pub nodes: usize,
-    /// NIs of each node, each on a network of its own.
-    pub nis: usize,
-    /// CPU partitions of each node: 1, 2 or 4.
-    pub partitions: usize,
+pub struct Tcp {
     /// The network.
     pub habits: TcpHabits,
     /// Who may connect to whom.
@@ -40,24 +41,6 @@ pub struct TcpScenario {
     pub large_nids: bool,
     /// The tunables of every node, `accept` aside.
     pub config: SockConfig,
-    /// How long an ACK or REPLY may take, in nanoseconds.
-    pub transaction_timeout_ns: u64,
-    /// From one step to the next, in nanoseconds.
-    pub pause_ns: (u64, u64),
-    /// Chances in 10,000 that a step is trouble.
-    pub trouble: u32,
-    /// From a descriptor's becoming readable to the poll, in nanoseconds.
-    pub wake_ns: (u64, u64),
-    /// Messages handled in one poll.
-    pub budget: usize,
-    /// Chances in 10,000 that an operation is begun inside an upcall.
-    pub nested: u32,
-    /// Chances in 10,000 that several operations are begun under a cork.
-    pub corked: u32,
-    /// Chances in 10,000 that a PUT goes to a lazy portal, and its buffer is posted later or never.
-    pub lazy: u32,
-    /// The longest payload.
-    pub longest: usize,
     /// A wrong expectation, to see that expectations are looked at.
     pub mutant: Option<TcpMutant>,
 }
@@ -65,8 +48,6 @@ pub struct TcpScenario {
 /// A wrong expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpMutant {
-    /// Payloads have another pattern.
-    OtherPattern,
     /// There are fewer connections of a type than there may be.
     FewerConnections,
     /// Back-off is longer than documented.
@@ -76,62 +57,69 @@ pub enum TcpMutant {
 }
 
 impl TcpScenario {
-    /// The world that belongs to a seed.
+    /// The same on a network that is wrong.
     #[must_use]
-    pub fn from_seed(seed: u64) -> TcpScenario {
-        let mut rng = Rng::new(seed ^ 0x7c9);
-        let habits = TcpHabits::from_rng(&mut rng);
+    pub fn with_fault(mut self, fault: TcpFault) -> TcpScenario {
+        self.transport.habits.fault = Some(fault);
+        self
+    }
+
+    /// The same with a wrong expectation.
+    #[must_use]
+    pub fn with_mutant(mut self, mutant: TcpMutant) -> TcpScenario {
+        self.transport.mutant = Some(mutant);
+        self
+    }
+}
+
+impl Tcp {
+    pub(super) fn new(rng: &mut Rng, partitions: usize) -> Tcp {
+        let habits = TcpHabits::from_rng(rng);
         let policy = rng.pick(&[TcpPolicy::Secure, TcpPolicy::Secure, TcpPolicy::Mixed, TcpPolicy::Hello]);
         let peer_credits = rng.pick(&[1, 8, 8, 32]);
-        let timeout_s = rng.pick(&[50, 50, 10]);
-        let partitions = rng.pick(&[1, 1, 2, 4]);
         let config = SockConfig {
             partitions,
             nscheds: rng.pick(&[1, 2]),
             accept_port: if policy == TcpPolicy::Hello { 7_988 } else { 988 },
             backlog: rng.pick(&[0, 4, 127]),
-            timeout_s,
+            timeout_s: rng.pick(&[50, 50, 10]),
             conns_per_peer: rng.pick(&[1, 1, 1, 2, 4]),
             credits: peer_credits * rng.pick(&[1, 8]),
             peer_credits,
             ..SockConfig::default()
         };
-        let (_, segment) = habits.segment;
-        let by_segment = if segment < 1_000 { 20_000 } else { 1 << 20 };
-        let buffers = habits.send_buffer.min(habits.receive_buffer);
-        let by_buffer = if buffers < 8 << 10 { 100_000 } else { 1 << 20 };
-        TcpScenario {
-            seed,
-            steps: DEFAULT_TCP_STEPS,
-            nodes: rng.between((2, 4)) as usize,
-            nis: rng.pick(&[1, 1, 2]),
-            partitions,
-            large_nids: policy != TcpPolicy::Mixed && rng.chance(2_000),
-            policy,
-            config,
-            transaction_timeout_ns: rng.pick(&[5_000 * MS, 150_000 * MS]),
-            pause_ns: rng.pick(&[(0, 0), (0, MS), (0, 100 * MS), (0, 10_000 * MS)]),
-            trouble: rng.pick(&[0, 200, 1_500]),
-            wake_ns: rng.pick(&[(0, 0), (1_000, 50_000), (0, 5 * MS)]),
-            budget: rng.pick(&[1, 3, 64, 64]),
-            nested: rng.pick(&[0, 2_000]),
-            lazy: rng.pick(&[0, 500, 4_000]),
-            longest: by_segment.min(by_buffer),
-            corked: rng.pick(&[0, 5_000, 10_000]),
-            habits,
-            mutant: None,
+        let large_nids = policy != TcpPolicy::Mixed && rng.chance(2_000);
+        Tcp { habits, policy, large_nids, config, mutant: None }
+    }
+
+    /// The room of the smaller buffer of a connection.
+    fn buffer(&self) -> usize {
+        self.habits.send_buffer.min(self.habits.receive_buffer)
+    }
+
+    pub(super) fn longest_payload(&self) -> usize {
+        let by_segment = if self.habits.segment.1 < 1_000 { 20_000 } else { 1 << 20 };
+        by_segment.min(if self.buffer() < 8 << 10 { 100_000 } else { 1 << 20 })
+    }
+
+    /// Twice what a small buffer of TCP holds, so that senders must wait for room; a large one takes too long to fill.
+    pub(super) fn longest_payload_at_end(&self) -> usize {
+        let buffer = self.buffer();
+        if buffer <= SMALL_BUFFER { (2 * buffer).max(LONGEST_AT_END) } else { LONGEST_AT_END }
+    }
+
+    pub(super) fn nid_of(&self, node: usize, ni: usize) -> Nid {
+        // Not in the order of their numbers: the higher NID wins a race.
+        let last = [7, 3, 9, 5][node % 4];
+        let net = Net::new(NetType::TCP, ni as u16);
+        match self.large_nids {
+            true => Nid::new_v6(net, Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, ni as u16, last)),
+            false => Nid::new_v4(net, Ipv4Addr::new(10, 77, ni as u8, last as u8)),
         }
     }
 
-    /// The same on a network that is wrong.
-    #[must_use]
-    pub fn with_fault(mut self, fault: super::TcpFault) -> TcpScenario {
-        self.habits.fault = Some(fault);
-        self
-    }
-
-    /// Whether a node may use ports below 1024.
-    pub(super) fn is_privileged(&self, node: usize) -> bool {
+    /// Whether a node may use ports below 1024; others cannot be reached by [`TcpPolicy::Mixed`].
+    pub(super) fn may_listen(&self, node: usize) -> bool {
         match self.policy {
             TcpPolicy::Secure => true,
             TcpPolicy::Mixed => node == 0,
@@ -143,14 +131,9 @@ impl TcpScenario {
     pub(super) fn config_of(&self, node: usize) -> SockConfig {
         let accept = match self.policy {
             TcpPolicy::Secure | TcpPolicy::Hello => None,
-            TcpPolicy::Mixed if self.is_privileged(node) => Some(AcceptPolicy::All),
+            TcpPolicy::Mixed if self.may_listen(node) => Some(AcceptPolicy::All),
             TcpPolicy::Mixed => Some(AcceptPolicy::None),
         };
         SockConfig { accept, ..self.config.clone() }
-    }
-
-    /// Whether messages from one node can reach another at all.
-    pub(super) fn reaches(&self, _from: usize, to: usize) -> bool {
-        self.policy != TcpPolicy::Mixed || self.is_privileged(to)
     }
 }

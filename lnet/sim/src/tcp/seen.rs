@@ -1,7 +1,7 @@
 use crate::counts::counts;
 
 counts! {
-    /// How often each kind of thing has happened in worlds of TCP nodes.
+    /// How often each kind of thing has happened on a simulated TCP network, and to its nodes alone.
     TcpSeen {
         /// Attempts to connect.
         connects: "attempts to connect",
@@ -41,44 +41,6 @@ counts! {
         refusals: "handshakes refused",
         /// Pairs of nodes that opened connections to each other at once.
         races: "races",
-        /// Programs' operations.
-        operations: "operations",
-        /// Operations that ended well.
-        succeeded: "operations that succeeded",
-        /// Operations that ended with an error.
-        failed: "operations that failed",
-        /// Operations that were unlinked.
-        unlinked: "operations unlinked in flight",
-        /// Payloads delivered and found as they were sent.
-        delivered: "payloads delivered",
-        /// Cuts of one direction or both between two hosts.
-        cuts: "cuts",
-        /// Programs that died, their sockets closed by the system.
-        killed: "programs killed",
-        /// Hosts that lost power.
-        crashes: "hosts crashed",
-        /// NIs removed.
-        nis_removed: "NIs removed",
-        /// NIs added.
-        nis_added: "NIs added",
-        /// Changes of the number of connections per peer.
-        per_peer_changes: "changes of conns_per_peer",
-        /// Drivers that were slow to poll.
-        sleepy: "drivers that slept",
-        /// Operations begun inside an upcall.
-        nested: "operations begun inside an upcall",
-        /// Bursts of operations that were begun under a cork.
-        corked: "bursts of operations under a cork",
-        /// PUTs to a lazy portal whose buffers were not there yet.
-        expected_later: "PUTs whose buffers come later",
-        /// Messages that were held when their buffer came.
-        held_and_met: "held messages met by a buffer",
-        /// Messages that were held when their portal ceased to be lazy.
-        held_and_dropped: "held messages dropped",
-        /// Messages that were held when their connection was lost.
-        held_and_cut: "held messages cut with their connection",
-        /// Polls.
-        polls: "polls",
         /// Keepalives that nodes sent.
         keepalives: "keepalives",
         /// Strangers who connected and did not behave.

@@ -29,7 +29,7 @@ impl Stream for SimStream {
 
     fn send(&self, pieces: &[Part<'_>]) -> Result<usize, Errno> {
         let offered = pieces.iter().map(Part::len).sum();
-        self.host.state().send(self.id, offered, |mut target| {
+        self.host.lock().send(self.id, offered, |mut target| {
             for piece in pieces {
                 let count = piece.load(0, target);
                 target = &mut target[count..];
@@ -39,12 +39,12 @@ impl Stream for SimStream {
 
     fn receive(&self, buffer: &mut [u8]) -> Received {
         let room = buffer.len();
-        received(self.host.state().take(self.id, room, |bytes| buffer[..bytes.len()].copy_from_slice(bytes)))
+        received(self.host.lock().take(self.id, room, |bytes| buffer[..bytes.len()].copy_from_slice(bytes)))
     }
 
     fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> Received {
         let room = pieces.iter().map(PartMut::len).sum();
-        received(self.host.state().take(self.id, room, |mut bytes| {
+        received(self.host.lock().take(self.id, room, |mut bytes| {
             for piece in pieces {
                 let count = piece.store(0, bytes);
                 bytes = &bytes[count..];
@@ -53,16 +53,16 @@ impl Stream for SimStream {
     }
 
     fn connect_result(&self) -> Result<(), Errno> {
-        let mut state = self.host.state();
-        match state.ends.get_mut(&self.id) {
+        let mut state = self.host.lock();
+        match state.own.ends.get_mut(&self.id) {
             Some(end) => end.error.take().map_or(Ok(()), Err),
             None => Err(Errno::EBADF),
         }
     }
 
     fn tune(&self, options: &Options) -> Result<(), Errno> {
-        let mut state = self.host.state();
-        if let Some(end) = state.ends.get_mut(&self.id) {
+        let mut state = self.host.lock();
+        if let Some(end) = state.own.ends.get_mut(&self.id) {
             end.times = times(options);
             if end.phase == Phase::Open {
                 state.start_probes(self.id);
@@ -72,18 +72,23 @@ impl Stream for SimStream {
     }
 
     fn shutdown(&self) {
-        self.host.state().shut(self.id);
+        self.host.lock().shut(self.id);
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {
-        let state = self.host.state();
-        state.ends.get(&self.id).filter(|end| end.phase == Phase::Open && !end.broken).map(|end| end.remote)
+        let state = self.host.lock();
+        state
+            .own
+            .ends
+            .get(&self.id)
+            .filter(|end| end.phase == Phase::Open && !end.broken)
+            .map(|end| end.remote)
     }
 }
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        self.host.state().close(self.id);
+        self.host.lock().close(self.id);
     }
 }
 
@@ -97,13 +102,13 @@ impl Listener for SimListener {
     }
 
     fn accept(&self) -> Accepted {
-        let mut guard = self.host.state();
+        let mut guard = self.host.lock();
         let state = &mut *guard;
         if !self.host.is_alive(state) {
             return Accepted::Nobody;
         }
-        let Some(listening) = state.listeners.get_mut(&self.id) else { return Accepted::Nobody };
-        let host = &mut state.hosts[self.host.host];
+        let Some(listening) = state.own.listeners.get_mut(&self.id) else { return Accepted::Nobody };
+        let host = &mut state.hosts[self.host.host].own;
         // As Linux does: a descriptor is looked for first.
         if host.descriptors >= host.descriptors_max {
             state.seen.exhausted += 1;
@@ -111,7 +116,7 @@ impl Listener for SimListener {
         }
         let Some(id) = listening.waiting.pop_front() else { return Accepted::Nobody };
         let gone = state.rng.chance(state.habits.gone);
-        let Some(end) = state.ends.get_mut(&id) else { return Accepted::Gone };
+        let Some(end) = state.own.ends.get_mut(&id) else { return Accepted::Gone };
         if gone {
             state.seen.gone += 1;
             state.kill_end(id, true);
@@ -120,7 +125,7 @@ impl Listener for SimListener {
         host.descriptors += 1;
         end.held = true;
         let remote = end.remote;
-        state.tap.taken(self.host.host);
+        state.own.tap.taken(self.host.host);
         drop(guard);
         Accepted::Connection(Box::new(SimStream { host: self.host.clone(), id }), remote)
     }
@@ -128,7 +133,7 @@ impl Listener for SimListener {
 
 impl Drop for SimListener {
     fn drop(&mut self) {
-        self.host.state().close_listener(self.id);
+        self.host.lock().close_listener(self.id);
     }
 }
 

@@ -87,7 +87,6 @@ pub(super) struct Tap {
     attempts: BTreeMap<(IpAddr, IpAddr), Attempts>,
     /// Back-off at first and at the most; nothing is checked while it is not known.
     pub(super) backoff_ns: Option<(u64, u64)>,
-    now_ns: u64,
     pub(super) handshakes: u64,
     pub(super) refusals: u64,
     pub(super) races: u64,
@@ -99,7 +98,6 @@ pub(super) struct Tap {
 
 impl Tap {
     pub(super) fn connecting(&mut self, end: u64, pair: (IpAddr, IpAddr), now_ns: u64) {
-        self.now_ns = now_ns;
         let back = (pair.1, pair.0);
         let attempts = self.attempts.entry(pair).or_default();
         if attempts.unanswered_ns.take() == Some(now_ns) {
@@ -124,10 +122,6 @@ impl Tap {
         wire.sides[0].address = Some(SocketAddr::new(pair.0, 0));
         wire.sides[1].address = Some(SocketAddr::new(pair.1, 0));
         self.wires.insert(end, wire);
-    }
-
-    pub(super) fn time(&mut self, now_ns: u64) {
-        self.now_ns = now_ns;
     }
 
     pub(super) fn opened(
@@ -209,14 +203,14 @@ impl Tap {
     }
 
     /// A program has closed an end that nothing had answered.
-    pub(super) fn unanswered(&mut self, end: u64, pair: (IpAddr, IpAddr)) {
-        self.closed(end);
-        self.attempts.entry(pair).or_default().unanswered_ns = Some(self.now_ns);
+    pub(super) fn unanswered(&mut self, end: u64, pair: (IpAddr, IpAddr), now_ns: u64) {
+        self.closed(end, now_ns);
+        self.attempts.entry(pair).or_default().unanswered_ns = Some(now_ns);
     }
 
     /// A program has ended one side.
-    pub(super) fn closed(&mut self, end: u64) {
-        let (now_ns, backoff_ns) = (self.now_ns, self.backoff_ns);
+    pub(super) fn closed(&mut self, end: u64, now_ns: u64) {
+        let backoff_ns = self.backoff_ns;
         let Some((active, wire, place)) = wire_of(&mut self.wires, &self.passive, end) else { return };
         if std::mem::replace(&mut wire.sides[place].closed, true) {
             return;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::model::Model;
 use crate::net::{LinkModel, Note, Observer, Seen, SimNet, Step};
 use crate::run::Play;
-use crate::{Rng, Scenario};
+use crate::{Counts, Rng, Scenario};
 use node::WorldNode;
 pub use node::engine_config;
 

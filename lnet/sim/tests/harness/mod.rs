@@ -4,20 +4,15 @@
 
 use std::fmt::Debug;
 
-use lnet_sim::Failure;
+use lnet_sim::{Counts, Failure};
 
 /// What a world of a seed and so many steps comes to.
 type Verdict<S> = Result<S, Box<Failure>>;
 
 /// Runs so many seeds of so many steps and gives what was `seen` in all of them; `NLX_SIM_SEED` (the first one),
 /// `NLX_SIM_SEEDS` and `NLX_SIM_STEPS` say otherwise. A failure prints how it is had again. If nothing was said, nothing
-/// may be missing in the `list` of what happened.
-pub(crate) fn check_seeds<S: Default>(
-    (count, steps): (u64, u64),
-    run: impl Fn(u64, u64) -> Verdict<S>,
-    add: impl Fn(&mut S, &S),
-    list: impl Fn(&S) -> Vec<(&'static str, u64)>,
-) {
+/// may be missing in the list of what happened.
+pub(crate) fn check_seeds<S: Counts>((count, steps): (u64, u64), run: impl Fn(u64, u64) -> Verdict<S>) {
     let number = |variable: &str| -> Option<u64> { std::env::var(variable).ok()?.parse().ok() };
     let said = ["NLX_SIM_SEED", "NLX_SIM_SEEDS", "NLX_SIM_STEPS"].map(number);
     let [first, said_count, said_steps] = said;
@@ -25,10 +20,10 @@ pub(crate) fn check_seeds<S: Default>(
     let mut seen = S::default();
     for seed in first..first + said_count.unwrap_or(count) {
         let new = run(seed, said_steps.unwrap_or(steps)).unwrap_or_else(|failure| panic!("{failure}"));
-        add(&mut seen, &new);
+        seen.add(&new);
     }
     if said == [None; 3] {
-        let missing: Vec<_> = list(&seen).into_iter().filter(|(_, times)| *times == 0).collect();
+        let missing: Vec<_> = seen.list().into_iter().filter(|(_, times)| *times == 0).collect();
         assert!(missing.is_empty(), "these never happened: {missing:?}");
     }
 }

@@ -6,7 +6,7 @@ use lnet_api::{Errno, Event, EventKind, MdHandle, MeHandle};
 use lnet_nid::Nid;
 use lnet_region::IoVec;
 
-use crate::tcp::TcpSeen;
+use crate::kit::NodeSeen;
 
 /// Which operation it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,33 +62,15 @@ impl Operation {
     }
 }
 
-/// How an operation may fail: its connection, its peer, its NI or its time is gone.
-const ERRNOS: [Errno; 16] = [
-    Errno::ECONNRESET,
-    Errno::ECONNREFUSED,
-    Errno::ETIMEDOUT,
-    Errno::EHOSTUNREACH,
-    Errno::ESHUTDOWN,
-    Errno::ENETDOWN,
-    Errno::EPIPE,
-    Errno::EPROTO,
-    Errno::ECANCELED,
-    Errno::EMFILE,
-    Errno::EADDRNOTAVAIL,
-    Errno::EALREADY,
-    Errno::ENODATA,
-    Errno::EIO,
-    Errno::ENOBUFS,
-    Errno::ENOTCONN,
-];
-
 /// All operations of a world.
 #[derive(Default)]
 pub(super) struct Ledger {
     pub(super) operations: BTreeMap<u64, Operation>,
     pub(super) last: u64,
-    pub(super) seen: TcpSeen,
+    pub(super) seen: NodeSeen,
     pub(super) transaction_timeout_ns: u64,
+    /// What could not be sent is never delivered, unless it was given up.
+    pub(super) unsent_is_lost: bool,
     /// Payloads are expected to have a wrong pattern.
     pub(super) wrong_pattern: bool,
 }
@@ -113,7 +95,13 @@ impl Ledger {
     }
 
     /// An event of a node in one of its lives.
-    pub(super) fn event(&mut self, party: Party, event: &Event, now_ns: u64) -> Result<(), String> {
+    pub(super) fn event(
+        &mut self,
+        party: Party,
+        event: &Event,
+        now_ns: u64,
+        errnos: &[Errno],
+    ) -> Result<(), String> {
         let (number, target) = (event.user_ptr >> 1, event.user_ptr & 1 == 1);
         let wrong_pattern = self.wrong_pattern;
         let Some(operation) = self.operations.get_mut(&number) else {
@@ -124,7 +112,7 @@ impl Ledger {
             return Err(format!("an event of operation {number} in another life: {event:?}"));
         }
         if let Err(errno) = event.status
-            && !ERRNOS.contains(&errno)
+            && !errnos.contains(&errno)
         {
             return Err(format!("operation {number} fails with {errno}: {event:?}"));
         }
@@ -187,6 +175,7 @@ impl Ledger {
         // The SEND of an operation that was unlinked, or has taken too long, says that it failed, whatever became of it.
         let given_up = operation.unlinked || operation.begun_ns + self.transaction_timeout_ns <= now_ns;
         if let Some(Err(errno)) = operation.sent
+            && self.unsent_is_lost
             && !given_up
         {
             return Err(format!(

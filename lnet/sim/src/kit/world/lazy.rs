@@ -4,7 +4,8 @@ use lnet_api::{Errno, LNet};
 use lnet_nid::Portal;
 
 use super::ledger::{Kind, Operation, Party};
-use super::{Later, TcpWorld};
+use super::{Later, World};
+use crate::kit::Transport;
 
 const LAZY_PORTAL: u32 = 35;
 
@@ -23,7 +24,7 @@ pub(super) fn portal() -> Portal {
     Portal::new(LAZY_PORTAL).unwrap_or(Portal::RESERVED)
 }
 
-impl TcpWorld {
+impl<T: Transport> World<T> {
     /// Begins a PUT for which there is no buffer yet.
     pub(super) fn begin_unposted(
         &mut self,
@@ -33,7 +34,7 @@ impl TcpWorld {
     ) -> Result<Option<u64>, String> {
         let begun = self.begin_at(from, to, kind, portal(), false)?;
         self.unposted.extend(begun);
-        self.seen.expected_later += u64::from(begun.is_some());
+        self.seen.nodes.expected_later += u64::from(begun.is_some());
         Ok(begun)
     }
 
@@ -72,7 +73,7 @@ impl TcpWorld {
         if let Some(operation) = self.ledger.operations.get_mut(&number) {
             operation.met = met == 1;
         }
-        self.seen.held_and_met += met;
+        self.seen.nodes.held_and_met += met;
         self.note_held(node);
         self.look(node);
         self.check()
@@ -90,7 +91,7 @@ impl TcpWorld {
         if dropped != if lazy { 0 } else { held } {
             return Err(format!("node {node}, lazy: {lazy}: holds {held} messages, and drops {dropped}"));
         }
-        self.seen.held_and_dropped += dropped;
+        self.seen.nodes.held_and_dropped += dropped;
         self.note_held(node);
         self.look(node);
         self.check()
@@ -102,7 +103,7 @@ impl TcpWorld {
 
     /// What a node has just done to the messages that it holds is known.
     pub(super) fn note_held(&mut self, node: usize) {
-        self.nodes[node].held = (self.held(node), self.nodes[node].lnd.counters().rx.peers_lost);
+        self.nodes[node].held = (self.held(node), T::losses(&self.nodes[node].lnd));
     }
 
     /// What is held goes by the program's doing, or with its connection.
@@ -112,9 +113,11 @@ impl TcpWorld {
         let (now, now_lost) = self.nodes[node].held;
         let cut = before.saturating_sub(now);
         if cut > 0 && lost == now_lost {
-            return Err(format!("node {node} held {before} messages, holds {now}, and has lost no peer"));
+            return Err(format!(
+                "node {node} held {before} messages, holds {now}, and has lost no connection"
+            ));
         }
-        self.seen.held_and_cut += cut;
+        self.seen.nodes.held_and_cut += cut;
         Ok(())
     }
 
@@ -130,7 +133,7 @@ impl TcpWorld {
 
     /// A buffer that has met a message is told what has become of it, once.
     pub(super) fn what_was_met_is_received(&mut self) -> Result<(), String> {
-        let until_ns = self.net.now_ns() + 3 * u64::from(self.scenario.config.timeout_s) * 1_000 * MS;
+        let until_ns = self.net.now_ns() + 3 * self.scenario.transport.timeout_ns();
         loop {
             let told = |operation: &Operation| operation.delivered + operation.failed;
             let here = |party: Party| self.party(party.node) == party;
@@ -151,7 +154,7 @@ impl TcpWorld {
 
     /// A message without an ACK ends for its sender when the sockets have it. It may be on its way for some time yet.
     fn run_while(&mut self, is_on_its_way: impl Fn(&Self) -> bool) -> Result<(), String> {
-        let until_ns = self.net.now_ns() + u64::from(self.scenario.config.timeout_s) * 1_000 * MS;
+        let until_ns = self.net.now_ns() + self.scenario.transport.timeout_ns();
         while is_on_its_way(self) && self.net.now_ns() < until_ns {
             self.run_until(self.net.now_ns() + COMES_NS)?;
         }
@@ -171,7 +174,7 @@ impl TcpWorld {
         let numbers = std::mem::take(&mut self.unposted);
         let alone = (0..self.nodes.len()).find(|node| self.held(*node) == 0);
         // One that is held and does not fit into the sockets keeps its sender's credit: with few of them, nothing else leaves.
-        let enough = self.scenario.config.credits as usize >= HELD * self.nodes.len();
+        let enough = self.scenario.transport.conns_and_credits(0).1 >= HELD * self.nodes.len();
         if let Some(node) = alone.filter(|node| enough && self.scenario.nis == 1 && self.is_asked(*node)) {
             return Err(format!("node {node} holds nothing, and its buffers are not posted"));
         }
@@ -208,7 +211,9 @@ impl TcpWorld {
         self.check_outcomes(&met, |operation| operation.succeeded() && operation.delivered == 1)?;
         self.check_outcomes(&dropped, |operation| {
             let answer = (operation.kind == Kind::Put { ack: true }).then_some(Err(Errno::ETIMEDOUT));
-            operation.delivered == 0 && operation.sent == Some(Ok(())) && operation.answered == answer
+            let sent =
+                if T::SENT_WHILE_HELD { operation.sent == Some(Ok(())) } else { operation.sent.is_some() };
+            operation.delivered == 0 && sent && operation.answered == answer
         })
     }
 

@@ -1,7 +1,6 @@
-//! Nodes of real engines and real TCP LNDs, with programs that do random things.
+//! Nodes of real engines and real LNDs, with programs that do random things.
 
 mod check;
-mod counters;
 mod lazy;
 mod ledger;
 mod node;
@@ -11,52 +10,41 @@ mod trouble;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-
-use lnet_api::{LNetError, Lnd};
-use lnet_socklnd::SockLnd;
-use lnet_socklnd::sys::Stream;
 use std::sync::Arc;
 
-use super::scenario::{TcpMutant, TcpScenario};
-use super::{TcpNet, TcpSeen};
-use crate::run::Play;
-use crate::{Rng, Step};
+use lnet_api::{LNetError, Lnd};
+use lnet_lnd::Network;
+use lnet_nid::Nid;
+
+use super::{Net, NodeScenario, Transport, Wire, WorldSeen, stamped};
+use crate::run::{Failure, Play, play, search};
+use crate::{Counts, Rng, Step};
 use ledger::{Ledger, Party};
-use node::{TcpNode, addresses, nids};
+use node::Node;
 
 /// How many lines of the trace are kept.
-const TRACE_LINES: usize = 120;
-
-/// Polls of one shard in a row that find work: more, and it polls for ever.
-const BUSY_POLLS_MAX: u32 = 300_000;
-
-/// A driver that has found work polls again within so long.
-const POLL_NS: u64 = 20_000;
+const TRACE_LINES: usize = 400;
 
 /// Timers of the network mean nothing but that somebody is to be looked at.
-const LOOK: u64 = 0;
+pub(crate) const LOOK: u64 = 0;
 
-/// Someone who connects and does not behave.
-struct Stranger {
-    _stream: Box<dyn Stream>,
-    until_ns: u64,
-}
+/// What has happened in a world of this kind.
+type SeenOf<T> = WorldSeen<<<T as Transport>::Wire as Wire>::Seen>;
 
-/// A world in which everything that happens follows from its [`TcpScenario`].
-pub(crate) struct TcpWorld {
-    scenario: TcpScenario,
-    rng: Rng,
-    net: TcpNet,
-    nodes: Vec<TcpNode>,
+/// A world in which everything that happens follows from its [`NodeScenario`].
+pub struct World<T: Transport> {
+    pub(crate) scenario: NodeScenario<T>,
+    pub(crate) rng: Rng,
+    pub(crate) net: Net<T::Wire>,
+    pub(crate) nodes: Vec<Node<T>>,
+    pub(crate) own: T::OfWorld,
+    pub(crate) seen: SeenOf<T>,
     ledger: Ledger,
-    seen: TcpSeen,
     trace: Option<VecDeque<String>>,
-    strangers: Vec<Stranger>,
-    stranger_host: usize,
-    /// Things that end at some time: a squeeze, a dead host.
+    /// Things that happen at some time: the end of some trouble, the start of a dead node.
     later: Vec<(u64, Later)>,
     /// LNDs of former lives. They are kept, so that no two have the same address: threads know them by that.
-    graveyard: Vec<Arc<SockLnd>>,
+    graveyard: Vec<Arc<Network<T::Protocol>>>,
     settling: bool,
     /// Operations on lazy portals whose buffers have not been posted.
     unposted: Vec<u64>,
@@ -65,40 +53,65 @@ pub(crate) struct TcpWorld {
 
 #[derive(Debug, Clone, Copy)]
 enum Later {
-    EndSqueeze(usize),
+    EndTrouble(usize),
     Start(usize),
     Nested(usize),
     Lazy(usize),
 }
 
-impl TcpWorld {
-    pub(crate) fn new(scenario: TcpScenario, traced: bool) -> Result<TcpWorld, LNetError> {
-        let mut rng = Rng::new(scenario.seed ^ 0x7c9_5eed);
-        let net = TcpNet::new(rng.next_u64(), scenario.habits.clone());
+impl<T: Transport> NodeScenario<T> {
+    /// The NIDs of a node.
+    fn nids(&self, node: usize) -> Vec<Nid> {
+        (0..self.nis).map(|ni| self.transport.nid(node, ni)).collect()
+    }
+}
+
+/// Runs a scenario of whole nodes to its end; a failure comes with a trace and as few steps as show it.
+///
+/// # Errors
+/// What was not as it should be.
+pub fn run<T: Transport + Sync>(scenario: &NodeScenario<T>) -> Result<SeenOf<T>, Box<Failure>>
+where
+    <T::Wire as Wire>::Seen: Send,
+{
+    search(T::COMMAND, scenario.seed, scenario.steps, |steps, traced| {
+        let scenario = || NodeScenario { steps, ..scenario.clone() };
+        // A thread of its own: what the LND remembers of a thread must not come from an earlier run.
+        let attempt = || lnet_cpt::with_partition(0, || play(World::new(scenario(), traced), steps));
+        std::thread::scope(|scope| match scope.spawn(attempt).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
+}
+
+impl<T: Transport> World<T> {
+    fn new(scenario: NodeScenario<T>, traced: bool) -> Result<World<T>, LNetError> {
+        let mut rng = Rng::new(scenario.seed ^ T::SALT ^ 0x5eed_0000);
+        let net = Net::new(rng.next_u64(), scenario.transport.habits().clone());
         if traced {
             net.keep_log();
         }
-        let config = &scenario.config;
-        let ms = |ms: u32| u64::from(ms) * 1_000_000;
-        let longer = if scenario.mutant == Some(TcpMutant::LongerBackoff) { 2 } else { 1 };
-        net.expect_backoff(Some((ms(config.min_reconnect_ms) * longer, ms(config.max_reconnect_ms))));
-        let ledger =
-            Ledger { wrong_pattern: scenario.mutant == Some(TcpMutant::OtherPattern), ..Ledger::default() };
+        let ledger = Ledger {
+            wrong_pattern: scenario.other_pattern,
+            transaction_timeout_ns: scenario.transaction_timeout_ns,
+            unsent_is_lost: T::UNSENT_IS_LOST,
+            ..Ledger::default()
+        };
         let mut nodes = Vec::new();
         for node in 0..scenario.nodes {
-            let host = net.add_host(addresses(&nids(&scenario, node)), scenario.is_privileged(node));
-            nodes.push(TcpNode::start(&scenario, &net, node, host, 0)?);
+            let addresses: Vec<IpAddr> = scenario.nids(node).iter().filter_map(|nid| nid.ip()).collect();
+            let host = net.add_host(addresses, scenario.transport.is_privileged(node));
+            nodes.push(Node::start(&scenario, &net, node, host, 0)?);
         }
-        let stranger_host = net.add_host(vec![IpAddr::from([10, 77, 0, 200])], true);
-        let mut world = TcpWorld {
+        let mut world = World {
             rng,
+            own: scenario.transport.of_world(&net),
             net,
             nodes,
             ledger,
-            seen: TcpSeen::default(),
+            seen: WorldSeen::default(),
             trace: traced.then(VecDeque::new),
-            strangers: Vec::new(),
-            stranger_host,
             later: Vec::new(),
             graveyard: Vec::new(),
             settling: false,
@@ -113,56 +126,22 @@ impl TcpWorld {
         Ok(world)
     }
 
-    fn trace(&mut self, line: impl FnOnce() -> String) {
+    pub(crate) fn trace(&mut self, line: impl FnOnce() -> String) {
         let Some(trace) = &mut self.trace else { return };
-        let now_ns = self.net.now_ns();
-        let stamp = |line: String| format!("{:>14.6} {line}", now_ns as f64 / 1e9);
-        trace.extend(self.net.take_log().into_iter().map(stamp));
-        trace.push_back(stamp(line()));
-        while trace.len() > TRACE_LINES {
-            trace.pop_front();
-        }
-    }
-
-    pub(crate) fn trace_lines(&mut self) -> Vec<String> {
-        self.trace(|| "here it fails".to_owned());
-        self.trace.iter().flatten().cloned().collect()
-    }
-
-    pub(crate) fn seen(&self) -> TcpSeen {
-        let mut seen = self.seen;
-        seen.add(&self.net.seen());
-        seen.add(&self.ledger.seen);
-        for node in &self.nodes {
-            seen.keepalives += node.lnd.counters().tx.keepalives;
-        }
-        seen
-    }
-
-    /// A program's doing, then the time until the next one.
-    ///
-    /// # Errors
-    /// What is not as it should be.
-    pub(crate) fn step(&mut self) -> Result<(), String> {
-        if self.rng.chance(self.scenario.trouble) {
-            self.make_trouble()?;
-        } else {
-            self.act()?;
-        }
-        self.check()?;
-        let pause_ns = self.rng.between(self.scenario.pause_ns);
-        self.run_until(self.net.now_ns() + pause_ns)
+        trace.extend(self.net.take_log());
+        trace.push_back(stamped(self.net.now_ns(), &line()));
+        trace.drain(..trace.len().saturating_sub(TRACE_LINES));
     }
 
     /// Lets everything happen that happens until then.
-    fn run_until(&mut self, until_ns: u64) -> Result<(), String> {
+    pub(crate) fn run_until(&mut self, until_ns: u64) -> Result<(), String> {
         self.net.at(until_ns, LOOK);
         // What has been done from outside wakes drivers at once.
         self.look_at_all();
         while self.net.now_ns() < until_ns || self.net.next_ns().is_some_and(|next_ns| next_ns <= until_ns) {
             self.happen()?;
         }
-        Ok(())
+        self.check()
     }
 
     /// The next thing that happens.
@@ -182,7 +161,7 @@ impl TcpWorld {
             let (_, what) = self.later.swap_remove(place);
             self.happen_later(what)?;
         }
-        self.strangers.retain(|stranger| stranger.until_ns > now_ns);
+        T::time_passed(self, now_ns);
         for node in 0..self.nodes.len() {
             if !self.nodes[node].alive {
                 continue;
@@ -204,7 +183,7 @@ impl TcpWorld {
 
     fn plan_advance(&mut self, node: usize, at_ns: u64) {
         // A deadline that has passed is looked at in a moment, not for ever at this one.
-        let at_ns = at_ns.max(self.net.now_ns() + POLL_NS);
+        let at_ns = at_ns.max(self.net.now_ns() + T::POLL_NS);
         self.nodes[node].advance_ns = Some(at_ns);
         self.net.at(at_ns, LOOK);
     }
@@ -212,24 +191,25 @@ impl TcpWorld {
     /// Drives a shard once.
     fn poll(&mut self, node: usize, shard: usize) -> Result<(), String> {
         let now_ns = self.net.now_ns();
-        let TcpNode { lnd, engine, .. } = &self.nodes[node];
+        let Node { lnd, engine, .. } = &self.nodes[node];
         let (lnd, engine) = (lnd.clone(), engine.clone());
-        let partition = lnd.partition(shard);
         let budget = self.scenario.budget;
-        let (poll, armed) = lnet_cpt::with_partition(partition, || {
+        // A thread that has found something may poll on before it gets ready to sleep.
+        let arms = self.rng.chance(5_000);
+        let (poll, armed) = lnet_cpt::with_partition(lnd.partition(shard), || {
             let poll = lnd.poll(shard, now_ns, budget);
             engine.advance(now_ns);
-            (poll, lnd.arm(shard))
+            (poll, (arms || poll.work == 0) && lnd.arm(shard))
         });
-        self.seen.polls += 1;
+        self.seen.nodes.polls += 1;
         let busy = poll.work > 0 || !armed;
         let busy_polls = &mut self.nodes[node].shards[shard].busy_polls;
         *busy_polls = if busy { *busy_polls + 1 } else { 0 };
-        if *busy_polls > BUSY_POLLS_MAX {
+        if *busy_polls > T::BUSY_POLLS_MAX {
             return Err(format!("node {node} polls shard {shard} for ever: {poll:?}, armed: {armed}"));
         }
         let again_ns = match (busy, poll.deadline_ns) {
-            (true, _) => Some(now_ns + self.rng.between((0, POLL_NS))),
+            (true, _) => Some(now_ns + self.rng.between((0, T::POLL_NS))),
             (false, Some(deadline_ns)) if deadline_ns <= now_ns => {
                 // Nothing was done, and the deadline has passed: it would be polled for ever.
                 return Err(format!(
@@ -254,7 +234,7 @@ impl TcpWorld {
         }
     }
 
-    fn look_at_all(&mut self) {
+    pub(crate) fn look_at_all(&mut self) {
         for node in 0..self.nodes.len() {
             self.look(node);
         }
@@ -269,7 +249,7 @@ impl TcpWorld {
         for shard in 0..self.nodes[node].shards.len() {
             let soon_ns = now_ns + self.scenario.wake_ns.1;
             let planned = self.nodes[node].shards[shard].poll_ns.is_some_and(|at_ns| at_ns <= soon_ns);
-            if !planned && self.nodes[node].sim.is_ready(shard) {
+            if !planned && self.nodes[node].handle.is_ready(shard) {
                 let delay_ns = self.rng.between(self.scenario.wake_ns);
                 self.plan_poll(node, shard, now_ns + delay_ns);
             }
@@ -281,27 +261,39 @@ impl TcpWorld {
     }
 }
 
-impl Play for TcpWorld {
-    type Seen = TcpSeen;
+impl<T: Transport> Play for World<T> {
+    type Seen = SeenOf<T>;
 
+    /// A program's doing, then the time until the next one.
     fn step(&mut self) -> Result<(), String> {
-        TcpWorld::step(self)
+        if self.rng.chance(self.scenario.trouble) {
+            self.make_trouble()?;
+        } else {
+            self.act()?;
+        }
+        self.check()?;
+        let pause_ns = self.rng.between(self.scenario.pause_ns);
+        self.run_until(self.net.now_ns() + pause_ns)
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        TcpWorld::settle(self)
+        self.heal_and_end()
     }
 
-    fn seen(&self) -> TcpSeen {
-        TcpWorld::seen(self)
+    fn seen(&self) -> SeenOf<T> {
+        let mut seen = self.seen;
+        seen.network.add(&self.net.seen());
+        seen.nodes.add(&self.ledger.seen);
+        seen
     }
 
     fn trace_lines(&mut self) -> Vec<String> {
-        TcpWorld::trace_lines(self)
+        self.trace(|| "here it fails".to_owned());
+        self.trace.iter().flatten().cloned().collect()
     }
 }
 
-impl Drop for TcpWorld {
+impl<T: Transport> Drop for World<T> {
     fn drop(&mut self) {
         // Engines and LNDs name each other.
         for node in &mut self.nodes {

@@ -4,25 +4,17 @@ use lnet_api::{
     AckRequest, Get, LNet, LNetError, Lnd, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink, corked,
 };
 use lnet_nid::{MatchBits, Portal, ProcessId};
-use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
+use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region, RegionError};
 
 use super::ledger::{Kind, Operation, pattern};
 use super::node::{Call, make};
-use super::{Later, TcpWorld};
+use super::{Later, World};
+use crate::kit::Transport;
 
 const PORTAL: u32 = 34;
 
-/// Sizes either side of a boundary: `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
-const SIZES: [usize; 12] = [0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
-
-/// What is sent when nothing may fail any more: enough for all kinds of connections.
-const LONGEST_AT_END: usize = 5_000;
-
-/// Chances in 10,000 that a message at the end fills a small buffer of TCP.
+/// Chances in 10,000 that a message at the end is as long as it may be.
 const FILLING: u32 = 2_500;
-
-/// A buffer of TCP that is soon full.
-const SMALL_BUFFER: usize = 64 << 10;
 
 /// A shard that nobody drives is taken by its steward within so long.
 const STEWARD_NS: u64 = 10_000_000;
@@ -30,7 +22,7 @@ const STEWARD_NS: u64 = 10_000_000;
 /// A call in an upcall that has not come after so long is made outside.
 const NESTED_NS: u64 = 2_000_000_000;
 
-impl TcpWorld {
+impl<T: Transport> World<T> {
     pub(super) fn act(&mut self) -> Result<(), String> {
         match self.rng.below(100) {
             0..8 => self.unlink_one(),
@@ -44,12 +36,12 @@ impl TcpWorld {
     fn operate(&mut self) -> Result<(), String> {
         let from = self.rng.index(self.nodes.len());
         let to = self.rng.index(self.nodes.len());
-        let burst = self.rng.pick(&[1, 1, 1, 2, 10]);
-        if from == to || !self.scenario.reaches(from, to) {
+        let burst = self.rng.pick(&[1, 1, 1, 2, T::BURST_MAX]);
+        if from == to || !self.scenario.transport.is_reached(to) {
             return Ok(());
         }
         if burst > 1 && self.rng.chance(self.scenario.corked) {
-            self.seen.corked += 1;
+            self.seen.nodes.corked += 1;
             return corked(|| self.operate_in_a_row(from, to, burst));
         }
         self.operate_in_a_row(from, to, burst)
@@ -73,39 +65,36 @@ impl TcpWorld {
         }
         let size = match self.rng.below(10) {
             0..5 => self.rng.below(200) as usize,
-            5..8 => self.rng.pick(&SIZES[..8]),
+            5..8 => self.rng.pick(&T::SIZES[..T::USUAL_SIZES]),
             8 => self.rng.below(20_000) as usize,
-            _ => self.rng.pick(&SIZES),
+            _ => self.rng.pick(T::SIZES),
         };
         // At the end everything must come in time, over whatever network.
         size.min(if self.settling { self.longest_at_end() } else { self.scenario.longest })
     }
 
-    /// Twice what a small buffer of TCP holds, so that senders must wait for room; a large one takes too long to fill.
     fn longest_at_end(&self) -> usize {
-        let buffer = self.scenario.habits.send_buffer.min(self.scenario.habits.receive_buffer);
-        let longest = if buffer <= SMALL_BUFFER { (2 * buffer).max(LONGEST_AT_END) } else { LONGEST_AT_END };
-        longest.min(self.scenario.longest)
+        self.scenario.transport.longest_at_end().min(self.scenario.longest)
     }
 
-    /// Memory in some pieces with gaps between them.
-    fn memory(&mut self, size: usize, fill: Option<u64>) -> Result<IoVec, String> {
+    /// Memory in some pieces: with gaps between them, or each in a region of its own.
+    fn memory(&mut self, size: usize, fill: Option<u64>) -> Result<IoVec, RegionError> {
         let most = self.rng.pick(&[1, 1, 3, MAX_FRAGMENTS]);
+        let apart = self.rng.chance(2_000);
         let pieces = most.clamp(1, size.max(1));
         let length = size / pieces;
-        let region = Region::heap(size + pieces + 1).map_err(|error| error.to_string())?;
-        let fragments: Vec<Fragment> = (0..pieces)
-            .map(|piece| {
-                let rest = if piece + 1 == pieces { size - length * piece } else { length };
-                Fragment::new(region.clone(), piece * (length + 1), rest.max(1))
-            })
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())?;
-        let memory = IoVec::new(fragments).and_then(|memory| memory.trimmed(size));
-        let memory = memory.map_err(|error| error.to_string())?;
+        let whole = Region::heap(size + pieces + 1)?;
+        let piece = |piece: usize| {
+            let rest = if piece + 1 == pieces { size - length * piece } else { length }.max(1);
+            match apart {
+                true => Fragment::new(Region::heap(rest)?, 0, rest),
+                false => Fragment::new(whole.clone(), piece * (length + 1), rest),
+            }
+        };
+        let fragments: Vec<Fragment> = (0..pieces).map(piece).collect::<Result<_, _>>()?;
+        let memory = IoVec::new(fragments)?.trimmed(size)?;
         if let Some(number) = fill {
-            let mut lease = memory.write(0..size).map_err(|error| error.to_string())?;
-            lease.copy_from(0, &pattern(number, size));
+            memory.write(0..size)?.copy_from(0, &pattern(number, size));
         }
         Ok(memory)
     }
@@ -133,8 +122,9 @@ impl TcpWorld {
         let number = self.ledger.next();
         let size = self.size();
         let is_put = kind != Kind::Get;
-        let memory =
-            [self.memory(size, is_put.then_some(number))?, self.memory(size, (!is_put).then_some(number))?];
+        let fills = [is_put, !is_put].map(|fills| fills.then_some(number));
+        let text = |error: RegionError| error.to_string();
+        let memory = [self.memory(size, fills[0]).map_err(text)?, self.memory(size, fills[1]).map_err(text)?];
         let operation = Operation {
             kind,
             from: self.party(from),
@@ -161,10 +151,8 @@ impl TcpWorld {
         let call = self.bind(number, portal)?;
         if self.rng.chance(self.scenario.nested) && !self.settling {
             self.nodes[from].inbox.nested.lock().push_back((number, call));
-            let at_ns = self.net.now_ns() + NESTED_NS;
-            self.later.push((at_ns, Later::Nested(from)));
-            self.net.at(at_ns, super::LOOK);
-            self.seen.nested += 1;
+            self.plan_later(NESTED_NS, Later::Nested(from));
+            self.seen.nodes.nested += 1;
         } else {
             self.call(from, number, call)?;
         }

@@ -1,0 +1,456 @@
+//! A simulated network of hosts: time, events, hosts and the ways between them. A [`Wire`] adds what travels on it.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::queue::EventQueue;
+use crate::{Rng, Step};
+
+/// Virtual time at the start; not 0, so that nothing depends on a clock that starts there.
+const BEGINNING_NS: u64 = 1_000_000_000;
+
+/// Virtual time at the start, in nanoseconds since 1970.
+const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
+
+/// The first port given to a connection that asks for none: Linux's default.
+pub(crate) const EPHEMERAL_MIN: u16 = 32_768;
+
+/// What travels on a simulated network, and the endpoints that it travels between.
+pub trait Wire: Default + Sized {
+    /// Something that happens on it.
+    type Event;
+    /// What a host has on this kind of network.
+    type OfHost;
+    /// How bad the network is.
+    type Habits;
+    /// How often each kind of thing has happened.
+    type Seen: Copy + Default;
+
+    /// The parts of a new host.
+    fn of_host(state: &mut State<Self>) -> Self::OfHost;
+
+    /// Ranges of the latency of a way, drawn once, and of what is added to it for each packet.
+    fn delays_ns(habits: &Self::Habits) -> [(u64, u64); 2];
+
+    /// Makes an event happen.
+    fn happen(state: &mut State<Self>, event: Self::Event);
+
+    /// Ends these connections of a host, all that it has; `tell`: as the system of a program that dies does, else silently. Ends
+    /// what else it has.
+    fn stop(state: &mut State<Self>, host: usize, ends: Vec<u64>, tell: bool);
+
+    /// A host is up again.
+    fn started(_: &mut State<Self>, _host: usize) {}
+
+    /// A direction works again, after an outage that began at `since_ns`.
+    fn healed(_: &mut State<Self>, _hosts: (usize, usize), _since_ns: u64) {}
+
+    /// Breaks the connection of an end, which learns of it.
+    fn reset(state: &mut State<Self>, end: u64);
+
+    /// The ends of all connections, with the host that each is on and the address of the other.
+    fn ends(&self) -> impl Iterator<Item = (u64, usize, IpAddr)>;
+
+    /// From now on nothing goes wrong by itself.
+    fn calm(state: &mut State<Self>);
+
+    /// Whether a thread that sleeps on this poller or channel would be woken.
+    fn is_ready(&self, poller: u64) -> bool;
+
+    /// What was seen that must not be.
+    fn wrong(&self) -> Option<String>;
+
+    /// What has happened so far.
+    fn seen(state: &State<Self>) -> Self::Seen {
+        state.seen
+    }
+}
+
+enum Event<E> {
+    OnWire(E),
+    /// The end of an outage, by its number.
+    Heal {
+        hosts: (usize, usize),
+        cut: u64,
+    },
+    Timer(u64),
+}
+
+/// A machine with addresses.
+pub(crate) struct Host<H> {
+    pub(crate) addresses: Vec<IpAddr>,
+    /// It may use ports below 1024.
+    pub(crate) privileged: bool,
+    pub(crate) up: bool,
+    /// Counts its starts: endpoints of an earlier one are dead.
+    pub(crate) life: u64,
+    /// The last one given to an NI.
+    incarnation: u64,
+    next_port: u16,
+    pub(crate) own: H,
+}
+
+impl<H> Host<H> {
+    /// The next port for a connection that asks for none.
+    pub(crate) fn next_port(&mut self) -> u16 {
+        self.next_port = self.next_port.checked_add(1).unwrap_or(EPHEMERAL_MIN).max(EPHEMERAL_MIN);
+        self.next_port
+    }
+}
+
+/// One direction between two hosts.
+#[derive(Default)]
+pub(crate) struct Way {
+    pub(crate) latency_ns: u64,
+    /// The number and the beginning of the present outage.
+    pub(crate) cut: Option<(u64, u64)>,
+}
+
+/// The whole network.
+pub struct State<W: Wire> {
+    pub(crate) now_ns: u64,
+    pub(crate) rng: Rng,
+    pub(crate) habits: W::Habits,
+    queue: EventQueue<Event<W::Event>>,
+    next_id: u64,
+    pub(crate) hosts: Vec<Host<W::OfHost>>,
+    ways: BTreeMap<(usize, usize), Way>,
+    pub(crate) seen: W::Seen,
+    /// What happened since the log was last taken; `None`: nothing is logged.
+    log: Option<Vec<String>>,
+    pub(crate) own: W,
+}
+
+impl<W: Wire> State<W> {
+    /// A number that nothing else has.
+    pub(crate) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(crate) fn log(&mut self, line: impl FnOnce(&State<W>) -> String) {
+        if self.log.is_some() {
+            let line = stamped(self.now_ns, &line(self));
+            self.log.iter_mut().for_each(|log| log.push(line.clone()));
+        }
+    }
+
+    pub(crate) fn schedule(&mut self, at_ns: u64, event: W::Event) {
+        self.queue.schedule(at_ns, Event::OnWire(event));
+    }
+
+    /// Removes all such events, and returns them in their order.
+    pub(crate) fn take_events(&mut self, mut is_such: impl FnMut(&W::Event) -> bool) -> Vec<W::Event> {
+        let taken = self.queue.take(|event| matches!(event, Event::OnWire(event) if is_such(event)));
+        let on_wire = |event| match event {
+            Event::OnWire(event) => Some(event),
+            Event::Heal { .. } | Event::Timer(_) => None,
+        };
+        taken.into_iter().filter_map(on_wire).collect()
+    }
+
+    pub(crate) fn host_of(&self, ip: IpAddr) -> Option<usize> {
+        self.hosts.iter().position(|host| host.addresses.contains(&ip))
+    }
+
+    pub(crate) fn way(&mut self, hosts: (usize, usize)) -> &mut Way {
+        let [latency_ns, _] = W::delays_ns(&self.habits);
+        let rng = &mut self.rng;
+        self.ways.entry(hosts).or_insert_with(|| Way { latency_ns: rng.between(latency_ns), cut: None })
+    }
+
+    /// How long a packet takes at this moment.
+    pub(crate) fn delay_ns(&mut self, hosts: (usize, usize)) -> u64 {
+        let [_, jitter_ns] = W::delays_ns(&self.habits);
+        self.way(hosts).latency_ns + self.rng.between(jitter_ns)
+    }
+
+    fn cut(&mut self, hosts: (usize, usize), until_ns: Option<u64>) {
+        let cut = self.id();
+        let now_ns = self.now_ns;
+        self.way(hosts).cut.get_or_insert((cut, now_ns)).0 = cut;
+        self.log(|_| format!("network: nothing gets from host {} to host {}", hosts.0, hosts.1));
+        if let Some(until_ns) = until_ns {
+            self.queue.schedule(until_ns, Event::Heal { hosts, cut });
+        }
+    }
+
+    /// Ends an outage, if it is still this one.
+    fn heal(&mut self, hosts: (usize, usize), cut: Option<u64>) {
+        let way = self.way(hosts);
+        let present = way.cut.take_if(|(number, _)| cut.is_none_or(|cut| cut == *number));
+        let Some((_, since_ns)) = present else { return };
+        self.log(|_| format!("network: host {} reaches host {} again", hosts.0, hosts.1));
+        W::healed(self, hosts, since_ns);
+    }
+
+    fn stop(&mut self, host: usize, tell: bool) {
+        self.log(|_| format!("network: host {host} stops"));
+        let ends: Vec<u64> = self.own.ends().filter(|(_, at, _)| *at == host).map(|(id, ..)| id).collect();
+        W::stop(self, host, ends, tell);
+        let host = &mut self.hosts[host];
+        host.up = false;
+        host.life += 1;
+    }
+}
+
+/// A line of a log or a trace, with its time in seconds.
+pub(crate) fn stamped(now_ns: u64, line: &str) -> String {
+    format!("{:>18.9} {line}", now_ns as f64 / 1e9)
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside the simulated network at this moment: what is allocated there is not the driver's.
+#[must_use]
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// The network, locked.
+pub(crate) struct Locked<'a, W: Wire>(MutexGuard<'a, State<W>>);
+
+impl<W: Wire> Drop for Locked<'_, W> {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+impl<W: Wire> Deref for Locked<'_, W> {
+    type Target = State<W>;
+    fn deref(&self) -> &State<W> {
+        &self.0
+    }
+}
+
+impl<W: Wire> DerefMut for Locked<'_, W> {
+    fn deref_mut(&mut self) -> &mut State<W> {
+        &mut self.0
+    }
+}
+
+/// A network in virtual time. All that happens on it is in one queue, and follows from a seed and from the calls made to
+/// it. Its clones are the same network.
+pub struct Net<W: Wire>(Arc<Mutex<State<W>>>);
+
+impl<W: Wire> Clone for Net<W> {
+    fn clone(&self) -> Net<W> {
+        Net(self.0.clone())
+    }
+}
+
+impl<W: Wire> Net<W> {
+    /// A network without hosts.
+    #[must_use]
+    pub fn new(seed: u64, habits: W::Habits) -> Net<W> {
+        Net(Arc::new(Mutex::new(State {
+            now_ns: BEGINNING_NS,
+            rng: Rng::new(seed),
+            habits,
+            queue: EventQueue::new(),
+            next_id: 1,
+            hosts: Vec::new(),
+            ways: BTreeMap::new(),
+            seen: W::Seen::default(),
+            log: None,
+            own: W::default(),
+        })))
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_, W> {
+        let guard = self.0.lock();
+        INSIDE.set(true);
+        Locked(guard)
+    }
+
+    /// Adds a host that is up, and returns its number. A host that is not `privileged` cannot use ports below 1024.
+    pub fn add_host<A: Into<IpAddr>>(&self, addresses: Vec<A>, privileged: bool) -> usize {
+        let mut state = self.lock();
+        let own = W::of_host(&mut state);
+        let addresses = addresses.into_iter().map(A::into).collect();
+        state.hosts.push(Host {
+            addresses,
+            privileged,
+            up: true,
+            life: 0,
+            incarnation: 0,
+            next_port: 0,
+            own,
+        });
+        state.hosts.len() - 1
+    }
+
+    /// What the present life of a host offers to an LND.
+    #[must_use]
+    pub fn host(&self, host: usize) -> HostHandle<W> {
+        let life = self.lock().hosts[host].life;
+        HostHandle { net: self.clone(), host, life, pollers: Arc::default() }
+    }
+
+    /// The time, in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.lock().now_ns
+    }
+
+    /// The time of the next event.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        self.lock().queue.next_ns()
+    }
+
+    /// Makes the next event happen, at its time; `None` if there is none.
+    pub fn step(&self) -> Option<Step> {
+        let mut state = self.lock();
+        let (at_ns, event) = state.queue.pop()?;
+        state.now_ns = state.now_ns.max(at_ns);
+        match event {
+            Event::OnWire(event) => W::happen(&mut state, event),
+            Event::Heal { hosts, cut } => state.heal(hosts, Some(cut)),
+            Event::Timer(number) => return Some(Step::Timer(number)),
+        }
+        Some(Step::Network)
+    }
+
+    /// [`Net::step`] will return this number after so long.
+    pub fn after(&self, delay_ns: u64, number: u64) {
+        self.at(self.now_ns() + delay_ns, number);
+    }
+
+    /// [`Net::step`] will return this number then.
+    pub fn at(&self, at_ns: u64, number: u64) {
+        let mut state = self.lock();
+        let at_ns = at_ns.max(state.now_ns);
+        state.queue.schedule(at_ns, Event::Timer(number));
+    }
+
+    /// Nothing gets from one host to another, for so long or until [`Net::heal`].
+    pub fn cut(&self, from: usize, to: usize, duration_ns: Option<u64>) {
+        let mut state = self.lock();
+        let until_ns = duration_ns.map(|duration_ns| state.now_ns + duration_ns);
+        state.cut((from, to), until_ns);
+    }
+
+    /// One host reaches another again.
+    pub fn heal(&self, from: usize, to: usize) {
+        self.lock().heal((from, to), None);
+    }
+
+    /// Breaks all connections between two hosts, as a firewall does that has forgotten them.
+    pub fn reset(&self, a: usize, b: usize) {
+        let mut state = self.lock();
+        let between = |(_, here, there): &(u64, usize, IpAddr)| {
+            let there = state.host_of(*there);
+            (*here, there) == (a, Some(b)) || (*here, there) == (b, Some(a))
+        };
+        let ends: Vec<u64> = state.own.ends().filter(between).map(|(id, ..)| id).collect();
+        ends.into_iter().for_each(|id| W::reset(&mut state, id));
+    }
+
+    /// A host loses power: all it had is gone, and nobody is told.
+    pub fn crash(&self, host: usize) {
+        self.lock().stop(host, false);
+    }
+
+    /// The program on a host dies, and the system ends its connections.
+    pub fn kill(&self, host: usize) {
+        let mut state = self.lock();
+        state.stop(host, true);
+        state.hosts[host].up = true;
+    }
+
+    /// A host comes back, in another life.
+    pub fn start(&self, host: usize) {
+        let mut state = self.lock();
+        state.hosts[host].up = true;
+        W::started(&mut state, host);
+    }
+
+    /// From now on nothing goes wrong by itself, and all outages end.
+    pub fn calm(&self) {
+        let mut state = self.lock();
+        W::calm(&mut state);
+        let ways: Vec<(usize, usize)> = state.ways.keys().copied().collect();
+        ways.into_iter().for_each(|hosts| state.heal(hosts, None));
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn seen(&self) -> W::Seen {
+        W::seen(&self.lock())
+    }
+
+    /// What was seen that must not be: on the wire, or of a driver.
+    #[must_use]
+    pub fn wrong(&self) -> Option<String> {
+        self.lock().own.wrong()
+    }
+
+    /// From now on what happens is logged.
+    pub(crate) fn keep_log(&self) {
+        self.lock().log = Some(Vec::new());
+    }
+
+    /// What was logged since the last call.
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        self.lock().log.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+/// What one start of one host of a [`Net`] offers to an LND in place of the system.
+///
+/// It belongs to one life of the host: after [`Net::crash`], all that came from it is dead, and the next life needs another
+/// one.
+pub struct HostHandle<W: Wire> {
+    pub(crate) net: Net<W>,
+    pub(crate) host: usize,
+    life: u64,
+    /// The pollers or channels made of it, in order.
+    pub(crate) pollers: Arc<Mutex<Vec<u64>>>,
+}
+
+impl<W: Wire> Clone for HostHandle<W> {
+    fn clone(&self) -> HostHandle<W> {
+        HostHandle { net: self.net.clone(), host: self.host, life: self.life, pollers: self.pollers.clone() }
+    }
+}
+
+impl<W: Wire> HostHandle<W> {
+    pub(crate) fn lock(&self) -> Locked<'_, W> {
+        self.net.lock()
+    }
+
+    pub(crate) fn is_alive(&self, state: &State<W>) -> bool {
+        state.hosts[self.host].life == self.life && state.hosts[self.host].up
+    }
+
+    /// Whether a thread that sleeps on the poller or channel that was made as the `number`th would be woken.
+    #[must_use]
+    pub fn is_ready(&self, number: usize) -> bool {
+        let poller = self.pollers.lock().get(number).copied();
+        poller.is_some_and(|poller| self.lock().own.is_ready(poller))
+    }
+
+    /// How many pollers, or channels, were made.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.pollers.lock().len()
+    }
+
+    /// The incarnation of an NI that starts now.
+    pub(crate) fn next_incarnation(&self) -> u64 {
+        let mut state = self.lock();
+        let now_ns = EPOCH_NS + state.now_ns;
+        let last = &mut state.hosts[self.host].incarnation;
+        // Virtual time stands still while nothing happens: an NI may begin twice at one moment.
+        *last = now_ns.max(*last + 1);
+        *last
+    }
+}

@@ -1,0 +1,43 @@
+//! The event queue of a simulated network.
+
+use std::collections::BTreeMap;
+
+/// Events to come, ordered by their time; those of one time in the order in which they were scheduled.
+pub(crate) struct EventQueue<E> {
+    scheduled: u64,
+    events: BTreeMap<(u64, u64), E>,
+}
+
+impl<E> EventQueue<E> {
+    pub(crate) fn new() -> EventQueue<E> {
+        EventQueue { scheduled: 0, events: BTreeMap::new() }
+    }
+
+    pub(crate) fn schedule(&mut self, at_ns: u64, event: E) {
+        self.scheduled += 1;
+        self.events.insert((at_ns, self.scheduled), event);
+    }
+
+    /// The time of the next event.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.events.keys().next().map(|(at_ns, _)| *at_ns)
+    }
+
+    /// Removes the next event, and returns it with its time.
+    pub(crate) fn pop(&mut self) -> Option<(u64, E)> {
+        self.events.pop_first().map(|((at_ns, _), event)| (at_ns, event))
+    }
+
+    /// Whether there is such an event.
+    pub(crate) fn any(&self, is_such: impl FnMut(&E) -> bool) -> bool {
+        self.events.values().any(is_such)
+    }
+
+    /// Removes all such events, and returns them in their order.
+    pub(crate) fn take(&mut self, mut is_such: impl FnMut(&E) -> bool) -> Vec<E> {
+        let (taken, left) = std::mem::take(&mut self.events).into_iter().partition(|(_, it)| is_such(it));
+        self.events = left;
+        let taken: BTreeMap<(u64, u64), E> = taken;
+        taken.into_values().collect()
+    }
+}

@@ -1,0 +1,77 @@
+//! What must hold at every moment.
+
+use lnet_api::{Errno, LNet};
+
+use super::World;
+use super::ledger::Operation;
+use crate::kit::Transport;
+
+/// Tables are looked at as a whole at one check in so many.
+const AUDIT_EVERY: usize = 8;
+
+/// How else the operations of a dead node may fail: nothing is open there.
+const DEAD_ERRNOS: &[Errno] = &[Errno::EBADF];
+
+impl<T: Transport> World<T> {
+    /// Compares the world with what is expected of it.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        for node in 0..self.nodes.len() {
+            self.take_events(node)?;
+            self.check_held(node)?;
+        }
+        if let Some(wrong) = self.net.wrong() {
+            return Err(wrong);
+        }
+        self.audited += 1;
+        if self.audited.is_multiple_of(AUDIT_EVERY) {
+            self.audit(self.audited / AUDIT_EVERY % self.nodes.len())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn audit(&self, node: usize) -> Result<(), String> {
+        if self.nodes[node].alive {
+            T::audit(self, node)?;
+        }
+        self.nodes[node].engine.audit().map_err(|error| format!("node {node}: {error}"))
+    }
+
+    /// What a node was told since this was last asked goes to the ledger.
+    pub(super) fn take_events(&mut self, node: usize) -> Result<(), String> {
+        let inbox = self.nodes[node].inbox.clone();
+        let called = std::mem::take(&mut *inbox.called.lock());
+        for (number, result) in called {
+            self.called(number, result)?;
+        }
+        let events = std::mem::take(&mut *inbox.events.lock());
+        let (party, now_ns) = (self.party(node), self.net.now_ns());
+        let errnos = if self.nodes[node].alive { T::ERRNOS } else { &[T::ERRNOS, DEAD_ERRNOS].concat() };
+        for event in events {
+            self.trace(|| {
+                let (number, side) =
+                    (event.user_ptr >> 1, ["initiator", "target"][event.user_ptr as usize & 1]);
+                let end = if event.unlinked { ", its last" } else { "" };
+                format!("node {node}: operation {number}, {side}: {:?} {:?}{end}", event.kind, event.status)
+            });
+            self.ledger.event(party, &event, now_ns, errnos)?;
+        }
+        self.forget_finished(node);
+        Ok(())
+    }
+
+    /// Takes back the buffers of operations that have ended some time ago, so that what comes late is still noticed.
+    fn forget_finished(&mut self, node: usize) {
+        const KEPT: usize = 200;
+        let excess = self.ledger.operations.len().saturating_sub(KEPT);
+        if excess == 0 {
+            return;
+        }
+        let party = self.party(node);
+        let over = |operation: &&mut Operation| operation.ended && operation.to == party;
+        let oldest = self.ledger.operations.values_mut().take(excess).filter(over);
+        let mes: Vec<_> = oldest.filter_map(|operation| operation.me.take()).collect();
+        for me in mes {
+            let _ = self.nodes[node].engine.me_unlink(me);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! What is special about worlds of TCP nodes: their trouble, and what must hold on the wire.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lnet_api::{Errno, LNetError};
+use lnet_nid::Nid;
+use lnet_region::Part;
+use lnet_socklnd::sys::{Net, Options, Stream};
+use lnet_socklnd::{Sock, SockConfig, SockLnd};
+
+use super::habits::TcpHabits;
+use super::scenario::{DEFAULT_TCP_STEPS, Tcp, TcpMutant, TcpPolicy};
+use super::state::TcpWire;
+use super::tap::{BULK_IN, BULK_OUT, CONTROL, Held};
+use super::{SimHost, TcpNet};
+use crate::Rng;
+use crate::kit::world::LOOK;
+use crate::kit::{Transport, World};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+/// The address of those who do not behave.
+const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
+
+/// How often a connection is asked for that the other side refuses (lnet-wire 24), and once more.
+const REFUSALS: u32 = 4;
+
+/// After so long TCP's own keepalive has found out who is dead: 30 s, and five probes of 5 s.
+const SILENCE_NS: u64 = 100 * S;
+
+/// So many seconds in a row there is no keepalive under way.
+const KEEPALIVES: u32 = 5;
+
+/// Someone who connects and does not behave.
+struct Stranger {
+    _stream: Box<dyn Stream>,
+    until_ns: u64,
+}
+
+/// What a world of TCP nodes has beside them.
+pub struct Strangers {
+    host: usize,
+    strangers: Vec<Stranger>,
+}
+
+impl Transport for Tcp {
+    type Wire = TcpWire;
+    type Protocol = Sock;
+    type OfWorld = Strangers;
+
+    const COMMAND: &str = "tcp ";
+    const SALT: u64 = 0x7c9;
+    const STEPS: u64 = DEFAULT_TCP_STEPS;
+    const NIS: [usize; 3] = [1, 1, 2];
+    const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [5 * S, 150 * S];
+    /// `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
+    const SIZES: &[usize] = &[0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
+    const USUAL_SIZES: usize = 8;
+    const BURST_MAX: u32 = 10;
+    const ERRNOS: &[Errno] = &[
+        Errno::ECONNRESET,
+        Errno::ECONNREFUSED,
+        Errno::ETIMEDOUT,
+        Errno::EHOSTUNREACH,
+        Errno::ESHUTDOWN,
+        Errno::ENETDOWN,
+        Errno::EPIPE,
+        Errno::EPROTO,
+        Errno::ECANCELED,
+        Errno::EMFILE,
+        Errno::EADDRNOTAVAIL,
+        Errno::EALREADY,
+        Errno::ENODATA,
+        Errno::EIO,
+        Errno::ENOBUFS,
+        Errno::ENOTCONN,
+    ];
+    /// There may be no descriptor for a listener.
+    const NI_ERRNOS: &[Errno] = &[Errno::EMFILE];
+    const REST_NS: u64 = 0;
+    const POLL_NS: u64 = 20_000;
+    const BUSY_POLLS_MAX: u32 = 300_000;
+    const IDLE_POLLS_PER_S: u64 = 4;
+    const UNSENT_IS_LOST: bool = true;
+    const SENT_WHILE_HELD: bool = true;
+
+    fn from_rng(rng: &mut Rng, _: usize, partitions: usize) -> Tcp {
+        Tcp::new(rng, partitions)
+    }
+
+    fn habits(&self) -> &TcpHabits {
+        &self.habits
+    }
+
+    fn longest(&self, _: &mut Rng) -> usize {
+        self.longest_payload()
+    }
+
+    fn longest_at_end(&self) -> usize {
+        self.longest_payload_at_end()
+    }
+
+    fn nid(&self, node: usize, ni: usize) -> Nid {
+        self.nid_of(node, ni)
+    }
+
+    fn is_privileged(&self, node: usize) -> bool {
+        self.may_listen(node)
+    }
+
+    fn is_reached(&self, node: usize) -> bool {
+        self.policy != TcpPolicy::Mixed || self.may_listen(node)
+    }
+
+    fn of_world(&self, net: &TcpNet) -> Strangers {
+        let ms = |ms: u32| u64::from(ms) * MS;
+        let longer = if self.mutant == Some(TcpMutant::LongerBackoff) { 2 } else { 1 };
+        let SockConfig { min_reconnect_ms, max_reconnect_ms, .. } = self.config;
+        net.expect_backoff(Some((ms(min_reconnect_ms) * longer, ms(max_reconnect_ms))));
+        Strangers { host: net.add_host(vec![STRANGER], true), strangers: Vec::new() }
+    }
+
+    fn lnd(&self, node: usize, host: SimHost) -> Result<Arc<SockLnd>, LNetError> {
+        Ok(Arc::new(SockLnd::over(self.config_of(node), Arc::new(host))?))
+    }
+
+    fn losses(lnd: &SockLnd) -> u64 {
+        lnd.counters().rx.peers_lost
+    }
+
+    fn conns_and_credits(&self, _: usize) -> (u8, usize) {
+        (self.config.conns_per_peer, self.config.credits as usize)
+    }
+
+    fn timeout_ns(&self) -> u64 {
+        u64::from(self.config.timeout_s) * S
+    }
+
+    /// What waits for a connection, what is on it, and the answer.
+    fn end_ns(&self) -> u64 {
+        3 * self.timeout_ns() + 10 * S
+    }
+
+    /// The longest back-off, and the time it takes to notice that a connection is dead.
+    fn reach_ns(&self) -> u64 {
+        let backoff_ns = u64::from(self.config.max_reconnect_ms) * MS;
+        backoff_ns + 2 * self.timeout_ns() + self.timeout_ns() / 4 + 10 * S
+    }
+
+    fn make_trouble(world: &mut World<Tcp>, node: usize) -> Result<(), String> {
+        match world.rng.below(4) {
+            0 | 1 => world.squeeze(node),
+            _ => world.visit(node),
+        }
+    }
+
+    fn end_trouble(world: &mut World<Tcp>, node: usize) {
+        world.net.limit_descriptors(world.nodes[node].host, usize::MAX);
+    }
+
+    fn heal(world: &mut World<Tcp>) {
+        world.own.strangers.clear();
+    }
+
+    fn ni_removed(world: &mut World<Tcp>, nid: Nid) {
+        nid.ip().into_iter().for_each(|ip| world.net.forget(ip));
+    }
+
+    fn time_passed(world: &mut World<Tcp>, now_ns: u64) {
+        world.own.strangers.retain(|stranger| stranger.until_ns > now_ns);
+    }
+
+    fn audit(world: &World<Tcp>, node: usize) -> Result<(), String> {
+        world.check_bounds(node)
+    }
+
+    fn check_ended(world: &mut World<Tcp>, node: usize, killed: bool) -> Result<(), String> {
+        world.seen.network.keepalives += world.nodes[node].lnd.counters().tx.keepalives;
+        world.check_counters(node, killed)
+    }
+
+    fn check_settled(world: &mut World<Tcp>) -> Result<(), String> {
+        world.both_sides_agree()
+    }
+
+    fn check_given_back(world: &World<Tcp>, node: usize) -> Result<(), String> {
+        match world.net.descriptors(world.nodes[node].host) {
+            0 => Ok(()),
+            open => Err(format!("node {node} has no NI, but {open} sockets")),
+        }
+    }
+}
+
+impl World<Tcp> {
+    /// No descriptor is left for a while.
+    fn squeeze(&mut self, node: usize) -> Result<(), String> {
+        let host = self.nodes[node].host;
+        let spare = self.rng.below(3) as usize;
+        let most = self.net.descriptors(host) + spare;
+        let duration_ns = self.rng.pick(&[50 * MS, 1_000 * MS, 40_000 * MS]);
+        self.trace(|| format!("node {node} has {spare} descriptors left for {duration_ns} ns"));
+        self.net.limit_descriptors(host, most);
+        self.plan_trouble_end(duration_ns, node);
+        Ok(())
+    }
+
+    /// Somebody connects who says nothing, or nothing sensible.
+    fn visit(&mut self, node: usize) -> Result<(), String> {
+        let config: &SockConfig = &self.scenario.transport.config;
+        let Some(to) = self.nodes[node].nids[0].ip().filter(|ip| ip.is_ipv4()) else { return Ok(()) };
+        let options = Options {
+            nagle: false,
+            tx_buffer_size: 0,
+            rx_buffer_size: 0,
+            keepalive_idle_s: 0,
+            keepalive_count: 0,
+            keepalive_intvl_s: 0,
+            timeout_s: 0,
+            congestion_control: None,
+            tos: None,
+        };
+        let to = std::net::SocketAddr::new(to, config.accept_port);
+        let from = STRANGER;
+        self.trace(|| format!("a stranger visits node {node}"));
+        // Nobody expects strangers to back off.
+        self.net.forget(from);
+        let Ok(connecting) = self.net.host(self.own.host).connect(from, to, &options) else {
+            return Ok(());
+        };
+        self.seen.network.strangers += 1;
+        let until_ns = self.net.now_ns() + self.rng.pick(&[1_000 * MS, 20_000 * MS]);
+        self.net.at(until_ns, LOOK);
+        // The connection must stand before anything can be said.
+        self.run_until(self.net.now_ns() + 200 * MS)?;
+        let garbage: Vec<u8> = (0..self.rng.below(100)).map(|_| self.rng.next_u64() as u8).collect();
+        let request = [0x00, 0x71, 0xce, 0xac, 1, 0, 0, 0];
+        let bytes = if self.rng.chance(5_000) { &request[..] } else { &garbage };
+        let _ = connecting.stream.send(&[Part::new(bytes)]);
+        self.own.strangers.push(Stranger { _stream: connecting.stream, until_ns });
+        Ok(())
+    }
+
+    /// No node has more connections to a peer than it may, and all of them are of one life.
+    ///
+    /// Where each of two nodes opens a connection of one type, the lower NID may have said yes to the other's before it
+    /// hears that its own is taken: one more, which it keeps, for a peer that loses one connection drops them all.
+    /// The other's may even be a dead one, whose end an outage keeps from arriving.
+    fn check_bounds(&self, node: usize) -> Result<(), String> {
+        let most = usize::from(self.nodes[node].most_per_peer);
+        let mutant = self.scenario.transport.mutant == Some(TcpMutant::FewerConnections);
+        let most = if mutant { most - 1 } else { most };
+        let held = self.net.held(self.nodes[node].host);
+        let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+        let mut lives: BTreeMap<_, Held> = BTreeMap::new();
+        for one in held {
+            let peer = (one.pair, one.port);
+            let count = counts.entry((peer, one.conn_type)).or_default();
+            *count += 1;
+            let crossed = usize::from(one.pair.0 < one.pair.1);
+            let bound = crossed + if one.conn_type == CONTROL { 1 } else { most };
+            if *count > bound {
+                return Err(format!(
+                    "node {node} has {count} connections of type {} from {} to {}, but {bound} at the most",
+                    one.conn_type, one.pair.0, one.pair.1
+                ));
+            }
+            if self.scenario.transport.mutant == Some(TcpMutant::OneIncarnation) && self.nodes[node].life > 0
+            {
+                return Err(format!("node {node} has another incarnation: {:?}", one.lives));
+            }
+            let first = *lives.entry(peer).or_insert(one);
+            if first.lives != one.lives {
+                return Err(format!(
+                    "node {node} has connections from {} to {} in two lives: {:?} and {:?}",
+                    one.pair.0, one.pair.1, first.lives, one.lives
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the counters of a life that is over with the bytes that went over the wire in it. What was sent is known
+    /// exactly. What was received may have been read and thrown away with its connection: nothing is, if the node has lost
+    /// no peer and no NI and was not `killed`.
+    fn check_counters(&mut self, node: usize, killed: bool) -> Result<(), String> {
+        let wire = self.net.take_traffic(self.nodes[node].host);
+        let counters = self.nodes[node].lnd.counters();
+        let (tx, rx) = (counters.tx, counters.rx);
+        let whole = !killed && !self.nodes[node].interrupted && rx.peers_lost == 0;
+        let payload = rx.bytes_copied + rx.bytes_direct + rx.bytes_discarded;
+        let turned_away = rx.refusals + rx.handshake_timeouts;
+        // Who is still waited for when an NI goes is not counted.
+        let engine = self.nodes[node].engine.counters();
+        let taken_or_dropped = engine.recv_count + engine.drop_count;
+        let settled = !killed && !self.nodes[node].interrupted;
+        let table = [
+            ("tx.bytes", tx.bytes, wire.sent.bytes, true),
+            ("tx.messages", tx.messages, wire.sent.messages, true),
+            // They count when they are made: their connection may break before they leave.
+            ("NOOPs on the wire", wire.sent.noops, tx.zc_acks + tx.keepalives, whole),
+            ("rx.accepts", rx.accepts, wire.welcomes, true),
+            ("rx.messages", rx.messages, wire.received.begun, whole),
+            // However long they were held: nothing is at the end.
+            ("messages received or dropped", taken_or_dropped, rx.messages, whole),
+            ("messages that ended", rx.messages, taken_or_dropped + engine.errors, false),
+            ("rx.noops", rx.noops, wire.received.noops, whole),
+            ("rx.bytes_...", payload, wire.received.payload, whole),
+            ("rx.connects", rx.connects, wire.welcomed, whole),
+            ("all who were accepted or turned away", rx.accepts + turned_away, wire.taken, settled),
+            ("NONEs on the wire", wire.refusals, rx.refusals, false),
+        ];
+        for (what, counted, seen, exact) in table {
+            if counted > seen || (exact && counted != seen) {
+                let bound = if exact { "" } else { " at the most" };
+                return Err(format!("node {node}: {what} is {counted}, but is to be{bound} {seen}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Both sides have the same connections of the same lives.
+    fn both_sides_agree(&mut self) -> Result<(), String> {
+        // Time for the last attempts, which may have been refused and wait, and to notice that old connections are dead.
+        self.run_until(self.net.now_ns() + SILENCE_NS)?;
+        // Who connects anew at this very moment ends that first; and may be refused some times.
+        for _ in 0..REFUSALS {
+            if self.compare_sides().is_ok() {
+                break;
+            }
+            self.run_until(self.net.now_ns() + S)?;
+        }
+        self.compare_sides()?;
+        // A keepalive may be under way at any moment.
+        for _ in 0..KEEPALIVES {
+            if self.net.on_their_way().is_none() {
+                return Ok(());
+            }
+            self.run_until(self.net.now_ns() + S)?;
+        }
+        match self.net.on_their_way() {
+            None => Ok(()),
+            Some((from, to, bytes)) => Err(format!("{bytes} bytes from {from} to {to} are never received")),
+        }
+    }
+
+    fn compare_sides(&self) -> Result<(), String> {
+        let mut sides: BTreeMap<_, Vec<(u16, i32, u64, u64)>> = BTreeMap::new();
+        for node in &self.nodes {
+            for Held { pair, port, conn_type, lives } in self.net.held(node.host) {
+                sides.entry(pair).or_default().push((port, conn_type, lives.0, lives.1));
+            }
+        }
+        for (pair, own) in &sides {
+            let theirs = sides.get(&(pair.1, pair.0)).cloned().unwrap_or_default();
+            let mut own: Vec<_> = own.iter().map(|(_, conn_type, a, b)| (*conn_type, *a, *b)).collect();
+            let mut theirs: Vec<_> =
+                theirs.iter().map(|(_, conn_type, a, b)| (inverse(*conn_type), *b, *a)).collect();
+            own.sort_unstable();
+            theirs.sort_unstable();
+            if own != theirs {
+                return Err(format!(
+                    "{} and {} do not agree about their connections: {own:?} and {theirs:?}",
+                    pair.0, pair.1
+                ));
+            }
+            let count = |wanted| own.iter().filter(|(conn_type, ..)| *conn_type == wanted).count();
+            let (control, bulk_in, bulk_out) = (count(CONTROL), count(BULK_IN), count(BULK_OUT));
+            let alone = sides[pair].iter().any(|(port, ..)| *port != 0)
+                || sides.get(&(pair.1, pair.0)).is_some_and(|side| side.iter().any(|(port, ..)| *port != 0));
+            if control != 1 || (!alone && (bulk_in == 0 || bulk_out == 0)) {
+                return Err(format!(
+                    "{} and {} have no whole set of connections: {control} CONTROL, {bulk_in} BULK_IN, {bulk_out} \
+                     BULK_OUT",
+                    pair.0, pair.1
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn inverse(conn_type: i32) -> i32 {
+    match conn_type {
+        BULK_IN => BULK_OUT,
+        BULK_OUT => BULK_IN,
+        other => other,
+    }
+}
