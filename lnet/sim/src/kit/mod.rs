@@ -5,6 +5,7 @@ pub(crate) mod net;
 mod queue;
 pub(crate) mod scenario;
 pub(crate) mod seen;
+mod trace;
 pub(crate) mod transport;
 pub(crate) mod world;
 
@@ -12,5 +13,6 @@ pub(crate) use net::{EPHEMERAL_MIN, Host, HostHandle, Net, State, Wire, stamped}
 pub(crate) use queue::EventQueue;
 pub(crate) use scenario::NodeScenario;
 pub(crate) use seen::{NodeSeen, WorldSeen};
+pub(crate) use trace::Trace;
 pub(crate) use transport::Transport;
 pub(crate) use world::World;

@@ -118,7 +118,7 @@ pub trait Transport: Clone + fmt::Debug + Sized {
     /// What is not as it should be, here and below.
     fn make_trouble(world: &mut World<Self>, node: usize) -> Result<(), String>;
 
-    /// Ends what was planned with [`World::plan_trouble_end`], or before a node starts.
+    /// Ends what was planned with [`World::plan_later`], or before a node starts.
     fn end_trouble(_: &mut World<Self>, _node: usize) {}
 
     /// Ends all trouble of this kind.

@@ -70,3 +70,4 @@ pub use host::SimHost;
 pub use net::TcpNet;
 pub use scenario::{DEFAULT_TCP_STEPS, Tcp, TcpMutant, TcpPolicy, TcpScenario};
 pub use seen::TcpSeen;
+pub use world::PLAIN_OPTIONS;

@@ -1,11 +1,19 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
+use lnet_api::{Errno, LNetError};
 use lnet_nid::{Net, NetType, Nid};
-use lnet_socklnd::{AcceptPolicy, SockConfig};
+use lnet_socklnd::{AcceptPolicy, Sock, SockConfig, SockLnd};
 
 use super::habits::{TcpFault, TcpHabits};
+use super::state::TcpWire;
+use super::world::{STRANGER, Strangers};
+use super::{SimHost, TcpNet};
 use crate::Rng;
-use crate::kit::NodeScenario;
+use crate::kit::{NodeScenario, Transport, World};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
 
 /// Steps of a run if nothing else is said.
 pub const DEFAULT_TCP_STEPS: u64 = 300;
@@ -73,7 +81,54 @@ impl TcpScenario {
 }
 
 impl Tcp {
-    pub(super) fn new(rng: &mut Rng, partitions: usize) -> Tcp {
+    /// The room of the smaller buffer of a connection.
+    fn buffer(&self) -> usize {
+        self.habits.send_buffer.min(self.habits.receive_buffer)
+    }
+}
+
+impl Transport for Tcp {
+    type Wire = TcpWire;
+    type Protocol = Sock;
+    type OfWorld = Strangers;
+
+    const COMMAND: &str = "tcp ";
+    const SALT: u64 = 0x7c9;
+    const STEPS: u64 = DEFAULT_TCP_STEPS;
+    const NIS: [usize; 3] = [1, 1, 2];
+    const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [5 * S, 150 * S];
+    /// `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
+    const SIZES: &[usize] = &[0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
+    const USUAL_SIZES: usize = 8;
+    const BURST_MAX: u32 = 10;
+    const ERRNOS: &[Errno] = &[
+        Errno::ECONNRESET,
+        Errno::ECONNREFUSED,
+        Errno::ETIMEDOUT,
+        Errno::EHOSTUNREACH,
+        Errno::ESHUTDOWN,
+        Errno::ENETDOWN,
+        Errno::EPIPE,
+        Errno::EPROTO,
+        Errno::ECANCELED,
+        Errno::EMFILE,
+        Errno::EADDRNOTAVAIL,
+        Errno::EALREADY,
+        Errno::ENODATA,
+        Errno::EIO,
+        Errno::ENOBUFS,
+        Errno::ENOTCONN,
+    ];
+    /// There may be no descriptor for a listener.
+    const NI_ERRNOS: &[Errno] = &[Errno::EMFILE];
+    const REST_NS: u64 = 0;
+    const POLL_NS: u64 = 20_000;
+    const BUSY_POLLS_MAX: u32 = 300_000;
+    const IDLE_POLLS_PER_S: u64 = 4;
+    const UNSENT_IS_LOST: bool = true;
+    const SENT_WHILE_HELD: bool = true;
+
+    fn from_rng(rng: &mut Rng, _: usize, partitions: usize) -> Tcp {
         let habits = TcpHabits::from_rng(rng);
         let policy = rng.pick(&[TcpPolicy::Secure, TcpPolicy::Secure, TcpPolicy::Mixed, TcpPolicy::Hello]);
         let peer_credits = rng.pick(&[1, 8, 8, 32]);
@@ -92,23 +147,22 @@ impl Tcp {
         Tcp { habits, policy, large_nids, config, mutant: None }
     }
 
-    /// The room of the smaller buffer of a connection.
-    fn buffer(&self) -> usize {
-        self.habits.send_buffer.min(self.habits.receive_buffer)
+    fn habits(&self) -> &TcpHabits {
+        &self.habits
     }
 
-    pub(super) fn longest_payload(&self) -> usize {
+    fn longest(&self, _: &mut Rng) -> usize {
         let by_segment = if self.habits.segment.1 < 1_000 { 20_000 } else { 1 << 20 };
         by_segment.min(if self.buffer() < 8 << 10 { 100_000 } else { 1 << 20 })
     }
 
     /// Twice what a small buffer of TCP holds, so that senders must wait for room; a large one takes too long to fill.
-    pub(super) fn longest_payload_at_end(&self) -> usize {
+    fn longest_at_end(&self) -> usize {
         let buffer = self.buffer();
         if buffer <= SMALL_BUFFER { (2 * buffer).max(LONGEST_AT_END) } else { LONGEST_AT_END }
     }
 
-    pub(super) fn nid_of(&self, node: usize, ni: usize) -> Nid {
+    fn nid(&self, node: usize, ni: usize) -> Nid {
         // Not in the order of their numbers: the higher NID wins a race.
         let last = [7, 3, 9, 5][node % 4];
         let net = Net::new(NetType::TCP, ni as u16);
@@ -118,8 +172,7 @@ impl Tcp {
         }
     }
 
-    /// Whether a node may use ports below 1024; others cannot be reached by [`TcpPolicy::Mixed`].
-    pub(super) fn may_listen(&self, node: usize) -> bool {
+    fn is_privileged(&self, node: usize) -> bool {
         match self.policy {
             TcpPolicy::Secure => true,
             TcpPolicy::Mixed => node == 0,
@@ -127,13 +180,91 @@ impl Tcp {
         }
     }
 
-    /// A node's tunables.
-    pub(super) fn config_of(&self, node: usize) -> SockConfig {
+    fn is_reached(&self, node: usize) -> bool {
+        self.policy != TcpPolicy::Mixed || self.is_privileged(node)
+    }
+
+    fn of_world(&self, net: &TcpNet) -> Strangers {
+        let ms = |ms: u32| u64::from(ms) * MS;
+        let longer = if self.mutant == Some(TcpMutant::LongerBackoff) { 2 } else { 1 };
+        let SockConfig { min_reconnect_ms, max_reconnect_ms, .. } = self.config;
+        net.expect_backoff(Some((ms(min_reconnect_ms) * longer, ms(max_reconnect_ms))));
+        Strangers { host: net.add_host(vec![STRANGER], true), strangers: Vec::new() }
+    }
+
+    fn lnd(&self, node: usize, host: SimHost) -> Result<Arc<SockLnd>, LNetError> {
         let accept = match self.policy {
             TcpPolicy::Secure | TcpPolicy::Hello => None,
-            TcpPolicy::Mixed if self.may_listen(node) => Some(AcceptPolicy::All),
+            TcpPolicy::Mixed if self.is_privileged(node) => Some(AcceptPolicy::All),
             TcpPolicy::Mixed => Some(AcceptPolicy::None),
         };
-        SockConfig { accept, ..self.config.clone() }
+        let config = SockConfig { accept, ..self.config.clone() };
+        Ok(Arc::new(SockLnd::over(config, Arc::new(host))?))
+    }
+
+    fn losses(lnd: &SockLnd) -> u64 {
+        lnd.counters().rx.peers_lost
+    }
+
+    fn conns_and_credits(&self, _: usize) -> (u8, usize) {
+        (self.config.conns_per_peer, self.config.credits as usize)
+    }
+
+    fn timeout_ns(&self) -> u64 {
+        u64::from(self.config.timeout_s) * S
+    }
+
+    /// What waits for a connection, what is on it, and the answer.
+    fn end_ns(&self) -> u64 {
+        3 * self.timeout_ns() + 10 * S
+    }
+
+    /// The longest back-off, and the time it takes to notice that a connection is dead.
+    fn reach_ns(&self) -> u64 {
+        let backoff_ns = u64::from(self.config.max_reconnect_ms) * MS;
+        backoff_ns + 2 * self.timeout_ns() + self.timeout_ns() / 4 + 10 * S
+    }
+
+    fn make_trouble(world: &mut World<Tcp>, node: usize) -> Result<(), String> {
+        match world.rng.below(4) {
+            0 | 1 => world.squeeze(node),
+            _ => world.visit(node),
+        }
+    }
+
+    fn end_trouble(world: &mut World<Tcp>, node: usize) {
+        world.net.limit_descriptors(world.nodes[node].host, usize::MAX);
+    }
+
+    fn heal(world: &mut World<Tcp>) {
+        world.own.strangers.clear();
+    }
+
+    fn ni_removed(world: &mut World<Tcp>, nid: Nid) {
+        nid.ip().into_iter().for_each(|ip| world.net.forget(ip));
+    }
+
+    fn time_passed(world: &mut World<Tcp>, now_ns: u64) {
+        world.own.strangers.retain(|stranger| stranger.until_ns > now_ns);
+    }
+
+    fn audit(world: &World<Tcp>, node: usize) -> Result<(), String> {
+        world.check_bounds(node)
+    }
+
+    fn check_ended(world: &mut World<Tcp>, node: usize, killed: bool) -> Result<(), String> {
+        world.seen.network.keepalives += world.nodes[node].lnd.counters().tx.keepalives;
+        world.check_counters(node, killed)
+    }
+
+    fn check_settled(world: &mut World<Tcp>) -> Result<(), String> {
+        world.both_sides_agree()
+    }
+
+    fn check_given_back(world: &World<Tcp>, node: usize) -> Result<(), String> {
+        match world.net.descriptors(world.nodes[node].host) {
+            0 => Ok(()),
+            open => Err(format!("node {node} has no NI, but {open} sockets")),
+        }
     }
 }

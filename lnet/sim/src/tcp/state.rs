@@ -83,7 +83,7 @@ pub struct TcpWire {
     pub(super) listeners: BTreeMap<u64, Listening>,
     pub(super) pollers: BTreeMap<u64, Watching>,
     /// What was to arrive during an outage, to be sent again, by way.
-    held: BTreeMap<(usize, usize), Vec<(u64, u64, Packet)>>,
+    held: BTreeMap<(usize, usize), Vec<Event>>,
     pub(super) tap: Tap,
 }
 
@@ -139,25 +139,26 @@ impl Wire for TcpWire {
         let held = state.own.held.remove(&hosts).unwrap_or_default();
         let longest_ns = (now_ns - since_ns).min(RETRANSMIT_MAX_NS);
         let mut delays = BTreeMap::new();
-        let senders: BTreeSet<u64> = held.iter().map(|(from, ..)| *from).collect();
+        let sender = |event: &Event| match event {
+            Event::Packet { from, .. } => Some(*from),
+            _ => None,
+        };
+        let senders: BTreeSet<u64> = held.iter().filter_map(sender).collect();
         let behind = state.take_events(|event| match event {
             Event::Packet { hosts: way, from, packet, .. } => {
                 *way == hosts && senders.contains(from) && packet.keeps_order()
             }
             _ => false,
         });
-        let behind = behind.into_iter().filter_map(|event| match event {
-            Event::Packet { from, to, packet, .. } => Some((from, to, packet)),
-            _ => None,
-        });
-        for (from, to, packet) in held.into_iter().chain(behind) {
+        for event in held.into_iter().chain(behind) {
+            let Some(from) = sender(&event) else { continue };
             let rng = &mut state.rng;
             let delay_ns = *delays.entry(from).or_insert_with(|| rng.between((0, longest_ns)));
             let at_ns = now_ns + delay_ns + state.way(hosts).latency_ns;
             if let Some(end) = state.own.ends.get_mut(&from) {
                 end.last_arrival_ns = end.last_arrival_ns.max(at_ns);
             }
-            state.schedule(at_ns, Event::Packet { hosts, from, to, packet });
+            state.schedule(at_ns, event);
         }
     }
 
@@ -208,7 +209,10 @@ impl State {
             match packet {
                 // TCP repeats it at its own pace, which does not know when the outage ends.
                 Packet::Syn { .. } => self.syn_lost(hosts, from, packet),
-                packet => self.own.held.entry(hosts).or_default().push((from, to, packet)),
+                packet => {
+                    let held = Event::Packet { hosts, from, to, packet };
+                    self.own.held.entry(hosts).or_default().push(held);
+                }
             }
             return;
         }

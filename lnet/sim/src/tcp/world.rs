@@ -2,28 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use lnet_api::{Errno, LNetError};
-use lnet_nid::Nid;
 use lnet_region::Part;
+use lnet_socklnd::SockConfig;
 use lnet_socklnd::sys::{Net, Options, Stream};
-use lnet_socklnd::{Sock, SockConfig, SockLnd};
 
-use super::habits::TcpHabits;
-use super::scenario::{DEFAULT_TCP_STEPS, Tcp, TcpMutant, TcpPolicy};
-use super::state::TcpWire;
+use super::scenario::{Tcp, TcpMutant};
 use super::tap::{BULK_IN, BULK_OUT, CONTROL, Held};
-use super::{SimHost, TcpNet};
-use crate::Rng;
-use crate::kit::world::LOOK;
-use crate::kit::{Transport, World};
+use crate::kit::World;
+use crate::kit::world::{LOOK, Later};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 /// The address of those who do not behave.
-const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
+pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
 
 /// How often a connection is asked for that the other side refuses (lnet-wire 24), and once more.
 const REFUSALS: u32 = 4;
@@ -34,200 +27,54 @@ const SILENCE_NS: u64 = 100 * S;
 /// So many seconds in a row there is no keepalive under way.
 const KEEPALIVES: u32 = 5;
 
+/// Sockets as the system makes them.
+pub const PLAIN_OPTIONS: Options = Options {
+    nagle: false,
+    tx_buffer_size: 0,
+    rx_buffer_size: 0,
+    keepalive_idle_s: 0,
+    keepalive_count: 0,
+    keepalive_intvl_s: 0,
+    timeout_s: 0,
+    congestion_control: None,
+    tos: None,
+};
+
 /// Someone who connects and does not behave.
-struct Stranger {
+pub(super) struct Stranger {
     _stream: Box<dyn Stream>,
-    until_ns: u64,
+    pub(super) until_ns: u64,
 }
 
 /// What a world of TCP nodes has beside them.
 pub struct Strangers {
-    host: usize,
-    strangers: Vec<Stranger>,
-}
-
-impl Transport for Tcp {
-    type Wire = TcpWire;
-    type Protocol = Sock;
-    type OfWorld = Strangers;
-
-    const COMMAND: &str = "tcp ";
-    const SALT: u64 = 0x7c9;
-    const STEPS: u64 = DEFAULT_TCP_STEPS;
-    const NIS: [usize; 3] = [1, 1, 2];
-    const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [5 * S, 150 * S];
-    /// `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
-    const SIZES: &[usize] = &[0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
-    const USUAL_SIZES: usize = 8;
-    const BURST_MAX: u32 = 10;
-    const ERRNOS: &[Errno] = &[
-        Errno::ECONNRESET,
-        Errno::ECONNREFUSED,
-        Errno::ETIMEDOUT,
-        Errno::EHOSTUNREACH,
-        Errno::ESHUTDOWN,
-        Errno::ENETDOWN,
-        Errno::EPIPE,
-        Errno::EPROTO,
-        Errno::ECANCELED,
-        Errno::EMFILE,
-        Errno::EADDRNOTAVAIL,
-        Errno::EALREADY,
-        Errno::ENODATA,
-        Errno::EIO,
-        Errno::ENOBUFS,
-        Errno::ENOTCONN,
-    ];
-    /// There may be no descriptor for a listener.
-    const NI_ERRNOS: &[Errno] = &[Errno::EMFILE];
-    const REST_NS: u64 = 0;
-    const POLL_NS: u64 = 20_000;
-    const BUSY_POLLS_MAX: u32 = 300_000;
-    const IDLE_POLLS_PER_S: u64 = 4;
-    const UNSENT_IS_LOST: bool = true;
-    const SENT_WHILE_HELD: bool = true;
-
-    fn from_rng(rng: &mut Rng, _: usize, partitions: usize) -> Tcp {
-        Tcp::new(rng, partitions)
-    }
-
-    fn habits(&self) -> &TcpHabits {
-        &self.habits
-    }
-
-    fn longest(&self, _: &mut Rng) -> usize {
-        self.longest_payload()
-    }
-
-    fn longest_at_end(&self) -> usize {
-        self.longest_payload_at_end()
-    }
-
-    fn nid(&self, node: usize, ni: usize) -> Nid {
-        self.nid_of(node, ni)
-    }
-
-    fn is_privileged(&self, node: usize) -> bool {
-        self.may_listen(node)
-    }
-
-    fn is_reached(&self, node: usize) -> bool {
-        self.policy != TcpPolicy::Mixed || self.may_listen(node)
-    }
-
-    fn of_world(&self, net: &TcpNet) -> Strangers {
-        let ms = |ms: u32| u64::from(ms) * MS;
-        let longer = if self.mutant == Some(TcpMutant::LongerBackoff) { 2 } else { 1 };
-        let SockConfig { min_reconnect_ms, max_reconnect_ms, .. } = self.config;
-        net.expect_backoff(Some((ms(min_reconnect_ms) * longer, ms(max_reconnect_ms))));
-        Strangers { host: net.add_host(vec![STRANGER], true), strangers: Vec::new() }
-    }
-
-    fn lnd(&self, node: usize, host: SimHost) -> Result<Arc<SockLnd>, LNetError> {
-        Ok(Arc::new(SockLnd::over(self.config_of(node), Arc::new(host))?))
-    }
-
-    fn losses(lnd: &SockLnd) -> u64 {
-        lnd.counters().rx.peers_lost
-    }
-
-    fn conns_and_credits(&self, _: usize) -> (u8, usize) {
-        (self.config.conns_per_peer, self.config.credits as usize)
-    }
-
-    fn timeout_ns(&self) -> u64 {
-        u64::from(self.config.timeout_s) * S
-    }
-
-    /// What waits for a connection, what is on it, and the answer.
-    fn end_ns(&self) -> u64 {
-        3 * self.timeout_ns() + 10 * S
-    }
-
-    /// The longest back-off, and the time it takes to notice that a connection is dead.
-    fn reach_ns(&self) -> u64 {
-        let backoff_ns = u64::from(self.config.max_reconnect_ms) * MS;
-        backoff_ns + 2 * self.timeout_ns() + self.timeout_ns() / 4 + 10 * S
-    }
-
-    fn make_trouble(world: &mut World<Tcp>, node: usize) -> Result<(), String> {
-        match world.rng.below(4) {
-            0 | 1 => world.squeeze(node),
-            _ => world.visit(node),
-        }
-    }
-
-    fn end_trouble(world: &mut World<Tcp>, node: usize) {
-        world.net.limit_descriptors(world.nodes[node].host, usize::MAX);
-    }
-
-    fn heal(world: &mut World<Tcp>) {
-        world.own.strangers.clear();
-    }
-
-    fn ni_removed(world: &mut World<Tcp>, nid: Nid) {
-        nid.ip().into_iter().for_each(|ip| world.net.forget(ip));
-    }
-
-    fn time_passed(world: &mut World<Tcp>, now_ns: u64) {
-        world.own.strangers.retain(|stranger| stranger.until_ns > now_ns);
-    }
-
-    fn audit(world: &World<Tcp>, node: usize) -> Result<(), String> {
-        world.check_bounds(node)
-    }
-
-    fn check_ended(world: &mut World<Tcp>, node: usize, killed: bool) -> Result<(), String> {
-        world.seen.network.keepalives += world.nodes[node].lnd.counters().tx.keepalives;
-        world.check_counters(node, killed)
-    }
-
-    fn check_settled(world: &mut World<Tcp>) -> Result<(), String> {
-        world.both_sides_agree()
-    }
-
-    fn check_given_back(world: &World<Tcp>, node: usize) -> Result<(), String> {
-        match world.net.descriptors(world.nodes[node].host) {
-            0 => Ok(()),
-            open => Err(format!("node {node} has no NI, but {open} sockets")),
-        }
-    }
+    pub(super) host: usize,
+    pub(super) strangers: Vec<Stranger>,
 }
 
 impl World<Tcp> {
     /// No descriptor is left for a while.
-    fn squeeze(&mut self, node: usize) -> Result<(), String> {
+    pub(super) fn squeeze(&mut self, node: usize) -> Result<(), String> {
         let host = self.nodes[node].host;
         let spare = self.rng.below(3) as usize;
         let most = self.net.descriptors(host) + spare;
         let duration_ns = self.rng.pick(&[50 * MS, 1_000 * MS, 40_000 * MS]);
         self.trace(|| format!("node {node} has {spare} descriptors left for {duration_ns} ns"));
         self.net.limit_descriptors(host, most);
-        self.plan_trouble_end(duration_ns, node);
+        self.plan_later(duration_ns, Later::EndTrouble(node));
         Ok(())
     }
 
     /// Somebody connects who says nothing, or nothing sensible.
-    fn visit(&mut self, node: usize) -> Result<(), String> {
+    pub(super) fn visit(&mut self, node: usize) -> Result<(), String> {
         let config: &SockConfig = &self.scenario.transport.config;
         let Some(to) = self.nodes[node].nids[0].ip().filter(|ip| ip.is_ipv4()) else { return Ok(()) };
-        let options = Options {
-            nagle: false,
-            tx_buffer_size: 0,
-            rx_buffer_size: 0,
-            keepalive_idle_s: 0,
-            keepalive_count: 0,
-            keepalive_intvl_s: 0,
-            timeout_s: 0,
-            congestion_control: None,
-            tos: None,
-        };
         let to = std::net::SocketAddr::new(to, config.accept_port);
         let from = STRANGER;
         self.trace(|| format!("a stranger visits node {node}"));
         // Nobody expects strangers to back off.
         self.net.forget(from);
-        let Ok(connecting) = self.net.host(self.own.host).connect(from, to, &options) else {
+        let Ok(connecting) = self.net.host(self.own.host).connect(from, to, &PLAIN_OPTIONS) else {
             return Ok(());
         };
         self.seen.network.strangers += 1;
@@ -248,7 +95,7 @@ impl World<Tcp> {
     /// Where each of two nodes opens a connection of one type, the lower NID may have said yes to the other's before it
     /// hears that its own is taken: one more, which it keeps, for a peer that loses one connection drops them all.
     /// The other's may even be a dead one, whose end an outage keeps from arriving.
-    fn check_bounds(&self, node: usize) -> Result<(), String> {
+    pub(super) fn check_bounds(&self, node: usize) -> Result<(), String> {
         let most = usize::from(self.nodes[node].most_per_peer);
         let mutant = self.scenario.transport.mutant == Some(TcpMutant::FewerConnections);
         let most = if mutant { most - 1 } else { most };
@@ -285,7 +132,7 @@ impl World<Tcp> {
     /// Compares the counters of a life that is over with the bytes that went over the wire in it. What was sent is known
     /// exactly. What was received may have been read and thrown away with its connection: nothing is, if the node has lost
     /// no peer and no NI and was not `killed`.
-    fn check_counters(&mut self, node: usize, killed: bool) -> Result<(), String> {
+    pub(super) fn check_counters(&mut self, node: usize, killed: bool) -> Result<(), String> {
         let wire = self.net.take_traffic(self.nodes[node].host);
         let counters = self.nodes[node].lnd.counters();
         let (tx, rx) = (counters.tx, counters.rx);
@@ -322,7 +169,7 @@ impl World<Tcp> {
     }
 
     /// Both sides have the same connections of the same lives.
-    fn both_sides_agree(&mut self) -> Result<(), String> {
+    pub(super) fn both_sides_agree(&mut self) -> Result<(), String> {
         // Time for the last attempts, which may have been refused and wait, and to notice that old connections are dead.
         self.run_until(self.net.now_ns() + SILENCE_NS)?;
         // Who connects anew at this very moment ends that first; and may be refused some times.

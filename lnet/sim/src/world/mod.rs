@@ -5,41 +5,19 @@ mod node;
 mod settle;
 mod trouble;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lnet_api::{LNetError, Lnd, LndError};
 use lnet_nid::{NetType, Nid, ProcessId};
 use parking_lot::Mutex;
 
+use crate::kit::{Trace, stamped};
 use crate::model::Model;
 use crate::net::{LinkModel, Note, Observer, Seen, SimNet, Step};
 use crate::run::Play;
 use crate::{Counts, Rng, Scenario};
 use node::WorldNode;
 pub use node::engine_config;
-
-/// How many lines of the trace are kept.
-const TRACE_LINES: usize = 60;
-
-/// Characters kept of one line: payloads can be long.
-const TRACE_WIDTH: usize = 400;
-
-/// The last things that happened, if anybody wants to know.
-#[derive(Default)]
-pub(crate) struct Trace {
-    lines: Option<VecDeque<String>>,
-}
-
-impl Trace {
-    fn add(&mut self, line: impl FnOnce() -> String) {
-        let Some(lines) = &mut self.lines else { return };
-        if lines.len() == TRACE_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(line().chars().take(TRACE_WIDTH).collect());
-    }
-}
 
 /// What the model and the trace are told by.
 pub(crate) struct Watch {
@@ -49,7 +27,7 @@ pub(crate) struct Watch {
 
 impl Observer for Watch {
     fn note(&self, now_ns: u64, note: &Note) {
-        self.trace.lock().add(|| format!("{now_ns:>12} {note:?}"));
+        self.trace.lock().add(|| [stamped(now_ns, &format!("{note:?}"))]);
         self.model.lock().note(note);
     }
 }
@@ -79,8 +57,7 @@ impl World {
         let links = [Some(&scenario.tcp), scenario.o2ib.as_ref()];
         let orderly = links.into_iter().flatten().all(LinkModel::is_orderly);
         let model = Model::new(orderly, &scenario);
-        let trace = Trace { lines: traced.then(VecDeque::new) };
-        let watch = Arc::new(Watch { model: Mutex::new(model), trace: Mutex::new(trace) });
+        let watch = Arc::new(Watch { model: Mutex::new(model), trace: Mutex::new(Trace::new(traced)) });
         let net = SimNet::new(rng.next_u64(), watch.clone());
         let mut lnds = vec![net.lnd(NetType::TCP, scenario.tcp.clone())?];
         if let Some(o2ib) = &scenario.o2ib {
@@ -104,22 +81,6 @@ impl World {
             world.add_node(index)?;
         }
         Ok(world)
-    }
-
-    /// Makes the next thing happen: a program's doing, or the network's.
-    ///
-    /// # Errors
-    /// What is not as the model says.
-    pub(crate) fn step(&mut self) -> Result<(), String> {
-        if self.rng.chance(self.scenario.activity) {
-            // Programs run anywhere.
-            let here = self.rng.index(self.scenario.partitions);
-            self.watch.model.lock().here = here;
-            lnet_cpt::with_partition(here, || self.act());
-        } else {
-            self.let_happen();
-        }
-        self.check()
     }
 
     /// The network's next event.
@@ -168,7 +129,7 @@ impl World {
     }
 
     fn trace(&self, line: impl FnOnce() -> String) {
-        self.watch.trace.lock().add(line);
+        self.watch.trace.lock().add(|| [line()]);
     }
 
     /// Says what a call gave and what it should have given.
@@ -178,18 +139,6 @@ impl World {
         if errno != expected {
             self.watch.model.lock().fail(|| format!("{what} gives {errno:?} instead of {expected:?}"));
         }
-    }
-
-    /// Everything that has happened so far.
-    pub(crate) fn seen(&self) -> Seen {
-        let mut seen = self.seen;
-        seen.add(&self.net.seen());
-        seen.add(&self.watch.model.lock().seen);
-        seen
-    }
-
-    pub(crate) fn trace_lines(&self) -> Vec<String> {
-        self.watch.trace.lock().lines.iter().flatten().cloned().collect()
     }
 
     /// The LND of a NID's network.
@@ -226,20 +175,32 @@ impl World {
 impl Play for World {
     type Seen = Seen;
 
+    /// Makes the next thing happen: a program's doing, or the network's.
     fn step(&mut self) -> Result<(), String> {
-        World::step(self)
+        if self.rng.chance(self.scenario.activity) {
+            // Programs run anywhere.
+            let here = self.rng.index(self.scenario.partitions);
+            self.watch.model.lock().here = here;
+            lnet_cpt::with_partition(here, || self.act());
+        } else {
+            self.let_happen();
+        }
+        self.check()
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        World::settle(self)
+        self.end_all()
     }
 
     fn seen(&self) -> Seen {
-        World::seen(self)
+        let mut seen = self.seen;
+        seen.add(&self.net.seen());
+        seen.add(&self.watch.model.lock().seen);
+        seen
     }
 
     fn trace_lines(&mut self) -> Vec<String> {
-        World::trace_lines(self)
+        self.watch.trace.lock().lines()
     }
 }
 

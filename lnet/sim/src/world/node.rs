@@ -59,7 +59,7 @@ struct Handler {
 impl EventHandler for Handler {
     fn event(&self, event: &Event) {
         let Some(watch) = self.watch.upgrade() else { return };
-        watch.trace.lock().add(|| format!("node {}: {event:?}", self.node));
+        watch.trace.lock().add(|| [format!("node {}: {event:?}", self.node)]);
         watch.model.lock().event(self.node, event);
         if let Some(log) = &self.log {
             log.lock().push(*event);

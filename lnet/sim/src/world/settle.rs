@@ -1,10 +1,10 @@
 //! The end: everything that was begun must come to its end, and everything must be given back.
 
-use lnet::PeerStatistics;
 use lnet_api::LNet;
 
 use super::World;
 use super::node::WorldNode;
+use crate::kit::world::check_credits;
 
 /// Steps in which a world on which nothing goes wrong any more must come to rest.
 const MOST_STEPS: u64 = 1_000_000;
@@ -14,7 +14,7 @@ impl World {
     ///
     /// # Errors
     /// What does not end, or is not given back.
-    pub(crate) fn settle(&mut self) -> Result<(), String> {
+    pub(super) fn end_all(&mut self) -> Result<(), String> {
         self.settling = true;
         self.net.calm();
         self.looked(|_, _| true);
@@ -38,30 +38,12 @@ impl World {
             if left > 0 {
                 return Err(format!("node {node}: {left} messages never end"));
             }
-            self.check_credits(node)?;
+            let WorldNode { engine, up, .. } = &self.nodes[node];
+            check_credits(engine, up).map_err(|error| format!("node {node} is quiet, but {error}"))?;
             self.clear(node)?;
             self.audit(node)?;
         }
         (0..self.nodes.len()).try_for_each(|node| self.kill(node))
-    }
-
-    /// No message is under way: all credits are there, and nothing is queued.
-    fn check_credits(&self, node: usize) -> Result<(), String> {
-        let WorldNode { engine, up, .. } = &self.nodes[node];
-        for &nid in up {
-            let ni =
-                engine.ni_statistics(nid).ok_or_else(|| format!("node {node}: no statistics of {nid}"))?;
-            if ni.available_tx_credits != ni.credits || ni.credits < 1 {
-                return Err(format!("node {node} is quiet, but credits are missing: {ni:?}"));
-            }
-        }
-        let whole = |peer: &PeerStatistics| {
-            peer.available_tx_credits == peer.max_ni_tx_credits && peer.tx_q_num_of_buf == 0
-        };
-        match engine.peer_statistics().into_iter().find(|peer| !whole(peer)) {
-            Some(peer) => Err(format!("node {node} is quiet, but credits are missing: {peer:?}")),
-            None => Ok(()),
-        }
     }
 
     fn drain(&mut self) -> Result<(), String> {

@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use lnet_api::Errno;
 use lnet_region::Part;
-use lnet_socklnd::sys::{Accepted, Listener, Net, Options, Received, Stream};
+use lnet_sim::tcp::PLAIN_OPTIONS as OPTIONS;
+use lnet_socklnd::sys::{Accepted, Listener, Net, Received, Stream};
 
 use super::stage::{NODE, PEER, Stage};
 
@@ -19,19 +20,6 @@ const HELLO_LEN: usize = 56;
 /// Bytes of a prefix, and of a prefix with its header.
 pub(crate) const PREFIX_LEN: usize = 24;
 const FRAME_LEN: usize = PREFIX_LEN + 72;
-
-/// Nothing that the system would do by itself.
-const OPTIONS: Options = Options {
-    nagle: false,
-    tx_buffer_size: 0,
-    rx_buffer_size: 0,
-    keepalive_idle_s: 0,
-    keepalive_count: 0,
-    keepalive_intvl_s: 0,
-    timeout_s: 0,
-    congestion_control: None,
-    tos: None,
-};
 
 fn nid(ip: Ipv4Addr) -> [u8; 8] {
     (0x0002_0000_u64 << 32 | u64::from(u32::from(ip))).to_le_bytes()

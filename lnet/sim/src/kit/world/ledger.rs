@@ -173,7 +173,9 @@ impl Ledger {
             return Ok(());
         }
         // The SEND of an operation that was unlinked, or has taken too long, says that it failed, whatever became of it.
-        let given_up = operation.unlinked || operation.begun_ns + self.transaction_timeout_ns <= now_ns;
+        // An engine counts from when it was last told the time.
+        let patience_ns = self.transaction_timeout_ns.saturating_sub(lnet::ADVANCE_INTERVAL_NS);
+        let given_up = operation.unlinked || operation.begun_ns + patience_ns <= now_ns;
         if let Some(Err(errno)) = operation.sent
             && self.unsent_is_lost
             && !given_up

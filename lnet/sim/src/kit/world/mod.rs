@@ -8,7 +8,6 @@ mod program;
 mod settle;
 mod trouble;
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,14 +15,12 @@ use lnet_api::{LNetError, Lnd};
 use lnet_lnd::Network;
 use lnet_nid::Nid;
 
-use super::{Net, NodeScenario, Transport, Wire, WorldSeen, stamped};
+use super::{Net, NodeScenario, Trace, Transport, Wire, WorldSeen, stamped};
 use crate::run::{Failure, Play, play, search};
 use crate::{Counts, Rng, Step};
 use ledger::{Ledger, Party};
 use node::Node;
-
-/// How many lines of the trace are kept.
-const TRACE_LINES: usize = 400;
+pub(crate) use settle::check_credits;
 
 /// Timers of the network mean nothing but that somebody is to be looked at.
 pub(crate) const LOOK: u64 = 0;
@@ -40,7 +37,7 @@ pub struct World<T: Transport> {
     pub(crate) own: T::OfWorld,
     pub(crate) seen: SeenOf<T>,
     ledger: Ledger,
-    trace: Option<VecDeque<String>>,
+    trace: Trace,
     /// Things that happen at some time: the end of some trouble, the start of a dead node.
     later: Vec<(u64, Later)>,
     /// LNDs of former lives. They are kept, so that no two have the same address: threads know them by that.
@@ -51,8 +48,9 @@ pub struct World<T: Transport> {
     audited: usize,
 }
 
+/// What happens to a node later.
 #[derive(Debug, Clone, Copy)]
-enum Later {
+pub(crate) enum Later {
     EndTrouble(usize),
     Start(usize),
     Nested(usize),
@@ -111,7 +109,7 @@ impl<T: Transport> World<T> {
             nodes,
             ledger,
             seen: WorldSeen::default(),
-            trace: traced.then(VecDeque::new),
+            trace: Trace::new(traced),
             later: Vec::new(),
             graveyard: Vec::new(),
             settling: false,
@@ -127,10 +125,8 @@ impl<T: Transport> World<T> {
     }
 
     pub(crate) fn trace(&mut self, line: impl FnOnce() -> String) {
-        let Some(trace) = &mut self.trace else { return };
-        trace.extend(self.net.take_log());
-        trace.push_back(stamped(self.net.now_ns(), &line()));
-        trace.drain(..trace.len().saturating_sub(TRACE_LINES));
+        let net = &self.net;
+        self.trace.add(|| net.take_log().into_iter().chain([stamped(net.now_ns(), &line())]));
     }
 
     /// Lets everything happen that happens until then.
@@ -289,7 +285,7 @@ impl<T: Transport> Play for World<T> {
 
     fn trace_lines(&mut self) -> Vec<String> {
         self.trace(|| "here it fails".to_owned());
-        self.trace.iter().flatten().cloned().collect()
+        self.trace.lines()
     }
 }
 

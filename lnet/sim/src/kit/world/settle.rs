@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lnet::PeerStatistics;
+use lnet::{Engine, PeerStatistics};
 use lnet_api::{LNet, Lnd};
+use lnet_nid::Nid;
 
 use super::World;
 use super::ledger::{Kind, Operation};
@@ -16,6 +17,23 @@ const OPERATIONS_AT_END: usize = 4;
 
 /// How long nothing goes on.
 const IDLE_NS: u64 = 200 * S;
+
+/// No message is under way: all credits are there, and nothing is queued.
+pub(crate) fn check_credits(engine: &Engine, up: &[Nid]) -> Result<(), String> {
+    for &nid in up {
+        let ni = engine.ni_statistics(nid).ok_or_else(|| format!("there are no statistics of {nid}"))?;
+        if ni.available_tx_credits != ni.credits || ni.credits < 1 {
+            return Err(format!("credits are missing: {ni:?}"));
+        }
+    }
+    let whole = |peer: &PeerStatistics| {
+        peer.available_tx_credits == peer.max_ni_tx_credits && peer.tx_q_num_of_buf == 0
+    };
+    match engine.peer_statistics().into_iter().find(|peer| !whole(peer)) {
+        Some(peer) => Err(format!("credits are missing: {peer:?}")),
+        None => Ok(()),
+    }
+}
 
 impl<T: Transport> World<T> {
     /// Ends everything.
@@ -166,22 +184,11 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// No message is under way: all credits are there, and nothing is queued.
+    /// All credits are there, and no message, answer or memory is in use.
     fn credits_are_home(&mut self) -> Result<(), String> {
         for (index, node) in self.nodes.iter().enumerate() {
-            for &nid in &node.up {
-                let ni = node.engine.ni_statistics(nid);
-                let ni = ni.ok_or_else(|| format!("node {index}: no statistics of {nid}"))?;
-                if ni.available_tx_credits != ni.credits || ni.credits < 1 {
-                    return Err(format!("node {index} is quiet, but credits are missing: {ni:?}"));
-                }
-            }
-            let whole = |peer: &PeerStatistics| {
-                peer.available_tx_credits == peer.max_ni_tx_credits && peer.tx_q_num_of_buf == 0
-            };
-            if let Some(peer) = node.engine.peer_statistics().into_iter().find(|peer| !whole(peer)) {
-                return Err(format!("node {index} is quiet, but credits are missing: {peer:?}"));
-            }
+            check_credits(&node.engine, &node.up)
+                .map_err(|error| format!("node {index} is quiet, but {error}"))?;
             let counters = node.engine.counters();
             if counters.msgs_alloc > 0 || counters.rst_alloc > 0 {
                 return Err(format!("node {index} is quiet, but messages or answers are left: {counters:?}"));

@@ -64,15 +64,10 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    pub(super) fn plan_later(&mut self, delay_ns: u64, what: Later) {
+    pub(crate) fn plan_later(&mut self, delay_ns: u64, what: Later) {
         let at_ns = self.net.now_ns() + delay_ns;
         self.later.push((at_ns, what));
         self.net.at(at_ns, super::LOOK);
-    }
-
-    /// Plans the end of some trouble of a node that only such networks have.
-    pub(crate) fn plan_trouble_end(&mut self, delay_ns: u64, node: usize) {
-        self.plan_later(delay_ns, Later::EndTrouble(node));
     }
 
     /// Ends a node. `None`: in good order; else by the death of its program, or of its host.

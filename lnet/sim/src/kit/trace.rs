@@ -1,0 +1,28 @@
+//! What happened before a failure.
+
+use std::collections::VecDeque;
+
+/// How many lines are kept.
+const LINES: usize = 400;
+
+/// Characters kept of one line: payloads can be long.
+const WIDTH: usize = 400;
+
+/// The last things that happened, if they are wanted.
+pub(crate) struct Trace(Option<VecDeque<String>>);
+
+impl Trace {
+    pub(crate) fn new(wanted: bool) -> Trace {
+        Trace(wanted.then(VecDeque::new))
+    }
+
+    pub(crate) fn add<I: IntoIterator<Item = String>>(&mut self, new: impl FnOnce() -> I) {
+        let Some(lines) = &mut self.0 else { return };
+        lines.extend(new().into_iter().map(|line| line.chars().take(WIDTH).collect::<String>()));
+        lines.drain(..lines.len().saturating_sub(LINES));
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.iter().flatten().cloned().collect()
+    }
+}
