@@ -56,6 +56,7 @@ impl Transport for Ib {
     /// An IMMEDIATE message's payload, memory that is worth registering, LNet's maximum.
     const SIZES: &[usize] = &[0, 1, 3_975, 3_976, 3_977, 4_096, 8_191, 65_537, 300_000, 1 << 20];
     const USUAL_SIZES: usize = Self::SIZES.len();
+    const FILLING: u32 = 0;
     const BURST_MAX: u32 = 40;
     const ERRNOS: &[Errno] = &[
         Errno::ECONNRESET,

@@ -35,6 +35,8 @@ pub trait Transport: Clone + fmt::Debug + Sized {
     const SIZES: &[usize];
     /// The first so many of them are more frequent.
     const USUAL_SIZES: usize;
+    /// Chances in 10,000 that a message at the end is as long as it may be.
+    const FILLING: u32;
     /// The most operations that a program begins at once.
     const BURST_MAX: u32;
     /// How an operation may fail: its connection, its peer, its NI, its device or its time is gone; or there is no memory.

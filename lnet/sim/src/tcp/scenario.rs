@@ -100,6 +100,8 @@ impl Transport for Tcp {
     /// `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
     const SIZES: &[usize] = &[0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
     const USUAL_SIZES: usize = 8;
+    /// It fills a small buffer of TCP.
+    const FILLING: u32 = 2_500;
     const BURST_MAX: u32 = 10;
     const ERRNOS: &[Errno] = &[
         Errno::ECONNRESET,

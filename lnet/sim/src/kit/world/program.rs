@@ -13,9 +13,6 @@ use crate::kit::Transport;
 
 const PORTAL: u32 = 34;
 
-/// Chances in 10,000 that a message at the end is as long as it may be.
-const FILLING: u32 = 2_500;
-
 /// A shard that nobody drives is taken by its steward within so long.
 const STEWARD_NS: u64 = 10_000_000;
 
@@ -60,7 +57,7 @@ impl<T: Transport> World<T> {
     }
 
     fn size(&mut self) -> usize {
-        if self.settling && self.rng.chance(FILLING) {
+        if self.settling && self.rng.chance(T::FILLING) {
             return self.longest_at_end();
         }
         let size = match self.rng.below(10) {
