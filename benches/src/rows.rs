@@ -9,6 +9,8 @@ mod xo;
 
 use std::fmt;
 
+use Goal::{AtLeast, AtMost};
+
 use crate::error::{BenchError, Result};
 use crate::measure::Side;
 use crate::{anchors, ours};
@@ -68,6 +70,38 @@ pub(crate) struct SecondAnchor {
     pub(crate) goal: Goal,
 }
 
+/// What of ours a row measures.
+struct Ours {
+    name: &'static str,
+    unit: &'static str,
+    side: Side,
+}
+
+/// The beginning of a row.
+const fn row(name: &'static str, unit: &'static str, side: Side) -> Ours {
+    Ours { name, unit, side }
+}
+
+impl Ours {
+    /// A row that compares it with this anchor; it has no goal yet.
+    const fn beside(self, anchor_name: &'static str, anchor: Side) -> Row {
+        let Ours { name, unit, side } = self;
+        Row { name, unit, ours: side, anchor_name, anchor, goal: Goal::Open, second: None }
+    }
+}
+
+impl Row {
+    /// The same with this goal.
+    const fn goal(self, goal: Goal) -> Row {
+        Row { goal, ..self }
+    }
+
+    /// The same with a second comparison.
+    const fn and(self, name: &'static str, side: Side, goal: Goal) -> Row {
+        Row { second: Some(SecondAnchor { name, side, goal }), ..self }
+    }
+}
+
 /// All rows, in the order in which they are measured.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS).chain(helper::ROWS).chain(OVER_RDMA)
@@ -85,221 +119,77 @@ const CONNECTION_BYTES: u32 = 4096;
 
 /// The queue, wake-ups, and what goes from process to process.
 static ROWS: &[Row] = &[
-    Row {
-        name: "bevq/throughput-1",
-        unit: "M/s",
-        ours: ours::bevq::one_by_one,
-        anchor_name: "rtrb between threads, one by one",
-        anchor: anchors::ring::one_by_one,
-        goal: Goal::AtLeast(1.1),
-        second: None,
-    },
-    Row {
-        name: "bevq/throughput-batch",
-        unit: "M/s",
-        ours: ours::bevq::in_chunks,
-        anchor_name: "rtrb between threads, chunks of 32",
-        anchor: anchors::ring::in_chunks,
-        goal: Goal::AtLeast(1.0),
-        second: None,
-    },
-    Row {
-        name: "bevq/latency",
-        unit: "ns",
-        ours: ours::bevq::latency,
-        anchor_name: "one cache line between two cores",
-        anchor: anchors::flag::pingpong,
-        goal: Goal::AtMost(2.0),
-        second: Some(SecondAnchor {
-            name: "rtrb between threads",
-            side: anchors::ring::latency,
-            goal: Goal::AtMost(1.1),
-        }),
-    },
-    Row {
-        name: "wake/futex",
-        unit: "µs",
-        ours: ours::wake::futex,
-        anchor_name: "parked threads",
-        anchor: anchors::wake::futexes,
-        goal: Goal::AtMost(1.1),
-        second: None,
-    },
-    Row {
-        name: "wake/spin",
-        unit: "µs",
-        ours: ours::wake::spinning,
-        anchor_name: "parked threads",
-        anchor: anchors::wake::futexes,
-        goal: Goal::AtMost(1.1),
-        second: None,
-    },
-    Row {
-        name: "wake/eventfd",
-        unit: "µs",
-        ours: ours::wake::eventfd,
-        anchor_name: "bare eventfds and ppoll",
-        anchor: anchors::wake::eventfds,
-        goal: Goal::AtMost(1.1),
-        second: None,
-    },
-    Row {
-        name: "wake/waiter",
-        unit: "µs",
-        ours: ours::wake::waiter,
-        anchor_name: "bare eventfds and ppoll",
-        anchor: anchors::wake::eventfds,
-        goal: Goal::AtMost(1.1),
-        second: None,
-    },
-    Row {
-        name: "tcp/pingpong-64",
-        unit: "µs",
-        ours: ours::lnet::pingpong::sleeping::<64>,
-        anchor_name: "raw epoll loop",
-        anchor: anchors::pingpong::sleeping::<64>,
-        goal: Goal::AtMost(1.2),
-        second: None,
-    },
-    Row {
-        name: "tcp/pingpong-64-polling",
-        unit: "µs",
-        ours: ours::lnet::pingpong::polling::<64>,
-        anchor_name: "raw busy loop",
-        anchor: anchors::pingpong::polling::<64>,
-        goal: Goal::AtMost(1.35),
-        second: None,
-    },
-    Row {
-        name: "tcp/pingpong-4k",
-        unit: "µs",
-        ours: ours::lnet::pingpong::sleeping::<4096>,
-        anchor_name: "raw epoll loop",
-        anchor: anchors::pingpong::sleeping::<4096>,
-        goal: Goal::AtMost(1.2),
-        second: None,
-    },
-    Row {
-        name: "tcp/rate-64",
-        unit: "M/s",
-        ours: ours::lnet::rate::puts,
-        anchor_name: "raw coalesced loop, window 64",
-        anchor: anchors::rate::coalesced,
-        goal: Goal::AtLeast(0.4),
-        second: Some(SecondAnchor {
-            name: "raw loop, one call each",
-            side: anchors::rate::one_call_each,
-            goal: Goal::AtLeast(4.0),
-        }),
-    },
-    Row {
-        name: "tcp/get-1m",
-        unit: "GB/s",
-        ours: ours::lnet::bulk::get,
-        anchor_name: "raw loop",
-        anchor: anchors::bulk::get,
-        goal: Goal::AtLeast(0.95),
-        second: None,
-    },
-    Row {
-        name: "tcp/get-1m-8",
-        unit: "GB/s",
-        ours: ours::lnet::bulk::get_8,
-        anchor_name: "raw loop, 8 in flight",
-        anchor: anchors::bulk::get_8,
-        goal: Goal::AtLeast(0.95),
-        second: None,
-    },
-    Row {
-        name: "tcp/put-1m",
-        unit: "GB/s",
-        ours: ours::lnet::bulk::put,
-        anchor_name: "raw loop",
-        anchor: anchors::bulk::put,
-        goal: Goal::AtLeast(0.95),
-        second: None,
-    },
-    Row {
-        name: "tcp/put-1m-8",
-        unit: "GB/s",
-        ours: ours::lnet::bulk::put_8,
-        anchor_name: "raw loop, 8 in flight",
-        anchor: anchors::bulk::put_8,
-        goal: Goal::AtLeast(0.95),
-        second: None,
-    },
-    Row {
-        name: "mem/tcp-connection",
-        unit: "B",
-        ours: ours::lnet::cost::connection_heap,
-        anchor_name: "4 KiB, each of 600 connections to 200 peers",
-        anchor: anchors::limit::agreed::<CONNECTION_BYTES>,
-        goal: Goal::AtMost(1.0),
-        second: None,
-    },
-    Row {
-        name: "mem/tcp-connection-resident",
-        unit: "B",
-        ours: ours::lnet::cost::connection_resident,
-        anchor_name: "4 KiB, each of 600 connections to 200 peers",
-        anchor: anchors::limit::agreed::<CONNECTION_BYTES>,
-        goal: Goal::AtMost(1.0),
-        second: None,
-    },
-    Row {
-        name: "alloc/message-tcp",
-        unit: "1",
-        ours: ours::lnet::cost::allocations,
-        anchor_name: "one box",
-        anchor: anchors::limit::boxes,
-        goal: Goal::AtMost(0.0),
-        second: None,
-    },
-    Row {
-        name: "xo/pingpong-64",
-        unit: "µs",
-        ours: ours::xo::pingpong::sleeping,
-        anchor_name: "the same on lnet",
-        anchor: ours::lnet::pingpong::sleeping::<64>,
-        goal: Goal::AtMost(1.1),
-        second: None,
-    },
-    Row {
-        name: "xo/get-1m",
-        unit: "GB/s",
-        ours: ours::xo::bulk::get,
-        anchor_name: "the same on lnet",
-        anchor: ours::lnet::bulk::get_as_xo,
-        goal: Goal::AtLeast(0.97),
-        second: None,
-    },
-    Row {
-        name: "xo/put-1m",
-        unit: "GB/s",
-        ours: ours::xo::bulk::put,
-        anchor_name: "the same on lnet",
-        anchor: ours::lnet::bulk::put_as_xo,
-        goal: Goal::AtLeast(0.97),
-        second: None,
-    },
-    Row {
-        name: "xo/rate-64",
-        unit: "M/s",
-        ours: ours::xo::rate::answered_messages,
-        anchor_name: "the same on lnet",
-        anchor: ours::lnet::rate::answered_puts,
-        goal: Goal::AtLeast(0.8),
-        second: None,
-    },
-    Row {
-        name: "xo/lo-get-1m",
-        unit: "GB/s",
-        ours: ours::xo::local::get,
-        anchor_name: "memcpy",
-        anchor: anchors::memory::copy,
-        goal: Goal::AtLeast(0.9),
-        second: None,
-    },
+    row("bevq/throughput-1", "M/s", ours::bevq::one_by_one)
+        .beside("rtrb between threads, one by one", anchors::ring::one_by_one)
+        .goal(AtLeast(1.1)),
+    row("bevq/throughput-batch", "M/s", ours::bevq::in_chunks)
+        .beside("rtrb between threads, chunks of 32", anchors::ring::in_chunks)
+        .goal(AtLeast(1.0)),
+    row("bevq/latency", "ns", ours::bevq::latency)
+        .beside("one cache line between two cores", anchors::flag::pingpong)
+        .goal(AtMost(2.0))
+        .and("rtrb between threads", anchors::ring::latency, AtMost(1.1)),
+    row("wake/futex", "µs", ours::wake::futex)
+        .beside("parked threads", anchors::wake::futexes)
+        .goal(AtMost(1.1)),
+    row("wake/spin", "µs", ours::wake::spinning)
+        .beside("parked threads", anchors::wake::futexes)
+        .goal(AtMost(1.1)),
+    row("wake/eventfd", "µs", ours::wake::eventfd)
+        .beside("bare eventfds and ppoll", anchors::wake::eventfds)
+        .goal(AtMost(1.1)),
+    row("wake/waiter", "µs", ours::wake::waiter)
+        .beside("bare eventfds and ppoll", anchors::wake::eventfds)
+        .goal(AtMost(1.1)),
+    row("tcp/pingpong-64", "µs", ours::lnet::pingpong::sleeping::<64>)
+        .beside("raw epoll loop", anchors::pingpong::sleeping::<64>)
+        .goal(AtMost(1.2)),
+    row("tcp/pingpong-64-polling", "µs", ours::lnet::pingpong::polling::<64>)
+        .beside("raw busy loop", anchors::pingpong::polling::<64>)
+        .goal(AtMost(1.35)),
+    row("tcp/pingpong-4k", "µs", ours::lnet::pingpong::sleeping::<4096>)
+        .beside("raw epoll loop", anchors::pingpong::sleeping::<4096>)
+        .goal(AtMost(1.2)),
+    row("tcp/rate-64", "M/s", ours::lnet::rate::puts)
+        .beside("raw coalesced loop, window 64", anchors::rate::coalesced)
+        .goal(AtLeast(0.4))
+        .and("raw loop, one call each", anchors::rate::one_call_each, AtLeast(4.0)),
+    row("tcp/get-1m", "GB/s", ours::lnet::bulk::get)
+        .beside("raw loop", anchors::bulk::get)
+        .goal(AtLeast(0.95)),
+    row("tcp/get-1m-8", "GB/s", ours::lnet::bulk::get_8)
+        .beside("raw loop, 8 in flight", anchors::bulk::get_8)
+        .goal(AtLeast(0.95)),
+    row("tcp/put-1m", "GB/s", ours::lnet::bulk::put)
+        .beside("raw loop", anchors::bulk::put)
+        .goal(AtLeast(0.95)),
+    row("tcp/put-1m-8", "GB/s", ours::lnet::bulk::put_8)
+        .beside("raw loop, 8 in flight", anchors::bulk::put_8)
+        .goal(AtLeast(0.95)),
+    row("mem/tcp-connection", "B", ours::lnet::cost::connection_heap)
+        .beside("4 KiB, each of 600 connections to 200 peers", anchors::limit::agreed::<CONNECTION_BYTES>)
+        .goal(AtMost(1.0)),
+    row("mem/tcp-connection-resident", "B", ours::lnet::cost::connection_resident)
+        .beside("4 KiB, each of 600 connections to 200 peers", anchors::limit::agreed::<CONNECTION_BYTES>)
+        .goal(AtMost(1.0)),
+    row("alloc/message-tcp", "1", ours::lnet::cost::allocations)
+        .beside("one box", anchors::limit::boxes)
+        .goal(AtMost(0.0)),
+    row("xo/pingpong-64", "µs", ours::xo::pingpong::sleeping)
+        .beside("the same on lnet", ours::lnet::pingpong::sleeping::<64>)
+        .goal(AtMost(1.1)),
+    row("xo/get-1m", "GB/s", ours::xo::bulk::get)
+        .beside("the same on lnet", ours::lnet::bulk::get_as_xo)
+        .goal(AtLeast(0.97)),
+    row("xo/put-1m", "GB/s", ours::xo::bulk::put)
+        .beside("the same on lnet", ours::lnet::bulk::put_as_xo)
+        .goal(AtLeast(0.97)),
+    row("xo/rate-64", "M/s", ours::xo::rate::answered_messages)
+        .beside("the same on lnet", ours::lnet::rate::answered_puts)
+        .goal(AtLeast(0.8)),
+    row("xo/lo-get-1m", "GB/s", ours::xo::local::get)
+        .beside("memcpy", anchors::memory::copy)
+        .goal(AtLeast(0.9)),
 ];
 
 /// The rows of these names, in their order; all rows if none is named.

@@ -1,6 +1,7 @@
 //! The rows of the helper process.
 
-use super::{Goal, Row, SecondAnchor};
+use super::Goal::{AtLeast, AtMost, Open};
+use super::{Row, row};
 use crate::anchors::{self, limit, memory, packets};
 use crate::error::Result;
 use crate::measure::Round;
@@ -33,205 +34,70 @@ fn in_process_and_wakes(round: &Round) -> Result<Sample> {
 }
 
 pub(super) static ROWS: &[Row] = &[
-    Row {
-        name: "helper/submit-1",
-        unit: "M/s",
-        ours: submit::one_by_one,
-        anchor_name: "a packet on a socket each",
-        anchor: packets::one_by_one,
-        goal: Goal::AtLeast(1.0),
-        second: None,
-    },
-    Row {
-        name: "helper/submit-32",
-        unit: "M/s",
-        ours: submit::in_batches,
-        anchor_name: "32 in a packet on a socket",
-        anchor: packets::in_batches,
-        goal: Goal::AtLeast(1.0),
-        second: None,
-    },
-    Row {
-        name: "helper/submit-wake",
-        unit: "µs",
-        ours: submit::there_and_back,
-        anchor_name: "a packet there, a packet back",
-        anchor: packets::there_and_back,
-        goal: Goal::AtMost(1.1),
-        second: None,
-    },
-    Row {
-        name: "helper/pingpong-64",
-        unit: "µs",
-        ours: |round| pingpong::by(round, Way::Helpers).map(|sample| Sample::of(sample.value)),
-        anchor_name: "in-process, and two wake-ups: wake/eventfd, wake/futex",
-        anchor: in_process_and_wakes,
-        goal: Goal::AtMost(1.15),
-        second: Some(SecondAnchor { name: "in-process", side: pingpong::sleeping, goal: Goal::Open }),
-    },
-    Row {
-        name: "helper/get-1m",
-        unit: "GB/s",
-        ours: |round| bulk::get_by(round, Way::Helpers),
-        anchor_name: "in-process",
-        anchor: bulk::get,
-        goal: Goal::AtLeast(0.95),
-        second: None,
-    },
-    Row {
-        name: "helper/put-1m",
-        unit: "GB/s",
-        ours: |round| bulk::put_by(round, Way::Helpers),
-        anchor_name: "in-process",
-        anchor: bulk::put,
-        goal: Goal::AtLeast(0.95),
-        second: None,
-    },
-    Row {
-        name: "helper/rate-64",
-        unit: "M/s",
-        ours: |round| rate::by(round, Way::Helpers),
-        anchor_name: "in-process",
-        anchor: rate::answered_messages,
-        goal: Goal::Open,
-        second: None,
-    },
-    Row {
-        name: "helper/two-clients-1m",
-        unit: "GB/s",
-        ours: |round| bulk::get_by(round, Way::OneHelper).map(|sample| Sample::of(sample.value)),
-        anchor_name: "the system's copy from another process",
-        anchor: memory::from_another_process,
-        goal: Goal::Open,
-        second: Some(SecondAnchor { name: "memcpy", side: memory::copy, goal: Goal::Open }),
-    },
-    Row {
-        name: "helper/clients-1000",
-        unit: "1",
-        ours: clients::in_a_crowd::<CROWD>,
-        anchor_name: "a message without 1,000 idle clients, in turn",
-        anchor: limit::agreed::<1>,
-        goal: Goal::AtMost(1.1),
-        second: None,
-    },
-    Row {
-        name: "helper/stall",
-        unit: "ms",
-        ours: stall::longest,
-        anchor_name: "20 ms",
-        anchor: limit::agreed::<STALL_MS>,
-        goal: Goal::AtMost(1.0),
-        second: Some(SecondAnchor {
-            name: "the longest beside nothing",
-            side: stall::longest_in_peace,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "helper/honest-beside-flood",
-        unit: "k/s",
-        ours: flood::rate,
-        anchor_name: "beside one busy process",
-        anchor: flood::rate_beside_busy,
-        goal: Goal::AtLeast(0.4),
-        second: None,
-    },
-    Row {
-        name: "helper/honest-beside-flood-p99",
-        unit: "µs",
-        ours: flood::p99,
-        anchor_name: "beside one busy process",
-        anchor: flood::p99_beside_busy,
-        goal: Goal::AtMost(3.0),
-        second: None,
-    },
-    Row {
-        name: "helper/attach",
-        unit: "µs",
-        ours: clients::attach,
-        anchor_name: "a connection, a packet, its answer",
-        anchor: packets::attach,
-        goal: Goal::Open,
-        second: None,
-    },
-    Row {
-        name: "helper/memory-client",
-        unit: "B",
-        ours: clients::client::<200>,
-        anchor_name: "64 KiB, each of 200 clients",
-        anchor: limit::agreed::<CLIENT_BYTES>,
-        goal: Goal::AtMost(1.0),
-        second: None,
-    },
-    Row {
-        name: "helper/memory-tm",
-        unit: "B",
-        ours: clients::machine::<200>,
-        anchor_name: "five pages, each of 200 transfer machines",
-        anchor: limit::agreed::<MACHINE_BYTES>,
-        goal: Goal::AtMost(1.0),
-        second: None,
-    },
-    Row {
-        name: "helper/memory-buffer",
-        unit: "B",
-        ours: clients::buffer::<10_000>,
-        anchor_name: "512 bytes, each of 10,000 buffers",
-        anchor: limit::agreed::<BUFFER_BYTES>,
-        goal: Goal::AtMost(1.0),
-        second: None,
-    },
-    Row {
-        name: "helper/syscalls-event",
-        unit: "1",
-        ours: |round| syscalls::events(round, Way::Helpers),
-        anchor_name: "one for each event that is there",
-        anchor: limit::agreed::<1>,
-        goal: Goal::AtMost(0.0),
-        second: None,
-    },
-    Row {
-        name: "helper/syscalls-submission",
-        unit: "1",
-        ours: |round| syscalls::submissions(round, Way::Helpers),
-        anchor_name: "one for each operation of a batch",
-        anchor: limit::agreed::<1>,
-        goal: Goal::AtMost(1.0),
-        second: Some(SecondAnchor {
-            name: "in-process",
-            side: |round| syscalls::submissions(round, Way::InProcess),
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "helper/syscalls-wait",
-        unit: "1",
-        ours: |round| syscalls::waits(round, Way::Helpers),
-        anchor_name: "one for each answer, while no event is there",
-        anchor: limit::agreed::<1>,
-        goal: Goal::Open,
-        second: Some(SecondAnchor {
-            name: "in-process",
-            side: |round| syscalls::waits(round, Way::InProcess),
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "helper/syscalls-client",
-        unit: "1",
-        ours: syscalls::client,
-        anchor_name: "one for each message and its answer",
-        anchor: limit::agreed::<1>,
-        goal: Goal::AtMost(1.0),
-        second: Some(SecondAnchor { name: "in-process", side: syscalls::in_process, goal: Goal::Open }),
-    },
-    Row {
-        name: "helper/syscalls-helper",
-        unit: "1",
-        ours: syscalls::helper,
-        anchor_name: "in-process",
-        anchor: syscalls::in_process,
-        goal: Goal::Open,
-        second: None,
-    },
+    row("helper/submit-1", "M/s", submit::one_by_one)
+        .beside("a packet on a socket each", packets::one_by_one)
+        .goal(AtLeast(1.0)),
+    row("helper/submit-32", "M/s", submit::in_batches)
+        .beside("32 in a packet on a socket", packets::in_batches)
+        .goal(AtLeast(1.0)),
+    row("helper/submit-wake", "µs", submit::there_and_back)
+        .beside("a packet there, a packet back", packets::there_and_back)
+        .goal(AtMost(1.1)),
+    row("helper/pingpong-64", "µs", |round| {
+        pingpong::by(round, Way::Helpers).map(|sample| Sample::of(sample.value))
+    })
+    .beside("in-process, and two wake-ups: wake/eventfd, wake/futex", in_process_and_wakes)
+    .goal(AtMost(1.15))
+    .and("in-process", pingpong::sleeping, Open),
+    row("helper/get-1m", "GB/s", |round| bulk::get_by(round, Way::Helpers))
+        .beside("in-process", bulk::get)
+        .goal(AtLeast(0.95)),
+    row("helper/put-1m", "GB/s", |round| bulk::put_by(round, Way::Helpers))
+        .beside("in-process", bulk::put)
+        .goal(AtLeast(0.95)),
+    row("helper/rate-64", "M/s", |round| rate::by(round, Way::Helpers))
+        .beside("in-process", rate::answered_messages),
+    row("helper/two-clients-1m", "GB/s", |round| {
+        bulk::get_by(round, Way::OneHelper).map(|sample| Sample::of(sample.value))
+    })
+    .beside("the system's copy from another process", memory::from_another_process)
+    .and("memcpy", memory::copy, Open),
+    row("helper/clients-1000", "1", clients::in_a_crowd::<CROWD>)
+        .beside("a message without 1,000 idle clients, in turn", limit::agreed::<1>)
+        .goal(AtMost(1.1)),
+    row("helper/stall", "ms", stall::longest)
+        .beside("20 ms", limit::agreed::<STALL_MS>)
+        .goal(AtMost(1.0))
+        .and("the longest beside nothing", stall::longest_in_peace, Open),
+    row("helper/honest-beside-flood", "k/s", flood::rate)
+        .beside("beside one busy process", flood::rate_beside_busy)
+        .goal(AtLeast(0.4)),
+    row("helper/honest-beside-flood-p99", "µs", flood::p99)
+        .beside("beside one busy process", flood::p99_beside_busy)
+        .goal(AtMost(3.0)),
+    row("helper/attach", "µs", clients::attach).beside("a connection, a packet, its answer", packets::attach),
+    row("helper/memory-client", "B", clients::client::<200>)
+        .beside("64 KiB, each of 200 clients", limit::agreed::<CLIENT_BYTES>)
+        .goal(AtMost(1.0)),
+    row("helper/memory-tm", "B", clients::machine::<200>)
+        .beside("five pages, each of 200 transfer machines", limit::agreed::<MACHINE_BYTES>)
+        .goal(AtMost(1.0)),
+    row("helper/memory-buffer", "B", clients::buffer::<10_000>)
+        .beside("512 bytes, each of 10,000 buffers", limit::agreed::<BUFFER_BYTES>)
+        .goal(AtMost(1.0)),
+    row("helper/syscalls-event", "1", |round| syscalls::events(round, Way::Helpers))
+        .beside("one for each event that is there", limit::agreed::<1>)
+        .goal(AtMost(0.0)),
+    row("helper/syscalls-submission", "1", |round| syscalls::submissions(round, Way::Helpers))
+        .beside("one for each operation of a batch", limit::agreed::<1>)
+        .goal(AtMost(1.0))
+        .and("in-process", |round| syscalls::submissions(round, Way::InProcess), Open),
+    row("helper/syscalls-wait", "1", |round| syscalls::waits(round, Way::Helpers))
+        .beside("one for each answer, while no event is there", limit::agreed::<1>)
+        .and("in-process", |round| syscalls::waits(round, Way::InProcess), Open),
+    row("helper/syscalls-client", "1", syscalls::client)
+        .beside("one for each message and its answer", limit::agreed::<1>)
+        .goal(AtMost(1.0))
+        .and("in-process", syscalls::in_process, Open),
+    row("helper/syscalls-helper", "1", syscalls::helper).beside("in-process", syscalls::in_process),
 ];
