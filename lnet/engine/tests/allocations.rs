@@ -3,8 +3,6 @@
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -16,33 +14,10 @@ use lnet_api::{
 use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is left to the system's allocator; counting touches a thread-local number alone.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use nlx_testkit::heap::{CountingHeap, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations() -> usize {
-    ALLOCATIONS.with(Cell::get)
-}
+static HEAP: CountingHeap = CountingHeap::new();
 
 /// A network that delivers inside `send`, without a queue.
 #[derive(Default)]
@@ -188,9 +163,7 @@ fn assert_steady(partitions: usize, polled: bool) {
         with_partition(here, || {
             let polled = rounds();
             let events = handler.0.swap(0, Ordering::Relaxed);
-            let before = allocations();
-            assert_eq!(rounds(), polled);
-            assert_eq!(allocations() - before, 0);
+            assert_eq!(allocations(rounds), (polled, 0));
             assert_eq!(handler.0.swap(0, Ordering::Relaxed), events);
             assert!(events + polled > 10_000);
         });
@@ -209,11 +182,4 @@ fn rounds_with_polled_queues_allocate_nothing() {
     for partitions in [1, 2] {
         assert_steady(partitions, true);
     }
-}
-
-#[test]
-fn the_allocator_counts() {
-    let before = allocations();
-    drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(allocations() - before, 1);
 }

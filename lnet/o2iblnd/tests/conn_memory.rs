@@ -4,35 +4,13 @@
 
 mod conn_world;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use conn_world::{NEVER, link, message, pieces};
 use lnet_o2iblnd::conn::{Conn, Limits, Own, Received};
 use lnet_proto::ib::Link;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is left to the system's allocator; counting touches a thread-local number alone.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use nlx_testkit::heap::{CountingHeap, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static HEAP: CountingHeap = CountingHeap::new();
 
 const LENGTH: u32 = 1 << 20;
 const LIMITS: Limits =
@@ -75,9 +53,8 @@ fn talk(conns: &mut [Conn<u64>; 2], links: &[Link; 2], ended: &mut usize) {
 fn a_connection_allocates_nothing_after_it_is_made() {
     let mut conns = [Conn::new(&LIMITS, 0), Conn::new(&LIMITS, 0)];
     let links = [link(0), link(1)];
-    let before = COUNT.with(Cell::get);
     let mut ended = 0;
-    for round in 0..100 {
+    let mut round = |round: u64| {
         // All queues as long as they may be, and something to withdraw.
         for item in 0..u64::from(LIMITS.messages) {
             let own = [Own::Immediate, Own::Put { length: LENGTH }, Own::Get { length: LENGTH }];
@@ -87,8 +64,8 @@ fn a_connection_allocates_nothing_after_it_is_made() {
         assert_eq!(conns[0].withdraw(|item| *item == round), Some(round));
         talk(&mut conns, &links, &mut ended);
         assert_eq!(conns[0].late(0), None);
-    }
-    assert_eq!(COUNT.with(Cell::get) - before, 0);
+    };
+    assert_eq!(allocations(|| (0..100).for_each(&mut round)).1, 0);
     // All own messages but the withdrawn ones, and the sinks of the PUTs.
     assert_eq!(ended, 100 * 255 + 85 * 100 - (0..100).filter(|round| round % 3 == 1).count());
 }

@@ -4,9 +4,6 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use common::{Item, rdma_items, streams};
 use lnet_nid::Pid;
 use lnet_proto::ib::{
@@ -16,61 +13,16 @@ use lnet_proto::ib::{
 use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
 use lnet_proto::sock::{self, AckQueue, Acks, Decoder, Frame, Hello, LocalInterface, Prefix};
 use lnet_proto::{ByteOrder, Header, ProtoError};
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is left to the system's allocator; counting touches thread-local numbers alone.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        LIVE.with(|live| live.set(live.get() + layout.size() as isize));
-        PEAK.with(|peak| peak.set(peak.get().max(LIVE.with(Cell::get))));
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.with(|live| live.set(live.get() - layout.size() as isize));
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use nlx_testkit::heap::{CountingHeap, allocations as counted, peak_bytes};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// How often `work` allocates.
-fn count<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = COUNT.with(Cell::get);
-    let value = work();
-    (value, COUNT.with(Cell::get) - before)
-}
-
-/// The most bytes `work` holds at once.
-fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE.with(Cell::get);
-    PEAK.with(|peak| peak.set(before));
-    let value = work();
-    (value, (PEAK.with(Cell::get) - before) as usize)
-}
-
-#[test]
-fn the_counter_counts() {
-    assert_eq!(count(|| vec![1, 2, 3]).1, 1);
-    assert_eq!(peak(|| drop(vec![0_u8; 1000])).1, 1000);
-}
+static HEAP: CountingHeap = CountingHeap::new();
 
 #[test]
 fn rdma_messages_cost_no_memory() {
     let mut out = [0; MESSAGE_MAX];
     let items = rdma_items();
-    let (total, allocations) = count(|| {
+    let (total, allocations) = counted(|| {
         let mut total = 0;
         for item in &items {
             let message = Message::parse(&item.bytes).unwrap();
@@ -88,7 +40,7 @@ fn rdma_messages_cost_no_memory() {
     let end = |text: &str| End { nid: text.parse().unwrap(), stamp: 1 };
     let link = Link { version: Version::V2, local: end("10.0.0.1@o2ib"), peer: end("10.0.0.2@o2ib") };
     let fragments = [Fragment { length: 4096, address: 5 }; 257];
-    let (total, allocations) = count(|| {
+    let (total, allocations) = counted(|| {
         let descriptor = Descriptor::new(1, &fragments).unwrap();
         let body = Body::PutAck { source: Cookie::new(1), sink: Cookie::new(2), descriptor };
         let length = Message { head: link.head(0), body }.emit(&mut out).unwrap();
@@ -112,7 +64,7 @@ fn negotiation_over_rdma_costs_no_memory() {
         params: ConnParams::DEFAULT,
     })
     .unwrap();
-    let ((), allocations) = count(|| {
+    let ((), allocations) = counted(|| {
         for item in &items {
             let refusal = listener.judge(1023, &item.bytes).unwrap_err();
             let mut record = [0; 24];
@@ -136,7 +88,7 @@ fn tcp_messages_cost_no_memory() {
             _ => None,
         }));
     }
-    let (messages, allocations) = count(|| {
+    let (messages, allocations) = counted(|| {
         let mut messages = 0;
         for (version, bytes) in &frames {
             let (_, frame) = Decoder::new(*version, ByteOrder::Little).decode(bytes).unwrap().unwrap();
@@ -164,7 +116,7 @@ fn zero_copy_acks_cost_no_memory() {
         while queue.pop() != Acks::None {}
     };
     use_it();
-    assert_eq!(count(use_it).1, 0);
+    assert_eq!(counted(use_it).1, 0);
 }
 
 #[test]
@@ -172,7 +124,7 @@ fn a_handshake_costs_no_memory() {
     let interface = LocalInterface { pid: Pid::LNET, incarnation: 1 };
     for stream in streams().iter().filter(|stream| stream.active) {
         let bytes = [stream.request(), stream.hello()].concat();
-        let (hello, allocations) = count(|| {
+        let (hello, allocations) = counted(|| {
             let mut acceptor = sock::Acceptor::new(|_| Some(interface));
             let (mut rest, mut hello) = (&bytes[..], None);
             while !rest.is_empty() {
@@ -202,11 +154,11 @@ fn a_ping_info_earns_its_memory() {
 
     // Many are claimed, few are sent.
     for length in [16, 32, 48, 1000, bytes.len() - 1] {
-        let (parsed, held) = peak(|| PingInfo::parse(&bytes[..length]));
+        let (parsed, held) = peak_bytes(|| PingInfo::parse(&bytes[..length]));
         assert!(matches!(parsed, Err(ProtoError::Truncated { .. })), "{parsed:?}");
         assert_eq!(held, 0, "{length} bytes of {}", bytes.len());
     }
-    let (parsed, held) = peak(|| PingInfo::parse(&bytes));
+    let (parsed, held) = peak_bytes(|| PingInfo::parse(&bytes));
     assert_eq!(parsed, Ok(info));
     // An entry takes 32 bytes at most, and a growing vector three times its content for a moment.
     assert!(held <= 6 * bytes.len(), "{held} bytes held for {}", bytes.len());

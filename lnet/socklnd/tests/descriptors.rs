@@ -7,43 +7,16 @@ mod common;
 /// CPU partitions of each node.
 static PARTITIONS: usize = 2;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use common::raw::{CONTROL, Wire};
 use common::{Node, S, address, drive, settle};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
-
-/// Counts the warnings of this process.
-struct Warnings(Arc<AtomicU32>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
+use nlx_testkit::warnings::Warnings;
 
 /// Descriptors run out while peers connect: accepting pauses, connections in use go on, and those who waited are
 /// accepted later. That is said once, however long it lasts.
 #[test]
 fn accepting_pauses_when_descriptors_run_out() {
-    let warnings = Arc::new(AtomicU32::new(0));
-    tracing::subscriber::set_global_default(Warnings(warnings.clone())).unwrap();
+    let warnings = Warnings::heard();
     let (a, b) = (Node::new(), Node::new());
     a.put_bytes(b.id(), b"before", 0);
     drive(&[&a, &b], || b.received() == 1 && b.counters().rx.accepts == 3);
@@ -64,7 +37,7 @@ fn accepting_pauses_when_descriptors_run_out() {
         b.later(S);
         settle(&[&b]);
     }
-    assert_eq!(warnings.load(Ordering::Relaxed), 1);
+    assert_eq!(warnings.with("").len(), 1);
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
     b.later(S);
     wire.send(&common::raw::hello(3, peer, b.nid.ipv4().unwrap(), 1, CONTROL));

@@ -1,46 +1,20 @@
 //! Each exchange of lnet-wire 35, in both directions, at every length that matters.
 
+use crate::{Bed, Node};
+use nlx_testkit::lnds::{TestBed as _, exchange, get, portal, put};
 use std::sync::Arc;
 
 use lnet_api::{Errno, EventKind, LNet, MdOptions, Sleeper};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::{Fragment, IoVec, Region};
 
-use crate::bed::Bed;
-use crate::buffers::{apart, at, bytes, cut, fill, filled, gapped, pattern, whole};
-use crate::node::{Node, portal};
+use nlx_testkit::buffers::{apart, at, bytes, cut, filled, gapped, pattern, whole};
 
 /// The longest payload that goes with its message (lnet-wire 35).
 pub(crate) const IMMEDIATE: usize = 3976;
 
 /// Empty but for a byte, the largest that goes with its message and one more, a page and its neighbours, LNet's largest.
 const LENGTHS: [usize; 9] = [1, 64, 3975, 3976, 3977, 4097, 65_537, (1 << 20) - 1, 1 << 20];
-
-/// A PUT and a GET of all of `source` into the beginning of `sink`.
-pub(crate) fn exchange(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
-    put(bed, [a, b], source, sink);
-    get(bed, [a, b], source, sink);
-}
-
-pub(crate) fn put(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
-    let sent = bytes(source);
-    fill(sink, &vec![0; sink.len()]);
-    b.post(sink, 7, MdOptions::OP_PUT | MdOptions::TRUNCATE);
-    a.put(b.id, source, 7);
-    bed.until(&[a, b], || a.has(EventKind::Ack) && b.has(EventKind::Put));
-    assert!(bytes(sink)[..sent.len()] == sent, "a PUT of {} bytes", sent.len());
-    [a, b].into_iter().for_each(Node::clear);
-}
-
-pub(crate) fn get(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
-    let sent = bytes(source);
-    fill(sink, &vec![0; sink.len()]);
-    b.post(source, 7, MdOptions::OP_GET | MdOptions::TRUNCATE);
-    a.get(b.id, sink, 7);
-    bed.until(&[a, b], || a.has(EventKind::Reply) && b.has(EventKind::Get));
-    assert!(bytes(sink)[..sent.len()] == sent, "a GET of {} bytes", sent.len());
-    [a, b].into_iter().for_each(Node::clear);
-}
 
 fn exchange_all_ways(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
     exchange(bed, [a, b], source, sink);

@@ -3,22 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod bed;
-mod buffers;
 mod calculated;
 mod exchange;
-mod heap;
 mod hostile;
 mod link;
 mod memory;
-mod node;
 mod processes;
-mod real;
-mod simulated;
 mod small_devices;
 mod threads;
 mod together;
 mod trouble;
 mod tunables;
-mod warnings;
-mod watched;
+
+use lnet_o2iblnd::O2ib;
+use nlx_testkit::heap::CountingHeap;
+
+type Bed = nlx_testkit::lnds::VerbsBed;
+type Node = nlx_testkit::lnds::Node<O2ib>;
+
+/// What the simulated network has of the heap is not the LND's.
+#[global_allocator]
+static HEAP: CountingHeap = CountingHeap { ignores: lnet_sim::ib::is_inside };

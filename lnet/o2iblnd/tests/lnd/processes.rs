@@ -1,5 +1,7 @@
 //! Two processes, of which one is killed.
 
+use crate::Bed;
+use nlx_testkit::lnds::{GETS, Load, PUTS, S, TestBed as _};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -7,9 +9,7 @@ use lnet_api::{EventKind, MdOptions};
 use lnet_nid::{Net, NetType, Nid, ProcessId};
 use lnet_o2iblnd::O2ibConfig;
 
-use crate::bed::{Bed, S};
-use crate::buffers::whole;
-use crate::trouble::{GETS, Load, PUTS};
+use nlx_testkit::buffers::whole;
 
 const READY: &str = "the server is ready";
 

@@ -1,14 +1,13 @@
 //! Devices that can do little, and memory in many pieces: S-504, S-505.
 
+use crate::{Bed, Node};
 use lnet_api::{Errno, EventKind, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
+use nlx_testkit::lnds::{S, TestBed as _, exchange};
 
-use crate::bed::{Bed, S};
-use crate::buffers::{apart, cut, filled, gapped, whole};
-use crate::exchange::exchange;
-use crate::node::Node;
-use crate::warnings::Warnings;
-use crate::watched::{Change, watched_pair};
+use nlx_testkit::buffers::{apart, cut, filled, gapped, whole};
+use nlx_testkit::lnds::watched::{Change, watched_pair};
+use nlx_testkit::warnings::Warnings;
 
 /// One piece for each work request; a queue for one transfer; requests of few bytes, with which LNet's largest payload takes just
 /// what there is.
@@ -116,7 +115,8 @@ fn a_device_that_has_less_than_it_promises() {
 fn a_device_that_is_too_small() {
     let bed = Bed::new();
     let (address, fabric) = bed.host(1);
-    let (fabric, _seen) = crate::watched::WatchedFabric::over(fabric, |limits| limits.queue_entries = 257);
+    let (fabric, _seen) =
+        nlx_testkit::lnds::watched::WatchedFabric::over(fabric, |limits| limits.queue_entries = 257);
     let error = Node::refused(address, fabric, O2ibConfig::default(), bed.now_ns());
     assert!(error.contains("send queue: 258 entries") && error.contains("use another device"), "{error}");
 }

@@ -1,5 +1,7 @@
 //! Threads that race for a node's shards while all of them send: each message ends once, and nobody sleeps over what has come.
 
+use crate::{Bed, Node};
+use nlx_testkit::lnds::{S, TestBed as _, portal, states};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -14,9 +16,7 @@ use lnet_region::IoVec;
 use lnet_sim::Rng;
 use lnet_sim::ib::IbHabits;
 
-use crate::bed::{Bed, S};
-use crate::buffers::{filled, whole};
-use crate::node::{Node, portal, states};
+use nlx_testkit::buffers::{filled, whole};
 
 /// Threads of each node.
 const THREADS: usize = 3;

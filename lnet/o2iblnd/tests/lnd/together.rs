@@ -1,13 +1,12 @@
 //! What leaves together, and what is sent from where it is.
 
+use crate::{Bed, Node};
 use lnet_api::{EventKind, MdOptions, corked};
 use lnet_o2iblnd::{O2ibConfig, TxCounters};
 use lnet_region::{Fragment, IoVec, Region};
+use nlx_testkit::lnds::{TestBed as _, get, put};
 
-use crate::bed::Bed;
-use crate::buffers::{bytes, filled, pattern, whole};
-use crate::exchange::{get, put};
-use crate::node::Node;
+use nlx_testkit::buffers::{bytes, filled, pattern, whole};
 
 const BYTES: usize = 2000;
 

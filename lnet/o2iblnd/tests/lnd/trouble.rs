@@ -1,73 +1,12 @@
 //! NIs and peers that go and come back.
 
+use crate::{Bed, Node};
 use lnet_api::{EventKind, MdOptions};
-use lnet_nid::ProcessId;
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::IoVec;
+use nlx_testkit::lnds::{Load, S, TestBed as _, exchange};
 
-use crate::bed::{Bed, S};
-use crate::buffers::{bytes, filled, pattern, whole};
-use crate::exchange::exchange;
-use crate::node::Node;
-
-/// Of GETs only those are used whose data is written: the small ones' REPLY is a message of its own, and if it is lost they end with
-/// the transaction's timeout.
-const LENGTHS: [usize; 4] = [64, 5000, 1 << 20, 3976];
-const GET_LENGTHS: [usize; 2] = [5000, 1 << 20];
-
-/// Match bits of a server's buffers.
-pub(crate) const PUTS: u64 = 1000;
-pub(crate) const GETS: u64 = 2000;
-
-/// PUTs and GETs under way from one node to another.
-pub(crate) struct Load {
-    puts: usize,
-    gets: usize,
-}
-
-impl Load {
-    /// Begins as many of each.
-    pub(crate) fn begin([a, b]: [&Node; 2], count: usize) -> Load {
-        for number in 0..count {
-            let length = LENGTHS[number % LENGTHS.len()];
-            let (bits, asked) = (number as u64, GET_LENGTHS[number % GET_LENGTHS.len()]);
-            b.post(&whole(length), 1000 + bits, MdOptions::OP_PUT);
-            b.post(&filled(whole(asked), bits), 2000 + bits, MdOptions::OP_GET);
-            a.put_unasked(b.id, &filled(whole(length), bits), 1000 + bits);
-            a.get(b.id, &whole(asked), 2000 + bits);
-        }
-        Load { puts: count, gets: count }
-    }
-
-    /// PUTs and GETs of a node that serves both under these match bits.
-    pub(crate) fn at_server(a: &Node, server: ProcessId, count: usize) -> Load {
-        for number in 0..count {
-            a.put_unasked(server, &whole(LENGTHS[number % LENGTHS.len()]), PUTS);
-            a.get(server, &whole(GET_LENGTHS[number % GET_LENGTHS.len()]), GETS);
-        }
-        Load { puts: count, gets: count }
-    }
-
-    /// How many of its PUTs have ended, and how many of its GETs.
-    pub(crate) fn ended(node: &Node) -> [usize; 2] {
-        let events = node.events();
-        let ended = |kind, wanted: fn(&lnet_api::Event) -> bool| {
-            events.iter().filter(|event| event.kind == kind && wanted(event)).count()
-        };
-        // A GET ends by its REPLY, or by a SEND that failed.
-        let puts = ended(EventKind::Send, |event| event.match_bits.0 < 2000);
-        let gets = ended(EventKind::Reply, |_| true)
-            + ended(EventKind::Send, |event| event.match_bits.0 >= 2000 && event.status.is_err());
-        [puts, gets]
-    }
-
-    /// Each has ended, once.
-    pub(crate) fn has_ended(&self, node: &Node) -> bool {
-        let [puts, gets] = Load::ended(node);
-        assert!(puts <= self.puts && gets <= self.gets, "ended twice: {:?}", node.events());
-        [puts, gets] == [self.puts, self.gets]
-    }
-}
+use nlx_testkit::buffers::{bytes, filled, pattern, whole};
 
 /// S-108: an NI that ends takes nothing with it: what was under way ends, and the peer works on.
 #[test]

@@ -1,12 +1,11 @@
 //! Tunables and what comes of them; partitions; more than two nodes.
 
+use crate::{Bed, Node};
 use lnet_api::{EventKind, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
+use nlx_testkit::lnds::{S, TestBed as _, exchange};
 
-use crate::bed::{Bed, S};
-use crate::buffers::{filled, whole};
-use crate::exchange::exchange;
-use crate::node::Node;
+use nlx_testkit::buffers::{filled, whole};
 
 fn both_ways(bed: &Bed, [a, b]: [&Node; 2]) {
     for length in [1, 5000, 1 << 20] {

@@ -14,11 +14,13 @@ use std::time::Instant;
 use lnet_api::{Arrival, Delivery, Errno, Lnd, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict};
 use lnet_nid::{MatchBits, Net, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
-use lnet_region::{Fragment, IoVec, Region, WriteVec};
+use lnet_region::{IoVec, WriteVec};
 use lnet_socklnd::sys::{self, Os};
 use lnet_socklnd::{Failure, SockConfig, SockCounters, SockLnd};
-
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+pub use nlx_testkit::addresses::unused as address;
+pub use nlx_testkit::buffers::pattern;
+use nlx_testkit::buffers::{cut, fill, gapped};
 
 use crate::PARTITIONS;
 
@@ -28,16 +30,6 @@ pub const FAR: u64 = u64::MAX / 2;
 pub const PORT: u16 = 21_988;
 /// Nothing takes that long; a test that waits longer waits for something that will not come.
 const STUCK_MS: u16 = 60_000;
-
-/// An address of this host that no other test uses, in this process or in one that runs at the same time.
-pub fn address() -> Ipv4Addr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let process = std::process::id() % (50 << 8);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let (block, number) = (number / 254, 1 + number % 254);
-    assert!(block < 4, "too many addresses for one test program");
-    Ipv4Addr::new(127, (50 + 50 * block + (process >> 8)) as u8, process as u8, number as u8)
-}
 
 /// One whose peers are on this partition.
 pub fn address_on(partition: usize) -> Ipv4Addr {
@@ -57,27 +49,11 @@ pub fn config() -> SockConfig {
     SockConfig { accept_port: PORT, partitions: PARTITIONS, ..SockConfig::default() }
 }
 
-/// Bytes in which a shift or a mix-up shows.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    (0..length as u64)
-        .map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed.wrapping_mul(7))) as u8)
-        .collect()
-}
-
 /// Memory in `fragments` pieces with gaps between them, filled with `bytes`.
 pub fn memory(bytes: &[u8], fragments: usize) -> IoVec {
-    const GAP: usize = 3;
-    let region = Region::heap(bytes.len() + GAP * fragments + 1).unwrap();
-    let size = bytes.len() / fragments;
-    let pieces: Vec<Fragment> = (0..fragments)
-        .map(|piece| {
-            let length = if piece + 1 == fragments { bytes.len() - size * piece } else { size };
-            Fragment::new(region.clone(), piece * (size + GAP), length).unwrap()
-        })
-        .collect();
-    let vec = IoVec::new(pieces).unwrap();
-    vec.write(0..bytes.len()).unwrap().copy_from(0, bytes);
-    vec
+    let memory = gapped(&cut(bytes.len(), fragments));
+    fill(&memory, bytes);
+    memory
 }
 
 /// A message that has arrived.

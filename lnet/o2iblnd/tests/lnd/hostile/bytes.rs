@@ -67,7 +67,7 @@ pub(super) fn header(kind: u32, from: u64, to: u64, length: u32, match_bits: u64
 }
 
 fn portal_and(offset: u32) -> [u8; 8] {
-    (u64::from(offset) << 32 | u64::from(crate::node::PORTAL)).to_le_bytes()
+    (u64::from(offset) << 32 | u64::from(nlx_testkit::lnds::PORTAL)).to_le_bytes()
 }
 
 /// An RDMA descriptor that says it has `count` fragments.

@@ -1,5 +1,7 @@
 //! Peers that take fewer fragments than LNet's payloads have, as 2.10 with `map_on_demand` does: S-502 to S-505.
 
+use crate::Bed;
+use nlx_testkit::lnds::{TestBed as _, exchange};
 use std::sync::Arc;
 
 use lnet_api::{Errno, EventKind, MdOptions};
@@ -9,12 +11,10 @@ use lnet_region::IoVec;
 
 use super::bytes::*;
 use super::stranger::{Line, Scene};
-use crate::bed::Bed;
-use crate::buffers::{cut, filled, gapped, pattern, whole};
 use crate::calculated::{check_queues, limits};
-use crate::exchange::exchange;
-use crate::warnings::Warnings;
-use crate::watched::{Seen, watched_pair};
+use nlx_testkit::buffers::{cut, filled, gapped, pattern, whole};
+use nlx_testkit::lnds::watched::{Seen, watched_pair};
+use nlx_testkit::warnings::Warnings;
 
 /// What the peer asks for.
 const FRAGMENTS: u16 = 2;
@@ -197,7 +197,7 @@ fn too_many_pieces_are_refused_with_advice() {
             told.iter().all(|told| told.contains("map_on_demand") && told.contains("EMSGSIZE")),
             "{told:?}"
         );
-        scene.later(11 * crate::bed::S);
+        scene.later(11 * nlx_testkit::lnds::S);
     };
     assert_eq!(puts(&scene, &mut line, other, &source), refused);
     advised("more than the 2 work requests that both nodes have agreed on, each of at most 2 pieces");

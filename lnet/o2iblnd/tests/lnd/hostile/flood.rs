@@ -1,5 +1,7 @@
 //! Connections that are begun and left, by more peers than there are.
 
+use crate::Bed;
+use nlx_testkit::lnds::{Network, S};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -9,9 +11,7 @@ use lnet_o2iblnd::links::LINKS_MAX;
 
 use super::bytes::{CONNREQ, End, Record, message, number, params};
 use super::stranger::{Scene, Told};
-use crate::bed::{Bed, S};
-use crate::simulated::Network;
-use crate::warnings::Warnings;
+use nlx_testkit::warnings::Warnings;
 
 /// Reasons (lnet-wire 33).
 const NO_RESOURCES: u8 = 2;

@@ -1,5 +1,6 @@
 //! Requests to connect that are wrong in each field, and connections that are begun and left.
 
+use nlx_testkit::lnds::{S, TestBed as _};
 use std::os::fd::BorrowedFd;
 
 use lnet_api::Lnd;
@@ -8,7 +9,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::bytes::{CONNACK, CONNREQ, MAGIC, NOOP, Record, VERSION, changed, message, params};
 use super::stranger::{Line, Scene, Told};
-use crate::bed::S;
 
 /// Reasons (lnet-wire 33).
 const FATAL: u8 = 3;

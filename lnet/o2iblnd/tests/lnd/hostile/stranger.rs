@@ -1,5 +1,7 @@
 //! The hostile client, beside a node and an honest peer of it.
 
+use crate::{Bed, Node};
+use nlx_testkit::lnds::{TestBed as _, exchange};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +12,7 @@ use lnet_o2iblnd::fabric::*;
 use lnet_region::{IoVec, Region};
 
 use super::bytes::{CONNREQ, End, message, number, params};
-use crate::bed::Bed;
-use crate::buffers::{filled, whole};
-use crate::exchange::exchange;
-use crate::node::Node;
+use nlx_testkit::buffers::{filled, whole};
 
 const SERVICE: u16 = 987;
 const BUFFER: usize = 8192;

@@ -1,4 +1,4 @@
-//! A node: an engine with the verbs LND, and what it is told.
+//! A node: an engine with an LND, and what it is told.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,94 +11,99 @@ use lnet_api::{
     MeSpec, POLL_BUDGET, Poll, Position, Put, Threshold, Unlink,
 };
 use lnet_cpt::CptTable;
-use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
-use lnet_o2iblnd::{Fabric, O2ibConfig, O2ibLnd};
+use lnet_lnd::Network;
+use lnet_nid::{MatchBits, Net, Nid, Pid, Portal, ProcessId};
 use lnet_region::IoVec;
 use parking_lot::Mutex;
 
-pub(crate) const PORTAL: u32 = 34;
+use super::Kind;
+
+/// Where all buffers are posted.
+pub const PORTAL: u32 = 34;
 
 /// After this long a thread is not expected to go on.
 const HUNG: Duration = Duration::from_secs(60);
 
-pub(crate) fn portal() -> Portal {
+/// The same as a portal.
+pub fn portal() -> Portal {
     Portal::new(PORTAL).unwrap()
 }
 
 #[derive(Default)]
-pub(crate) struct Inbox(Mutex<Vec<Event>>);
+struct Inbox(Mutex<Vec<Event>>);
 
 impl EventHandler for Inbox {
     fn event(&self, event: &Event) {
         self.0.lock().push(*event);
     }
+
     fn wake(&self) {}
 }
 
 /// How nodes are, for people.
-pub(crate) fn states(nodes: &[&Node]) -> String {
+pub fn states<K: Kind>(nodes: &[&Node<K>]) -> String {
     nodes.iter().map(|node| node.state(nodes)).collect::<Vec<_>>().join("\n")
 }
 
-impl Drop for Node {
+impl<K: Kind> Drop for Node<K> {
     /// After a failure it is still up, and holds its addresses.
     fn drop(&mut self) {
         let _ = self.engine.remove_ni(self.id.nid);
     }
 }
 
-pub(crate) struct Node {
-    pub(crate) id: ProcessId,
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) lnd: Arc<O2ibLnd>,
+/// An engine with one NI over an LND, and an event queue whose events it remembers.
+pub struct Node<K: Kind> {
+    /// Its process, by the NID of its NI.
+    pub id: ProcessId,
+    /// The engine.
+    pub engine: Arc<Engine>,
+    /// The LND.
+    pub lnd: Arc<Network<K>>,
     inbox: Arc<Inbox>,
     eq: EqHandle,
 }
 
-impl Node {
-    pub(crate) fn new(address: Ipv4Addr, fabric: Arc<dyn Fabric>, config: O2ibConfig, now_ns: u64) -> Node {
-        let node = Node::down(address, fabric, config, now_ns);
+impl<K: Kind> Node<K> {
+    /// A node whose NI is up.
+    pub fn new(address: Ipv4Addr, system: Arc<K::System>, config: K::Config, now_ns: u64) -> Node<K> {
+        let node = Node::down(address, system, config, now_ns);
         node.start();
         node
     }
 
     /// Why it cannot start.
-    pub(crate) fn refused(
-        address: Ipv4Addr,
-        fabric: Arc<dyn Fabric>,
-        config: O2ibConfig,
-        now_ns: u64,
-    ) -> String {
-        let node = Node::down(address, fabric, config, now_ns);
+    pub fn refused(address: Ipv4Addr, system: Arc<K::System>, config: K::Config, now_ns: u64) -> String {
+        let node = Node::<K>::down(address, system, config, now_ns);
         node.engine.add_ni(node.id, node.lnd.clone()).unwrap_err().to_string()
     }
 
-    fn down(address: Ipv4Addr, fabric: Arc<dyn Fabric>, config: O2ibConfig, now_ns: u64) -> Node {
+    fn down(address: Ipv4Addr, system: Arc<K::System>, config: K::Config, now_ns: u64) -> Node<K> {
         static SEED: AtomicU64 = AtomicU64::new(1);
-        let partitions = Arc::new(CptTable::virtual_parts(config.partitions).unwrap());
-        let lnd = Arc::new(O2ibLnd::over(config, fabric).unwrap());
+        let partitions = Arc::new(CptTable::virtual_parts(K::partitions(&config)).unwrap());
+        let lnd = Arc::new(Network::over(config, system).unwrap());
         let seed = SEED.fetch_add(1, Ordering::Relaxed);
         let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, seed) });
         engine.advance(now_ns);
         let inbox = Arc::new(Inbox::default());
         let eq = engine.eq_alloc(inbox.clone()).unwrap();
-        let id = ProcessId::lnet(Nid::new_v4(Net::new(NetType::O2IB, 0), address));
+        let id = ProcessId::lnet(Nid::new_v4(Net::new(K::NET_TYPE, 0), address));
         Node { id, engine, lnd, inbox, eq }
     }
 
     /// Brings its NI up, for another life.
-    pub(crate) fn start(&self) {
+    pub fn start(&self) {
         self.engine.add_ni(self.id, self.lnd.clone()).unwrap();
     }
 
     /// Takes its NI down.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.engine.remove_ni(self.id.nid).unwrap();
         assert!(!self.lnd.is_active());
     }
 
     /// How it is, for people.
-    fn state(&self, all: &[&Node]) -> String {
+    fn state(&self, all: &[&Node<K>]) -> String {
         let short = |event: &Event| format!("{:?} {:#x} {:?}", event.kind, event.match_bits.0, event.status);
         let events: Vec<String> = self.events().iter().map(short).collect();
         let Node { id, lnd, .. } = self;
@@ -107,23 +112,23 @@ impl Node {
     }
 
     /// Polls all shards and the engine's timers.
-    pub(crate) fn poll(&self, now_ns: u64) -> Poll {
+    pub fn poll(&self, now_ns: u64) -> Poll {
         let due = Poll { work: 0, deadline_ns: self.engine.advance(now_ns) };
         (0..self.lnd.shards()).map(|shard| self.lnd.poll(shard, now_ns, POLL_BUDGET)).fold(due, Poll::and)
     }
 
     /// Arms all shards; `false` if one of them has work.
-    pub(crate) fn arm(&self) -> bool {
+    pub fn arm(&self) -> bool {
         (0..self.lnd.shards()).all(|shard| self.lnd.arm(shard))
     }
 
     /// A buffer for one message with these match bits.
-    pub(crate) fn post(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
+    pub fn post(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
         self.attach(memory, match_bits, options, Threshold::Limited(1))
     }
 
     /// A buffer for all messages with these match bits.
-    pub(crate) fn serve(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
+    pub fn serve(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
         let options = options | MdOptions::TRUNCATE | MdOptions::MANAGE_REMOTE;
         self.attach(memory, match_bits, options, Threshold::Infinite)
     }
@@ -151,13 +156,7 @@ impl Node {
     }
 
     /// Sends a GET or an acknowledged PUT that takes a refusal.
-    pub(crate) fn start_refusable(
-        &self,
-        kind: EventKind,
-        to: ProcessId,
-        memory: &IoVec,
-        bits: u64,
-    ) -> MdHandle {
+    pub fn start_refusable(&self, kind: EventKind, to: ProcessId, memory: &IoVec, bits: u64) -> MdHandle {
         let md = self.md(memory, MdOptions::TAKES_REFUSALS, Threshold::Limited(2));
         let md = self.engine.md_bind(md, Unlink::Auto).unwrap();
         let (portal, match_bits) = (portal(), MatchBits(bits));
@@ -177,12 +176,12 @@ impl Node {
     }
 
     /// Sends a PUT, and asks for an ACK.
-    pub(crate) fn put(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
+    pub fn put(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
         self.put_with(to, memory, match_bits, AckRequest::Ack)
     }
 
     /// Sends a PUT: one event tells its end.
-    pub(crate) fn put_unasked(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
+    pub fn put_unasked(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
         self.put_with(to, memory, match_bits, AckRequest::NoAck)
     }
 
@@ -196,12 +195,7 @@ impl Node {
     }
 
     /// Has another thread send a PUT, whenever it is called, and waits until that has.
-    pub(crate) fn sender(
-        &self,
-        to: ProcessId,
-        memory: &IoVec,
-        match_bits: u64,
-    ) -> impl FnOnce() + Send + use<> {
+    pub fn sender(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> impl FnOnce() + Send + use<K> {
         let (engine, md) = (self.engine.clone(), self.bind(memory, 1));
         let put = Put {
             source: None,
@@ -223,7 +217,8 @@ impl Node {
         }
     }
 
-    pub(crate) fn get(&self, from: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
+    /// Sends a GET.
+    pub fn get(&self, from: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
         let md = self.bind(memory, 2);
         let match_bits = MatchBits(match_bits);
         let get = Get { source: None, md, target: from, portal: portal(), match_bits, offset: 0 };
@@ -231,35 +226,37 @@ impl Node {
         md
     }
 
-    pub(crate) fn events(&self) -> Vec<Event> {
+    /// The events since it forgot some.
+    pub fn events(&self) -> Vec<Event> {
         self.inbox.0.lock().clone()
     }
 
     /// How many events of this kind there have been, and how many of them tell of a success.
-    pub(crate) fn count(&self, kind: EventKind) -> (usize, usize) {
+    pub fn count(&self, kind: EventKind) -> (usize, usize) {
         let inbox = self.inbox.0.lock();
         let of_kind = || inbox.iter().filter(|event| event.kind == kind);
         (of_kind().count(), of_kind().filter(|event| event.status.is_ok()).count())
     }
 
-    pub(crate) fn has(&self, kind: EventKind) -> bool {
+    /// Whether there has been an event of this kind.
+    pub fn has(&self, kind: EventKind) -> bool {
         self.count(kind).0 > 0
     }
 
     /// What the first event of this kind of this MD says.
-    pub(crate) fn outcome(&self, kind: EventKind, md: MdHandle) -> Option<Result<(), Errno>> {
+    pub fn outcome(&self, kind: EventKind, md: MdHandle) -> Option<Result<(), Errno>> {
         let inbox = self.inbox.0.lock();
         inbox.iter().find(|event| event.kind == kind && event.md == md).map(|event| event.status)
     }
 
     /// Forgets its events, none of which tells of a failure.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let events = std::mem::take(&mut *self.inbox.0.lock());
         assert!(events.iter().all(|event| event.status == Ok(())), "{events:?}");
     }
 
     /// Forgets its events.
-    pub(crate) fn take(&self) -> Vec<Event> {
+    pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut *self.inbox.0.lock())
     }
 }

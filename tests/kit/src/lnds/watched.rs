@@ -6,19 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Weak};
 
 use lnet_api::Errno;
-use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::fabric::*;
+use lnet_o2iblnd::{O2ib, O2ibConfig};
 use lnet_region::Region;
 use parking_lot::Mutex;
 
-use crate::bed::Bed;
-use crate::node::Node;
+use super::{Node, TestBed as _, VerbsBed};
 
 /// What makes another device of one.
-pub(crate) type Change = fn(&mut DeviceLimits);
+pub type Change = fn(&mut DeviceLimits);
 
 /// What was asked of a fabric.
-pub(crate) struct Seen {
+pub struct Seen {
     registrations: Mutex<usize>,
     /// Bytes that are registered at this moment.
     bytes: AtomicU64,
@@ -28,6 +27,8 @@ pub(crate) struct Seen {
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The queues that were made: what was asked for, and what the device says that it has.
     queues: Mutex<Vec<(QueueSizes, QueueSizes)>>,
+    /// Receives that wait at the device, and their bytes.
+    receives: Mutex<(u64, u64)>,
     /// Longer send queues are refused, and how often that has been.
     sends_max: AtomicU32,
     queues_refused: AtomicUsize,
@@ -37,34 +38,43 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Bytes that are registered at this moment.
+    pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn refuse_memory(&self, refuses: bool) {
+    /// Refuses all memory from now on, or none.
+    pub fn refuse_memory(&self, refuses: bool) {
         self.refuses.store(refuses, Ordering::Relaxed);
     }
 
-    pub(crate) fn registrations(&self) -> usize {
+    /// How often memory was registered, or refused.
+    pub fn registrations(&self) -> usize {
         *self.registrations.lock()
     }
 
-    pub(crate) fn queues(&self) -> Vec<(QueueSizes, QueueSizes)> {
+    /// The queues that were made: what was asked for, and what the device has.
+    pub fn queues(&self) -> Vec<(QueueSizes, QueueSizes)> {
         self.queues.lock().clone()
     }
 
+    /// Receives that wait at the device, and their bytes.
+    pub fn receives(&self) -> (u64, u64) {
+        *self.receives.lock()
+    }
+
     /// Refuses longer send queues than this from now on.
-    pub(crate) fn refuse_queues(&self, beyond: u32) {
+    pub fn refuse_queues(&self, beyond: u32) {
         self.sends_max.store(beyond, Ordering::Relaxed);
     }
 
     /// How often it has refused queues.
-    pub(crate) fn queues_refused(&self) -> usize {
+    pub fn queues_refused(&self) -> usize {
         self.queues_refused.load(Ordering::Relaxed)
     }
 
     /// Does something while the next memory is registered.
-    pub(crate) fn while_registering(&self, meanwhile: impl FnOnce() + Send + 'static) {
+    pub fn while_registering(&self, meanwhile: impl FnOnce() + Send + 'static) {
         *self.meanwhile.lock() = Some(Box::new(meanwhile));
     }
 
@@ -89,20 +99,21 @@ impl Seen {
 }
 
 /// A fabric of one address, watched.
-pub(crate) struct WatchedFabric {
+pub struct WatchedFabric {
     inner: Arc<dyn Fabric>,
     seen: Arc<Seen>,
 }
 
 impl WatchedFabric {
     /// One whose device is changed.
-    pub(crate) fn over(inner: Arc<dyn Fabric>, change: Change) -> (Arc<dyn Fabric>, Arc<Seen>) {
+    pub fn over(inner: Arc<dyn Fabric>, change: Change) -> (Arc<dyn Fabric>, Arc<Seen>) {
         let seen = Arc::new(Seen {
             registrations: Mutex::default(),
             bytes: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             meanwhile: Mutex::default(),
             queues: Mutex::default(),
+            receives: Mutex::default(),
             sends_max: AtomicU32::new(u32::MAX),
             queues_refused: AtomicUsize::new(0),
             device: Mutex::default(),
@@ -113,11 +124,11 @@ impl WatchedFabric {
 }
 
 /// Two nodes on watched fabrics, the second with another device.
-pub(crate) fn watched_pair(
-    bed: &Bed,
+pub fn watched_pair(
+    bed: &VerbsBed,
     configs: [&O2ibConfig; 2],
     change: Change,
-) -> ([Node; 2], [Arc<Seen>; 2]) {
+) -> ([Node<O2ib>; 2], [Arc<Seen>; 2]) {
     let node = |number: usize, change| {
         let (address, fabric) = bed.host(number);
         let (fabric, seen) = WatchedFabric::over(fabric, change);
@@ -295,7 +306,11 @@ impl Endpoint for WatchedEndpoint {
     }
 
     fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
-        self.inner.post_receives(works)
+        self.inner.post_receives(works)?;
+        let mut receives = self.seen.receives.lock();
+        receives.0 += works.len() as u64;
+        receives.1 += works.iter().map(|work| u64::from(work.piece.length)).sum::<u64>();
+        Ok(())
     }
 
     fn post_sends(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
@@ -303,7 +318,16 @@ impl Endpoint for WatchedEndpoint {
     }
 
     fn poll(&self, done: &mut Completions) -> Result<(), Errno> {
-        self.inner.poll(done)
+        let before = done.len();
+        self.inner.poll(done)?;
+        // Those of sends have no length, and no message is empty.
+        let received = done[before..].iter().filter(|completion| completion.length > 0).count() as u64;
+        let mut receives = self.seen.receives.lock();
+        if let Some(each) = receives.1.checked_div(receives.0) {
+            receives.0 -= received;
+            receives.1 -= received * each;
+        }
+        Ok(())
     }
 
     fn arm(&self) -> Result<(), Errno> {

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lnet_api::Poll;
-use lnet_o2iblnd::Fabric;
+use lnet_o2iblnd::{Fabric, O2ib};
 use lnet_sim::Step;
 use lnet_sim::ib::{IbHabits, IbNet, SimFabric};
 use parking_lot::Mutex;
 
-use crate::node::{Node, states};
+use super::{Node, states};
 
 /// Polls after which nothing more is expected to happen.
 const POLLS: usize = 500_000;
@@ -22,33 +22,40 @@ const DEADLINE: u64 = 0;
 /// How long whoever looks often sleeps though nothing happens.
 const NAP_NS: u64 = 10_000_000;
 
-pub(crate) struct Network {
-    pub(crate) net: IbNet,
+/// A simulated RDMA network, and its hosts.
+pub struct Network {
+    /// The network.
+    pub net: IbNet,
     hosts: Mutex<Vec<(Ipv4Addr, SimFabric)>>,
     /// Nobody sleeps for more than an event of the network.
     often: AtomicBool,
 }
 
 impl Network {
-    pub(crate) fn new(habits: IbHabits) -> Network {
+    /// A network of these habits, without hosts.
+    pub fn new(habits: IbHabits) -> Network {
         Network { net: IbNet::new(1, habits), hosts: Mutex::default(), often: AtomicBool::new(false) }
     }
 
     /// The host with the address of this number.
-    pub(crate) fn host(&self, number: usize) -> (Ipv4Addr, Arc<dyn Fabric>) {
+    pub fn host(&self, number: usize) -> (Ipv4Addr, Arc<dyn Fabric>) {
         let address = Ipv4Addr::new(10, 77, 0, number as u8);
         let fabric = self.net.host(self.net.add_host(vec![address], true));
         self.hosts.lock().push((address, fabric.clone()));
         (address, Arc::new(fabric))
     }
 
-    pub(crate) fn look_often(&self) {
+    /// From now on nobody sleeps long.
+    pub fn look_often(&self) {
         self.often.store(true, Ordering::Relaxed);
     }
 
     /// Polls nodes as a waiter does: while there is work, and then it sleeps until a descriptor is readable or a deadline has
     /// come. What nobody is woken for, nobody sees.
-    pub(crate) fn until(&self, nodes: &[&Node], mut so: impl FnMut() -> bool) {
+    ///
+    /// # Panics
+    /// If it never becomes so.
+    pub fn until(&self, nodes: &[&Node<O2ib>], mut so: impl FnMut() -> bool) {
         for _ in 0..POLLS {
             let now_ns = self.net.now_ns();
             let polled = nodes.iter().map(|node| node.poll(now_ns)).fold(Poll::default(), Poll::and);
@@ -65,7 +72,7 @@ impl Network {
     }
 
     /// Whether anybody is ever woken.
-    fn sleep(&self, nodes: &[&Node], until_ns: Option<u64>) -> bool {
+    fn sleep(&self, nodes: &[&Node<O2ib>], until_ns: Option<u64>) -> bool {
         let often = self.often.load(Ordering::Relaxed);
         let nap_ns = often.then(|| self.net.now_ns() + NAP_NS);
         let until_ns = until_ns.map(|until_ns| until_ns.max(self.net.now_ns() + 1));
@@ -87,14 +94,14 @@ impl Network {
     }
 
     /// Lets so much time pass, driving nodes.
-    pub(crate) fn later(&self, nodes: &[&Node], ns: u64) {
+    pub fn later(&self, nodes: &[&Node<O2ib>], ns: u64) {
         let end_ns = self.net.now_ns() + ns;
         self.net.at(end_ns, DEADLINE);
         self.until(nodes, || self.net.now_ns() >= end_ns);
     }
 
     /// Lets time pass as the real one does.
-    pub(crate) fn keep_time(&self, over: &AtomicBool) {
+    pub fn keep_time(&self, over: &AtomicBool) {
         let (begin, begin_ns) = (Instant::now(), self.net.now_ns());
         while !over.load(Ordering::SeqCst) {
             let now_ns = begin_ns + begin.elapsed().as_nanos() as u64;
@@ -108,7 +115,7 @@ impl Network {
     }
 
     /// Whether the descriptor of a shard of one of these nodes is readable.
-    fn is_ready(&self, nodes: &[&Node]) -> bool {
+    fn is_ready(&self, nodes: &[&Node<O2ib>]) -> bool {
         let hosts = self.hosts.lock();
         let driven = |address: &Ipv4Addr| nodes.iter().any(|node| node.id.nid.ipv4() == Some(*address));
         hosts

@@ -5,7 +5,8 @@ use lnet_region::{Fragment, IoVec, Region};
 /// Bytes between two fragments that belong to nobody.
 const GAP: usize = 61;
 
-pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
+/// Bytes in which a shift or a mix-up shows.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (at.wrapping_mul(31).wrapping_add(at / 251).wrapping_add(seed.wrapping_mul(7))) as u8)
         .collect()
@@ -15,18 +16,18 @@ pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
 const PAGE: usize = 4096;
 
 /// Memory in a region of its own, which is worth registering.
-pub(crate) fn whole(length: usize) -> IoVec {
+pub fn whole(length: usize) -> IoVec {
     at(0, length)
 }
 
 /// The same, from this offset of the region on.
-pub(crate) fn at(offset: usize, length: usize) -> IoVec {
+pub fn at(offset: usize, length: usize) -> IoVec {
     let region = Region::heap((offset + length).max(PAGE)).unwrap();
     IoVec::new(vec![Fragment::new(region, offset, length).unwrap()]).unwrap()
 }
 
 /// Fragments of these lengths in one region, with gaps between them: one registration.
-pub(crate) fn gapped(lengths: &[usize]) -> IoVec {
+pub fn gapped(lengths: &[usize]) -> IoVec {
     let region = Region::heap(lengths.iter().map(|length| length + GAP).sum()).unwrap();
     let mut at = 0;
     let fragments = lengths.iter().map(|&length| {
@@ -38,26 +39,29 @@ pub(crate) fn gapped(lengths: &[usize]) -> IoVec {
 }
 
 /// Each fragment in a region, and so a registration, of its own.
-pub(crate) fn apart(lengths: &[usize]) -> IoVec {
+pub fn apart(lengths: &[usize]) -> IoVec {
     let fragments =
         lengths.iter().map(|&length| Fragment::new(Region::heap(length).unwrap(), 0, length).unwrap());
     IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
 }
 
 /// `length` bytes in so many pieces of about the same length.
-pub(crate) fn cut(length: usize, pieces: usize) -> Vec<usize> {
+pub fn cut(length: usize, pieces: usize) -> Vec<usize> {
     (0..pieces).map(|piece| length * (piece + 1) / pieces - length * piece / pieces).collect()
 }
 
-pub(crate) fn fill(memory: &IoVec, bytes: &[u8]) {
+/// Writes bytes to the beginning of memory.
+pub fn fill(memory: &IoVec, bytes: &[u8]) {
     memory.write(0..bytes.len()).unwrap().copy_from(0, bytes);
 }
 
-pub(crate) fn filled(memory: IoVec, seed: u64) -> IoVec {
+/// The same memory, full of a pattern.
+pub fn filled(memory: IoVec, seed: u64) -> IoVec {
     fill(&memory, &pattern(seed, memory.len()));
     memory
 }
 
-pub(crate) fn bytes(memory: &IoVec) -> Vec<u8> {
+/// What memory has in it.
+pub fn bytes(memory: &IoVec) -> Vec<u8> {
     memory.read(0..memory.len()).unwrap().to_vec()
 }

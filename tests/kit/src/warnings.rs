@@ -13,11 +13,16 @@ thread_local! {
     static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps the words of the warnings of this thread, from now on.
-pub(crate) struct Warnings;
+/// The warnings of this thread, since this was made.
+#[derive(Debug)]
+pub struct Warnings;
 
 impl Warnings {
-    pub(crate) fn heard() -> Warnings {
+    /// Keeps the words of this thread's warnings from now on.
+    ///
+    /// # Panics
+    /// If the process has another subscriber.
+    pub fn heard() -> Warnings {
         static ONCE: Once = Once::new();
         // One for all threads: with another for each, a place that one thread comes to first may be silent for the others.
         ONCE.call_once(|| set_global_default(Ear).unwrap());
@@ -26,7 +31,7 @@ impl Warnings {
     }
 
     /// Those that have these words.
-    pub(crate) fn with(&self, words: &str) -> Vec<String> {
+    pub fn with(&self, words: &str) -> Vec<String> {
         TOLD.with_borrow(|told| told.iter().filter(|told| told.contains(words)).cloned().collect())
     }
 }

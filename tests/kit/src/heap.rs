@@ -1,0 +1,112 @@
+//! A heap that counts what each thread does with it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's heap, counted for each thread. A test program makes it its `#[global_allocator]`.
+#[derive(Debug)]
+pub struct CountingHeap {
+    /// Says that what this thread does right now does not count.
+    pub ignores: fn() -> bool,
+}
+
+impl CountingHeap {
+    /// A heap that counts everything.
+    #[allow(clippy::new_without_default, reason = "a static needs a constant function")]
+    pub const fn new() -> CountingHeap {
+        CountingHeap { ignores: || false }
+    }
+
+    fn count(&self, allocations: usize, bytes: isize) {
+        if (self.ignores)() {
+            return;
+        }
+        // A thread that ends frees what it has when its counters are gone.
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
+        let _ = LIVE.try_with(|live| {
+            live.set(live.get() + bytes);
+            let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
+        });
+    }
+}
+
+// SAFETY: everything is left to the system's allocator; counting touches thread-local numbers alone.
+#[allow(unsafe_code, reason = "an allocator cannot be written without")]
+unsafe impl GlobalAlloc for CountingHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.count(1, layout.size() as isize);
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        self.count(1, layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        self.count(0, -(layout.size() as isize));
+        // SAFETY: as above; `pointer` came from one of them.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Bytes that this thread has allocated, less those that it has freed.
+pub fn live_bytes() -> isize {
+    LIVE.get()
+}
+
+/// Whether this program's heap is one that counts.
+fn is_counted() -> bool {
+    let before = ALLOCATIONS.get();
+    drop(std::hint::black_box(Box::new(1)));
+    ALLOCATIONS.get() > before
+}
+
+/// How often this thread allocates while `work` runs; growing counts as well.
+///
+/// # Panics
+/// If the program's heap does not count.
+pub fn allocations<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    assert!(is_counted(), "the program has another heap");
+    let before = ALLOCATIONS.get();
+    let value = work();
+    (value, ALLOCATIONS.get() - before)
+}
+
+/// The most bytes that `work` holds at once, of those that this thread allocates.
+///
+/// # Panics
+/// If the program's heap does not count.
+pub fn peak_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    assert!(is_counted(), "the program has another heap");
+    let before = LIVE.get();
+    PEAK.set(before);
+    let value = work();
+    (value, (PEAK.get() - before) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[global_allocator]
+    static HEAP: CountingHeap = CountingHeap::new();
+
+    #[test]
+    fn what_is_allocated_is_counted() {
+        assert_eq!(allocations(|| vec![1, 2, 3]).1, 1);
+        assert_eq!(peak_bytes(|| drop(vec![0_u8; 1000])).1, 1000);
+        let before = live_bytes();
+        let kept = std::hint::black_box(Box::new([0_u8; 100]));
+        assert_eq!(live_bytes() - before, 100);
+        drop(kept);
+    }
+}

@@ -1,0 +1,19 @@
+//! What tests of several crates are made of: a dev-dependency, and of `nlx-bench`. No product crate depends on it.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`addresses`] | loopback addresses that no other test has |
+//! | [`buffers`] | memory in pieces, and bytes in which a mix-up shows |
+//! | [`heap`] | [`heap::CountingHeap`], an allocator that counts for each thread |
+//! | [`warnings`] | the warnings of a thread |
+//! | `lnds` (with the feature `lnds`) | nodes of an engine and an LND, over TCP and over verbs |
+
+#![deny(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+pub mod addresses;
+pub mod buffers;
+pub mod heap;
+#[cfg(feature = "lnds")]
+pub mod lnds;
+pub mod warnings;

@@ -1,0 +1,83 @@
+//! Nodes made of an engine and an LND, and the beds that they are on: sockets of this host in real time, simulated RDMA devices in
+//! virtual time, or the RDMA devices of the guest.
+
+mod exchange;
+mod guest;
+mod load;
+mod node;
+mod real_time;
+mod simulated;
+mod tcp;
+mod verbs;
+pub mod watched;
+
+use std::fmt::Debug;
+
+use lnet_lnd::Protocol;
+use lnet_lnd::counting::Snapshot;
+use lnet_o2iblnd::O2ib;
+use lnet_socklnd::Sock;
+
+pub use exchange::{exchange, get, put};
+pub use guest::{Place, told};
+pub use load::{GETS, Load, PUTS};
+pub use node::{Node, PORTAL, portal, states};
+pub use real_time::RealTime;
+pub use simulated::Network;
+pub use tcp::TcpBed;
+pub use verbs::VerbsBed;
+
+/// Nanoseconds of a second.
+pub const S: u64 = 1_000_000_000;
+
+/// A kind of network as tests need it.
+pub trait Kind:
+    Protocol<Census: Debug, LiveTx: Snapshot<Counts: Debug>, LiveRx: Snapshot<Counts: Debug>>
+{
+    /// CPU partitions of a node with these tunables.
+    fn partitions(config: &Self::Config) -> usize;
+}
+
+impl Kind for Sock {
+    fn partitions(config: &Self::Config) -> usize {
+        config.partitions
+    }
+}
+
+impl Kind for O2ib {
+    fn partitions(config: &Self::Config) -> usize {
+        config.partitions
+    }
+}
+
+/// What nodes of a test are on: their network, and its time.
+pub trait TestBed: Sized {
+    /// The kind of network.
+    type Kind: Kind<Config: Default>;
+
+    /// A bed without nodes.
+    fn new() -> Self;
+
+    /// A node on a host of its own, of this number from 1.
+    fn node(&self, number: usize, config: <Self::Kind as Protocol>::Config) -> Node<Self::Kind>;
+
+    /// The time of the nodes.
+    fn now_ns(&self) -> u64;
+
+    /// Drives nodes until something is so, as a waiter does: while there is work, and then it sleeps until there is some.
+    ///
+    /// # Panics
+    /// If it never becomes so.
+    fn until(&self, nodes: &[&Node<Self::Kind>], so: impl FnMut() -> bool);
+
+    /// Lets so much time pass, driving nodes.
+    fn later(&self, nodes: &[&Node<Self::Kind>], ns: u64);
+
+    /// All that nodes have begun has ended; they leave nothing behind.
+    fn end<const N: usize>(self, nodes: [Node<Self::Kind>; N]);
+
+    /// Two nodes with these tunables.
+    fn pair(&self, config: &<Self::Kind as Protocol>::Config) -> [Node<Self::Kind>; 2] {
+        [1, 2].map(|number| self.node(number, config.clone()))
+    }
+}

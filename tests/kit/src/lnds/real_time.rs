@@ -1,0 +1,76 @@
+//! The time of this host, which a test may turn on, and nodes that sleep.
+
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::Instant;
+
+use lnet_api::{Lnd, Poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Kind, Node, states};
+
+/// After this long nothing more is expected to happen: an emulated machine is slow.
+pub(super) const HUNG_MS: u16 = 60_000;
+
+/// A clock that begins with it.
+#[derive(Debug)]
+pub struct RealTime {
+    begin: Instant,
+    /// How far the clock has been turned on.
+    ahead_ns: AtomicU64,
+    /// How long a sleep is at most.
+    nap_ms: AtomicU16,
+}
+
+impl RealTime {
+    /// A clock that goes from now on.
+    #[allow(clippy::new_without_default, reason = "it begins at a moment")]
+    pub fn new() -> RealTime {
+        RealTime { begin: Instant::now(), ahead_ns: AtomicU64::new(0), nap_ms: AtomicU16::new(HUNG_MS) }
+    }
+
+    /// Nanoseconds since its beginning, and what it was turned on.
+    pub fn now_ns(&self) -> u64 {
+        1 + self.begin.elapsed().as_nanos() as u64 + self.ahead_ns.load(Ordering::Relaxed)
+    }
+
+    /// Turns the clock on.
+    pub fn turn_on(&self, ns: u64) {
+        self.ahead_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// From now on nobody sleeps long.
+    pub fn look_often(&self) {
+        self.nap_ms.store(10, Ordering::Relaxed);
+    }
+
+    /// Polls nodes as a waiter does: while there is work, and then it sleeps until there is some.
+    ///
+    /// # Panics
+    /// If it never becomes so.
+    pub fn until<K: Kind>(&self, nodes: &[&Node<K>], mut so: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        loop {
+            let polled = nodes.iter().map(|node| node.poll(self.now_ns())).fold(Poll::default(), Poll::and);
+            if so() {
+                return;
+            }
+            assert!(begin.elapsed().as_millis() < HUNG_MS.into(), "it never becomes so: {}", states(nodes));
+            if polled.work > 0 || !nodes.iter().all(|node| node.arm()) {
+                continue;
+            }
+            self.sleep(nodes, polled.deadline_ns);
+        }
+    }
+
+    fn sleep<K: Kind>(&self, nodes: &[&Node<K>], until_ns: Option<u64>) {
+        let fds = nodes.iter().flat_map(|node| (0..node.lnd.shards()).map(|shard| node.lnd.wait_fd(shard)));
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let ms =
+            until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(self.now_ns()).div_ceil(1_000_000));
+        poll(
+            &mut fds,
+            PollTimeout::from(u16::try_from(ms).unwrap_or(HUNG_MS).min(self.nap_ms.load(Ordering::Relaxed))),
+        )
+        .unwrap();
+    }
+}

@@ -1,0 +1,132 @@
+//! What the nodes are on: a simulated network in virtual time, or the devices of the guest in real time.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lnet_o2iblnd::{Fabric, O2ib, O2ibConfig};
+use lnet_sim::ib::IbHabits;
+
+use super::{Network, Node, Place, TestBed, guest};
+
+/// RDMA devices.
+pub enum VerbsBed {
+    /// Simulated ones, in virtual time.
+    Simulated(Network),
+    /// Those of the guest, in real time.
+    Real(Place),
+}
+
+impl VerbsBed {
+    /// If it is simulated, with these habits.
+    pub fn with(habits: IbHabits) -> VerbsBed {
+        match Place::of_guest() {
+            Some(place) => VerbsBed::Real(place),
+            None => VerbsBed::Simulated(Network::new(habits)),
+        }
+    }
+
+    /// A simulated network, in the guest too.
+    pub fn simulated() -> VerbsBed {
+        VerbsBed::Simulated(Network::new(IbHabits::reliable()))
+    }
+
+    /// The devices of the host with the address of this number, from 1.
+    pub fn host(&self, number: usize) -> (Ipv4Addr, Arc<dyn Fabric>) {
+        match self {
+            VerbsBed::Simulated(network) => network.host(number),
+            VerbsBed::Real(place) => (place.address(number), guest::fabric()),
+        }
+    }
+
+    /// Lets the time of a simulated network pass as the real one does, until it is over: for nodes that threads drive.
+    pub fn keep_time(&self, over: &AtomicBool) {
+        if let VerbsBed::Simulated(network) = self {
+            network.keep_time(over);
+        }
+    }
+
+    /// The port of the device with the address of this number goes down, or up.
+    pub fn set_port(&self, number: usize, up: bool) {
+        match self {
+            VerbsBed::Simulated(network) => network.net.set_port(number - 1, up),
+            VerbsBed::Real(place) => place.set_link(number, up),
+        }
+    }
+
+    /// Any memory may be locked.
+    pub fn is_unlimited(&self) -> bool {
+        matches!(self, VerbsBed::Real(_)) && nix::unistd::geteuid().is_root()
+    }
+
+    /// There is somebody without a driver, who cannot wake the one that sleeps.
+    pub fn look_often(&self) {
+        match self {
+            VerbsBed::Simulated(network) => network.look_often(),
+            VerbsBed::Real(place) => place.time.look_often(),
+        }
+    }
+
+    /// Ends as [`TestBed::end`] does, after work requests that a device has refused as somebody wanted it.
+    pub fn end_of_wrong<const N: usize>(self, nodes: [Node<O2ib>; N]) {
+        let all: Vec<&Node<O2ib>> = nodes.iter().collect();
+        let at_rest = |node: &Node<O2ib>| node.engine.sending() == 0 && node.lnd.census().operations == 0;
+        self.until(&all, || all.iter().all(|node| at_rest(node)));
+        for node in &nodes {
+            let census = node.lnd.census();
+            assert_eq!((census.bounces, census.receives, census.waiting), (0, 0, 0));
+            node.end();
+        }
+        drop(nodes);
+        if let VerbsBed::Simulated(Network { net, .. }) = &self {
+            assert_eq!((0..N).map(|host| net.ends(host)).sum::<usize>(), 0);
+            assert_eq!(net.registrations(), 0);
+        }
+        if let VerbsBed::Real(place) = &self {
+            place.check_resources();
+        }
+    }
+}
+
+impl TestBed for VerbsBed {
+    type Kind = O2ib;
+
+    /// The guest's devices in the guest; elsewhere a simulated network.
+    fn new() -> VerbsBed {
+        VerbsBed::with(IbHabits::reliable())
+    }
+
+    fn node(&self, number: usize, config: O2ibConfig) -> Node<O2ib> {
+        let (address, fabric) = self.host(number);
+        Node::new(address, fabric, config, self.now_ns())
+    }
+
+    fn now_ns(&self) -> u64 {
+        match self {
+            VerbsBed::Simulated(network) => network.net.now_ns(),
+            VerbsBed::Real(place) => place.time.now_ns(),
+        }
+    }
+
+    fn until(&self, nodes: &[&Node<O2ib>], so: impl FnMut() -> bool) {
+        match self {
+            VerbsBed::Simulated(network) => network.until(nodes, so),
+            VerbsBed::Real(place) => place.time.until(nodes, so),
+        }
+    }
+
+    fn later(&self, nodes: &[&Node<O2ib>], ns: u64) {
+        match self {
+            VerbsBed::Simulated(network) => network.later(nodes, ns),
+            VerbsBed::Real(place) => place.time.turn_on(ns),
+        }
+        self.until(nodes, || true);
+    }
+
+    fn end<const N: usize>(self, nodes: [Node<O2ib>; N]) {
+        if let VerbsBed::Simulated(network) = &self {
+            assert_eq!(network.net.wrong(), None);
+        }
+        self.end_of_wrong(nodes);
+    }
+}
