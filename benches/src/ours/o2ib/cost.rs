@@ -1,14 +1,15 @@
 //! What transfers copy and register, and what a connection takes of its device. Both nodes are in this process.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use lnet_api::{AckRequest, MdHandle};
 use lnet_o2iblnd::sizes::{self, ConnSizes};
 use lnet_o2iblnd::{O2ibConfig, O2ibCounters};
+use nlx_testkit::lnds::watched::{Seen, WatchedFabric};
 
 use super::node::Node;
-use super::watched::{Counts, Seen, watch};
 use super::{Addresses, host};
 use crate::error::{BenchError, Result};
 use crate::heap::Watch;
@@ -37,7 +38,7 @@ const BULK_BYTES: u64 = 2 * BULK as u64;
 /// The two nodes, the server first.
 struct Pair {
     stations: [Station<Node>; 2],
-    seen: [Seen; 2],
+    seen: [Arc<Seen>; 2],
     mds: [MdHandle; 3],
     steps: u64,
 }
@@ -46,7 +47,7 @@ impl Pair {
     fn start() -> Result<Pair> {
         let Addresses { client, server } = Addresses::choose()?;
         let station = |own, peer| {
-            let (fabric, seen) = watch(host());
+            let (fabric, seen) = WatchedFabric::over(host(), |_| ());
             Ok((Node::station(own, peer, fabric)?, seen))
         };
         let ((server, server_seen), (client, client_seen)) =
@@ -87,10 +88,6 @@ impl Pair {
         self.stations.iter().for_each(|station| all += station.node.lnd.counters());
         all
     }
-
-    fn seen(&self) -> [Counts; 2] {
-        self.seen.each_ref().map(|seen| seen.lock().clone())
-    }
 }
 
 /// Bytes copied of each byte of the bulk transfers, on both sides together.
@@ -111,11 +108,10 @@ pub(crate) fn copies(_: &Round) -> Result<Sample> {
 /// Registrations of memory for each operation, after the first ones.
 pub(crate) fn registrations(_: &Round) -> Result<Sample> {
     let mut pair = Pair::warm()?;
-    let registered = |pair: &Pair| pair.seen().iter().map(|seen| seen.registrations).sum::<u64>();
+    let known = pair.seen.iter().all(|seen| seen.bytes() > BULK as u64);
+    equal("whether bulk memory is registered", known.into(), 1)?;
+    let registered = |pair: &Pair| pair.seen.iter().map(|seen| seen.registrations()).sum::<usize>();
     let before = registered(&pair);
-    if before == 0 {
-        return equal("registrations before", 0, 1).map(|()| Sample::of(0.0));
-    }
     (0..STEPS).try_for_each(|_| pair.step())?;
     Ok(Sample::of((registered(&pair) - before) as f64 / (STEPS * MESSAGES / 2) as f64))
 }
@@ -130,39 +126,38 @@ pub(crate) fn allocations(_: &Round) -> Result<Sample> {
 
 /// Send work requests of a connection, as the device says that it has them.
 pub(crate) fn sends(_: &Round) -> Result<Sample> {
-    connection(|seen| seen.queues[0].1.sends.into())
+    connection(|seen| seen.queues()[0].1.sends.into())
 }
 
 /// Receive work requests of a connection, as the device says that it has them.
 pub(crate) fn receives(_: &Round) -> Result<Sample> {
-    connection(|seen| seen.queues[0].1.receives.into())
+    connection(|seen| seen.queues()[0].1.receives.into())
 }
 
 /// Completion queue entries of a connection, as the device was asked for them: it may round up, and soft-RoCE does.
 pub(crate) fn completions(_: &Round) -> Result<Sample> {
     connection(|seen| {
-        let (asked, made) = seen.queues[0];
+        let (asked, made) = seen.queues()[0];
         if made.completions >= asked.completions { asked.completions.into() } else { made.completions.into() }
     })
 }
 
 /// Receives that wait at the device when nothing goes on, and their bytes.
 pub(crate) fn posted(_: &Round) -> Result<Sample> {
-    connection(|seen| seen.receives)
+    connection(|seen| seen.receives().0)
 }
 
 pub(crate) fn posted_bytes(_: &Round) -> Result<Sample> {
-    connection(|seen| seen.receive_bytes)
+    connection(|seen| seen.receives().1)
 }
 
 /// A figure of the one connection between the nodes, of which both have the same.
-fn connection(figure: fn(&Counts) -> u64) -> Result<Sample> {
+fn connection(figure: fn(&Seen) -> u64) -> Result<Sample> {
     let pair = Pair::warm()?;
-    let seen = pair.seen();
-    for seen in &seen {
-        equal("connections of a node", seen.queues.len() as u64, 1)?;
+    for seen in &pair.seen {
+        equal("connections of a node", seen.queues().len() as u64, 1)?;
     }
-    let [server, client] = seen.each_ref().map(figure);
+    let [server, client] = pair.seen.each_ref().map(|seen| figure(seen));
     equal("what the passive side has", server, client)?;
     Ok(Sample::of(client as f64))
 }

@@ -3,12 +3,10 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `node` | an engine over the verbs LND, which whoever waits drives |
-//! | `watched` | a fabric that counts what is asked of it |
 //! | `cost` | what transfers copy and register, and a connection takes of its device |
 
 pub(crate) mod cost;
 mod node;
-mod watched;
 
 use std::fmt::Display;
 use std::net::Ipv4Addr;
