@@ -1,17 +1,17 @@
 //! What a connection takes of the device and of memory is what the arithmetic says, which `nlx o2iblnd-calc` shows.
 
-use crate::{Bed, Node};
-use nlx_testkit::lnds::{TestBed as _, exchange, get, put};
 use std::sync::Arc;
 
 use lnet_api::MdOptions;
 use lnet_o2iblnd::fabric::{DeviceLimits, QueueSizes};
 use lnet_o2iblnd::sizes::{self, ConnSizes};
 use lnet_o2iblnd::{Fabric, O2ibConfig};
-
 use nlx_testkit::buffers::{apart, cut, filled, whole};
 use nlx_testkit::heap::live_bytes;
 use nlx_testkit::lnds::watched::{Change, Seen, watched_pair};
+use nlx_testkit::lnds::{TestBed as _, exchange, get, put};
+
+use crate::{Bed, Node};
 
 /// What counting finds beside what is calculated, and the other way round: names, lists with room to spare.
 const ABOUT: f64 = 0.05;

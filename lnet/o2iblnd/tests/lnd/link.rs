@@ -1,11 +1,11 @@
 //! The link between two devices goes down, and comes back.
 
-use crate::{Bed, Node};
 use lnet_api::{Errno, EventKind};
 use lnet_o2iblnd::O2ibConfig;
+use nlx_testkit::buffers::{filled, whole};
 use nlx_testkit::lnds::{Load, S, TestBed as _, exchange};
 
-use nlx_testkit::buffers::{filled, whole};
+use crate::{Bed, Node};
 
 fn is_up(node: &Node) -> bool {
     node.engine.ni_statistics(node.id.nid).unwrap().up

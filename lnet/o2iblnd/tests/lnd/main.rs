@@ -12,7 +12,6 @@ mod processes;
 mod small_devices;
 mod threads;
 mod together;
-mod trouble;
 mod tunables;
 
 use lnet_o2iblnd::O2ib;

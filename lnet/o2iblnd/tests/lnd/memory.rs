@@ -1,7 +1,5 @@
 //! What is registered, and what is copied.
 
-use crate::{Bed, Node};
-use nlx_testkit::lnds::{S, TestBed as _, exchange, get, put};
 use std::sync::Arc;
 
 use lnet_api::{Errno, EventKind, Lnd, MdOptions, POLL_BUDGET};
@@ -10,9 +8,11 @@ use lnet_region::{Arena, Fragment, IoVec, Region};
 use lnet_sim::ib::{IbDevice, IbHabits};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-
 use nlx_testkit::buffers::{apart, bytes, cut, filled, pattern, whole};
 use nlx_testkit::lnds::watched::{Seen, watched_pair};
+use nlx_testkit::lnds::{S, TestBed as _, exchange, get, put};
+
+use crate::{Bed, Node};
 
 /// Two nodes whose fabrics count.
 fn watched(bed: &Bed, config: &O2ibConfig) -> ([Node; 2], [Arc<Seen>; 2]) {

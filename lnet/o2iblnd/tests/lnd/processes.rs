@@ -1,15 +1,15 @@
 //! Two processes, of which one is killed.
 
-use crate::Bed;
-use nlx_testkit::lnds::{GETS, Load, PUTS, S, TestBed as _};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use lnet_api::{EventKind, MdOptions};
 use lnet_nid::{Net, NetType, Nid, ProcessId};
 use lnet_o2iblnd::O2ibConfig;
-
 use nlx_testkit::buffers::whole;
+use nlx_testkit::lnds::{GETS, Load, PUTS, S, TestBed as _};
+
+use crate::Bed;
 
 const READY: &str = "the server is ready";
 

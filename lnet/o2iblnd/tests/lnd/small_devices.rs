@@ -1,13 +1,13 @@
 //! Devices that can do little, and memory in many pieces: S-504, S-505.
 
-use crate::{Bed, Node};
 use lnet_api::{Errno, EventKind, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
-use nlx_testkit::lnds::{S, TestBed as _, exchange};
-
 use nlx_testkit::buffers::{apart, cut, filled, gapped, whole};
 use nlx_testkit::lnds::watched::{Change, watched_pair};
+use nlx_testkit::lnds::{S, TestBed as _, exchange};
 use nlx_testkit::warnings::Warnings;
+
+use crate::{Bed, Node};
 
 /// One piece for each work request; a queue for one transfer; requests of few bytes, with which LNet's largest payload takes just
 /// what there is.

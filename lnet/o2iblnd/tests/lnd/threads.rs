@@ -1,7 +1,5 @@
 //! Threads that race for a node's shards while all of them send: each message ends once, and nobody sleeps over what has come.
 
-use crate::{Bed, Node};
-use nlx_testkit::lnds::{S, TestBed as _, portal, states};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -15,8 +13,10 @@ use lnet_o2iblnd::O2ibConfig;
 use lnet_region::IoVec;
 use lnet_sim::Rng;
 use lnet_sim::ib::IbHabits;
+use nlx_testkit::buffers::{bytes, filled, pattern, whole};
+use nlx_testkit::lnds::{S, TestBed as _, portal, states};
 
-use nlx_testkit::buffers::{filled, whole};
+use crate::{Bed, Node};
 
 /// Threads of each node.
 const THREADS: usize = 3;
@@ -258,4 +258,29 @@ fn threads_race_with_late_interrupts() {
             race(Bed::with(habits), &patient());
         }
     }
+}
+
+/// A sender in another thread wakes the driver, which sleeps.
+#[test]
+#[ignore = "needs real time: in the guest"]
+fn a_sender_in_another_thread() {
+    const COUNT: u64 = 300;
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig { partitions: 2, ..O2ibConfig::default() });
+    let [a, b] = &nodes;
+    let sinks: Vec<IoVec> = (0..COUNT).map(|_| whole(5000)).collect();
+    for (bits, sink) in sinks.iter().enumerate() {
+        b.post(sink, bits as u64, MdOptions::OP_PUT);
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for bits in 0..COUNT {
+                a.put(b.id, &filled(whole(5000), bits), bits);
+            }
+        });
+        bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT as usize);
+    });
+    assert!(sinks.iter().enumerate().all(|(bits, sink)| bytes(sink) == pattern(bits as u64, 5000)));
+    drop(sinks);
+    bed.end(nodes);
 }

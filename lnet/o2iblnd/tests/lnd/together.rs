@@ -1,12 +1,12 @@
 //! What leaves together, and what is sent from where it is.
 
-use crate::{Bed, Node};
 use lnet_api::{EventKind, MdOptions, corked};
 use lnet_o2iblnd::{O2ibConfig, TxCounters};
 use lnet_region::{Fragment, IoVec, Region};
+use nlx_testkit::buffers::{bytes, filled, pattern, whole};
 use nlx_testkit::lnds::{TestBed as _, get, put};
 
-use nlx_testkit::buffers::{bytes, filled, pattern, whole};
+use crate::{Bed, Node};
 
 const BYTES: usize = 2000;
 

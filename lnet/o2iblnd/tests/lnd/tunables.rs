@@ -1,11 +1,11 @@
 //! Tunables and what comes of them; partitions; more than two nodes.
 
-use crate::{Bed, Node};
 use lnet_api::{EventKind, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
+use nlx_testkit::buffers::{filled, whole};
 use nlx_testkit::lnds::{S, TestBed as _, exchange};
 
-use nlx_testkit::buffers::{filled, whole};
+use crate::{Bed, Node};
 
 fn both_ways(bed: &Bed, [a, b]: [&Node; 2]) {
     for length in [1, 5000, 1 << 20] {
@@ -26,22 +26,6 @@ fn different_peer_credits() {
         both_ways(&bed, [a, b]);
         assert_eq!(b.lnd.counters().rx.refusals, u64::from(asks > grants), "{asks} of {grants}");
         assert_eq!((a.lnd.counters().rx.connects, b.lnd.counters().rx.accepts), (1, 1));
-        bed.end(nodes);
-    }
-}
-
-/// S-209, S-312: whoever connects makes them all, and messages go over all of them.
-#[test]
-fn connections_per_peer() {
-    for conns_per_peer in [1, 4] {
-        let bed = Bed::new();
-        let nodes = bed.pair(&O2ibConfig { conns_per_peer, ..O2ibConfig::default() });
-        let [a, b] = &nodes;
-        exchange(&bed, [a, b], &filled(whole(100), 1), &whole(100));
-        let wanted = usize::from(conns_per_peer);
-        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == wanted));
-        both_ways(&bed, [a, b]);
-        assert_eq!(b.lnd.counters().rx.accepts, wanted as u64);
         bed.end(nodes);
     }
 }
@@ -74,18 +58,6 @@ fn checksums() {
     both_ways(&bed, [a, b]);
     assert_eq!((a.lnd.counters().rx.checksum_errors, b.lnd.counters().rx.checksum_errors), (0, 0));
     bed.end(nodes);
-}
-
-/// S-203: each partition has a shard; all of a peer's is on one.
-#[test]
-fn partitions() {
-    for partitions in [1, 2, 4] {
-        let bed = Bed::new();
-        let nodes = bed.pair(&O2ibConfig { partitions, ..O2ibConfig::default() });
-        let [a, b] = &nodes;
-        both_ways(&bed, [a, b]);
-        bed.end(nodes);
-    }
 }
 
 /// An idle connection is kept alive by empty messages, and stays.

@@ -1,38 +1,13 @@
 //! Two nodes in one process exchange messages over real sockets.
 
-use std::sync::atomic::Ordering;
-
 use crate::common::{Got, Node, S, drive, idle_pair, memory, pattern, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_proto::Body;
-
-/// Empty, tiny, either side of `min_bulk` and of the receive buffer, LNet's maximum.
-const SIZES: [usize; 9] = [0, 1, 95, 927, 928, 1023, 4096, 65_537, 1 << 20];
 
 /// The match bits of a PUT: the tests number their messages by them.
 fn bits_of(got: &Got) -> u64 {
     let Body::Put { match_bits, .. } = got.header.body else { panic!("{:?}", got.header) };
     match_bits.0
-}
-
-#[test]
-fn puts_of_every_size_arrive_as_they_were_sent() {
-    let (a, b) = (Node::new(), Node::new());
-    let mut tokens = Vec::new();
-    for (number, size) in SIZES.into_iter().enumerate() {
-        tokens.push(a.put_bytes(b.id(), &pattern(number as u64, size), number as u64));
-        drive(&[&a, &b], || b.received() > number);
-    }
-    drive(&[&a, &b], || tokens.iter().all(|token| a.sent(*token).is_some()));
-    assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
-    b.with_got(|got| {
-        for (number, (size, got)) in SIZES.into_iter().zip(got).enumerate() {
-            assert_eq!(got.result, Some(Ok(())));
-            assert_eq!((got.from, got.header.payload_length as usize), (a.id(), size));
-            assert_eq!(bits_of(got), number as u64);
-            assert!(got.bytes() == pattern(number as u64, size), "payload of {size} bytes");
-        }
-    });
 }
 
 /// lnet-wire 23: the side that first has something to send makes all three connections, the other none.
@@ -46,73 +21,6 @@ fn three_connections_are_made_by_the_side_that_sends_first() {
     settle(&[&a, &b]);
     assert_eq!((a.counters().rx.connects, a.counters().rx.accepts), (3, 0));
     assert_eq!((b.counters().rx.connects, b.counters().rx.accepts), (0, 3));
-}
-
-#[test]
-fn gets_of_every_size_are_answered() {
-    let (a, b) = (Node::new(), Node::new());
-    for (number, size) in SIZES.into_iter().enumerate() {
-        a.get(b.id(), size, number as u64);
-        drive(&[&a, &b], || a.received() > number);
-    }
-    a.with_got(|got| {
-        for (number, (size, got)) in SIZES.into_iter().zip(got).enumerate() {
-            assert!(matches!(got.header.body, Body::Reply { .. }));
-            assert!(got.bytes() == pattern(number as u64, size), "reply of {size} bytes");
-        }
-    });
-}
-
-/// Messages queue, are gathered and come many per call: none is lost, none is doubled, those on one connection keep
-/// their order.
-#[test]
-fn many_messages_in_both_directions_at_once() {
-    const COUNT: u64 = 2000;
-    let (a, b) = (Node::new(), Node::new());
-    for number in 0..COUNT {
-        a.put_bytes(b.id(), &pattern(number, 40), number);
-        b.put_bytes(a.id(), &pattern(number, 40), number);
-        if number % 50 == 0 {
-            settle(&[&a, &b]);
-        }
-    }
-    drive(&[&a, &b], || a.received() == COUNT as usize && b.received() == COUNT as usize);
-    for node in [&a, &b] {
-        node.with_got(|got| {
-            assert!(got.iter().map(bits_of).eq(0..COUNT));
-            assert!(got.iter().all(|got| got.bytes() == pattern(bits_of(got), 40)));
-        });
-    }
-}
-
-#[test]
-fn large_and_small_messages_mixed_in_flight() {
-    let (a, b) = (Node::new(), Node::new());
-    let sizes: Vec<usize> = (0..200).map(|number| SIZES[number * 5 % SIZES.len()]).collect();
-    for (number, size) in sizes.iter().enumerate() {
-        a.put_bytes(b.id(), &pattern(number as u64, *size), number as u64);
-    }
-    drive(&[&a, &b], || b.received() == sizes.len());
-    b.with_got(|got| {
-        for got in got {
-            assert!(got.bytes() == pattern(bits_of(got), sizes[bits_of(got) as usize]));
-        }
-    });
-}
-
-/// LNet's 256 fragments at both ends, cut differently.
-#[test]
-fn scattered_memory_at_both_ends() {
-    for (from, to) in [(1, 256), (256, 1), (256, 256), (7, 100)] {
-        let (a, b) = (Node::new(), Node::new());
-        b.engine.fragments.store(to, Ordering::Relaxed);
-        for (number, size) in [1000, 65_537, 1 << 20].into_iter().enumerate() {
-            let bytes = pattern(number as u64, size);
-            a.put(b.id(), &memory(&bytes, from), 0);
-            drive(&[&a, &b], || b.received() > number);
-            b.with_got(|got| assert!(got[number].bytes() == bytes, "{from} to {to} fragments, {size} bytes"));
-        }
-    }
 }
 
 /// S-210: what is left of a large payload goes from the socket straight to its place.
@@ -277,16 +185,6 @@ fn several_threads_send_to_one_peer() {
     assert!((1..=THREADS * COUNT).all(|token| a.sent(token) == Some(Ok(()))));
 }
 
-#[test]
-fn conns_per_peer_makes_as_many_bulk_connections() {
-    let config = lnet_socklnd::SockConfig { conns_per_peer: 3, ..crate::common::config() };
-    let (a, b) = (Node::with(config.clone()), Node::with(config));
-    a.put_bytes(b.id(), b"x", 0);
-    drive(&[&a, &b], || b.counters().rx.accepts == 7);
-    settle(&[&a, &b]);
-    assert_eq!(a.counters().rx.connects, 7);
-}
-
 /// S-208: at run time too, under traffic. With more, the side that opened the connections opens the missing ones; with
 /// fewer, those that stand stay. How many connections a node takes from a peer is its own setting.
 #[test]
@@ -364,28 +262,6 @@ fn conns_per_peer_may_be_raised_on_either_side_first() {
     a.lnd.set_conns_per_peer(None, 3);
     drive(&[&a, &b], || b.counters().rx.accepts == 7);
     assert_eq!((a.counters().rx.connect_failures, a.lost().len(), b.lost().len()), (0, 0, 0));
-}
-
-/// Both sides connect at once: whoever wins, they end with one set of connections, and no message is lost.
-#[test]
-fn nodes_that_connect_to_each_other_at_once_agree() {
-    for _ in 0..10 {
-        let (a, b) = (Node::new(), Node::new());
-        let tokens = [a.put_bytes(b.id(), b"to b", 0), b.put_bytes(a.id(), b"to a", 0)];
-        drive(&[&a, &b], || a.received() == 1 && b.received() == 1);
-        // The loser of a race asks again a second later, if then still something is missing.
-        for _ in 0..5 {
-            settle(&[&a, &b]);
-            a.later(S);
-            b.later(S);
-        }
-        let opened = |node: &Node| (node.counters().rx.connects, node.counters().rx.accepts);
-        let ((connects, accepts), theirs) = (opened(&a), opened(&b));
-        assert_eq!((accepts, connects), theirs);
-        assert_eq!(connects + accepts, 3);
-        assert_eq!([a.sent(tokens[0]), b.sent(tokens[1])], [Some(Ok(())); 2]);
-        assert!(a.lost().is_empty() && b.lost().is_empty());
-    }
 }
 
 /// S-202: several NIs in one node, on one address (two networks) and on several.

@@ -62,20 +62,6 @@ fn acknowledgements_of_a_burst_are_merged() {
     assert_eq!(node.received(), 10);
 }
 
-#[test]
-fn a_truncated_message_leaves_the_next_one_whole() {
-    for (size, most) in [(300, 10), (100_000, 99_000), (1 << 20, 1), (1 << 20, 500_000)] {
-        let (a, b) = (Node::new(), Node::new());
-        b.engine.orders.lock().unwrap().push_back(Order::Truncate(most));
-        let bytes = pattern(5, size);
-        a.put_bytes(b.id(), &bytes, 0);
-        drive(&[&a, &b], || b.received() == 1);
-        a.put_bytes(b.id(), &bytes, 1);
-        drive(&[&a, &b], || b.received() == 2);
-        b.with_got(|got| assert!(got[0].bytes() == bytes[..most] && got[1].bytes() == bytes));
-    }
-}
-
 /// More messages than one poll handles, read by one call: there is no event for the rest.
 #[test]
 fn a_burst_beyond_the_budget_of_a_poll_is_received_whole() {
@@ -603,25 +589,6 @@ fn shutdown_while_others_send() {
     });
     let sent = a.engine.sent.lock().unwrap();
     assert!((1..=sent.len() as u64).all(|token| sent.contains_key(&token)), "no message is forgotten");
-}
-
-/// The other side of a restart: connections of the former life are replaced.
-#[test]
-fn a_restarted_node_is_connected_to_again() {
-    let (a, b) = (Node::new(), Node::new());
-    a.put_bytes(b.id(), b"x", 0);
-    drive(&[&a, &b], || b.received() == 1 && b.counters().rx.accepts == 3);
-    b.lnd.shutdown(b.nid);
-    b.lnd.startup(b.id(), b.engine.clone()).unwrap();
-    drive(&[&a, &b], || a.lost().len() == 1);
-    a.put_bytes(b.id(), b"y", 0);
-    drive(&[&a, &b], || b.received() == 2);
-    // Now the one that was connected to speaks first.
-    a.lnd.shutdown(a.nid);
-    a.lnd.startup(a.id(), a.engine.clone()).unwrap();
-    drive(&[&a, &b], || !b.lost().is_empty());
-    b.put_bytes(a.id(), b"z", 0);
-    drive(&[&a, &b], || a.received() == 1);
 }
 
 /// A payload shorter or longer than the header says would ruin the stream.

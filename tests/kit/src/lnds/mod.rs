@@ -73,6 +73,9 @@ pub trait TestBed: Sized {
     /// Lets so much time pass, driving nodes.
     fn later(&self, nodes: &[&Node<Self::Kind>], ns: u64);
 
+    /// Whether all that a node has begun has ended.
+    fn is_at_rest(node: &Node<Self::Kind>) -> bool;
+
     /// All that nodes have begun has ended; they leave nothing behind.
     fn end<const N: usize>(self, nodes: [Node<Self::Kind>; N]);
 

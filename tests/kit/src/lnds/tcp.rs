@@ -43,9 +43,13 @@ impl TestBed for TcpBed {
         self.until(nodes, || true);
     }
 
+    fn is_at_rest(node: &Node<Sock>) -> bool {
+        node.engine.sending() == 0
+    }
+
     fn end<const N: usize>(self, nodes: [Node<Sock>; N]) {
         let all: Vec<&Node<Sock>> = nodes.iter().collect();
-        self.until(&all, || all.iter().all(|node| node.engine.sending() == 0));
+        self.until(&all, || all.iter().all(|node| TcpBed::is_at_rest(node)));
         nodes.iter().for_each(Node::end);
     }
 }

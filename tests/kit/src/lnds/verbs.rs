@@ -70,8 +70,7 @@ impl VerbsBed {
     /// Ends as [`TestBed::end`] does, after work requests that a device has refused as somebody wanted it.
     pub fn end_of_wrong<const N: usize>(self, nodes: [Node<O2ib>; N]) {
         let all: Vec<&Node<O2ib>> = nodes.iter().collect();
-        let at_rest = |node: &Node<O2ib>| node.engine.sending() == 0 && node.lnd.census().operations == 0;
-        self.until(&all, || all.iter().all(|node| at_rest(node)));
+        self.until(&all, || all.iter().all(|node| VerbsBed::is_at_rest(node)));
         for node in &nodes {
             let census = node.lnd.census();
             assert_eq!((census.bounces, census.receives, census.waiting), (0, 0, 0));
@@ -121,6 +120,10 @@ impl TestBed for VerbsBed {
             VerbsBed::Real(place) => place.time.turn_on(ns),
         }
         self.until(nodes, || true);
+    }
+
+    fn is_at_rest(node: &Node<O2ib>) -> bool {
+        node.engine.sending() == 0 && node.lnd.census().operations == 0
     }
 
     fn end<const N: usize>(self, nodes: [Node<O2ib>; N]) {

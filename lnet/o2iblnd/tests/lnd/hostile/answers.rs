@@ -2,11 +2,11 @@
 
 use lnet_api::{Errno, EventKind};
 use lnet_o2iblnd::fabric::ConnectOptions;
+use nlx_testkit::buffers::{filled, whole};
 use nlx_testkit::lnds::S;
 
 use super::bytes::{CONNACK, NOOP, changed, message, params};
 use super::stranger::{Line, Scene};
-use nlx_testkit::buffers::{filled, whole};
 
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 

@@ -1,20 +1,20 @@
 //! Peers that take fewer fragments than LNet's payloads have, as 2.10 with `map_on_demand` does: S-502 to S-505.
 
-use crate::Bed;
-use nlx_testkit::lnds::{TestBed as _, exchange};
 use std::sync::Arc;
 
 use lnet_api::{Errno, EventKind, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::sizes::{self, Adjusted, Release, Side, Tunables};
 use lnet_region::IoVec;
+use nlx_testkit::buffers::{cut, filled, gapped, pattern, whole};
+use nlx_testkit::lnds::watched::{Seen, watched_pair};
+use nlx_testkit::lnds::{TestBed as _, exchange};
+use nlx_testkit::warnings::Warnings;
 
 use super::bytes::*;
 use super::stranger::{Line, Scene};
+use crate::Bed;
 use crate::calculated::{check_queues, limits};
-use nlx_testkit::buffers::{cut, filled, gapped, pattern, whole};
-use nlx_testkit::lnds::watched::{Seen, watched_pair};
-use nlx_testkit::warnings::Warnings;
 
 /// What the peer asks for.
 const FRAGMENTS: u16 = 2;

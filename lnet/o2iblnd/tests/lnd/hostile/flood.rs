@@ -1,17 +1,17 @@
 //! Connections that are begun and left, by more peers than there are.
 
-use crate::Bed;
-use nlx_testkit::lnds::{Network, S};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::fabric::*;
 use lnet_o2iblnd::links::LINKS_MAX;
+use nlx_testkit::lnds::{Network, S};
+use nlx_testkit::warnings::Warnings;
 
 use super::bytes::{CONNREQ, End, Record, message, number, params};
 use super::stranger::{Scene, Told};
-use nlx_testkit::warnings::Warnings;
+use crate::Bed;
 
 /// Reasons (lnet-wire 33).
 const NO_RESOURCES: u8 = 2;

@@ -1,15 +1,14 @@
 //! Messages on a connection that stands, each wrong in its own way: that connection ends, and no other.
 
-use crate::Node;
 use lnet_api::{Errno, EventKind, LNet, MdOptions};
-use nlx_testkit::lnds::{S, portal, put};
-
 use lnet_o2iblnd::sizes::BOUNCES;
 use lnet_region::IoVec;
+use nlx_testkit::buffers::{apart, bytes, filled, whole};
+use nlx_testkit::lnds::{S, portal, put};
 
 use super::bytes::*;
 use super::stranger::{Line, Scene};
-use nlx_testkit::buffers::{apart, bytes, filled, whole};
+use crate::Node;
 
 /// What is said, to the node of this incarnation.
 type Saying<'a> = &'a dyn Fn(End) -> Vec<u8>;

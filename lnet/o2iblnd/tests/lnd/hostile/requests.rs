@@ -1,11 +1,11 @@
 //! Requests to connect that are wrong in each field, and connections that are begun and left.
 
-use nlx_testkit::lnds::{S, TestBed as _};
 use std::os::fd::BorrowedFd;
 
 use lnet_api::Lnd;
 use lnet_o2iblnd::fabric::{ConnectOptions, Rejected};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nlx_testkit::lnds::{S, TestBed as _};
 
 use super::bytes::{CONNACK, CONNREQ, MAGIC, NOOP, Record, VERSION, changed, message, params};
 use super::stranger::{Line, Scene, Told};

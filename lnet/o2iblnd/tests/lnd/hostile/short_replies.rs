@@ -1,8 +1,6 @@
 //! GETs of a kernel node that loses part of a short reply (lnet-measured, "Short replies over o2ib"): what is reported has been
 //! written, and the ways around it work.
 
-use crate::Bed;
-use nlx_testkit::lnds::{TestBed as _, get};
 use std::sync::Arc;
 
 use lnet::Ping;
@@ -11,14 +9,16 @@ use lnet_nid::Pid;
 use lnet_o2iblnd::O2ibConfig;
 use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
 use lnet_region::IoVec;
+use nlx_testkit::buffers::{apart, at, bytes, fill, filled, gapped, pattern, whole};
+use nlx_testkit::lnds::{TestBed as _, get};
+use nlx_testkit::warnings::Warnings;
 use proptest::prelude::*;
 
 use super::bytes::{GET_REQ, IMMEDIATE};
 use super::kernel::Kernel;
 use super::stranger::Scene;
+use crate::Bed;
 use crate::exchange::IMMEDIATE as IMMEDIATE_MAX;
-use nlx_testkit::buffers::{apart, at, bytes, fill, filled, gapped, pattern, whole};
-use nlx_testkit::warnings::Warnings;
 
 /// Pieces that a kernel's write takes unless it is told otherwise.
 const WRQ_SGE: usize = 2;

@@ -1,13 +1,13 @@
 //! Peers that make no progress, while others wait for the credits of the NI that they hold, and while nobody does. In virtual time.
 
-use crate::Bed;
 use lnet_api::{EventKind, MdHandle, Upcalls};
 use lnet_o2iblnd::O2ibConfig;
+use nlx_testkit::buffers::{filled, whole};
 use nlx_testkit::lnds::{S, TestBed as _};
 
 use super::bytes::*;
 use super::stranger::{Line, Scene};
-use nlx_testkit::buffers::{filled, whole};
+use crate::Bed;
 
 /// Seconds of the timeout.
 const TIMEOUT_S: u64 = 40;

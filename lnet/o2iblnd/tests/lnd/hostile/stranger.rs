@@ -1,7 +1,5 @@
 //! The hostile client, beside a node and an honest peer of it.
 
-use crate::{Bed, Node};
-use nlx_testkit::lnds::{TestBed as _, exchange};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +8,11 @@ use lnet_nid::{Net, NetType, Nid, ProcessId};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::fabric::*;
 use lnet_region::{IoVec, Region};
+use nlx_testkit::buffers::{filled, whole};
+use nlx_testkit::lnds::{TestBed as _, exchange};
 
 use super::bytes::{CONNREQ, End, message, number, params};
-use nlx_testkit::buffers::{filled, whole};
+use crate::{Bed, Node};
 
 const SERVICE: u16 = 987;
 const BUFFER: usize = 8192;

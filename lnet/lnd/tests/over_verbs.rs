@@ -1,0 +1,22 @@
+//! The tests of `suite` over verbs: simulated devices in virtual time, or those of the guest.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod suite;
+
+use nlx_testkit::lnds;
+
+type Bed = lnds::VerbsBed;
+type Node = lnds::Node<lnet_o2iblnd::O2ib>;
+type Config = lnet_o2iblnd::O2ibConfig;
+
+/// Connections of a peer that may have this many.
+const fn connections(conns_per_peer: u8) -> usize {
+    conns_per_peer as usize
+}
+
+/// How many there are where both sides have connected at once: both attempts may be accepted.
+const AT_ONCE: std::ops::RangeInclusive<u64> = 1..=2;
+
+/// What the failure says where nobody listens.
+const NOBODY: &str = "nobody listens there";

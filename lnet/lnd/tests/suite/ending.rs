@@ -1,0 +1,110 @@
+//! NIs and peers that go and come back.
+
+use lnet_api::{EventKind, MdOptions};
+use nlx_testkit::buffers::{bytes, filled, pattern, whole};
+use nlx_testkit::lnds::{Load, S, TestBed, exchange};
+
+use super::on_pairs;
+use crate::{AT_ONCE, Bed, Config, NOBODY, Node, connections};
+
+/// S-108: an NI that ends takes nothing with it: what was under way ends, and the peer works on.
+#[test]
+fn shutdown_under_load() {
+    for ends_itself in [true, false] {
+        on_pairs(&Config::default(), |bed, [a, b]| {
+            exchange(bed, [a, b], &filled(whole(64), 1), &whole(64));
+            let load = Load::begin([a, b], 60);
+            bed.until(&[a, b], || Load::ended(a)[0] > 5);
+            if ends_itself {
+                a.end();
+                assert!(load.has_ended(a), "what is under way ends with its NI");
+                a.take();
+                a.start();
+            } else {
+                b.end();
+                bed.until(&[a], || load.has_ended(a));
+                a.take();
+                b.start();
+            }
+            // What was being received ends when a node hears that its connection has: not by time, which is to pass now.
+            bed.until(&[a, b], || Bed::is_at_rest(a) && Bed::is_at_rest(b));
+            [a, b].into_iter().for_each(|node| drop(node.take()));
+            // After a failure a peer is left in peace for a while.
+            bed.later(&[a, b], 60 * S);
+            exchange(bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
+            exchange(bed, [b, a], &filled(whole(70_000), 1), &whole(70_000));
+        });
+    }
+}
+
+/// lnet-wire 24, 34: a peer in another life is found out, whoever connects, and old connections go.
+#[test]
+fn a_node_comes_back_in_another_life() {
+    on_pairs(&Config::default(), |bed, [a, b]| {
+        exchange(bed, [a, b], &filled(whole(5000), 1), &whole(5000));
+        for life in 0..4 {
+            b.end();
+            b.start();
+            // It is not waited for that `a` hears of the end.
+            let ways = if life % 2 == 0 { [a, b] } else { [b, a] };
+            bed.until(&[a, b], || a.lnd.census().connections == 0);
+            exchange(bed, ways, &filled(whole(5000), life), &whole(5000));
+            exchange(bed, [ways[1], ways[0]], &filled(whole(5000), life), &whole(5000));
+        }
+        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == connections(1)));
+    });
+}
+
+/// Its PUT has left and was acknowledged, and the other's is here.
+fn has_settled(node: &Node) -> bool {
+    [EventKind::Send, EventKind::Ack, EventKind::Put].iter().all(|kind| node.count(*kind).1 == 1)
+}
+
+/// Both begin at once: whoever wins, they agree on the connections there are, and nothing is lost.
+#[test]
+fn both_connect_at_once() {
+    on_pairs(&Config::default(), |bed, [a, b]| {
+        for _ in 0..5 {
+            let before = [a, b].map(|node| node.lnd.counters().rx);
+            let sinks = [whole(5000), whole(5000)];
+            a.post(&sinks[0], 1, MdOptions::OP_PUT);
+            b.post(&sinks[1], 1, MdOptions::OP_PUT);
+            a.put(b.id, &filled(whole(5000), 1), 1);
+            b.put(a.id, &filled(whole(5000), 1), 1);
+            bed.until(&[a, b], || [a, b].iter().all(|node| has_settled(node)));
+            assert!(sinks.iter().all(|sink| bytes(sink) == pattern(1, 5000)));
+            [a, b].into_iter().for_each(Node::clear);
+            // The loser of a race asks again a second later, if then still something is missing.
+            let made = |at: usize| {
+                let now = [a, b][at].lnd.counters().rx;
+                (now.connects - before[at].connects, now.accepts - before[at].accepts)
+            };
+            let agree = || {
+                (made(0).0, made(0).1) == (made(1).1, made(1).0) && AT_ONCE.contains(&(made(0).0 + made(0).1))
+            };
+            for _ in 0..5 {
+                bed.later(&[a, b], S);
+            }
+            bed.until(&[a, b], agree);
+            [a, b].into_iter().for_each(Node::end);
+            [a, b].into_iter().for_each(Node::start);
+        }
+    });
+}
+
+/// Nobody listens at an address that exists: the message fails, and says what is wrong; when somebody does, it is found.
+#[test]
+fn nobody_listens() {
+    on_pairs(&Config::default(), |bed, [a, b]| {
+        b.end();
+        let put = a.put_unasked(b.id, &filled(whole(5000), 1), 7);
+        bed.until(&[a], || a.outcome(EventKind::Send, put).is_some());
+        assert!(a.outcome(EventKind::Send, put).unwrap().is_err());
+        let failure = a.lnd.last_failure(b.id.nid).unwrap().to_string();
+        assert!(failure.contains(NOBODY), "{failure}");
+        a.take();
+        b.start();
+        bed.later(&[a, b], 60 * S);
+        exchange(bed, [a, b], &filled(whole(5000), 1), &whole(5000));
+    });
+}
