@@ -10,9 +10,6 @@ use crate::{Bed, Config, Node};
 /// Runs a test on two nodes with these tunables and 1, 2 and 4 partitions, which leave nothing behind.
 fn on_pairs(config: &Config, test: impl Fn(&Bed, [&Node; 2])) {
     for partitions in [1, 2, 4] {
-        let bed = Bed::new();
-        let nodes = bed.pair(&Config { partitions, ..config.clone() });
-        test(&bed, nodes.each_ref());
-        bed.end(nodes);
+        Bed::on_pair(&Config { partitions, ..config.clone() }, &test);
     }
 }

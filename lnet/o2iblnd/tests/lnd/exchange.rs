@@ -46,119 +46,109 @@ fn each_length_is_written_to_its_place_or_goes_with_its_message() {
 /// S-505: memory that lies together is one fragment, and one work request.
 #[test]
 fn neighbours_are_written_as_one() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    let together = || {
-        let region = Region::heap(1 << 20).unwrap();
-        let fragments = (0..256).map(|page| Fragment::new(region.clone(), page * 4096, 4096).unwrap());
-        IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
-    };
-    put(&bed, [a, b], &filled(together(), 1), &together());
-    assert_eq!(a.lnd.counters().tx.writes, 1);
-    get(&bed, [a, b], &filled(together(), 2), &together());
-    assert_eq!(b.lnd.counters().tx.writes, 1);
-    bed.end(nodes);
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        let together = || {
+            let region = Region::heap(1 << 20).unwrap();
+            let fragments = (0..256).map(|page| Fragment::new(region.clone(), page * 4096, 4096).unwrap());
+            IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
+        };
+        put(bed, [a, b], &filled(together(), 1), &together());
+        assert_eq!(a.lnd.counters().tx.writes, 1);
+        get(bed, [a, b], &filled(together(), 2), &together());
+        assert_eq!(b.lnd.counters().tx.writes, 1);
+    });
 }
 
 #[test]
 fn odd_offsets_at_both_ends() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    for (from, to) in [(1, 4095), (4093, 3), (77, 0)] {
-        for length in [1, 3977, 65_535, (1 << 20) - 13] {
-            exchange_all_ways(&bed, [a, b], &filled(at(from, length), from as u64), &at(to, length));
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        for (from, to) in [(1, 4095), (4093, 3), (77, 0)] {
+            for length in [1, 3977, 65_535, (1 << 20) - 13] {
+                exchange_all_ways(bed, [a, b], &filled(at(from, length), from as u64), &at(to, length));
+            }
         }
-    }
-    bed.end(nodes);
+    });
 }
 
 /// lnet-wire 35.2 and 35.3: a PUT that nobody wants is answered by PUT_NAK with status 0 and has been sent well; a GET that
 /// nobody answers ends with ENODATA.
 #[test]
 fn what_nobody_wants_is_dropped() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    for (number, length) in [64, 5000, 1 << 20].into_iter().enumerate() {
-        let memory = filled(whole(length), 1);
-        let put = a.put_unasked(b.id, &memory, 7);
-        bed.until(&[a, b], || a.outcome(EventKind::Send, put).is_some());
-        assert_eq!(a.outcome(EventKind::Send, put), Some(Ok(())), "{length} bytes");
-        bed.until(&[a, b], || b.engine.counters().drop_count == 2 * number as u64 + 1);
-        let get = a.get(b.id, &memory, 7);
-        bed.until(&[a, b], || b.engine.counters().drop_count == 2 * number as u64 + 2);
-        if length > IMMEDIATE {
-            bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
-            assert_eq!(a.outcome(EventKind::Send, get), Some(Err(Errno::ENODATA)), "{length} bytes");
-        } else {
-            // Nothing comes back: whoever waits gives it up.
-            bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
-            a.engine.md_unlink(get).unwrap();
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        for (number, length) in [64, 5000, 1 << 20].into_iter().enumerate() {
+            let memory = filled(whole(length), 1);
+            let put = a.put_unasked(b.id, &memory, 7);
+            bed.until(&[a, b], || a.outcome(EventKind::Send, put).is_some());
+            assert_eq!(a.outcome(EventKind::Send, put), Some(Ok(())), "{length} bytes");
+            bed.until(&[a, b], || b.engine.counters().drop_count == 2 * number as u64 + 1);
+            let get = a.get(b.id, &memory, 7);
+            bed.until(&[a, b], || b.engine.counters().drop_count == 2 * number as u64 + 2);
+            if length > IMMEDIATE {
+                bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
+                assert_eq!(a.outcome(EventKind::Send, get), Some(Err(Errno::ENODATA)), "{length} bytes");
+            } else {
+                // Nothing comes back: whoever waits gives it up.
+                bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
+                a.engine.md_unlink(get).unwrap();
+            }
+            assert!(bytes(&memory) == pattern(1, length), "nothing was written");
+            a.take();
         }
-        assert!(bytes(&memory) == pattern(1, length), "nothing was written");
-        a.take();
-    }
-    exchange_all_ways(&bed, [a, b], &filled(whole(9999), 2), &whole(9999));
-    bed.end(nodes);
+        exchange_all_ways(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+    });
 }
 
 /// Between nodes of nlx that ask for it: a PUT, and a GET that goes with its message, are refused by the engine, a GET_REQ by
 /// GET_DONE, and each once.
 #[test]
 fn what_nobody_wants_is_refused() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    for length in [64, 5000, 1 << 20] {
-        let memory = filled(whole(length), 1);
-        let put = a.start_refusable(EventKind::Put, b.id, &memory, 7);
-        bed.until(&[a, b], || a.outcome(EventKind::Ack, put).is_some());
-        let ends = [EventKind::Send, EventKind::Ack].map(|kind| a.outcome(kind, put));
-        assert_eq!(ends, [Some(Ok(())), Some(Err(Errno::ENODATA))], "{length} bytes");
-        let get = a.start_refusable(EventKind::Get, b.id, &memory, 7);
-        let last = if length > IMMEDIATE { EventKind::Send } else { EventKind::Reply };
-        bed.until(&[a, b], || a.outcome(last, get).is_some());
-        assert_eq!(a.outcome(last, get), Some(Err(Errno::ENODATA)), "{length} bytes");
-        assert!(bytes(&memory) == pattern(1, length), "nothing was written");
-        a.take();
-    }
-    exchange_all_ways(&bed, [a, b], &filled(whole(9999), 2), &whole(9999));
-    assert_eq!((a.engine.counters().drop_count, b.engine.counters().drop_count), (0, 6));
-    bed.end(nodes);
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        for length in [64, 5000, 1 << 20] {
+            let memory = filled(whole(length), 1);
+            let put = a.start_refusable(EventKind::Put, b.id, &memory, 7);
+            bed.until(&[a, b], || a.outcome(EventKind::Ack, put).is_some());
+            let ends = [EventKind::Send, EventKind::Ack].map(|kind| a.outcome(kind, put));
+            assert_eq!(ends, [Some(Ok(())), Some(Err(Errno::ENODATA))], "{length} bytes");
+            let get = a.start_refusable(EventKind::Get, b.id, &memory, 7);
+            let last = if length > IMMEDIATE { EventKind::Send } else { EventKind::Reply };
+            bed.until(&[a, b], || a.outcome(last, get).is_some());
+            assert_eq!(a.outcome(last, get), Some(Err(Errno::ENODATA)), "{length} bytes");
+            assert!(bytes(&memory) == pattern(1, length), "nothing was written");
+            a.take();
+        }
+        exchange_all_ways(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+        assert_eq!((a.engine.counters().drop_count, b.engine.counters().drop_count), (0, 6));
+    });
 }
 
 /// S-109: what comes too early waits for its buffer, small or large, and its sender with it.
 #[test]
 fn a_lazy_portal_holds_back() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    b.engine.set_lazy(portal(), true);
-    let lengths = [64, 5000, 1 << 20];
-    for (bits, length) in lengths.into_iter().enumerate() {
-        a.put(b.id, &filled(whole(length), bits as u64), bits as u64);
-    }
-    bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
-    let sinks: Vec<IoVec> = lengths.iter().map(|length| whole(*length)).collect();
-    for (bits, sink) in sinks.iter().enumerate() {
-        b.post(sink, bits as u64, MdOptions::OP_PUT);
-    }
-    bed.until(&[a, b], || a.count(EventKind::Ack).1 == 3 && b.count(EventKind::Put).1 == 3);
-    for (bits, sink) in sinks.iter().enumerate() {
-        assert!(bytes(sink) == pattern(bits as u64, sink.len()));
-    }
-    [a, b].into_iter().for_each(Node::clear);
-    // What waits when it is lazy no longer is dropped.
-    for length in lengths {
-        a.put_unasked(b.id, &filled(whole(length), 1), 99);
-    }
-    bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
-    b.engine.set_lazy(portal(), false);
-    bed.until(&[a, b], || a.count(EventKind::Send).0 == 3 && b.engine.counters().drop_count == 3);
-    [a, b].into_iter().for_each(Node::clear);
-    drop(sinks);
-    exchange_all_ways(&bed, [a, b], &filled(whole(9999), 2), &whole(9999));
-    bed.end(nodes);
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        b.engine.set_lazy(portal(), true);
+        let lengths = [64, 5000, 1 << 20];
+        for (bits, length) in lengths.into_iter().enumerate() {
+            a.put(b.id, &filled(whole(length), bits as u64), bits as u64);
+        }
+        bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
+        let sinks: Vec<IoVec> = lengths.iter().map(|length| whole(*length)).collect();
+        for (bits, sink) in sinks.iter().enumerate() {
+            b.post(sink, bits as u64, MdOptions::OP_PUT);
+        }
+        bed.until(&[a, b], || a.count(EventKind::Ack).1 == 3 && b.count(EventKind::Put).1 == 3);
+        for (bits, sink) in sinks.iter().enumerate() {
+            assert!(bytes(sink) == pattern(bits as u64, sink.len()));
+        }
+        [a, b].into_iter().for_each(Node::clear);
+        // What waits when it is lazy no longer is dropped.
+        for length in lengths {
+            a.put_unasked(b.id, &filled(whole(length), 1), 99);
+        }
+        bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
+        b.engine.set_lazy(portal(), false);
+        bed.until(&[a, b], || a.count(EventKind::Send).0 == 3 && b.engine.counters().drop_count == 3);
+        [a, b].into_iter().for_each(Node::clear);
+        drop(sinks);
+        exchange_all_ways(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+    });
 }

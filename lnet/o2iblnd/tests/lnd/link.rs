@@ -22,33 +22,31 @@ fn put([a, b]: [&Node; 2], bed: &Bed) -> Result<(), Errno> {
 /// up, so is the NI, and nobody is left in peace for what failed meanwhile.
 #[test]
 fn without_its_port_an_ni_is_down() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    for _ in 0..3 {
-        bed.set_port(1, false);
-        bed.until(&[a, b], || !is_up(a));
-        let begin_ns = bed.now_ns();
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
         for _ in 0..3 {
-            assert_eq!(put([a, b], &bed), Err(Errno::ENETDOWN));
+            bed.set_port(1, false);
+            bed.until(&[a, b], || !is_up(a));
+            let begin_ns = bed.now_ns();
+            for _ in 0..3 {
+                assert_eq!(put([a, b], bed), Err(Errno::ENETDOWN));
+            }
+            assert!(
+                bed.now_ns() - begin_ns < 5 * S || matches!(bed, Bed::Real(_)),
+                "it does not wait for anything"
+            );
+            let failure = a.lnd.last_failure(b.id.nid).unwrap().to_string();
+            assert!(failure.contains("the port of ") && failure.contains(" is down"), "{failure}");
+            bed.set_port(1, true);
+            bed.until(&[a, b], || is_up(a) && is_up(b));
+            [a, b].into_iter().for_each(|node| drop(node.take()));
+            exchange(bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
+            exchange(bed, [b, a], &filled(whole(70_000), 2), &whole(70_000));
+            // The next time there is no connection either.
+            a.end();
+            bed.until(&[b], || b.lnd.census().connections == 0);
+            a.start();
         }
-        assert!(
-            bed.now_ns() - begin_ns < 5 * S || matches!(bed, Bed::Real(_)),
-            "it does not wait for anything"
-        );
-        let failure = a.lnd.last_failure(b.id.nid).unwrap().to_string();
-        assert!(failure.contains("the port of ") && failure.contains(" is down"), "{failure}");
-        bed.set_port(1, true);
-        bed.until(&[a, b], || is_up(a) && is_up(b));
-        [a, b].into_iter().for_each(|node| drop(node.take()));
-        exchange(&bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
-        exchange(&bed, [b, a], &filled(whole(70_000), 2), &whole(70_000));
-        // The next time there is no connection either.
-        a.end();
-        bed.until(&[b], || b.lnd.census().connections == 0);
-        a.start();
-    }
-    bed.end(nodes);
+    });
 }
 
 /// A link that is down for a moment loses nothing: devices send again what got lost. (Soft-RoCE does not: what it cannot
@@ -75,25 +73,23 @@ fn a_connection_outlasts_a_moment() {
 /// S-4: what is under way ends, each message once; when the link is back, so are the connections.
 #[test]
 fn the_link_goes_down_under_load() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig { retry_count: 1, ..O2ibConfig::default() });
-    let [a, b] = &nodes;
-    exchange(&bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
-    for _ in 0..2 {
-        let load = Load::begin([a, b], 100);
-        bed.until(&[a, b], || Load::ended(a)[0] > 5);
-        assert!(!load.has_ended(a), "it goes down too late");
-        bed.set_port(1, false);
-        bed.until(&[a, b], || load.has_ended(a));
-        bed.set_port(1, true);
-        // What either still waits for is given up, and after a failure a peer is left in peace for a while.
-        bed.later(&[a, b], 60 * S);
-        bed.later(&[a, b], 60 * S);
-        bed.until(&[a, b], || [a, b].iter().all(|node| node.engine.sending() == 0));
-        [a, b].into_iter().for_each(|node| drop(node.take()));
-        works_again(&bed, [a, b]);
-    }
-    bed.end(nodes);
+    Bed::on_pair(&O2ibConfig { retry_count: 1, ..O2ibConfig::default() }, |bed, [a, b]| {
+        exchange(bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
+        for _ in 0..2 {
+            let load = Load::begin([a, b], 100);
+            bed.until(&[a, b], || Load::ended(a)[0] > 5);
+            assert!(!load.has_ended(a), "it goes down too late");
+            bed.set_port(1, false);
+            bed.until(&[a, b], || load.has_ended(a));
+            bed.set_port(1, true);
+            // What either still waits for is given up, and after a failure a peer is left in peace for a while.
+            bed.later(&[a, b], 60 * S);
+            bed.later(&[a, b], 60 * S);
+            bed.until(&[a, b], || [a, b].iter().all(|node| node.engine.sending() == 0));
+            [a, b].into_iter().for_each(|node| drop(node.take()));
+            works_again(bed, [a, b]);
+        }
+    });
 }
 
 /// The port needs a moment, in which attempts fail.

@@ -52,46 +52,41 @@ fn an_operation_registers_nothing() {
 #[test]
 fn memory_without_one_key_goes_through_the_pool() {
     const BYTES: usize = 1 << 20;
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    let lengths = cut(BYTES, 64);
-    put(&bed, [a, b], &filled(apart(&lengths), 1), &apart(&lengths));
-    get(&bed, [a, b], &filled(apart(&lengths), 2), &apart(&lengths));
-    let [a, b] = [a, b].map(|node| node.lnd.counters());
-    assert_eq!((a.rx.bytes_bounced, b.rx.bytes_bounced), (BYTES as u64, BYTES as u64));
-    assert_eq!((a.tx.bytes_bounced, b.tx.bytes_bounced), (0, 0));
-    assert_eq!((a.tx.bytes_direct, b.tx.bytes_direct), (BYTES as u64, BYTES as u64));
-    bed.end(nodes);
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        let lengths = cut(BYTES, 64);
+        put(bed, [a, b], &filled(apart(&lengths), 1), &apart(&lengths));
+        get(bed, [a, b], &filled(apart(&lengths), 2), &apart(&lengths));
+        let [a, b] = [a, b].map(|node| node.lnd.counters());
+        assert_eq!((a.rx.bytes_bounced, b.rx.bytes_bounced), (BYTES as u64, BYTES as u64));
+        assert_eq!((a.tx.bytes_bounced, b.tx.bytes_bounced), (0, 0));
+        assert_eq!((a.tx.bytes_direct, b.tx.bytes_direct), (BYTES as u64, BYTES as u64));
+    });
 }
 
 /// More transfers than the pool has buffers: the others wait for one, and all arrive.
 #[test]
 fn transfers_wait_for_the_pool() {
     const COUNT: usize = 40;
-    let bed = Bed::new();
     let config = O2ibConfig { peer_credits: 64, ..O2ibConfig::default() };
-    let nodes = bed.pair(&config);
-    let [a, b] = &nodes;
-    let sinks: Vec<IoVec> = (0..2 * COUNT).map(|_| apart(&[4096, 5000, 4100])).collect();
-    let (puts, gets) = sinks.split_at(COUNT);
-    let length = sinks[0].len();
-    for (bits, sink) in puts.iter().enumerate() {
-        b.post(sink, bits as u64, MdOptions::OP_PUT);
-        a.put(b.id, &filled(whole(length), bits as u64), bits as u64);
-    }
-    for (bits, sink) in gets.iter().enumerate() {
-        let bits = (COUNT + bits) as u64;
-        b.post(&filled(whole(length), bits), bits, MdOptions::OP_GET);
-        a.get(b.id, sink, bits);
-    }
-    bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT && a.count(EventKind::Reply).1 == COUNT);
-    for (bits, sink) in sinks.iter().enumerate() {
-        assert!(bytes(sink) == pattern(bits as u64, length), "number {bits}");
-    }
-    assert!(b.lnd.counters().tx.bounces_awaited > 0);
-    drop(sinks);
-    bed.end(nodes);
+    Bed::on_pair(&config, |bed, [a, b]| {
+        let sinks: Vec<IoVec> = (0..2 * COUNT).map(|_| apart(&[4096, 5000, 4100])).collect();
+        let (puts, gets) = sinks.split_at(COUNT);
+        let length = sinks[0].len();
+        for (bits, sink) in puts.iter().enumerate() {
+            b.post(sink, bits as u64, MdOptions::OP_PUT);
+            a.put(b.id, &filled(whole(length), bits as u64), bits as u64);
+        }
+        for (bits, sink) in gets.iter().enumerate() {
+            let bits = (COUNT + bits) as u64;
+            b.post(&filled(whole(length), bits), bits, MdOptions::OP_GET);
+            a.get(b.id, sink, bits);
+        }
+        bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT && a.count(EventKind::Reply).1 == COUNT);
+        for (bits, sink) in sinks.iter().enumerate() {
+            assert!(bytes(sink) == pattern(bits as u64, length), "number {bits}");
+        }
+        assert!(b.lnd.counters().tx.bounces_awaited > 0);
+    });
 }
 
 /// Memory that may not be locked is copied, through as many bounce buffers as may. An ordinary user has 8 MiB of it (in the

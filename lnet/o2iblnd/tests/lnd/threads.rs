@@ -265,22 +265,19 @@ fn threads_race_with_late_interrupts() {
 #[ignore = "needs real time: in the guest"]
 fn a_sender_in_another_thread() {
     const COUNT: u64 = 300;
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig { partitions: 2, ..O2ibConfig::default() });
-    let [a, b] = &nodes;
-    let sinks: Vec<IoVec> = (0..COUNT).map(|_| whole(5000)).collect();
-    for (bits, sink) in sinks.iter().enumerate() {
-        b.post(sink, bits as u64, MdOptions::OP_PUT);
-    }
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for bits in 0..COUNT {
-                a.put(b.id, &filled(whole(5000), bits), bits);
-            }
+    Bed::on_pair(&O2ibConfig { partitions: 2, ..O2ibConfig::default() }, |bed, [a, b]| {
+        let sinks: Vec<IoVec> = (0..COUNT).map(|_| whole(5000)).collect();
+        for (bits, sink) in sinks.iter().enumerate() {
+            b.post(sink, bits as u64, MdOptions::OP_PUT);
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for bits in 0..COUNT {
+                    a.put(b.id, &filled(whole(5000), bits), bits);
+                }
+            });
+            bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT as usize);
         });
-        bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT as usize);
+        assert!(sinks.iter().enumerate().all(|(bits, sink)| bytes(sink) == pattern(bits as u64, 5000)));
     });
-    assert!(sinks.iter().enumerate().all(|(bits, sink)| bytes(sink) == pattern(bits as u64, 5000)));
-    drop(sinks);
-    bed.end(nodes);
 }

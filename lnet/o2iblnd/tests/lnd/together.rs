@@ -26,53 +26,49 @@ fn part_of_registered(bed: &Bed, [a, b]: [&Node; 2], length: usize) -> IoVec {
 #[test]
 fn a_cork_holds_messages_together() {
     const COUNT: u64 = 4;
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    put(&bed, [a, b], &filled(whole(64), 0), &whole(64));
-    for length in [64, 1 << 16] {
-        let sinks: Vec<IoVec> = (0..COUNT).map(|_| whole(length)).collect();
-        for (sink, bits) in sinks.iter().zip(0..) {
-            b.post(sink, bits, MdOptions::OP_PUT);
-        }
-        let before = tx(a);
-        corked(|| {
-            for bits in 0..COUNT {
-                a.put(b.id, &filled(whole(length), bits), bits);
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        put(bed, [a, b], &filled(whole(64), 0), &whole(64));
+        for length in [64, 1 << 16] {
+            let sinks: Vec<IoVec> = (0..COUNT).map(|_| whole(length)).collect();
+            for (sink, bits) in sinks.iter().zip(0..) {
+                b.post(sink, bits, MdOptions::OP_PUT);
             }
-            assert_eq!(tx(a).posts, before.posts, "nothing leaves before its end");
-        });
-        let after = tx(a);
-        assert_eq!((after.posts - before.posts, after.sends - before.sends), (1, COUNT));
-        bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT as usize);
-        for (sink, bits) in sinks.iter().zip(0..) {
-            assert!(bytes(sink) == pattern(bits, length));
+            let before = tx(a);
+            corked(|| {
+                for bits in 0..COUNT {
+                    a.put(b.id, &filled(whole(length), bits), bits);
+                }
+                assert_eq!(tx(a).posts, before.posts, "nothing leaves before its end");
+            });
+            let after = tx(a);
+            assert_eq!((after.posts - before.posts, after.sends - before.sends), (1, COUNT));
+            bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT as usize);
+            for (sink, bits) in sinks.iter().zip(0..) {
+                assert!(bytes(sink) == pattern(bits, length));
+            }
+            [a, b].into_iter().for_each(Node::clear);
         }
-        [a, b].into_iter().for_each(Node::clear);
-    }
-    assert_eq!(tx(b).noops, 0);
-    bed.end(nodes);
+        assert_eq!(tx(b).noops, 0);
+    });
 }
 
 /// More than a few messages begin to leave before the cork's end.
 #[test]
 fn a_long_batch_does_not_wait_for_its_end() {
     const COUNT: usize = 30;
-    let bed = Bed::new();
     let config = O2ibConfig { peer_credits: 64, ..O2ibConfig::default() };
-    let nodes = bed.pair(&config);
-    let [a, b] = &nodes;
-    put(&bed, [a, b], &filled(whole(64), 0), &whole(64));
-    b.serve(&whole(64), 7, MdOptions::OP_PUT);
-    corked(|| {
-        let before = tx(a);
-        for _ in 0..COUNT {
-            a.put(b.id, &filled(whole(64), 0), 7);
-        }
-        assert!(tx(a).posts > before.posts && tx(a).posts - before.posts < COUNT as u64 / 4);
+    Bed::on_pair(&config, |bed, [a, b]| {
+        put(bed, [a, b], &filled(whole(64), 0), &whole(64));
+        b.serve(&whole(64), 7, MdOptions::OP_PUT);
+        corked(|| {
+            let before = tx(a);
+            for _ in 0..COUNT {
+                a.put(b.id, &filled(whole(64), 0), 7);
+            }
+            assert!(tx(a).posts > before.posts && tx(a).posts - before.posts < COUNT as u64 / 4);
+        });
+        bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT);
     });
-    bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT);
-    bed.end(nodes);
 }
 
 /// S-401: a payload that goes with its message is sent from where it is, if that is registered already and it is long enough to
@@ -82,38 +78,33 @@ fn payloads_in_registered_memory_are_gathered() {
     for (wrq_sge, length, cksum, gathered) in
         [(2, BYTES, false, true), (2, 100, false, false), (1, BYTES, false, false), (2, BYTES, true, false)]
     {
-        let bed = Bed::new();
         let config = O2ibConfig { wrq_sge, cksum, ..O2ibConfig::default() };
-        let nodes = bed.pair(&config);
-        let [a, b] = &nodes;
-        let source = part_of_registered(&bed, [a, b], length);
-        let before = tx(a);
-        put(&bed, [a, b], &source, &whole(length));
-        let after = tx(a);
-        let moved = (after.bytes_direct - before.bytes_direct, after.bytes_copied - before.bytes_copied);
-        assert_eq!(moved, if gathered { (length as u64, 0) } else { (0, length as u64) });
-        put(&bed, [a, b], &filled(whole(BYTES), 4), &whole(BYTES));
-        assert_eq!(tx(a).bytes_copied - after.bytes_copied, BYTES as u64, "it is not registered");
-        drop(source);
-        bed.end(nodes);
+        Bed::on_pair(&config, |bed, [a, b]| {
+            let source = part_of_registered(bed, [a, b], length);
+            let before = tx(a);
+            put(bed, [a, b], &source, &whole(length));
+            let after = tx(a);
+            let moved = (after.bytes_direct - before.bytes_direct, after.bytes_copied - before.bytes_copied);
+            assert_eq!(moved, if gathered { (length as u64, 0) } else { (0, length as u64) });
+            put(bed, [a, b], &filled(whole(BYTES), 4), &whole(BYTES));
+            assert_eq!(tx(a).bytes_copied - after.bytes_copied, BYTES as u64, "it is not registered");
+        });
     }
 }
 
 /// A little that lies in no registered memory is written from the message's own buffer: no bounce buffer is made for it.
 #[test]
 fn small_answers_need_no_bounce_buffer() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig::default());
-    let [a, b] = &nodes;
-    for length in [1, 48, 4032] {
-        // Regions of less than a page are not registered.
-        let source = filled(IoVec::whole(Region::heap(length).unwrap()), length as u64);
-        let before = tx(b);
-        get(&bed, [a, b], &source, &whole(5000));
-        let after = tx(b);
-        assert_eq!(after.bytes_copied - before.bytes_copied, length as u64);
-        assert_eq!((after.bytes_bounced, after.bytes_direct), (0, 0));
-        assert_eq!(after.writes - before.writes, 1);
-    }
-    bed.end(nodes);
+    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
+        for length in [1, 48, 4032] {
+            // Regions of less than a page are not registered.
+            let source = filled(IoVec::whole(Region::heap(length).unwrap()), length as u64);
+            let before = tx(b);
+            get(bed, [a, b], &source, &whole(5000));
+            let after = tx(b);
+            assert_eq!(after.bytes_copied - before.bytes_copied, length as u64);
+            assert_eq!((after.bytes_bounced, after.bytes_direct), (0, 0));
+            assert_eq!(after.writes - before.writes, 1);
+        }
+    });
 }

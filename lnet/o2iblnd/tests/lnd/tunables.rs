@@ -33,53 +33,46 @@ fn different_peer_credits() {
 /// As little of everything as can be had.
 #[test]
 fn the_smallest_queues() {
-    let bed = Bed::new();
     let config =
         O2ibConfig { peer_credits: 1, concurrent_sends: 1, wrq_sge: 1, credits: 8, ..O2ibConfig::default() };
-    let nodes = bed.pair(&config);
-    let [a, b] = &nodes;
-    both_ways(&bed, [a, b]);
-    let sinks: Vec<_> = (0..100).map(|_| whole(5000)).collect();
-    for (bits, sink) in sinks.iter().enumerate() {
-        b.post(sink, bits as u64, MdOptions::OP_PUT);
-        a.put(b.id, &filled(whole(5000), bits as u64), bits as u64);
-    }
-    bed.until(&[a, b], || a.count(EventKind::Ack).1 == sinks.len());
-    drop(sinks);
-    bed.end(nodes);
+    Bed::on_pair(&config, |bed, [a, b]| {
+        both_ways(bed, [a, b]);
+        let sinks: Vec<_> = (0..100).map(|_| whole(5000)).collect();
+        for (bits, sink) in sinks.iter().enumerate() {
+            b.post(sink, bits as u64, MdOptions::OP_PUT);
+            a.put(b.id, &filled(whole(5000), bits as u64), bits as u64);
+        }
+        bed.until(&[a, b], || a.count(EventKind::Ack).1 == sinks.len());
+    });
 }
 
 /// Old peers' checksums: each message carries one, and each is right.
 #[test]
 fn checksums() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig { cksum: true, ..O2ibConfig::default() });
-    let [a, b] = &nodes;
-    both_ways(&bed, [a, b]);
-    assert_eq!((a.lnd.counters().rx.checksum_errors, b.lnd.counters().rx.checksum_errors), (0, 0));
-    bed.end(nodes);
+    Bed::on_pair(&O2ibConfig { cksum: true, ..O2ibConfig::default() }, |bed, [a, b]| {
+        both_ways(bed, [a, b]);
+        assert_eq!((a.lnd.counters().rx.checksum_errors, b.lnd.counters().rx.checksum_errors), (0, 0));
+    });
 }
 
 /// An idle connection is kept alive by empty messages, and stays.
 #[test]
 fn keepalive() {
-    let bed = Bed::new();
-    let nodes = bed.pair(&O2ibConfig { keepalive_s: 30, ..O2ibConfig::default() });
-    let [a, b] = &nodes;
-    both_ways(&bed, [a, b]);
-    let noops = || [a, b].map(|node| (node.lnd.counters().tx.noops, node.lnd.counters().rx.noops));
-    let before = noops();
-    for _ in 0..4 {
-        bed.later(&[a, b], 31 * S);
-        bed.until(&[a, b], || true);
-    }
-    bed.until(&[a, b], || {
-        let [now_a, now_b] = noops();
-        now_a.0 > before[0].0 && now_b.0 > before[1].0 && now_a.1 > before[0].1 && now_b.1 > before[1].1
+    Bed::on_pair(&O2ibConfig { keepalive_s: 30, ..O2ibConfig::default() }, |bed, [a, b]| {
+        both_ways(bed, [a, b]);
+        let noops = || [a, b].map(|node| (node.lnd.counters().tx.noops, node.lnd.counters().rx.noops));
+        let before = noops();
+        for _ in 0..4 {
+            bed.later(&[a, b], 31 * S);
+            bed.until(&[a, b], || true);
+        }
+        bed.until(&[a, b], || {
+            let [now_a, now_b] = noops();
+            now_a.0 > before[0].0 && now_b.0 > before[1].0 && now_a.1 > before[0].1 && now_b.1 > before[1].1
+        });
+        both_ways(bed, [a, b]);
+        assert_eq!((a.lnd.counters().rx.closes, a.lnd.counters().rx.connects), (0, 1));
     });
-    both_ways(&bed, [a, b]);
-    assert_eq!((a.lnd.counters().rx.closes, a.lnd.counters().rx.connects), (0, 1));
-    bed.end(nodes);
 }
 
 /// One node with sixteen others, four connections each.

@@ -83,4 +83,12 @@ pub trait TestBed: Sized {
     fn pair(&self, config: &<Self::Kind as Protocol>::Config) -> [Node<Self::Kind>; 2] {
         [1, 2].map(|number| self.node(number, config.clone()))
     }
+
+    /// Runs a test on two nodes with these tunables, which leave nothing behind.
+    fn on_pair(config: &<Self::Kind as Protocol>::Config, test: impl FnOnce(&Self, [&Node<Self::Kind>; 2])) {
+        let bed = Self::new();
+        let nodes = bed.pair(config);
+        test(&bed, nodes.each_ref());
+        bed.end(nodes);
+    }
 }
