@@ -22,10 +22,10 @@ macro_rules! number {
 
 /// One that is on or off.
 macro_rules! switch {
-    ($module:ident, $lnd:ident, $name:literal, $field:ident, $meaning:literal) => {
+    ($module:ident, $lnd:ident, $field:ident: $meaning:literal) => {
         Tunable {
             module: $module,
-            name: $name,
+            name: stringify!($field),
             unit: "",
             agree: ALONE,
             meaning: $meaning,
@@ -35,6 +35,20 @@ macro_rules! switch {
                 get: |config| config.$lnd.$field.into(),
                 set: |config, value| config.$lnd.$field = value != 0,
             },
+        }
+    };
+}
+
+/// One that does nothing in nlx: LNet's default, what is like it, and why ([`Effect::None`]).
+macro_rules! idle {
+    ($module:ident: $name:expr, $default:expr, $like:expr, $why:expr) => {
+        Tunable {
+            module: $module,
+            name: $name,
+            unit: "",
+            agree: ALONE,
+            meaning: $why,
+            effect: Effect::None { default: $default, like: $like },
         }
     };
 }
@@ -291,16 +305,6 @@ fn read_switch(text: &str) -> Option<i64> {
         "n" | "no" | "false" | "off" => Some(0),
         _ => None,
     }
-}
-
-const fn idle(
-    module: &'static str,
-    name: &'static str,
-    default: &'static str,
-    like: &'static str,
-    why: &'static str,
-) -> Tunable {
-    Tunable { module, name, unit: "", agree: ALONE, meaning: why, effect: Effect::None { default, like } }
 }
 
 #[cfg(test)]

@@ -17,6 +17,18 @@ fn peer_of(node: &Node) -> (Ipv4Addr, Wire) {
     (peer, Wire::shake_hands(peer, node, INCARNATION, CONTROL).0)
 }
 
+/// The header of a PUT of so many bytes.
+fn put_header(node: &Node, dest: ProcessId, payload_length: u32) -> Header {
+    let body = Body::Put {
+        ack_wmd: WireHandle::NONE,
+        match_bits: lnet_nid::MatchBits(0),
+        hdr_data: 0,
+        portal: 0,
+        offset: 0,
+    };
+    Header { dest, src: node.id(), payload_length, body }
+}
+
 /// Another peer, whose traffic must not suffer: sends a message there and back.
 fn bystander_is_served(node: &Node, bystander: &Node) {
     let before = (node.received(), bystander.received());
@@ -362,15 +374,7 @@ fn a_queued_message_whose_deadline_passes_is_not_sent() {
     let id = ProcessId::lnet(nid_of(peer));
     let bulk = memory(&pattern(0, 1 << 20), 1);
     let tokens: Vec<u64> = (0..16).map(|number| node.put(id, &bulk, number)).collect();
-    let body = Body::Put {
-        ack_wmd: WireHandle::NONE,
-        match_bits: lnet_nid::MatchBits(0),
-        hdr_data: 0,
-        portal: 0,
-        offset: 0,
-    };
-    let header = Header { dest: id, src: node.id(), payload_length: 0, body };
-    let late = node.send(id, header, None, node.now_ns() + 20 * S);
+    let late = node.send(id, put_header(&node, id, 0), None, node.now_ns() + 20 * S);
     node.later(30 * S);
     settle(&[&node]);
     assert_eq!(node.sent(late), Some(Err(Errno::ETIMEDOUT)));
@@ -389,18 +393,10 @@ fn messages_that_wait_for_a_slow_reader_keep_their_deadlines() {
     let (peer, mut wire) = peer_of(&node);
     let id = ProcessId::lnet(nid_of(peer));
     let bulk = memory(&pattern(0, 1 << 20), 1);
-    let body = Body::Put {
-        ack_wmd: WireHandle::NONE,
-        match_bits: lnet_nid::MatchBits(0),
-        hdr_data: 0,
-        portal: 0,
-        offset: 0,
-    };
-    let header = |length: usize| Header { dest: id, src: node.id(), payload_length: length as u32, body };
+    let header = put_header(&node, id, 1 << 20);
     let deadline_ns = node.now_ns() + 20 * S;
-    let tokens: Vec<u64> = (0..64)
-        .map(|_| node.send(id, header(1 << 20), Some(bulk.read(0..1 << 20).unwrap()), deadline_ns))
-        .collect();
+    let tokens: Vec<u64> =
+        (0..64).map(|_| node.send(id, header, Some(bulk.read(0..1 << 20).unwrap()), deadline_ns)).collect();
     settle(&[&node]);
     // Once the socket was writable again, all that waits is taken along to be written.
     wire.read(&[&node], 1 << 20);
@@ -597,14 +593,7 @@ fn a_message_whose_payload_does_not_fit_its_header_is_refused() {
     let node = Node::new();
     let (peer, _wire) = peer_of(&node);
     let id = ProcessId::lnet(nid_of(peer));
-    let body = Body::Put {
-        ack_wmd: WireHandle::NONE,
-        match_bits: lnet_nid::MatchBits(0),
-        hdr_data: 0,
-        portal: 0,
-        offset: 0,
-    };
-    let header = Header { dest: id, src: node.id(), payload_length: 5, body };
+    let header = put_header(&node, id, 5);
     let token = node.send(id, header, Some(memory(b"four", 1).read(0..4).unwrap()), FAR);
     assert_eq!(node.sent(token), Some(Err(Errno::EINVAL)));
 }

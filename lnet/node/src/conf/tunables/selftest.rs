@@ -1,7 +1,7 @@
-use super::{SELFTEST, Tunable, idle};
+use super::{ALONE, Effect, SELFTEST, Tunable};
 
 const fn row(name: &'static str, default: &'static str) -> Tunable {
-    idle(SELFTEST, name, default, default, "nlx does not serve LNet's self-test")
+    idle!(SELFTEST: name, default, default, "nlx does not serve LNet's self-test")
 }
 
 /// lnet-semantics 30.
