@@ -29,6 +29,15 @@ pub fn portal() -> Portal {
     Portal::new(PORTAL).unwrap()
 }
 
+fn put_of(md: MdHandle, ack: AckRequest, target: ProcessId, match_bits: u64) -> Put {
+    let (portal, match_bits) = (portal(), MatchBits(match_bits));
+    Put { source: None, md, ack, target, portal, match_bits, offset: 0, hdr_data: 5 }
+}
+
+fn get_of(md: MdHandle, target: ProcessId, match_bits: u64) -> Get {
+    Get { source: None, md, target, portal: portal(), match_bits: MatchBits(match_bits), offset: 0 }
+}
+
 #[derive(Default)]
 struct Inbox(Mutex<Vec<Event>>);
 
@@ -159,19 +168,11 @@ impl<K: Kind> Node<K> {
     pub fn start_refusable(&self, kind: EventKind, to: ProcessId, memory: &IoVec, bits: u64) -> MdHandle {
         let md = self.md(memory, MdOptions::TAKES_REFUSALS, Threshold::Limited(2));
         let md = self.engine.md_bind(md, Unlink::Auto).unwrap();
-        let (portal, match_bits) = (portal(), MatchBits(bits));
-        let started = match kind {
-            EventKind::Get => {
-                self.engine.get(&Get { source: None, md, target: to, portal, match_bits, offset: 0 })
-            }
-            _ => {
-                let ack = AckRequest::Ack;
-                let put =
-                    Put { source: None, md, ack, target: to, portal, match_bits, offset: 0, hdr_data: 5 };
-                self.engine.put(&put)
-            }
-        };
-        started.unwrap();
+        match kind {
+            EventKind::Get => self.engine.get(&get_of(md, to, bits)),
+            _ => self.engine.put(&put_of(md, AckRequest::Ack, to, bits)),
+        }
+        .unwrap();
         md
     }
 
@@ -187,26 +188,14 @@ impl<K: Kind> Node<K> {
 
     fn put_with(&self, to: ProcessId, memory: &IoVec, match_bits: u64, ack: AckRequest) -> MdHandle {
         let md = self.bind(memory, if ack == AckRequest::Ack { 2 } else { 1 });
-        let match_bits = MatchBits(match_bits);
-        let put =
-            Put { source: None, md, ack, target: to, portal: portal(), match_bits, offset: 0, hdr_data: 5 };
-        self.engine.put(&put).unwrap();
+        self.engine.put(&put_of(md, ack, to, match_bits)).unwrap();
         md
     }
 
     /// Has another thread send a PUT, whenever it is called, and waits until that has.
     pub fn sender(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> impl FnOnce() + Send + use<K> {
         let (engine, md) = (self.engine.clone(), self.bind(memory, 1));
-        let put = Put {
-            source: None,
-            md,
-            ack: AckRequest::NoAck,
-            target: to,
-            portal: portal(),
-            match_bits: MatchBits(match_bits),
-            offset: 0,
-            hdr_data: 5,
-        };
+        let put = put_of(md, AckRequest::NoAck, to, match_bits);
         move || {
             let (sent, hears) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
@@ -220,9 +209,7 @@ impl<K: Kind> Node<K> {
     /// Sends a GET.
     pub fn get(&self, from: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
         let md = self.bind(memory, 2);
-        let match_bits = MatchBits(match_bits);
-        let get = Get { source: None, md, target: from, portal: portal(), match_bits, offset: 0 };
-        self.engine.get(&get).unwrap();
+        self.engine.get(&get_of(md, from, match_bits)).unwrap();
         md
     }
 

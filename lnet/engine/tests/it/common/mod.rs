@@ -116,21 +116,6 @@ impl Network {
         true
     }
 
-    /// Delivers the oldest message, but tells its sender afterwards.
-    pub(crate) fn step_arrival_first(&self) -> bool {
-        let Some(mut packet) = self.take(0) else { return false };
-        let arrived = Packet {
-            tx: None,
-            payload: packet.payload.clone(),
-            header: packet.header,
-            from: packet.from,
-            to: packet.to,
-        };
-        self.arrive(arrived);
-        self.finalize_tx(&mut packet, Ok(()));
-        true
-    }
-
     /// Delivers until nothing is under way.
     pub(crate) fn run(&self) {
         while self.step() {}
