@@ -20,3 +20,6 @@ const AT_ONCE: std::ops::RangeInclusive<u64> = 3..=3;
 
 /// What the failure says where nobody listens.
 const NOBODY: &str = "is LNet up on that node";
+
+/// How many of three messages a lazy portal holds back at a time: behind the first nothing is read on its connection.
+const HELD: usize = 1;

@@ -20,3 +20,6 @@ const AT_ONCE: std::ops::RangeInclusive<u64> = 1..=2;
 
 /// What the failure says where nobody listens.
 const NOBODY: &str = "nobody listens there";
+
+/// How many of three messages a lazy portal holds back at a time.
+const HELD: usize = 3;

@@ -1,6 +1,6 @@
 //! A client that the helper has taken in.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -260,11 +260,6 @@ impl Client {
             None if gone || came => Err(Errno::ENOTCONN),
             None => Err(Errno::ETIMEDOUT),
         }
-    }
-
-    /// The socket's number, for what is done to it without its knowing.
-    pub fn raw_socket(&self) -> RawFd {
-        std::os::fd::AsFd::as_fd(&self.socket).as_raw_fd()
     }
 }
 

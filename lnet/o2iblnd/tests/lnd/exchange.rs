@@ -4,7 +4,7 @@ use lnet_api::{Errno, EventKind, LNet, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::{Fragment, IoVec, Region};
 use nlx_testkit::buffers::{at, bytes, filled, pattern, whole};
-use nlx_testkit::lnds::{TestBed as _, exchange, get, portal, put};
+use nlx_testkit::lnds::{TestBed as _, exchange, get, put};
 
 use crate::{Bed, Node};
 
@@ -118,37 +118,5 @@ fn what_nobody_wants_is_refused() {
         }
         exchange_all_ways(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
         assert_eq!((a.engine.counters().drop_count, b.engine.counters().drop_count), (0, 6));
-    });
-}
-
-/// S-109: what comes too early waits for its buffer, small or large, and its sender with it.
-#[test]
-fn a_lazy_portal_holds_back() {
-    Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
-        b.engine.set_lazy(portal(), true);
-        let lengths = [64, 5000, 1 << 20];
-        for (bits, length) in lengths.into_iter().enumerate() {
-            a.put(b.id, &filled(whole(length), bits as u64), bits as u64);
-        }
-        bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
-        let sinks: Vec<IoVec> = lengths.iter().map(|length| whole(*length)).collect();
-        for (bits, sink) in sinks.iter().enumerate() {
-            b.post(sink, bits as u64, MdOptions::OP_PUT);
-        }
-        bed.until(&[a, b], || a.count(EventKind::Ack).1 == 3 && b.count(EventKind::Put).1 == 3);
-        for (bits, sink) in sinks.iter().enumerate() {
-            assert!(bytes(sink) == pattern(bits as u64, sink.len()));
-        }
-        [a, b].into_iter().for_each(Node::clear);
-        // What waits when it is lazy no longer is dropped.
-        for length in lengths {
-            a.put_unasked(b.id, &filled(whole(length), 1), 99);
-        }
-        bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
-        b.engine.set_lazy(portal(), false);
-        bed.until(&[a, b], || a.count(EventKind::Send).0 == 3 && b.engine.counters().drop_count == 3);
-        [a, b].into_iter().for_each(Node::clear);
-        drop(sinks);
-        exchange_all_ways(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
     });
 }
