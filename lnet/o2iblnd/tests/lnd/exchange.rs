@@ -1,6 +1,6 @@
 //! Each exchange of lnet-wire 35, in both directions, at every length that matters.
 
-use lnet_api::{Errno, EventKind, LNet, MdOptions};
+use lnet_api::{Errno, EventKind, LNet};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::{Fragment, IoVec, Region};
 use nlx_testkit::buffers::{at, bytes, filled, pattern, whole};
