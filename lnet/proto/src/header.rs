@@ -88,9 +88,9 @@ pub enum MessageType {
 
 impl Header {
     /// Bytes of the header that holds 64-bit NIDs.
-    pub const LEN: usize = size_of::<RawHeader>();
+    pub const LEN: usize = size_of::<SmallHeader>();
     /// Bytes of the header that holds 20-byte NIDs.
-    pub const LARGE_LEN: usize = size_of::<RawLargeHeader>();
+    pub const LARGE_LEN: usize = size_of::<LargeHeader>();
 
     /// The type of the message.
     #[must_use]
@@ -103,14 +103,8 @@ impl Header {
     /// # Errors
     /// What lnet-wire 9 rows 1 to 3 forbid, and NIDs that are none.
     pub fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, ProtoError> {
-        let raw: RawHeader = transmute!(*bytes);
-        Header {
-            dest: ProcessId::new(nid4("dest_nid", raw.dest_nid.get())?, Pid(raw.dest_pid.get())),
-            src: ProcessId::new(nid4("src_nid", raw.src_nid.get())?, Pid(raw.src_pid.get())),
-            payload_length: raw.payload_length.get(),
-            body: Body::parse(raw.message_type.get(), raw.body)?,
-        }
-        .checked()
+        let raw: SmallHeader = transmute!(*bytes);
+        raw.parse(|field, nid| nid4(field, nid.get()))
     }
 
     /// Writes the header with 64-bit NIDs, unused bytes as zero.
@@ -119,17 +113,7 @@ impl Header {
     /// [`ProtoError::LargeNid`] for a NID that has no such form, [`ProtoError::PayloadLength`] as for
     /// [`Header::parse`]. `out` is then unchanged.
     pub fn emit(&self, out: &mut [u8; Header::LEN]) -> Result<(), ProtoError> {
-        self.checked()?;
-        let raw = RawHeader {
-            dest_nid: U64::new(to_nid4("dest_nid", self.dest.nid)?),
-            src_nid: U64::new(to_nid4("src_nid", self.src.nid)?),
-            dest_pid: U32::new(self.dest.pid.0),
-            src_pid: U32::new(self.src.pid.0),
-            message_type: U32::new(self.message_type() as u32),
-            payload_length: U32::new(self.payload_length),
-            body: self.body.emit(),
-        };
-        *out = transmute!(raw);
+        *out = transmute!(RawHeader::of(self, |field, nid| to_nid4(field, nid).map(U64::new))?);
         Ok(())
     }
 
@@ -138,14 +122,8 @@ impl Header {
     /// # Errors
     /// As for [`Header::parse`].
     pub fn parse_large(bytes: &[u8; Header::LARGE_LEN]) -> Result<Header, ProtoError> {
-        let raw: RawLargeHeader = transmute!(*bytes);
-        Header {
-            dest: ProcessId::new(nid20("dest_nid", &raw.dest_nid)?, Pid(raw.dest_pid.get())),
-            src: ProcessId::new(nid20("src_nid", &raw.src_nid)?, Pid(raw.src_pid.get())),
-            payload_length: raw.payload_length.get(),
-            body: Body::parse(raw.message_type.get(), raw.body)?,
-        }
-        .checked()
+        let raw: LargeHeader = transmute!(*bytes);
+        raw.parse(nid20)
     }
 
     /// Writes the header with 20-byte NIDs, unused bytes as zero.
@@ -153,17 +131,7 @@ impl Header {
     /// # Errors
     /// [`ProtoError::PayloadLength`] as for [`Header::parse`]. `out` is then unchanged.
     pub fn emit_large(&self, out: &mut [u8; Header::LARGE_LEN]) -> Result<(), ProtoError> {
-        self.checked()?;
-        let raw = RawLargeHeader {
-            dest_nid: self.dest.nid.to_wire(),
-            src_nid: self.src.nid.to_wire(),
-            dest_pid: U32::new(self.dest.pid.0),
-            src_pid: U32::new(self.src.pid.0),
-            message_type: U32::new(self.message_type() as u32),
-            payload_length: U32::new(self.payload_length),
-            body: self.body.emit(),
-        };
-        *out = transmute!(raw);
+        *out = transmute!(RawHeader::of(self, |_, nid| Ok(nid.to_wire()))?);
         Ok(())
     }
 
@@ -287,11 +255,12 @@ impl Body {
 /// Bytes of the part of a header that depends on the type of message.
 const BODY_LEN: usize = 40;
 
+/// A header with NIDs of either form.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawHeader {
-    dest_nid: U64,
-    src_nid: U64,
+struct RawHeader<N> {
+    dest_nid: N,
+    src_nid: N,
     dest_pid: U32,
     src_pid: U32,
     message_type: U32,
@@ -299,27 +268,45 @@ struct RawHeader {
     body: [u8; BODY_LEN],
 }
 
-const_assert_eq!(size_of::<RawHeader>(), 72);
-const_assert_eq!(offset_of!(RawHeader, dest_pid), 16);
-const_assert_eq!(offset_of!(RawHeader, message_type), 24);
-const_assert_eq!(offset_of!(RawHeader, body), 32);
+type SmallHeader = RawHeader<U64>;
+type LargeHeader = RawHeader<[u8; Nid::WIRE_LEN]>;
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawLargeHeader {
-    dest_nid: [u8; Nid::WIRE_LEN],
-    src_nid: [u8; Nid::WIRE_LEN],
-    dest_pid: U32,
-    src_pid: U32,
-    message_type: U32,
-    payload_length: U32,
-    body: [u8; BODY_LEN],
+const_assert_eq!(size_of::<SmallHeader>(), 72);
+const_assert_eq!(offset_of!(SmallHeader, dest_pid), 16);
+const_assert_eq!(offset_of!(SmallHeader, message_type), 24);
+const_assert_eq!(offset_of!(SmallHeader, body), 32);
+const_assert_eq!(size_of::<LargeHeader>(), 96);
+const_assert_eq!(offset_of!(LargeHeader, dest_pid), 40);
+const_assert_eq!(offset_of!(LargeHeader, message_type), 48);
+const_assert_eq!(offset_of!(LargeHeader, body), 56);
+
+impl<N> RawHeader<N> {
+    fn parse(self, nid: impl Fn(&'static str, &N) -> Result<Nid, ProtoError>) -> Result<Header, ProtoError> {
+        Header {
+            dest: ProcessId::new(nid("dest_nid", &self.dest_nid)?, Pid(self.dest_pid.get())),
+            src: ProcessId::new(nid("src_nid", &self.src_nid)?, Pid(self.src_pid.get())),
+            payload_length: self.payload_length.get(),
+            body: Body::parse(self.message_type.get(), self.body)?,
+        }
+        .checked()
+    }
+
+    fn of(
+        header: &Header,
+        nid: impl Fn(&'static str, Nid) -> Result<N, ProtoError>,
+    ) -> Result<RawHeader<N>, ProtoError> {
+        header.checked()?;
+        Ok(RawHeader {
+            dest_nid: nid("dest_nid", header.dest.nid)?,
+            src_nid: nid("src_nid", header.src.nid)?,
+            dest_pid: U32::new(header.dest.pid.0),
+            src_pid: U32::new(header.src.pid.0),
+            message_type: U32::new(header.message_type() as u32),
+            payload_length: U32::new(header.payload_length),
+            body: header.body.emit(),
+        })
+    }
 }
-
-const_assert_eq!(size_of::<RawLargeHeader>(), 96);
-const_assert_eq!(offset_of!(RawLargeHeader, dest_pid), 40);
-const_assert_eq!(offset_of!(RawLargeHeader, message_type), 48);
-const_assert_eq!(offset_of!(RawLargeHeader, body), 56);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

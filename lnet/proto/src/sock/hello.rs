@@ -22,8 +22,8 @@ const MAGIC_OLD_TCP: u32 = 0xeebc_0ded;
 /// The longest hello in bytes.
 pub(crate) const HELLO_MAX: usize = SMALL_LEN + 4 * InterfaceAddresses::MAX;
 
-const SMALL_LEN: usize = size_of::<RawHello>();
-const LARGE_LEN: usize = size_of::<RawLargeHello>();
+const SMALL_LEN: usize = size_of::<SmallHello>();
+const LARGE_LEN: usize = size_of::<LargeHello>();
 
 /// What a hello is called in errors.
 const OBJECT: &str = "hello";
@@ -193,7 +193,11 @@ impl Hello {
         };
         match self.version {
             Version::V2 | Version::V3 => self.emit_small(out)?,
-            Version::V4 => out.copy_from_slice(self.to_raw_large().as_bytes()),
+            Version::V4 => {
+                let raw = RawHello::of(self, |_, nid| Ok(nid.to_wire()))?;
+                // It has no list.
+                out.copy_from_slice(RawHello { address_count: U32::ZERO, ..raw }.as_bytes());
+            }
         }
         Ok(needed)
     }
@@ -212,38 +216,19 @@ impl Hello {
 
     fn decode_small(version: Version, bytes: &[u8], order: ByteOrder) -> Result<Decoded<Hello>, ProtoError> {
         let Some(fixed) = bytes.first_chunk::<SMALL_LEN>() else { return Ok(Decoded::Need(SMALL_LEN)) };
-        let raw: RawHello = transmute!(*fixed);
+        let raw: SmallHello = transmute!(*fixed);
         let count = checked_count(order.u32(raw.address_count.get()))?;
         let total = SMALL_LEN + 4 * count;
         let Some(list) = bytes.get(SMALL_LEN..total) else { return Ok(Decoded::Need(total)) };
-        let hello = Hello {
-            version,
-            src_nid: nid4("hello src_nid", order.u64(raw.src_nid.get()))?,
-            dst_nid: Nid::try_from_nid4(order.u64(raw.dst_nid.get())).unwrap_or(Nid::ANY),
-            src_pid: Pid(order.u32(raw.src_pid.get())),
-            dst_pid: Pid(order.u32(raw.dst_pid.get())),
-            src_incarnation: order.u64(raw.src_incarnation.get()),
-            dst_incarnation: order.u64(raw.dst_incarnation.get()),
-            conn_type: conn_type(order, raw.conn_type)?,
-            addresses: decode_addresses(count, list, order)?,
-        };
+        let mut hello = raw.decode(version, order, |field, nid| nid4(field, order.u64(nid.get())))?;
+        hello.addresses = decode_addresses(count, list, order)?;
         Ok(Decoded::Done(total, hello.checked()?))
     }
 
     fn decode_large(bytes: &[u8], order: ByteOrder) -> Result<Decoded<Hello>, ProtoError> {
         let Some(fixed) = bytes.first_chunk::<LARGE_LEN>() else { return Ok(Decoded::Need(LARGE_LEN)) };
-        let raw: RawLargeHello = transmute!(*fixed);
-        let hello = Hello {
-            version: Version::V4,
-            src_nid: nid20("hello src_nid", &raw.src_nid)?,
-            dst_nid: Nid::from_wire(&raw.dst_nid).unwrap_or(Nid::ANY),
-            src_pid: Pid(order.u32(raw.src_pid.get())),
-            dst_pid: Pid(order.u32(raw.dst_pid.get())),
-            src_incarnation: order.u64(raw.src_incarnation.get()),
-            dst_incarnation: order.u64(raw.dst_incarnation.get()),
-            conn_type: conn_type(order, raw.conn_type)?,
-            addresses: InterfaceAddresses::NONE,
-        };
+        let raw: LargeHello = transmute!(*fixed);
+        let hello = raw.decode(Version::V4, order, nid20)?;
         Ok(Decoded::Done(LARGE_LEN, hello.checked()?))
     }
 
@@ -255,39 +240,13 @@ impl Hello {
     }
 
     fn emit_small(&self, out: &mut [u8]) -> Result<(), ProtoError> {
-        let raw = RawHello {
-            magic: U32::new(MAGIC_UNIFIED),
-            version: U32::new(self.version as u32),
-            src_nid: U64::new(to_nid4("hello src_nid", self.src_nid)?),
-            dst_nid: U64::new(to_nid4("hello dst_nid", self.dst_nid)?),
-            src_pid: U32::new(self.src_pid.0),
-            dst_pid: U32::new(self.dst_pid.0),
-            src_incarnation: U64::new(self.src_incarnation),
-            dst_incarnation: U64::new(self.dst_incarnation),
-            conn_type: I32::new(self.conn_type.get()),
-            address_count: U32::new(self.addresses.count as u32),
-        };
+        let raw = RawHello::of(self, |field, nid| to_nid4(field, nid).map(U64::new))?;
         let (fixed, list) = out.split_at_mut(SMALL_LEN);
         fixed.copy_from_slice(raw.as_bytes());
         for (slot, address) in list.chunks_exact_mut(4).zip(&self.addresses.addresses) {
             slot.copy_from_slice(&address.to_le_bytes());
         }
         Ok(())
-    }
-
-    fn to_raw_large(self) -> RawLargeHello {
-        RawLargeHello {
-            magic: U32::new(MAGIC_UNIFIED),
-            version: U32::new(self.version as u32),
-            src_nid: self.src_nid.to_wire(),
-            dst_nid: self.dst_nid.to_wire(),
-            src_pid: U32::new(self.src_pid.0),
-            dst_pid: U32::new(self.dst_pid.0),
-            src_incarnation: U64::new(self.src_incarnation),
-            dst_incarnation: U64::new(self.dst_incarnation),
-            conn_type: I32::new(self.conn_type.get()),
-            address_count: U32::ZERO,
-        }
     }
 }
 
@@ -324,13 +283,14 @@ fn checked_address(index: usize, address: u32) -> Result<u32, ProtoError> {
     if address == 0 { Err(ProtoError::ZeroAddress { index }) } else { Ok(address) }
 }
 
+/// A hello with NIDs of either form.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawHello {
+struct RawHello<N> {
     magic: U32,
     version: U32,
-    src_nid: U64,
-    dst_nid: U64,
+    src_nid: N,
+    dst_nid: N,
     src_pid: U32,
     dst_pid: U32,
     src_incarnation: U64,
@@ -339,28 +299,55 @@ struct RawHello {
     address_count: U32,
 }
 
-const_assert_eq!(size_of::<RawHello>(), 56);
-const_assert_eq!(offset_of!(RawHello, src_pid), 24);
-const_assert_eq!(offset_of!(RawHello, src_incarnation), 32);
-const_assert_eq!(offset_of!(RawHello, conn_type), 48);
+type SmallHello = RawHello<U64>;
+type LargeHello = RawHello<[u8; Nid::WIRE_LEN]>;
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawLargeHello {
-    magic: U32,
-    version: U32,
-    src_nid: [u8; Nid::WIRE_LEN],
-    dst_nid: [u8; Nid::WIRE_LEN],
-    src_pid: U32,
-    dst_pid: U32,
-    src_incarnation: U64,
-    dst_incarnation: U64,
-    conn_type: I32,
-    address_count: U32,
+const_assert_eq!(size_of::<SmallHello>(), 56);
+const_assert_eq!(offset_of!(SmallHello, src_pid), 24);
+const_assert_eq!(offset_of!(SmallHello, src_incarnation), 32);
+const_assert_eq!(offset_of!(SmallHello, conn_type), 48);
+const_assert_eq!(size_of::<LargeHello>(), 80);
+const_assert_eq!(offset_of!(LargeHello, dst_nid), 28);
+const_assert_eq!(offset_of!(LargeHello, src_pid), 48);
+const_assert_eq!(offset_of!(LargeHello, src_incarnation), 56);
+const_assert_eq!(offset_of!(LargeHello, conn_type), 72);
+
+impl<N> RawHello<N> {
+    /// The hello, without the addresses.
+    fn decode(
+        self,
+        version: Version,
+        order: ByteOrder,
+        nid: impl Fn(&'static str, &N) -> Result<Nid, ProtoError>,
+    ) -> Result<Hello, ProtoError> {
+        Ok(Hello {
+            version,
+            src_nid: nid("hello src_nid", &self.src_nid)?,
+            dst_nid: nid("hello dst_nid", &self.dst_nid).unwrap_or(Nid::ANY),
+            src_pid: Pid(order.u32(self.src_pid.get())),
+            dst_pid: Pid(order.u32(self.dst_pid.get())),
+            src_incarnation: order.u64(self.src_incarnation.get()),
+            dst_incarnation: order.u64(self.dst_incarnation.get()),
+            conn_type: conn_type(order, self.conn_type)?,
+            addresses: InterfaceAddresses::NONE,
+        })
+    }
+
+    fn of(
+        hello: &Hello,
+        nid: impl Fn(&'static str, Nid) -> Result<N, ProtoError>,
+    ) -> Result<RawHello<N>, ProtoError> {
+        Ok(RawHello {
+            magic: U32::new(MAGIC_UNIFIED),
+            version: U32::new(hello.version as u32),
+            src_nid: nid("hello src_nid", hello.src_nid)?,
+            dst_nid: nid("hello dst_nid", hello.dst_nid)?,
+            src_pid: U32::new(hello.src_pid.0),
+            dst_pid: U32::new(hello.dst_pid.0),
+            src_incarnation: U64::new(hello.src_incarnation),
+            dst_incarnation: U64::new(hello.dst_incarnation),
+            conn_type: I32::new(hello.conn_type.get()),
+            address_count: U32::new(hello.addresses.count as u32),
+        })
+    }
 }
-
-const_assert_eq!(size_of::<RawLargeHello>(), 80);
-const_assert_eq!(offset_of!(RawLargeHello, dst_nid), 28);
-const_assert_eq!(offset_of!(RawLargeHello, src_pid), 48);
-const_assert_eq!(offset_of!(RawLargeHello, src_incarnation), 56);
-const_assert_eq!(offset_of!(RawLargeHello, conn_type), 72);
