@@ -7,14 +7,15 @@ mod links_world;
 mod rng;
 
 use links_world::{Habits, S, World};
-use rng::{Rng, seeds};
+use lnet_sim::Rng;
+use rng::seeds;
 
 fn habits(rng: &mut Rng) -> Habits {
     Habits {
-        conns: rng.between(1, 4) as u8,
-        depth: rng.between(8, 255) as u16,
-        fragments: rng.between(2, 257) as u16,
-        device_depth: if rng.one_in(4) { rng.between(2, 20) as u16 } else { 255 },
+        conns: rng.between((1, 4)) as u8,
+        depth: rng.between((8, 255)) as u16,
+        fragments: rng.between((2, 257)) as u16,
+        device_depth: if rng.below(4) == 0 { rng.between((2, 20)) as u16 } else { 255 },
         races: 0,
     }
 }
@@ -25,11 +26,11 @@ fn habits(rng: &mut Rng) -> Habits {
 fn two_nodes_agree() {
     let (mut raced, mut crossed) = (0, 0);
     seeds(20_000, |seed| {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut both = [habits(&mut rng), habits(&mut rng)];
-        both[1].races = if rng.one_in(2) { rng.between(1, 20) as u32 } else { 0 };
+        both[1].races = if rng.below(2) == 0 { rng.between((1, 20)) as u32 } else { 0 };
         let mut world = World::new(both);
-        let sends = rng.between(1, 3);
+        let sends = rng.between((1, 3));
         for at in 0..2 {
             world.nodes[at].waiting = sends & (1 << at) != 0;
         }
@@ -60,19 +61,19 @@ fn two_nodes_agree() {
 fn nodes_find_each_other_again_after_any_trouble() {
     let mut failed = 0;
     seeds(20_000, |seed| {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut world = World::new([habits(&mut rng), habits(&mut rng)]);
         world.nodes[1].habits.races = rng.below(4) as u32;
-        for _ in 0..rng.between(1, 300) {
+        for _ in 0..rng.between((1, 300)) {
             match rng.below(60) {
                 0 => world.break_one(&mut rng),
                 1 => world.lose_event(&mut rng),
-                2 if rng.one_in(3) => {
-                    let at = rng.place(2);
+                2 if rng.below(3) == 0 => {
+                    let at = rng.index(2);
                     world.restart(at);
                 }
                 3..9 => {
-                    let at = rng.place(2);
+                    let at = rng.index(2);
                     world.nodes[at].waiting = true;
                 }
                 _ => _ = world.step(&mut rng),
@@ -98,10 +99,10 @@ fn nodes_find_each_other_again_after_any_trouble() {
 #[test]
 fn nobody_is_kept_busy() {
     seeds(200, |seed| {
-        let mut rng = Rng(seed);
-        let conns = rng.between(1, 4) as u8;
+        let mut rng = Rng::new(seed);
+        let conns = rng.between((1, 4)) as u8;
         let mut world = World::new([Habits { conns, ..Habits::PLAIN }, Habits::PLAIN]);
-        let drops = rng.one_in(2);
+        let drops = rng.below(2) == 0;
         while world.now_ns < 1000 * S {
             world.nodes[0].waiting = true;
             for _ in 0..40 {

@@ -12,8 +12,8 @@ use lnet_api::Errno;
 use lnet_o2iblnd::conn::{Limits, Receipt, Received};
 use lnet_proto::ib::{Message, MessageKind};
 
+use lnet_sim::Rng;
 use node::{Node, Role};
-use rng::Rng;
 pub(crate) use wire::{decode_origin, link, message, pieces};
 
 /// No deadline is ever reached.
@@ -34,15 +34,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u64) -> World {
-        let mut rng = Rng(seed);
-        let depth = if rng.one_in(50) { 255 } else { rng.between(1, 16) };
+        let mut rng = Rng::new(seed);
+        let depth = if rng.below(50) == 0 { 255 } else { rng.between((1, 16)) };
         let nodes = [0, 1].map(|index| {
             let limits = Limits {
                 depth: depth as u8,
                 high_water: rng.below(depth + 1) as u16,
-                sends: rng.between(1, 2 * depth) as u16,
-                works: rng.between(CHAIN_MAX, 40 * depth) as u32,
-                messages: rng.between(1, 40) as u16,
+                sends: rng.between((1, 2 * depth)) as u16,
+                works: rng.between((CHAIN_MAX, 40 * depth)) as u32,
+                messages: rng.between((1, 40)) as u16,
                 keepalive_ns: NEVER,
             };
             Node::new(index, &limits)
@@ -53,12 +53,12 @@ impl World {
     /// A world whose sides both have these limits.
     pub(crate) fn of(limits: &Limits) -> World {
         let nodes = [0, 1].map(|index| Node::new(index, limits));
-        World { nodes, rng: Rng(0), depth: limits.depth.into(), draining: false, now_ns: 0 }
+        World { nodes, rng: Rng::new(0), depth: limits.depth.into(), draining: false, now_ns: 0 }
     }
 
     /// Something happens; `false` if what was chosen cannot.
     pub(crate) fn step(&mut self) -> bool {
-        let (at, choice) = (self.rng.place(2), self.rng.below(12));
+        let (at, choice) = (self.rng.index(2), self.rng.below(12));
         let happened = self.act(at, choice);
         self.check();
         happened
@@ -137,7 +137,7 @@ impl World {
     }
 
     fn repost(&mut self, at: usize) -> bool {
-        let place = self.rng.place(self.nodes[at].receipts.len());
+        let place = self.rng.index(self.nodes[at].receipts.len());
         self.repost_at(at, place)
     }
 
@@ -172,7 +172,7 @@ impl World {
         if node.requests.is_empty() {
             return false;
         }
-        let (key, kind, origin) = node.requests.swap_remove(rng.place(node.requests.len()));
+        let (key, kind, origin) = node.requests.swap_remove(rng.index(node.requests.len()));
         let length = peer.ops[origin].length();
         if kind == MessageKind::GetReq {
             let result = if choice == 0 { Err(Errno::ENODATA) } else { Ok(length - length / 3) };
@@ -190,7 +190,7 @@ impl World {
         }
         let known = known.map(|place| node.reposted.swap_remove(place));
         if choice == 0 {
-            let reason = if rng.one_in(2) { Ok(()) } else { Err(Errno::ENOMEM) };
+            let reason = if rng.below(2) == 0 { Ok(()) } else { Err(Errno::ENOMEM) };
             assert_eq!(node.conn().nak(key, reason, NEVER), Ok(None));
             peer.ops[origin].expected = Some(reason.map(|()| 0));
             if known.is_some() {
@@ -201,7 +201,7 @@ impl World {
             return true;
         }
         // Now and then more than there is.
-        let wanted = if rng.one_in(20) { length + 1 } else { length - length / 2 };
+        let wanted = if rng.below(20) == 0 { length + 1 } else { length - length / 2 };
         let op = node.note(Role::Sink { length: wanted, origin });
         node.conn().attach(key, op).unwrap();
         node.conn().ack(key, wanted, NEVER).unwrap();
@@ -220,8 +220,8 @@ impl World {
         if node.wanted.is_empty() {
             return false;
         }
-        let (key, length, op) = node.wanted.swap_remove(rng.place(node.wanted.len()));
-        let result = if rng.one_in(8) { Err(Errno::EMSGSIZE) } else { Ok(length) };
+        let (key, length, op) = node.wanted.swap_remove(rng.index(node.wanted.len()));
+        let result = if rng.below(8) == 0 { Err(Errno::EMSGSIZE) } else { Ok(length) };
         node.conn().done(key, result, rng.below(CHAIN_MAX) as u32, NEVER).unwrap();
         node.ops[op].expected = Some(result);
         peer.ops[node.ops[op].sink.unwrap()].expected = Some(result);

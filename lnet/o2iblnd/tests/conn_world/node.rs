@@ -5,8 +5,8 @@ use lnet_o2iblnd::conn::{Conn, Emit, Ended, Key, Limits, Own, Receipt, What};
 use lnet_proto::ib::MessageKind;
 
 use super::NEVER;
-use super::rng::Rng;
 use super::wire::{encode, link};
+use lnet_sim::Rng;
 
 /// What an operation is.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ impl Node {
     }
 
     pub(crate) fn begin(&mut self, rng: &mut Rng) -> bool {
-        let length = rng.between(0, 1 << 20) as u32;
+        let length = rng.between((0, 1 << 20)) as u32;
         let own = match rng.below(3) {
             0 => Own::Immediate,
             1 => Own::Put { length },
@@ -195,7 +195,7 @@ impl Node {
 
     pub(crate) fn withdraw(&mut self, rng: &mut Rng) -> bool {
         let some: Vec<usize> = (0..self.ops.len()).filter(|op| !self.ops[*op].ended).collect();
-        let Some(&wanted) = some.get(rng.place(some.len())) else { return false };
+        let Some(&wanted) = some.get(rng.index(some.len())) else { return false };
         let own = matches!(self.ops[wanted].role, Role::Own(_));
         let waits = own && !self.ops[wanted].left && !self.ops[wanted].withdrawn;
         let got = self.conn().withdraw(|op| *op == wanted);

@@ -1,29 +1,4 @@
-//! Random numbers that a seed determines.
-
-/// SplitMix64.
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % limit.max(1)
-    }
-
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
-    }
-
-    pub(crate) fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-
-    pub(crate) fn place(&mut self, len: usize) -> usize {
-        self.below(len as u64) as usize
-    }
-}
+//! Runs of worlds that a seed determines.
 
 /// Runs these seeds, or the one that `NLX_SIM_SEED` names; one that fails is named.
 pub(crate) fn seeds(count: u64, mut run: impl FnMut(u64)) {

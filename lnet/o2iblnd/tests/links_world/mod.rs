@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lnet_o2iblnd::links::{Answer, LinkId, Lost, Next, Outcome};
 use lnet_proto::ib::{Destination, Interface, Known, Listener, Reject, RejectReason, Rejection, Version};
 
-use crate::rng::Rng;
+use lnet_sim::Rng;
 
 mod node;
 
@@ -126,12 +126,12 @@ impl World {
 
     /// One thing happens; `false` if nothing is left to happen.
     pub(crate) fn step(&mut self, rng: &mut Rng) -> bool {
-        let first = rng.place(2);
-        if rng.one_in(2) && (self.act(first) || self.act(1 - first)) {
+        let first = rng.index(2);
+        if rng.below(2) == 0 && (self.act(first) || self.act(1 - first)) {
             return true;
         }
         if !self.events.is_empty() {
-            let event = self.events.swap_remove(rng.place(self.events.len()));
+            let event = self.events.swap_remove(rng.index(self.events.len()));
             self.deliver(event);
             return true;
         }
@@ -161,7 +161,7 @@ impl World {
         // A node hears of the end of a connection sooner or later.
         let lossy: Vec<_> =
             (0..self.events.len()).filter(|at| !matches!(self.events[*at], Event::Closed { .. })).collect();
-        if let Some(&at) = lossy.get(rng.place(lossy.len())) {
+        if let Some(&at) = lossy.get(rng.index(lossy.len())) {
             let event = self.events.swap_remove(at);
             // What is accepted and never established ends by the passive side's own deadline, and the other way round.
             if let Event::Confirmed { to, pair, .. } = event {
@@ -173,7 +173,7 @@ impl World {
     /// A connection breaks; both hear of it.
     pub(crate) fn break_one(&mut self, rng: &mut Rng) {
         let pairs: Vec<u32> = self.nodes[0].live.values().map(|standing| standing.pair).collect();
-        if let Some(&pair) = pairs.get(rng.place(pairs.len())) {
+        if let Some(&pair) = pairs.get(rng.index(pairs.len())) {
             self.events.extend([0, 1].map(|to| Event::Closed { to, pair }));
         }
     }
