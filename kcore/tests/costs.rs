@@ -3,7 +3,7 @@
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::Layout;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,6 +20,7 @@ use nlx_kcore::driver::costs::{
     SEGMENT_HEAP_BYTES, TM_HEAP_BYTES,
 };
 use nlx_kcore::driver::{Answer, Credentials, Host, HostConfig, Session};
+use nlx_testkit::heap::WatchedHeap;
 
 /// Bytes in use, as an allocator counts them: in units of 16, with a word before each.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -30,26 +31,17 @@ fn block(layout: Layout) -> usize {
     (layout.size() + 8).next_multiple_of(16).max(layout.align())
 }
 
-struct Counting;
-
-// SAFETY: everything is left to the system's allocator; the counts are numbers of their own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+#[global_allocator]
+static HEAP: WatchedHeap = WatchedHeap {
+    gives: |layout| {
         let used = USED.fetch_add(block(layout), Relaxed) + block(layout);
         PEAK.fetch_max(used, Relaxed);
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        true
+    },
+    takes: |layout| {
         USED.fetch_sub(block(layout), Relaxed);
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+    },
+};
 
 /// Bytes that this takes at its peak.
 fn measured<R>(work: impl FnOnce() -> R) -> (u64, R) {

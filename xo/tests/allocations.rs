@@ -6,56 +6,14 @@
 #[path = "support/helper.rs"]
 mod helper;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use nlx::{
     Batch, Buffer, Colour, Descriptor, DescriptorForm, EndPoint, MatchCounters, NodeConfig, OpId,
     PoolOptions, Provision, Receive, TmOptions, TransferMachine,
 };
-
-/// The system's allocator, which counts what each thread asks for.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // During a thread's end its counter may be gone; nobody reads it then.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is handed on to the system's allocator with the same arguments, and its answer is handed back; the
-// counter is a thread-local number whose access does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as the caller promised to us.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised to us; `pointer` came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as the caller promised to us; `pointer` came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// How often this thread allocates while `work` runs.
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
+static HEAP: WatchedHeap = COUNTING;
 
 struct Pair {
     a: TransferMachine,
@@ -132,7 +90,7 @@ fn operations_allocate_nothing_once_the_tables_have_grown() {
         for _ in 0..100 {
             pair.round();
         }
-        let count = allocations(|| {
+        let ((), count) = allocations(|| {
             for _ in 0..1000 {
                 pair.round();
             }
@@ -163,7 +121,7 @@ fn pools_allocate_nothing_once_they_have_grown() {
             }
         };
         (0..100).for_each(|_| round());
-        let count = allocations(|| (0..1000).for_each(|_| round()));
+        let ((), count) = allocations(|| (0..1000).for_each(|_| round()));
         assert_eq!(count, 0, "in 1000 rounds with {spare} buffers to spare");
     }
 }

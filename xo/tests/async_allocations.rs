@@ -3,42 +3,25 @@
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Receive};
+use nlx_testkit::heap::WatchedHeap;
 
-/// The system's allocator, which counts what all threads ask for.
-struct Counting;
-
+/// Of all threads.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is handed on to the system's allocator with the same arguments, and its answer is handed back; the
-// counter is a number whose access does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promised to us.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised to us; `pointer` came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promised to us; `pointer` came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static HEAP: WatchedHeap = WatchedHeap {
+    gives: |_| {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        true
+    },
+    takes: |_| {},
+};
 
 struct Pair {
     a: AsyncMachine,

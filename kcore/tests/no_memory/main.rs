@@ -9,7 +9,6 @@
 mod service;
 mod session;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -22,6 +21,7 @@ use lnet_api::{
 use lnet_fake::FakeLnet;
 use lnet_nid::{Nid, Portal, ProcessId};
 use nlx_kcore::driver::{Host, HostStatus};
+use nlx_testkit::heap::WatchedHeap;
 
 thread_local! {
     /// Allocations of this thread until one fails; `None`: none does.
@@ -39,51 +39,30 @@ static SERVICE_FAILED: AtomicUsize = AtomicUsize::new(0);
 
 const NEVER: usize = usize::MAX;
 
-struct Scarce;
-
-impl Scarce {
-    fn refuses() -> bool {
-        if SERVES.get() {
-            return Scarce::refuses_service();
-        }
-        let left = LEFT.get();
-        LEFT.set(left.and_then(|left| left.checked_sub(1)));
-        let refuses = left == Some(0);
-        FAILED.set(FAILED.get() + usize::from(refuses));
-        refuses
+fn refuses() -> bool {
+    if SERVES.get() {
+        return refuses_service();
     }
-
-    fn refuses_service() -> bool {
-        let left = SERVICE_LEFT.fetch_update(Relaxed, Relaxed, |left| match left {
-            NEVER => None,
-            0 => Some(NEVER),
-            left => Some(left - 1),
-        });
-        let refuses = left == Ok(0);
-        SERVICE_FAILED.fetch_add(refuses.into(), Relaxed);
-        refuses
-    }
+    let left = LEFT.get();
+    LEFT.set(left.and_then(|left| left.checked_sub(1)));
+    let refuses = left == Some(0);
+    FAILED.set(FAILED.get() + usize::from(refuses));
+    refuses
 }
 
-// SAFETY: everything is left to the system's allocator, or refused, which an allocator may do at any time; what decides
-// that touches thread-local and atomic numbers alone.
-unsafe impl GlobalAlloc for Scarce {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if Scarce::refuses() {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
+fn refuses_service() -> bool {
+    let left = SERVICE_LEFT.fetch_update(Relaxed, Relaxed, |left| match left {
+        NEVER => None,
+        0 => Some(NEVER),
+        left => Some(left - 1),
+    });
+    let refuses = left == Ok(0);
+    SERVICE_FAILED.fetch_add(refuses.into(), Relaxed);
+    refuses
 }
 
 #[global_allocator]
-static ALLOCATOR: Scarce = Scarce;
+static HEAP: WatchedHeap = WatchedHeap { gives: |_| !refuses(), takes: |_| {} };
 
 /// Runs what is not the helper's with all the memory there is.
 fn calmly<R>(work: impl FnOnce() -> R) -> R {

@@ -14,10 +14,10 @@ use lnet_api::{
 use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
-use nlx_testkit::heap::{CountingHeap, allocations};
+use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
 #[global_allocator]
-static HEAP: CountingHeap = CountingHeap::new();
+static HEAP: WatchedHeap = COUNTING;
 
 /// A network that delivers inside `send`, without a queue.
 #[derive(Default)]

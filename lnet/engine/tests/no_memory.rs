@@ -6,7 +6,6 @@
 #[path = "it/common/mod.rs"]
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use lnet_api::{
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::IoVec;
+use nlx_testkit::heap::WatchedHeap;
 
 /// Each partition has its own tables, so two find what one hides.
 const PARTITIONS: usize = 2;
@@ -41,43 +41,22 @@ thread_local! {
     static FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
-struct Scarce;
-
-impl Scarce {
-    fn refuses(bytes: usize) -> bool {
-        let (next, refuses) = match FAILING.get() {
-            Failing::None => (Failing::None, false),
-            Failing::One(0) => (Failing::None, true),
-            Failing::One(left) => (Failing::One(left - 1), false),
-            Failing::All(0) => (Failing::All(0), true),
-            Failing::All(left) => (Failing::All(left - 1), false),
-            Failing::Sized(size) => (Failing::Sized(size), bytes == size),
-        };
-        FAILING.set(next);
-        FAILED.set(FAILED.get() || refuses);
-        refuses
-    }
-}
-
-// SAFETY: everything is left to the system's allocator, or refused, which an allocator may do at any time; what decides
-// that touches thread-local numbers alone.
-unsafe impl GlobalAlloc for Scarce {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if Scarce::refuses(layout.size()) {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
+fn refuses(bytes: usize) -> bool {
+    let (next, refuses) = match FAILING.get() {
+        Failing::None => (Failing::None, false),
+        Failing::One(0) => (Failing::None, true),
+        Failing::One(left) => (Failing::One(left - 1), false),
+        Failing::All(0) => (Failing::All(0), true),
+        Failing::All(left) => (Failing::All(left - 1), false),
+        Failing::Sized(size) => (Failing::Sized(size), bytes == size),
+    };
+    FAILING.set(next);
+    FAILED.set(FAILED.get() || refuses);
+    refuses
 }
 
 #[global_allocator]
-static ALLOCATOR: Scarce = Scarce;
+static HEAP: WatchedHeap = WatchedHeap { gives: |layout| !refuses(layout.size()), takes: |_| {} };
 
 /// Runs what is not the engine's with all the memory there is.
 fn calmly<R>(work: impl FnOnce() -> R) -> R {

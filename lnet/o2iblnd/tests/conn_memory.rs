@@ -7,10 +7,10 @@ mod conn_world;
 use conn_world::{NEVER, link, message, pieces};
 use lnet_o2iblnd::conn::{Conn, Limits, Own, Received};
 use lnet_proto::ib::Link;
-use nlx_testkit::heap::{CountingHeap, allocations};
+use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
 #[global_allocator]
-static HEAP: CountingHeap = CountingHeap::new();
+static HEAP: WatchedHeap = COUNTING;
 
 const LENGTH: u32 = 1 << 20;
 const LIMITS: Limits =

@@ -13,10 +13,10 @@ use lnet_proto::ib::{
 use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
 use lnet_proto::sock::{self, AckQueue, Acks, Decoder, Frame, Hello, LocalInterface, Prefix};
 use lnet_proto::{ByteOrder, Header, ProtoError};
-use nlx_testkit::heap::{CountingHeap, allocations as counted, peak_bytes};
+use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations as counted, peak_bytes};
 
 #[global_allocator]
-static HEAP: CountingHeap = CountingHeap::new();
+static HEAP: WatchedHeap = COUNTING;
 
 #[test]
 fn rdma_messages_cost_no_memory() {

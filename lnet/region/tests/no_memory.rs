@@ -1,10 +1,9 @@
 //! An allocator and a system that say no: an error, never an abort.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-
 use lnet_region::{MAX_REGION_BYTES, Region, RegionError};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nlx_testkit::heap::WatchedHeap;
 
 /// The allocator refuses what is longer than this, as a system without overcommit does.
 const MOST_BYTES: usize = 1 << 18;
@@ -12,26 +11,8 @@ const MOST_BYTES: usize = 1 << 18;
 /// The system gives no more address space than this.
 const SPACE_BYTES: u64 = 1 << 34;
 
-struct Stingy;
-
-// SAFETY: it is the system's allocator, except that some allocations fail, as any may.
-unsafe impl GlobalAlloc for Stingy {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() > MOST_BYTES {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, base: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(base, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Stingy = Stingy;
+static HEAP: WatchedHeap = WatchedHeap { gives: |layout| layout.size() <= MOST_BYTES, takes: |_| {} };
 
 #[test]
 fn a_region_that_does_not_fit_is_an_error() {

@@ -11,10 +11,10 @@ use lnet_nid::{MatchBits, Net, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region, WriteVec};
 use lnet_socklnd::{SockConfig, SockLnd};
-use nlx_testkit::heap::{CountingHeap, allocations};
+use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
 #[global_allocator]
-static HEAP: CountingHeap = CountingHeap::new();
+static HEAP: WatchedHeap = COUNTING;
 
 const PARTITIONS: usize = 2;
 

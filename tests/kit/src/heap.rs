@@ -1,7 +1,43 @@
-//! A heap that counts what each thread does with it.
+//! The system's heap, watched.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+
+/// The system's heap, which asks before it gives memory, and tells what it takes back. A test program makes it its
+/// `#[global_allocator]`.
+#[derive(Debug)]
+pub struct WatchedHeap {
+    /// Whether so many bytes may be given. It must not allocate.
+    pub gives: fn(Layout) -> bool,
+    /// So many bytes were given back. It must not allocate.
+    pub takes: fn(Layout),
+}
+
+// SAFETY: everything is left to the system's allocator, or refused, which an allocator may do at any time.
+#[allow(unsafe_code, reason = "an allocator cannot be written without")]
+unsafe impl GlobalAlloc for WatchedHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !(self.gives)(layout) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if !(self.gives)(layout) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        (self.takes)(layout);
+        // SAFETY: as above; `pointer` came from one of them.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -9,53 +45,23 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's heap, counted for each thread. A test program makes it its `#[global_allocator]`.
-#[derive(Debug)]
-pub struct CountingHeap {
-    /// Says that what this thread does right now does not count.
-    pub ignores: fn() -> bool,
-}
+/// A heap that counts what each thread does with it.
+pub const COUNTING: WatchedHeap = WatchedHeap {
+    gives: |layout| {
+        count(1, layout.size() as isize);
+        true
+    },
+    takes: |layout| count(0, -(layout.size() as isize)),
+};
 
-impl CountingHeap {
-    /// A heap that counts everything.
-    #[allow(clippy::new_without_default, reason = "a static needs a constant function")]
-    pub const fn new() -> CountingHeap {
-        CountingHeap { ignores: || false }
-    }
-
-    fn count(&self, allocations: usize, bytes: isize) {
-        if (self.ignores)() {
-            return;
-        }
-        // A thread that ends frees what it has when its counters are gone.
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
-        let _ = LIVE.try_with(|live| {
-            live.set(live.get() + bytes);
-            let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
-        });
-    }
-}
-
-// SAFETY: everything is left to the system's allocator; counting touches thread-local numbers alone.
-#[allow(unsafe_code, reason = "an allocator cannot be written without")]
-unsafe impl GlobalAlloc for CountingHeap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.count(1, layout.size() as isize);
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        self.count(1, layout.size() as isize);
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        self.count(0, -(layout.size() as isize));
-        // SAFETY: as above; `pointer` came from one of them.
-        unsafe { System.dealloc(pointer, layout) }
-    }
+/// Counts this for the thread.
+fn count(allocations: usize, bytes: isize) {
+    // A thread that ends frees what it has when its counters are gone.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
+    let _ = LIVE.try_with(|live| {
+        live.set(live.get() + bytes);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
+    });
 }
 
 /// Bytes that this thread has allocated, less those that it has freed.
@@ -98,7 +104,7 @@ mod tests {
     use super::*;
 
     #[global_allocator]
-    static HEAP: CountingHeap = CountingHeap::new();
+    static HEAP: WatchedHeap = COUNTING;
 
     #[test]
     fn what_is_allocated_is_counted() {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`addresses`] | loopback addresses that no other test has |
 //! | [`buffers`] | memory in pieces, and bytes in which a mix-up shows |
-//! | [`heap`] | [`heap::CountingHeap`], an allocator that counts for each thread |
+//! | [`heap`] | [`heap::WatchedHeap`], an allocator that may refuse; one that counts for each thread |
 //! | [`warnings`] | the warnings of a thread |
 //! | `lnds` (with the feature `lnds`) | nodes of an engine and an LND, over TCP and over verbs |
 

@@ -15,11 +15,18 @@ mod together;
 mod tunables;
 
 use lnet_o2iblnd::O2ib;
-use nlx_testkit::heap::CountingHeap;
+use nlx_testkit::heap::{COUNTING, WatchedHeap};
 
 type Bed = nlx_testkit::lnds::VerbsBed;
 type Node = nlx_testkit::lnds::Node<O2ib>;
 
 /// What the simulated network has of the heap is not the LND's.
 #[global_allocator]
-static HEAP: CountingHeap = CountingHeap { ignores: lnet_sim::ib::is_inside };
+static HEAP: WatchedHeap = WatchedHeap {
+    gives: |layout| lnet_sim::ib::is_inside() || (COUNTING.gives)(layout),
+    takes: |layout| {
+        if !lnet_sim::ib::is_inside() {
+            (COUNTING.takes)(layout);
+        }
+    },
+};
