@@ -17,6 +17,9 @@ pub trait Config: Clone + Send + Sync {
     /// Names the first that cannot.
     fn check(&self) -> Result<(), BadTunable>;
 
+    /// How many partitions there are, and the most shards of each (`nscheds`).
+    fn shards(&self) -> (usize, usize);
+
     /// The connections of an NI to a peer, in the LND's way of counting (`conns_per_peer`).
     fn conns_per_peer(ni: &mut Self::OfNi) -> &mut u8;
 }

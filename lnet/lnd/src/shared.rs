@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use lnet_api::{Errno, Tx, TxToken};
 use lnet_nid::ProcessId;
 
+use crate::config::Config;
 use crate::peer::{PeerKey, PeerTable};
-use crate::protocol::{Connection, Driver};
+use crate::protocol::{Connection, Driver, NiConfig};
 use crate::shards::Shards;
 use crate::{Ni, NiTable, Peer, PeerState, Protocol, Shard};
 
@@ -29,17 +30,14 @@ pub struct Shared<P: Protocol> {
 
 impl<P: Protocol> Shared<P> {
     /// Without NIs, and without shards ([`Shards::grow`]).
-    pub fn new(
-        config: P::Config,
-        shards: Shards<Shard<P>, P::Driver>,
-        conns_per_peer: u8,
-        own: P,
-    ) -> Shared<P> {
+    pub fn new(config: P::Config, own: P) -> Shared<P> {
+        let (partitions, nscheds) = config.shards();
+        let conns_per_peer = *P::Config::conns_per_peer(&mut NiConfig::<P>::from(&config));
         Shared {
             config,
             nis: Arc::default(),
             peers: PeerTable::default(),
-            shards,
+            shards: Shards::new(partitions, nscheds),
             conns_per_peer: AtomicU8::new(conns_per_peer),
             own,
         }

@@ -113,6 +113,10 @@ impl Config for O2ibConfig {
         }
     }
 
+    fn shards(&self) -> (usize, usize) {
+        (self.partitions, self.nscheds)
+    }
+
     fn check(&self) -> Result<(), BadTunable> {
         let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule));
         match self {

@@ -7,7 +7,6 @@ use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
 use lnet_lnd::protocol::Protocol;
-use lnet_lnd::shards::Shards;
 use lnet_lnd::{Config as _, Miss};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
@@ -50,9 +49,7 @@ impl Protocol for O2ib {
     type Census = Census;
 
     fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, LndError> {
-        let (partitions, nscheds, conns_per_peer) =
-            (config.partitions, config.nscheds, config.conns_per_peer);
-        Ok(Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, O2ib { fabric }))
+        Ok(Shared::new(config, O2ib { fabric }))
     }
 
     fn start(

@@ -129,6 +129,10 @@ impl Config for SockConfig {
         SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, ..self.clone() }
     }
 
+    fn shards(&self) -> (usize, usize) {
+        (self.partitions, self.nscheds)
+    }
+
     fn check(&self) -> Result<(), BadTunable> {
         let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule));
         match self {

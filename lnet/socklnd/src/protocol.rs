@@ -7,7 +7,6 @@ use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::Miss;
 use lnet_lnd::admission::Admission;
 use lnet_lnd::protocol::{OnThisHost, Protocol};
-use lnet_lnd::shards::Shards;
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
@@ -46,8 +45,6 @@ impl Protocol for Sock {
     type Census = Census;
 
     fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, LndError> {
-        let (partitions, nscheds, conns_per_peer) =
-            (config.partitions, config.nscheds, config.conns_per_peer);
         let sock = Sock {
             policy: config.accept_policy(),
             options: Options::of(&config, &NiConfig::from(&config)),
@@ -56,7 +53,7 @@ impl Protocol for Sock {
             attempts: Arc::new(Attempts::new(config.nconnds_max as usize)),
             net,
         };
-        let shared = Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, sock);
+        let shared = Shared::new(config, sock);
         // Who drives the LND before it has an NI has something to drive.
         grow(&shared, 1, "the TCP LND")?;
         Ok(shared)
