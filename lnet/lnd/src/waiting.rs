@@ -47,28 +47,23 @@ impl Waiting {
         self.queue.pop_front()
     }
 
-    /// The same, for a driver that sends it outside of the lock: none is sent before it until it is [sent](Waiting::sent) or
-    /// [put back](Waiting::put_back).
+    /// The same, for a driver that sends it outside of the lock: no other message is sent before it until
+    /// [`Waiting::let_go`].
     pub fn hand_out(&mut self) -> Option<Tx> {
         let tx = self.queue.pop_front()?;
         self.in_hand = Some(InHand { token: tx.token, is_cancelled: false });
         Some(tx)
     }
 
-    /// What was in hand is on a connection, or has failed.
-    pub fn sent(&mut self) {
-        self.in_hand = None;
+    /// The driver has nothing in hand any more. Whether the message that it had was to be taken back meanwhile: if it has not
+    /// been sent, it is to fail with ECANCELED, outside of the lock.
+    pub fn let_go(&mut self) -> bool {
+        self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled)
     }
 
-    /// It waits again, before all others. Given back is what was to be taken back while it was in hand: it is to fail with
-    /// ECANCELED, outside of the lock.
-    #[must_use]
-    pub fn put_back(&mut self, tx: Tx) -> Option<Tx> {
-        if self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled) {
-            return Some(tx);
-        }
+    /// A message waits again, before all others.
+    pub fn put_back(&mut self, tx: Tx) {
         self.queue.push_front(tx);
-        None
     }
 
     /// Whether so many wait that no more are taken: ENOBUFS.
@@ -82,7 +77,7 @@ impl Waiting {
         self.queue.push_back(tx);
     }
 
-    /// Takes out the message of this token. Of one that is in hand it is noted: it fails if it comes back.
+    /// Takes out the message of this token. Of one that is in hand it is noted: it fails if it cannot be sent.
     pub fn take(&mut self, token: TxToken) -> Option<Tx> {
         if let Some(in_hand) = self.in_hand.as_mut().filter(|in_hand| in_hand.token == token) {
             in_hand.is_cancelled = true;
@@ -158,12 +153,13 @@ mod tests {
         let second = waiting.take(TxToken(2));
         assert_eq!(second.map(|tx| tx.token), Some(TxToken(2)));
         assert_eq!((waiting.len(), waiting.is_empty()), (0, false));
-        assert!(waiting.put_back(first).is_none());
+        assert!(!waiting.let_go());
+        waiting.put_back(first);
         waiting.push(tx(3));
         assert_eq!(waiting.hand_out().unwrap().token, TxToken(1));
-        waiting.sent();
+        waiting.let_go();
         assert_eq!(waiting.hand_out().unwrap().token, TxToken(3));
-        waiting.sent();
+        waiting.let_go();
         assert!(waiting.is_empty() && waiting.hand_out().is_none());
     }
 
@@ -172,17 +168,19 @@ mod tests {
         let mut waiting = of([1, 2]);
         let first = waiting.hand_out().unwrap();
         assert!(waiting.take(TxToken(1)).is_none(), "it may still leave");
-        assert_eq!(waiting.put_back(first).unwrap().token, TxToken(1));
+        assert!(waiting.let_go());
+        drop(first);
         // The next has not inherited that.
         let second = waiting.hand_out().unwrap();
-        assert!(waiting.put_back(second).is_none());
+        assert!(!waiting.let_go());
+        waiting.put_back(second);
         assert_eq!(waiting.len(), 1);
-        // Nor has one that comes after a cancelled message which has left after all.
+        // Nor has one that comes after a cancelled message which has been sent after all.
         waiting.push(tx(3));
         let sent = waiting.hand_out().unwrap();
         assert!(waiting.take(sent.token).is_none());
-        waiting.sent();
-        let third = waiting.hand_out().unwrap();
-        assert!(waiting.put_back(third).is_none());
+        waiting.let_go();
+        assert_eq!(waiting.hand_out().unwrap().token, TxToken(3));
+        assert!(!waiting.let_go());
     }
 }

@@ -26,7 +26,7 @@ fn shutdown_under_load() {
                 a.take();
                 b.start();
             }
-            // What was being received ends when a node hears that its connection has: not by time, which is to pass now.
+            // What was being received ends when a node learns that its connection has ended: not by time, which is to pass now.
             bed.until(&[a, b], || Bed::is_at_rest(a) && Bed::is_at_rest(b));
             [a, b].into_iter().for_each(|node| drop(node.take()));
             // After a failure a peer is left in peace for a while.
@@ -45,7 +45,7 @@ fn a_node_comes_back_in_another_life() {
         for life in 0..4 {
             b.end();
             b.start();
-            // It is not waited for that `a` hears of the end.
+            // The test does not wait until `a` has learnt of the end.
             let ways = if life % 2 == 0 { [a, b] } else { [b, a] };
             bed.until(&[a, b], || a.lnd.census().connections == 0);
             exchange(bed, ways, &filled(whole(5000), life), &whole(5000));
@@ -92,7 +92,7 @@ fn both_connect_at_once() {
     });
 }
 
-/// Nobody listens at an address that exists: the message fails, and says what is wrong; when somebody does, it is found.
+/// No node listens at an address that exists: the message fails, and says what is wrong; a node that starts there is found.
 #[test]
 fn nobody_listens() {
     on_pairs(&Config::default(), |bed, [a, b]| {

@@ -266,7 +266,7 @@ impl Driver {
         loop {
             let (tx, conn) = {
                 let mut state = peer.state.lock();
-                state.waiting.sent();
+                state.waiting.let_go();
                 if state.waiting.is_empty() {
                     return;
                 }
@@ -280,8 +280,12 @@ impl Driver {
                 Ok(lnet_api::Sent::Now(result)) => peer.ni.upcalls.finalize_tx(token, result),
                 Err((tx, _)) => {
                     // The driver of this shard alone closes connections: this one is full, or another thread has broken it.
-                    let back = peer.state.lock().waiting.put_back(tx);
-                    let Some(tx) = back else { return };
+                    let mut state = peer.state.lock();
+                    if !state.waiting.let_go() {
+                        state.waiting.put_back(tx);
+                        return;
+                    }
+                    drop(state);
                     drop(tx.payload);
                     peer.ni.upcalls.finalize_tx(token, Err(Errno::ECANCELED));
                 }

@@ -48,7 +48,7 @@ fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(TxToken, Errno)> 
         match state.choose(config.round_robin, |conn| load(config, &tx, conn.version)).cloned() {
             Some(conn) => failed.extend(conn.queue(tx).err()),
             None => {
-                failed.extend(state.waiting.put_back(tx).map(|tx| (tx.token, Errno::ECANCELED)));
+                state.waiting.put_back(tx);
                 break;
             }
         }

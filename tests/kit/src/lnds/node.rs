@@ -197,12 +197,12 @@ impl<K: Kind> Node<K> {
         let (engine, md) = (self.engine.clone(), self.bind(memory, 1));
         let put = put_of(md, AckRequest::NoAck, to, match_bits);
         move || {
-            let (sent, hears) = std::sync::mpsc::channel();
+            let (sent, receiver) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 engine.put(&put).unwrap();
                 sent.send(()).unwrap();
             });
-            hears.recv_timeout(HUNG).expect("whoever sends waits");
+            receiver.recv_timeout(HUNG).expect("the sending thread waits");
         }
     }
 

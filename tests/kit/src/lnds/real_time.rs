@@ -38,7 +38,7 @@ impl RealTime {
         self.ahead_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// From now on nobody sleeps long.
+    /// From now on no sleep is long.
     pub fn look_often(&self) {
         self.nap_ms.store(10, Ordering::Relaxed);
     }

@@ -27,7 +27,7 @@ pub struct Network {
     /// The network.
     pub net: IbNet,
     hosts: Mutex<Vec<(Ipv4Addr, SimFabric)>>,
-    /// Nobody sleeps for more than an event of the network.
+    /// No sleep is longer than one event of the network.
     often: AtomicBool,
 }
 
@@ -45,13 +45,13 @@ impl Network {
         (address, Arc::new(fabric))
     }
 
-    /// From now on nobody sleeps long.
+    /// From now on no sleep is long.
     pub fn look_often(&self) {
         self.often.store(true, Ordering::Relaxed);
     }
 
     /// Polls nodes as a waiter does: while there is work, and then it sleeps until a descriptor is readable or a deadline has
-    /// come. What nobody is woken for, nobody sees.
+    /// come. What wakes no node is seen by none.
     ///
     /// # Panics
     /// If it never becomes so.
