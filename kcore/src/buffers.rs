@@ -108,10 +108,13 @@ impl Buffers {
 
     /// Forgets a buffer that no operation has.
     pub(crate) fn deregister(&self, handle: BufferHandle) -> Result<(), CoreError> {
-        let buffer = self.find(handle)?;
+        let mut table = self.table.lock();
+        let buffer = table.get(key_of(handle)).ok_or(CoreError::NoSuchBuffer { buffer: handle })?;
         let memory = buffer.retire()?;
-        self.table.lock().remove(key_of(handle));
-        drop(memory);
+        let buffer = table.remove(key_of(handle));
+        // Freed with the table open to others.
+        drop(table);
+        drop((buffer, memory));
         Ok(())
     }
 }
