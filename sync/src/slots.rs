@@ -76,7 +76,7 @@ struct Slot<T, A> {
 }
 
 impl<T, A> Slots<T, A> {
-    /// An empty table for at most `limit` objects, and 2³² generations.
+    /// An empty table for at most `limit` objects, and 2³²−1 generations.
     #[must_use]
     pub const fn new(limit: usize) -> Slots<T, A> {
         let limit = if limit < NONE as usize { limit } else { NONE as usize };

@@ -90,8 +90,19 @@ impl Outlet {
     /// left again, and noted.
     pub(super) fn send_left(&self) -> bool {
         // The event was in the queue before: this look for a sleeper comes after it, as one in `ring` does.
-        self.left.swap(false, AcqRel)
-            && self.lookout.get().is_some_and(|lookout| lookout.wake().unwrap_or(false))
+        let Some(lookout) = self.lookout.get().filter(|_| self.left.swap(false, AcqRel)) else {
+            return false;
+        };
+        lookout.wake().unwrap_or_else(|_| {
+            self.leave_signal();
+            false
+        })
+    }
+
+    /// The signal to the event loop is sent later: a turn of its client was long, or the system has no memory for it now.
+    fn leave_signal(&self) {
+        self.left.store(true, Release);
+        self.tally.signals.note_pending();
     }
 
     /// Whether its memory is what it was.
@@ -108,7 +119,7 @@ impl Outlet {
 impl Taker for Outlet {
     type Memory = SharedMemory;
 
-    /// Neither fails: the futex lies in our mapping, and this end of the sockets is ours. Neither blocks: the sender waits neither
+    /// Neither fails, but for want of memory: the futex lies in our mapping, and this end of the sockets is ours. Neither blocks: the sender waits neither
     /// for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error. The
     /// futex wakes one; whatever watches the sockets is woken as well, which can take long ([`Signals`](super::signals::Signals)).
     fn ring(&self) {
@@ -117,9 +128,14 @@ impl Taker for Outlet {
         let _ = self.thread.wake();
         if let Some(lookout) = self.lookout.get() {
             let signals = &self.tally.signals;
-            if signals.send(|| lookout.wake().unwrap_or(false)) {
-                self.left.store(true, Release);
-                signals.note_pending();
+            let mut failed = false;
+            let send = || {
+                let sent = lookout.wake();
+                failed = sent.is_err();
+                sent.unwrap_or(false)
+            };
+            if signals.send(send) || failed {
+                self.leave_signal();
             }
         }
     }

@@ -58,6 +58,13 @@ impl<P: Protocol> Network<P> {
         Ok(Network { shared, setup: Mutex::default() })
     }
 
+    /// How many connections are being opened to peers that have some already: their sets are not complete yet. Waits for the
+    /// polls that are under way.
+    #[must_use]
+    pub fn completing(&self) -> usize {
+        self.shared.shards.iter().map(|slot| slot.driver.lock().completing()).sum()
+    }
+
     /// The tunables it was made with.
     #[must_use]
     pub fn config(&self) -> &P::Config {

@@ -86,12 +86,18 @@ impl<P: Protocol> NiTable<P> {
 
     /// All NIs, or the one of this NID.
     pub fn matching(&self, nid: Option<Nid>) -> Vec<Arc<Ni<P>>> {
-        self.0.read().values().filter(|ni| nid.is_none_or(|nid| ni.id.nid == nid)).cloned().collect()
+        let found = |ni: &&Arc<Ni<P>>| nid.is_none_or(|nid| ni.id.nid == nid);
+        let mut nis: Vec<_> = self.0.read().values().filter(found).cloned().collect();
+        // The same each time: a simulated run can be had again.
+        nis.sort_by_key(|ni| ni.id.nid);
+        nis
     }
 
     /// The names of all.
     pub fn nids(&self) -> Vec<Nid> {
-        self.0.read().keys().copied().collect()
+        let mut nids: Vec<_> = self.0.read().keys().copied().collect();
+        nids.sort();
+        nids
     }
 
     /// How many there are.

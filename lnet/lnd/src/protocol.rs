@@ -175,6 +175,9 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// done.
     fn look_at(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>) -> usize;
 
+    /// How many connections are being opened to peers that have some already.
+    fn completing(&self) -> usize;
+
     /// Ends the connections of a peer that goes with its NI, and finalises what was in flight on them.
     fn end_conns(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, conns: Conns<P>, errno: Errno);
 

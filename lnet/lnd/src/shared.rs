@@ -100,7 +100,8 @@ impl<P: Protocol> Shared<P> {
     }
 
     /// Takes back a message that waits for its peer to be connected, or on a connection, and of which nothing is gone. It is in
-    /// one of them, or in the hands of a thread that sends it; if that thread has to put it back it fails with ECANCELED.
+    /// one of them, or in the hands of a thread that sends it; if that thread has to put it back it fails with ECANCELED. One that moves
+    /// over from a connection that ends is not found in that moment, and is sent.
     pub(crate) fn withdraw(&self, key: PeerKey, token: TxToken) -> bool {
         let Some(peer) = self.peers.get(key) else { return false };
         let (waiting, conns) = {

@@ -8,7 +8,7 @@ use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_o2iblnd::O2ibLnd;
 use lnet_region::Origin;
-use lnet_socklnd::{Connections, SockConfig, SockLnd};
+use lnet_socklnd::{SockConfig, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
 use crate::drive::NodeDrive;
@@ -332,7 +332,8 @@ impl Node {
     fn drain(&self, until_ns: u64) {
         let engine = &self.drive.engine;
         // A peer that sees the end of a connection before its hello takes that for a fault.
-        let sent = || engine.sending() == 0 && self.sock.completing() == 0;
+        let verbs = || self.verbs.get().map_or(0, |lnd| lnd.completing());
+        let sent = || engine.sending() == 0 && self.sock.completing() + verbs() == 0;
         let done = || sent() && !engine.awaits_push_back(self.drive.now_ns());
         // An acknowledgement that is late makes it later.
         let deadline_ns = || until_ns.max(engine.push_backs_end_ns());

@@ -67,11 +67,6 @@ pub trait Connections {
     /// connection that is given.
     #[must_use]
     fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<Connection>;
-
-    /// How many connections are being opened to peers that have some already: their sets are not complete yet. Waits for the
-    /// polls that are under way.
-    #[must_use]
-    fn completing(&self) -> usize;
 }
 
 impl Connections for SockLnd {
@@ -85,9 +80,5 @@ impl Connections for SockLnd {
             })
         });
         facts.collect()
-    }
-
-    fn completing(&self) -> usize {
-        self.shared().shards.iter().map(|slot| slot.driver.lock().completing()).sum()
     }
 }

@@ -90,7 +90,7 @@ impl Bell {
     ///
     /// # Errors
     ///
-    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK.
+    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; or the system has no memory for a signal: ENOMEM, ENOBUFS.
     pub fn ring(&self) -> Result<(), Errno> {
         loop {
             let rung = if self.is_socket {

@@ -67,14 +67,21 @@ impl<W: AsRef<SleepWord>> Waker<W> {
     ///
     /// # Errors
     ///
-    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK. It is no error that the sleeper is gone.
+    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; or the system has no memory for a signal: ENOMEM, ENOBUFS. The
+    /// sleeper may sleep on then, and whoever wakes it next tries again. It is no error that the sleeper is gone.
     #[inline]
     pub fn wake(&self) -> Result<bool, Errno> {
         point!(WakeDue);
         if !self.word.as_ref().claim() {
             return Ok(false);
         }
-        self.ring().map(|()| true)
+        match self.ring() {
+            Ok(()) => Ok(true),
+            Err(errno) => {
+                self.word.as_ref().announce();
+                Err(errno)
+            }
+        }
     }
 
     #[cold]

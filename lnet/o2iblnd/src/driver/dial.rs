@@ -45,11 +45,7 @@ impl Driver {
                 Next::Wait { until_ns } => return self.core.timers.note(until_ns),
                 Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
                 Next::Connect => {
-                    let (id, deadline_ns) = {
-                        let mut state = peer.state.lock();
-                        state.step = Some(Step::Resolve);
-                        state.links.begin(turn.now_ns)
-                    };
+                    let (id, deadline_ns) = peer.state.lock().links.begin(turn.now_ns);
                     self.core.timers.note(deadline_ns);
                     self.dial(turn, peer, id);
                 }
@@ -60,6 +56,7 @@ impl Driver {
     /// Begins a try of an attempt.
     fn dial(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
         let address = address_of(peer, turn.shared.config.service);
+        peer.state.lock().step = Some(Step::Resolve);
         let key = self.sources.insert(Source::Vacant);
         match dial_from_some_port(turn, peer, key, address) {
             Ok(endpoint) => {

@@ -32,6 +32,7 @@ use crate::memory::Who;
 use crate::ni::look_at_port;
 use crate::peer::choose;
 use event::Event;
+use opening::Opening;
 use rx_conn::RxConn;
 use source::{Source, Sources, key};
 
@@ -120,6 +121,11 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
 
     fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
         self.break_off(turn, key, errno, "a work request cannot be posted");
+    }
+
+    fn completing(&self) -> usize {
+        let completes = |opening: &Opening| !opening.peer.state.lock().conns.is_empty();
+        self.sources.keys(|source| source.opening().is_some_and(completes)).len()
     }
 
     fn resume(&mut self, turn: Turn<'_>, key: Key, delivery: Option<Delivery>) {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use lnet_lnd::slab::Key;
 use lnet_lnd::sources::Queued;
 
-use super::opening::Opening;
+use super::opening::{Opening, Stage};
 use super::rx_conn::RxConn;
 use crate::fabric::{self, Token};
 
@@ -41,7 +41,10 @@ pub(super) fn take_opening(sources: &mut Sources, key: Key) -> Option<Box<Openin
         Source::Opening(opening) => Ok(opening),
         other => Err(other),
     })?;
-    opening.peer.state.lock().step = None;
+    // What is known of this side's attempt; the peer's is another.
+    if !matches!(opening.stage, Stage::Accepting { .. }) {
+        opening.peer.state.lock().step = None;
+    }
     Some(opening)
 }
 

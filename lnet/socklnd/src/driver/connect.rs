@@ -285,12 +285,6 @@ impl Driver {
         peer.fail_waiting(errno);
     }
 
-    /// How many connections are being opened to peers that have some already.
-    pub(crate) fn completing(&self) -> usize {
-        let completes = |connecting: &Connecting| !connecting.peer.state.lock().conns.is_empty();
-        self.sources.keys(|source| source.connecting().is_some_and(completes)).len()
-    }
-
     /// Ends an attempt, whose place in the table stays for the connection.
     fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
         let mut connecting = take_connecting(&mut self.sources, key)?;

@@ -29,6 +29,7 @@ use crate::conn::Conn;
 use crate::shard::Asked;
 use crate::sys::{Events, Readiness};
 use crate::{Sock, SockConfig};
+use connecting::Connecting;
 use receive::{BufferPool, Rest};
 use source::{Source, Sources};
 use spin::Spin;
@@ -104,6 +105,11 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
 
     fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
         self.break_off(turn, key, errno);
+    }
+
+    fn completing(&self) -> usize {
+        let completes = |connecting: &Connecting| !connecting.peer.state.lock().conns.is_empty();
+        self.sources.keys(|source| source.connecting().is_some_and(completes)).len()
     }
 
     fn resume(&mut self, turn: Turn<'_>, key: Key, delivery: Option<Delivery>) {

@@ -7,7 +7,6 @@ use std::thread;
 
 use lnet_api::{AckRequest, EqHandle, Event, EventHandler, MeSpec, Position, Put, Upcalls};
 use lnet_nid::{MatchBits, Pid, Portal, ProcessId};
-use lnet_socklnd::Connections as _;
 
 use super::*;
 use crate::holder_of;
