@@ -16,7 +16,7 @@ const fn connections(conns_per_peer: u8) -> usize {
 }
 
 /// How many there are where both sides have connected at once.
-const AT_ONCE: std::ops::RangeInclusive<u64> = 3..=3;
+const AT_ONCE: std::ops::RangeInclusive<usize> = 3..=3;
 
 /// What the failure says when no node listens at the address.
 const NOBODY: &str = "is LNet up on that node";

@@ -16,7 +16,7 @@ const fn connections(conns_per_peer: u8) -> usize {
 }
 
 /// How many there are where both sides have connected at once: both attempts may be accepted.
-const AT_ONCE: std::ops::RangeInclusive<u64> = 1..=2;
+const AT_ONCE: std::ops::RangeInclusive<usize> = 1..=2;
 
 /// What the failure says when no node listens at the address.
 const NOBODY: &str = "nobody listens there";

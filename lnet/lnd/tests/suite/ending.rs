@@ -65,7 +65,6 @@ fn has_settled(node: &Node) -> bool {
 fn both_connect_at_once() {
     on_pairs(&Config::default(), |bed, [a, b]| {
         for _ in 0..5 {
-            let before = [a, b].map(|node| node.lnd.counters().rx);
             let sinks = [whole(5000), whole(5000)];
             a.post(&sinks[0], 1, MdOptions::OP_PUT);
             b.post(&sinks[1], 1, MdOptions::OP_PUT);
@@ -75,12 +74,9 @@ fn both_connect_at_once() {
             assert!(sinks.iter().all(|sink| bytes(sink) == pattern(1, 5000)));
             [a, b].into_iter().for_each(Node::clear);
             // The loser of a race asks again a second later, if then still something is missing.
-            let made = |at: usize| {
-                let now = [a, b][at].lnd.counters().rx;
-                (now.connects - before[at].connects, now.accepts - before[at].accepts)
-            };
             let agree = || {
-                (made(0).0, made(0).1) == (made(1).1, made(1).0) && AT_ONCE.contains(&(made(0).0 + made(0).1))
+                let [there, here] = [a, b].map(|node| node.lnd.census().connections);
+                there == here && AT_ONCE.contains(&there)
             };
             for _ in 0..5 {
                 bed.later(&[a, b], S);
