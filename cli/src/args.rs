@@ -5,8 +5,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use lnet_api::MAX_SPIN;
 use lnet_nid::Nid;
-use lnet_node::{CptConfig, MAX_PARTITIONS, PROBE_BYTES_MAX, Pattern};
+use lnet_node::{CptConfig, MAX_PARTITIONS, NodeConfig, PROBE_BYTES_MAX, Pattern};
 use nlx::AcceptPolicy;
 
 pub(crate) use calc::{COUNT_MAX, CalcArgs};
@@ -108,7 +109,7 @@ pub(crate) struct SetupArgs {
     #[arg(long, value_enum)]
     pub accept: Option<Accept>,
     #[command(flatten)]
-    pub partitions: PartitionArgs,
+    pub cpus: CpuArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -174,9 +175,9 @@ pub(crate) struct NetShowArgs {
     pub yaml: bool,
 }
 
-/// The tunables of CPU partitions, with LNet's names (S-315).
+/// How a node uses its host's processors: the tunables of CPU partitions, with LNet's names (S-315), and how its threads wait.
 #[derive(Debug, Clone, ClapArgs)]
-pub(crate) struct PartitionArgs {
+pub(crate) struct CpuArgs {
     /// CPU partitions that a node's state is split by, up to one for each CPU; 0 chooses by the CPUs: 1 if there are up to
     /// 4. A pattern overrides it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=MAX_PARTITIONS as u64), allow_negative_numbers = true)]
@@ -185,20 +186,50 @@ pub(crate) struct PartitionArgs {
     /// partition of each.
     #[arg(long, value_name = "TEXT")]
     pub cpu_pattern: Option<Pattern>,
+    #[command(flatten)]
+    pub spin: SpinArg,
 }
 
-impl PartitionArgs {
-    /// Whether anything was said.
-    pub(crate) fn is_given(&self) -> bool {
-        self.cpu_npartitions != 0 || self.cpu_pattern.is_some()
+/// How threads wait.
+#[derive(Debug, Clone, Copy, ClapArgs)]
+pub(crate) struct SpinArg {
+    /// Microseconds that a waiting thread looks at the most before it sleeps, while that pays (50, or what a configuration file
+    /// says); 0: it sleeps at once.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = whole::<u64>(0..=MAX_SPIN.as_micros() as u64), allow_negative_numbers = true)]
+    pub spin_us: Option<u64>,
+}
+
+impl SpinArg {
+    pub(crate) fn time(self) -> Option<Duration> {
+        self.spin_us.map(Duration::from_micros)
     }
 
-    pub(crate) fn config(&self) -> CptConfig {
-        CptConfig {
+    /// The same option as text, for another process.
+    pub(crate) fn to_args(self) -> impl Iterator<Item = String> {
+        self.spin_us.into_iter().flat_map(|time| ["--spin-us".to_string(), time.to_string()])
+    }
+
+    /// The node does as it says.
+    pub(crate) fn apply(self, config: NodeConfig) -> NodeConfig {
+        match self.time() {
+            Some(time) => config.spin(time),
+            None => config,
+        }
+    }
+}
+
+impl CpuArgs {
+    /// The node does as they say; where they say nothing, as it was configured.
+    pub(crate) fn apply(&self, config: NodeConfig) -> NodeConfig {
+        let config = self.spin.apply(config);
+        if self.cpu_npartitions == 0 && self.cpu_pattern.is_none() {
+            return config;
+        }
+        config.cpt(CptConfig {
             npartitions: self.cpu_npartitions,
             pattern: self.cpu_pattern.clone(),
             ..CptConfig::default()
-        }
+        })
     }
 
     /// The same options as text, for another process.
@@ -206,7 +237,7 @@ impl PartitionArgs {
         let number = ["--cpu-npartitions".to_string(), self.cpu_npartitions.to_string()];
         let pattern =
             self.cpu_pattern.iter().flat_map(|text| ["--cpu-pattern".to_string(), text.to_string()]);
-        number.into_iter().chain(pattern).collect()
+        number.into_iter().chain(pattern).chain(self.spin.to_args()).collect()
     }
 }
 
@@ -222,6 +253,8 @@ pub(crate) struct AskingArgs {
     /// The same of a network over RDMA (o2ib).
     #[arg(long, value_name = "PORT", default_value_t = 987, value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub service: u16,
+    #[command(flatten)]
+    pub spin: SpinArg,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -25,9 +25,7 @@ pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Fa
     if let Some(accept) = args.accept {
         config = config.accept(accept.into());
     }
-    if args.partitions.is_given() {
-        config = config.cpt(args.partitions.config());
-    }
+    config = args.cpus.apply(config);
     let named: Vec<&str> = args.net.iter().map(String::as_str).collect();
     let nets = match named.is_empty() {
         false => named,

@@ -32,7 +32,7 @@ pub(crate) struct Question {
 /// A node that can ask all of them. It only connects out: so it needs no privileges where the others listen on port 988.
 pub(crate) fn node_for(questions: &[Question], asking: &AskingArgs) -> Result<Node, Failure> {
     let accept_port = asking.accept_port;
-    let mut config = NodeConfig::new().accept_port(accept_port).accept(AcceptPolicy::None);
+    let mut config = asking.spin.apply(NodeConfig::new().accept_port(accept_port).accept(AcceptPolicy::None));
     let verbs = config.o2ib();
     (verbs.service, verbs.listens) = (asking.service, false);
     // A tool that asks again tries again: no back-off beyond the time between two questions.

@@ -1,5 +1,7 @@
 //! How a transfer machine is started.
 
+use std::time::Duration;
+
 use crate::DescriptorForm;
 
 /// How a transfer machine is started.
@@ -23,6 +25,8 @@ pub struct TmOptions {
     /// Messages that find no receive buffer wait for one, instead of being lost: the portal is *lazy* (S-109) as long as
     /// at least one transfer machine on it wants so. [`TmOptions::lazy`] says what that costs.
     pub lazy: bool,
+    /// How long waits for events look before they sleep; as the domain has it where this says nothing. See [`TmOptions::spin`].
+    pub spin: Option<Duration>,
 }
 
 /// Where the lower 52 bits of a passive buffer's match bits come from. They never are those of another operation in flight
@@ -66,6 +70,14 @@ impl TmOptions {
         self
     }
 
+    /// With waits that look for events so long at the most before they sleep, while that pays: zero for a machine whose threads
+    /// are to leave the processor at once, more than the domain's 50 µs for one that waits for what takes longer. 10 ms is the most.
+    #[must_use]
+    pub const fn spin(mut self, time: Duration) -> TmOptions {
+        self.spin = Some(time);
+        self
+    }
+
     /// With messages that wait for a receive buffer, or are lost without one.
     ///
     /// A portal is lazy or not as a whole, for all local NIDs and everybody on it. So with one lazy transfer machine
@@ -92,6 +104,7 @@ impl Default for TmOptions {
             descriptors: DescriptorForm::default(),
             match_counters: MatchCounters::default(),
             lazy: false,
+            spin: None,
         }
     }
 }

@@ -58,8 +58,8 @@ impl Kcore {
             MatchCounters::Sequential => None,
             MatchCounters::Random => Some(Random::new()?),
         };
-        let works =
-            Works::start(network, wanted, options.lazy, random, (producer, TryArc::new(Notices::default())))?;
+        let notices = Notices::new(options.spin.unwrap_or(network.drive.spin()));
+        let works = Works::start(network, wanted, options.lazy, random, (producer, TryArc::new(notices)))?;
         Ok(Machine::new(self.domain.clone(), works, consumer, options.descriptors))
     }
 }

@@ -21,6 +21,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// them fit into a process that may have 1,024.
 #[derive(Default)]
 pub(crate) struct Waiters {
+    /// How long they look before they sleep.
+    spin: Duration,
     thread: OnceLock<Arc<Sleeper>>,
     event_loop: OnceLock<Arc<Sleeper>>,
 }
@@ -31,13 +33,16 @@ impl Waiters {
         if let Some(sleeper) = self.thread.get() {
             return Ok(sleeper);
         }
-        let made = Arc::new(Sleeper::new()?);
+        let made = Arc::new(Sleeper::new()?.spinning(self.spin));
         Ok(self.thread.get_or_init(|| made))
     }
 
     /// From now on this one is woken, too.
     pub(crate) fn set_event_loop(&self, sleeper: &Arc<Sleeper>) {
-        self.event_loop.get_or_init(|| sleeper.clone());
+        self.event_loop.get_or_init(|| {
+            sleeper.spin_for(self.spin);
+            sleeper.clone()
+        });
     }
 
     /// Wakes those who sleep, after there is news; costs no system call while nobody does.
@@ -97,6 +102,11 @@ impl Losses for Notices {
 }
 
 impl Notices {
+    /// For waiters that look for so long before they sleep.
+    pub(crate) fn new(spin: Duration) -> Notices {
+        Notices { waiters: Waiters { spin, ..Waiters::default() }, ..Notices::default() }
+    }
+
     /// Whether messages were lost since this was asked last; for the waiter alone.
     pub(crate) fn take_news(&self) -> bool {
         // SYNC kcore.loss

@@ -40,4 +40,4 @@ pub use rule::{broken, weakened};
 pub use slots::{SlotKey, Slots};
 pub use wait::SleepWord;
 #[cfg(feature = "wait")]
-pub use wait::{Bell, FutexWord, PollHandle, Sleeper, Wake, Waker};
+pub use wait::{Bell, DEFAULT_SPIN, FutexWord, Looking, MAX_SPIN, PollHandle, Sleeper, Spin, Wake, Waker};

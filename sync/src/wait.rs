@@ -53,9 +53,17 @@
 //! # Before sleeping
 //!
 //! Falling asleep and being woken costs some microseconds, and more for a processor that was idle for long. A sleeper that is
-//! made so ([`Sleeper::spinning`]) therefore looks for something to do for as long as that first: what sleep costs is measured
-//! once in each process, and 20 µs are the most. It does not on a machine with one processor, nor after waits that took longer
-//! than that; some short ones, and it does again.
+//! made so ([`Sleeper::spinning`]) therefore looks for something to do first, for as long as it has been told at the most
+//! ([`DEFAULT_SPIN`] is what waits of nlx use). It learns whether that pays:
+//!
+//! - After waits that took longer it sleeps at once, and only tries again after 2, 4, 8 waits, up to 256. Some short waits, or one
+//!   that was short because somebody looked, and it looks again.
+//! - A look that took long was interrupted: somebody else needs the processor. Then it does not look for 256 waits.
+//! - Once in 10 ms one of those in a process who want to look asks the system how many threads want to run
+//!   (`/proc/loadavg`). While those are more than there are processors nobody looks.
+//! - A process that may use one processor never looks.
+//!
+//! A waiter that sleeps in a call of its own does the same by [`Sleeper::looking`], or by a [`Spin`] that it has itself. Nobody who sleeps costs anything.
 //!
 //! # When the waker dies
 //!
@@ -72,6 +80,8 @@ use crate::{AtomicU32, End, Ordering, Rule};
 
 #[cfg(all(feature = "wait", not(loom)))]
 mod bell;
+#[cfg(feature = "wait")]
+mod crowd;
 #[cfg(feature = "wait")]
 mod handle;
 #[cfg(all(feature = "wait", loom))]
@@ -92,6 +102,8 @@ pub use handle::PollHandle;
 pub use modelled::Signals;
 #[cfg(feature = "wait")]
 pub use sleeper::{FutexWord, Sleeper, Wake, Waker};
+#[cfg(feature = "wait")]
+pub use spin::{DEFAULT_SPIN, Looking, MAX_SPIN, Spin};
 
 /// SYNC sync.sleep: announcing sleep and publishing news are both followed by a full fence before the other side's word is
 /// read, so at least one of the two sees the other.

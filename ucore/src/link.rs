@@ -51,7 +51,7 @@ impl Link {
     /// Connects, and says hello.
     pub(crate) fn connect(options: &HelperOptions) -> Result<Link, CoreError> {
         const ACTION: &str = "attach to the helper";
-        let HelperOptions { path, name, timeout, .. } = options;
+        let HelperOptions { path, name, timeout, spin, .. } = options;
         let (path, shown) = (path.as_path(), path.display().to_string());
         let failed = |reason: String, errno| CoreError::Transport { action: ACTION, reason, errno };
         let socket = Socket::connect(path, *timeout)
@@ -83,7 +83,7 @@ impl Link {
             exchange: Mutex::new(exchange),
             ring: Mutex::new(Producer::new(memory.clone()).map_err(queue)?),
             doorbell: Waker::ringing(QueueWord::consumer(memory.clone()), Bell::eventfd(bell)),
-            settling: Settling::new(memory),
+            settling: Settling::new(memory, *spin),
             welcome,
             state: AtomicU8::new(LIVE),
             in_flight: AtomicU32::new(0),

@@ -7,6 +7,7 @@ mod wait;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory};
 use nlx_core::{
@@ -40,6 +41,8 @@ pub(crate) struct Machine {
     random: Option<Random>,
     side: Mutex<Side>,
     sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
+    /// How long waits look before they sleep.
+    spin: Duration,
     waiters: Arc<Waiters>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
     woken: AtomicBool,
@@ -74,6 +77,7 @@ impl Machine {
             MatchCounters::Sequential => None,
             MatchCounters::Random => Some(Random::new()?),
         };
+        let spin = options.spin.unwrap_or(domain.options.spin);
         let link = domain.link();
         let events_max = options.events_max.clamp(1, link.welcome.events_max.clamp(1, EVENTS_MAX));
         let start = StartTm { address: *wanted, events_max, lazy: options.lazy };
@@ -97,7 +101,8 @@ impl Machine {
             counters: Mutex::new(Sequential::up_to(MatchCounter::LAST)),
             random,
             side: Mutex::new(side),
-            sleeper: Mutex::new(Sleeper::futex(QueueWord::consumer(memory)).spinning()),
+            sleeper: Mutex::new(Sleeper::futex(QueueWord::consumer(memory)).spinning(spin)),
+            spin,
             waiters,
             woken: AtomicBool::new(false),
             noticed: AtomicU64::new(0),

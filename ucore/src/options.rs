@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lnet_region::Pages;
+use nlx_sync::DEFAULT_SPIN;
 
 /// Names the helper's socket where it is not the usual one.
 const PATH_VARIABLE: &str = "NLX_HELPER";
@@ -35,6 +36,7 @@ pub struct HelperOptions {
     pub(crate) arena_bytes: usize,
     pub(crate) reconnect: bool,
     pub(crate) timeout: Duration,
+    pub(crate) spin: Duration,
 }
 
 impl HelperOptions {
@@ -55,6 +57,7 @@ impl HelperOptions {
             arena_bytes: ARENA_BYTES,
             reconnect: false,
             timeout: TIMEOUT,
+            spin: DEFAULT_SPIN,
         }
     }
 
@@ -94,6 +97,14 @@ impl HelperOptions {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> HelperOptions {
         self.timeout = timeout;
+        self
+    }
+
+    /// How long waits look for what they wait for before they sleep, at the most and while that pays; 50 µs by default, and 10 ms at
+    /// the most; zero: they sleep at once. A transfer machine may have a time of its own ([`nlx_core::TmOptions::spin`]).
+    #[must_use]
+    pub fn spin(mut self, time: Duration) -> HelperOptions {
+        self.spin = time;
         self
     }
 

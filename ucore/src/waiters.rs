@@ -55,14 +55,19 @@ pub(crate) struct Lookout {
 
 impl Lookout {
     /// Over the socket that the helper rings; `waiters` has it woken too from now on.
-    pub(crate) fn new(queue: SharedMemory, socket: OwnedFd, waiters: &Waiters) -> Result<Lookout, Errno> {
+    pub(crate) fn new(
+        queue: SharedMemory,
+        socket: OwnedFd,
+        waiters: &Waiters,
+        spin: Duration,
+    ) -> Result<Lookout, Errno> {
         let flags = OFlag::from_bits_retain(fcntl(&socket, FcntlArg::F_GETFL)?);
         fcntl(&socket, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         let handle = PollHandle::new()?;
         handle.add(socket.as_fd(), EVENTS)?;
         // There is one event loop.
         waiters.event_loop.get_or_init(|| handle.sleeper().clone());
-        let events = Sleeper::ringing(QueueWord::event_loop(queue), Bell::socket(socket));
+        let events = Sleeper::ringing(QueueWord::event_loop(queue), Bell::socket(socket)).spinning(spin);
         Ok(Lookout { handle, events, is_armed: Mutex::new(false) })
     }
 
@@ -71,16 +76,26 @@ impl Lookout {
         self.handle.as_fd()
     }
 
-    /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed.
-    pub(crate) fn arm(&self, deadline_ns: Option<u64>, ready: impl FnOnce() -> bool) -> Result<bool, Errno> {
+    /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. It looks for a while before, as
+    /// any wait does. What ends a sleep in the program's loop it does not learn.
+    pub(crate) fn arm(
+        &self,
+        deadline_ns: Option<u64>,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<bool, Errno> {
         let mut is_armed = self.is_armed.lock();
         self.end(&mut is_armed);
+        let is_late = || deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns());
+        let mut looking = self.events.looking();
+        if looking.look(None, || ready() || is_late()) {
+            return Ok(false);
+        }
+        looking.gave_up();
         self.events.prepare();
         self.handle.sleeper().prepare();
         *is_armed = true;
         point!(Armed);
-        let late = deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns());
-        let set = if late || ready() {
+        let set = if is_late() || ready() {
             Ok(false)
         } else {
             let left_ns = |next_ns: u64| next_ns.saturating_sub(now_ns());
@@ -131,9 +146,9 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    pub(crate) fn new(memory: SharedMemory) -> Settling {
+    pub(crate) fn new(memory: SharedMemory, spin: Duration) -> Settling {
         let word = QueueWord::producer(memory.clone());
-        let sleeper = Mutex::new(Sleeper::futex(word.clone()).spinning());
+        let sleeper = Mutex::new(Sleeper::futex(word.clone()).spinning(spin));
         Settling { memory, sleeper, waker: Waker::futex(word) }
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use lnet_api::{Clock, Drive, Sleeper, Tokens, wait_until};
 
 use nlx_bev_cqueue::{Heap, MIN_SLOTS, QueueWord};
-use nlx_sync::Waker;
+use nlx_sync::{DEFAULT_SPIN, Waker};
 
 use crate::cores;
 use crate::error::{BenchError, Result};
@@ -128,7 +128,7 @@ impl QueueBell {
     }
 
     fn spinning(self) -> QueueBell {
-        QueueBell { sleeper: self.sleeper.spinning(), ..self }
+        QueueBell { sleeper: self.sleeper.spinning(DEFAULT_SPIN), ..self }
     }
 }
 

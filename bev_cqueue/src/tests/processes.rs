@@ -1,7 +1,7 @@
 //! Queues between two processes (MT-189), one of which may be stopped or killed at any instruction (S-2).
 
 use crossbeam_utils::Backoff;
-use nlx_sync::{Sleeper, Waker};
+use nlx_sync::{DEFAULT_SPIN, Sleeper, Waker};
 
 use crate::oracle::{Op, Sample, Sequence, mix, sample};
 use crate::tests::other::{MAX_SLOTS, Other, inherited};
@@ -163,7 +163,7 @@ fn a_consumer_is_not_held_up_by_a_stopped_producer() {
 #[ignore = "started by events_reach_a_consumer_in_another_process"]
 fn consume_all() {
     let memory = inherited();
-    let sleeper = Sleeper::futex(QueueWord::consumer(memory.clone())).spinning();
+    let sleeper = Sleeper::futex(QueueWord::consumer(memory.clone())).spinning(DEFAULT_SPIN);
     let mut consumer = Consumer::new(memory).unwrap();
     let mut sequence = Sequence::default();
     while sequence.seen < EVENTS {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use lnet_api::Errno;
 
-use super::{PORT_MAX, PartitionArgs, bytes, seconds, seconds_or_none, whole};
+use super::{CpuArgs, PORT_MAX, bytes, seconds, seconds_or_none, whole};
 use crate::failure::Failure;
 
 #[derive(Debug, ClapArgs)]
@@ -72,7 +72,7 @@ pub(crate) struct SelftestArgs {
     #[arg(long, value_name = "PORT", default_value_t = 0, value_parser = whole::<u16>(0..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: u16,
     #[command(flatten)]
-    pub partitions: PartitionArgs,
+    pub cpus: CpuArgs,
     /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
@@ -147,7 +147,7 @@ pub(crate) struct SelftestPeerArgs {
     #[arg(long, conflicts_with_all = ["net", "accept_port"])]
     pub socket: Option<PathBuf>,
     #[command(flatten)]
-    pub partitions: PartitionArgs,
+    pub cpus: CpuArgs,
 }
 
 /// The helper of a node of a self-test.
@@ -162,5 +162,5 @@ pub(crate) struct HelperArgs {
     #[arg(long)]
     pub accept_port: Option<u16>,
     #[command(flatten)]
-    pub partitions: PartitionArgs,
+    pub cpus: CpuArgs,
 }

@@ -6,13 +6,15 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nlx::Domain;
 
-use super::process;
-use crate::args::{HelperArgs, PartitionArgs};
+use super::process::{self, Peer};
+use crate::args::{CpuArgs, HelperArgs, SpinArg};
 use crate::failure::{Context, Failure};
 
 /// The helper of a node: one that ends with this value, or one that runs already.
 pub(super) struct Helper {
     socket: PathBuf,
+    /// How its clients wait.
+    spin: SpinArg,
     own: Option<Own>,
 }
 
@@ -24,29 +26,30 @@ struct Own {
 
 impl Helper {
     /// One that runs already.
-    pub(super) fn running(socket: &Path) -> Helper {
-        Helper { socket: socket.to_path_buf(), own: None }
+    pub(super) fn running(socket: &Path, spin: SpinArg) -> Helper {
+        Helper { socket: socket.to_path_buf(), spin, own: None }
     }
 
     /// One of our own, with this network.
-    pub(super) fn start(net: &str, port: Option<u16>, partitions: &PartitionArgs) -> Result<Helper, Failure> {
+    pub(super) fn start(net: &str, port: Option<u16>, cpus: &CpuArgs) -> Result<Helper, Failure> {
         let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join("nlx-selftest-XXXXXX"))
             .context("cannot make a folder for a helper's socket")?;
         let socket = folder.join("nlxd.sock");
-        let started = spawn(&socket, net, port, partitions);
+        let started = spawn(&socket, net, port, cpus);
         let (child, output) = started.inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
-        let helper = Helper { socket, own: Some(Own { child, folder }) };
+        let helper = Helper { socket, spin: cpus.spin, own: Some(Own { child, folder }) };
         process::first_line(output, "the helper")?;
         Ok(helper)
     }
 
-    pub(super) fn socket(&self) -> &Path {
-        &self.socket
+    /// A process behind it.
+    pub(super) fn peer(&self) -> Result<Peer, Failure> {
+        Peer::behind(&self.socket, self.spin)
     }
 
     /// A place on its network.
     pub(super) fn domain(&self) -> Result<Domain, Failure> {
-        domain(&self.socket)
+        domain(&self.socket, self.spin)
     }
 
     /// Fails if the process has ended, which it never does by itself.
@@ -69,8 +72,11 @@ impl Drop for Own {
 }
 
 /// A place on the network of the helper with this socket.
-pub(super) fn domain(socket: &Path) -> Result<Domain, Failure> {
-    let options = nlx::HelperOptions::at(socket).name("nlx selftest");
+pub(super) fn domain(socket: &Path, spin: SpinArg) -> Result<Domain, Failure> {
+    let mut options = nlx::HelperOptions::at(socket).name("nlx selftest");
+    if let Some(time) = spin.time() {
+        options = options.spin(time);
+    }
     Domain::through(&options).map_err(|error| {
         Failure::at("helper", error.errno(), format!("{}: {error}", socket.display()))
             .hint("is nlxd running, with that socket, and does it let this user in? 'nlx status' shows it")
@@ -82,12 +88,12 @@ fn spawn(
     socket: &Path,
     net: &str,
     port: Option<u16>,
-    partitions: &PartitionArgs,
+    cpus: &CpuArgs,
 ) -> Result<(Child, ChildStdout), Failure> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut command = Command::new(&program);
     command.arg("selftest-helper").arg("--program").arg(program.with_file_name("nlxd"));
-    command.arg("--socket").arg(socket).args(["--net", net]).args(partitions.to_args());
+    command.arg("--socket").arg(socket).args(["--net", net]).args(cpus.to_args());
     command.args(port.into_iter().flat_map(|port| ["--accept-port".to_owned(), port.to_string()]));
     // A terminal's Ctrl-C is for the console, which ends this process when it is done.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
@@ -105,7 +111,7 @@ pub(crate) fn run_helper(args: &HelperArgs) -> Result<(), Failure> {
         // Its network has one of the two.
         command.args(["--accept-port", &port.to_string(), "--service", &port.to_string()]);
     }
-    let error = command.args(args.partitions.to_args()).exec();
+    let error = command.args(args.cpus.to_args()).exec();
     Err(Failure::new(format!("cannot run {}: {error}", args.program.display()))
         .hint("nlxd is installed beside nlx: 'cargo build -p nlx-cli' builds both"))
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::args::PartitionArgs;
+use crate::args::{CpuArgs, SpinArg};
 use crate::failure::{Context, Failure};
 
 /// Where the nodes of a self-test on one host are, over TCP.
@@ -41,16 +41,16 @@ pub(super) struct Peer {
 
 impl Peer {
     /// With a node of its own.
-    pub(super) fn start(net: &str, port: u16, partitions: &PartitionArgs) -> Result<Peer, Failure> {
+    pub(super) fn start(net: &str, port: u16, cpus: &CpuArgs) -> Result<Peer, Failure> {
         Peer::spawn(|peer| {
-            peer.args(["--net", net, "--accept-port", &port.to_string()]).args(partitions.to_args());
+            peer.args(["--net", net, "--accept-port", &port.to_string()]).args(cpus.to_args());
         })
     }
 
     /// Behind a helper.
-    pub(super) fn behind(socket: &Path) -> Result<Peer, Failure> {
+    pub(super) fn behind(socket: &Path, spin: SpinArg) -> Result<Peer, Failure> {
         Peer::spawn(|peer| {
-            peer.arg("--socket").arg(socket);
+            peer.arg("--socket").arg(socket).args(spin.to_args());
         })
     }
 

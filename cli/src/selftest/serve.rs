@@ -27,10 +27,10 @@ pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), F
             (Domain::on(node), None)
         }
         Helped::Own => {
-            let helper = Helper::start(&args.net, Some(port(args)), &args.partitions)?;
+            let helper = Helper::start(&args.net, Some(port(args)), &args.cpus)?;
             (helper.domain()?, Some(helper))
         }
-        Helped::Behind([socket]) => (helper::domain(socket)?, None),
+        Helped::Behind([socket]) => (helper::domain(socket, args.cpus.spin)?, None),
         Helped::Behind(_) => return Err(one_socket()),
     };
     let mut node = serving(&domain)?;
@@ -46,7 +46,7 @@ pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), F
 pub(super) fn config(net: &str, args: &SelftestArgs) -> Result<NodeConfig, Failure> {
     let port = port(args);
     let config = NodeConfig::new().status(true).net(net).map_err(|error| Failure::of_node(&error, port))?;
-    Ok(on_port(config.cpt(args.partitions.config()), port))
+    Ok(on_port(args.cpus.apply(config), port))
 }
 
 /// A self-test has one port, whatever its network.
@@ -71,10 +71,10 @@ pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
     descriptors::use_all();
     process::tie_to_parent()?;
     let domain = match &args.socket {
-        Some(socket) => helper::domain(socket)?,
+        Some(socket) => helper::domain(socket, args.cpus.spin)?,
         None => {
             let config = NodeConfig::new().status(true).net(&args.net)?;
-            in_process(on_port(config.cpt(args.partitions.config()), args.accept_port))?
+            in_process(on_port(args.cpus.apply(config), args.accept_port))?
         }
     };
     let mut node = serving(&domain)?;

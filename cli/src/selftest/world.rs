@@ -46,34 +46,33 @@ impl World {
                     reach::check(&node, &servers, args.size, interrupt)?;
                     (Domain::on(node), Vec::new())
                 }
-                Helped::Own => behind(Helper::start(net, Some(serve::port(args)), &args.partitions)?)?,
-                Helped::Behind([socket]) => behind(Helper::running(socket))?,
+                Helped::Own => behind(Helper::start(net, Some(serve::port(args)), &args.cpus)?)?,
+                Helped::Behind([socket]) => behind(Helper::running(socket, args.cpus.spin))?,
                 Helped::Behind(_) => return Err(serve::one_socket()),
             };
             return Ok(World::new(&domain, servers, 0, args.clients)?.with(Vec::new(), helpers));
         }
         match (helped, net) {
-            (Helped::Behind(sockets), _) => {
-                World::through(sockets.iter().map(|socket| Helper::running(socket)).collect(), args.clients)
-            }
+            (Helped::Behind(sockets), _) => World::through(
+                sockets.iter().map(|socket| Helper::running(socket, args.cpus.spin)).collect(),
+                args.clients,
+            ),
             (Helped::No, "lo") => {
-                let config = NodeConfig::new().cpt(args.partitions.config()).status(true);
+                let config = args.cpus.apply(NodeConfig::new()).status(true);
                 World::new(&Domain::in_process(&config)?, Vec::new(), 1, args.clients)
             }
-            (Helped::Own, "lo") => {
-                World::through(vec![Helper::start(net, None, &args.partitions)?], args.clients)
-            }
+            (Helped::Own, "lo") => World::through(vec![Helper::start(net, None, &args.cpus)?], args.clients),
             (Helped::No, _) => {
                 let Ends { client, server, port } = Ends::of(args)?;
-                let peer = Peer::start(&server, port, &args.partitions)?;
-                let config = NodeConfig::new().net(&client)?.status(true).cpt(args.partitions.config());
+                let peer = Peer::start(&server, port, &args.cpus)?;
+                let config = args.cpus.apply(NodeConfig::new().net(&client)?.status(true));
                 let domain = serve::in_process(serve::on_port(config, port))?;
                 let world = World::new(&domain, vec![peer.address.clone()], 0, args.clients)?;
                 Ok(world.with(vec![peer], Vec::new()))
             }
             (Helped::Own, _) => {
                 let Ends { client, server, port } = Ends::of(args)?;
-                let start = |net: &str| Helper::start(net, Some(port), &args.partitions);
+                let start = |net: &str| Helper::start(net, Some(port), &args.cpus);
                 World::through(vec![start(&client)?, start(&server)?], args.clients)
             }
         }
@@ -84,7 +83,7 @@ impl World {
     fn through(helpers: Vec<Helper>, clients: u32) -> Result<World, Failure> {
         let Some(first) = helpers.first() else { return Err(Failure::new("there is no helper")) };
         let serving = helpers.get(1..).filter(|others| !others.is_empty()).unwrap_or(&helpers);
-        let start = |helper: &Helper| Peer::behind(helper.socket());
+        let start = Helper::peer;
         let peers = serving.iter().map(start).collect::<Result<Vec<_>, _>>()?;
         let servers = peers.iter().map(|peer| peer.address.clone()).collect();
         Ok(World::new(&first.domain()?, servers, 0, clients)?.with(peers, helpers))

@@ -9,6 +9,7 @@
 //! that long ([`Watch`]).
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 // Loom sees it in its own models alone: the drive of other crates' models is the real one.
 #[cfg(all(test, loom))]
@@ -25,7 +26,7 @@ mod wait;
 mod watch;
 
 pub use lookout::Lookout;
-pub use nlx_sync::Sleeper;
+pub use nlx_sync::{DEFAULT_SPIN, MAX_SPIN, Sleeper};
 pub use tokens::Tokens;
 pub use wait::{Ending, wait_until};
 pub use watch::{Watch, drive_shard};
@@ -74,6 +75,10 @@ pub trait Drive: Clock {
     }
     /// The shards' tokens.
     fn tokens(&self) -> &Tokens;
+    /// How long waits of this node look before they sleep, at the most and while that pays; by default they sleep at once.
+    fn spin(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Moves a shard forward without blocking, and runs the engine's timers. The caller holds the shard's token.
     fn poll(&self, shard: usize, budget: usize) -> Poll {
         let _ = (shard, budget);

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lnet::{EngineConfig, FaultRule, MatchOrder, Rotor, Stealing};
+use lnet_api::DEFAULT_SPIN;
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_o2iblnd::O2ibConfig;
@@ -31,6 +32,8 @@ pub struct NodeConfig {
     pub(crate) tcp: SockConfig,
     /// The same for networks over RDMA.
     pub(crate) o2ib: O2ibConfig,
+    /// How long waits look before they sleep.
+    pub(crate) spin: Duration,
     /// Whether it can be looked at from other processes.
     pub(crate) status: bool,
     pub(crate) faults: Vec<FaultRule>,
@@ -48,6 +51,7 @@ impl NodeConfig {
             // As LNet has it: by the link's speed.
             tcp: SockConfig { conns_per_peer: 0, ..SockConfig::default() },
             o2ib: O2ibConfig::default(),
+            spin: DEFAULT_SPIN,
             status: false,
             faults: Vec::new(),
             warnings: Vec::new(),
@@ -192,6 +196,17 @@ impl NodeConfig {
     /// ```
     pub fn fault(mut self, rule: FaultRule) -> NodeConfig {
         self.faults.push(rule);
+        self
+    }
+
+    /// How long a wait on this node looks before it sleeps, at the most: [`DEFAULT_SPIN`], 50 µs, unless this says otherwise, and
+    /// [`lnet_api::MAX_SPIN`] in any case; zero: it sleeps at once.
+    ///
+    /// A thread that sleeps is woken some microseconds after a message has come, and on a machine whose processors have fallen
+    /// asleep, too, 30 µs after. So each waiter looks while its waits are mostly short, and as long as a processor is free for it:
+    /// not on a machine with one, nor while more threads want to run than there are processors. An idle program costs nothing.
+    pub fn spin(mut self, time: Duration) -> NodeConfig {
+        self.spin = time;
         self
     }
 

@@ -1,9 +1,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lnet::Engine;
-use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Tokens};
+use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Sleeper, Tokens, wait_until};
 use parking_lot::Mutex;
 
 /// The drive handle: the shards of all LNDs, the engine's timers, and the clock.
@@ -14,6 +14,7 @@ pub(crate) struct NodeDrive {
     shards: [OnceLock<Shard>; MAX_SHARDS],
     tokens: Tokens,
     ending: Ending,
+    spin: Duration,
     started: Instant,
 }
 
@@ -32,13 +33,18 @@ struct Shard {
 impl NodeDrive {
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left.
-    pub(crate) fn new(engine: Arc<Engine>, lnds: Vec<Arc<dyn Lnd>>) -> Result<NodeDrive, Errno> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        lnds: Vec<Arc<dyn Lnd>>,
+        spin: Duration,
+    ) -> Result<NodeDrive, Errno> {
         let drive = NodeDrive {
             engine,
             lnds: Mutex::new(lnds.into_iter().map(|lnd| Driven { lnd, taken: 0 }).collect()),
             shards: [const { OnceLock::new() }; MAX_SHARDS],
             tokens: Tokens::new(0),
             ending: Ending::new()?,
+            spin,
             started: Instant::now(),
         };
         drive.take_shards();
@@ -66,6 +72,17 @@ impl NodeDrive {
     /// One more LND; its shards are taken up when it has some.
     pub(crate) fn add_lnd(&self, lnd: Arc<dyn Lnd>) {
         self.lnds.lock().push(Driven { lnd, taken: 0 });
+    }
+
+    /// [`wait_until`] with a sleeper that may be of another node, too: this one says how long it looks.
+    pub(crate) fn wait(
+        &self,
+        sleeper: &Arc<Sleeper>,
+        deadline_ns: Option<u64>,
+        ready: impl FnMut() -> bool,
+    ) -> bool {
+        sleeper.spin_for(self.spin);
+        wait_until(self, sleeper, deadline_ns, ready)
     }
 
     /// The node has been shut down: all waits end.
@@ -100,6 +117,10 @@ impl Drive for NodeDrive {
 
     fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+
+    fn spin(&self) -> Duration {
+        self.spin
     }
 
     fn poll(&self, shard: usize, budget: usize) -> Poll {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, LndError, Polled, wait_until};
+use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, LndError, Polled};
 
 use crate::drive::NodeDrive;
 
@@ -23,7 +23,7 @@ pub(crate) fn eq_poll(
     let outcome = crate::interrupt::with_sleeper(|sleeper| {
         let _watch = engine.eq_watch(eqs, sleeper)?;
         let mut found = Ok(None);
-        wait_until(drive, sleeper, deadline_ns, || {
+        drive.wait(sleeper, deadline_ns, || {
             found = engine.eq_poll(eqs);
             !matches!(found, Ok(None))
         });

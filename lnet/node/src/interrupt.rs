@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lnet_api::{Clock, Errno, Sleeper, wait_until};
+use lnet_api::{Clock, Errno, Sleeper};
 use lnet_region::Origin;
 
 use crate::Node;
@@ -60,7 +60,7 @@ impl Node {
     /// a time may wait with one interrupt.
     pub fn wait(&self, interrupt: &Interrupt, time: Option<Duration>) -> bool {
         let deadline_ns = time.map(|time| self.deadline_ns(time));
-        wait_until(self.driver(), &interrupt.sleeper, deadline_ns, || interrupt.is_raised())
+        self.driver().wait(&interrupt.sleeper, deadline_ns, || interrupt.is_raised())
     }
 
     /// When so much time is over, on the node's clock.

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lnet::{Counters, Engine, FaultId, FaultRule, FaultStatistics};
-use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled, wait_until};
+use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_o2iblnd::O2ibLnd;
@@ -66,7 +66,7 @@ impl Node {
             SockLnd::new(tcp).map_err(|error| NodeError::System { what: error.what, errno: error.errno })?;
         let sock = Arc::new(sock);
         let lnds: Vec<Arc<dyn Lnd>> = vec![sock.clone()];
-        let drive = NodeDrive::new(engine, lnds)
+        let drive = NodeDrive::new(engine, lnds, config.spin)
             .map_err(|errno| NodeError::System { what: "make an eventfd".to_string(), errno })?;
         let drive = Arc::new(drive);
         drive.engine.advance(drive.now_ns());
@@ -345,7 +345,7 @@ impl Node {
             // Other threads may drive, and do not say when the last message has left.
             while !done() && self.drive.now_ns() < deadline_ns() && !self.is_ending() {
                 let look_ns = self.drive.now_ns().saturating_add(GRACE.as_nanos() as u64);
-                wait_until(&*self.drive, sleeper, Some(look_ns.min(deadline_ns())), done);
+                self.drive.wait(sleeper, Some(look_ns.min(deadline_ns())), done);
             }
         });
     }

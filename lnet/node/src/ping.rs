@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use lnet_api::{Errno, LNetError, LndError, wait_until};
+use lnet_api::{Errno, LNetError, LndError};
 use lnet_nid::{NetType, Nid, Pid};
 use lnet_proto::ping::{PingInfo, SINK_LENGTH};
 use lnet_socklnd::{Cause, Failure, Step};
@@ -156,7 +156,7 @@ pub(crate) fn wait<T>(
     mut poll: impl FnMut() -> Option<T>,
 ) -> Option<T> {
     let mut outcome = None;
-    wait_until(node.driver(), &interrupt.sleeper, Some(deadline_ns), || {
+    node.driver().wait(&interrupt.sleeper, Some(deadline_ns), || {
         outcome = outcome.take().or_else(&mut poll);
         outcome.is_some() || interrupt.is_raised()
     });

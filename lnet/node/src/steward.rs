@@ -80,7 +80,7 @@ impl Stewards {
         if let Some(sleeper) = self.drive.tokens().steward(shard) {
             return Ok(sleeper);
         }
-        let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new()?);
+        let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new()?.spinning(self.drive.spin()));
         self.drive.tokens().set_steward(shard, sleeper.clone());
         Ok(sleeper)
     }

@@ -8,7 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::SleepWord;
 use super::bell::Bell;
-use super::spin::Spin;
+use super::spin::{Looking, Spin};
 use crate::plain::{AtomicU64, Ordering};
 
 /// The longest that an event waits for a waker that was killed, or stopped, between publishing it and signalling: what a
@@ -159,13 +159,29 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 
     fn of(waker: Waker<W>) -> Sleeper<W> {
-        Sleeper { waker, owed: AtomicU64::new(0), spin: Spin::never() }
+        Sleeper { waker, owed: AtomicU64::new(0), spin: Spin::default() }
     }
 
-    /// The same sleeper, which looks for a while before it sleeps, see [the module](crate::wait#before-sleeping): the first that a
-    /// process makes measures for how long that pays, which takes a thread and some sleeps of microseconds.
-    pub fn spinning(self) -> Sleeper<W> {
-        Sleeper { spin: Spin::measured(), ..self }
+    /// The same sleeper, which looks for so long at the most before it sleeps, [while that pays](crate::wait#before-sleeping).
+    pub fn spinning(self, limit: Duration) -> Sleeper<W> {
+        self.spin_for(limit);
+        self
+    }
+
+    /// Looks for so long at the most before it sleeps, from the next wait on; zero: it sleeps at once. [`MAX_SPIN`](crate::MAX_SPIN)
+    /// is the longest.
+    pub fn spin_for(&self, limit: Duration) {
+        self.spin.set(limit);
+    }
+
+    /// For a waiter that looks by itself: how long it is to look before it sleeps.
+    pub fn looking(&self) -> Looking<'_> {
+        self.spin.looking()
+    }
+
+    /// Whether it has announced sleep.
+    pub fn is_announced(&self) -> bool {
+        self.word().is_announced()
     }
 
     /// Sleeps until a waker signals or `deadline` (of the monotonic clock) has passed; not at all if `is_ready` finds
@@ -180,7 +196,8 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         deadline: Option<Instant>,
         mut is_ready: impl FnMut() -> bool,
     ) -> Result<Wake, Errno> {
-        if self.spin.look(deadline, &mut is_ready) {
+        let mut looking = self.looking();
+        if looking.look(deadline, &mut is_ready) {
             return Ok(Wake::Ready);
         }
         let deadline = deadline.map(Until::at).transpose()?;
@@ -188,6 +205,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
             self.prepare();
             point!(SleepAnnounced);
             if is_ready() {
+                looking.found();
                 self.finish();
                 return Ok(Wake::Ready);
             }
@@ -199,9 +217,14 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
                 None => self.word().futex_wait(last.unwrap_or(nap)),
             };
             point!(SleepOver);
+            looking.slept();
             match slept {
-                Ok(Slept::Signalled) => return self.finish_rung().map(|()| Wake::Signalled),
+                Ok(Slept::Signalled) => {
+                    looking.found();
+                    return self.finish_rung().map(|()| Wake::Signalled);
+                }
                 Ok(Slept::TimedOut) if last.is_some() => {
+                    looking.found();
                     self.finish();
                     return Ok(Wake::TimedOut);
                 }
@@ -219,7 +242,6 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     /// It must then look once more for something to do, sleep if there is nothing, and call [`finish`](Sleeper::finish)
     /// either way: so no wake-up is ever lost.
     pub fn prepare(&self) {
-        self.spin.begin_sleep();
         self.word().announce();
     }
 
@@ -244,7 +266,6 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 
     fn end(&self, is_rung: bool) -> Result<(), Errno> {
-        self.spin.end_sleep();
         let claimed = self.word().withdraw();
         let Some(bell) = &self.waker.bell else { return Ok(()) };
         let owed = self.owed.load(Ordering::Relaxed) + u64::from(claimed);

@@ -1,88 +1,193 @@
 //! How long to look before sleeping.
 //!
-//! Looking for as long as sleep would cost is never worse than twice the best choice, whenever the event comes. What earlier
-//! waits teach makes it better: where events come late, looking for them is given up until they come early again.
+//! Sleep costs some microseconds, and on some machines thirty; who looks for what comes instead finds it at once. Looking pays where
+//! what is waited for mostly comes soon, and a processor is free for it. So each waiter keeps an estimate of how long it waits, and all
+//! of a process share a seldom look at how many threads want to run ([`super::crowd`]).
 
 use core::hint::spin_loop;
-use core::sync::atomic::Ordering::{self, Relaxed};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use std::sync::OnceLock;
-use std::thread::{self, available_parallelism};
 use std::time::Instant;
 
-/// The longest that is spent looking, whatever sleep costs: a scheduler on a busy machine makes it cost milliseconds, and
-/// those would be taken from whoever keeps it busy.
-const LONGEST: Duration = Duration::from_micros(20);
+use super::crowd;
 
-/// Looks between two questions for the time, which cost as much as some looks.
-const LOOKS: usize = 16;
+/// How long a waiter looks before it sleeps, unless something else is set: more than a message to another node and its answer take
+/// when both sides look, and little more than what sleep costs on a slow machine.
+pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 
-/// How often sleep is measured. The median counts: one measurement may meet a busy processor. (There are few of them, as
-/// each takes milliseconds where all processors are busy.)
-const MEASUREMENTS: usize = 5;
+/// The longest time that can be set: a waiter that looks for longer is no waiter.
+pub const MAX_SPIN: Duration = Duration::from_millis(10);
+
+/// What sleep is taken to cost: an event that ended a sleep came so much sooner than the sleep was over.
+const COST_OF_SLEEP_NS: u32 = 20_000;
 
 /// A wait counts for this share of what is expected of the next.
-const WEIGHT: u64 = 4;
+const WEIGHT: u32 = 4;
 
-/// No wait counts for more than so many times the limit: with [`WEIGHT`], two long waits in a row end the looking, and some
-/// short ones bring it back.
+/// No wait counts for more than so many times the limit: with [`WEIGHT`], two long waits in a row end the looking, and some short
+/// ones bring it back.
 const CUT: u32 = 4;
 
-/// When to look, and how long. Its owner's alone, so plain numbers serve, which need no `&mut`.
-#[derive(Debug)]
-pub(super) struct Spin {
-    limit: Duration,
+/// Between two attempts to look all the same, when looking does not pay, lie 2, 4, 8 waits and so on, up to 2 to the power of this.
+const RAREST: u32 = 8;
+
+/// A look that took so long was interrupted: another thread had the processor. (Looks cost microseconds at the most, those at sockets
+/// too.)
+const INTERRUPTED: Duration = Duration::from_micros(50);
+
+/// Looks between two questions for the time, where a look costs less than the question.
+const LOOKS: usize = 16;
+
+/// Whether a waiter is to look before it sleeps, and for how long: what it has learned of its waits. It is one thread's at a time, so
+/// plain numbers serve, which need no `&mut`.
+///
+/// For a waiter whose sleep is a call of its own, and whose look is more than to read memory:
+///
+/// ```
+/// use nlx_sync::{DEFAULT_SPIN, Spin};
+///
+/// let spin = Spin::new(DEFAULT_SPIN);
+/// # let mut news = [false, false, false, true].into_iter();
+/// # let mut look = || news.next().unwrap();
+/// # let sleep = || ();
+/// let mut looking = spin.looking();
+/// while !look() {
+///     if !looking.once_more() {
+///         sleep();
+///         looking.slept();
+///     }
+/// }
+/// looking.found();
+/// ```
+#[derive(Debug, Default)]
+pub struct Spin {
+    /// 0: never.
+    limit_ns: AtomicU32,
     /// How long the next event is expected to take.
-    expected_ns: AtomicU64,
-    /// Since when it sleeps, in nanoseconds since `origin`.
-    asleep_since_ns: AtomicU64,
-    /// None if it never looks: then it asks no clock.
-    origin: Option<Instant>,
+    expected_ns: AtomicU32,
+    /// How often in a row looking all the same was in vain.
+    vain: AtomicU32,
+    /// Waits until that is tried again.
+    pause: AtomicU32,
 }
 
 impl Spin {
-    /// Looks for as long as sleep costs in this process.
-    pub(super) fn measured() -> Spin {
+    /// Looks for so long at the most, see [`Spin::set`].
+    pub fn new(limit: Duration) -> Spin {
+        let spin = Spin::default();
+        spin.set(limit);
+        spin
+    }
+
+    /// From now on waits look for so long at the most, [`MAX_SPIN`] and never longer; zero: they sleep at once. So they do on one
+    /// processor, where looking keeps from running who is waited for.
+    pub fn set(&self, limit: Duration) {
         // Time does not pass in a model.
-        if cfg!(loom) { Spin::never() } else { Spin::of(cost_of_sleep()) }
-    }
-
-    pub(super) fn never() -> Spin {
-        Spin::of(Duration::ZERO)
-    }
-
-    /// Looks for so long.
-    fn of(limit: Duration) -> Spin {
-        let origin = (!limit.is_zero()).then(Instant::now);
-        Spin { limit, expected_ns: AtomicU64::new(0), asleep_since_ns: AtomicU64::new(0), origin }
+        let never = cfg!(loom) || limit.is_zero() || crowd::has_one_processor();
+        let limit_ns = if never { 0 } else { limit.min(MAX_SPIN).as_nanos() as u32 };
+        self.limit_ns.store(limit_ns, Relaxed);
     }
 
     /// How long to look now.
     fn budget(&self) -> Duration {
-        let expected = Duration::from_nanos(self.expected_ns.load(Relaxed));
-        if expected <= self.limit { self.limit } else { Duration::ZERO }
+        let limit_ns = self.limit_ns.load(Relaxed);
+        if self.expected_ns.load(Relaxed) > limit_ns && !self.tries_again() {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(limit_ns.into())
     }
 
-    /// Learns how long an event took to come.
-    fn learn(&self, waited: Duration) {
-        let waited_ns = waited.min(self.limit * CUT).as_nanos() as u64;
-        let expected_ns = (self.expected_ns.load(Relaxed) * (WEIGHT - 1) + waited_ns) / WEIGHT;
+    /// Looking does not pay. Whether to do so all the same: what is waited for may come faster if somebody looks for it, as a
+    /// message does whose sender waits for the one before.
+    fn tries_again(&self) -> bool {
+        let pause = self.pause.load(Relaxed);
+        if pause > 0 {
+            self.pause.store(pause - 1, Relaxed);
+            return false;
+        }
+        let vain = (self.vain.load(Relaxed) + 1).min(RAREST);
+        self.vain.store(vain, Relaxed);
+        self.pause.store(1 << vain, Relaxed);
+        true
+    }
+
+    /// Learns how long an event took to come, and whether somebody looked when it did.
+    fn learn(&self, waited: Duration, was_seen: bool) {
+        let limit_ns = self.limit_ns.load(Relaxed);
+        let most_ns = limit_ns.saturating_mul(CUT);
+        let waited_ns = u32::try_from(waited.as_nanos()).unwrap_or(u32::MAX).min(most_ns);
+        let expected_ns = self.expected_ns.load(Relaxed).min(most_ns);
+        let pays = was_seen && waited_ns <= limit_ns;
+        if pays {
+            self.vain.store(0, Relaxed);
+        }
+        let expected_ns = if pays && expected_ns > limit_ns {
+            waited_ns
+        } else {
+            (expected_ns / WEIGHT) * (WEIGHT - 1) + waited_ns / WEIGHT
+        };
         self.expected_ns.store(expected_ns, Relaxed);
     }
 
-    /// Looks. Returns whether it was found.
-    pub(super) fn look(&self, deadline: Option<Instant>, mut is_ready: impl FnMut() -> bool) -> bool {
-        let budget = self.budget();
-        if budget.is_zero() {
+    /// Another thread had the processor while this one looked: looking takes it from somebody.
+    fn interrupted(&self) {
+        self.expected_ns.store(u32::MAX, Relaxed);
+        self.vain.store(RAREST, Relaxed);
+        self.pause.store(1 << RAREST, Relaxed);
+    }
+
+    /// A wait begins.
+    pub fn looking(&self) -> Looking<'_> {
+        Looking { spin: self, since: None, last: None, budget: Duration::ZERO, slept: false }
+    }
+}
+
+/// The looks of a waiter at what it waits for, from [`Spin::looking`].
+#[derive(Debug)]
+pub struct Looking<'a> {
+    spin: &'a Spin,
+    /// When the first look was in vain.
+    since: Option<Instant>,
+    /// The last look but one.
+    last: Option<Instant>,
+    /// What there is to look for from the first look on.
+    budget: Duration,
+    slept: bool,
+}
+
+impl Looking<'_> {
+    /// Nothing was found: whether to look again at once. Else the waiter is to sleep.
+    pub fn once_more(&mut self) -> bool {
+        if self.spin.limit_ns.load(Relaxed) == 0 {
             return false;
         }
-        let start = Instant::now();
-        let left = deadline.map_or(budget, |deadline| deadline.saturating_duration_since(start));
-        while start.elapsed() < budget.min(left) {
+        let now = Instant::now();
+        let Some(since) = self.since else {
+            let budget = self.spin.budget();
+            self.budget = if !budget.is_zero() && crowd::is_there(now) { Duration::ZERO } else { budget };
+            (self.since, self.last) = (Some(now), Some(now));
+            return !self.budget.is_zero();
+        };
+        if self.budget.is_zero() {
+            return false;
+        }
+        let took = self.last.replace(now).map_or(Duration::ZERO, |last| now - last);
+        if took >= INTERRUPTED.max(self.budget / 4) {
+            self.spin.interrupted();
+            self.budget = Duration::ZERO;
+        } else if now - since >= self.budget {
+            self.budget = Duration::ZERO;
+        }
+        !self.budget.is_zero()
+    }
+
+    /// Looks until it is time to sleep, or the deadline has passed. Returns whether it was found. For what lies in memory.
+    pub fn look(&mut self, deadline: Option<Instant>, mut is_ready: impl FnMut() -> bool) -> bool {
+        while self.once_more() && deadline.is_none_or(|deadline| self.last < Some(deadline)) {
             for _ in 0..LOOKS {
                 if is_ready() {
-                    self.learn(start.elapsed());
+                    self.found();
                     return true;
                 }
                 spin_loop();
@@ -91,63 +196,25 @@ impl Spin {
         false
     }
 
-    /// Sleep has been announced.
-    pub(super) fn begin_sleep(&self) {
-        if let Some(origin) = self.origin {
-            self.asleep_since_ns.store(origin.elapsed().as_nanos() as u64, Relaxed);
+    /// The waiter has slept, whatever ended that.
+    pub fn slept(&mut self) {
+        self.slept = true;
+        self.budget = Duration::ZERO;
+    }
+
+    /// The waiter sleeps now, and does not learn here what ended that: as if it had been for long.
+    pub fn gave_up(&mut self) {
+        if self.since.take().is_some() {
+            self.spin.learn(Duration::MAX, false);
         }
     }
 
-    /// Sleep is over. The event came about when waking began: sooner than sleep ended, by what sleep costs.
-    pub(super) fn end_sleep(&self) {
-        if let Some(origin) = self.origin {
-            let since = Duration::from_nanos(self.asleep_since_ns.load(Relaxed));
-            self.learn(origin.elapsed().saturating_sub(since).saturating_sub(self.limit));
-        }
-    }
-}
-
-/// What it costs one thread to fall asleep and be woken by another, as measured by the first to ask; nothing where looking
-/// would only keep the other from running.
-fn cost_of_sleep() -> Duration {
-    static COST: OnceLock<Duration> = OnceLock::new();
-    *COST.get_or_init(|| {
-        if available_parallelism().is_ok_and(|processors| processors.get() > 1) {
-            measure().unwrap_or_default().min(LONGEST)
-        } else {
-            Duration::ZERO
-        }
-    })
-}
-
-/// Two threads wake each other in turn; half of the time that takes. None if there can be no second thread.
-fn measure() -> Option<Duration> {
-    let turn = AtomicU32::new(0);
-    let first = thread::current();
-    thread::scope(|scope| {
-        let echo = || {
-            for number in 0..MEASUREMENTS as u32 {
-                park_until(&turn, 2 * number + 1);
-                turn.store(2 * number + 2, Ordering::Release);
-                first.unpark();
-            }
-        };
-        let echo = thread::Builder::new().spawn_scoped(scope, echo).ok()?;
-        let mut costs: [Duration; MEASUREMENTS] = core::array::from_fn(|number| {
-            let start = Instant::now();
-            turn.store(2 * number as u32 + 1, Ordering::Release);
-            echo.thread().unpark();
-            park_until(&turn, 2 * number as u32 + 2);
-            start.elapsed() / 2
-        });
-        costs.sort_unstable();
-        Some(costs[MEASUREMENTS / 2])
-    })
-}
-
-fn park_until(turn: &AtomicU32, number: u32) {
-    while turn.load(Ordering::Acquire) < number {
-        thread::park();
+    /// Something has come. The next look in vain begins anew.
+    pub fn found(&mut self) {
+        let Some(since) = self.since.take() else { return };
+        let cost = if self.slept { Duration::from_nanos(COST_OF_SLEEP_NS.into()) } else { Duration::ZERO };
+        self.spin.learn(since.elapsed().saturating_sub(cost), !self.slept);
+        self.slept = false;
     }
 }
 
@@ -160,62 +227,102 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(10);
 
-    /// A limit that no machine is too slow for.
+    /// A time that no machine is too slow for.
     const FOR_EVER: Duration = Duration::from_secs(3600);
+
+    /// One that looks for so long, however many processors there are.
+    fn spin_of(limit: Duration) -> Spin {
+        let spin = Spin::default();
+        spin.limit_ns.store(limit.as_nanos() as u32, Relaxed);
+        spin
+    }
+
+    fn tries(spin: &Spin, waits: usize) -> Vec<usize> {
+        (0..waits).filter(|_| !spin.budget().is_zero()).collect()
+    }
 
     #[test]
     fn two_long_waits_end_the_looking_and_short_ones_bring_it_back() {
-        let spin = Spin::of(LIMIT);
+        let spin = spin_of(LIMIT);
         assert_eq!(spin.budget(), LIMIT, "nothing is known yet");
-        spin.learn(FOR_EVER);
+        spin.learn(FOR_EVER, false);
         assert_eq!(spin.budget(), LIMIT, "one may be an exception");
-        spin.learn(FOR_EVER);
-        assert_eq!(spin.budget(), Duration::ZERO);
+        spin.learn(FOR_EVER, false);
+        assert!(spin.expected_ns.load(Relaxed) > LIMIT.as_nanos() as u32);
         let short = (1..100).find(|_| {
-            spin.learn(Duration::ZERO);
-            spin.budget() == LIMIT
+            spin.learn(Duration::ZERO, false);
+            spin.expected_ns.load(Relaxed) <= LIMIT.as_nanos() as u32
         });
         assert!(short.is_some_and(|waits| waits < 8), "{short:?}");
     }
 
+    #[test]
+    fn looking_all_the_same_gets_rarer_until_it_pays_once() {
+        let spin = spin_of(LIMIT);
+        (0..2).for_each(|_| spin.learn(FOR_EVER, false));
+        assert_eq!(tries(&spin, 20), [0, 3, 8, 17], "after 2, 4 and 8 waits");
+        let later = tries(&spin, 2000);
+        assert!(later.windows(2).all(|pair| pair[1] - pair[0] <= (1 << RAREST) + 1));
+        assert_eq!(later[later.len() - 1] - later[later.len() - 2], (1 << RAREST) + 1);
+        spin.learn(LIMIT / 2, true);
+        assert_eq!(tries(&spin, 3), [0, 1, 2]);
+    }
+
+    #[test]
+    fn who_was_interrupted_does_not_look_for_long() {
+        let spin = spin_of(LIMIT);
+        spin.interrupted();
+        assert_eq!(tries(&spin, 1 << RAREST), []);
+        assert_eq!(tries(&spin, 2).len(), 1, "then it is tried again");
+    }
+
     proptest! {
-        /// Never longer than sleep costs, and not at all when most waits are longer than that.
+        /// Never longer than the limit; and if most waits are longer, hardly ever.
         #[test]
-        fn looking_is_bounded_by_what_sleep_costs(
+        fn looking_is_bounded(
             limit_ns in 0..30_000u64,
-            waits_ns in prop::collection::vec(0..200_000u64, 0..50),
+            waits_ns in prop::collection::vec((0..200_000u64, any::<bool>()), 0..50),
         ) {
-            let spin = Spin::of(Duration::from_nanos(limit_ns));
-            for wait in waits_ns {
-                spin.learn(Duration::from_nanos(wait));
+            let spin = spin_of(Duration::from_nanos(limit_ns));
+            for (wait_ns, was_seen) in waits_ns {
+                spin.learn(Duration::from_nanos(wait_ns), was_seen);
                 prop_assert!(spin.budget() <= Duration::from_nanos(limit_ns));
             }
-            (0..8).for_each(|_| spin.learn(Duration::from_nanos(10 * limit_ns + 1)));
-            prop_assert_eq!(spin.budget(), Duration::ZERO);
+            (0..8).for_each(|_| spin.learn(Duration::from_nanos(10 * limit_ns + 10), false));
+            prop_assert!(tries(&spin, 1000).len() <= 14);
         }
     }
 
     #[test]
     fn what_comes_while_looking_needs_no_signal() {
+        let look = |limit, deadline, is_ready: &mut dyn FnMut() -> bool| {
+            let spin = spin_of(limit);
+            let mut looking = spin.looking();
+            looking.since = (!limit.is_zero()).then(Instant::now);
+            looking.budget = limit;
+            looking.look(deadline, is_ready)
+        };
         let mut looks = 0;
-        let found = Spin::of(FOR_EVER).look(None, || {
+        let mut ready_late = || {
             looks += 1;
-            looks == 1000
-        });
-        assert!(found);
-        assert!(!Spin::of(FOR_EVER).look(Some(Instant::now()), || true), "the deadline has passed");
-        assert!(!Spin::of(Duration::ZERO).look(None, || unreachable!("no look at all")));
+            looks == 100
+        };
+        assert!(look(MAX_SPIN, None, &mut ready_late));
+        assert!(!look(MAX_SPIN, Some(Instant::now()), &mut || true), "the deadline has passed");
+        assert!(!look(Duration::ZERO, None, &mut || unreachable!("no look at all")));
     }
 
-    /// The measured limit is at most 20 µs, so this sleeps before long whatever the machine.
     #[test]
     fn looking_in_vain_is_followed_by_sleep() {
-        let sleeper = Sleeper::new().unwrap().spinning();
+        let sleeper = Sleeper::new().unwrap().spinning(DEFAULT_SPIN);
         for _ in 0..10 {
             let mut woken = false;
             let slept = sleeper.sleep(None, || {
-                sleeper.wake();
-                woken = true;
+                // Told only when it has announced sleep.
+                woken |= sleeper.is_announced();
+                if woken {
+                    sleeper.wake();
+                }
                 false
             });
             assert_eq!(slept, Ok(Wake::Signalled));

@@ -203,7 +203,7 @@ impl Machine {
         };
         let Some(socket) = socket else { return Err(self.link.violated("no socket to sleep on".into())) };
         let queue = self.side.lock().consumer.memory().clone();
-        let made = Lookout::new(queue, socket, &self.waiters).map_err(no_lookout)?;
+        let made = Lookout::new(queue, socket, &self.waiters, self.spin).map_err(no_lookout)?;
         point!(LookoutMade);
         Ok(self.lookout.get_or_init(|| made))
     }

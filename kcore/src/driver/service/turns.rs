@@ -224,7 +224,8 @@ impl Worker {
 
     /// Carries out what stands in a client's ring. Gives the units of work.
     fn drain(&mut self, place: usize, budget: usize) -> usize {
-        let (busy_poll_ns, drive) = (ns(self.shared.config.busy_poll), self.shared.host.drive());
+        let drive = self.shared.host.drive();
+        let busy_poll_ns = ns(self.shared.config.busy_poll.max(drive.spin()));
         let Some(served) = self.clients.served(place) else { return 0 };
         let most = served.quiescing.map_or(budget, |left| left.min(budget));
         let drained = served.session.drain_slice(most).and_then(|drained| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use lnet_api::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nlx_sync::Spin;
 
 use super::super::Answer;
 use super::super::custody::Custody;
@@ -170,6 +171,8 @@ impl Worker {
     pub(super) fn run(mut self) {
         let busy_poll_ns = ns(self.shared.config.busy_poll);
         let (mut worked_ns, mut rounds, mut units) = (self.now_ns(), 0, 0);
+        let spin = Spin::new(self.shared.host.drive().spin());
+        let mut looking = spin.looking();
         while !self.is_over() {
             let polled = self.network.poll(&**self.shared.host.drive(), &self.epoll, SHARD);
             let round_units = self.serve_round();
@@ -182,8 +185,9 @@ impl Worker {
             let work = polled.work + round_units + usize::from(sweeps);
             if work > 0 {
                 worked_ns = now_ns;
+                looking.found();
             }
-            let is_busy = work > 0 || now_ns.saturating_sub(worked_ns) < busy_poll_ns;
+            let is_busy = work > 0 || looking.once_more() || now_ns.saturating_sub(worked_ns) < busy_poll_ns;
             if is_busy && rounds < BUSY_ROUNDS && units < LOOK_UNITS {
                 continue;
             }
@@ -191,8 +195,12 @@ impl Worker {
             self.watch_link();
             let sleeps = !is_busy && self.falls_asleep();
             let timeout = if sleeps { self.timeout(polled.deadline_ns) } else { EpollTimeout::ZERO };
+            if sleeps {
+                looking.slept();
+            }
             if self.look(timeout) {
                 worked_ns = self.now_ns();
+                looking.found();
             }
         }
         self.network.release(&**self.shared.host.drive(), &self.epoll);

@@ -72,7 +72,8 @@ impl Lookout {
     }
 
     /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. The shards that are
-    /// free have been polled. `ready` is as for [`super::wait_until`].
+    /// free have been polled, for a while if the sleeper is one that looks before it sleeps ([`Sleeper::spinning`]): it keeps
+    /// the loop for so long. `ready` is as for [`super::wait_until`].
     ///
     /// # Errors
     /// ENOMEM or ENOSPC if the system has no room for another watched descriptor.
@@ -80,10 +81,13 @@ impl Lookout {
         &self,
         drive: &dyn Drive,
         deadline_ns: Option<u64>,
-        ready: impl FnMut() -> bool,
+        mut ready: impl FnMut() -> bool,
     ) -> Result<bool, Errno> {
         let mut state = self.state.lock();
         self.end(&mut state, drive);
+        if looked(drive, self.sleeper(), deadline_ns, &mut ready) {
+            return Ok(false);
+        }
         let Some(armed) = arm_with(drive, self.sleeper(), deadline_ns, ready) else { return Ok(false) };
         let set = self.watch(&mut state, drive, &armed);
         state.armed = Some(armed);
@@ -115,6 +119,25 @@ impl Lookout {
         self.handle.finish(|shard| state.watched &= !(1 << shard));
         true
     }
+}
+
+/// Looks before the sleep; whether there is something to do. What ends a sleep in a loop of the program's own is not learned:
+/// looking in vain counts as if it had been for long.
+fn looked(
+    drive: &dyn Drive,
+    sleeper: &Sleeper,
+    deadline_ns: Option<u64>,
+    ready: &mut impl FnMut() -> bool,
+) -> bool {
+    let mut looking = sleeper.looking();
+    while looking.once_more() && deadline_ns.is_none_or(|deadline_ns| drive.now_ns() < deadline_ns) {
+        if drive.poll_free_shards().work > 0 || ready() {
+            looking.found();
+            return true;
+        }
+    }
+    looking.gave_up();
+    false
 }
 
 /// The algorithm, without descriptors: a model checker has none.

@@ -17,6 +17,8 @@ use crate::Errno;
 /// `ready` is asked often and must be cheap; it becomes true by what the polling itself delivers, or by another thread
 /// that then calls `sleeper.wake()`. Once it has said so it is not asked again, so it may use up what it found. One
 /// sleeper serves one waiting thread at a time.
+///
+/// Before it sleeps it looks for a while, as long as the sleeper says ([`Sleeper::spinning`]).
 pub fn wait_until(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -43,12 +45,14 @@ pub(crate) fn wait_with(
     let mut held = Held { drive, mask: 0 };
     let never = Poll { work: 0, deadline_ns };
     let mut idle = Idle { mask: 0, polled: never };
+    let mut looking = sleeper.looking();
     loop {
         held.claim_free();
         let polled = held.poll(held.mask & !idle.mask);
         // What came before the end counts.
         let ended = drive.has_ended();
         if ready() {
+            looking.found();
             return true;
         }
         if ended || deadline_ns.is_some_and(|deadline| drive.now_ns() >= deadline) {
@@ -57,16 +61,28 @@ pub(crate) fn wait_with(
         let all = polled.and(idle.polled);
         idle = Idle { mask: 0, polled: never };
         if all.work > 0 {
+            looking.found();
+            continue;
+        }
+        if looking.once_more() {
             continue;
         }
         match held.sleep_unless(sleeper, all.deadline_ns, &mut ready, &sleep) {
-            Slept::Ready => return true,
+            Slept::Ready => {
+                looking.found();
+                return true;
+            }
             Slept::Not => {}
             Slept::Until(readable) => {
+                looking.slept();
                 if readable != 0 {
                     idle = held.poll_first(readable, never);
                 }
-                if ready() {
+                let is_ready = ready();
+                if is_ready || idle.mask != readable {
+                    looking.found();
+                }
+                if is_ready {
                     return true;
                 }
             }

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use lnet::FaultRule;
+use lnet_api::MAX_SPIN;
 use lnet_cpt::{Conflict, Estimate};
 
 use super::{ALONE, Effect, NLX, Refusal, Tunable};
@@ -80,6 +83,19 @@ pub(super) const ROWS: &[Tunable] = &[
             max: 1,
             get: |config| i64::from(config.status),
             set: |config, on| config.status = on == 1,
+        },
+    },
+    Tunable {
+        module: NLX,
+        name: "spin_us",
+        unit: "µs",
+        agree: ALONE,
+        meaning: "how long a waiting thread looks at the most before it sleeps, while that pays; 0: it sleeps at once",
+        effect: Effect::Number {
+            min: 0,
+            max: MAX_SPIN.as_micros() as i64,
+            get: |config| i64::try_from(config.spin.as_micros()).unwrap_or(i64::MAX),
+            set: |config, time| config.spin = Duration::from_micros(time.unsigned_abs()),
         },
     },
     Tunable {
