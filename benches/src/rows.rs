@@ -147,6 +147,9 @@ static ROWS: &[Row] = &[
     row("tcp/pingpong-64-polling", "µs", ours::lnet::pingpong::polling::<64>)
         .beside("raw busy loop", anchors::pingpong::polling::<64>)
         .goal(AtMost(1.35)),
+    row("tcp/pingpong-64-default", "µs", ours::lnet::pingpong::default::<64>)
+        .beside("the same, polling", ours::lnet::pingpong::polling::<64>)
+        .goal(AtMost(1.1)),
     row("tcp/pingpong-4k", "µs", ours::lnet::pingpong::sleeping::<4096>)
         .beside("raw epoll loop", anchors::pingpong::sleeping::<4096>)
         .goal(AtMost(1.2)),
@@ -156,12 +159,20 @@ static ROWS: &[Row] = &[
         .and("raw loop, one call each", anchors::rate::one_call_each, AtLeast(4.0)),
     row("tcp/get-1m", "GB/s", ours::lnet::bulk::get)
         .beside("raw loop", anchors::bulk::get)
+        .goal(AtLeast(0.95))
+        .and("raw loop, polling", anchors::bulk::get_polling, AtLeast(0.95)),
+    row("tcp/get-1m-polling", "GB/s", ours::lnet::bulk::get_polling)
+        .beside("raw loop, polling", anchors::bulk::get_polling)
         .goal(AtLeast(0.95)),
     row("tcp/get-1m-8", "GB/s", ours::lnet::bulk::get_8)
         .beside("raw loop, 8 in flight", anchors::bulk::get_8)
         .goal(AtLeast(0.95)),
     row("tcp/put-1m", "GB/s", ours::lnet::bulk::put)
         .beside("raw loop", anchors::bulk::put)
+        .goal(AtLeast(0.95))
+        .and("raw loop, polling", anchors::bulk::put_polling, AtLeast(0.95)),
+    row("tcp/put-1m-polling", "GB/s", ours::lnet::bulk::put_polling)
+        .beside("raw loop, polling", anchors::bulk::put_polling)
         .goal(AtLeast(0.95)),
     row("tcp/put-1m-8", "GB/s", ours::lnet::bulk::put_8)
         .beside("raw loop, 8 in flight", anchors::bulk::put_8)
@@ -175,8 +186,8 @@ static ROWS: &[Row] = &[
     row("alloc/message-tcp", "1", ours::lnet::cost::allocations)
         .beside("one box", anchors::limit::boxes)
         .goal(AtMost(0.0)),
-    row("xo/pingpong-64", "µs", ours::xo::pingpong::sleeping)
-        .beside("the same on lnet", ours::lnet::pingpong::sleeping::<64>)
+    row("xo/pingpong-64", "µs", ours::xo::pingpong::default)
+        .beside("the same on lnet", ours::lnet::pingpong::default::<64>)
         .goal(AtMost(1.1)),
     row("xo/get-1m", "GB/s", ours::xo::bulk::get)
         .beside("the same on lnet", ours::lnet::bulk::get_as_xo)

@@ -1,9 +1,10 @@
-//! 1 MiB GETs and PUTs over TCP, with blocking reads and writes. The lengths are those of LNet over TCP: a request or an
+//! 1 MiB GETs and PUTs over TCP, with blocking reads and writes, or with such that both sides repeat until they succeed. The lengths are those of LNet over TCP: a request or an
 //! acknowledgement has 96 bytes, and so has the header before the payload.
 //!
 //! Each side uses as many buffers of 1 MiB as there are operations in flight, and uses them in turn: so does nlx's side
 //! of the comparison. Reusing one buffer for many operations would be a fifth faster, and no program works like that.
 
+use std::hint::spin_loop;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 
@@ -25,31 +26,41 @@ const PUT: u8 = 2;
 
 /// GET, one at a time: GB/s.
 pub(crate) fn get(round: &Round) -> Result<Sample> {
-    transfer(round, GET, 1)
+    transfer(round, GET, 1, Wait::Sleep)
+}
+
+/// The same with both sides polling: GB/s.
+pub(crate) fn get_polling(round: &Round) -> Result<Sample> {
+    transfer(round, GET, 1, Wait::Poll)
 }
 
 /// GET, 8 in flight: GB/s.
 pub(crate) fn get_8(round: &Round) -> Result<Sample> {
-    transfer(round, GET, 8)
+    transfer(round, GET, 8, Wait::Sleep)
 }
 
 /// PUT, one at a time: GB/s.
 pub(crate) fn put(round: &Round) -> Result<Sample> {
-    transfer(round, PUT, 1)
+    transfer(round, PUT, 1, Wait::Sleep)
+}
+
+/// The same with both sides polling: GB/s.
+pub(crate) fn put_polling(round: &Round) -> Result<Sample> {
+    transfer(round, PUT, 1, Wait::Poll)
 }
 
 /// PUT, 8 in flight: GB/s.
 pub(crate) fn put_8(round: &Round) -> Result<Sample> {
-    transfer(round, PUT, 8)
+    transfer(round, PUT, 8, Wait::Sleep)
 }
 
-fn transfer(round: &Round, operation: u8, in_flight: usize) -> Result<Sample> {
-    let server = Server::start(SERVER, round.cores, &[in_flight])?;
-    let mut stream = socket::connect(server.said())?;
+fn transfer(round: &Round, operation: u8, in_flight: usize, wait: Wait) -> Result<Sample> {
+    let server = Server::start(SERVER, round.cores, &[&in_flight.to_string(), wait.name()])?;
+    let mut stream = wait.made(socket::connect(server.said())?)?;
     let mut request = [0; HEADER];
     request[0] = operation;
     let begin = |stream: &mut TcpStream, buffers: &mut Buffers| match operation {
-        GET => stream.write_all(&request).map_err(BenchError::system("send a request")),
+        GET => send(stream, &request, &[]),
         _ => send(stream, &request, buffers.next()),
     };
     let (mut reading, mut writing) = (Buffers::new(in_flight), Buffers::new(in_flight));
@@ -67,7 +78,7 @@ fn transfer(round: &Round, operation: u8, in_flight: usize) -> Result<Sample> {
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let in_flight = args.first().and_then(|count| count.parse().ok()).unwrap_or(1);
-    let mut stream = socket::accept()?;
+    let mut stream = Wait::parse(args.get(1)).made(socket::accept()?)?;
     let mut buffers = Buffers::new(in_flight);
     let mut header = [0; HEADER];
     while receive(&mut stream, &mut header, &mut [])? {
@@ -75,11 +86,37 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
             GET => send(&mut stream, &header, buffers.next())?,
             _ => {
                 expect(receive_rest(&mut stream, buffers.next())?)?;
-                stream.write_all(&header).map_err(BenchError::system("send an acknowledgement"))?;
+                send(&mut stream, &header, &[])?;
             }
         }
     }
     Ok(())
+}
+
+/// What both sides do while a socket is empty, or full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Sleep,
+    Poll,
+}
+
+impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Wait::Sleep => "sleep",
+            Wait::Poll => "poll",
+        }
+    }
+
+    fn parse(name: Option<&String>) -> Wait {
+        if name.is_some_and(|name| name == Wait::Poll.name()) { Wait::Poll } else { Wait::Sleep }
+    }
+
+    /// A socket that does so.
+    fn made(self, stream: TcpStream) -> Result<TcpStream> {
+        stream.set_nonblocking(self == Wait::Poll).map_err(BenchError::system("set up a socket"))?;
+        Ok(stream)
+    }
 }
 
 /// Buffers used in turn.
@@ -103,8 +140,11 @@ impl Buffers {
 fn send(stream: &mut TcpStream, header: &[u8], payload: &[u8]) -> Result<()> {
     let mut pieces = &mut [IoSlice::new(header), IoSlice::new(payload)][..];
     while !pieces.is_empty() {
-        let sent = stream.write_vectored(pieces).map_err(BenchError::system("send a payload"))?;
-        IoSlice::advance_slices(&mut pieces, sent);
+        match stream.write_vectored(pieces) {
+            Ok(sent) => IoSlice::advance_slices(&mut pieces, sent),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
+            Err(error) => return Err(BenchError::system("send a message")(error)),
+        }
     }
     Ok(())
 }
@@ -118,6 +158,7 @@ fn receive(stream: &mut TcpStream, header: &mut [u8], payload: &mut [u8]) -> Res
             Ok(0) => return Ok(false),
             Ok(count) => IoSliceMut::advance_slices(&mut pieces, count),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
             Err(error) => return Err(BenchError::system("receive a message")(error)),
         }
     }

@@ -28,7 +28,7 @@ const CROWD: usize = 1_000;
 /// A message in-process, and what wakes the helpers: one by an eventfd, when a client submits; one a client by a futex, when
 /// its event is there. Microseconds one way.
 fn in_process_and_wakes(round: &Round) -> Result<Sample> {
-    let parts = [pingpong::sleeping, anchors::wake::eventfds, anchors::wake::futexes];
+    let parts = [pingpong::default, anchors::wake::eventfds, anchors::wake::futexes];
     let values = parts.iter().map(|part| part(round).map(|sample| sample.value));
     Ok(Sample::of(values.sum::<Result<f64>>()?))
 }
@@ -48,7 +48,7 @@ pub(super) static ROWS: &[Row] = &[
     })
     .beside("in-process, and two wake-ups: wake/eventfd, wake/futex", in_process_and_wakes)
     .goal(AtMost(1.15))
-    .and("in-process", pingpong::sleeping, Open),
+    .and("in-process", pingpong::default, Open),
     row("helper/get-1m", "GB/s", |round| bulk::get_by(round, Way::Helpers))
         .beside("in-process", bulk::get)
         .goal(AtLeast(0.95)),

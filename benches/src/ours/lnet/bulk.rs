@@ -17,32 +17,42 @@ const LENGTH: usize = 1 << 20;
 
 /// GET, one at a time: GB/s.
 pub(crate) fn get(round: &Round) -> Result<Sample> {
-    transfer::<Nodes>(round, Wait::Sleep, 1, 1, Station::get)
+    transfer::<Nodes>(round, Wait::Default, 1, 1, Station::get)
+}
+
+/// The same with both sides polling: GB/s.
+pub(crate) fn get_polling(round: &Round) -> Result<Sample> {
+    transfer::<Nodes>(round, Wait::Poll(round.cores), 1, 1, Station::get)
 }
 
 /// GET, 8 in flight: GB/s.
 pub(crate) fn get_8(round: &Round) -> Result<Sample> {
-    transfer::<Nodes>(round, Wait::Sleep, 8, 8, Station::get)
+    transfer::<Nodes>(round, Wait::Default, 8, 8, Station::get)
 }
 
 /// PUT, one at a time: GB/s.
 pub(crate) fn put(round: &Round) -> Result<Sample> {
-    transfer::<Nodes>(round, Wait::Sleep, 1, 1, put_acknowledged)
+    transfer::<Nodes>(round, Wait::Default, 1, 1, put_acknowledged)
+}
+
+/// The same with both sides polling: GB/s.
+pub(crate) fn put_polling(round: &Round) -> Result<Sample> {
+    transfer::<Nodes>(round, Wait::Poll(round.cores), 1, 1, put_acknowledged)
 }
 
 /// PUT, 8 in flight: GB/s.
 pub(crate) fn put_8(round: &Round) -> Result<Sample> {
-    transfer::<Nodes>(round, Wait::Sleep, 8, 8, put_acknowledged)
+    transfer::<Nodes>(round, Wait::Default, 8, 8, put_acknowledged)
 }
 
 /// GET, one at a time, with as many buffers as `xo::bulk::get` uses: GB/s.
 pub(crate) fn get_as_xo(round: &Round) -> Result<Sample> {
-    transfer::<Nodes>(round, Wait::Sleep, 1, xo::bulk::BUFFERS, Station::get)
+    transfer::<Nodes>(round, Wait::Default, 1, xo::bulk::BUFFERS, Station::get)
 }
 
 /// PUT, one at a time, with as many buffers as `xo::bulk::put` uses: GB/s.
 pub(crate) fn put_as_xo(round: &Round) -> Result<Sample> {
-    transfer::<Nodes>(round, Wait::Sleep, 1, xo::bulk::PUT_BUFFERS, put_acknowledged)
+    transfer::<Nodes>(round, Wait::Default, 1, xo::bulk::PUT_BUFFERS, put_acknowledged)
 }
 
 /// Begins a PUT that is acknowledged.

@@ -26,6 +26,11 @@ pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
     pingpong::<Nodes>(round, Wait::Poll(round.cores), LENGTH)
 }
 
+/// The same as programs wait that choose nothing.
+pub(crate) fn default<const LENGTH: usize>(round: &Round) -> Result<Sample> {
+    pingpong::<Nodes>(round, Wait::Default, LENGTH)
+}
+
 /// PUTs of `length` bytes there and back over any network: microseconds one way.
 pub(crate) fn pingpong<N: Network>(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
     client::<N>(round, wait, length, |server, turn| {

@@ -34,7 +34,7 @@ pub(crate) fn puts(round: &Round) -> Result<Sample> {
             station.put(message, INBOX, place(sent), AckRequest::Ack)?;
             sent += 1;
         }
-        station.wait_for(INBOX, acked + 1, Wait::Sleep)?;
+        station.wait_for(INBOX, acked + 1, Wait::Default)?;
         Ok(station.ended(INBOX) - acked)
     })
 }
@@ -53,7 +53,7 @@ pub(crate) fn answered_puts(round: &Round) -> Result<Sample> {
             station.put(message, INBOX, place(sent), AckRequest::NoAck)?;
             sent += 1;
         }
-        station.wait_for(INBOX, answered + 1, Wait::Sleep)?;
+        station.wait_for(INBOX, answered + 1, Wait::Default)?;
         Ok(station.ended(INBOX) - answered)
     })
 }
@@ -62,7 +62,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let station = Station::server(Nodes::parse(args)?.0)?;
     station.post(INBOX, buffer(WINDOW as usize * MESSAGE)?)?;
     server::ready("")?;
-    station.serve(Wait::Sleep)
+    station.serve(Wait::Default)
 }
 
 pub(crate) fn serve_answers(_: Cores, args: &[String]) -> Result<()> {
@@ -71,7 +71,7 @@ pub(crate) fn serve_answers(_: Cores, args: &[String]) -> Result<()> {
     let message = station.bind(OUTBOX, buffer(MESSAGE)?)?;
     server::ready("")?;
     for answered in 0.. {
-        station.wait_for(INBOX, answered + 1, Wait::Sleep)?;
+        station.wait_for(INBOX, answered + 1, Wait::Default)?;
         station.put(message, INBOX, place(answered), AckRequest::NoAck)?;
     }
     Ok(())

@@ -1,10 +1,11 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use lnet_api::{
-    AckRequest, Drive, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, Md, MdHandle, MdOptions,
-    MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
+    AckRequest, DEFAULT_SPIN, Drive, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, Md,
+    MdHandle, MdOptions, MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
 };
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_node::Node;
@@ -24,8 +25,10 @@ const PORTAL: u32 = 34;
 /// How a thread waits for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// It drives the node, and sleeps while nothing arrives.
+    /// It drives the node, and sleeps at once when nothing arrives.
     Sleep,
+    /// It drives the node, and looks for a while before it sleeps: as programs wait that choose nothing.
+    Default,
     /// It drives the node and never sleeps; on the one core of both sides it lets the other side run.
     Poll(Cores),
 }
@@ -35,13 +38,20 @@ impl Wait {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Wait::Sleep => "sleep",
+            Wait::Default => "default",
             Wait::Poll(_) => "poll",
         }
     }
 
     /// As a server was told it.
     pub(crate) fn parse(name: Option<&String>, cores: Cores) -> Wait {
-        if name.is_some_and(|name| name == "poll") { Wait::Poll(cores) } else { Wait::Sleep }
+        let all = [Wait::Default, Wait::Poll(cores)];
+        all.into_iter().find(|wait| name.is_some_and(|name| name == wait.name())).unwrap_or(Wait::Sleep)
+    }
+
+    /// How long it looks before it sleeps.
+    fn spin(self) -> Duration {
+        if self == Wait::Sleep { Duration::ZERO } else { DEFAULT_SPIN }
     }
 }
 
@@ -159,8 +169,11 @@ impl<N> Station<N> {
     pub(crate) fn wait_for(&self, slot: usize, count: u64, wait: Wait) -> Result<()> {
         let ready = || self.ended(slot) >= count || self.ended.has_failed();
         let in_time = match wait {
-            Wait::Sleep => wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready),
             Wait::Poll(cores) => self.poll_until(cores, ready),
+            Wait::Sleep | Wait::Default => {
+                self.sleeper.spin_for(wait.spin());
+                wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready)
+            }
         };
         self.ended.check()?;
         if in_time {
@@ -173,8 +186,11 @@ impl<N> Station<N> {
     pub(crate) fn serve(&self, wait: Wait) -> Result<()> {
         let failed = || self.ended.has_failed();
         match wait {
-            Wait::Sleep => drop(wait_until(&*self.drive, &self.sleeper, None, failed)),
             Wait::Poll(cores) => while !self.poll_until(cores, failed) {},
+            Wait::Sleep | Wait::Default => {
+                self.sleeper.spin_for(wait.spin());
+                wait_until(&*self.drive, &self.sleeper, None, failed);
+            }
         }
         self.ended.check()
     }

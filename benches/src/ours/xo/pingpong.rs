@@ -17,8 +17,8 @@ const MESSAGE: usize = 64;
 /// Long against a message, short against what else a machine does.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// Microseconds one way, sleeping.
-pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
+/// Microseconds one way, as programs wait that choose nothing.
+pub(crate) fn default(round: &Round) -> Result<Sample> {
     by(round, Way::InProcess)
 }
 
