@@ -98,7 +98,11 @@ mod tests {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..=processors() {
-                scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        core::hint::spin_loop();
+                    }
+                });
             }
             while !is_there(Instant::now()) {
                 std::thread::yield_now();
