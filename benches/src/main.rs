@@ -52,7 +52,7 @@ use clap::Parser;
 
 use crate::cores::Cores;
 use crate::error::BenchError;
-use crate::measure::Measurement;
+use crate::measure::{Measurement, Round};
 use crate::options::{Command, Options};
 use crate::report::Report;
 
@@ -78,10 +78,16 @@ fn measure_rows(options: &Options) -> Result<(), BenchError> {
         report::list(&rows);
         return Ok(());
     }
-    let rows = if options.peers { peers::with_peers(&rows) } else { rows };
+    let rows = if options.peers {
+        peers::enter_namespace();
+        peers::with_peers(&rows)
+    } else {
+        rows
+    };
     let cores = Cores::choose()?;
     cores::pin(cores.client)?;
-    let mut report = Report::begin(options.json, &rows, cores);
+    let flag_ns = anchors::flag::pingpong(&Round { time: options.round_time(), cores })?.value;
+    let mut report = Report::begin(options.json, &rows, cores, flag_ns);
     let mut failed = 0;
     for row in rows {
         match Measurement::take(row, cores, options.rounds(), options.round_time()) {

@@ -8,17 +8,21 @@
 //! | 64 bytes, 4 KiB | half a round trip | half a round trip | `tag_lat`: half a round trip |
 //! | 1 MiB, one in flight | PUT and its ACK, or GET and its REPLY | 1 MiB there, then 1 MiB back | `tag_bw -O 1`: one way |
 //! | 1 MiB, 8 in flight | over 8 buffers on each side | – | `tag_bw -O 8`: one way, over one buffer |
-//! | waiting | sleeps (`-polling` rows poll) | polls | polls |
-//! | congestion control | [`anchors::CONGESTION`](crate::anchors::CONGESTION) | the system's | the system's |
+//! | waiting | the default, or polling: rows that sleep are not compared | polls | polls |
+//! | congestion control | [`anchors::CONGESTION`](crate::anchors::CONGESTION) | the namespace's | the namespace's |
 //!
-//! The anchors' names say what differs (the key `congestion` of the JSON lines is ours). To compare with equal congestion
-//! control, set `net.ipv4.tcp_congestion_control` to ours for the run. A peer that cannot be measured is no failure.
+//! Neither program can be told a congestion control. So all rows of such a run are measured in a network namespace of this program's
+//! own, whose default is ours ([`enter_namespace`]); for that it must be root. The anchors' names say what the peers have (the key
+//! `congestion` of the JSON lines is ours). A peer that cannot be measured is no failure.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CloneFlags, unshare};
+
+use crate::anchors::CONGESTION;
 use crate::cores::{self, Cores};
 use crate::error::{BenchError, Result};
 use crate::measure::{Round, Side};
@@ -70,17 +74,41 @@ static PEERS: [Peer; 2] = [
     },
 ];
 
+/// The default of a network namespace.
+const SYSTEMS_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Moves this thread, and all that it starts, to a network namespace that has loopback alone and our congestion control, unless the
+/// system's is the same. Says so if it cannot.
+pub(crate) fn enter_namespace() {
+    if congestion() == CONGESTION {
+        return;
+    }
+    let up =
+        || Command::new("ip").args(["link", "set", "lo", "up"]).status().is_ok_and(|status| status.success());
+    let entered = unshare(CloneFlags::CLONE_NEWNET).is_ok() && up();
+    if !entered || std::fs::write(SYSTEMS_CONGESTION, CONGESTION).is_err() {
+        eprintln!(
+            "nlx-bench: peers have the congestion control {}, nlx {CONGESTION}: only root can have a namespace with ours",
+            congestion()
+        );
+    }
+}
+
+fn congestion() -> String {
+    std::fs::read_to_string(SYSTEMS_CONGESTION).unwrap_or_default().trim().to_string()
+}
+
 /// The rows, each followed by its comparisons with the peers that are installed; says which are not.
 pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
     let (present, absent): (Vec<_>, Vec<_>) = PEERS.iter().partition(|peer| is_installed(peer.program));
     for Peer { program, package, .. } in absent {
         eprintln!("nlx-bench: not measured: {program} is not installed ({package})");
     }
-    let system = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    let system = congestion();
     let mut all = Vec::new();
     for &row in rows {
         all.push(row);
-        all.extend(present.iter().filter_map(|peer| comparison(row, peer, system.trim())));
+        all.extend(present.iter().filter_map(|peer| comparison(row, peer, &system)));
     }
     all
 }
@@ -90,12 +118,13 @@ pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
 fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'static Row> {
     let (network, what) = row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;
     let (anchor, goal, how) = match what {
-        "pingpong-64" => (peer.latency_64, Goal::AtMost(1.0), "polls, ours sleeps"),
+        "pingpong-64-default" => (peer.latency_64, Goal::AtMost(1.0), "polls, ours is the default"),
         "pingpong-64-polling" => (peer.latency_64, Goal::AtMost(1.0), "polls, as ours"),
-        "pingpong-4k" => (peer.latency_4k, Goal::AtMost(1.0), "polls, ours sleeps"),
-        "get-1m" | "put-1m" => (peer.bandwidth, Goal::AtLeast(1.0), "polls, ours sleeps"),
+        "pingpong-4k-polling" => (peer.latency_4k, Goal::AtMost(1.0), "polls, as ours"),
+        "get-1m" | "put-1m" => (peer.bandwidth, Goal::AtLeast(1.0), "polls, ours is the default"),
+        "get-1m-polling" | "put-1m-polling" => (peer.bandwidth, Goal::AtLeast(1.0), "polls, as ours"),
         "get-1m-8" | "put-1m-8" => {
-            (peer.bandwidth_8?, Goal::AtLeast(1.0), "polls, over one buffer, ours sleeps, over 8")
+            (peer.bandwidth_8?, Goal::AtLeast(1.0), "polls, over one buffer, ours is the default, over 8")
         }
         _ => return None,
     };

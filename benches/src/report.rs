@@ -29,6 +29,7 @@ fn name_width(rows: &[&Row]) -> usize {
 pub(crate) struct Report {
     json: bool,
     name_width: usize,
+    flag_ns: f64,
 }
 
 /// A row as a line of JSON.
@@ -45,6 +46,7 @@ struct Line<'a> {
     rounds: usize,
     spread: [f64; 2],
     congestion: &'a str,
+    flag_ns: f64,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     cpu: Option<CpuKeys>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -81,17 +83,21 @@ struct SecondKeys<'a> {
 }
 
 impl Report {
-    /// Prints the head of the table.
-    pub(crate) fn begin(json: bool, rows: &[&Row], cores: Cores) -> Report {
+    /// Prints the head of the table. `flag_ns` is how long a cache line takes from one core to the other: it tells in which state the
+    /// machine is, and figures differ by a factor of two with it.
+    pub(crate) fn begin(json: bool, rows: &[&Row], cores: Cores, flag_ns: f64) -> Report {
         let name_width = name_width(rows);
         if !json {
-            println!("cores {cores}; TCP congestion control on both sides: {}", anchors::CONGESTION);
+            println!(
+                "cores {cores}, a cache line from one to the other {flag_ns:.0} ns; TCP congestion control on both sides: {}",
+                anchors::CONGESTION
+            );
             println!(
                 "{:name_width$}  {:>9} {:>9} {:7} {:>6}  {:13} {:8} {:4} compared with",
                 "row", "ours", "anchor", "unit", "ratio", "spread", "goal", "met"
             );
         }
-        Report { json, name_width }
+        Report { json, name_width, flag_ns }
     }
 
     /// Prints a row.
@@ -112,6 +118,7 @@ impl Report {
             rounds: measured.rounds,
             spread: [measured.ratio.min, measured.ratio.max],
             congestion: anchors::CONGESTION,
+            flag_ns: self.flag_ns,
             cpu: measured.cpu.map(CpuKeys::from),
             second: row.second.as_ref().zip(measured.second).map(|(other, got)| SecondKeys {
                 second_anchor: other.name,

@@ -153,6 +153,9 @@ static ROWS: &[Row] = &[
     row("tcp/pingpong-4k", "µs", ours::lnet::pingpong::sleeping::<4096>)
         .beside("raw epoll loop", anchors::pingpong::sleeping::<4096>)
         .goal(AtMost(1.2)),
+    row("tcp/pingpong-4k-polling", "µs", ours::lnet::pingpong::polling::<4096>)
+        .beside("raw busy loop", anchors::pingpong::polling::<4096>)
+        .goal(AtMost(1.35)),
     row("tcp/rate-64", "M/s", ours::lnet::rate::puts)
         .beside("raw coalesced loop, window 64", anchors::rate::coalesced)
         .goal(AtLeast(0.4))

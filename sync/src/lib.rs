@@ -40,4 +40,6 @@ pub use rule::{broken, weakened};
 pub use slots::{SlotKey, Slots};
 pub use wait::SleepWord;
 #[cfg(feature = "wait")]
-pub use wait::{Bell, DEFAULT_SPIN, FutexWord, Looking, MAX_SPIN, PollHandle, Sleeper, Spin, Wake, Waker};
+pub use wait::{
+    Bell, DEFAULT_SPIN, FutexWord, Looking, MAX_SPIN, PollHandle, Sleeper, Spin, Wake, Waker, poll_cards,
+};

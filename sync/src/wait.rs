@@ -81,6 +81,8 @@ use crate::{AtomicU32, End, Ordering, Rule};
 #[cfg(all(feature = "wait", not(loom)))]
 mod bell;
 #[cfg(feature = "wait")]
+mod cards;
+#[cfg(feature = "wait")]
 mod crowd;
 #[cfg(feature = "wait")]
 mod handle;
@@ -96,6 +98,8 @@ use modelled as bell;
 
 #[cfg(feature = "wait")]
 pub use bell::Bell;
+#[cfg(feature = "wait")]
+pub use cards::poll_cards;
 #[cfg(feature = "wait")]
 pub use handle::PollHandle;
 #[cfg(all(feature = "wait", loom))]

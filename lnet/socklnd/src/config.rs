@@ -86,6 +86,9 @@ pub struct SockConfig {
     pub tos: Option<u8>,
     /// The congestion control of each connection (TCP_CONGESTION); `None` leaves it to the system.
     pub congestion_control: Option<String>,
+    /// For how many microseconds each look at the sockets polls their network cards as well (`EPIOCSPARAMS`, Linux 6.9); 0 leaves that to
+    /// their interrupts. On loopback it has no effect.
+    pub epoll_busy_poll_us: u32,
 }
 
 impl Default for SockConfig {
@@ -117,6 +120,7 @@ impl Default for SockConfig {
             rx_buffer_size: 0,
             tos: None,
             congestion_control: None,
+            epoll_busy_poll_us: 0,
         }
     }
 }

@@ -120,7 +120,7 @@ impl OnThisHost for Sock {
 /// Makes sure that there are the shards of so many NIs.
 fn grow(shared: &Shared, nis: usize, of: impl Display) -> Result<(), SockError> {
     let Sock { net, identity, .. } = &shared.own;
-    let own = |_| Ok(OfShard::new(net.poller()?, identity.clone()));
+    let own = |_| Ok(OfShard::new(net.poller(shared.config.epoll_busy_poll_us)?, identity.clone()));
     shared
         .grow(nis, own)
         .map_err(|errno| SockError::System { what: format!("set up a shard for {of}"), errno })

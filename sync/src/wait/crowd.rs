@@ -79,7 +79,8 @@ fn parse(load: &str) -> Option<u64> {
     running.parse().ok()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

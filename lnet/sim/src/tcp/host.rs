@@ -134,7 +134,7 @@ impl Net for SimHost {
         Ok(Connecting { stream: Box::new(SimStream { host: self.clone(), id }), privileged })
     }
 
-    fn poller(&self) -> Result<Box<dyn Poller>, Errno> {
+    fn poller(&self, _: u32) -> Result<Box<dyn Poller>, Errno> {
         let mut state = self.lock();
         let id = state.id();
         state.own.pollers.insert(id, Watching::default());

@@ -35,11 +35,12 @@ pub trait Net: Send + Sync {
     /// The step that failed, and why.
     fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)>;
 
-    /// A poller that watches nothing yet.
+    /// A poller that watches nothing yet. Each look at it polls the network cards, too, for so many microseconds, where the system
+    /// can.
     ///
     /// # Errors
     /// EMFILE without descriptors.
-    fn poller(&self) -> Result<Box<dyn Poller>, Errno>;
+    fn poller(&self, epoll_busy_poll_us: u32) -> Result<Box<dyn Poller>, Errno>;
 
     /// A number that no earlier life of an NI on this host has had: it tells peers one life from the next (lnet-wire 24).
     fn incarnation(&self) -> u64;

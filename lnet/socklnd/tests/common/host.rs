@@ -40,8 +40,8 @@ impl Net for Host {
         Os.connect(from, to, options)
     }
 
-    fn poller(&self) -> Result<Box<dyn Poller>, Errno> {
-        Os.poller()
+    fn poller(&self, epoll_busy_poll_us: u32) -> Result<Box<dyn Poller>, Errno> {
+        Os.poller(epoll_busy_poll_us)
     }
 
     fn incarnation(&self) -> u64 {

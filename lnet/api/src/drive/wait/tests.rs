@@ -146,6 +146,54 @@ fn a_message_costs_one_poll_whatever_the_number_of_shards() {
     assert_eq!(net.polls(), [3]);
 }
 
+/// Waits that each look becomes ready after so many, until one was without a sleep: nobody looks while more threads want to run
+/// than there are processors, and on one processor never.
+fn without_sleep(looks_needed: usize, wait: impl Fn(&mut dyn FnMut() -> bool, &dyn Fn())) {
+    let alone = std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
+    loop {
+        let (looks, slept) = (Cell::new(0), Cell::new(false));
+        let mut ready = || {
+            looks.set(looks.get() + 1);
+            slept.get() || looks.get() >= looks_needed
+        };
+        wait(&mut ready, &|| slept.set(true));
+        if !slept.get() {
+            return assert!(!alone && looks.get() >= looks_needed);
+        } else if alone {
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_comes_soon_needs_no_sleep() {
+    let net = Noted::new(2);
+    let sleeper = Arc::new(Sleeper::new().unwrap().spinning(crate::MAX_SPIN));
+    without_sleep(20, |ready, slept| {
+        let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
+            slept();
+            0
+        };
+        assert!(wait_with(&net, &sleeper, None, ready, sleep));
+    });
+    let polls = net.polls();
+    assert!([0, 1].iter().all(|shard| polls.iter().filter(|&polled| polled == shard).count() >= 19));
+}
+
+#[test]
+fn a_steward_looks_before_it_sleeps_too() {
+    let net = Noted::new(1);
+    let steward = Arc::new(Sleeper::new().unwrap().spinning(crate::MAX_SPIN));
+    without_sleep(20, |over, slept| {
+        let over = RefCell::new(over);
+        let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
+            slept();
+            0
+        };
+        super::super::watch::drive_shard_with(&net, 0, &steward, || (over.borrow_mut())(), sleep);
+    });
+}
+
 /// Shards that come while a waiter waits are its own from its next round on.
 #[test]
 fn shards_may_come_while_somebody_waits() {

@@ -122,6 +122,19 @@ pub(super) const ROWS: &[Tunable] = &[
             set: set_congestion_control,
         },
     },
+    Tunable {
+        module: NLX,
+        name: "epoll_busy_poll_us",
+        unit: "µs",
+        agree: ALONE,
+        meaning: "for how long each look at TCP's sockets polls their network cards too (Linux 6.9; no effect on loopback); 0: it does not",
+        effect: Effect::Number {
+            min: 0,
+            max: 10_000,
+            get: |config| i64::from(config.tcp.epoll_busy_poll_us),
+            set: |config, time| config.tcp.epoll_busy_poll_us = time as u32,
+        },
+    },
 ];
 
 fn set_faults(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {

@@ -39,8 +39,8 @@ impl Net for Os {
         connect::connect(from, to, options)
     }
 
-    fn poller(&self) -> Result<Box<dyn Poller>, Errno> {
-        Ok(Box::new(poller::Epolled::new()?))
+    fn poller(&self, epoll_busy_poll_us: u32) -> Result<Box<dyn Poller>, Errno> {
+        Ok(Box::new(poller::Epolled::new(epoll_busy_poll_us)?))
     }
 
     fn incarnation(&self) -> u64 {

@@ -2,7 +2,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use lnet_api::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nlx_sync::Bell;
+use nlx_sync::{Bell, poll_cards};
 
 use crate::sys::{EVENTS_MAX, Events, Handle, Poller, Readiness};
 
@@ -16,10 +16,15 @@ pub(super) struct Epolled {
 }
 
 impl Epolled {
-    pub(super) fn new() -> Result<Epolled, Errno> {
+    pub(super) fn new(epoll_busy_poll_us: u32) -> Result<Epolled, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = Bell::new()?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, WAKE))?;
+        if epoll_busy_poll_us > 0
+            && let Err(error) = poll_cards(&epoll.0, epoll_busy_poll_us)
+        {
+            tracing::warn!(epoll_busy_poll_us, %error, "the system does not poll network cards for epoll (Linux 6.9 does): their interrupts are waited for");
+        }
         Ok(Epolled { epoll, wake })
     }
 }

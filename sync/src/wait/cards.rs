@@ -1,0 +1,71 @@
+//! Network cards that are polled by whoever looks at an epoll set, in place of waiting for their interrupts.
+#![allow(unsafe_code, reason = "nix has no such call")]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+
+/// Packets that one look takes from a card: as many as the system lets a process have that may not administer networks.
+const BUDGET: u16 = 64;
+
+/// `struct epoll_params` of the system.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+struct Params {
+    busy_poll_usecs: u32,
+    busy_poll_budget: u16,
+    prefer_busy_poll: u8,
+    pad: u8,
+}
+
+mod call {
+    use super::Params;
+
+    nix::ioctl_write_ptr!(set, 0x8a, 0x01, Params);
+    #[cfg(test)]
+    nix::ioctl_read!(get, 0x8a, 0x02, Params);
+}
+
+/// Has whoever looks at an epoll set poll the network cards of its sockets for so many microseconds: cards whose driver can, and which
+/// bring packets for a socket to one queue. 0 ends that.
+///
+/// # Errors
+/// ENOTTY or EINVAL before Linux 6.9, and of a kernel that is built without it.
+pub fn poll_cards(epoll: impl AsFd, time_us: u32) -> Result<(), Errno> {
+    let params = Params { busy_poll_usecs: time_us, busy_poll_budget: BUDGET, ..Params::default() };
+    set(epoll.as_fd(), &params)
+}
+
+fn set(epoll: BorrowedFd<'_>, params: &Params) -> Result<(), Errno> {
+    // SAFETY: the call reads a structure of this form from the address, which is valid for as long, and keeps nothing of it.
+    unsafe { call::set(epoll.as_raw_fd(), params) }.map(drop)
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use nix::sys::epoll::{Epoll, EpollCreateFlags};
+
+    use super::*;
+
+    fn get(epoll: &Epoll) -> Params {
+        let mut params = Params::default();
+        // SAFETY: the call writes a structure of this form to the address.
+        unsafe { call::get(epoll.0.as_raw_fd(), &mut params) }.unwrap();
+        params
+    }
+
+    #[test]
+    fn the_system_keeps_what_it_is_told_or_says_that_it_cannot() {
+        let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+        match poll_cards(&epoll.0, 40) {
+            Ok(()) => {
+                assert_eq!((get(&epoll).busy_poll_usecs, get(&epoll).busy_poll_budget), (40, BUDGET));
+                poll_cards(&epoll.0, 0).unwrap();
+                assert_eq!(get(&epoll).busy_poll_usecs, 0);
+            }
+            Err(errno) => assert!([Errno::ENOTTY, Errno::EINVAL].contains(&errno), "{errno}"),
+        }
+        assert!(poll_cards(std::fs::File::open("/").unwrap(), 0).is_err(), "no epoll set");
+    }
+}
