@@ -159,8 +159,13 @@ pub(crate) fn arm_with(
             lacking |= 1 << shard;
             continue;
         }
-        let polled = drive.poll(shard, POLL_BUDGET);
-        let idle = polled.work == 0 && drive.arm(shard);
+        let mut polled = drive.poll(shard, POLL_BUDGET);
+        let mut idle = polled.work == 0 && drive.arm(shard);
+        if !idle && polled.work == 0 {
+            // A shard that was looked at for long may have old news: the next poll asks the system.
+            polled = drive.poll(shard, POLL_BUDGET);
+            idle = polled.work == 0 && drive.arm(shard);
+        }
         tokens.release(shard, drive.now_ns());
         if !idle {
             armed.end(drive, sleeper);

@@ -11,6 +11,8 @@ struct Plain {
     tokens: Tokens,
     shard: Sleeper,
     work: AtomicU64,
+    /// What the last poll found is old: the next one asks.
+    stale: AtomicBool,
     started: std::time::Instant,
 }
 
@@ -20,6 +22,7 @@ impl Plain {
             tokens: Tokens::new(1),
             shard: Sleeper::new().unwrap(),
             work: AtomicU64::new(0),
+            stale: AtomicBool::new(false),
             started: std::time::Instant::now(),
         }
     }
@@ -48,6 +51,9 @@ impl Drive for Plain {
             self.shard.finish();
         }
         Poll { work, deadline_ns: None }
+    }
+    fn arm(&self, _: usize) -> bool {
+        !self.stale.swap(false, Ordering::Relaxed)
     }
     fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
         self.shard.fd().unwrap()
@@ -119,4 +125,16 @@ fn news_before_the_announcement_is_seen() {
     lookout.sleeper().wake();
     assert!(!lookout.arm(&drive, None, || news.load(Ordering::Relaxed)).unwrap());
     assert!(!lookout.disarm(&drive) && !is_readable_now(&lookout));
+}
+
+/// A shard that has been looked at for long is asked once more, and what that finds is not slept on.
+#[test]
+fn old_news_is_no_reason_to_stay_awake() {
+    let (net, lookout) = (Plain::new(), Lookout::new().unwrap());
+    net.stale.store(true, Ordering::Relaxed);
+    assert!(lookout.arm(&net, None, || false).unwrap());
+    lookout.disarm(&net);
+    net.stale.store(true, Ordering::Relaxed);
+    net.arrive();
+    assert!(!lookout.arm(&net, None, || false).unwrap());
 }
