@@ -61,7 +61,7 @@
 //! - A look that took long was interrupted: somebody else needs the processor. Then it does not look for 256 waits.
 //! - Once in 10 ms one of those in a process who want to look asks the system how many threads want to run
 //!   (`/proc/loadavg`). While those are more than there are processors nobody looks.
-//! - A process that may use one processor never looks.
+//! - On a machine with one processor nobody looks.
 //!
 //! A waiter that sleeps in a call of its own does the same by [`Sleeper::looking`], or by a [`Spin`] that it has itself. Nobody who sleeps costs anything.
 //!

@@ -8,7 +8,6 @@ use core::time::Duration;
 use std::fs::File;
 use std::io::Read;
 use std::sync::OnceLock;
-use std::thread::available_parallelism;
 use std::time::Instant;
 
 use nix::unistd::{SysconfVar, sysconf};
@@ -39,16 +38,16 @@ fn crowd() -> &'static Crowd {
     })
 }
 
-/// All that the system uses: those who want to run are counted on all of them.
+/// All that the system uses: those who want to run are counted on all of them. (What this thread may use says nothing of where those
+/// run for whom it waits.)
 fn processors() -> u64 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|online| u64::try_from(online).ok()).unwrap_or(u64::MAX)
 }
 
-/// Whether this process may use one processor alone.
+/// Whether there is one processor alone.
 pub(super) fn has_one_processor() -> bool {
-    static ONE: OnceLock<bool> = OnceLock::new();
-    *ONE.get_or_init(|| available_parallelism().is_ok_and(|processors| processors.get() == 1))
+    crowd().processors == 1
 }
 
 /// Whether there was one when somebody looked last, which is not long ago.

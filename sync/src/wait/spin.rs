@@ -80,7 +80,7 @@ impl Spin {
         spin
     }
 
-    /// From now on waits look for so long at the most, [`MAX_SPIN`] and never longer; zero: they sleep at once. So they do on one
+    /// From now on waits look for so long at the most, [`MAX_SPIN`] and never longer; zero: they sleep at once. So they do on a machine with one
     /// processor, where looking keeps from running who is waited for.
     pub fn set(&self, limit: Duration) {
         // Time does not pass in a model.
