@@ -193,8 +193,8 @@ pub(crate) struct CpuArgs {
 /// How threads wait.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub(crate) struct SpinArg {
-    /// Microseconds that a waiting thread looks at the most before it sleeps, while that pays (50, or what a configuration file
-    /// says); 0: it sleeps at once.
+    /// Spin limit in microseconds: how long a waiting thread polls before it sleeps, while that pays. 0 turns spinning off. The
+    /// default is 50, or what the configuration file says.
     #[arg(long, value_name = "MICROSECONDS", value_parser = whole::<u64>(0..=MAX_SPIN.as_micros() as u64), allow_negative_numbers = true)]
     pub spin_us: Option<u64>,
 }

@@ -25,7 +25,7 @@ pub struct TmOptions {
     /// Messages that find no receive buffer wait for one, instead of being lost: the portal is *lazy* (S-109) as long as
     /// at least one transfer machine on it wants so. [`TmOptions::lazy`] says what that costs.
     pub lazy: bool,
-    /// How long waits for events look before they sleep; as the domain has it where this says nothing. See [`TmOptions::spin`].
+    /// The spin limit of waits for events; that of the domain if `None`. See [`TmOptions::spin`].
     pub spin: Option<Duration>,
 }
 
@@ -70,8 +70,8 @@ impl TmOptions {
         self
     }
 
-    /// With waits that look for events so long at the most before they sleep, while that pays: zero for a machine whose threads
-    /// are to leave the processor at once, more than the domain's 50 µs for one that waits for what takes longer. 10 ms is the most.
+    /// With this spin limit: waits poll for up to that long before they sleep, while that pays. Zero turns spinning off; the default
+    /// is the domain's, 50 µs; values above 10 ms are cut to 10 ms.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> TmOptions {
         self.spin = Some(time);

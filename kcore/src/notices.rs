@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// them fit into a process that may have 1,024.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// How long they look before they sleep.
+    /// Their spin limit.
     spin: Duration,
     thread: OnceLock<Arc<Sleeper>>,
     event_loop: OnceLock<Arc<Sleeper>>,
@@ -102,7 +102,7 @@ impl Losses for Notices {
 }
 
 impl Notices {
-    /// For waiters that look for so long before they sleep.
+    /// For waiters with this spin limit.
     pub(crate) fn new(spin: Duration) -> Notices {
         Notices { waiters: Waiters { spin, ..Waiters::default() }, ..Notices::default() }
     }

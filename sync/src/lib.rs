@@ -41,5 +41,5 @@ pub use slots::{SlotKey, Slots};
 pub use wait::SleepWord;
 #[cfg(feature = "wait")]
 pub use wait::{
-    Bell, DEFAULT_SPIN, FutexWord, Looking, MAX_SPIN, PollHandle, Sleeper, Spin, Wake, Waker, poll_cards,
+    Bell, DEFAULT_SPIN, FutexWord, MAX_SPIN, PollHandle, Sleeper, Spin, SpinWait, Wake, Waker, poll_cards,
 };

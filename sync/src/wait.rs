@@ -50,20 +50,19 @@
 //! memory, which takes for ever if a page of that memory never comes, and a `write` waits for it, even a non-blocking one, and
 //! even in a process that is being killed. A socket's sender does not take the receiver's lock.
 //!
-//! # Before sleeping
+//! # Spinning before sleep
 //!
-//! Falling asleep and being woken costs some microseconds, and more for a processor that was idle for long. A sleeper that is
-//! made so ([`Sleeper::spinning`]) therefore looks for something to do first, for as long as it has been told at the most
-//! ([`DEFAULT_SPIN`] is what waits of nlx use). It learns whether that pays:
+//! A sleep and its wake-up cost some microseconds, and 30 µs on machines whose idle processors are slow to wake up. A sleeper made with
+//! [`Sleeper::spinning`] therefore polls for up to a limit before it sleeps ([`DEFAULT_SPIN`] in nlx). It spins only while that pays:
 //!
-//! - After waits that took longer it sleeps at once, and only tries again after 2, 4, 8 waits, up to 256. Some short waits, or one
-//!   that was short because somebody looked, and it looks again.
-//! - A look that took long was interrupted: somebody else needs the processor. Then it does not look for 256 waits.
-//! - Once in 10 ms one of those in a process who want to look asks the system how many threads want to run
-//!   (`/proc/loadavg`). While those are more than there are processors nobody looks.
-//! - On a machine with one processor nobody looks.
+//! - Each sleeper estimates how long its waits take. If that exceeds the limit it sleeps at once, and spins again only for one wait
+//!   after 2, 4, 8, … 256 others. Short waits, or one that ended while it was spinning, turn spinning on again.
+//! - A poll that took more than 50 µs was preempted: another thread needs the processor. The sleeper then sleeps at once for 256 waits.
+//! - Once in 10 ms, one of the spinning threads of a process reads the number of runnable threads from `/proc/loadavg`. While it is above
+//!   the number of processors, no thread of the process spins.
+//! - On a machine with one processor no thread spins.
 //!
-//! A waiter that sleeps in a call of its own does the same by [`Sleeper::looking`], or by a [`Spin`] that it has itself. Nobody who sleeps costs anything.
+//! A waiter that sleeps in a system call of its own uses [`Sleeper::spin_wait`], or a [`Spin`]. A thread that sleeps costs nothing.
 //!
 //! # When the waker dies
 //!
@@ -83,9 +82,9 @@ mod bell;
 #[cfg(feature = "wait")]
 mod cards;
 #[cfg(feature = "wait")]
-mod crowd;
-#[cfg(feature = "wait")]
 mod handle;
+#[cfg(feature = "wait")]
+mod load;
 #[cfg(all(feature = "wait", loom))]
 mod modelled;
 #[cfg(feature = "wait")]
@@ -107,7 +106,7 @@ pub use modelled::Signals;
 #[cfg(feature = "wait")]
 pub use sleeper::{FutexWord, Sleeper, Wake, Waker};
 #[cfg(feature = "wait")]
-pub use spin::{DEFAULT_SPIN, Looking, MAX_SPIN, Spin};
+pub use spin::{DEFAULT_SPIN, MAX_SPIN, Spin, SpinWait};
 
 /// SYNC sync.sleep: announcing sleep and publishing news are both followed by a full fence before the other side's word is
 /// read, so at least one of the two sees the other.

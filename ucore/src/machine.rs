@@ -41,7 +41,7 @@ pub(crate) struct Machine {
     random: Option<Random>,
     side: Mutex<Side>,
     sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
-    /// How long waits look before they sleep.
+    /// The spin limit of waits.
     spin: Duration,
     waiters: Arc<Waiters>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.

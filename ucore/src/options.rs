@@ -100,8 +100,8 @@ impl HelperOptions {
         self
     }
 
-    /// How long waits look for what they wait for before they sleep, at the most and while that pays; 50 µs by default, and 10 ms at
-    /// the most; zero: they sleep at once. A transfer machine may have a time of its own ([`nlx_core::TmOptions::spin`]).
+    /// The spin limit of waits: they poll for up to that long before they sleep, while that pays. 50 µs by default, 10 ms at most; zero
+    /// turns spinning off. A transfer machine may have its own ([`nlx_core::TmOptions::spin`]).
     #[must_use]
     pub fn spin(mut self, time: Duration) -> HelperOptions {
         self.spin = time;

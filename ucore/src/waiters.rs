@@ -76,8 +76,8 @@ impl Lookout {
         self.handle.as_fd()
     }
 
-    /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. It looks for a while before, as
-    /// any wait does. What ends a sleep in the program's loop it does not learn.
+    /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. It spins before, as
+    /// any wait does; what ends a sleep in the program's loop is not known here.
     pub(crate) fn arm(
         &self,
         deadline_ns: Option<u64>,
@@ -86,11 +86,11 @@ impl Lookout {
         let mut is_armed = self.is_armed.lock();
         self.end(&mut is_armed);
         let is_late = || deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns());
-        let mut looking = self.events.looking();
-        if looking.look(None, || ready() || is_late()) {
+        let mut spinning = self.events.spin_wait();
+        if spinning.until(None, || ready() || is_late()) {
             return Ok(false);
         }
-        looking.gave_up();
+        spinning.unknown();
         self.events.prepare();
         self.handle.sleeper().prepare();
         *is_armed = true;

@@ -198,8 +198,8 @@ pub struct ServiceConfig {
     /// Requests of all clients of one user per second, and as many at once after a second without any; a connection counts as
     /// one more. Those beyond wait. Root has no such limit.
     pub user_requests_per_second: u32,
-    /// How long a thread goes on looking after each piece of work, whether that pays or not. It takes a processor for as long. (While
-    /// it pays, it looks for as long as [`Drive::spin`](lnet_api::Drive::spin) says in any case.)
+    /// How long a thread keeps polling after each piece of work, whether that pays or not. The node's spin limit
+    /// ([`Drive::spin`](lnet_api::Drive::spin)) applies in any case.
     pub busy_poll: Duration,
     /// How long a reply may wait for a client that does not read.
     pub reply_timeout: Duration,

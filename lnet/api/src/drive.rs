@@ -75,7 +75,7 @@ pub trait Drive: Clock {
     }
     /// The shards' tokens.
     fn tokens(&self) -> &Tokens;
-    /// How long waits of this node look before they sleep, at the most and while that pays; by default they sleep at once.
+    /// The [spin limit](Sleeper::spinning) of waits on this node; zero by default.
     fn spin(&self) -> Duration {
         Duration::ZERO
     }

@@ -32,7 +32,7 @@ pub struct NodeConfig {
     pub(crate) tcp: SockConfig,
     /// The same for networks over RDMA.
     pub(crate) o2ib: O2ibConfig,
-    /// How long waits look before they sleep.
+    /// The spin limit of waits.
     pub(crate) spin: Duration,
     /// Whether it can be looked at from other processes.
     pub(crate) status: bool,
@@ -199,12 +199,12 @@ impl NodeConfig {
         self
     }
 
-    /// How long a wait on this node looks before it sleeps, at the most: [`DEFAULT_SPIN`], 50 µs, unless this says otherwise, and
-    /// [`lnet_api::MAX_SPIN`] in any case; zero: it sleeps at once.
+    /// The spin limit of waits on this node: they poll for up to that long before they sleep ([`DEFAULT_SPIN`], 50 µs, by default;
+    /// [`lnet_api::MAX_SPIN`] at most). Zero turns spinning off.
     ///
-    /// A thread that sleeps is woken some microseconds after a message has come, and on a machine whose processors have fallen
-    /// asleep, too, 30 µs after. So each waiter looks while its waits are mostly short, and as long as a processor is free for it:
-    /// not on a machine with one, nor while more threads want to run than there are processors. An idle program costs nothing.
+    /// A sleeping thread is woken some microseconds after its message has come, or 30 µs after where idle processors are slow to wake up.
+    /// A waiter spins only while its waits are mostly shorter than the limit, and not while more threads are runnable than there are
+    /// processors. An idle program costs nothing.
     pub fn spin(mut self, time: Duration) -> NodeConfig {
         self.spin = time;
         self

@@ -74,7 +74,7 @@ impl NodeDrive {
         self.lnds.lock().push(Driven { lnd, taken: 0 });
     }
 
-    /// [`wait_until`] with a sleeper that may be of another node, too: this one says how long it looks.
+    /// [`wait_until`] with this node's spin limit; the sleeper may have been used on other nodes.
     pub(crate) fn wait(
         &self,
         sleeper: &Arc<Sleeper>,

@@ -86,8 +86,8 @@ pub struct SockConfig {
     pub tos: Option<u8>,
     /// The congestion control of each connection (TCP_CONGESTION); `None` leaves it to the system.
     pub congestion_control: Option<String>,
-    /// For how many microseconds each look at the sockets polls their network cards as well (`EPIOCSPARAMS`, Linux 6.9); 0 leaves that to
-    /// their interrupts. On loopback it has no effect.
+    /// How long each poll of the sockets busy-polls their network cards, in microseconds (`EPIOCSPARAMS`, Linux 6.9); 0 waits for their
+    /// interrupts. No effect on loopback.
     pub epoll_busy_poll_us: u32,
 }
 

@@ -1,11 +1,11 @@
-//! Network cards that are polled by whoever looks at an epoll set, in place of waiting for their interrupts.
+//! Busy polling of network cards by epoll, instead of waiting for their interrupts.
 #![allow(unsafe_code, reason = "nix has no such call")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-/// Packets that one look takes from a card: as many as the system lets a process have that may not administer networks.
+/// Packets per poll of a card: the most that the system allows without CAP_NET_ADMIN.
 const BUDGET: u16 = 64;
 
 /// `struct epoll_params` of the system.
@@ -26,8 +26,8 @@ mod call {
     nix::ioctl_read!(get, 0x8a, 0x02, Params);
 }
 
-/// Has whoever looks at an epoll set poll the network cards of its sockets for so many microseconds: cards whose driver can, and which
-/// bring packets for a socket to one queue. 0 ends that.
+/// Makes each `epoll_wait` on this set busy-poll the network cards of its sockets for up to `time_us` microseconds, where their drivers
+/// support it. 0 turns it off.
 ///
 /// # Errors
 /// ENOTTY or EINVAL before Linux 6.9, and of a kernel that is built without it.
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_keeps_what_it_is_told_or_says_that_it_cannot() {
+    fn the_setting_is_kept_or_refused() {
         let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
         match poll_cards(&epoll.0, 40) {
             Ok(()) => {

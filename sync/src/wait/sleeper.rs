@@ -8,7 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::SleepWord;
 use super::bell::Bell;
-use super::spin::{Looking, Spin};
+use super::spin::{Spin, SpinWait};
 use crate::plain::{AtomicU64, Ordering};
 
 /// The longest that an event waits for a waker that was killed, or stopped, between publishing it and signalling: what a
@@ -162,24 +162,23 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         Sleeper { waker, owed: AtomicU64::new(0), spin: Spin::default() }
     }
 
-    /// The same sleeper, which looks for so long at the most before it sleeps, [while that pays](crate::wait#before-sleeping).
+    /// The same sleeper, with adaptive [spinning](crate::wait#spinning-before-sleep) for up to `limit` before each sleep.
     pub fn spinning(self, limit: Duration) -> Sleeper<W> {
         self.spin_for(limit);
         self
     }
 
-    /// Looks for so long at the most before it sleeps, from the next wait on; zero: it sleeps at once. [`MAX_SPIN`](crate::MAX_SPIN)
-    /// is the longest.
+    /// Sets the spin limit, from the next wait on. Zero turns spinning off; values above [`MAX_SPIN`](crate::MAX_SPIN) are cut to it.
     pub fn spin_for(&self, limit: Duration) {
         self.spin.set(limit);
     }
 
-    /// For a waiter that looks by itself: how long it is to look before it sleeps.
-    pub fn looking(&self) -> Looking<'_> {
-        self.spin.looking()
+    /// Starts a wait whose caller polls and sleeps by itself.
+    pub fn spin_wait(&self) -> SpinWait<'_> {
+        self.spin.wait()
     }
 
-    /// Whether it has announced sleep.
+    /// Whether sleep is announced.
     pub fn is_announced(&self) -> bool {
         self.word().is_announced()
     }
@@ -196,8 +195,8 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         deadline: Option<Instant>,
         mut is_ready: impl FnMut() -> bool,
     ) -> Result<Wake, Errno> {
-        let mut looking = self.looking();
-        if looking.look(deadline, &mut is_ready) {
+        let mut spinning = self.spin_wait();
+        if spinning.until(deadline, &mut is_ready) {
             return Ok(Wake::Ready);
         }
         let deadline = deadline.map(Until::at).transpose()?;
@@ -205,7 +204,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
             self.prepare();
             point!(SleepAnnounced);
             if is_ready() {
-                looking.found();
+                spinning.event();
                 self.finish();
                 return Ok(Wake::Ready);
             }
@@ -217,14 +216,14 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
                 None => self.word().futex_wait(last.unwrap_or(nap)),
             };
             point!(SleepOver);
-            looking.slept();
+            spinning.slept();
             match slept {
                 Ok(Slept::Signalled) => {
-                    looking.found();
+                    spinning.event();
                     return self.finish_rung().map(|()| Wake::Signalled);
                 }
                 Ok(Slept::TimedOut) if last.is_some() => {
-                    looking.found();
+                    spinning.event();
                     self.finish();
                     return Ok(Wake::TimedOut);
                 }

@@ -1,8 +1,4 @@
-//! How long to look before sleeping.
-//!
-//! Sleep costs some microseconds, and on some machines thirty; who looks for what comes instead finds it at once. Looking pays where
-//! what is waited for mostly comes soon, and a processor is free for it. So each waiter keeps an estimate of how long it waits, and all
-//! of a process share a seldom look at how many threads want to run ([`super::crowd`]).
+//! Adaptive spinning before sleep; [`crate::wait`] has the rules.
 
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU32;
@@ -10,86 +6,82 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::time::Instant;
 
-use super::crowd;
+use super::load;
 
-/// How long a waiter looks before it sleeps, unless something else is set: more than a message to another node and its answer take
-/// when both sides look, and little more than what sleep costs on a slow machine.
+/// The default spin limit: longer than a round trip to another node where both sides spin, and about twice the cost of a sleep.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 
-/// The longest time that can be set: a waiter that looks for longer is no waiter.
+/// The largest spin limit. Programs that want to poll for longer poll by themselves.
 pub const MAX_SPIN: Duration = Duration::from_millis(10);
 
-/// What sleep is taken to cost: an event that ended a sleep came so much sooner than the sleep was over.
+/// The assumed latency of a wake-up, subtracted from the length of a sleep to estimate when its event came.
 const COST_OF_SLEEP_NS: u32 = 20_000;
 
-/// A wait counts for this share of what is expected of the next.
+/// The estimate is a moving average: each wait has a weight of one in `WEIGHT`.
 const WEIGHT: u32 = 4;
 
-/// No wait counts for more than so many times the limit: with [`WEIGHT`], two long waits in a row end the looking, and some short
-/// ones bring it back.
+/// A wait counts as at most `CUT` times the limit, so that two long waits in a row turn spinning off and some short ones turn it on.
 const CUT: u32 = 4;
 
-/// Between two attempts to look all the same, when looking does not pay, lie 2, 4, 8 waits and so on, up to 2 to the power of this.
+/// While spinning does not pay, it is tried again after 2, 4, 8, … waits, up to 2 to the power of this.
 const RAREST: u32 = 8;
 
-/// A look that took so long was interrupted: another thread had the processor. (Looks cost microseconds at the most, those at sockets
-/// too.)
-const INTERRUPTED: Duration = Duration::from_micros(50);
+/// A poll that took longer than this was preempted; a poll of sockets takes a few microseconds.
+const PREEMPTED: Duration = Duration::from_micros(50);
 
-/// Looks between two questions for the time, where a look costs less than the question.
-const LOOKS: usize = 16;
+/// Polls of memory between two readings of the clock, which cost as much.
+const POLLS_PER_CLOCK: usize = 16;
 
-/// Whether a waiter is to look before it sleeps, and for how long: what it has learned of its waits. It is one thread's at a time, so
-/// plain numbers serve, which need no `&mut`.
+/// The spin state of a waiter: its limit, and the estimate of how long its waits take. One thread uses it at a time.
 ///
-/// For a waiter whose sleep is a call of its own, and whose look is more than to read memory:
+/// For a waiter that polls and sleeps by itself:
 ///
 /// ```
 /// use nlx_sync::{DEFAULT_SPIN, Spin};
 ///
 /// let spin = Spin::new(DEFAULT_SPIN);
 /// # let mut news = [false, false, false, true].into_iter();
-/// # let mut look = || news.next().unwrap();
+/// # let mut poll = || news.next().unwrap();
 /// # let sleep = || ();
-/// let mut looking = spin.looking();
-/// while !look() {
-///     if !looking.once_more() {
+/// let mut spinning = spin.wait();
+/// while !poll() {
+///     if !spinning.goes_on() {
 ///         sleep();
-///         looking.slept();
+///         spinning.slept();
 ///     }
 /// }
-/// looking.found();
+/// spinning.event();
 /// ```
 #[derive(Debug, Default)]
 pub struct Spin {
-    /// 0: never.
+    /// 0 turns spinning off.
     limit_ns: AtomicU32,
-    /// How long the next event is expected to take.
+    /// The estimate for the next wait.
     expected_ns: AtomicU32,
-    /// How often in a row looking all the same was in vain.
+    /// Retries in a row that found nothing.
     vain: AtomicU32,
-    /// Waits until that is tried again.
+    /// Waits until the next retry.
     pause: AtomicU32,
 }
 
 impl Spin {
-    /// Looks for so long at the most, see [`Spin::set`].
+    /// With this limit, see [`Spin::set`].
     pub fn new(limit: Duration) -> Spin {
         let spin = Spin::default();
         spin.set(limit);
         spin
     }
 
-    /// From now on waits look for so long at the most, [`MAX_SPIN`] and never longer; zero: they sleep at once. So they do on a machine with one
-    /// processor, where looking keeps from running who is waited for.
+    /// Sets the limit: zero turns spinning off, [`MAX_SPIN`] is the largest. With a single processor spinning stays off, because it would
+    /// keep the awaited thread from running.
     pub fn set(&self, limit: Duration) {
         // Time does not pass in a model.
-        let never = cfg!(loom) || limit.is_zero() || crowd::has_one_processor();
+        let never = cfg!(loom) || limit.is_zero() || load::has_one_processor();
         let limit_ns = if never { 0 } else { limit.min(MAX_SPIN).as_nanos() as u32 };
         self.limit_ns.store(limit_ns, Relaxed);
     }
 
-    /// How long to look now.
+    /// How long the next wait may spin.
     fn budget(&self) -> Duration {
         let limit_ns = self.limit_ns.load(Relaxed);
         if self.expected_ns.load(Relaxed) > limit_ns && !self.tries_again() {
@@ -98,8 +90,8 @@ impl Spin {
         Duration::from_nanos(limit_ns.into())
     }
 
-    /// Looking does not pay. Whether to do so all the same: what is waited for may come faster if somebody looks for it, as a
-    /// message does whose sender waits for the one before.
+    /// Spinning does not pay at the moment. Whether this wait tries it all the same: two peers that both sleep make each other's waits
+    /// long, and only a try can show that they would be short.
     fn tries_again(&self) -> bool {
         let pause = self.pause.load(Relaxed);
         if pause > 0 {
@@ -112,13 +104,13 @@ impl Spin {
         true
     }
 
-    /// Learns how long an event took to come, and whether somebody looked when it did.
-    fn learn(&self, waited: Duration, was_seen: bool) {
+    /// Takes the length of a wait into the estimate. `spun`: the event came while the waiter was spinning.
+    fn learn(&self, waited: Duration, spun: bool) {
         let limit_ns = self.limit_ns.load(Relaxed);
         let most_ns = limit_ns.saturating_mul(CUT);
         let waited_ns = u32::try_from(waited.as_nanos()).unwrap_or(u32::MAX).min(most_ns);
         let expected_ns = self.expected_ns.load(Relaxed).min(most_ns);
-        let pays = was_seen && waited_ns <= limit_ns;
+        let pays = spun && waited_ns <= limit_ns;
         if pays {
             self.vain.store(0, Relaxed);
         }
@@ -130,42 +122,43 @@ impl Spin {
         self.expected_ns.store(expected_ns, Relaxed);
     }
 
-    /// Another thread had the processor while this one looked: looking takes it from somebody.
-    fn interrupted(&self) {
+    /// The thread was preempted while it spun: other threads need the processor.
+    fn preempted(&self) {
         self.expected_ns.store(u32::MAX, Relaxed);
         self.vain.store(RAREST, Relaxed);
         self.pause.store(1 << RAREST, Relaxed);
     }
 
-    /// A wait begins.
-    pub fn looking(&self) -> Looking<'_> {
-        Looking { spin: self, since: None, last: None, budget: Duration::ZERO, slept: false }
+    /// Starts a wait.
+    pub fn wait(&self) -> SpinWait<'_> {
+        SpinWait { spin: self, since: None, last: None, budget: Duration::ZERO, slept: false }
     }
 }
 
-/// The looks of a waiter at what it waits for, from [`Spin::looking`].
+/// A wait that spins before it sleeps, from [`Spin::wait`].
 #[derive(Debug)]
-pub struct Looking<'a> {
+pub struct SpinWait<'a> {
     spin: &'a Spin,
-    /// When the first look was in vain.
+    /// When the first poll found nothing.
     since: Option<Instant>,
-    /// The last look but one.
+    /// When the last poll found nothing.
     last: Option<Instant>,
-    /// What there is to look for from the first look on.
+    /// How long to spin from `since` on.
     budget: Duration,
     slept: bool,
 }
 
-impl Looking<'_> {
-    /// Nothing was found: whether to look again at once. Else the waiter is to sleep.
-    pub fn once_more(&mut self) -> bool {
+impl SpinWait<'_> {
+    /// A poll found nothing: true to poll again at once, false to sleep.
+    pub fn goes_on(&mut self) -> bool {
         if self.spin.limit_ns.load(Relaxed) == 0 {
             return false;
         }
         let now = Instant::now();
         let Some(since) = self.since else {
             let budget = self.spin.budget();
-            self.budget = if !budget.is_zero() && crowd::is_there(now) { Duration::ZERO } else { budget };
+            self.budget =
+                if !budget.is_zero() && load::is_overcommitted(now) { Duration::ZERO } else { budget };
             (self.since, self.last) = (Some(now), Some(now));
             return !self.budget.is_zero();
         };
@@ -173,8 +166,8 @@ impl Looking<'_> {
             return false;
         }
         let took = self.last.replace(now).map_or(Duration::ZERO, |last| now - last);
-        if took >= INTERRUPTED.max(self.budget / 4) {
-            self.spin.interrupted();
+        if took >= PREEMPTED.max(self.budget / 4) {
+            self.spin.preempted();
             self.budget = Duration::ZERO;
         } else if now - since >= self.budget {
             self.budget = Duration::ZERO;
@@ -182,12 +175,12 @@ impl Looking<'_> {
         !self.budget.is_zero()
     }
 
-    /// Looks until it is time to sleep, or the deadline has passed. Returns whether it was found. For what lies in memory.
-    pub fn look(&mut self, deadline: Option<Instant>, mut is_ready: impl FnMut() -> bool) -> bool {
-        while self.once_more() && deadline.is_none_or(|deadline| self.last < Some(deadline)) {
-            for _ in 0..LOOKS {
+    /// Spins on `is_ready`, a cheap look at memory, until it is true (returned), it is time to sleep, or the deadline has passed.
+    pub fn until(&mut self, deadline: Option<Instant>, mut is_ready: impl FnMut() -> bool) -> bool {
+        while self.goes_on() && deadline.is_none_or(|deadline| self.last < Some(deadline)) {
+            for _ in 0..POLLS_PER_CLOCK {
                 if is_ready() {
-                    self.found();
+                    self.event();
                     return true;
                 }
                 spin_loop();
@@ -196,21 +189,21 @@ impl Looking<'_> {
         false
     }
 
-    /// The waiter has slept, whatever ended that.
+    /// The waiter has slept, whatever ended the sleep.
     pub fn slept(&mut self) {
         self.slept = true;
         self.budget = Duration::ZERO;
     }
 
-    /// The waiter sleeps now, and does not learn here what ended that: as if it had been for long.
-    pub fn gave_up(&mut self) {
+    /// The waiter sleeps now, and will not report when its event came: the wait counts as a long one.
+    pub fn unknown(&mut self) {
         if self.since.take().is_some() {
             self.spin.learn(Duration::MAX, false);
         }
     }
 
-    /// Something has come. The next look in vain begins anew.
-    pub fn found(&mut self) {
+    /// An event came. The next poll that finds nothing starts a new wait.
+    pub fn event(&mut self) {
         let Some(since) = self.since.take() else { return };
         let cost = if self.slept { Duration::from_nanos(COST_OF_SLEEP_NS.into()) } else { Duration::ZERO };
         self.spin.learn(since.elapsed().saturating_sub(cost), !self.slept);
@@ -228,10 +221,10 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(10);
 
-    /// A time that no machine is too slow for.
+    /// Longer than any machine is slow.
     const FOR_EVER: Duration = Duration::from_secs(3600);
 
-    /// One that looks for so long, however many processors there are.
+    /// With a limit that does not depend on the number of processors.
     fn spin_of(limit: Duration) -> Spin {
         let spin = Spin::default();
         spin.limit_ns.store(limit.as_nanos() as u32, Relaxed);
@@ -243,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn two_long_waits_end_the_looking_and_short_ones_bring_it_back() {
+    fn two_long_waits_turn_spinning_off_and_short_ones_turn_it_on() {
         let spin = spin_of(LIMIT);
         assert_eq!(spin.budget(), LIMIT, "nothing is known yet");
         spin.learn(FOR_EVER, false);
@@ -258,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_all_the_same_gets_rarer_until_it_pays_once() {
+    fn retries_get_rarer_until_one_pays() {
         let spin = spin_of(LIMIT);
         (0..2).for_each(|_| spin.learn(FOR_EVER, false));
         assert_eq!(tries(&spin, 20), [0, 3, 8, 17], "after 2, 4 and 8 waits");
@@ -270,17 +263,17 @@ mod tests {
     }
 
     #[test]
-    fn who_was_interrupted_does_not_look_for_long() {
+    fn a_preempted_waiter_pauses_spinning() {
         let spin = spin_of(LIMIT);
-        spin.interrupted();
+        spin.preempted();
         assert_eq!(tries(&spin, 1 << RAREST), []);
-        assert_eq!(tries(&spin, 2).len(), 1, "then it is tried again");
+        assert_eq!(tries(&spin, 2).len(), 1, "then there is a retry");
     }
 
     proptest! {
-        /// Never longer than the limit; and if most waits are longer, hardly ever.
+        /// A wait spins up to the limit; after long waits, hardly any wait spins.
         #[test]
-        fn looking_is_bounded(
+        fn spinning_is_bounded(
             limit_ns in 0..30_000u64,
             waits_ns in prop::collection::vec((0..200_000u64, any::<bool>()), 0..50),
         ) {
@@ -295,31 +288,31 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_looking_needs_no_signal() {
-        let look = |limit, deadline, is_ready: &mut dyn FnMut() -> bool| {
+    fn an_event_while_spinning_needs_no_signal() {
+        let spin_until = |limit, deadline, is_ready: &mut dyn FnMut() -> bool| {
             let spin = spin_of(limit);
-            let mut looking = spin.looking();
-            looking.since = (!limit.is_zero()).then(Instant::now);
-            looking.budget = limit;
-            looking.look(deadline, is_ready)
+            let mut spinning = spin.wait();
+            spinning.since = (!limit.is_zero()).then(Instant::now);
+            spinning.budget = limit;
+            spinning.until(deadline, is_ready)
         };
-        let mut looks = 0;
+        let mut polls = 0;
         let mut ready_late = || {
-            looks += 1;
-            looks == 100
+            polls += 1;
+            polls == 100
         };
-        assert!(look(MAX_SPIN, None, &mut ready_late));
-        assert!(!look(MAX_SPIN, Some(Instant::now()), &mut || true), "the deadline has passed");
-        assert!(!look(Duration::ZERO, None, &mut || unreachable!("no look at all")));
+        assert!(spin_until(MAX_SPIN, None, &mut ready_late));
+        assert!(!spin_until(MAX_SPIN, Some(Instant::now()), &mut || true), "the deadline has passed");
+        assert!(!spin_until(Duration::ZERO, None, &mut || unreachable!("it does not spin at all")));
     }
 
     #[test]
-    fn looking_in_vain_is_followed_by_sleep() {
+    fn spinning_in_vain_is_followed_by_sleep() {
         let sleeper = Sleeper::new().unwrap().spinning(DEFAULT_SPIN);
         for _ in 0..10 {
             let mut woken = false;
             let slept = sleeper.sleep(None, || {
-                // Told only when it has announced sleep.
+                // Woken only once it has announced sleep.
                 woken |= sleeper.is_announced();
                 if woken {
                     sleeper.wake();

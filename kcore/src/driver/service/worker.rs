@@ -172,7 +172,7 @@ impl Worker {
         let busy_poll_ns = ns(self.shared.config.busy_poll);
         let (mut worked_ns, mut rounds, mut units) = (self.now_ns(), 0, 0);
         let spin = Spin::new(self.shared.host.drive().spin());
-        let mut looking = spin.looking();
+        let mut spinning = spin.wait();
         while !self.is_over() {
             let polled = self.network.poll(&**self.shared.host.drive(), &self.epoll, SHARD);
             let round_units = self.serve_round();
@@ -185,9 +185,9 @@ impl Worker {
             let work = polled.work + round_units + usize::from(sweeps);
             if work > 0 {
                 worked_ns = now_ns;
-                looking.found();
+                spinning.event();
             }
-            let is_busy = work > 0 || looking.once_more() || now_ns.saturating_sub(worked_ns) < busy_poll_ns;
+            let is_busy = work > 0 || spinning.goes_on() || now_ns.saturating_sub(worked_ns) < busy_poll_ns;
             if is_busy && rounds < BUSY_ROUNDS && units < LOOK_UNITS {
                 continue;
             }
@@ -196,11 +196,11 @@ impl Worker {
             let sleeps = !is_busy && self.falls_asleep();
             let timeout = if sleeps { self.timeout(polled.deadline_ns) } else { EpollTimeout::ZERO };
             if sleeps {
-                looking.slept();
+                spinning.slept();
             }
             if self.look(timeout) {
                 worked_ns = self.now_ns();
-                looking.found();
+                spinning.event();
             }
         }
         self.network.release(&**self.shared.host.drive(), &self.epoll);

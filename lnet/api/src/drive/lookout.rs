@@ -72,8 +72,7 @@ impl Lookout {
     }
 
     /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. The shards that are
-    /// free have been polled, for a while if the sleeper is one that looks before it sleeps ([`Sleeper::spinning`]): it keeps
-    /// the loop for so long. `ready` is as for [`super::wait_until`].
+    /// free have been polled; a spinning sleeper ([`Sleeper::spinning`]) polls them for up to its limit. `ready` is as for [`super::wait_until`].
     ///
     /// # Errors
     /// ENOMEM or ENOSPC if the system has no room for another watched descriptor.
@@ -85,7 +84,7 @@ impl Lookout {
     ) -> Result<bool, Errno> {
         let mut state = self.state.lock();
         self.end(&mut state, drive);
-        if looked(drive, self.sleeper(), deadline_ns, &mut ready) {
+        if spins(drive, self.sleeper(), deadline_ns, &mut ready) {
             return Ok(false);
         }
         let Some(armed) = arm_with(drive, self.sleeper(), deadline_ns, ready) else { return Ok(false) };
@@ -121,22 +120,22 @@ impl Lookout {
     }
 }
 
-/// Looks before the sleep; whether there is something to do. What ends a sleep in a loop of the program's own is not learned:
-/// looking in vain counts as if it had been for long.
-fn looked(
+/// Spins before the sleep; true if there is something to do. What ends a sleep in the program's own loop is not known here: after
+/// spinning in vain, the wait counts as a long one.
+fn spins(
     drive: &dyn Drive,
     sleeper: &Sleeper,
     deadline_ns: Option<u64>,
     ready: &mut impl FnMut() -> bool,
 ) -> bool {
-    let mut looking = sleeper.looking();
-    while looking.once_more() && deadline_ns.is_none_or(|deadline_ns| drive.now_ns() < deadline_ns) {
+    let mut spinning = sleeper.spin_wait();
+    while spinning.goes_on() && deadline_ns.is_none_or(|deadline_ns| drive.now_ns() < deadline_ns) {
         if drive.poll_free_shards().work > 0 || ready() {
-            looking.found();
+            spinning.event();
             return true;
         }
     }
-    looking.gave_up();
+    spinning.unknown();
     false
 }
 
@@ -162,7 +161,7 @@ pub(crate) fn arm_with(
         let mut polled = drive.poll(shard, POLL_BUDGET);
         let mut idle = polled.work == 0 && drive.arm(shard);
         if !idle && polled.work == 0 {
-            // A shard that was looked at for long may have old news: the next poll asks the system.
+            // After spinning, a shard may have skipped the system call that finds news: the next poll makes it.
             polled = drive.poll(shard, POLL_BUDGET);
             idle = polled.work == 0 && drive.arm(shard);
         }

@@ -18,7 +18,7 @@ use crate::Errno;
 /// that then calls `sleeper.wake()`. Once it has said so it is not asked again, so it may use up what it found. One
 /// sleeper serves one waiting thread at a time.
 ///
-/// Before it sleeps it looks for a while, as long as the sleeper says ([`Sleeper::spinning`]).
+/// It spins before it sleeps if the sleeper does ([`Sleeper::spinning`]).
 pub fn wait_until(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -45,14 +45,14 @@ pub(crate) fn wait_with(
     let mut held = Held { drive, mask: 0 };
     let never = Poll { work: 0, deadline_ns };
     let mut idle = Idle { mask: 0, polled: never };
-    let mut looking = sleeper.looking();
+    let mut spinning = sleeper.spin_wait();
     loop {
         held.claim_free();
         let polled = held.poll(held.mask & !idle.mask);
         // What came before the end counts.
         let ended = drive.has_ended();
         if ready() {
-            looking.found();
+            spinning.event();
             return true;
         }
         if ended || deadline_ns.is_some_and(|deadline| drive.now_ns() >= deadline) {
@@ -61,26 +61,26 @@ pub(crate) fn wait_with(
         let all = polled.and(idle.polled);
         idle = Idle { mask: 0, polled: never };
         if all.work > 0 {
-            looking.found();
+            spinning.event();
             continue;
         }
-        if looking.once_more() {
+        if spinning.goes_on() {
             continue;
         }
         match held.sleep_unless(sleeper, all.deadline_ns, &mut ready, &sleep) {
             Slept::Ready => {
-                looking.found();
+                spinning.event();
                 return true;
             }
             Slept::Not => {}
             Slept::Until(readable) => {
-                looking.slept();
+                spinning.slept();
                 if readable != 0 {
                     idle = held.poll_first(readable, never);
                 }
                 let is_ready = ready();
                 if is_ready || idle.mask != readable {
-                    looking.found();
+                    spinning.event();
                 }
                 if is_ready {
                     return true;

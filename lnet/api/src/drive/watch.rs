@@ -174,20 +174,20 @@ pub(crate) fn drive_shard_with(
         return;
     }
     let stop = || over() || tokens.steward_called_off(shard);
-    let mut looking = sleeper.looking();
+    let mut spinning = sleeper.spin_wait();
     while !stop() {
         let polled = drive.poll(shard, POLL_BUDGET);
         if polled.work > 0 {
-            looking.found();
+            spinning.event();
             continue;
         }
-        if looking.once_more() {
+        if spinning.goes_on() {
             continue;
         }
         sleeper.prepare();
         if !stop() && drive.arm(shard) {
             sleep(drive, 1 << shard, sleeper, polled.deadline_ns);
-            looking.slept();
+            spinning.slept();
         }
         sleeper.finish();
     }

@@ -35,8 +35,7 @@ pub trait Net: Send + Sync {
     /// The step that failed, and why.
     fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)>;
 
-    /// A poller that watches nothing yet. Each look at it polls the network cards, too, for so many microseconds, where the system
-    /// can.
+    /// An empty poller. Each poll busy-polls the network cards for up to `epoll_busy_poll_us`, where the system supports it.
     ///
     /// # Errors
     /// EMFILE without descriptors.

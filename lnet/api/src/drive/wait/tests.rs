@@ -146,8 +146,8 @@ fn a_message_costs_one_poll_whatever_the_number_of_shards() {
     assert_eq!(net.polls(), [3]);
 }
 
-/// Waits that each look becomes ready after so many, until one was without a sleep: nobody looks while more threads want to run
-/// than there are processors, and on one processor never.
+/// Repeats a wait that is ready after so many looks, until one ends without a sleep: no thread spins while more threads are runnable
+/// than there are processors. On one processor each wait sleeps.
 fn without_sleep(looks_needed: usize, wait: impl Fn(&mut dyn FnMut() -> bool, &dyn Fn())) {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).unwrap();
     let alone = online == Some(1);
@@ -167,7 +167,7 @@ fn without_sleep(looks_needed: usize, wait: impl Fn(&mut dyn FnMut() -> bool, &d
 }
 
 #[test]
-fn what_comes_soon_needs_no_sleep() {
+fn an_event_that_comes_soon_needs_no_sleep() {
     let net = Noted::new(2);
     let sleeper = Arc::new(Sleeper::new().unwrap().spinning(crate::MAX_SPIN));
     without_sleep(20, |ready, slept| {
@@ -182,7 +182,7 @@ fn what_comes_soon_needs_no_sleep() {
 }
 
 #[test]
-fn a_steward_looks_before_it_sleeps_too() {
+fn a_steward_spins_before_it_sleeps_too() {
     let net = Noted::new(1);
     let steward = Arc::new(Sleeper::new().unwrap().spinning(crate::MAX_SPIN));
     without_sleep(20, |over, slept| {

@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "spin_us",
         unit: "µs",
         agree: ALONE,
-        meaning: "how long a waiting thread looks at the most before it sleeps, while that pays; 0: it sleeps at once",
+        meaning: "spin limit: how long a waiting thread polls before it sleeps, while that pays; 0 turns spinning off",
         effect: Effect::Number {
             min: 0,
             max: MAX_SPIN.as_micros() as i64,
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "epoll_busy_poll_us",
         unit: "µs",
         agree: ALONE,
-        meaning: "for how long each look at TCP's sockets polls their network cards too (Linux 6.9; no effect on loopback); 0: it does not",
+        meaning: "how long each poll of the TCP sockets busy-polls their network cards (Linux 6.9; no effect on loopback); 0 turns it off",
         effect: Effect::Number {
             min: 0,
             max: 10_000,

@@ -1,0 +1,113 @@
+//! Whether the machine is overcommitted: more runnable threads than processors. Then no thread spins.
+//!
+//! A thread that spins for some microseconds and then sleeps cannot notice that others wait for its processor: the scheduler prefers it
+//! to them at each wake-up. So one of the spinning threads of a process asks the system from time to time.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
+use std::fs::File;
+use std::io::Read;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use nix::unistd::{SysconfVar, sysconf};
+
+/// How often the system is asked. It takes about 10 µs, a thousandth of the interval.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// Has the number of runnable threads before the slash: `0.20 0.18 0.12 1/80 11206`.
+const LOAD: &str = "/proc/loadavg";
+
+/// The last answer, shared by the threads of a process.
+struct LoadCache {
+    origin: Instant,
+    /// When the system was asked last, in nanoseconds since `origin`.
+    asked_ns: AtomicU64,
+    is_overcommitted: AtomicBool,
+    processors: u64,
+}
+
+fn cache() -> &'static LoadCache {
+    static CACHE: OnceLock<LoadCache> = OnceLock::new();
+    CACHE.get_or_init(|| LoadCache {
+        // So that the first caller asks.
+        origin: Instant::now().checked_sub(INTERVAL).unwrap_or_else(Instant::now),
+        asked_ns: AtomicU64::new(0),
+        is_overcommitted: AtomicBool::new(false),
+        processors: processors(),
+    })
+}
+
+/// The processors online: the runnable threads of all of them are counted. (The affinity of this thread says nothing about the threads that
+/// it waits for.)
+fn processors() -> u64 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|online| u64::try_from(online).ok()).unwrap_or(u64::MAX)
+}
+
+/// Whether the machine has a single processor.
+pub(super) fn has_one_processor() -> bool {
+    cache().processors == 1
+}
+
+/// Whether there were more runnable threads than processors when the system was asked last, at most [`INTERVAL`] ago.
+pub(super) fn is_overcommitted(now: Instant) -> bool {
+    let cache = cache();
+    let now_ns = now.saturating_duration_since(cache.origin).as_nanos() as u64;
+    let asked_ns = cache.asked_ns.load(Ordering::Relaxed);
+    let is_due = now_ns.saturating_sub(asked_ns) >= INTERVAL.as_nanos() as u64;
+    // One of the threads that find it due asks.
+    let set = || cache.asked_ns.compare_exchange(asked_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+    if is_due && set().is_ok() {
+        // Without an answer, assume it is not.
+        let is_overcommitted = running().is_some_and(|running| running > cache.processors);
+        cache.is_overcommitted.store(is_overcommitted, Ordering::Relaxed);
+    }
+    cache.is_overcommitted.load(Ordering::Relaxed)
+}
+
+/// The number of runnable threads, this one included.
+fn running() -> Option<u64> {
+    let mut text = [0; 64];
+    let length = File::open(LOAD).ok()?.read(&mut text).ok()?;
+    parse(str::from_utf8(text.get(..length)?).ok()?)
+}
+
+fn parse(load: &str) -> Option<u64> {
+    let (running, _) = load.split_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_is_read() {
+        assert_eq!(parse("0.20 0.18 0.12 1/80 11206\n"), Some(1));
+        assert_eq!(parse("0.20 0.18 0.12 17/80"), Some(17));
+        for bad in ["", "0.20 0.18 0.12", "0.20 0.18 0.12 x/80", "0.20 0.18 0.12 3"] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+        assert!(running().is_some_and(|running| running > 0), "this thread runs");
+    }
+
+    #[test]
+    fn more_threads_than_processors_overcommit_the_machine() {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..=processors() {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        core::hint::spin_loop();
+                    }
+                });
+            }
+            while !is_overcommitted(Instant::now()) {
+                std::thread::yield_now();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}
