@@ -5,10 +5,10 @@ use std::sync::Arc;
 use lnet_api::{EventKind, LNet, MdOptions, Sleeper};
 use lnet_region::IoVec;
 use nlx_testkit::buffers::{apart, bytes, cut, filled, gapped, pattern, whole};
-use nlx_testkit::lnds::{TestBed, exchange, portal};
+use nlx_testkit::lnds::{S, TestBed, exchange, portal};
 
 use super::on_pairs;
-use crate::{Config, HELD, Node, connections};
+use crate::{Bed, Config, HELD, Node, connections};
 
 /// Nothing, a byte, either side of what leaves with its header over verbs, of what goes on a bulk connection over TCP and of
 /// buffers, LNet's largest.
@@ -194,6 +194,35 @@ fn connections_per_peer() {
             }
             let made = [a, b].map(|node| (node.lnd.counters().rx.connects, node.lnd.counters().rx.accepts));
             assert_eq!(made, [(wanted as u64, 0), (0, wanted as u64)]);
+            assert!([a, b].iter().all(|node| node.lnd.completing() == 0), "the set is complete");
         });
+    }
+}
+
+/// A node that wants more connections than its peer allows: they agree on how many there are, traffic goes on in both directions, and
+/// whatever becomes of the surplus is no failure of the peer.
+#[test]
+fn surplus_connections() {
+    for partitions in [1, 2, 4] {
+        let bed = Bed::new();
+        let node = |number, conns_per_peer| {
+            bed.node(number, Config { conns_per_peer, partitions, ..Config::default() })
+        };
+        let nodes = [node(1, 4), node(2, 1)];
+        let [a, b] = nodes.each_ref();
+        for ways in [[a, b], [b, a]] {
+            for length in [1, 5000, 1 << 20] {
+                exchange(&bed, ways, &filled(whole(length), 1), &whole(length));
+            }
+            bed.later(&[a, b], 2 * S);
+        }
+        let count = || [a, b].map(|node| node.lnd.census().connections);
+        bed.until(&[a, b], || {
+            count()[0] == count()[1] && [a, b].iter().all(|node| node.lnd.completing() == 0)
+        });
+        assert!((connections(1)..=connections(4)).contains(&count()[0]), "{:?}", count());
+        assert!([a, b].iter().all(|node| node.lnd.counters().rx.peers_lost == 0));
+        exchange(&bed, [a, b], &filled(whole(5000), 3), &whole(5000));
+        bed.end(nodes);
     }
 }
