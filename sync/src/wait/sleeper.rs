@@ -173,6 +173,12 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         self.spin.set(limit);
     }
 
+    /// See [`Spin::ignore_load`].
+    #[doc(hidden)]
+    pub fn ignore_load(&self) {
+        self.spin.ignore_load();
+    }
+
     /// Starts a wait whose caller polls and sleeps by itself.
     pub fn spin_wait(&self) -> SpinWait<'_> {
         self.spin.wait()

@@ -1,8 +1,8 @@
 //! Adaptive spinning before sleep; [`crate::wait`] has the rules.
 
 use core::hint::spin_loop;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -60,6 +60,8 @@ pub struct Spin {
     expected_ns: AtomicU32,
     /// Retries in a row that found nothing.
     vain: AtomicU32,
+    /// Spins on an overcommitted machine, too.
+    ignores_load: AtomicBool,
     /// Waits until the next retry.
     pause: AtomicU32,
 }
@@ -79,6 +81,10 @@ impl Spin {
         let never = cfg!(loom) || limit.is_zero() || load::has_one_processor();
         let limit_ns = if never { 0 } else { limit.min(MAX_SPIN).as_nanos() as u32 };
         self.limit_ns.store(limit_ns, Relaxed);
+    }
+
+    fn is_overcommitted(&self, now: Instant) -> bool {
+        !self.ignores_load.load(Relaxed) && load::is_overcommitted(now)
     }
 
     /// How long the next wait may spin.
@@ -129,6 +135,12 @@ impl Spin {
         self.pause.store(1 << RAREST, Relaxed);
     }
 
+    /// From now on it spins on an overcommitted machine, too: for tests, which must not depend on what else runs.
+    #[doc(hidden)]
+    pub fn ignore_load(&self) {
+        self.ignores_load.store(true, Relaxed);
+    }
+
     /// Starts a wait.
     pub fn wait(&self) -> SpinWait<'_> {
         SpinWait { spin: self, since: None, last: None, budget: Duration::ZERO, slept: false }
@@ -158,7 +170,7 @@ impl SpinWait<'_> {
         let Some(since) = self.since else {
             let budget = self.spin.budget();
             self.budget =
-                if !budget.is_zero() && load::is_overcommitted(now) { Duration::ZERO } else { budget };
+                if !budget.is_zero() && self.spin.is_overcommitted(now) { Duration::ZERO } else { budget };
             (self.since, self.last) = (Some(now), Some(now));
             return !self.budget.is_zero();
         };

@@ -146,8 +146,15 @@ fn a_message_costs_one_poll_whatever_the_number_of_shards() {
     assert_eq!(net.polls(), [3]);
 }
 
-/// Repeats a wait that is ready after so many looks, until one ends without a sleep: no thread spins while more threads are runnable
-/// than there are processors. On one processor each wait sleeps.
+/// A sleeper that spins whatever else the machine does.
+fn spinning() -> Arc<Sleeper> {
+    let sleeper = Sleeper::new().unwrap().spinning(crate::MAX_SPIN);
+    sleeper.ignore_load();
+    Arc::new(sleeper)
+}
+
+/// Repeats a wait that is ready after so many looks, until one ends without a sleep: one that is preempted ends with one. On one
+/// processor each wait sleeps.
 fn without_sleep(looks_needed: usize, wait: impl Fn(&mut dyn FnMut() -> bool, &dyn Fn())) {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).unwrap();
     let alone = online == Some(1);
@@ -169,7 +176,7 @@ fn without_sleep(looks_needed: usize, wait: impl Fn(&mut dyn FnMut() -> bool, &d
 #[test]
 fn an_event_that_comes_soon_needs_no_sleep() {
     let net = Noted::new(2);
-    let sleeper = Arc::new(Sleeper::new().unwrap().spinning(crate::MAX_SPIN));
+    let sleeper = spinning();
     without_sleep(20, |ready, slept| {
         let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
             slept();
@@ -184,7 +191,7 @@ fn an_event_that_comes_soon_needs_no_sleep() {
 #[test]
 fn a_steward_spins_before_it_sleeps_too() {
     let net = Noted::new(1);
-    let steward = Arc::new(Sleeper::new().unwrap().spinning(crate::MAX_SPIN));
+    let steward = spinning();
     without_sleep(20, |over, slept| {
         let over = RefCell::new(over);
         let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
