@@ -118,6 +118,9 @@ pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
 fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'static Row> {
     let (network, what) = row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;
     let (anchor, goal, how) = match what {
+        "pingpong-64" if network == "xo" => {
+            (peer.latency_64, Goal::AtMost(1.0), "polls, ours is the default")
+        }
         "pingpong-64-default" => (peer.latency_64, Goal::AtMost(1.0), "polls, ours is the default"),
         "pingpong-64-polling" => (peer.latency_64, Goal::AtMost(1.0), "polls, as ours"),
         "pingpong-4k-polling" => (peer.latency_4k, Goal::AtMost(1.0), "polls, as ours"),
@@ -377,8 +380,8 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
             let rows = crate::rows::all().filter_map(move |row| comparison(row, peer, "cubic"));
             rows.map(|row| row.name).collect::<Vec<_>>()
         };
-        let both = "tcp/pingpong-64 tcp/pingpong-64-polling tcp/pingpong-4k tcp/get-1m tcp/put-1m \
-                    xo/pingpong-64 xo/get-1m xo/put-1m";
+        let both = "tcp/pingpong-64-polling tcp/pingpong-64-default tcp/pingpong-4k-polling tcp/get-1m \
+                    tcp/get-1m-polling tcp/put-1m tcp/put-1m-polling xo/pingpong-64 xo/get-1m xo/put-1m";
         let both = both.split_whitespace().map(str::to_string);
         assert_eq!(compared(&PEERS[0]), both.clone().map(|row| row + " vs libfabric").collect::<Vec<_>>());
         let eight = ["tcp/get-1m-8", "tcp/put-1m-8"].map(str::to_string);
