@@ -11,8 +11,8 @@
 //! | waiting | the default, or polling: rows that sleep are not compared | polls | polls |
 //! | congestion control | [`anchors::CONGESTION`](crate::anchors::CONGESTION) | the namespace's | the namespace's |
 //!
-//! Neither program can be told a congestion control. So all rows of such a run are measured in a network namespace of this program's
-//! own, whose default is ours ([`enter_namespace`]); for that it must be root. The anchors' names say what the peers have (the key
+//! Neither program has an option for the congestion control. With `--peers` all rows therefore run in a new network namespace whose
+//! default is ours ([`enter_namespace`]); that needs root. The anchors' names say what the peers have (the key
 //! `congestion` of the JSON lines is ours). A peer that cannot be measured is no failure.
 
 use std::io::{ErrorKind, Read};

@@ -57,7 +57,7 @@
 //!
 //! - Each sleeper estimates how long its waits take. If that exceeds the limit it sleeps at once, and spins again only for one wait
 //!   after 2, 4, 8, … 256 others. Short waits, or one that ended while it was spinning, turn spinning on again.
-//! - A poll that took more than 50 µs was preempted: another thread needs the processor. The sleeper then sleeps at once for 256 waits.
+//! - A poll that took more than 50 µs, and a quarter of the limit, was preempted: another thread needs the processor. The sleeper then sleeps at once for 256 waits.
 //! - Once in 10 ms, one of the spinning threads of a process reads the number of runnable threads from `/proc/loadavg`. While it is above
 //!   the number of processors, no thread of the process spins.
 //! - On a machine with one processor no thread spins.

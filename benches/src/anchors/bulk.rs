@@ -1,4 +1,4 @@
-//! 1 MiB GETs and PUTs over TCP, with blocking reads and writes, or with such that both sides repeat until they succeed. The lengths are those of LNet over TCP: a request or an
+//! 1 MiB GETs and PUTs over TCP, with blocking calls, or polling with non-blocking ones. The lengths are those of LNet over TCP: a request or an
 //! acknowledgement has 96 bytes, and so has the header before the payload.
 //!
 //! Each side uses as many buffers of 1 MiB as there are operations in flight, and uses them in turn: so does nlx's side
@@ -8,7 +8,7 @@ use std::hint::spin_loop;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 
-use super::socket;
+use super::socket::{self, Wait};
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
@@ -56,7 +56,7 @@ pub(crate) fn put_8(round: &Round) -> Result<Sample> {
 
 fn transfer(round: &Round, operation: u8, in_flight: usize, wait: Wait) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &[&in_flight.to_string(), wait.name()])?;
-    let mut stream = wait.made(socket::connect(server.said())?)?;
+    let mut stream = set_up(socket::connect(server.said())?, wait)?;
     let mut request = [0; HEADER];
     request[0] = operation;
     let begin = |stream: &mut TcpStream, buffers: &mut Buffers| match operation {
@@ -78,7 +78,7 @@ fn transfer(round: &Round, operation: u8, in_flight: usize, wait: Wait) -> Resul
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let in_flight = args.first().and_then(|count| count.parse().ok()).unwrap_or(1);
-    let mut stream = Wait::parse(args.get(1)).made(socket::accept()?)?;
+    let mut stream = set_up(socket::accept()?, Wait::parse(args.get(1)))?;
     let mut buffers = Buffers::new(in_flight);
     let mut header = [0; HEADER];
     while receive(&mut stream, &mut header, &mut [])? {
@@ -93,30 +93,10 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What both sides do while a socket is empty, or full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Sleep,
-    Poll,
-}
-
-impl Wait {
-    fn name(self) -> &'static str {
-        match self {
-            Wait::Sleep => "sleep",
-            Wait::Poll => "poll",
-        }
-    }
-
-    fn parse(name: Option<&String>) -> Wait {
-        if name.is_some_and(|name| name == Wait::Poll.name()) { Wait::Poll } else { Wait::Sleep }
-    }
-
-    /// A socket that does so.
-    fn made(self, stream: TcpStream) -> Result<TcpStream> {
-        stream.set_nonblocking(self == Wait::Poll).map_err(BenchError::system("set up a socket"))?;
-        Ok(stream)
-    }
+/// Only a socket that is polled is non-blocking.
+fn set_up(stream: TcpStream, wait: Wait) -> Result<TcpStream> {
+    stream.set_nonblocking(wait == Wait::Poll).map_err(BenchError::system("set up a socket"))?;
+    Ok(stream)
 }
 
 /// Buffers used in turn.

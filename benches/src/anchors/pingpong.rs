@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::socket;
+use super::socket::{self, Wait};
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
@@ -25,16 +25,8 @@ pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
     pingpong(round, Wait::Poll, LENGTH)
 }
 
-/// How a side waits for the next message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Sleep,
-    Poll,
-}
-
 fn pingpong(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
-    let mode = if wait == Wait::Sleep { "sleep" } else { "poll" };
-    let server = Server::start(SERVER, round.cores, &[mode, &length.to_string()])?;
+    let server = Server::start(SERVER, round.cores, &[wait.name(), &length.to_string()])?;
     let mut end = End::new(socket::connect(server.said())?, wait, length)?;
     meter::pingpong(round.time, &server, || {
         end.send()?;
@@ -44,7 +36,7 @@ fn pingpong(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
 }
 
 pub(crate) fn serve(cores: Cores, args: &[String]) -> Result<()> {
-    let wait = if args.first().is_some_and(|mode| mode == "poll") { Wait::Poll } else { Wait::Sleep };
+    let wait = Wait::parse(args.first());
     let length = args.get(1).and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut end = End::new(socket::accept()?, wait, length)?;
     while end.receive(cores)? {

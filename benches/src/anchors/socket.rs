@@ -11,6 +11,27 @@ use crate::server::{self, PATIENCE};
 /// to a third of bulk on loopback.
 pub(crate) const CONGESTION: &str = "cubic";
 
+/// How the two sides wait for the next bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Sleep,
+    Poll,
+}
+
+impl Wait {
+    /// The argument for a server.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Wait::Sleep => "sleep",
+            Wait::Poll => "poll",
+        }
+    }
+
+    pub(super) fn parse(name: Option<&String>) -> Wait {
+        if name.is_some_and(|name| name == Wait::Poll.name()) { Wait::Poll } else { Wait::Sleep }
+    }
+}
+
 /// Connects to a raw server at the address that it has said.
 pub(super) fn connect(address: &str) -> Result<TcpStream> {
     tune(TcpStream::connect(address).map_err(BenchError::system("connect to a raw server"))?)

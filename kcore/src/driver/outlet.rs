@@ -90,16 +90,18 @@ impl Outlet {
     /// left again, and noted.
     pub(super) fn send_left(&self) -> bool {
         // The event was in the queue before: this look for a sleeper comes after it, as one in `ring` does.
-        let Some(lookout) = self.lookout.get().filter(|_| self.left.swap(false, AcqRel)) else {
-            return false;
-        };
+        self.left.swap(false, AcqRel) && self.lookout.get().is_some_and(|lookout| self.wake_loop(lookout))
+    }
+
+    /// Wakes the event loop if it sleeps; returns whether it did. Without memory for the signal (ENOMEM, ENOBUFS) it is sent later.
+    fn wake_loop(&self, lookout: &Waker<QueueWord<SharedMemory>>) -> bool {
         lookout.wake().unwrap_or_else(|_| {
             self.leave_signal();
             false
         })
     }
 
-    /// The signal to the event loop is sent later: a turn of its client was long, or the system has no memory for it now.
+    /// Leaves the signal to the event loop to [`Outlet::send_left`].
     fn leave_signal(&self) {
         self.left.store(true, Release);
         self.tally.signals.note_pending();
@@ -119,8 +121,8 @@ impl Outlet {
 impl Taker for Outlet {
     type Memory = SharedMemory;
 
-    /// Neither fails, but for want of memory: the futex lies in our mapping, and this end of the sockets is ours. Neither blocks: the sender waits neither
-    /// for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error. The
+    /// The futex lies in our mapping, and this end of the sockets is ours: only want of memory makes a signal fail, and it is sent
+    /// later then. Neither blocks: the sender waits neither for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error. The
     /// futex wakes one; whatever watches the sockets is woken as well, which can take long ([`Signals`](super::signals::Signals)).
     fn ring(&self) {
         // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
@@ -128,13 +130,7 @@ impl Taker for Outlet {
         let _ = self.thread.wake();
         if let Some(lookout) = self.lookout.get() {
             let signals = &self.tally.signals;
-            let mut failed = false;
-            let send = || {
-                let sent = lookout.wake();
-                failed = sent.is_err();
-                sent.unwrap_or(false)
-            };
-            if signals.send(send) || failed {
+            if signals.send(|| self.wake_loop(lookout)) {
                 self.leave_signal();
             }
         }

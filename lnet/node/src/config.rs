@@ -204,7 +204,7 @@ impl NodeConfig {
     ///
     /// A sleeping thread is woken some microseconds after its message has come, or 30 µs after where idle processors are slow to wake up.
     /// A waiter spins only while its waits are mostly shorter than the limit, and not while more threads are runnable than there are
-    /// processors. An idle program costs nothing.
+    /// processors.
     pub fn spin(mut self, time: Duration) -> NodeConfig {
         self.spin = time;
         self

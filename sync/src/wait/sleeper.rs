@@ -67,8 +67,8 @@ impl<W: AsRef<SleepWord>> Waker<W> {
     ///
     /// # Errors
     ///
-    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; or the system has no memory for a signal: ENOMEM, ENOBUFS. The
-    /// sleeper may sleep on then, and whoever wakes it next tries again. It is no error that the sleeper is gone.
+    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; or the system has no memory for a signal: ENOMEM, ENOBUFS. After
+    /// such a failure sleep stays announced, and the next call tries again. It is no error that the sleeper is gone.
     #[inline]
     pub fn wake(&self) -> Result<bool, Errno> {
         point!(WakeDue);
@@ -184,11 +184,6 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         self.spin.wait()
     }
 
-    /// Whether sleep is announced.
-    pub fn is_announced(&self) -> bool {
-        self.word().is_announced()
-    }
-
     /// Sleeps until a waker signals or `deadline` (of the monotonic clock) has passed; not at all if `is_ready` finds
     /// something to do. `is_ready` is called often while it spins, once after sleep has been announced, and once in a
     /// second of sleep. Signals (of the kind that interrupts system calls) do not end sleep.
@@ -287,7 +282,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         self.waker.bell.as_ref().map(Bell::as_fd)
     }
 
-    fn word(&self) -> &SleepWord {
+    pub(super) fn word(&self) -> &SleepWord {
         self.waker.word.as_ref()
     }
 }

@@ -325,7 +325,7 @@ mod tests {
             let mut woken = false;
             let slept = sleeper.sleep(None, || {
                 // Woken only once it has announced sleep.
-                woken |= sleeper.is_announced();
+                woken |= sleeper.word().is_announced();
                 if woken {
                     sleeper.wake();
                 }
