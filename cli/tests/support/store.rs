@@ -1,7 +1,7 @@
 //! The object store of `nlx`'s examples, whose server and clients are programs of helpers.
 //!
 //! `cargo test --workspace` builds the example; where only these tests are asked for,
-//! `cargo build -p nlx --example object_store` has to come first.
+//! `cargo build -p nlx --example object_store --profile test` has to come first.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
