@@ -1,9 +1,12 @@
 //! What LNDs count: live counters, and snapshots of them with the same names ([`counters!`](crate::counters)).
 
+use std::fmt::Debug;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
+
+use crate::Protocol;
 
 /// A counter that any thread changes.
 #[derive(Debug, Default)]
@@ -152,10 +155,24 @@ pub trait CountsLife {
     fn protocol_errors(&self) -> &DriverCounter;
     /// Connections that ended because something took too long.
     fn timeouts(&self) -> &DriverCounter;
+    /// Peers that went away.
+    fn peers_lost(&self) -> &DriverCounter;
 }
 
+/// What an LND counts.
+pub trait Counted: 'static {
+    /// What its senders count.
+    type Tx: CountsWakeups + Snapshot<Counts: AddAssign + Debug + Default> + Default + Send + Sync;
+    /// What its drivers count.
+    type Rx: CountsLife + Snapshot<Counts: AddAssign + Debug + Default> + Default + Send + Sync;
+}
+
+/// The counters of a shard of this kind of network.
+pub type CountersOf<P> =
+    Counters<<<P as Protocol>::Counted as Counted>::Tx, <<P as Protocol>::Counted as Counted>::Rx>;
+
 /// The counters of an LND ([`counters!`](crate::counters)): `TxCounters` of its senders and `RxCounters` of its drivers, `LiveTx` and
-/// `LiveRx` while they count, and a name for both together. Beside its own there are those that all LNDs have.
+/// `LiveRx` while they count (both are [`Counted`] as `Live`), and a name for both snapshots together. Beside its own there are those that all LNDs have.
 #[macro_export]
 macro_rules! counters_of_lnd {
     ($both:ident { tx { $($(#[$tx_doc:meta])* $tx:ident,)* } rx { $($(#[$rx_doc:meta])* $rx:ident,)* } }) => {
@@ -222,6 +239,18 @@ macro_rules! counters_of_lnd {
             fn timeouts(&self) -> &$crate::counting::DriverCounter {
                 &self.timeouts
             }
+
+            fn peers_lost(&self) -> &$crate::counting::DriverCounter {
+                &self.peers_lost
+            }
+        }
+
+        /// What the LND counts.
+        pub enum Live {}
+
+        impl $crate::counting::Counted for Live {
+            type Tx = LiveTx;
+            type Rx = LiveRx;
         }
 
         /// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, Poll};
 
-use crate::protocol::{Driver, Links};
+use crate::closing::{close_broken, end_conns};
+use crate::held::{HeldTable, resume};
+use crate::protocol::{Connection, Driver, Links};
 use crate::timers::{FAILURES_KEPT, Timers};
-use crate::{LIST_ROOM, Ni, Peer, Protocol, Request, Shard, Shared};
+use crate::{LIST_ROOM, Miss, Ni, Peer, Protocol, Request, Shard, Shared};
 
 /// The time, and what everybody shares, for the length of one call.
 pub struct Turn<'a, P: Protocol> {
@@ -39,17 +41,20 @@ pub struct Core<P: Protocol> {
     pub timers: Timers,
     /// The time of the last poll.
     pub now_ns: u64,
+    /// What the engine holds back.
+    pub held: HeldTable<P>,
     /// Lists that are filled and emptied within a call, kept for their memory.
     requests: Vec<Request<P>>,
     peers: Vec<Arc<Peer<P>>>,
 }
 
 impl<P: Protocol> Core<P> {
-    /// Of a driver that has done nothing yet; all its connections have a timeout of this length.
-    pub fn new(longest_ns: u64) -> Core<P> {
+    /// Of the driver of the shard of this number, which has done nothing yet; all its connections have a timeout of this length.
+    pub fn new(shard: usize, longest_ns: u64) -> Core<P> {
         Core {
             timers: Timers::new(longest_ns),
             now_ns: 0,
+            held: HeldTable::new(shard),
             requests: Vec::with_capacity(LIST_ROOM),
             peers: Vec::new(),
         }
@@ -75,8 +80,10 @@ pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) ->
                     peer.state.lock().links.set_conns(peer.ni.conns_per_peer());
                     driver.advance_peer(turn, &peer);
                 }
-                Request::Broken(key, errno) => driver.broken(turn, key, errno),
-                Request::Resume(key, delivery) => driver.resume(turn, key, delivery),
+                Request::Broken(key, errno) => {
+                    close_broken(driver, turn, key, Miss::gone(errno, P::Driver::SEND_FAILED));
+                }
+                Request::Resume(key, delivery) => resume(driver, turn, key, delivery),
                 Request::Own(request) => driver.serve(turn, request),
             }
         }
@@ -120,12 +127,16 @@ pub(crate) fn end_ni<P: Protocol>(
         let conns = {
             let mut state = peer.state.lock();
             state.retired = Some(Errno::ESHUTDOWN);
-            std::mem::take(&mut state.conns)
+            let conns = std::mem::take(&mut state.conns);
+            P::closed(&mut state, &conns, turn.now_ns);
+            conns
         };
-        driver.end_conns(turn, &peer, conns, Errno::ESHUTDOWN);
+        end_conns(driver, turn, &peer, &conns, Errno::ESHUTDOWN);
+        conns.iter().for_each(|conn| conn.wait_for_writer());
         peer.fail_waiting(Errno::ESHUTDOWN);
         turn.shared.peers.remove(&peer);
     }
+    driver.core().held.end_ni(turn, ni);
     driver.end_ni(turn, ni);
 }
 

@@ -167,8 +167,17 @@ impl<P: Protocol> Turn<'_, P> {
         peer.state.lock().failure = Some(failure);
     }
 
-    /// A connection to a peer, that was in use, has failed: counts it, and remembers why.
-    pub fn connection_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) -> Failure {
+    /// A connection to a peer, that was in use, has failed: counts it, and remembers why, unless it was `surplus`.
+    pub(crate) fn connection_failed(
+        self,
+        peer: &Peer<P>,
+        address: SocketAddr,
+        miss: Miss,
+        surplus: bool,
+    ) -> Failure {
+        if surplus {
+            return failure_of(peer, address, miss);
+        }
         let counters = &self.shard.counters.rx;
         match miss.cause {
             Cause::Errno | Cause::Closed if is_timeout(miss.errno) => counters.timeouts().one(),

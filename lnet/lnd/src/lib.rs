@@ -11,6 +11,8 @@
 //! | `ni`, [`peer`] | [`Ni`], [`Peer`], and their tables |
 //! | [`shards`], `shard` | the shards of an LND by CPU partition; [`Shard`]: what senders and the driver of one share |
 //! | [`driver`] | what all drivers do alike: serving requests, looking at peers, ending NIs |
+//! | [`closing`] | how connections in use end |
+//! | `held` | [`HeldTable`]: messages that the engine holds back |
 //! | [`admission`] | how many connections of peers are let in |
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
 //! | [`sources`] | what a driver is told of by name, and the queue of what it looks at unasked |
@@ -26,10 +28,12 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod closing;
 mod config;
 pub mod counting;
 pub mod driver;
 mod failure;
+mod held;
 mod network;
 mod ni;
 pub mod pace;
@@ -48,6 +52,7 @@ mod waiting;
 pub use config::{BadTunable, Config};
 pub use driver::{Core, Turn};
 pub use failure::{Cause, Failure, Miss, Step};
+pub use held::HeldTable;
 pub use network::Network;
 pub use ni::{Ni, NiTable};
 pub use peer::{Peer, PeerState};

@@ -10,7 +10,7 @@ use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_region::Region;
 use parking_lot::Mutex;
 
-use crate::counting::{Counts, Snapshot};
+use crate::counting::{CountersOf, Snapshot};
 use crate::driver::{clear_up, end_ni};
 use crate::peer::PeerKey;
 use crate::protocol::{Driver, NiConfig, OfShard, OnThisHost};
@@ -32,8 +32,7 @@ pub struct Network<P: Protocol> {
 }
 
 /// What was counted on all shards.
-type CountsOf<P> =
-    Counts<<<P as Protocol>::LiveTx as Snapshot>::Counts, <<P as Protocol>::LiveRx as Snapshot>::Counts>;
+type CountsOf<P> = <CountersOf<P> as Snapshot>::Counts;
 
 impl<P: OnThisHost> Network<P> {
     /// An LND without NIs, over this host's network.
@@ -88,7 +87,7 @@ impl<P: Protocol> Network<P> {
     /// Counts peers and connections. Takes time linear in the peers, and the lock of each for a moment.
     #[must_use]
     pub fn census(&self) -> P::Census {
-        P::census(&self.shared)
+        P::Census::from(&self.shared)
     }
 
     /// Why the last connection to a NID failed, if one did since the last success; over whichever NI.

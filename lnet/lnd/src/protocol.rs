@@ -1,6 +1,5 @@
 //! What one kind of network has of its own.
 
-use std::ops::AddAssign;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -9,9 +8,10 @@ use lnet_nid::{NetType, ProcessId};
 use lnet_region::Region;
 use smallvec::SmallVec;
 
-use crate::counting::{CountsLife, CountsWakeups, Snapshot};
+use crate::closing::{Ends, InUse};
+use crate::counting::Counted;
 use crate::slab::Key;
-use crate::{Config, Core, Miss, Ni, Peer, Shard, Shared, Turn};
+use crate::{Config, Core, Miss, Ni, Peer, PeerState, Shard, Shared, Turn};
 
 /// One kind of network: what its LND ([`Network`](crate::Network)) has beside all that LNDs have in common. The value itself is what
 /// senders, drivers and everybody else of the LND share: its system, its policies.
@@ -31,7 +31,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     type OfNi: Send + Sync;
     /// What it keeps of a peer, under no lock ([`Peer::own`]).
     type OfPeer: Default + Send + Sync;
-    /// What it keeps of a peer under the peer's lock ([`PeerState::own`](crate::PeerState::own)).
+    /// What it keeps of a peer under the peer's lock ([`PeerState::own`]).
     type OfState: Default + Send;
     /// What it keeps of a shard ([`Shard::own`]).
     type OfShard: OfShard;
@@ -39,16 +39,16 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     type Links: Links;
     /// A connection in use.
     type Conn: Connection;
+    /// What it keeps of a message that the engine holds back.
+    type Held: Send;
     /// What it asks of its own drivers.
     type Request: Send;
     /// What the driver of a shard alone touches.
     type Driver: Driver<Self>;
-    /// What senders count.
-    type LiveTx: CountsWakeups + Snapshot<Counts: AddAssign + Default> + Default + Send + Sync;
-    /// What drivers count.
-    type LiveRx: CountsLife + Snapshot<Counts: AddAssign + Default> + Default + Send + Sync;
+    /// What is counted ([`counters_of_lnd!`](crate::counters_of_lnd)).
+    type Counted: Counted;
     /// How much there is at a moment.
-    type Census;
+    type Census: for<'a> From<&'a Shared<Self>>;
 
     /// An LND without NIs; its tunables have been looked at.
     ///
@@ -84,6 +84,9 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// The connections to a peer of which nothing is known yet.
     fn links(shared: &Shared<Self>, ni: &Ni<Self>, id: ProcessId) -> Self::Links;
 
+    /// The rules for a peer's connections learn that these are closed, which have left its state.
+    fn closed(state: &mut PeerState<Self>, gone: &Conns<Self>, now_ns: u64);
+
     /// Sends a message ([`lnet_api::Lnd::send`]).
     ///
     /// # Errors
@@ -95,9 +98,6 @@ pub trait Protocol: Sized + Send + Sync + 'static {
 
     /// What to try when a connection has failed like this, in one sentence; `None` if nothing is special about this kind of network.
     fn advice(miss: &Miss) -> Option<&'static str>;
-
-    /// Counts what there is.
-    fn census(shared: &Shared<Self>) -> Self::Census;
 }
 
 /// A kind of network that this host may have.
@@ -122,6 +122,15 @@ pub trait Links: Send {
 pub trait Connection: Send + Sync {
     /// Takes back a message of which nothing is gone; `false` if it has none of this token.
     fn withdraw(&self, token: TxToken) -> bool;
+
+    /// What the driver of its shard knows it by.
+    fn key(&self) -> Key;
+
+    /// Whether nothing is being sent on it.
+    fn is_idle(&self) -> bool;
+
+    /// It is closed: waits for threads that are still sending on it, for as long as a system call that does not block.
+    fn wait_for_writer(&self) {}
 }
 
 /// What a shard has beside what all have: what its driver sleeps on, and is woken by.
@@ -143,6 +152,8 @@ pub trait OfShard: Send + Sync {
 pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// How often one call takes the requests that serving others has made.
     const REQUEST_ROUNDS: usize;
+    /// What is wrong with a connection on which a sender has failed, if the errno does not say it.
+    const SEND_FAILED: &'static str;
 
     /// Of the shard of this number, which has nothing yet.
     fn new(config: &P::Config, shard: usize) -> Self;
@@ -162,11 +173,20 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// Messages wait for this peer, or its turn to be connected has come.
     fn connect(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
 
-    /// Something failed on a connection.
-    fn broken(&mut self, turn: Turn<'_, P>, key: Key, errno: Errno);
+    /// The connection of this name, if it is in use.
+    fn in_use(&self, turn: Turn<'_, P>, key: Key) -> Option<InUse<P>>;
 
-    /// Goes on with a message that was held.
-    fn resume(&mut self, turn: Turn<'_, P>, key: Key, delivery: Option<Delivery>);
+    /// What ends with a connection that is broken for this reason.
+    fn ends_with(&self, _turn: Turn<'_, P>, _key: Key, _why: &Miss) -> Ends {
+        Ends::One
+    }
+
+    /// Closes a connection that has left its peer's state, and finalises what was in flight on it. What has not begun to leave may go
+    /// over another one.
+    fn end_conn(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, conn: &Arc<P::Conn>, errno: Errno);
+
+    /// Goes on with a message of a connection that was held back; without a delivery it is thrown away.
+    fn resume(&mut self, turn: Turn<'_, P>, conn: Key, what: P::Held, delivery: Option<Delivery>);
 
     /// Does what else was asked.
     fn serve(&mut self, turn: Turn<'_, P>, request: P::Request);
@@ -177,9 +197,6 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
 
     /// How many connections are being opened to peers that have some already.
     fn completing(&self) -> usize;
-
-    /// Ends the connections of a peer that goes with its NI, and finalises what was in flight on them.
-    fn end_conns(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, conns: Conns<P>, errno: Errno);
 
     /// Ends what else there is of an NI whose peers are gone: listeners, and connections that are being opened.
     fn end_ni(&mut self, turn: Turn<'_, P>, ni: &Arc<Ni<P>>);

@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lnet_api::{Delivery, Errno};
 
-use crate::counting::{Counters, CountsWakeups};
+use crate::counting::{Counters, CountersOf, CountsWakeups};
 use crate::protocol::OfShard;
 use crate::slab::Key;
 use crate::{Peer, Protocol, Requests};
@@ -29,9 +30,11 @@ pub struct Shard<P: Protocol> {
     /// Its number, below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub number: usize,
     /// What is counted on it.
-    pub counters: Counters<P::LiveTx, P::LiveRx>,
+    pub counters: CountersOf<P>,
     /// What is asked of its driver.
     pub requests: Requests<Request<P>>,
+    /// How many messages the engine holds back on it.
+    pub(crate) held: AtomicUsize,
     /// What its driver sleeps on, and whatever else its kind of network has.
     pub own: P::OfShard,
 }
@@ -53,7 +56,13 @@ impl Drop for PollingHere {
 impl<P: Protocol> Shard<P> {
     /// One of which nothing is asked.
     pub fn new(number: usize, own: P::OfShard) -> Shard<P> {
-        Shard { number, counters: Counters::default(), requests: Requests::default(), own }
+        Shard {
+            number,
+            counters: Counters::default(),
+            requests: Requests::default(),
+            held: AtomicUsize::new(0),
+            own,
+        }
     }
 
     /// Asks the driver for something, and wakes it if it sleeps. The first request of a batch wakes: the driver takes all
@@ -63,6 +72,11 @@ impl<P: Protocol> Shard<P> {
             self.counters.tx.wakeups().one();
             self.own.wake();
         }
+    }
+
+    /// How many messages the engine holds back on it.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Whether the next poll has something to do that the system does not know of.

@@ -25,9 +25,9 @@ pub struct Census {
     pub bounces: usize,
 }
 
-impl Census {
+impl From<&Shared> for Census {
     /// Takes time linear in the peers and in what their connections may hold.
-    pub(crate) fn of(shared: &Shared) -> Census {
+    fn from(shared: &Shared) -> Census {
         let mut census = Census::default();
         (census.peers, census.connections) = shared.look_at_all(|state| {
             census.waiting += state.waiting.len();
@@ -42,7 +42,8 @@ impl Census {
                 census.owed += usize::from(counts.outstanding);
             }
         });
-        census.receives = shared.shards.iter().map(|slot| slot.shard.own.receives.lock().len()).sum();
+        census.receives =
+            shared.shards.iter().map(|slot| slot.shard.own.gets.lock().len() + slot.shard.held()).sum();
         census.bounces =
             shared.nis.matching(None).iter().map(|ni| ni.own.pool.in_use() + ni.own.sinks.in_use()).sum();
         census

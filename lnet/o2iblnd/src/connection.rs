@@ -237,6 +237,14 @@ impl lnet_lnd::protocol::Connection for Connection {
         let taken = self.state.lock().live.as_mut().and_then(|live| live.machine.withdraw(wanted));
         taken.is_some()
     }
+
+    fn key(&self) -> Key {
+        self.key
+    }
+
+    fn is_idle(&self) -> bool {
+        self.state.lock().live.as_ref().is_none_or(|live| live.machine.progress().is_none())
+    }
 }
 
 impl Flush for Connection {

@@ -92,18 +92,14 @@ impl Sink {
     }
 }
 
-/// A receive that the engine can name ([`RxContext`]).
-pub(crate) enum Rx {
-    /// A GET_REQ that is to be answered.
-    Get { conn: Arc<Connection>, operation: OpKey },
-    /// A message that the engine holds back.
-    Held { conn: Arc<Connection>, token: Option<RxToken>, what: Held },
-    /// Its connection is lost, while the engine was about to resume it.
-    Lost { conn: Arc<Connection> },
+/// A GET_REQ that the engine is to answer, which it names ([`RxContext`]).
+pub(crate) struct AskedGet {
+    pub(crate) conn: Arc<Connection>,
+    pub(crate) operation: OpKey,
 }
 
-/// A message that is held back.
-pub(crate) enum Held {
+/// A message that the engine holds back.
+pub enum Held {
     /// It stands in this receive buffer, with a payload of so many bytes.
     Immediate { buffer: usize, receipt: Receipt, payload: usize },
     /// It has been announced.

@@ -12,7 +12,7 @@
 //! | the attempt cannot go on, or is [`Links::overdue`] | [`Links::failed`] | drop it, see [`Outcome`] |
 //! | the peer asks | [`Links::offered`] | accept with what the queues really got, or reject; then [`Links::established`] or [`Links::failed`] |
 //! | a message is to be sent | [`Links::pick`] | that connection's [`crate::conn::Conn`] |
-//! | a connection is over | [`Links::lost`] | [`Lost::Last`]: the peer is lost |
+//! | a connection is over | [`Links::lost`] | |
 //!
 //! Connections that the peer offers are always accepted, also while an own attempt is under way: releases decide races
 //! differently (lnet-wire 34). If the peer refuses the own attempt because of a race, its connection is used.
@@ -29,7 +29,7 @@ mod types;
 
 pub use pace::{Bounds, MESSAGE_GRACE_NS};
 use pace::{Pace, Pause};
-pub use types::{Answer, LinkId, Lost, Next, Outcome};
+pub use types::{Answer, LinkId, Next, Outcome};
 
 /// Connections to one peer, attempts of both sides included: as many as both sides may open with the largest
 /// `conns_per_peer`, 127. A peer that asks for more is told NO_RESOURCES.
@@ -293,10 +293,8 @@ impl Links {
     }
 
     /// A connection is over.
-    pub fn lost(&mut self, id: LinkId, now_ns: u64) -> Lost {
-        let Some(at) = self.live.iter().position(|live| live.id == id) else {
-            return if self.live.is_empty() { Lost::Last } else { Lost::One };
-        };
+    pub fn lost(&mut self, id: LinkId, now_ns: u64) {
+        let Some(at) = self.live.iter().position(|live| live.id == id) else { return };
         let live = self.live.remove(at);
         if live.own {
             self.pace.lost(live.since_ns, now_ns);
@@ -304,11 +302,10 @@ impl Links {
         if !self.live.is_empty() {
             // Whoever has opened it opens another in its place.
             self.active |= live.own;
-            return Lost::One;
+            return;
         }
         self.life = None;
         self.rest_if_idle();
-        Lost::Last
     }
 
     /// Whether any connection stands.

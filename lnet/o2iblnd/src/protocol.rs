@@ -1,12 +1,12 @@
 //! What the verbs protocol brings to the LND skeleton.
 
-use crate::o2ib::{Ni, O2ib, Shared};
+use crate::o2ib::{Ni, O2ib, PeerState, Shared};
 use std::sync::Arc;
 
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
-#[cfg(feature = "verbs")]
-use lnet_lnd::protocol::OnThisHost;
 use lnet_lnd::protocol::Protocol;
+#[cfg(feature = "verbs")]
+use lnet_lnd::protocol::{Conns, OnThisHost};
 use lnet_lnd::{Config as _, Miss};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
@@ -15,9 +15,10 @@ use lnet_region::Region;
 use crate::advice::advice;
 use crate::asked::Asked;
 use crate::connection::Connection;
-use crate::counters::{LiveRx, LiveTx};
+use crate::counters::Live;
 use crate::driver::Driver;
 use crate::fabric::{Fabric, FabricError};
+use crate::item::Held;
 use crate::links::{Bounds, Links};
 use crate::memory::{self, By};
 use crate::ni::{OfNi, look_at_port};
@@ -42,10 +43,10 @@ impl Protocol for O2ib {
     type OfShard = OfShard;
     type Links = Links;
     type Conn = Connection;
+    type Held = Held;
     type Request = Asked;
     type Driver = Driver;
-    type LiveTx = LiveTx;
-    type LiveRx = LiveRx;
+    type Counted = Live;
     type Census = Census;
 
     fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, LndError> {
@@ -115,6 +116,10 @@ impl Protocol for O2ib {
         Links::new(ni.own.end, id.nid, ni.own.params(), bounds)
     }
 
+    fn closed(state: &mut PeerState, gone: &Conns<O2ib>, now_ns: u64) {
+        gone.iter().for_each(|conn| state.links.lost(conn.id, now_ns));
+    }
+
     fn send(shared: &Shared, tx: Tx) -> Result<Sent, Errno> {
         send(shared, tx)
     }
@@ -129,10 +134,6 @@ impl Protocol for O2ib {
 
     fn advice(miss: &Miss) -> Option<&'static str> {
         advice(miss)
-    }
-
-    fn census(shared: &Shared) -> Census {
-        Census::of(shared)
     }
 }
 

@@ -5,7 +5,7 @@ use lnet_lnd::slab::Key;
 use lnet_proto::ib::IMMEDIATE_MAX;
 
 use crate::connection::Refused;
-use crate::item::{PLAIN, Rx};
+use crate::item::{AskedGet, PLAIN};
 use crate::memory::register_source;
 use crate::o2ib::Shared;
 use crate::peer::choose;
@@ -15,16 +15,12 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     if let Some(context) = tx.reply_to.filter(|context| *context != PLAIN)
         && let Some(answer) = asked_directly(shared, Key(context.0))
     {
-        return match answer {
-            Rx::Get { conn, operation } => {
-                // However short it is, it is written.
-                if let Some(payload) = &tx.payload {
-                    register_source(conn.ni(), payload, conn.shard().own.now_ns());
-                }
-                Ok(conn.reply(operation, tx))
-            }
-            Rx::Held { .. } | Rx::Lost { .. } => Err(Errno::EIO),
-        };
+        let AskedGet { conn, operation } = answer;
+        // However short it is, it is written.
+        if let Some(payload) = &tx.payload {
+            register_source(conn.ni(), payload, conn.shard().own.now_ns());
+        }
+        return Ok(conn.reply(operation, tx));
     }
     if tx.reply_to.is_some_and(|context| context != PLAIN) {
         // Its connection is gone, and with it the GET.
@@ -60,6 +56,6 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
 }
 
 /// Takes out what the engine answers.
-fn asked_directly(shared: &Shared, key: Key) -> Option<Rx> {
-    shared.shards.slot(key.shard())?.shard.own.receives.lock().remove(key)
+fn asked_directly(shared: &Shared, key: Key) -> Option<AskedGet> {
+    shared.shards.slot(key.shard())?.shard.own.gets.lock().remove(key)
 }

@@ -6,13 +6,13 @@ use lnet_lnd::slab::Slab;
 use parking_lot::Mutex;
 
 use crate::fabric::Channel;
-use crate::item::Rx;
+use crate::item::AskedGet;
 
-/// What a shard has over verbs: its channel, and the receives that the engine can name.
+/// What a shard has over verbs: its channel, and the GETs that the engine answers.
 pub struct OfShard {
     pub(crate) channel: Arc<dyn Channel>,
-    /// Receives that are held back, or whose answer is awaited.
-    pub(crate) receives: Mutex<Slab<Rx>>,
+    /// GETs whose answer is awaited.
+    pub(crate) gets: Mutex<Slab<AskedGet>>,
     now_ns: AtomicU64,
 }
 
@@ -29,8 +29,8 @@ impl lnet_lnd::protocol::OfShard for OfShard {
 impl OfShard {
     pub(crate) fn new(number: usize, channel: Arc<dyn Channel>) -> OfShard {
         // There are no more than MAX_SHARDS shards.
-        let receives = Mutex::new(Slab::new(number as u8));
-        OfShard { channel, receives, now_ns: AtomicU64::new(0) }
+        let gets = Mutex::new(Slab::new(number as u8));
+        OfShard { channel, gets, now_ns: AtomicU64::new(0) }
     }
 
     /// The time of the last poll, for those who have no clock.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use lnet_lnd::protocol::Links as _;
-use lnet_o2iblnd::links::{Answer, Bounds, LINKS_MAX, LinkId, Links, Lost, Next, Outcome};
+use lnet_o2iblnd::links::{Answer, Bounds, LINKS_MAX, LinkId, Links, Next, Outcome};
 use lnet_proto::ProtoError;
 use lnet_proto::ib::{
     Attempt, Body, ConnParams, Connector, Destination, End, Head, Interface, Known, Listener, Message, Offer,
@@ -234,7 +234,8 @@ fn another_life_of_the_peer_ends_all_connections_to_the_old_one() {
         panic!("it is stale")
     };
     assert_eq!((refusal.record.reason, links.life()), (RejectReason::ConnStale, Some(LIFE)));
-    assert_eq!((links.lost(begun[0], 0), links.life()), (Lost::Last, None));
+    links.lost(begun[0], 0);
+    assert_eq!((links.is_connected(), links.life()), (false, None));
     accept(&mut links, 3);
 
     let (mut links, begun) = connected(2);
@@ -243,12 +244,14 @@ fn another_life_of_the_peer_ends_all_connections_to_the_old_one() {
     let answer = links.rejected(begun[1], Rejection::Record(&stale), false, 0);
     assert_eq!(answer, Ok(Outcome::Again { close_all: true }));
     assert_eq!(links.params(), DEEP, "what was learnt of the old life is forgotten");
-    assert_eq!(links.lost(begun[0], 0), Lost::Last);
+    links.lost(begun[0], 0);
+    assert!(!links.is_connected());
     assert_eq!(request(&mut links, begun[1]).0, peer(3));
 
     let (mut links, begun) = connected(2);
     assert!(links.established(begun[1], OTHER, 0));
-    assert_eq!((links.lost(begun[0], 0), links.life()), (Lost::One, Some(OTHER)));
+    links.lost(begun[0], 0);
+    assert_eq!((links.is_connected(), links.life()), (true, Some(OTHER)));
 }
 
 /// lnet-wire 34 and 38.
@@ -287,7 +290,8 @@ fn failures_make_pauses_that_grow_up_to_a_minute() {
     }
     let begun = begin(&mut links, now_ns);
     assert!(!links.established(begun[0], LIFE, now_ns));
-    assert_eq!(links.lost(begun[0], now_ns + S), Lost::Last);
+    links.lost(begun[0], now_ns + S);
+    assert!(!links.is_connected());
     assert_eq!(links.failed(begun[1], now_ns + S), Outcome::Failed);
     assert_eq!(begin(&mut links, now_ns + 2 * S).len(), 2, "the success has made up for the failures");
 }
@@ -319,13 +323,18 @@ fn a_lost_connection_is_opened_again_by_the_side_that_opened_it() {
     let mut active = links(2);
     let begun = begin(&mut active, 0);
     begun.iter().for_each(|id| assert!(!active.established(*id, LIFE, 0)));
-    assert_eq!((active.lost(begun[1], 10 * S), active.next(10 * S, false)), (Lost::One, Next::Connect));
+    active.lost(begun[1], 10 * S);
+    assert_eq!((active.is_connected(), active.next(10 * S, false)), (true, Next::Connect));
     let mut passive = links(2);
     let theirs = [(); 2].map(|()| accept(&mut passive, 2));
     theirs.iter().for_each(|id| assert!(!passive.established(*id, LIFE, 0)));
-    assert_eq!((passive.lost(theirs[1], 10 * S), passive.next(10 * S, true)), (Lost::One, Next::Nothing));
-    assert_eq!((passive.lost(theirs[0], 10 * S), passive.next(10 * S, false)), (Lost::Last, Next::Nothing));
-    assert_eq!(passive.lost(theirs[0], 10 * S), Lost::Last, "it is gone");
+    passive.lost(theirs[1], 10 * S);
+    assert_eq!((passive.is_connected(), passive.next(10 * S, true)), (true, Next::Nothing));
+    // It is told twice that one is gone.
+    for _ in 0..2 {
+        passive.lost(theirs[0], 10 * S);
+        assert_eq!((passive.is_connected(), passive.next(10 * S, false)), (false, Next::Nothing));
+    }
 }
 
 #[test]

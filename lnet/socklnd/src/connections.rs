@@ -40,8 +40,8 @@ impl ConnectionsByType {
     }
 }
 
-impl Census {
-    pub(crate) fn of(shared: &Shared) -> Census {
+impl From<&Shared> for Census {
+    fn from(shared: &Shared) -> Census {
         let mut census = Census::default();
         let (peers, connections) = shared.look_at_all(|state| {
             state.conns.iter().for_each(|conn| census.by_type.count(conn.conn_type));

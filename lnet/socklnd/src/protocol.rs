@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::Miss;
 use lnet_lnd::admission::Admission;
-use lnet_lnd::protocol::{OnThisHost, Protocol};
+use lnet_lnd::protocol::{Conns, OnThisHost, Protocol};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
@@ -14,14 +14,14 @@ use crate::admission;
 use crate::advice::advice;
 use crate::attempts::{Attempts, Claim};
 use crate::conn::Conn;
-use crate::counters::{LiveRx, LiveTx};
-use crate::driver::Driver;
+use crate::counters::Live;
+use crate::driver::{Driver, Unread, closed};
 use crate::links::{Bounds, Links};
 use crate::ni::OfNi;
 use crate::peer::OfState;
 use crate::send::send;
 use crate::shard::{Asked, OfShard};
-use crate::sock::{Ni, Request, Shared, Sock};
+use crate::sock::{Ni, PeerState, Request, Shared, Sock};
 use crate::sys::{Listener, Net, Options, Os};
 use crate::{AcceptPolicy, Census, NiConfig, SockConfig, SockError};
 
@@ -38,10 +38,10 @@ impl Protocol for Sock {
     type OfShard = OfShard;
     type Links = Links;
     type Conn = Conn;
+    type Held = Unread;
     type Request = Asked;
     type Driver = Driver;
-    type LiveTx = LiveTx;
-    type LiveRx = LiveRx;
+    type Counted = Live;
     type Census = Census;
 
     fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, LndError> {
@@ -98,16 +98,16 @@ impl Protocol for Sock {
         Links::new(ni.id.nid, id.nid, id.pid.is_userspace(), bounds)
     }
 
+    fn closed(state: &mut PeerState, gone: &Conns<Sock>, now_ns: u64) {
+        closed(state, gone, now_ns);
+    }
+
     fn send(shared: &Shared, tx: Tx) -> Result<Sent, Errno> {
         send(shared, tx)
     }
 
     fn advice(miss: &Miss) -> Option<&'static str> {
         advice(miss)
-    }
-
-    fn census(shared: &Shared) -> Census {
-        Census::of(shared)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::ni::can_connect;
 use crate::o2ib::Turn;
 use crate::peer::address_of;
 use lnet_lnd::Miss;
+use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 /// What finding the peer's address, and then the way to it, may take each (lnet-wire 31).
@@ -150,7 +151,7 @@ impl Driver {
         match outcome {
             Ok(Outcome::Again { close_all }) => {
                 if close_all {
-                    self.close_peer(turn, &peer, Errno::ECONNRESET);
+                    close_peer(self, turn, &peer, Errno::ECONNRESET);
                 }
                 self.dial(turn, &peer, id);
             }

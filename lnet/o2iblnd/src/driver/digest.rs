@@ -16,6 +16,7 @@ use crate::fabric::{Completion, WorkError};
 use crate::item::{Described, Item, Source as Payload};
 use crate::o2ib::Turn;
 use lnet_lnd::Miss;
+use lnet_lnd::closing::close_broken;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -33,7 +34,7 @@ impl Driver {
         }
         self.events = events;
         if let Some(broken) = broken {
-            self.close_broken(turn, key, broken);
+            close_broken(self, turn, key, broken);
         }
         if count > 0 && !conn.peer.state.lock().waiting.is_empty() {
             self.flush_waiting(&conn.peer);

@@ -3,7 +3,7 @@
 use lnet_lnd::Miss;
 use std::sync::Arc;
 
-use lnet_api::{Arrival, Delivery, Errno, RxContext, RxToken, TxToken, Verdict};
+use lnet_api::{Arrival, Delivery, Errno, RxContext, TxToken, Verdict};
 use lnet_proto::ib::MessageKind;
 use lnet_proto::{Header, MessageType};
 use lnet_region::WriteVec;
@@ -17,10 +17,11 @@ use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::fabric::COMPLETIONS_PER_LOOK;
-use crate::item::{Described, Held, Item, PLAIN, PendingGet, Rx, Sink};
+use crate::item::{AskedGet, Described, Held, Item, PLAIN, PendingGet, Sink};
 use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
 use crate::o2ib::Turn;
 use crate::replies;
+use lnet_lnd::closing::close_broken;
 use lnet_lnd::counting::Counters;
 use lnet_lnd::slab::Key;
 
@@ -72,7 +73,7 @@ impl Driver {
         }
         self.give_back(turn, key, &mut reposts);
         if let Some(errno) = broken {
-            self.close_broken(turn, key, Miss::broke(errno, "LNet refuses what it says"));
+            close_broken(self, turn, key, Miss::broke(errno, "LNet refuses what it says"));
         }
     }
 
@@ -98,31 +99,24 @@ impl Driver {
         header: &Header,
         reposts: &mut Reposts,
     ) -> Result<(), Errno> {
-        // Only what a lazy portal may hold back needs a name.
+        // The answer to a GET is a message like any other, and needs no name.
         let may_wait = header.message_type() == MessageType::Put;
-        let mut receipt = Some(receipt);
-        let name = may_wait.then(|| {
-            let what =
-                Held::Immediate { buffer: place, receipt: receipt.take().unwrap_or(Receipt::Plain), payload };
-            turn.shard.own.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what })
-        });
+        let name = if may_wait { self.core.held.next() } else { PLAIN };
         let verdict = parse(conn, header, name);
         if let Verdict::Delay(token) = verdict {
-            return match name.filter(|name| hold(turn, *name, token)) {
-                Some(_) => Ok(()),
-                None => {
+            return match may_wait {
+                true => {
+                    let what = Held::Immediate { buffer: place, receipt, payload };
+                    self.core.held.keep(turn, &conn.peer, conn.key, token, what);
+                    Ok(())
+                }
+                false => {
                     conn.ni().upcalls.forget_delayed(token);
                     Err(Errno::EPROTO)
                 }
             };
         }
-        if let Some(name) = name
-            && let Some(Rx::Held { what: Held::Immediate { receipt: back, .. }, .. }) =
-                turn.shard.own.receives.lock().remove(name)
-        {
-            receipt = Some(back);
-        }
-        if let (Some(receipt), Some(rx)) = (receipt, self.sources.get(key).and_then(Source::conn)) {
+        if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
             match verdict {
                 Verdict::Deliver(delivery) => rx.deliver(turn, conn, place, payload, delivery),
                 Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
@@ -146,55 +140,33 @@ impl Driver {
         header: &Header,
     ) -> Result<(), Errno> {
         let payload = header.payload_length;
-        let what = Held::PutReq { operation, payload };
-        let name = turn.shard.own.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what });
-        match parse(conn, header, Some(name)) {
+        match parse(conn, header, self.core.held.next()) {
             Verdict::Delay(token) => {
-                if hold(turn, name, token) {
-                    return Ok(());
-                }
-                conn.ni().upcalls.forget_delayed(token);
-                Err(Errno::EPROTO)
+                let what = Held::PutReq { operation, payload };
+                self.core.held.keep(turn, &conn.peer, conn.key, token, what);
             }
-            verdict => {
-                turn.shard.own.receives.lock().remove(name);
-                match verdict {
-                    Verdict::Deliver(delivery) => take_put(turn, conn, operation, payload, Some(delivery)),
-                    Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
-                        take_put(turn, conn, operation, payload, None);
-                    }
-                    Verdict::Close(errno) => return Err(errno),
-                }
-                Ok(())
-            }
+            Verdict::Deliver(delivery) => take_put(turn, conn, operation, payload, Some(delivery)),
+            Verdict::Done | Verdict::Discard => take_put(turn, conn, operation, payload, None),
+            Verdict::Close(errno) => return Err(errno),
         }
+        Ok(())
     }
 
     /// Goes on with a message that was held back.
-    pub(super) fn resume_held(&mut self, turn: Turn<'_>, name: Key, delivery: Option<Delivery>) {
-        let held = turn.shard.own.receives.lock().remove(name);
+    pub(super) fn resume_held(&mut self, turn: Turn<'_>, key: Key, held: Held, delivery: Option<Delivery>) {
+        let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
+        let conn = rx.conn.clone();
         match held {
-            Some(Rx::Held { conn, what: Held::PutReq { operation, payload }, .. }) => {
-                take_put(turn, &conn, operation, payload, delivery);
-            }
-            Some(Rx::Held { conn, what: Held::Immediate { buffer, receipt, payload }, .. }) => {
-                let Some(rx) = self.sources.get(conn.key).and_then(Source::conn) else { return };
+            Held::PutReq { operation, payload } => take_put(turn, &conn, operation, payload, delivery),
+            Held::Immediate { buffer, receipt, payload } => {
                 match delivery {
                     Some(delivery) => rx.deliver(turn, &conn, buffer, payload, delivery),
                     None => turn.shard.counters.rx.discards.one(),
                 }
                 let mut reposts = Reposts::new();
                 reposts.push((buffer, receipt));
-                self.give_back(turn, conn.key, &mut reposts);
+                self.give_back(turn, key, &mut reposts);
             }
-            Some(Rx::Lost { conn }) => {
-                if let Some(Delivery { token, sink }) = delivery {
-                    drop(sink);
-                    conn.ni().upcalls.finalize_rx(token, Err(Errno::ECONNRESET));
-                }
-            }
-            // The NI is gone, and no upcall is made for it.
-            Some(Rx::Get { .. }) | None => drop(delivery),
         }
     }
 
@@ -234,26 +206,17 @@ impl RxConn {
 }
 
 /// Asks the engine what to do with a message.
-fn parse(conn: &Connection, header: &Header, name: Option<Key>) -> Verdict {
-    let rx = name.map_or(PLAIN, |name| RxContext(name.0));
+fn parse(conn: &Connection, header: &Header, rx: RxContext) -> Verdict {
     conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.key.id, header, host: None, rx })
-}
-
-/// The engine holds a message back; `false` if it is gone.
-fn hold(turn: Turn<'_>, name: Key, of: RxToken) -> bool {
-    match turn.shard.own.receives.lock().get_mut(name) {
-        Some(Rx::Held { token, .. }) => token.replace(of).is_none(),
-        _ => false,
-    }
 }
 
 /// The peer asks for data. Its answer may come while the engine is asked, or later, from any thread.
 fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &Header) -> Result<(), Errno> {
-    let name = turn.shard.own.receives.lock().insert(Rx::Get { conn: conn.clone(), operation });
-    match parse(conn, header, Some(name)) {
+    let name = turn.shard.own.gets.lock().insert(AskedGet { conn: conn.clone(), operation });
+    match parse(conn, header, RxContext(name.0)) {
         Verdict::Done => return Ok(()),
         Verdict::Close(errno) => {
-            turn.shard.own.receives.lock().remove(name);
+            turn.shard.own.gets.lock().remove(name);
             return Err(errno);
         }
         Verdict::Discard => {}
@@ -266,7 +229,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
             conn.ni().upcalls.forget_delayed(token);
         }
     }
-    if turn.shard.own.receives.lock().remove(name).is_some() {
+    if turn.shard.own.gets.lock().remove(name).is_some() {
         let mut guard = conn.state.lock();
         let state = &mut *guard;
         if let Some(live) = &mut state.live {

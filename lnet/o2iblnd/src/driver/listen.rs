@@ -19,6 +19,7 @@ use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
 use crate::ni::destination;
 use crate::o2ib::Turn;
+use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.
@@ -136,7 +137,7 @@ impl Driver {
                 turn.shard.counters.rx.refusals.one();
                 reject_with(request, &refusal.record);
                 if close_all {
-                    self.close_peer(turn, &peer, lnet_api::Errno::ECONNRESET);
+                    close_peer(self, turn, &peer, lnet_api::Errno::ECONNRESET);
                     self.advance(turn, &peer);
                 }
                 return;

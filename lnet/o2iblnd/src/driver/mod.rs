@@ -20,14 +20,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lnet_api::{Delivery, Errno, Poll};
+use lnet_lnd::closing::InUse;
 use lnet_lnd::driver::serve_requests;
-use lnet_lnd::protocol::Conns;
 use lnet_lnd::slab::Key;
 use lnet_lnd::{Core, LIST_ROOM};
 
 use crate::O2ibConfig;
 use crate::asked::Asked;
+use crate::connection::Connection;
 use crate::fabric::{DeviceChange, Happening};
+use crate::item::Held;
 use crate::memory::Who;
 use crate::ni::look_at_port;
 use crate::peer::choose;
@@ -65,10 +67,11 @@ pub struct Driver {
 
 impl lnet_lnd::protocol::Driver<O2ib> for Driver {
     const REQUEST_ROUNDS: usize = 8;
+    const SEND_FAILED: &'static str = "a work request cannot be posted";
 
     fn new(config: &O2ibConfig, shard: usize) -> Driver {
         Driver {
-            core: Core::new(config.keepalive_ns()),
+            core: Core::new(shard, config.keepalive_ns()),
             sources: Sources::new(shard),
             fruitless: 0,
             unheard: false,
@@ -119,8 +122,15 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         self.flush_waiting(peer);
     }
 
-    fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        self.break_off(turn, key, errno, "a work request cannot be posted");
+    fn in_use(&self, turn: Turn<'_>, key: Key) -> Option<InUse<O2ib>> {
+        let conn = self.sources.get(key)?.conn()?.conn.clone();
+        let peer = conn.peer.clone();
+        let address = peer.address(turn.shared.config.service);
+        Some(InUse { peer, conn, address })
+    }
+
+    fn end_conn(&mut self, turn: Turn<'_>, _peer: &Arc<Peer>, conn: &Arc<Connection>, errno: Errno) {
+        self.close_conn(turn, conn, errno);
     }
 
     fn completing(&self) -> usize {
@@ -128,8 +138,8 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         self.sources.keys(|source| source.opening().is_some_and(completes)).len()
     }
 
-    fn resume(&mut self, turn: Turn<'_>, key: Key, delivery: Option<Delivery>) {
-        self.resume_held(turn, key, delivery);
+    fn resume(&mut self, turn: Turn<'_>, key: Key, held: Held, delivery: Option<Delivery>) {
+        self.resume_held(turn, key, held, delivery);
     }
 
     fn serve(&mut self, turn: Turn<'_>, asked: Asked) {
@@ -160,12 +170,6 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         }
         self.advance(turn, peer);
         count
-    }
-
-    fn end_conns(&mut self, turn: Turn<'_>, _peer: &Arc<Peer>, conns: Conns<O2ib>, errno: Errno) {
-        for conn in &conns {
-            self.end_conn(turn, conn, errno);
-        }
     }
 
     fn end_ni(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {

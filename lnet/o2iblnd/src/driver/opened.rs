@@ -19,6 +19,7 @@ use crate::o2ib::Turn;
 use crate::sizes;
 use crate::writes::{Chain, WriteLimits};
 use lnet_lnd::admission::Guest;
+use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -44,7 +45,7 @@ impl Driver {
             contradicts
         };
         if others {
-            self.close_peer(turn, &peer, Errno::ECONNRESET);
+            close_peer(self, turn, &peer, Errno::ECONNRESET);
         }
         let _ = peer.state.lock().links.established(id, life, turn.now_ns);
         let made = queues.sizes.adopt(&peer.ni.own.adjusted, params.queue_depth, params.max_fragments);

@@ -2,6 +2,7 @@
 
 use lnet_api::Errno;
 use lnet_lnd::Miss;
+use lnet_lnd::closing::close_broken;
 use lnet_lnd::driver::look_at_peers;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 
@@ -72,7 +73,7 @@ impl Driver {
         let due = self.look_at_conns(turn);
         let count = due.len();
         for (key, detail) in due {
-            self.close_broken(turn, key, Miss::gone(Errno::ETIMEDOUT, detail));
+            close_broken(self, turn, key, Miss::gone(Errno::ETIMEDOUT, detail));
         }
         count + look_at_peers(self, turn)
     }

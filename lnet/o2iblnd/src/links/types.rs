@@ -54,13 +54,3 @@ pub enum Answer {
         close_all: bool,
     },
 }
-
-/// What is left when a connection is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Lost {
-    /// Others stand.
-    One,
-    /// None stands: the peer is lost.
-    Last,
-}

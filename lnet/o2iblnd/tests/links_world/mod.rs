@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lnet_o2iblnd::links::{Answer, LinkId, Lost, Next, Outcome};
+use lnet_o2iblnd::links::{Answer, LinkId, Next, Outcome};
 use lnet_proto::ib::{Destination, Interface, Known, Listener, Reject, RejectReason, Rejection, Version};
 
 use lnet_sim::Rng;
@@ -302,7 +302,7 @@ impl World {
         let others: Vec<_> = node.live.keys().copied().filter(|id| *id != but).collect();
         for id in others {
             let standing = node.live.remove(&id).unwrap();
-            _ = node.links.lost(id, self.now_ns);
+            node.links.lost(id, self.now_ns);
             self.events.push(Event::Closed { to: 1 - at, pair: standing.pair });
         }
     }
@@ -316,8 +316,8 @@ impl World {
         };
         if let Some(id) = of(&node.live) {
             node.live.remove(&id);
-            let lost = node.links.lost(id, now_ns);
-            assert_eq!(lost == Lost::Last, node.live.is_empty());
+            node.links.lost(id, now_ns);
+            assert_eq!(node.links.is_connected(), !node.live.is_empty());
         } else if let Some(id) = of(&node.accepting) {
             node.accepting.remove(&id);
             let outcome = node.links.failed(id, now_ns);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{Errno, TxToken};
+use lnet_lnd::slab::Key;
 
 use super::Conn;
 use crate::outgoing::{Batch, Outgoing};
@@ -29,6 +30,21 @@ impl lnet_lnd::protocol::Connection for Conn {
         };
         self.discount(&taken);
         !taken.is_empty()
+    }
+
+    fn key(&self) -> Key {
+        self.key
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queued() == 0
+    }
+
+    /// It does not block: the socket takes no more bytes.
+    fn wait_for_writer(&self) {
+        while self.outbox.lock().batch.is_none() {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -76,13 +92,5 @@ impl Conn {
     /// Whether it has been closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.outbox.lock().closed.is_some()
-    }
-
-    /// Waits until the thread that was writing when [`Conn::close`] was called has finished. It does not block: the
-    /// socket takes no more bytes.
-    pub(crate) fn wait_for_writer(&self) {
-        while self.outbox.lock().batch.is_none() {
-            std::thread::yield_now();
-        }
     }
 }

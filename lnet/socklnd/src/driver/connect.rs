@@ -20,6 +20,7 @@ use crate::sock::Turn;
 use crate::sys::{Readiness, Received, Stream};
 use crate::{Failure, Step};
 use lnet_lnd::Miss;
+use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -217,7 +218,7 @@ impl Driver {
         // Connections of another life of the peer can only have come in while the answer was awaited.
         let contradicts = peer.state.lock().links.contradicts(life);
         if contradicts {
-            self.close_peer(turn, &peer, Errno::ECONNRESET);
+            close_peer(self, turn, &peer, Errno::ECONNRESET);
         }
         {
             let mut state = peer.state.lock();
@@ -237,7 +238,7 @@ impl Driver {
         let outcome = peer.state.lock().links.refused(retry, turn.now_ns);
         match outcome {
             Outcome::GoOn => {}
-            Outcome::CloseAll => self.close_peer(turn, &peer, Errno::ECONNRESET),
+            Outcome::CloseAll => close_peer(self, turn, &peer, Errno::ECONNRESET),
             Outcome::Failed => {
                 let miss = Miss::new(Step::Handshake, Errno::EALREADY, "refused again and again");
                 let errno = miss.errno;

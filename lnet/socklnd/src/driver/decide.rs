@@ -21,6 +21,7 @@ use crate::offered::Offered;
 use crate::shard::Asked;
 use crate::sock::Turn;
 use crate::sys::Stream;
+use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -65,7 +66,7 @@ impl Driver {
         };
         debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
         if answer == Answer::CloseAllAndRefuse {
-            self.close_peer(turn, &peer, Errno::ECONNRESET);
+            close_peer(self, turn, &peer, Errno::ECONNRESET);
         }
         let reply = match answer {
             Answer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),

@@ -19,17 +19,19 @@ use crate::sock::{Ni, Peer, Shard};
 use std::sync::Arc;
 
 use lnet_api::{Delivery, Errno, Poll};
+use lnet_lnd::closing::{Ends, InUse, close_broken};
 use lnet_lnd::driver::serve_requests;
-use lnet_lnd::protocol::Conns;
 use lnet_lnd::slab::Key;
-use lnet_lnd::{Core, LIST_ROOM};
+use lnet_lnd::{Core, LIST_ROOM, Miss};
 
 use crate::burst::Patience;
 use crate::conn::Conn;
 use crate::shard::Asked;
 use crate::sys::{Events, Readiness};
 use crate::{Sock, SockConfig};
+pub(crate) use close::closed;
 use connecting::Connecting;
+pub(crate) use receive::Unread;
 use receive::{BufferPool, Rest};
 use source::{Source, Sources};
 use spin::Spin;
@@ -48,10 +50,11 @@ pub struct Driver {
 
 impl lnet_lnd::protocol::Driver<Sock> for Driver {
     const REQUEST_ROUNDS: usize = 1;
+    const SEND_FAILED: &'static str = "";
 
     fn new(config: &SockConfig, shard: usize) -> Driver {
         Driver {
-            core: Core::new(config.keepalive_ns().unwrap_or(u64::MAX)),
+            core: Core::new(shard, config.keepalive_ns().unwrap_or(u64::MAX)),
             sources: Sources::new(shard),
             buffers: BufferPool::default(),
             patience: Patience::new(),
@@ -103,8 +106,17 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         turn.shared.own.attempts.decline(peer);
     }
 
-    fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        self.break_off(turn, key, errno);
+    fn in_use(&self, _turn: Turn<'_>, key: Key) -> Option<InUse<Sock>> {
+        let rx = self.sources.get(key)?.conn()?;
+        Some(InUse { peer: rx.peer.clone(), conn: rx.conn.clone(), address: rx.remote })
+    }
+
+    fn ends_with(&self, turn: Turn<'_>, key: Key, why: &Miss) -> Ends {
+        self.what_ends(turn, key, why)
+    }
+
+    fn end_conn(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, conn: &Arc<Conn>, errno: Errno) {
+        self.close_conn(turn, peer, conn, errno);
     }
 
     fn completing(&self) -> usize {
@@ -112,21 +124,10 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         self.sources.keys(|source| source.connecting().is_some_and(completes)).len()
     }
 
-    fn resume(&mut self, turn: Turn<'_>, key: Key, delivery: Option<Delivery>) {
-        match self.sources.get_mut(key) {
-            Some(Source::Conn(rx)) => {
-                rx.resume(turn, delivery);
-                self.sources.enqueue(key);
-            }
-            Some(Source::Lost(peer)) => {
-                if let Some(Delivery { token, sink }) = delivery {
-                    drop(sink);
-                    peer.ni.upcalls.finalize_rx(token, Err(Errno::ECONNRESET));
-                }
-                self.sources.remove(key);
-            }
-            // The NI is gone, and no upcall is made for it.
-            _ => drop(delivery),
+    fn resume(&mut self, turn: Turn<'_>, key: Key, held: Unread, delivery: Option<Delivery>) {
+        if let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) {
+            rx.resume(turn, held, delivery);
+            self.sources.enqueue(key);
         }
     }
 
@@ -145,14 +146,6 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
     fn look_at(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         self.advance(turn, peer);
         self.keep_alive(turn, peer)
-    }
-
-    fn end_conns(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, conns: Conns<Sock>, errno: Errno) {
-        peer.state.lock().links.closed_all(turn.now_ns);
-        for conn in &conns {
-            self.close_conn(turn, peer, conn, errno);
-            conn.wait_for_writer();
-        }
     }
 
     fn end_ni(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
@@ -211,7 +204,7 @@ impl Driver {
             Some(Source::Accepting(_)) if readiness.readable => self.continue_accepting(turn, key),
             Some(Source::Connecting(_)) => self.continue_connecting(turn, key, readiness),
             // An event of a descriptor that an earlier event of the same batch has closed.
-            Some(Source::Accepting(_) | Source::Lost(_) | Source::Vacant) | None => {}
+            Some(Source::Accepting(_) | Source::Vacant) | None => {}
         }
     }
 
@@ -227,7 +220,7 @@ impl Driver {
             let rest = match self.sources.get_mut(key) {
                 Some(Source::Conn(rx)) => {
                     // The turn itself is paid for afterwards: even a budget of one message moves on by one.
-                    let rest = rx.receive(turn, &mut self.buffers, &mut left);
+                    let rest = rx.receive(turn, &mut self.buffers, &mut self.core.held, &mut left);
                     left = left.saturating_sub(1);
                     if std::mem::take(&mut rx.heard) {
                         self.spin.delivered(key);
@@ -245,7 +238,7 @@ impl Driver {
             match rest {
                 Ok(Rest::More) => self.sources.enqueue(key),
                 Ok(Rest::Drained) => {}
-                Err(broken) => self.close_broken(turn, key, broken),
+                Err(broken) => close_broken(self, turn, key, broken),
             }
         }
         turns

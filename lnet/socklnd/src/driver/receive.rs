@@ -4,12 +4,12 @@
 //! left of a large payload goes from the socket straight to its place; a little room behind it brings the next header
 //! along with the same call.
 
-use crate::sock::Peer;
-use lnet_lnd::Miss;
+use crate::sock::{Peer, Sock};
+use lnet_lnd::{HeldTable, Miss};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno, RxToken};
+use lnet_api::{Delivery, Errno};
 use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
 use lnet_proto::sock::{ConnType, Decoder, MessageChecksum, Version};
@@ -76,12 +76,14 @@ enum State {
     Frame,
     Payload(Incoming),
     /// The engine holds the message back (a PUT on a lazy portal).
-    Held {
-        token: RxToken,
-        total: usize,
-        cookie: Option<u64>,
-        checksum: Option<MessageChecksum>,
-    },
+    Held,
+}
+
+/// What is known of a message that the engine holds back, whose payload is not read yet.
+pub struct Unread {
+    total: usize,
+    cookie: Option<u64>,
+    checksum: Option<MessageChecksum>,
 }
 
 /// Whether a connection has more to read.
@@ -152,7 +154,7 @@ impl RxConn {
 
     /// Whether the engine holds a message of this connection back, so that it is not read.
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.state, State::Held { .. })
+        matches!(self.state, State::Held)
     }
 
     /// Whether a message has begun and its rest is awaited.
@@ -171,18 +173,12 @@ impl RxConn {
     }
 
     /// Goes on with the message that is held back; `None` throws its payload away.
-    pub(super) fn resume(&mut self, turn: Turn<'_>, delivery: Option<Delivery>) {
-        match std::mem::replace(&mut self.state, State::Frame) {
-            State::Held { total, cookie, checksum, .. } => {
-                self.last_heard_ns = turn.now_ns;
-                self.begun_ns = Some(turn.now_ns);
-                self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
-            }
-            other => {
-                debug_assert!(false, "a message is resumed that is not held back");
-                self.state = other;
-            }
-        }
+    pub(super) fn resume(&mut self, turn: Turn<'_>, held: Unread, delivery: Option<Delivery>) {
+        debug_assert!(self.is_held(), "a message is resumed that is not held back");
+        let Unread { total, cookie, checksum } = held;
+        self.last_heard_ns = turn.now_ns;
+        self.begun_ns = Some(turn.now_ns);
+        self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
     }
 
     /// Receives what there is, within the budget, which each message reduces by one.
@@ -190,11 +186,12 @@ impl RxConn {
         &mut self,
         turn: Turn<'_>,
         pool: &mut BufferPool,
+        held: &mut HeldTable<Sock>,
         budget: &mut usize,
     ) -> Result<Rest, Miss> {
         self.settle()?;
         if let Some(Stash { buffer, start, end }) = self.stash.take() {
-            self.digest(turn, pool, buffer, start..end, budget)?;
+            self.digest(turn, pool, held, (buffer, start..end), budget)?;
         }
         for _ in 0..READS_PER_TURN {
             if self.is_held() {
@@ -203,7 +200,7 @@ impl RxConn {
             if self.stash.is_some() {
                 return Ok(Rest::More);
             }
-            let emptied = !self.read(turn, pool, budget)?;
+            let emptied = !self.read(turn, pool, held, budget)?;
             // Bytes that were read but not looked at raise no event: the connection must stay in the list for them.
             if emptied && !self.ending && !self.fresh && self.stash.is_none() {
                 return Ok(Rest::Drained);
@@ -212,16 +209,10 @@ impl RxConn {
         Ok(Rest::More)
     }
 
-    /// Finalises what was being received; `true` if a message is held that the engine is about to resume: it must be told
-    /// that it is lost.
-    pub(super) fn abandon(&mut self, errno: Errno) -> bool {
-        match std::mem::replace(&mut self.state, State::Frame) {
-            State::Frame => false,
-            State::Payload(mut incoming) => {
-                incoming.fail(&*self.peer.ni.upcalls, errno);
-                false
-            }
-            State::Held { token, .. } => !self.peer.ni.upcalls.forget_delayed(token),
+    /// Finalises what was being received.
+    pub(super) fn abandon(&mut self, errno: Errno) {
+        if let State::Payload(incoming) = &mut self.state {
+            incoming.fail(&*self.peer.ni.upcalls, errno);
         }
     }
 }

@@ -1,14 +1,11 @@
 //! The descriptors that a shard watches.
 
-use std::sync::Arc;
-
 use lnet_lnd::slab::Key;
 use lnet_lnd::sources::Queued;
 
 use super::accepting::{Accepting, Listener};
 use super::connecting::Connecting;
 use super::receive::RxConn;
-use crate::sock::Peer;
 
 /// What a watched descriptor is.
 pub(super) enum Source {
@@ -16,8 +13,6 @@ pub(super) enum Source {
     Accepting(Box<Accepting>),
     Connecting(Box<Connecting>),
     Conn(Box<RxConn>),
-    /// A connection that broke while the engine was about to resume a message of this peer: it is told so.
-    Lost(Arc<Peer>),
     /// A handshake has just ended; what becomes of the place is decided within the same call.
     Vacant,
 }

@@ -5,6 +5,7 @@ use lnet_lnd::Miss;
 use std::sync::Arc;
 
 use lnet_api::Errno;
+use lnet_lnd::closing::close_broken;
 use lnet_lnd::driver::look_at_peers;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 use lnet_proto::sock::Keepalive;
@@ -83,10 +84,10 @@ impl Driver {
                 Due::Redial => self.redial(turn, key),
                 Due::Listen => self.sources.enqueue(key),
                 Due::Stuck(what) => {
-                    self.close_broken(turn, key, Miss::gone(Errno::ETIMEDOUT, what));
+                    close_broken(self, turn, key, Miss::gone(Errno::ETIMEDOUT, what));
                 }
                 Due::Gone => {
-                    self.close_broken(turn, key, Miss::gone(Errno::ECONNRESET, "the peer closed it"));
+                    close_broken(self, turn, key, Miss::gone(Errno::ECONNRESET, "the peer closed it"));
                 }
             }
         }
@@ -130,7 +131,7 @@ impl Driver {
                     }
                     continue;
                 }
-                Source::Lost(_) | Source::Vacant => continue,
+                Source::Vacant => continue,
             };
             if deadline_ns <= now_ns {
                 found.push((key, due));

@@ -14,7 +14,6 @@ pub mod watched;
 use std::fmt::Debug;
 
 use lnet_lnd::Protocol;
-use lnet_lnd::counting::Snapshot;
 use lnet_o2iblnd::O2ib;
 use lnet_socklnd::Sock;
 
@@ -31,9 +30,7 @@ pub use verbs::VerbsBed;
 pub const S: u64 = 1_000_000_000;
 
 /// A kind of network as tests need it.
-pub trait Kind:
-    Protocol<Census: Debug, LiveTx: Snapshot<Counts: Debug>, LiveRx: Snapshot<Counts: Debug>>
-{
+pub trait Kind: Protocol<Census: Debug> {
     /// CPU partitions of a node with these tunables.
     fn partitions(config: &Self::Config) -> usize;
 }

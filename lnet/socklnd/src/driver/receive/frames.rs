@@ -1,13 +1,15 @@
 //! What the bytes mean: prefixes, headers and payloads, one after the other (lnet-wire 25 and 26).
 
-use crate::sock::{Peer, Turn};
-use lnet_api::{Arrival, Errno, RxContext, Verdict};
-use lnet_lnd::Miss;
+use crate::sock::{Peer, Sock, Turn};
+use std::ops::Range;
+
+use lnet_api::{Arrival, Errno, Verdict};
+use lnet_lnd::{HeldTable, Miss};
 use lnet_proto::Header;
 use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
 
 use super::incoming::Incoming;
-use super::{BufferPool, RxConn, Stash, State};
+use super::{BufferPool, RxConn, Stash, State, Unread};
 use crate::peer::Choose;
 
 /// Behind a payload of at least so much, little is read ahead: the next one then takes two system calls, and is not
@@ -21,15 +23,15 @@ impl RxConn {
         &mut self,
         turn: Turn<'_>,
         pool: &mut BufferPool,
-        buffer: Box<[u8]>,
-        range: std::ops::Range<usize>,
+        held: &mut HeldTable<Sock>,
+        (buffer, range): (Box<[u8]>, Range<usize>),
         budget: &mut usize,
     ) -> Result<(), Miss> {
         let mut start = range.start;
         loop {
             let bytes = &buffer[start..range.end];
             match &mut self.state {
-                State::Held { .. } => break,
+                State::Held => break,
                 State::Payload(incoming) => {
                     let count = incoming.left().min(bytes.len());
                     let taken = incoming.take(&bytes[..count]);
@@ -54,7 +56,7 @@ impl RxConn {
                         let checksum = self.decoder.checksum(&bytes[..used]);
                         start += used;
                         *budget -= 1;
-                        self.on_frame(turn, frame, checksum)?;
+                        self.on_frame(turn, held, frame, checksum)?;
                     }
                 },
             }
@@ -70,6 +72,7 @@ impl RxConn {
     fn on_frame(
         &mut self,
         turn: Turn<'_>,
+        held: &mut HeldTable<Sock>,
         frame: Frame,
         checksum: Option<MessageChecksum>,
     ) -> Result<(), Miss> {
@@ -83,7 +86,7 @@ impl RxConn {
                 turn.shard.counters.rx.messages.one();
                 check_acks(&prefix)?;
                 self.begun_ns.get_or_insert(turn.now_ns);
-                self.on_message(turn, header, prefix.wants_ack(), checksum)
+                self.on_message(turn, held, header, prefix.wants_ack(), checksum)
             }
         }
     }
@@ -91,6 +94,7 @@ impl RxConn {
     fn on_message(
         &mut self,
         turn: Turn<'_>,
+        held: &mut HeldTable<Sock>,
         mut header: Header,
         cookie: Option<u64>,
         checksum: Option<MessageChecksum>,
@@ -105,13 +109,15 @@ impl RxConn {
             from: self.peer.key.id,
             host: Some(self.remote.ip()),
             header: &header,
-            rx: RxContext(self.conn.key.0),
+            rx: held.next(),
         };
         let delivery = match self.peer.ni.upcalls.parse(&arrival) {
             Verdict::Deliver(delivery) => Some(delivery),
             Verdict::Done | Verdict::Discard => None,
             Verdict::Delay(token) => {
-                self.state = State::Held { token, total, cookie, checksum };
+                self.state = State::Held;
+                let message = Unread { total, cookie, checksum };
+                held.keep(turn, &self.peer, self.conn.key, token, message);
                 self.begun_ns = Some(turn.now_ns);
                 return Ok(());
             }

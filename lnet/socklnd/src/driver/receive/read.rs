@@ -1,9 +1,9 @@
 //! System calls that receive: many small messages with one, or one large payload to its place.
 
 use crate::Cause;
-use crate::sock::Turn;
+use crate::sock::{Sock, Turn};
 use lnet_api::Errno;
-use lnet_lnd::Miss;
+use lnet_lnd::{HeldTable, Miss};
 use lnet_region::PartMut;
 
 use super::buffers::BUFFER_BYTES;
@@ -24,18 +24,19 @@ impl RxConn {
         &mut self,
         turn: Turn<'_>,
         pool: &mut BufferPool,
+        held: &mut HeldTable<Sock>,
         budget: &mut usize,
     ) -> Result<bool, Miss> {
         turn.shard.counters.rx.calls.one();
         let buffer = pool.take();
         let direct = match &mut self.state {
             State::Payload(incoming) => incoming.direct().map_or(0, |(_, _, left)| left),
-            State::Frame | State::Held { .. } => 0,
+            State::Frame | State::Held => 0,
         };
         if direct >= DIRECT_MIN {
-            self.read_direct(turn, pool, buffer, budget)
+            self.read_direct(turn, pool, held, buffer, budget)
         } else {
-            self.read_buffered(turn, pool, buffer, budget)
+            self.read_buffered(turn, pool, held, buffer, budget)
         }
     }
 
@@ -43,6 +44,7 @@ impl RxConn {
         &mut self,
         turn: Turn<'_>,
         pool: &mut BufferPool,
+        held: &mut HeldTable<Sock>,
         mut buffer: Box<[u8]>,
         budget: &mut usize,
     ) -> Result<bool, Miss> {
@@ -57,7 +59,7 @@ impl RxConn {
         match self.heard(turn, self.conn.stream.receive(&mut buffer[start..room])) {
             Ok(Some(count)) => {
                 self.head_len = 0;
-                self.digest(turn, pool, buffer, 0..start + count, budget)?;
+                self.digest(turn, pool, held, (buffer, 0..start + count), budget)?;
                 Ok(start + count == room)
             }
             nothing => {
@@ -71,6 +73,7 @@ impl RxConn {
         &mut self,
         turn: Turn<'_>,
         pool: &mut BufferPool,
+        held: &mut HeldTable<Sock>,
         mut buffer: Box<[u8]>,
         budget: &mut usize,
     ) -> Result<bool, Miss> {
@@ -100,7 +103,7 @@ impl RxConn {
         }
         self.settle()?;
         *budget = budget.saturating_sub(usize::from(matches!(self.state, State::Frame)));
-        self.digest(turn, pool, buffer, 0..count - direct, budget)?;
+        self.digest(turn, pool, held, (buffer, 0..count - direct), budget)?;
         Ok(count == direct_room + ahead)
     }
 

@@ -1,0 +1,95 @@
+//! How connections in use end, over any kind of network (lnet-wire 28 and 34).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use smallvec::smallvec;
+use tracing::{debug, info};
+
+use crate::counting::CountsLife;
+use crate::protocol::{Connection, Conns, Driver};
+use crate::slab::Key;
+use crate::{Cause, Miss, Peer, Protocol, Turn};
+
+/// What of a peer ends with a connection that is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// That connection, which the peer does without: it is no failure, and the others serve.
+    Surplus,
+    /// That connection.
+    One,
+    /// All connections to the peer.
+    All,
+}
+
+/// A connection in use.
+pub struct InUse<P: Protocol> {
+    /// The node at its other end.
+    pub peer: Arc<Peer<P>>,
+    /// Itself.
+    pub conn: Arc<P::Conn>,
+    /// Where its other end is.
+    pub address: SocketAddr,
+}
+
+/// A connection is at its end, for this reason, and others with it ([`Driver::ends_with`]). What was in flight on them fails; what still
+/// waits for the peer is sent over other connections, or new ones.
+pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key: Key, why: Miss) {
+    let Some(InUse { peer, conn, address }) = driver.in_use(turn, key) else { return };
+    let ends = driver.ends_with(turn, key, &why);
+    let conns: Conns<P> = if ends == Ends::All { peer.state.lock().conns.clone() } else { smallvec![conn] };
+    let (errno, cause) = (why.errno, why.cause);
+    let failure = turn.connection_failed(&peer, address, why, ends == Ends::Surplus);
+    // A peer that ends while nothing is being sent to it is no event for an operator.
+    if cause == Cause::Closed && conns.iter().all(|conn| conn.is_idle()) {
+        debug!(%failure, ?ends, "the peer has closed connections");
+    } else {
+        info!(%failure, ?ends, "connections to the peer are closed");
+    }
+    close(driver, turn, &peer, &conns, errno);
+    driver.advance_peer(turn, &peer);
+}
+
+/// Closes all connections to a peer.
+pub fn close_peer<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, errno: Errno) {
+    let conns = peer.state.lock().conns.clone();
+    if !conns.is_empty() {
+        close(driver, turn, peer, &conns, errno);
+    }
+}
+
+/// Closes connections of a peer; the peer is lost with the last of them.
+fn close<P: Protocol>(
+    driver: &mut P::Driver,
+    turn: Turn<'_, P>,
+    peer: &Arc<Peer<P>>,
+    gone: &Conns<P>,
+    errno: Errno,
+) {
+    let lost = {
+        let mut state = peer.state.lock();
+        state.conns.retain(|conn| gone.iter().all(|gone| !Arc::ptr_eq(gone, conn)));
+        P::closed(&mut state, gone, turn.now_ns);
+        state.conns.is_empty()
+    };
+    end_conns(driver, turn, peer, gone, errno);
+    if lost {
+        turn.shard.counters.rx.peers_lost().one();
+        peer.ni.upcalls.peer_lost(peer.key.ni, peer.key.id, errno);
+    }
+}
+
+/// Ends connections that have left their peer's state.
+pub(crate) fn end_conns<P: Protocol>(
+    driver: &mut P::Driver,
+    turn: Turn<'_, P>,
+    peer: &Arc<Peer<P>>,
+    gone: &Conns<P>,
+    errno: Errno,
+) {
+    for conn in gone {
+        driver.end_conn(turn, peer, conn, errno);
+        driver.core().held.lose(turn, conn.key());
+    }
+}
