@@ -4,9 +4,9 @@ use crate::o2ib::{Ni, O2ib, PeerState, Shared};
 use std::sync::Arc;
 
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
-use lnet_lnd::protocol::Protocol;
 #[cfg(feature = "verbs")]
-use lnet_lnd::protocol::{Conns, OnThisHost};
+use lnet_lnd::protocol::OnThisHost;
+use lnet_lnd::protocol::{Conns, Protocol};
 use lnet_lnd::{Config as _, Miss};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
