@@ -40,12 +40,16 @@ pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key:
     let ends = driver.ends_with(turn, key, &why);
     let conns: Conns<P> = if ends == Ends::All { peer.state.lock().conns.clone() } else { smallvec![conn] };
     let (errno, cause) = (why.errno, why.cause);
-    let failure = turn.connection_failed(&peer, address, why, ends == Ends::Surplus);
-    // A peer that ends while nothing is being sent to it is no event for an operator.
-    if cause == Cause::Closed && conns.iter().all(|conn| conn.is_idle()) {
-        debug!(%failure, ?ends, "the peer has closed connections");
+    if ends == Ends::Surplus {
+        debug!(peer = %peer.key.id, %errno, "the peer does without one of its connections; the others stay");
     } else {
-        info!(%failure, ?ends, "connections to the peer are closed");
+        let failure = turn.connection_failed(&peer, address, why);
+        // A peer that ends while nothing is being sent to it is no event for an operator.
+        if cause == Cause::Closed && conns.iter().all(|conn| conn.is_idle()) {
+            debug!(%failure, ?ends, "the peer has closed connections");
+        } else {
+            info!(%failure, ?ends, "connections to the peer are closed");
+        }
     }
     close(driver, turn, &peer, &conns, errno);
     driver.advance_peer(turn, &peer);
@@ -54,12 +58,11 @@ pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key:
 /// Closes all connections to a peer.
 pub fn close_peer<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, errno: Errno) {
     let conns = peer.state.lock().conns.clone();
-    if !conns.is_empty() {
-        close(driver, turn, peer, &conns, errno);
-    }
+    close(driver, turn, peer, &conns, errno);
 }
 
-/// Closes connections of a peer; the peer is lost with the last of them.
+/// Closes connections of a peer; the peer is lost with the last of them. Its rules hear of it even if there are none: what was known of
+/// the peer's life is void.
 fn close<P: Protocol>(
     driver: &mut P::Driver,
     turn: Turn<'_, P>,
@@ -71,8 +74,9 @@ fn close<P: Protocol>(
         let mut state = peer.state.lock();
         state.conns.retain(|conn| gone.iter().all(|gone| !Arc::ptr_eq(gone, conn)));
         P::closed(&mut state, gone, turn.now_ns);
-        state.conns.is_empty()
+        state.conns.is_empty() && !gone.is_empty()
     };
+    turn.shard.counters.rx.closes().add(gone.len());
     end_conns(driver, turn, peer, gone, errno);
     if lost {
         turn.shard.counters.rx.peers_lost().one();

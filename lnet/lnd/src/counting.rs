@@ -155,6 +155,8 @@ pub trait CountsLife {
     fn protocol_errors(&self) -> &DriverCounter;
     /// Connections that ended because something took too long.
     fn timeouts(&self) -> &DriverCounter;
+    /// Connections closed, but with their NI.
+    fn closes(&self) -> &DriverCounter;
     /// Peers that went away.
     fn peers_lost(&self) -> &DriverCounter;
 }
@@ -222,6 +224,8 @@ macro_rules! counters_of_lnd {
                 protocol_errors,
                 /// The same, closed because nothing moved, or something took too long.
                 timeouts,
+                /// Connections closed, for these and all other reasons but the end of their NI.
+                closes,
                 /// Peers that went away, for these and all other reasons.
                 peers_lost,
             }
@@ -238,6 +242,10 @@ macro_rules! counters_of_lnd {
 
             fn timeouts(&self) -> &$crate::counting::DriverCounter {
                 &self.timeouts
+            }
+
+            fn closes(&self) -> &$crate::counting::DriverCounter {
+                &self.closes
             }
 
             fn peers_lost(&self) -> &$crate::counting::DriverCounter {

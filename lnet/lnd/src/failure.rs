@@ -167,17 +167,8 @@ impl<P: Protocol> Turn<'_, P> {
         peer.state.lock().failure = Some(failure);
     }
 
-    /// A connection to a peer, that was in use, has failed: counts it, and remembers why, unless it was `surplus`.
-    pub(crate) fn connection_failed(
-        self,
-        peer: &Peer<P>,
-        address: SocketAddr,
-        miss: Miss,
-        surplus: bool,
-    ) -> Failure {
-        if surplus {
-            return failure_of(peer, address, miss);
-        }
+    /// A connection to a peer, that was in use, has failed: counts it, and remembers why.
+    pub(crate) fn connection_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) -> Failure {
         let counters = &self.shard.counters.rx;
         match miss.cause {
             Cause::Errno | Cause::Closed if is_timeout(miss.errno) => counters.timeouts().one(),

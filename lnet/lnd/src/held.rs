@@ -1,5 +1,6 @@
 //! Messages that the engine holds back: PUTs for which a lazy portal has no entry yet (lnet-semantics 11).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,11 @@ use crate::slab::{Key, Slab};
 use crate::{Ni, Peer, Protocol, Turn};
 
 /// The messages of a shard that are held back, by the names that the engine has for them.
-pub struct HeldTable<P: Protocol>(Slab<Held<P>>);
+pub struct HeldTable<P: Protocol> {
+    table: Slab<Held<P>>,
+    /// Those of each connection.
+    by_conn: BTreeSet<(Key, Key)>,
+}
 
 enum Held<P: Protocol> {
     /// The engine may resume it.
@@ -22,30 +27,33 @@ enum Held<P: Protocol> {
 impl<P: Protocol> HeldTable<P> {
     /// None, of the shard of this number, which is below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub(crate) fn new(shard: usize) -> HeldTable<P> {
-        HeldTable(Slab::new(shard as u8))
+        HeldTable { table: Slab::new(shard as u8), by_conn: BTreeSet::new() }
     }
 
     /// The name of the next message that is held back. The engine is told it with every message that it may hold back, for another
     /// thread may resume the message before the driver knows that it is held.
     pub fn next(&self) -> RxContext {
-        RxContext(self.0.next_key().0)
+        RxContext(self.table.next_key().0)
     }
 
     /// The engine holds a message of this connection back, as it was asked under the [next](HeldTable::next) name.
     pub fn keep(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, conn: Key, token: RxToken, what: P::Held) {
-        self.0.insert(Held::Back { peer: peer.clone(), conn, token, what });
+        let key = self.table.insert(Held::Back { peer: peer.clone(), conn, token, what });
+        self.by_conn.insert((conn, key));
         self.count(turn);
     }
 
     /// A connection has ended, and what is held back of it with it.
     pub(crate) fn lose(&mut self, turn: Turn<'_, P>, ended: Key) {
-        for key in self.0.keys(|held| matches!(held, Held::Back { conn, .. } if *conn == ended)) {
-            if let Some(Held::Back { peer, token, .. }) = self.0.get(key) {
+        while let Some(&(conn, key)) = self.by_conn.range((ended, Key(0))..).next().filter(|of| of.0 == ended)
+        {
+            self.by_conn.remove(&(conn, key));
+            if let Some(Held::Back { peer, token, .. }) = self.table.get(key) {
                 let peer = peer.clone();
                 if peer.ni.upcalls.forget_delayed(*token) {
-                    self.0.remove(key);
+                    self.table.remove(key);
                 } else {
-                    self.0.replace(key, Held::Lost { peer });
+                    self.table.replace(key, Held::Lost { peer });
                 }
             }
         }
@@ -54,20 +62,23 @@ impl<P: Protocol> HeldTable<P> {
 
     /// An NI has ended, for which no upcall is made any more.
     pub(crate) fn end_ni(&mut self, turn: Turn<'_, P>, ni: &Arc<Ni<P>>) {
-        for key in self.0.keys(|held| matches!(held, Held::Lost { peer } if Arc::ptr_eq(&peer.ni, ni))) {
-            self.0.remove(key);
+        for key in self.table.keys(|held| matches!(held, Held::Lost { peer } if Arc::ptr_eq(&peer.ni, ni))) {
+            self.table.remove(key);
         }
         self.count(turn);
     }
 
     fn take(&mut self, turn: Turn<'_, P>, key: Key) -> Option<Held<P>> {
-        let held = self.0.remove(key);
+        let held = self.table.remove(key);
+        if let Some(Held::Back { conn, .. }) = &held {
+            self.by_conn.remove(&(*conn, key));
+        }
         self.count(turn);
         held
     }
 
     fn count(&self, turn: Turn<'_, P>) {
-        turn.shard.held.store(self.0.len(), Ordering::Relaxed);
+        turn.shard.held.store(self.table.len(), Ordering::Relaxed);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A table for the connections of an LND's shard, and for what a peer has asked: names that travel as numbers.
+//! A table for the connections of an LND's shard, for what a peer has asked, and for what is held back: names that travel as numbers.
 
 use nlx_sync::{SlotKey, Slots};
 

@@ -243,7 +243,7 @@ impl lnet_lnd::protocol::Connection for Connection {
     }
 
     fn is_idle(&self) -> bool {
-        self.state.lock().live.as_ref().is_none_or(|live| live.machine.progress().is_none())
+        self.state.lock().live.as_ref().is_none_or(|live| live.machine.counts().operations == 0)
     }
 }
 

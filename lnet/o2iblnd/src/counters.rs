@@ -30,8 +30,6 @@ lnet_lnd::counters_of_lnd! {
             short_replies,
             /// Messages whose checksum was wrong; they are taken all the same (lnet-wire 32).
             checksum_errors,
-            /// Connections closed, for these and all other reasons.
-            closes,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{RxContext, RxToken, TxToken};
+use lnet_lnd::slab::Key;
 use lnet_proto::Header;
 use lnet_proto::ib::Descriptor;
 use lnet_region::{ReadVec, WriteVec};
@@ -90,6 +91,20 @@ impl Sink {
     pub(crate) fn settle(&mut self, bytes: u32) -> usize {
         self.bounce.take().map_or(0, |bounce| bounce.store(&mut self.vec, bytes as usize))
     }
+}
+
+/// Marks the names of GETs: of no shard ([`Key`]), so that none is the name of a message that is held back.
+const GET: u64 = 0x80 << 24;
+const _: () = assert!(lnet_api::MAX_SHARDS <= 0x80, "a shard has no number with this bit");
+
+/// The name of a GET in the table of its shard.
+pub(crate) fn name_of_get(key: Key) -> RxContext {
+    RxContext(key.0 | GET)
+}
+
+/// The place of what is answered; `None` if that has no name.
+pub(crate) fn get_of_name(name: RxContext) -> Option<Key> {
+    (name != PLAIN).then_some(Key(name.0 & !GET))
 }
 
 /// A GET_REQ that the engine is to answer, which it names ([`RxContext`]).

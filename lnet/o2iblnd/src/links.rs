@@ -12,7 +12,7 @@
 //! | the attempt cannot go on, or is [`Links::overdue`] | [`Links::failed`] | drop it, see [`Outcome`] |
 //! | the peer asks | [`Links::offered`] | accept with what the queues really got, or reject; then [`Links::established`] or [`Links::failed`] |
 //! | a message is to be sent | [`Links::pick`] | that connection's [`crate::conn::Conn`] |
-//! | a connection is over | [`Links::lost`] | |
+//! | a connection is over | [`Links::lost`] | ask [`Links::next`] |
 //!
 //! Connections that the peer offers are always accepted, also while an own attempt is under way: releases decide races
 //! differently (lnet-wire 34). If the peer refuses the own attempt because of a race, its connection is used.

@@ -5,26 +5,21 @@ use lnet_lnd::slab::Key;
 use lnet_proto::ib::IMMEDIATE_MAX;
 
 use crate::connection::Refused;
-use crate::item::{AskedGet, PLAIN};
+use crate::item::{AskedGet, get_of_name};
 use crate::memory::register_source;
 use crate::o2ib::Shared;
 use crate::peer::choose;
 
 /// Sends a message on a connection to its peer; without one, or without room on it, it waits for the driver.
 pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
-    if let Some(context) = tx.reply_to.filter(|context| *context != PLAIN)
-        && let Some(answer) = asked_directly(shared, Key(context.0))
-    {
-        let AskedGet { conn, operation } = answer;
+    if let Some(key) = tx.reply_to.and_then(get_of_name) {
+        // Without its connection the GET is gone, too.
+        let AskedGet { conn, operation } = asked_directly(shared, key).ok_or(Errno::ECONNRESET)?;
         // However short it is, it is written.
         if let Some(payload) = &tx.payload {
             register_source(conn.ni(), payload, conn.shard().own.now_ns());
         }
         return Ok(conn.reply(operation, tx));
-    }
-    if tx.reply_to.is_some_and(|context| context != PLAIN) {
-        // Its connection is gone, and with it the GET.
-        return Err(Errno::ECONNRESET);
     }
     let mut registered = false;
     loop {

@@ -232,6 +232,7 @@ fn tcp(counters: &SockCounters) -> String {
         .value("handshake_timeouts", rx.handshake_timeouts)
         .value("protocol_errors", rx.protocol_errors)
         .value("timeouts", rx.timeouts)
+        .value("closes", rx.closes)
         .value("peers_lost", rx.peers_lost)
         .value("keepalives", tx.keepalives)
         .value("answers_withheld", tx.answers_withheld)

@@ -13,6 +13,7 @@ use crate::conn::Ended;
 use crate::connection::Connection;
 use crate::o2ib::Turn;
 use lnet_lnd::closing::{close_broken, close_peer};
+use lnet_lnd::protocol::Connection as _;
 use lnet_lnd::{Cause, Miss};
 
 impl Driver {
@@ -22,8 +23,9 @@ impl Driver {
             Some(Source::Conn(_)) => {
                 // What the peer has sent before is still to be read.
                 while self.digest(turn, key).is_some_and(|count| count > 0) {}
-                let why =
-                    Miss { cause: Cause::Closed, ..Miss::gone(Errno::ECONNRESET, "the peer has ended it") };
+                let idle = self.sources.get(key).and_then(Source::conn).is_some_and(|rx| rx.conn.is_idle());
+                let cause = if idle { Cause::Closed } else { Cause::Errno };
+                let why = Miss { cause, ..Miss::gone(Errno::ECONNRESET, "the peer has ended it") };
                 close_broken(self, turn, key, why);
             }
             Some(Source::Opening(_)) => self.opening_reset(turn, key),

@@ -17,7 +17,7 @@ use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::fabric::COMPLETIONS_PER_LOOK;
-use crate::item::{AskedGet, Described, Held, Item, PLAIN, PendingGet, Sink};
+use crate::item::{AskedGet, Described, Held, Item, PLAIN, PendingGet, Sink, name_of_get};
 use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
 use crate::o2ib::Turn;
 use crate::replies;
@@ -104,17 +104,13 @@ impl Driver {
         let name = if may_wait { self.core.held.next() } else { PLAIN };
         let verdict = parse(conn, header, name);
         if let Verdict::Delay(token) = verdict {
-            return match may_wait {
-                true => {
-                    let what = Held::Immediate { buffer: place, receipt, payload };
-                    self.core.held.keep(turn, &conn.peer, conn.key, token, what);
-                    Ok(())
-                }
-                false => {
-                    conn.ni().upcalls.forget_delayed(token);
-                    Err(Errno::EPROTO)
-                }
-            };
+            if !may_wait {
+                conn.ni().upcalls.forget_delayed(token);
+                return Err(Errno::EPROTO);
+            }
+            let what = Held::Immediate { buffer: place, receipt, payload };
+            self.core.held.keep(turn, &conn.peer, conn.key, token, what);
+            return Ok(());
         }
         if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
             match verdict {
@@ -213,7 +209,7 @@ fn parse(conn: &Connection, header: &Header, rx: RxContext) -> Verdict {
 /// The peer asks for data. Its answer may come while the engine is asked, or later, from any thread.
 fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &Header) -> Result<(), Errno> {
     let name = turn.shard.own.gets.lock().insert(AskedGet { conn: conn.clone(), operation });
-    match parse(conn, header, RxContext(name.0)) {
+    match parse(conn, header, name_of_get(name)) {
         Verdict::Done => return Ok(()),
         Verdict::Close(errno) => {
             turn.shard.own.gets.lock().remove(name);
