@@ -55,7 +55,6 @@ impl Driver {
             }
         }
         self.sources.remove(conn.key);
-        turn.shard.counters.rx.closes.one();
     }
 
     /// The device of an NI is gone: all of this shard's that used it ends.
