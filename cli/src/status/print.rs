@@ -123,6 +123,8 @@ impl NodeStatus {
             ("protocol errors", "protocol_errors"),
             ("timeouts", "timeouts"),
             ("peers whose connections ended", "peers_lost"),
+            ("messages dropped that waited for a buffer", "held_dropped"),
+            ("messages lost that waited for a buffer", "held_lost"),
         ];
         let of_tcp = of_tcp.into_iter().map(|(words, name)| (words, self.tcp.get(name)));
         let of_tcp = of_tcp.filter_map(|(words, count)| Some((words, count?.as_u64()?)));
@@ -135,6 +137,8 @@ impl NodeStatus {
             ("replies to GETs over RDMA refused as too short", "short_replies"),
             ("timeouts over RDMA", "timeouts"),
             ("peers over RDMA that went away", "peers_lost"),
+            ("messages over RDMA dropped that waited for a buffer", "held_dropped"),
+            ("messages over RDMA lost that waited for a buffer", "held_lost"),
             ("waits for a bounce buffer", "bounces_awaited"),
         ];
         let of_verbs = of_verbs

@@ -2,6 +2,8 @@
 
 use lnet_api::{Errno, LndError};
 
+use crate::HeldLimits;
+
 /// The tunables of an LND.
 pub trait Config: Clone + Send + Sync {
     /// Those that an NI may have otherwise.
@@ -19,6 +21,9 @@ pub trait Config: Clone + Send + Sync {
 
     /// How many partitions there are, and the most shards of each (`nscheds`).
     fn shards(&self) -> (usize, usize);
+
+    /// How much of what the engine holds back is taken into memory.
+    fn held(&self) -> HeldLimits;
 
     /// The connections of an NI to a peer, in the LND's way of counting (`conns_per_peer`).
     fn conns_per_peer(ni: &mut Self::OfNi) -> &mut u8;

@@ -159,6 +159,12 @@ pub trait CountsLife {
     fn closes(&self) -> &DriverCounter;
     /// Peers that went away.
     fn peers_lost(&self) -> &DriverCounter;
+    /// Messages that waited on a lazy portal, in memory.
+    fn held_in_memory(&self) -> &DriverCounter;
+    /// Messages for a lazy portal that were dropped.
+    fn held_dropped(&self) -> &DriverCounter;
+    /// Messages that were lost while they waited on a lazy portal.
+    fn held_lost(&self) -> &DriverCounter;
 }
 
 /// What an LND counts.
@@ -224,8 +230,14 @@ macro_rules! counters_of_lnd {
                 protocol_errors,
                 /// The same, closed because nothing moved, or something took too long.
                 timeouts,
+                /// Messages that were lost while they waited on a lazy portal: with their connection, or because their payload did not come.
+                held_lost,
                 /// Connections closed, for these and all other reasons but the end of their NI.
                 closes,
+                /// Messages that found no buffer on a lazy portal, and were taken into memory.
+                held_in_memory,
+                /// Messages that were dropped, for they found no buffer on a lazy portal and no memory to wait in (`held_full`).
+                held_dropped,
                 /// Peers that went away, for these and all other reasons.
                 peers_lost,
             }
@@ -250,6 +262,18 @@ macro_rules! counters_of_lnd {
 
             fn peers_lost(&self) -> &$crate::counting::DriverCounter {
                 &self.peers_lost
+            }
+
+            fn held_in_memory(&self) -> &$crate::counting::DriverCounter {
+                &self.held_in_memory
+            }
+
+            fn held_dropped(&self) -> &$crate::counting::DriverCounter {
+                &self.held_dropped
+            }
+
+            fn held_lost(&self) -> &$crate::counting::DriverCounter {
+                &self.held_lost
             }
         }
 

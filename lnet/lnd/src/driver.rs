@@ -84,6 +84,7 @@ pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) ->
                     close_broken(driver, turn, key, Miss::gone(errno, P::Driver::SEND_FAILED));
                 }
                 Request::Resume(key, delivery) => resume(driver, turn, key, delivery),
+                Request::Unheld(key, errno) => driver.core().held.fail(turn, key, errno),
                 Request::Own(request) => driver.serve(turn, request),
             }
         }

@@ -1,27 +1,86 @@
 //! Messages that the engine holds back: PUTs for which a lazy portal has no entry yet (lnet-semantics 11).
+//!
+//! They wait without a time limit. Up to a [limit](HeldLimits) they are taken into memory, where they stop nothing. What is beyond stays on
+//! its connection, which over TCP is not read meanwhile, or keeps its receive buffer and with it a credit of the peer's, over verbs. Or it is
+//! dropped, if that is asked for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{Delivery, Errno, RxContext, RxToken};
+use lnet_region::{IoVec, ReadVec, Region, RegionError, WriteVec};
 
+use crate::config::Config;
+use crate::counting::CountsLife;
 use crate::protocol::Driver;
 use crate::slab::{Key, Slab};
 use crate::{Ni, Peer, Protocol, Turn};
 
+/// What a message in memory counts for beside its payload: what is known of it here and in the engine.
+const BOOKKEEPING_BYTES: usize = 1024;
+
+/// How much of what the engine holds back is taken into memory, by the LND of one kind of network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldLimits {
+    /// Of one peer, in KiB; a message counts for its payload and 1 KiB (`held_peer_kb`).
+    pub peer_kb: u32,
+    /// Of all peers, in KiB (`held_kb`).
+    pub all_kb: u32,
+    /// A message beyond is dropped and counted, instead of staying on its connection (`held_full=drop`).
+    pub drop_beyond: bool,
+}
+
+impl Default for HeldLimits {
+    /// A message of the greatest length and many small ones of a peer; as much of 32 such peers.
+    fn default() -> HeldLimits {
+        HeldLimits { peer_kb: 2048, all_kb: 65_536, drop_beyond: false }
+    }
+}
+
 /// The messages of a shard that are held back, by the names that the engine has for them.
 pub struct HeldTable<P: Protocol> {
     table: Slab<Held<P>>,
-    /// Those of each connection.
+    /// Those that end with a connection.
     by_conn: BTreeSet<(Key, Key)>,
 }
 
-enum Held<P: Protocol> {
-    /// The engine may resume it.
-    Back { peer: Arc<Peer<P>>, conn: Key, token: RxToken, what: P::Held },
-    /// Its connection ended while the engine was about to resume it. The engine learns that when it does.
-    Lost { peer: Arc<Peer<P>> },
+struct Held<P: Protocol> {
+    peer: Arc<Peer<P>>,
+    token: RxToken,
+    place: Place<P>,
+}
+
+/// Where it is.
+enum Place<P: Protocol> {
+    /// On its connection.
+    Conn { conn: Key, what: P::Held },
+    /// On the way from there into memory. The engine may have gone on with it meanwhile.
+    Coming { conn: Key, counted: usize, resumed: Option<Option<Delivery>> },
+    /// In memory, whatever becomes of its connection.
+    Memory { counted: usize, payload: Option<ReadVec> },
+    /// Lost, while the engine was about to resume it. The engine learns that when it does.
+    Lost,
+}
+
+impl<P: Protocol> Place<P> {
+    /// The connection with which it ends.
+    fn conn(&self) -> Option<Key> {
+        match self {
+            Place::Conn { conn, .. } | Place::Coming { conn, .. } => Some(*conn),
+            Place::Memory { .. } | Place::Lost => None,
+        }
+    }
+}
+
+/// What becomes of a message that the engine holds back.
+pub enum Admitted {
+    /// Its payload goes into this memory, none if it has none, and [`HeldTable::came`] says when it is there.
+    Memory(Key, Option<WriteVec>),
+    /// It stays where it is: [`HeldTable::keep`].
+    Conn,
+    /// It is dropped: its payload is thrown away.
+    Dropped,
 }
 
 impl<P: Protocol> HeldTable<P> {
@@ -36,48 +95,132 @@ impl<P: Protocol> HeldTable<P> {
         RxContext(self.table.next_key().0)
     }
 
-    /// The engine holds a message of this connection back, as it was asked under the [next](HeldTable::next) name.
-    pub fn keep(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, conn: Key, token: RxToken, what: P::Held) {
-        let key = self.table.insert(Held::Back { peer: peer.clone(), conn, token, what });
-        self.by_conn.insert((conn, key));
-        self.count(turn);
+    /// The engine holds a message of this connection back, as it was asked under the [next](HeldTable::next) name. Its payload has so
+    /// many bytes, for which `memory` makes a region.
+    pub fn admit(
+        &mut self,
+        turn: Turn<'_, P>,
+        (peer, conn): (&Arc<Peer<P>>, Key),
+        token: RxToken,
+        length: usize,
+        memory: fn(usize) -> Result<Region, RegionError>,
+    ) -> Admitted {
+        if let Some(counted) = count_in(turn, peer, length) {
+            if let Some(sink) = sink_of(length, memory) {
+                let place = Place::Coming { conn, counted, resumed: None };
+                let key = self.enter(turn, peer, token, place);
+                return Admitted::Memory(key, sink);
+            }
+            count_out(turn, peer, counted);
+        }
+        if turn.shared.config.held().drop_beyond && peer.ni.upcalls.forget_delayed(token) {
+            turn.shard.counters.rx.held_dropped().one();
+            return Admitted::Dropped;
+        }
+        Admitted::Conn
     }
 
-    /// A connection has ended, and what is held back of it with it.
-    pub(crate) fn lose(&mut self, turn: Turn<'_, P>, ended: Key) {
-        while let Some(&(conn, key)) = self.by_conn.range((ended, Key(0))..).next().filter(|of| of.0 == ended)
-        {
-            self.by_conn.remove(&(conn, key));
-            if let Some(Held::Back { peer, token, .. }) = self.table.get(key) {
+    /// A message stays on its connection.
+    pub fn keep(
+        &mut self,
+        turn: Turn<'_, P>,
+        (peer, conn): (&Arc<Peer<P>>, Key),
+        token: RxToken,
+        what: P::Held,
+    ) {
+        self.enter(turn, peer, token, Place::Conn { conn, what });
+    }
+
+    /// The payload of a message cannot come into memory after all: it stays on its connection.
+    pub fn stay(&mut self, turn: Turn<'_, P>, key: Key, what: P::Held) {
+        let Some(Held { peer, place, .. }) = self.table.get_mut(key) else { return };
+        if let Place::Coming { conn, counted, .. } = *place {
+            *place = Place::Conn { conn, what };
+            count_out(turn, peer, counted);
+        }
+    }
+
+    fn enter(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, token: RxToken, place: Place<P>) -> Key {
+        let conn = place.conn();
+        let key = self.table.insert(Held { peer: peer.clone(), token, place });
+        self.by_conn.extend(conn.map(|conn| (conn, key)));
+        self.tell_count(turn);
+        key
+    }
+
+    /// The payload of a message is in memory.
+    pub fn came(&mut self, turn: Turn<'_, P>, key: Key, payload: Option<ReadVec>) {
+        // It may be gone with its NI.
+        let Some(Held { peer, place, .. }) = self.table.get_mut(key) else { return };
+        let Place::Coming { conn, counted, resumed } = place else { return };
+        let counted = *counted;
+        turn.shard.counters.rx.held_in_memory().one();
+        self.by_conn.remove(&(*conn, key));
+        match resumed.take() {
+            None => *place = Place::Memory { counted, payload },
+            Some(delivery) => {
                 let peer = peer.clone();
-                if peer.ni.upcalls.forget_delayed(*token) {
-                    self.table.remove(key);
-                } else {
-                    self.table.replace(key, Held::Lost { peer });
-                }
+                self.leave(turn, key);
+                count_out(turn, &peer, counted);
+                deliver(&peer, payload, delivery);
             }
         }
-        self.count(turn);
     }
 
-    /// An NI has ended, for which no upcall is made any more.
+    /// The payload of a message does not come into memory, or the message is lost with its connection.
+    pub fn fail(&mut self, turn: Turn<'_, P>, key: Key, errno: Errno) {
+        let Some(Held { peer, token, place }) = self.table.get_mut(key) else { return };
+        let (peer, token) = (peer.clone(), *token);
+        turn.shard.counters.rx.held_lost().one();
+        if let Some(conn) = place.conn() {
+            self.by_conn.remove(&(conn, key));
+        }
+        let resumed = match std::mem::replace(place, Place::Lost) {
+            Place::Coming { counted, resumed, .. } => {
+                count_out(turn, &peer, counted);
+                resumed
+            }
+            Place::Memory { counted, .. } => {
+                count_out(turn, &peer, counted);
+                None
+            }
+            Place::Conn { .. } | Place::Lost => None,
+        };
+        match resumed {
+            Some(delivery) => {
+                self.leave(turn, key);
+                lose(&peer, delivery, errno);
+            }
+            None if peer.ni.upcalls.forget_delayed(token) => drop(self.leave(turn, key)),
+            None => {}
+        }
+    }
+
+    /// A connection has ended, and with it what is held back on it.
+    pub(crate) fn lose(&mut self, turn: Turn<'_, P>, ended: Key) {
+        while let Some(&(_, key)) = self.by_conn.range((ended, Key(0))..).next().filter(|of| of.0 == ended) {
+            self.fail(turn, key, Errno::ECONNRESET);
+        }
+    }
+
+    /// An NI has ended, for which no upcall is made any more but that its messages are to be forgotten.
     pub(crate) fn end_ni(&mut self, turn: Turn<'_, P>, ni: &Arc<Ni<P>>) {
-        for key in self.table.keys(|held| matches!(held, Held::Lost { peer } if Arc::ptr_eq(&peer.ni, ni))) {
-            self.table.remove(key);
+        for key in self.table.keys(|held| Arc::ptr_eq(&held.peer.ni, ni)) {
+            self.fail(turn, key, Errno::ESHUTDOWN);
+            self.leave(turn, key);
         }
-        self.count(turn);
     }
 
-    fn take(&mut self, turn: Turn<'_, P>, key: Key) -> Option<Held<P>> {
+    fn leave(&mut self, turn: Turn<'_, P>, key: Key) -> Option<Held<P>> {
         let held = self.table.remove(key);
-        if let Some(Held::Back { conn, .. }) = &held {
-            self.by_conn.remove(&(*conn, key));
+        if let Some(conn) = held.as_ref().and_then(|held| held.place.conn()) {
+            self.by_conn.remove(&(conn, key));
         }
-        self.count(turn);
+        self.tell_count(turn);
         held
     }
 
-    fn count(&self, turn: Turn<'_, P>) {
+    fn tell_count(&self, turn: Turn<'_, P>) {
         turn.shard.held.store(self.table.len(), Ordering::Relaxed);
     }
 }
@@ -89,15 +232,64 @@ pub(crate) fn resume<P: Protocol>(
     key: Key,
     delivery: Option<Delivery>,
 ) {
-    match driver.core().held.take(turn, key) {
-        Some(Held::Back { conn, what, .. }) => driver.resume(turn, conn, what, delivery),
-        Some(Held::Lost { peer }) => {
-            if let Some(Delivery { token, sink }) = delivery {
-                drop(sink);
-                peer.ni.upcalls.finalize_rx(token, Err(Errno::ECONNRESET));
-            }
-        }
-        // The NI is gone, and no upcall is made for it.
-        None => drop(delivery),
+    let table = &mut driver.core().held;
+    if let Some(Held { place: Place::Coming { resumed, .. }, .. }) = table.table.get_mut(key) {
+        *resumed = Some(delivery);
+        return;
     }
+    // Its NI may be gone, and no upcall is made for that.
+    let Some(Held { peer, place, .. }) = table.leave(turn, key) else { return };
+    match place {
+        Place::Conn { conn, what } => driver.resume(turn, conn, what, delivery),
+        Place::Memory { counted, payload } => {
+            count_out(turn, &peer, counted);
+            deliver(&peer, payload, delivery);
+        }
+        Place::Coming { .. } | Place::Lost => lose(&peer, delivery, Errno::ECONNRESET),
+    }
+}
+
+/// Copies what is in memory to its place. Its bytes were counted when they came.
+fn deliver<P: Protocol>(peer: &Peer<P>, payload: Option<ReadVec>, delivery: Option<Delivery>) {
+    let Some(Delivery { token, sink }) = delivery else { return };
+    if let (Some(mut sink), Some(payload)) = (sink, payload) {
+        lnet_region::copy(&payload, &mut sink);
+    }
+    peer.ni.upcalls.finalize_rx(token, Ok(()));
+}
+
+fn lose<P: Protocol>(peer: &Peer<P>, delivery: Option<Delivery>, errno: Errno) {
+    if let Some(Delivery { token, sink }) = delivery {
+        drop(sink);
+        peer.ni.upcalls.finalize_rx(token, Err(errno));
+    }
+}
+
+/// Counts a message that is taken into memory; `None` if it is beyond a limit.
+fn count_in<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, length: usize) -> Option<usize> {
+    let HeldLimits { peer_kb, all_kb, .. } = turn.shared.config.held();
+    let bytes = length + BOOKKEEPING_BYTES;
+    let fits = |held: usize, most_kb: u32| Some(held + bytes).filter(|sum| *sum <= most_kb as usize * 1024);
+    let mut state = peer.state.lock();
+    let of_peer = fits(state.held_bytes, peer_kb)?;
+    // One counter for all shards.
+    let all = &turn.shared.held_bytes;
+    all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| fits(held, all_kb)).ok()?;
+    state.held_bytes = of_peer;
+    Some(bytes)
+}
+
+/// It has left the memory.
+fn count_out<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, bytes: usize) {
+    turn.shared.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    peer.state.lock().held_bytes -= bytes;
+}
+
+/// Memory for a payload; `None` if there is none to be had.
+fn sink_of(length: usize, memory: fn(usize) -> Result<Region, RegionError>) -> Option<Option<WriteVec>> {
+    if length == 0 {
+        return Some(None);
+    }
+    let region = memory(length).ok()?;
+    IoVec::whole(region).write(0..length).ok().map(Some)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
 use lnet_api::{Delivery, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
@@ -62,6 +63,18 @@ impl<P: Protocol> Network<P> {
     #[must_use]
     pub fn completing(&self) -> usize {
         self.shared.shards.iter().map(|slot| slot.driver.lock().completing()).sum()
+    }
+
+    /// How many messages the engine holds back that this LND has, in memory and on connections.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.shared.shards.iter().map(|slot| slot.shard.held()).sum()
+    }
+
+    /// How many bytes count of messages that wait in memory for a buffer on a lazy portal.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.shared.held_bytes.load(Ordering::Relaxed)
     }
 
     /// The tunables it was made with.

@@ -48,6 +48,8 @@ pub struct PeerState<P: Protocol> {
     pub conns: Conns<P>,
     /// Messages for which there is no connection yet, or no room on any.
     pub waiting: Waiting,
+    /// Bytes of its held messages in memory.
+    pub(crate) held_bytes: usize,
     /// The driver has been asked to connect.
     asked: bool,
     /// The entry has left the table: whoever still holds it must look again (EAGAIN), or fail with this errno.
@@ -67,6 +69,7 @@ impl<P: Protocol> Peer<P> {
             links,
             conns: Conns::<P>::new(),
             waiting: Waiting::default(),
+            held_bytes: 0,
             asked: false,
             retired: None,
             failure: None,
@@ -124,6 +127,7 @@ impl<P: Protocol> Peer<P> {
         let idle = state.conns.is_empty()
             && state.waiting.is_empty()
             && !state.asked
+            && state.held_bytes == 0
             && (crowded || state.failure.is_none())
             && state.links.is_forgettable(now_ns);
         if idle {

@@ -21,6 +21,8 @@ pub enum Request<P: Protocol> {
     Broken(Key, Errno),
     /// Go on with a message that was held.
     Resume(Key, Option<Delivery>),
+    /// The payload of a held message does not come into memory.
+    Unheld(Key, Errno),
     /// What only this kind of network asks.
     Own(P::Request),
 }

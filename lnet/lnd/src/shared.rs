@@ -1,7 +1,7 @@
 //! What senders, drivers and everybody else share, of all shards.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use lnet_api::{Errno, Tx, TxToken};
 use lnet_nid::ProcessId;
@@ -22,6 +22,8 @@ pub struct Shared<P: Protocol> {
     pub peers: PeerTable<P>,
     /// All shards.
     pub shards: Shards<Shard<P>, P::Driver>,
+    /// Bytes of held messages in memory, of all shards.
+    pub(crate) held_bytes: AtomicUsize,
     /// What NIs have that say nothing of their own.
     conns_per_peer: AtomicU8,
     /// What else its kind of network shares.
@@ -38,6 +40,7 @@ impl<P: Protocol> Shared<P> {
             nis: Arc::default(),
             peers: PeerTable::default(),
             shards: Shards::new(partitions, nscheds),
+            held_bytes: AtomicUsize::new(0),
             conns_per_peer: AtomicU8::new(conns_per_peer),
             own,
         }

@@ -21,5 +21,6 @@ const AT_ONCE: std::ops::RangeInclusive<usize> = 3..=3;
 /// What the failure says when no node listens at the address.
 const NOBODY: &str = "is LNet up on that node";
 
-/// How many of three messages a lazy portal holds back at a time: behind the first nothing is read on its connection.
-const HELD: usize = 1;
+/// How many of three messages a lazy portal holds back on connections: the first on its own, and the second, behind which the third is not
+/// read.
+const HELD: usize = 2;

@@ -4,7 +4,7 @@ use lnet_api::MAX_SHARDS;
 
 use crate::fabric::ConnectOptions;
 use crate::sizes::Tunables;
-use lnet_lnd::{BadTunable, Config};
+use lnet_lnd::{BadTunable, Config, HeldLimits};
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
@@ -61,6 +61,8 @@ pub struct O2ibConfig {
     pub partitions: usize,
     /// Whether peers may connect. A node that only asks others needs no port to listen on; LNet has no such tunable.
     pub listens: bool,
+    /// How much of what waits on lazy portals is taken into memory (`held_peer_kb`, `held_kb`, `held_full`).
+    pub held: HeldLimits,
 }
 
 impl Default for O2ibConfig {
@@ -84,6 +86,7 @@ impl Default for O2ibConfig {
             tos: None,
             partitions: 1,
             listens: true,
+            held: HeldLimits::default(),
         }
     }
 }
@@ -111,6 +114,10 @@ impl Config for O2ibConfig {
             tos,
             ..self.clone()
         }
+    }
+
+    fn held(&self) -> HeldLimits {
+        self.held
     }
 
     fn shards(&self) -> (usize, usize) {

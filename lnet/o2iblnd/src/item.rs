@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{RxContext, RxToken, TxToken};
+use lnet_api::{Errno, RxContext, RxToken, TxToken};
 use lnet_lnd::slab::Key;
 use lnet_proto::Header;
 use lnet_proto::ib::Descriptor;
@@ -11,6 +11,7 @@ use lnet_region::{ReadVec, WriteVec};
 use crate::conn::{Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::memory::Bounce;
+use crate::o2ib::Request;
 use crate::writes::FragmentList;
 
 /// The context of a receive that needs no name: its answer is a message like any other.
@@ -46,9 +47,31 @@ pub(crate) enum Item {
     /// An own GET, written into directly.
     Get { token: TxToken, header: Header, sink: Sink },
     /// A PUT_REQ of the peer's whose payload is wanted.
-    Receive { token: RxToken, sink: Sink },
+    Receive { taker: Taker, sink: Sink },
     /// A GET_REQ of the peer's, and its REPLY once that is there.
     Reply { token: Option<TxToken>, source: Source },
+}
+
+/// What waits for a payload of the peer's.
+#[derive(Clone, Copy)]
+pub(crate) enum Taker {
+    /// The engine.
+    Engine(RxToken),
+    /// A message in memory, under this name.
+    Memory(Key),
+}
+
+impl Taker {
+    /// The payload does not come, for this reason; or none is wanted.
+    pub(crate) fn ended(self, conn: &Connection, outcome: Result<(), Errno>) {
+        match self {
+            Taker::Engine(token) => conn.ni().upcalls.finalize_rx(token, outcome),
+            Taker::Memory(name) => {
+                let errno = outcome.err().unwrap_or(Errno::EIO);
+                conn.shard().request(Request::Unheld(name, errno));
+            }
+        }
+    }
 }
 
 /// A payload that may be written.

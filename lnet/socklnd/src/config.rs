@@ -1,5 +1,5 @@
 use lnet_api::MAX_SHARDS;
-use lnet_lnd::{BadTunable, Config};
+use lnet_lnd::{BadTunable, Config, HeldLimits};
 use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
 use crate::NiConfig;
@@ -89,6 +89,8 @@ pub struct SockConfig {
     /// How long each poll of the sockets busy-polls their network cards, in microseconds (`EPIOCSPARAMS`, Linux 6.9); 0 waits for their
     /// interrupts. No effect on loopback.
     pub epoll_busy_poll_us: u32,
+    /// How much of what waits on lazy portals is taken into memory (`held_peer_kb`, `held_kb`, `held_full`).
+    pub held: HeldLimits,
 }
 
 impl Default for SockConfig {
@@ -121,6 +123,7 @@ impl Default for SockConfig {
             tos: None,
             congestion_control: None,
             epoll_busy_poll_us: 0,
+            held: HeldLimits::default(),
         }
     }
 }
@@ -131,6 +134,10 @@ impl Config for SockConfig {
     fn of(&self, ni: &NiConfig) -> SockConfig {
         let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } = *ni;
         SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, ..self.clone() }
+    }
+
+    fn held(&self) -> HeldLimits {
+        self.held
     }
 
     fn shards(&self) -> (usize, usize) {

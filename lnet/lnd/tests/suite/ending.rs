@@ -1,11 +1,11 @@
 //! NIs and peers that go and come back.
 
-use lnet_api::{EventKind, LNet, MdOptions};
+use lnet_api::{EventKind, MdOptions};
 use nlx_testkit::buffers::{bytes, filled, pattern, whole};
-use nlx_testkit::lnds::{Load, S, TestBed, exchange, portal};
+use nlx_testkit::lnds::{Load, S, TestBed, exchange};
 
 use super::on_pairs;
-use crate::{AT_ONCE, Bed, Config, HELD, NOBODY, Node, connections};
+use crate::{AT_ONCE, Bed, Config, NOBODY, Node, connections};
 
 /// S-108: an NI that ends takes nothing with it: what was under way ends, and the peer works on.
 #[test]
@@ -103,45 +103,4 @@ fn nobody_listens() {
         bed.later(&[a, b], 60 * S);
         exchange(bed, [a, b], &filled(whole(5000), 1), &whole(5000));
     });
-}
-
-/// How many messages the engine of a node holds back, and how many its LND.
-fn held(node: &Node) -> [usize; 2] {
-    let shards = node.lnd.shared().shards.iter();
-    [node.engine.waiting(portal()), shards.map(|slot| slot.shard.held()).sum()]
-}
-
-/// lnet-semantics 11: what a lazy portal holds back ends with its connection, and with its NI. A buffer that comes later finds none of it.
-#[test]
-fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
-    for receiver_ends in [false, true] {
-        on_pairs(&Config::default(), |bed, [a, b]| {
-            exchange(bed, [a, b], &filled(whole(64), 1), &whole(64));
-            bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == connections(1)));
-            b.engine.set_lazy(portal(), true);
-            for length in [64, 5000, 1 << 20] {
-                a.put_unasked(b.id, &filled(whole(length), 1), 99);
-            }
-            bed.until(&[a, b], || held(b)[0] >= HELD && held(b)[0] == held(b)[1]);
-            let [ending, other] = if receiver_ends { [b, a] } else { [a, b] };
-            ending.end();
-            if !receiver_ends {
-                // Nothing is read on its connection, so that a look at it finds its end.
-                bed.later(&[b], 20 * S);
-                bed.until(&[b], || b.lnd.census().connections == 0);
-            }
-            assert_eq!(held(b), [0, 0]);
-            bed.until(&[other], || other.lnd.census().connections == 0);
-            ending.start();
-            bed.later(&[a, b], 60 * S);
-            [a, b].into_iter().for_each(|node| drop(node.take()));
-            let sink = whole(64);
-            b.post(&sink, 99, MdOptions::OP_PUT);
-            exchange(bed, [a, b], &filled(whole(5000), 1), &whole(5000));
-            assert_eq!(bytes(&sink), [0; 64]);
-            a.put(b.id, &filled(whole(64), 9), 99);
-            bed.until(&[a, b], || a.has(EventKind::Ack) && b.has(EventKind::Put));
-            assert_eq!(bytes(&sink), pattern(9, 64));
-        });
-    }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use lnet_api::{EventKind, LNet, MdOptions, Sleeper};
+use lnet_api::{EventKind, MdOptions, Sleeper};
 use lnet_region::IoVec;
 use nlx_testkit::buffers::{apart, bytes, cut, filled, gapped, pattern, whole};
-use nlx_testkit::lnds::{S, TestBed, exchange, portal};
+use nlx_testkit::lnds::{S, TestBed, exchange};
 
 use super::on_pairs;
-use crate::{Bed, Config, HELD, Node, connections};
+use crate::{Bed, Config, Node, connections};
 
 /// Nothing, a byte, either side of what leaves with its header over verbs, of what goes on a bulk connection over TCP and of
 /// buffers, LNet's largest.
@@ -127,39 +127,6 @@ fn truncation() {
             assert!(got[..room] == pattern(4, room) && got[room..].iter().all(|byte| *byte == 0));
             [a, b].into_iter().for_each(Node::clear);
         }
-    });
-}
-
-/// S-109: what comes too early waits for its buffer, small or large, and its sender with it.
-#[test]
-fn a_lazy_portal_holds_back() {
-    on_pairs(&Config::default(), |bed, [a, b]| {
-        b.engine.set_lazy(portal(), true);
-        let lengths = [64, 5000, 1 << 20];
-        for (bits, length) in lengths.into_iter().enumerate() {
-            a.put(b.id, &filled(whole(length), bits as u64), bits as u64);
-        }
-        bed.until(&[a, b], || b.engine.waiting(portal()) >= HELD);
-        let sinks: Vec<IoVec> = lengths.iter().map(|length| whole(*length)).collect();
-        for (bits, sink) in sinks.iter().enumerate() {
-            b.post(sink, bits as u64, MdOptions::OP_PUT);
-        }
-        bed.until(&[a, b], || a.count(EventKind::Ack).1 == 3 && b.count(EventKind::Put).1 == 3);
-        for (bits, sink) in sinks.iter().enumerate() {
-            assert!(bytes(sink) == pattern(bits as u64, sink.len()));
-        }
-        [a, b].into_iter().for_each(Node::clear);
-        // What waits when it is lazy no longer is dropped.
-        for length in lengths {
-            a.put_unasked(b.id, &filled(whole(length), 1), 99);
-        }
-        bed.until(&[a, b], || b.engine.waiting(portal()) >= HELD);
-        b.engine.set_lazy(portal(), false);
-        bed.until(&[a, b], || a.count(EventKind::Send).0 == 3 && b.engine.counters().drop_count == 3);
-        [a, b].into_iter().for_each(Node::clear);
-        drop(sinks);
-        exchange(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
-        exchange(bed, [b, a], &filled(whole(9999), 2), &whole(9999));
     });
 }
 

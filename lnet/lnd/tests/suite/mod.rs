@@ -2,6 +2,7 @@
 
 mod ending;
 mod exchange;
+mod lazy;
 
 use nlx_testkit::lnds::TestBed;
 

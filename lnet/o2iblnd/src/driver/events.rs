@@ -1,12 +1,12 @@
 //! What the engine is told, and what it says to it. No lock of a connection is held meanwhile.
 
-use lnet_lnd::Miss;
+use lnet_lnd::{Admitted, Miss};
 use std::sync::Arc;
 
 use lnet_api::{Arrival, Delivery, Errno, RxContext, TxToken, Verdict};
 use lnet_proto::ib::MessageKind;
 use lnet_proto::{Header, MessageType};
-use lnet_region::WriteVec;
+use lnet_region::{ReadVec, Region, WriteVec};
 use smallvec::SmallVec;
 
 use super::Driver;
@@ -17,7 +17,7 @@ use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::fabric::COMPLETIONS_PER_LOOK;
-use crate::item::{AskedGet, Described, Held, Item, PLAIN, PendingGet, Sink, name_of_get};
+use crate::item::{AskedGet, Described, Held, Item, PLAIN, PendingGet, Sink, Taker, name_of_get};
 use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
 use crate::o2ib::Turn;
 use crate::replies;
@@ -53,7 +53,9 @@ impl Driver {
                     }
                     let told = match event {
                         Event::Ended(ended) => {
-                            end(conn, &turn.shard.counters, ended);
+                            if let Some((name, payload)) = end(conn, &turn.shard.counters, ended) {
+                                self.core.held.came(turn, name, Some(payload));
+                            }
                             Ok(())
                         }
                         Event::Immediate { place, receipt, header, payload } => {
@@ -108,8 +110,22 @@ impl Driver {
                 conn.ni().upcalls.forget_delayed(token);
                 return Err(Errno::EPROTO);
             }
-            let what = Held::Immediate { buffer: place, receipt, payload };
-            self.core.held.keep(turn, &conn.peer, conn.key, token, what);
+            let from = (&conn.peer, conn.key);
+            match self.core.held.admit(turn, from, token, payload, Region::heap) {
+                Admitted::Memory(name, sink) => {
+                    let rx = self.sources.get(key).and_then(Source::conn);
+                    let copied = rx.and_then(|rx| rx.copy(place, payload, sink?));
+                    turn.shard.counters.rx.bytes_copied.add(payload);
+                    self.core.held.came(turn, name, copied);
+                }
+                Admitted::Conn => {
+                    let what = Held::Immediate { buffer: place, receipt, payload };
+                    self.core.held.keep(turn, from, token, what);
+                    return Ok(());
+                }
+                Admitted::Dropped => turn.shard.counters.rx.discards.one(),
+            }
+            reposts.push((place, receipt));
             return Ok(());
         }
         if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
@@ -138,8 +154,26 @@ impl Driver {
         let payload = header.payload_length;
         match parse(conn, header, self.core.held.next()) {
             Verdict::Delay(token) => {
-                let what = Held::PutReq { operation, payload };
-                self.core.held.keep(turn, &conn.peer, conn.key, token, what);
+                let from = (&conn.peer, conn.key);
+                match self.core.held.admit(turn, from, token, payload as usize, Region::pages) {
+                    Admitted::Memory(name, Some(sink)) => {
+                        register_sink(conn.ni(), &sink, turn.now_ns);
+                        if conn.describe(&sink, payload as usize).is_ok() {
+                            receive_into(turn, conn, operation, payload, Taker::Memory(name), sink);
+                        } else {
+                            // Bounce buffers are for those who know where their payload goes.
+                            self.core.held.stay(turn, name, Held::PutReq { operation, payload });
+                        }
+                    }
+                    Admitted::Memory(name, None) => {
+                        refuse_put(conn, operation, Ok(()));
+                        self.core.held.came(turn, name, None);
+                    }
+                    Admitted::Conn => {
+                        self.core.held.keep(turn, from, token, Held::PutReq { operation, payload });
+                    }
+                    Admitted::Dropped => take_put(turn, conn, operation, payload, None),
+                }
             }
             Verdict::Deliver(delivery) => take_put(turn, conn, operation, payload, Some(delivery)),
             Verdict::Done | Verdict::Discard => take_put(turn, conn, operation, payload, None),
@@ -189,6 +223,13 @@ impl Driver {
 }
 
 impl RxConn {
+    /// Copies a payload out of a receive buffer into memory.
+    fn copy(&self, place: usize, payload: usize, mut memory: WriteVec) -> Option<ReadVec> {
+        let start = MessageKind::Immediate.min_len();
+        memory.copy_from(0, self.receive.bytes(place, start + payload)?.get(start..)?);
+        Some(memory.into_read())
+    }
+
     /// Copies a payload out of a receive buffer to its place.
     fn deliver(&self, turn: Turn<'_>, conn: &Connection, place: usize, payload: usize, delivery: Delivery) {
         let Delivery { token, sink } = delivery;
@@ -250,7 +291,7 @@ fn take_put(
         Some(Delivery { token, sink }) => (Some(token), sink.filter(|sink| !sink.is_empty() && payload > 0)),
         None => (None, None),
     };
-    let (Some(token), Some(mut sink)) = (token, sink) else {
+    let (Some(token), Some(sink)) = (token, sink) else {
         turn.shard.counters.rx.discards.one();
         refuse_put(conn, operation, Ok(()));
         if let Some(token) = token {
@@ -258,21 +299,33 @@ fn take_put(
         }
         return;
     };
+    receive_into(turn, conn, operation, payload, Taker::Engine(token), sink);
+}
+
+/// Has the peer write a payload into this memory.
+fn receive_into(
+    turn: Turn<'_>,
+    conn: &Arc<Connection>,
+    operation: OpKey,
+    payload: u32,
+    taker: Taker,
+    mut sink: WriteVec,
+) {
     drop(sink.split_off(payload as usize));
     register_sink(conn.ni(), &sink, turn.now_ns);
     let sink = Sink { vec: sink, described: Described::default(), bounce: None };
     let attached = {
         let mut state = conn.state.lock();
         match &mut state.live {
-            Some(live) => live.machine.attach(operation, Item::Receive { token, sink }),
-            None => Err(Item::Receive { token, sink }),
+            Some(live) => live.machine.attach(operation, Item::Receive { taker, sink }),
+            None => Err(Item::Receive { taker, sink }),
         }
     };
     match attached {
         Ok(()) => prepare_sink(conn, operation),
         Err(item) => {
             drop(item);
-            conn.ni().upcalls.finalize_rx(token, Err(Errno::ECONNRESET));
+            taker.ended(conn, Err(Errno::ECONNRESET));
         }
     }
 }
@@ -324,9 +377,9 @@ fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno
             Err(error) => return conn.break_off(state, error.errno()),
         }
     };
-    if let Some(Item::Receive { token, sink }) = item {
+    if let Some(Item::Receive { taker, sink }) = item {
         drop(sink);
-        conn.ni().upcalls.finalize_rx(token, reason);
+        taker.ended(conn, reason);
     }
 }
 
@@ -359,8 +412,12 @@ pub(super) fn give_up(waiter: Waiter) {
     refuse_put(&conn, operation, Err(tell_failed(&conn, &WHY, Errno::ETIMEDOUT)));
 }
 
-/// An operation is over.
-pub(super) fn end(conn: &Connection, counters: &Counters<LiveTx, LiveRx>, ended: Ended<Item>) {
+/// An operation is over. Gives the payload of a message that the engine holds back, with its name, if it is in memory now.
+pub(super) fn end(
+    conn: &Connection,
+    counters: &Counters<LiveTx, LiveRx>,
+    ended: Ended<Item>,
+) -> Option<(Key, ReadVec)> {
     let upcalls = &*conn.ni().upcalls;
     let Ended { item, outcome } = ended;
     let settle = |mut sink: Sink, outcome: Result<u32, Errno>| {
@@ -382,9 +439,13 @@ pub(super) fn end(conn: &Connection, counters: &Counters<LiveTx, LiveRx>, ended:
             drop(vec);
             upcalls.finalize_get(token, outcome);
         }
-        Item::Receive { token, sink } => {
-            drop(settle(sink, outcome));
-            upcalls.finalize_rx(token, outcome.map(|_| ()));
+        Item::Receive { taker, sink } => {
+            let vec = settle(sink, outcome);
+            if let (Taker::Memory(name), Ok(_)) = (taker, outcome) {
+                return Some((name, vec.into_read()));
+            }
+            drop(vec);
+            taker.ended(conn, outcome.map(|_| ()));
         }
         Item::Reply { token, source } => {
             drop(source);
@@ -393,4 +454,5 @@ pub(super) fn end(conn: &Connection, counters: &Counters<LiveTx, LiveRx>, ended:
             }
         }
     }
+    None
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, LNetError};
 use lnet_nid::{Net, NetType, Nid};
-use lnet_o2iblnd::{Census, O2ib, O2ibConfig, O2ibLnd};
+use lnet_o2iblnd::{Census, HeldLimits, O2ib, O2ibConfig, O2ibLnd};
 
 use super::habits::{IbFault, IbHabits};
 use super::state::IbWire;
@@ -102,6 +102,7 @@ impl Transport for Ib {
             concurrent_sends: rng.pick(&[0, 0, 1, 4]),
             cksum: rng.chance(1_000),
             keepalive_s: rng.pick(&[100, 100, 5]),
+            held: HeldLimits { peer_kb: rng.pick(&[2048, 40, 0]), ..HeldLimits::default() },
             ..O2ibConfig::default()
         };
         Ib { habits, configs: (0..nodes).map(config).collect(), privileged }
@@ -131,7 +132,7 @@ impl Transport for Ib {
     }
 
     fn losses(lnd: &O2ibLnd) -> u64 {
-        lnd.counters().rx.closes
+        lnd.counters().rx.closes + lnd.counters().rx.held_lost
     }
 
     fn conns_and_credits(&self, node: usize) -> (u8, usize) {

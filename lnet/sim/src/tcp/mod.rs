@@ -22,7 +22,7 @@
 //! - each operation ends once, with a status that it may have; each payload is the one that was sent, and comes at the
 //!   most once; what is acknowledged was delivered; what could not be sent is not delivered;
 //! - a message that a lazy portal holds is met by its buffer, dropped when the portal ceases to be lazy, or lost with its
-//!   connection, once; and at the end of a node each message that its LND has received was taken or dropped;
+//!   connection, if it is not in memory, once; and at the end of a node each message that its LND has received was taken or dropped;
 //! - no node ever holds more connections to a peer than it may, nor such of two lives of the peer. This is read from the
 //!   bytes of the handshakes, without any code of the LND;
 //! - nobody connects before his back-off is over (lnet-wire 24: 1 s, doubling up to 60 s);

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, LNetError};
 use lnet_nid::{Net, NetType, Nid};
-use lnet_socklnd::{AcceptPolicy, Sock, SockConfig, SockLnd};
+use lnet_socklnd::{AcceptPolicy, HeldLimits, Sock, SockConfig, SockLnd};
 
 use super::habits::{TcpFault, TcpHabits};
 use super::state::TcpWire;
@@ -143,6 +143,7 @@ impl Transport for Tcp {
             conns_per_peer: rng.pick(&[1, 1, 1, 2, 4]),
             credits: peer_credits * rng.pick(&[1, 8]),
             peer_credits,
+            held: HeldLimits { peer_kb: rng.pick(&[2048, 40, 0]), ..HeldLimits::default() },
             ..SockConfig::default()
         };
         let large_nids = policy != TcpPolicy::Mixed && rng.chance(2_000);

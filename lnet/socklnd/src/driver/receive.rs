@@ -60,7 +60,7 @@ pub(super) struct RxConn {
     pub(super) heard: bool,
     /// None have come behind the handshake.
     pub(super) silent: bool,
-    /// When the message in reception began, or was held back or resumed; `None` between messages.
+    /// When the message in reception began, or was resumed; `None` between messages, and while one is held back.
     begun_ns: Option<u64>,
     /// What had been written when that was last different, and when: to see whether the connection moves. `None` if
     /// nothing was queued when that was last looked at.
@@ -167,7 +167,7 @@ impl RxConn {
         self.write_mark.map(|(_, since_ns)| since_ns.saturating_add(timeout_ns))
     }
 
-    /// Whether the message that is in reception, or held back, is so for as long as that.
+    /// Whether the message that is in reception is so for as long as that.
     pub(super) fn has_lasted(&self, ns: u64, now_ns: u64) -> bool {
         self.begun_ns.is_some_and(|begun_ns| begun_ns.saturating_add(ns) <= now_ns)
     }
@@ -189,7 +189,7 @@ impl RxConn {
         held: &mut HeldTable<Sock>,
         budget: &mut usize,
     ) -> Result<Rest, Miss> {
-        self.settle()?;
+        self.settle(turn, held)?;
         if let Some(Stash { buffer, start, end }) = self.stash.take() {
             self.digest(turn, pool, held, (buffer, start..end), budget)?;
         }

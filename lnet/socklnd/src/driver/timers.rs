@@ -57,11 +57,7 @@ fn judge(
         return Some(Due::Stuck("a message has begun and does not end"));
     }
     if rx.has_lasted(TIMEOUTS_PER_MESSAGE * timeout_ns, now_ns) {
-        return Some(Due::Stuck(if rx.is_held() {
-            "LNet has held a message back for too long"
-        } else {
-            "a message comes too slowly"
-        }));
+        return Some(Due::Stuck("a message comes too slowly"));
     }
     // What is held back is not read, so that nothing else shows the end.
     (rx.is_held() && rx.ending).then_some(Due::Gone)

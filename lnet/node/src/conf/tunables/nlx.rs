@@ -100,6 +100,49 @@ pub(super) const ROWS: &[Tunable] = &[
     },
     Tunable {
         module: NLX,
+        name: "held_peer_kb",
+        unit: "KiB",
+        agree: ALONE,
+        meaning: "how much of one peer's messages that wait for a buffer on lazy portals is taken into memory",
+        effect: Effect::Number {
+            min: 0,
+            max: 1 << 20,
+            get: |config| i64::from(config.tcp.held.peer_kb),
+            set: |config, kb| {
+                config.tcp.held.peer_kb = kb as u32;
+                config.o2ib.held.peer_kb = kb as u32;
+            },
+        },
+    },
+    Tunable {
+        module: NLX,
+        name: "held_kb",
+        unit: "KiB",
+        agree: ALONE,
+        meaning: "the same of all peers, over TCP and over o2ib each",
+        effect: Effect::Number {
+            min: 0,
+            max: 1 << 26,
+            get: |config| i64::from(config.tcp.held.all_kb),
+            set: |config, kb| {
+                config.tcp.held.all_kb = kb as u32;
+                config.o2ib.held.all_kb = kb as u32;
+            },
+        },
+    },
+    word(
+        "held_full",
+        "what becomes of such a message beyond: it waits on its connection, which TCP does not read meanwhile, or it is dropped",
+        &["wait", "drop"],
+        |config| if config.tcp.held.drop_beyond { "drop" } else { "wait" },
+        |config, word| {
+            for held in [&mut config.tcp.held, &mut config.o2ib.held] {
+                held.drop_beyond = word == "drop";
+            }
+        },
+    ),
+    Tunable {
+        module: NLX,
         name: "faults",
         unit: "",
         agree: ALONE,

@@ -179,7 +179,7 @@ impl<T: Transport> World<T> {
             return Err(format!("node {node} holds nothing, and its buffers are not posted"));
         }
         if self.rng.chance(CUT) {
-            return self.what_is_cut_never_comes(numbers);
+            return self.what_is_in_memory_outlives_its_connection(numbers);
         }
         let (met, dropped): (Vec<u64>, Vec<u64>) = numbers.into_iter().partition(|_| self.rng.chance(5_000));
         met.iter().rev().try_for_each(|number| self.post_late(*number))?;
@@ -217,8 +217,8 @@ impl<T: Transport> World<T> {
         })
     }
 
-    /// Messages that have left, and are held or wait behind such, are lost with their connection.
-    fn what_is_cut_never_comes(&mut self, numbers: Vec<u64>) -> Result<(), String> {
+    /// Messages that have left, and are held on their connections or wait behind such, are lost with these. Those in memory are not.
+    fn what_is_in_memory_outlives_its_connection(&mut self, numbers: Vec<u64>) -> Result<(), String> {
         let sent = |number: &u64| self.ledger.operations[number].sent == Some(Ok(()));
         let gone: Vec<u64> = numbers.iter().copied().filter(sent).collect();
         for (a, b) in self.pairs() {
@@ -226,10 +226,26 @@ impl<T: Transport> World<T> {
         }
         // The ends of the connections are noticed before anything is posted.
         self.run_until(self.net.now_ns() + COMES_NS)?;
-        numbers.into_iter().try_for_each(|number| self.post_late(number))?;
+        let in_memory: Vec<usize> = self.nodes.iter().map(|node| node.lnd.held()).collect();
+        numbers.iter().try_for_each(|number| self.post_late(*number))?;
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
         self.everything_ends()?;
-        self.check_outcomes(&gone, |operation| operation.delivered == 0)
+        self.what_was_met_is_received()?;
+        self.check_outcomes(&gone, |operation| operation.delivered <= 1)?;
+        for (node, in_memory) in in_memory.into_iter().enumerate() {
+            let delivered = |numbers: &[u64]| {
+                let to_it = numbers.iter().map(|number| &self.ledger.operations[number]);
+                to_it.filter(|it| it.to.node == node && it.delivered == 1).count()
+            };
+            // Some in memory may not have been known to have left, and what had not left has been sent again.
+            if !(delivered(&gone)..=delivered(&numbers)).contains(&in_memory) {
+                return Err(format!(
+                    "node {node} had {in_memory} messages in memory, and takes {}",
+                    delivered(&gone)
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check_outcomes(&self, numbers: &[u64], good: impl Fn(&Operation) -> bool) -> Result<(), String> {

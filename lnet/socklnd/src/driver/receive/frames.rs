@@ -4,9 +4,10 @@ use crate::sock::{Peer, Sock, Turn};
 use std::ops::Range;
 
 use lnet_api::{Arrival, Errno, Verdict};
-use lnet_lnd::{HeldTable, Miss};
+use lnet_lnd::{Admitted, HeldTable, Miss};
 use lnet_proto::Header;
 use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
+use lnet_region::Region;
 
 use super::incoming::Incoming;
 use super::{BufferPool, RxConn, Stash, State, Unread};
@@ -38,7 +39,7 @@ impl RxConn {
                     turn.shard.counters.rx.bytes_copied.add(taken.copied);
                     turn.shard.counters.rx.bytes_discarded.add(taken.discarded);
                     start += count;
-                    self.settle()?;
+                    self.settle(turn, held)?;
                     if matches!(self.state, State::Payload(_)) {
                         break;
                     }
@@ -115,11 +116,22 @@ impl RxConn {
             Verdict::Deliver(delivery) => Some(delivery),
             Verdict::Done | Verdict::Discard => None,
             Verdict::Delay(token) => {
-                self.state = State::Held;
-                let message = Unread { total, cookie, checksum };
-                held.keep(turn, &self.peer, self.conn.key, token, message);
-                self.begun_ns = Some(turn.now_ns);
-                return Ok(());
+                match held.admit(turn, (&self.peer, self.conn.key), token, total, Region::heap) {
+                    Admitted::Memory(name, sink) => {
+                        let incoming = Incoming::into_memory(name, sink, total, cookie, checksum);
+                        self.state = State::Payload(incoming);
+                        return self.settle(turn, held);
+                    }
+                    Admitted::Conn => {
+                        self.state = State::Held;
+                        // It waits for the engine, which has all the time there is.
+                        self.begun_ns = None;
+                        let message = Unread { total, cookie, checksum };
+                        held.keep(turn, (&self.peer, self.conn.key), token, message);
+                        return Ok(());
+                    }
+                    Admitted::Dropped => None,
+                }
             }
             Verdict::Close(errno) => {
                 let (kind, dest) = (header.message_type(), header.dest.nid);
@@ -128,15 +140,15 @@ impl RxConn {
             }
         };
         self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
-        self.settle()
+        self.settle(turn, held)
     }
 
     /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
-    pub(super) fn settle(&mut self) -> Result<(), Miss> {
+    pub(super) fn settle(&mut self, turn: Turn<'_>, held: &mut HeldTable<Sock>) -> Result<(), Miss> {
         let State::Payload(incoming) = &mut self.state else { return Ok(()) };
         if incoming.is_due() {
             let cookie = incoming.cookie.take();
-            incoming.finish(&*self.peer.ni.upcalls)?;
+            incoming.finish(turn, held, &*self.peer.ni.upcalls)?;
             if let Some(cookie) = cookie {
                 acknowledge(&self.peer, cookie)?;
             }

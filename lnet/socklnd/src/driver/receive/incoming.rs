@@ -1,13 +1,19 @@
 //! A message whose header has been read.
 
 use lnet_api::{Delivery, Errno, RxToken, Upcalls};
+use lnet_lnd::HeldTable;
+use lnet_lnd::slab::Key;
 use lnet_proto::ProtoError;
 use lnet_proto::sock::MessageChecksum;
 use lnet_region::WriteVec;
 
+use crate::sock::{Sock, Turn};
+
 /// A message whose payload is being received.
 pub(super) struct Incoming {
     token: Option<RxToken>,
+    /// The engine holds it back, and it waits in memory.
+    held: Option<Key>,
     sink: Option<WriteVec>,
     /// Bytes of the payload that are wanted: the first ones.
     wanted: usize,
@@ -40,7 +46,18 @@ impl Incoming {
             None => (None, None),
         };
         let wanted = sink.as_ref().map_or(0, |sink| sink.len().min(total));
-        Incoming { token, sink, wanted, total, got: 0, cookie, checksum }
+        Incoming { token, held: None, sink, wanted, total, got: 0, cookie, checksum }
+    }
+
+    /// A message that the engine holds back under this name, and whose whole payload goes into memory.
+    pub(super) fn into_memory(
+        name: Key,
+        sink: Option<WriteVec>,
+        total: usize,
+        cookie: Option<u64>,
+        checksum: Option<MessageChecksum>,
+    ) -> Incoming {
+        Incoming { token: None, held: Some(name), sink, wanted: total, total, got: 0, cookie, checksum }
     }
 
     /// Whether the whole payload has been received.
@@ -59,7 +76,8 @@ impl Incoming {
         if self.checksum.is_some() {
             return self.is_complete();
         }
-        self.got >= self.wanted && (self.token.is_some() || self.cookie.is_some())
+        let awaited = self.token.is_some() || self.held.is_some() || self.cookie.is_some();
+        self.got >= self.wanted && awaited
     }
 
     /// The wanted bytes that may go straight from the socket to their place: the place, and how far it is filled. `None`
@@ -95,9 +113,22 @@ impl Incoming {
     ///
     /// # Errors
     /// The checksum does not fit; the engine has been told EIO.
-    pub(super) fn finish(&mut self, upcalls: &dyn Upcalls) -> Result<(), ProtoError> {
+    pub(super) fn finish(
+        &mut self,
+        turn: Turn<'_>,
+        table: &mut HeldTable<Sock>,
+        upcalls: &dyn Upcalls,
+    ) -> Result<(), ProtoError> {
         let verdict = self.checksum.take().map_or(Ok(()), MessageChecksum::verify);
-        self.sink = None;
+        let sink = self.sink.take();
+        if let Some(name) = self.held.take() {
+            match &verdict {
+                Ok(()) => table.came(turn, name, sink.map(WriteVec::into_read)),
+                Err(_) => table.fail(turn, name, Errno::EIO),
+            }
+        } else {
+            drop(sink);
+        }
         if let Some(token) = self.token.take() {
             upcalls.finalize_rx(token, if verdict.is_ok() { Ok(()) } else { Err(Errno::EIO) });
         }

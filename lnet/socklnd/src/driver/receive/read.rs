@@ -101,7 +101,7 @@ impl RxConn {
         if let State::Payload(incoming) = &mut self.state {
             incoming.received_directly(direct);
         }
-        self.settle()?;
+        self.settle(turn, held)?;
         *budget = budget.saturating_sub(usize::from(matches!(self.state, State::Frame)));
         self.digest(turn, pool, held, (buffer, 0..count - direct), budget)?;
         Ok(count == direct_room + ahead)

@@ -1,0 +1,206 @@
+//! Lazy portals: messages that wait for a buffer (lnet-semantics 11).
+
+use lnet_api::{EventKind, LNet, MdOptions};
+use lnet_lnd::HeldLimits;
+use lnet_region::IoVec;
+use nlx_testkit::buffers::{bytes, filled, pattern, whole};
+use nlx_testkit::lnds::{S, TestBed, exchange, portal};
+
+use super::on_pairs;
+use crate::{Bed, Config, HELD, Node, connections};
+
+/// Over verbs, the first comes with its header, and the others are fetched; over TCP they go on two connections.
+const LENGTHS: [usize; 3] = [64, 5000, 1 << 20];
+
+/// Of messages that wait nothing is taken into memory.
+const NONE: HeldLimits = HeldLimits { peer_kb: 0, all_kb: 0, drop_beyond: false };
+
+/// How many messages the engine of a node holds back, and how many its LND.
+fn held(node: &Node) -> [usize; 2] {
+    [node.engine.waiting(portal()), node.lnd.held()]
+}
+
+/// How many bytes of them are in memory.
+fn in_memory(node: &Node) -> usize {
+    node.lnd.held_bytes()
+}
+
+/// Runs a test on two connected nodes; the second has a lazy portal.
+fn on_lazy_pairs(held: HeldLimits, test: impl Fn(&Bed, [&Node; 2])) {
+    on_pairs(&Config { held, ..Config::default() }, |bed, [a, b]| {
+        exchange(bed, [a, b], &filled(whole(64), 1), &whole(64));
+        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == connections(1)));
+        b.engine.set_lazy(portal(), true);
+        test(bed, [a, b]);
+    });
+}
+
+/// Sends a message of each length, with its number as match bits.
+fn put_all([a, b]: [&Node; 2]) {
+    for (bits, length) in (0..).zip(LENGTHS) {
+        a.put_unasked(b.id, &filled(whole(length), bits), bits);
+    }
+}
+
+/// Posts a buffer for each of them.
+fn post_all(b: &Node) -> [IoVec; 3] {
+    let sinks = LENGTHS.map(whole);
+    for (bits, sink) in (0..).zip(&sinks) {
+        b.post(sink, bits, MdOptions::OP_PUT);
+    }
+    sinks
+}
+
+fn are_filled(sinks: &[IoVec; 3]) -> bool {
+    (0..).zip(sinks).all(|(bits, sink)| bytes(sink) == pattern(bits, sink.len()))
+}
+
+/// S-109: what comes too early waits for its buffer, small or large, in memory or on its connection.
+#[test]
+fn a_lazy_portal_holds_back() {
+    for (limits, at_a_time) in [(HeldLimits::default(), LENGTHS.len()), (NONE, HELD)] {
+        on_lazy_pairs(limits, |bed, [a, b]| {
+            put_all([a, b]);
+            bed.until(&[a, b], || held(b) == [at_a_time; 2]);
+            let sinks = post_all(b);
+            bed.until(&[a, b], || a.count(EventKind::Send).1 == 3 && b.count(EventKind::Put).1 == 3);
+            assert!(are_filled(&sinks));
+            assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
+            [a, b].into_iter().for_each(Node::clear);
+            // What waits when it is lazy no longer is dropped.
+            put_all([a, b]);
+            bed.until(&[a, b], || held(b) == [at_a_time; 2]);
+            b.engine.set_lazy(portal(), false);
+            bed.until(&[a, b], || a.count(EventKind::Send).0 == 3 && b.engine.counters().drop_count == 3);
+            bed.until(&[a, b], || held(b) == [0, 0] && in_memory(b) == 0);
+            [a, b].into_iter().for_each(Node::clear);
+            exchange(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+            exchange(bed, [b, a], &filled(whole(9999), 2), &whole(9999));
+        });
+    }
+}
+
+/// What is in memory stops no other message of its peer, and waits without a time limit.
+#[test]
+fn other_messages_go_on_beside_what_is_in_memory() {
+    on_lazy_pairs(HeldLimits::default(), |bed, [a, b]| {
+        put_all([a, b]);
+        bed.until(&[a, b], || b.lnd.counters().rx.held_in_memory == 3 && a.count(EventKind::Send).1 == 3);
+        for _ in 0..10 {
+            bed.later(&[a, b], 60 * S);
+            let bits = 1000;
+            let sink = whole(70_000);
+            b.post(&sink, bits, MdOptions::OP_PUT);
+            a.put_unasked(b.id, &filled(whole(70_000), bits), bits);
+            bed.until(&[a, b], || b.has(EventKind::Put));
+            assert!(bytes(&sink) == pattern(bits, 70_000));
+            b.clear();
+        }
+        assert_eq!((held(b), b.lnd.counters().rx.peers_lost), ([3, 3], 0));
+        let sinks = post_all(b);
+        bed.until(&[a, b], || b.count(EventKind::Put).1 == 3);
+        assert!(are_filled(&sinks));
+    });
+}
+
+/// A message whose sender was told that it has left is not lost with its connection.
+#[test]
+fn what_is_in_memory_outlives_its_connection() {
+    on_lazy_pairs(HeldLimits::default(), |bed, [a, b]| {
+        put_all([a, b]);
+        bed.until(&[a, b], || b.lnd.counters().rx.held_in_memory == 3 && a.count(EventKind::Send).1 == 3);
+        a.end();
+        bed.until(&[b], || b.lnd.census().connections == 0);
+        assert_eq!(held(b), [3, 3]);
+        let sinks = post_all(b);
+        bed.until(&[b], || b.count(EventKind::Put).1 == 3);
+        assert!(are_filled(&sinks));
+        assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
+        a.start();
+    });
+}
+
+/// It ends with its NI. What is on a connection ends with that, too. A buffer that comes later finds none of it.
+#[test]
+fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
+    for (limits, receiver_ends) in [(NONE, false), (NONE, true), (HeldLimits::default(), true)] {
+        on_lazy_pairs(limits, |bed, [a, b]| {
+            put_all([a, b]);
+            bed.until(&[a, b], || held(b)[0] >= HELD && held(b)[0] == held(b)[1]);
+            let [ending, other] = if receiver_ends { [b, a] } else { [a, b] };
+            ending.end();
+            if !receiver_ends {
+                // Nothing is read on its connection, so that a look at it finds its end.
+                bed.later(&[b], 20 * S);
+                bed.until(&[b], || b.lnd.census().connections == 0);
+            }
+            assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
+            // The engine drops what waits when its NI ends.
+            assert_eq!(b.lnd.counters().rx.held_lost >= HELD as u64, !receiver_ends);
+            bed.until(&[other], || other.lnd.census().connections == 0);
+            ending.start();
+            bed.later(&[a, b], 60 * S);
+            [a, b].into_iter().for_each(|node| drop(node.take()));
+            let sink = whole(64);
+            b.post(&sink, 0, MdOptions::OP_PUT);
+            exchange(bed, [a, b], &filled(whole(5000), 1), &whole(5000));
+            assert_eq!(bytes(&sink), [0; 64]);
+            a.put(b.id, &filled(whole(64), 9), 0);
+            bed.until(&[a, b], || a.has(EventKind::Ack) && b.has(EventKind::Put));
+            assert_eq!(bytes(&sink), pattern(9, 64));
+        });
+    }
+}
+
+/// Nor has a message a time limit for which there is no memory: its connection stands as long as the peer is there.
+#[test]
+fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
+    on_lazy_pairs(NONE, |bed, [a, b]| {
+        a.put_unasked(b.id, &filled(whole(64), 3), 3);
+        bed.until(&[a, b], || held(b) == [1, 1] && a.count(EventKind::Send).1 == 1);
+        for _ in 0..10 {
+            bed.later(&[a, b], 60 * S);
+        }
+        assert_eq!((held(b), [a, b].map(|node| node.lnd.counters().rx.peers_lost)), ([1, 1], [0, 0]));
+        let sink = whole(64);
+        b.post(&sink, 3, MdOptions::OP_PUT);
+        bed.until(&[a, b], || b.has(EventKind::Put));
+        assert_eq!(bytes(&sink), pattern(3, 64));
+    });
+}
+
+/// `held_full=drop`: what there is no memory for is dropped and counted, and stops nothing.
+#[test]
+fn what_there_is_no_memory_for_can_be_dropped() {
+    on_lazy_pairs(HeldLimits { drop_beyond: true, ..NONE }, |bed, [a, b]| {
+        put_all([a, b]);
+        bed.until(&[a, b], || b.lnd.counters().rx.held_dropped == 3 && a.count(EventKind::Send).0 == 3);
+        assert_eq!(held(b), [0, 0]);
+        [a, b].into_iter().for_each(Node::clear);
+        exchange(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+    });
+}
+
+/// The limit of a peer counts payloads and 1 KiB for each message; a message that has left makes room.
+#[test]
+fn the_limit_of_a_peer() {
+    let most = 2 * (5000 + 1024);
+    on_lazy_pairs(HeldLimits { peer_kb: 12, drop_beyond: true, ..HeldLimits::default() }, |bed, [a, b]| {
+        assert!((most..most + 5000).contains(&(12 * 1024)));
+        let put = |bits| a.put_unasked(b.id, &filled(whole(5000), bits), bits);
+        for bits in 0..5 {
+            put(bits);
+        }
+        bed.until(&[a, b], || b.lnd.counters().rx.held_dropped == 3 && held(b) == [2, 2]);
+        assert_eq!(in_memory(b), most);
+        let sink = whole(5000);
+        b.post(&sink, 1, MdOptions::OP_PUT);
+        bed.until(&[a, b], || b.has(EventKind::Put));
+        assert!(bytes(&sink) == pattern(1, 5000));
+        put(7);
+        bed.until(&[a, b], || held(b) == [2, 2]);
+        assert_eq!((in_memory(b), b.lnd.counters().rx.held_dropped), (most, 3));
+        b.engine.set_lazy(portal(), false);
+        bed.until(&[a, b], || held(b) == [0, 0] && in_memory(b) == 0);
+    });
+}
