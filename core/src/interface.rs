@@ -176,7 +176,7 @@ pub trait CoreTm: Send + Sync {
     /// them: none was posted, or it had less room than the message is long. Motr's core drops them without a word (X13).
     ///
     /// It only grows, and a wait that has not noticed yet ends when it does: once, however many messages are lost meanwhile.
-    /// Senders notice nothing. Messages that a lazy portal keeps waiting ([`TmOptions::lazy`]) are not lost. By default a
+    /// Senders notice nothing. Messages that a lazy portal keeps waiting ([`TmOptions::lazy`]) are not lost, unless the node drops those for which it has no memory. By default a
     /// transport loses none.
     fn dropped(&self) -> u64 {
         0

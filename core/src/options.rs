@@ -85,9 +85,9 @@ impl TmOptions {
     /// for its buffer: that one of these is never posted costs what it costs below. Where that matters, a lazy transfer
     /// machine gets a portal of its own.
     ///
-    /// A message that waits stops the connection that brought it (LNet reads nothing behind it), also for answers and bulk
-    /// data of the same peer, until a buffer is posted or the peer gives the connection up. LNet keeps a certain number of
-    /// them (4,096 on a portal); those beyond are lost, and counted ([`crate::CoreTm::dropped`]). When the last lazy
+    /// Messages that wait are in memory, up to 2 MiB of a peer and 16 MiB in all. One beyond stops the connection that brought it
+    /// (nothing behind it is read), also for answers and bulk data of the same peer, until a buffer is posted or the peer gives the
+    /// connection up. 32,768 can wait on a portal; those beyond are lost, and counted ([`crate::CoreTm::dropped`]). When the last lazy
     /// transfer machine has stopped, those that still wait are lost; those for others on the portal are counted there.
     #[must_use]
     pub const fn lazy(mut self, lazy: bool) -> TmOptions {

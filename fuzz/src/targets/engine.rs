@@ -253,7 +253,7 @@ impl World {
             }
             Verdict::Done => "done",
             Verdict::Discard => "discard",
-            Verdict::Delay(_) => "delay",
+            Verdict::Delay(_) | Verdict::Stay(_) => "delay",
             Verdict::Close(_) => "close",
         };
         self.verdicts.insert(verdict);

@@ -86,8 +86,8 @@ pub struct Rights {
     pub portals: Portals,
     /// NIDs that it may.
     pub nids: Nids,
-    /// Whether it may make a portal lazy ([`nlx_core::TmOptions::lazy`]). A message that waits there holds the connection it came
-    /// over, which all clients share.
+    /// Whether it may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait there take memory, and beyond a limit
+    /// hold the connection that they came over, which all clients share.
     pub lazy: bool,
     /// Its quotas, if they are not those of all.
     pub quotas: Option<ClientQuotas>,

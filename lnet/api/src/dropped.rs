@@ -1,7 +1,8 @@
 use lnet_nid::{MatchBits, ProcessId};
 
 /// A PUT that has reached this node and was lost here, because no buffer took it: nothing matched on its portal, or what
-/// did was too short or in use; or it waited on a lazy portal until that was lazy no more, or its connection was lost.
+/// did was too short or in use; or it waited on a lazy portal until that was lazy no more, its connection was lost, or there was no
+/// memory for it.
 ///
 /// Its sender notices at the most that no ACK comes (lnet-wire 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -89,9 +89,11 @@ pub enum Verdict {
     Done,
     /// Read the payload and throw it away; keep the connection.
     Discard,
-    /// Hold the message, reading nothing further of it, until [`Lnd::resume`] (a PUT on a lazy portal). If its connection
+    /// Hold the message until [`Lnd::resume`] (a PUT on a lazy portal): in memory, or reading nothing further of its connection. If it
     /// is lost meanwhile, the LND says so by [`Upcalls::forget_delayed`].
     Delay(RxToken),
+    /// The same, and read nothing further of its connection: a fault rule delays the message, and nothing is to overtake it.
+    Stay(RxToken),
     /// The peer broke the protocol: close its connections.
     Close(Errno),
 }
@@ -227,6 +229,12 @@ pub trait Upcalls: Send + Sync {
     /// The connection of a delayed message is lost: it waits no longer. `false` if it does not wait any more anyway:
     /// [`Lnd::resume`] has been called for it, or is about to be.
     fn forget_delayed(&self, token: RxToken) -> bool;
+
+    /// There is no memory for a delayed message to wait in, and it is not to wait without: as [`Upcalls::forget_delayed`], and its sender is
+    /// refused as that of a message for which there is no room.
+    fn drop_delayed(&self, token: RxToken) -> bool {
+        self.forget_delayed(token)
+    }
 
     /// The payload of a delivered message is in place, or was lost.
     fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>);

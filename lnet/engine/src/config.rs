@@ -104,8 +104,7 @@ pub struct Limits {
     /// Peers with which messages are exchanged; 131,072, more than the largest clusters have nodes. Idle ones make
     /// room for new ones.
     pub peers: usize,
-    /// Messages waiting on one lazy portal; 131,072, as many as LNDs of two kinds take into memory by default: none is dropped for want
-    /// of a place here.
+    /// Messages waiting on one lazy portal; 32,768, as many as LNDs of two kinds take into memory by default. Those beyond are dropped.
     pub delayed: usize,
     /// Messages that fault rules delay at a time, by all partitions together; 4,096. Each of them stops a connection.
     pub held: usize,
@@ -122,7 +121,7 @@ impl Default for Limits {
             descriptors: 1 << 22,
             messages: 1 << 20,
             peers: 1 << 17,
-            delayed: 1 << 17,
+            delayed: 1 << 15,
             held: 1 << 12,
             known_nodes: 1 << 14,
         }

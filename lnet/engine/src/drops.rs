@@ -24,6 +24,8 @@ pub enum DropReason {
     Busy,
     /// A table of the node is full: messages being received, or messages that wait on a lazy portal.
     NoRoom,
+    /// It waited on a lazy portal, and there is no memory for it to wait in.
+    NoMemory,
     /// No operation waits for this ACK or REPLY: it came late or twice, or it is forged.
     Unexpected,
     /// The header names another node: routers forward, this node does not.
@@ -50,6 +52,7 @@ impl fmt::Display for DropReason {
             DropReason::TooLong => "longer than the entry that matches",
             DropReason::Busy => "the memory of the entry that matches is in use",
             DropReason::NoRoom => "a table of messages is full",
+            DropReason::NoMemory => "no memory is left for it to wait for a buffer in",
             DropReason::Unexpected => "no operation waits for it",
             DropReason::OtherNode => "addressed to another node",
             DropReason::BadSource => "the source is this node or no node",

@@ -161,7 +161,9 @@ impl World {
                 drop(delivery);
                 starving(failing, || self.poor.engine.finalize_rx(token, Ok(())));
             }
-            Verdict::Delay(_) => self.network.hold(HELD, nid(2), vec![9; payload_length as usize]),
+            Verdict::Delay(_) | Verdict::Stay(_) => {
+                self.network.hold(HELD, nid(2), vec![9; payload_length as usize])
+            }
             _ => {}
         }
     }

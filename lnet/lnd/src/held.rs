@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{Delivery, Errno, RxContext, RxToken};
-use lnet_region::{IoVec, ReadVec, Region, RegionError, WriteVec};
+use lnet_region::{IoVec, ReadVec, Region, WriteVec};
 
 use crate::config::Config;
 use crate::counting::CountsLife;
@@ -20,10 +20,13 @@ use crate::{Ni, Peer, Protocol, Turn};
 /// What a message in memory counts for beside its payload: what is known of it here and in the engine.
 const BOOKKEEPING_BYTES: usize = 1024;
 
+/// The least that a device is told of.
+const PAGE_BYTES: usize = 4096;
+
 /// How much of what the engine holds back is taken into memory, by the LND of one kind of network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLimits {
-    /// Of one peer, in KiB; a message counts for its payload and 1 KiB (`held_peer_kb`).
+    /// Of one peer, in KiB; a message counts for its memory and 1 KiB (`held_peer_kb`).
     pub peer_kb: u32,
     /// Of all peers, in KiB (`held_kb`).
     pub all_kb: u32,
@@ -32,9 +35,9 @@ pub struct HeldLimits {
 }
 
 impl Default for HeldLimits {
-    /// A message of the greatest length and many small ones of a peer; as much of 32 such peers.
+    /// A message of the greatest length and many small ones of a peer; as much of 8 such peers.
     fn default() -> HeldLimits {
-        HeldLimits { peer_kb: 2048, all_kb: 65_536, drop_beyond: false }
+        HeldLimits { peer_kb: 2048, all_kb: 16_384, drop_beyond: false }
     }
 }
 
@@ -73,6 +76,37 @@ impl<P: Protocol> Place<P> {
     }
 }
 
+/// In what kind of memory a message waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// As long as its payload.
+    Heap,
+    /// In pages of its own, which a device can write to.
+    Pages,
+}
+
+impl Memory {
+    /// How many bytes a payload takes.
+    const fn bytes(self, length: usize) -> usize {
+        match self {
+            Memory::Heap => length,
+            Memory::Pages => length.next_multiple_of(PAGE_BYTES),
+        }
+    }
+
+    fn region(self, length: usize) -> Option<Region> {
+        match self {
+            Memory::Heap => {
+                let mut bytes = Vec::new();
+                bytes.try_reserve_exact(length).ok()?;
+                bytes.resize(length, 0);
+                Region::from_vec(bytes).ok()
+            }
+            Memory::Pages => Region::pages(self.bytes(length)).ok(),
+        }
+    }
+}
+
 /// What becomes of a message that the engine holds back.
 pub enum Admitted {
     /// Its payload goes into this memory, none if it has none, and [`HeldTable::came`] says when it is there.
@@ -103,9 +137,9 @@ impl<P: Protocol> HeldTable<P> {
         (peer, conn): (&Arc<Peer<P>>, Key),
         token: RxToken,
         length: usize,
-        memory: fn(usize) -> Result<Region, RegionError>,
+        memory: Memory,
     ) -> Admitted {
-        if let Some(counted) = count_in(turn, peer, length) {
+        if let Some(counted) = count_in(turn, peer, memory.bytes(length)) {
             if let Some(sink) = sink_of(length, memory) {
                 let place = Place::Coming { conn, counted, resumed: None };
                 let key = self.enter(turn, peer, token, place);
@@ -113,11 +147,7 @@ impl<P: Protocol> HeldTable<P> {
             }
             count_out(turn, peer, counted);
         }
-        if turn.shared.config.held().drop_beyond && peer.ni.upcalls.forget_delayed(token) {
-            turn.shard.counters.rx.held_dropped().one();
-            return Admitted::Dropped;
-        }
-        Admitted::Conn
+        if drop_instead(turn, peer, token) { Admitted::Dropped } else { Admitted::Conn }
     }
 
     /// A message stays on its connection.
@@ -131,13 +161,18 @@ impl<P: Protocol> HeldTable<P> {
         self.enter(turn, peer, token, Place::Conn { conn, what });
     }
 
-    /// The payload of a message cannot come into memory after all: it stays on its connection.
-    pub fn stay(&mut self, turn: Turn<'_, P>, key: Key, what: P::Held) {
-        let Some(Held { peer, place, .. }) = self.table.get_mut(key) else { return };
-        if let Place::Coming { conn, counted, .. } = *place {
-            *place = Place::Conn { conn, what };
-            count_out(turn, peer, counted);
+    /// The payload of a message that was just admitted cannot come into memory after all: it stays on its connection, or is dropped
+    /// (`false`).
+    pub fn stay(&mut self, turn: Turn<'_, P>, key: Key, what: P::Held) -> bool {
+        let Some(Held { peer, token, place }) = self.table.get_mut(key) else { return false };
+        let Place::Coming { conn, counted, .. } = *place else { return false };
+        count_out(turn, peer, counted);
+        if drop_instead(turn, peer, *token) {
+            self.leave(turn, key);
+            return false;
         }
+        *place = Place::Conn { conn, what };
+        true
     }
 
     fn enter(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, token: RxToken, place: Place<P>) -> Key {
@@ -171,7 +206,9 @@ impl<P: Protocol> HeldTable<P> {
     pub fn fail(&mut self, turn: Turn<'_, P>, key: Key, errno: Errno) {
         let Some(Held { peer, token, place }) = self.table.get_mut(key) else { return };
         let (peer, token) = (peer.clone(), *token);
-        turn.shard.counters.rx.held_lost().one();
+        if !matches!(place, Place::Lost) {
+            turn.shard.counters.rx.held_lost().one();
+        }
         if let Some(conn) = place.conn() {
             self.by_conn.remove(&(conn, key));
         }
@@ -243,6 +280,8 @@ pub(crate) fn resume<P: Protocol>(
         Place::Conn { conn, what } => driver.resume(turn, conn, what, delivery),
         Place::Memory { counted, payload } => {
             count_out(turn, &peer, counted);
+            // If nothing else is known of the peer, its entry goes.
+            driver.core().timers.note_period(turn.now_ns);
             deliver(&peer, payload, delivery);
         }
         Place::Coming { .. } | Place::Lost => lose(&peer, delivery, Errno::ECONNRESET),
@@ -266,9 +305,9 @@ fn lose<P: Protocol>(peer: &Peer<P>, delivery: Option<Delivery>, errno: Errno) {
 }
 
 /// Counts a message that is taken into memory; `None` if it is beyond a limit.
-fn count_in<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, length: usize) -> Option<usize> {
+fn count_in<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, bytes: usize) -> Option<usize> {
     let HeldLimits { peer_kb, all_kb, .. } = turn.shared.config.held();
-    let bytes = length + BOOKKEEPING_BYTES;
+    let bytes = bytes + BOOKKEEPING_BYTES;
     let fits = |held: usize, most_kb: u32| Some(held + bytes).filter(|sum| *sum <= most_kb as usize * 1024);
     let mut state = peer.state.lock();
     let of_peer = fits(state.held_bytes, peer_kb)?;
@@ -285,11 +324,19 @@ fn count_out<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, bytes: usize) {
     peer.state.lock().held_bytes -= bytes;
 }
 
+/// A message for which there is no memory is dropped, if that is asked for.
+fn drop_instead<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, token: RxToken) -> bool {
+    let dropped = turn.shared.config.held().drop_beyond && peer.ni.upcalls.drop_delayed(token);
+    if dropped {
+        turn.shard.counters.rx.held_dropped().one();
+    }
+    dropped
+}
+
 /// Memory for a payload; `None` if there is none to be had.
-fn sink_of(length: usize, memory: fn(usize) -> Result<Region, RegionError>) -> Option<Option<WriteVec>> {
+fn sink_of(length: usize, memory: Memory) -> Option<Option<WriteVec>> {
     if length == 0 {
         return Some(None);
     }
-    let region = memory(length).ok()?;
-    IoVec::whole(region).write(0..length).ok().map(Some)
+    IoVec::whole(memory.region(length)?).write(0..length).ok().map(Some)
 }

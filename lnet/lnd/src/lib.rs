@@ -52,7 +52,7 @@ mod waiting;
 pub use config::{BadTunable, Config};
 pub use driver::{Core, Turn};
 pub use failure::{Cause, Failure, Miss, Step};
-pub use held::{Admitted, HeldLimits, HeldTable};
+pub use held::{Admitted, HeldLimits, HeldTable, Memory};
 pub use network::Network;
 pub use ni::{Ni, NiTable};
 pub use peer::{Peer, PeerState};

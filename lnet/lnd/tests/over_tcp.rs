@@ -21,6 +21,9 @@ const AT_ONCE: std::ops::RangeInclusive<usize> = 3..=3;
 /// What the failure says when no node listens at the address.
 const NOBODY: &str = "is LNet up on that node";
 
-/// How many of three messages a lazy portal holds back on connections: the first on its own, and the second, behind which the third is not
-/// read.
+/// How many of four messages a lazy portal holds back on connections: the first on its own, and the next behind which nothing is read.
 const HELD: usize = 2;
+
+/// Memory that a payload of 5,000 bytes waits in, and how much a peer may have for two such messages.
+const PAYLOAD_IN_MEMORY: usize = 5000;
+const PEER_KB: u32 = 12;

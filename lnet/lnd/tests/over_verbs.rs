@@ -21,5 +21,9 @@ const AT_ONCE: std::ops::RangeInclusive<usize> = 1..=2;
 /// What the failure says when no node listens at the address.
 const NOBODY: &str = "nobody listens there";
 
-/// How many of three messages a lazy portal holds back at a time.
-const HELD: usize = 3;
+/// How many of four messages a lazy portal holds back at a time.
+const HELD: usize = 4;
+
+/// Memory that a payload of 5,000 bytes waits in, and how much a peer may have for two such messages.
+const PAYLOAD_IN_MEMORY: usize = 2 * 4096;
+const PEER_KB: u32 = 18;

@@ -73,7 +73,7 @@ impl Wire {
             }
             Verdict::Done => Verdicts::Done,
             Verdict::Discard | Verdict::Close(_) => Verdicts::Nobody,
-            Verdict::Delay(_) => panic!("no portal here is lazy"),
+            Verdict::Delay(_) | Verdict::Stay(_) => panic!("no portal here is lazy"),
         }
     }
 

@@ -41,7 +41,11 @@ impl Upcalls for Engine {
     }
 
     fn forget_delayed(&self, token: RxToken) -> bool {
-        self.with(|work| self.forget_waiting(token, work))
+        self.with(|work| self.forget_waiting(token, DropReason::ConnectionLost, work))
+    }
+
+    fn drop_delayed(&self, token: RxToken) -> bool {
+        self.with(|work| self.forget_waiting(token, DropReason::NoMemory, work))
     }
 
     fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>) {

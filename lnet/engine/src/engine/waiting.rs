@@ -139,7 +139,7 @@ impl Engine {
     fn proceed(&self, waiting: Waiting, verdict: Verdict, work: &mut Work) {
         let delivery = match verdict {
             Verdict::Deliver(delivery) => Some(delivery),
-            Verdict::Delay(_) => return,
+            Verdict::Delay(_) | Verdict::Stay(_) => return,
             Verdict::Done | Verdict::Discard | Verdict::Close(_) => None,
         };
         if let Some(local) = waiting.local {
@@ -153,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// The connection of a waiting message is lost; `false` if the message does not wait any more.
-    pub(super) fn forget_waiting(&self, token: RxToken, work: &mut Work) -> bool {
+    /// A waiting message is lost for this reason; `false` if the message does not wait any more.
+    pub(super) fn forget_waiting(&self, token: RxToken, reason: DropReason, work: &mut Work) -> bool {
         let (gone, held) = match RxName::open(token) {
             RxName::Receiving(..) => (None, false),
             RxName::Delayed(portal, key) => {
@@ -168,7 +168,6 @@ impl Engine {
             },
         };
         let Some(waiting) = gone else { return false };
-        let reason = DropReason::ConnectionLost;
         let _ = if held {
             self.discard(waiting.admitted(), reason)
         } else {
@@ -197,7 +196,7 @@ impl Engine {
             Fault::Delay(delay_ns) => {
                 let token = self.hold(message, local, delay_ns);
                 rule.count_delay(token.is_some());
-                token.map(Verdict::Delay)
+                token.map(Verdict::Stay)
             }
         }
     }

@@ -244,7 +244,7 @@ fn late_messages_go_with_their_connection() {
     let Packet { header, .. } = put_from(&b, a.nid, 1, vec![0; 4]);
     let arrive = || {
         let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, host: None, rx: RxContext(9) };
-        let Verdict::Delay(token) = b.engine.parse(&arrival) else { panic!("it is late") };
+        let Verdict::Stay(token) = b.engine.parse(&arrival) else { panic!("it is late") };
         token
     };
     let [first, second, third] = [(); 3].map(|()| arrive());

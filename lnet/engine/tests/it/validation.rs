@@ -357,7 +357,7 @@ proptest! {
                     receiving.push(delivery);
                 }
                 Verdict::Close(errno) => prop_assert_eq!(errno, Errno::EPROTO),
-                Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {}
+                Verdict::Done | Verdict::Discard | Verdict::Delay(_) | Verdict::Stay(_) => {}
             }
             if finish && !receiving.is_empty() {
                 let delivery = receiving.swap_remove(0);

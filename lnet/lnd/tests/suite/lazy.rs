@@ -7,10 +7,10 @@ use nlx_testkit::buffers::{bytes, filled, pattern, whole};
 use nlx_testkit::lnds::{S, TestBed, exchange, portal};
 
 use super::on_pairs;
-use crate::{Bed, Config, HELD, Node, connections};
+use crate::{Bed, Config, HELD, Node, PAYLOAD_IN_MEMORY, PEER_KB, connections};
 
-/// Over verbs, the first comes with its header, and the others are fetched; over TCP they go on two connections.
-const LENGTHS: [usize; 3] = [64, 5000, 1 << 20];
+/// Over verbs, the first comes with its header, and the others are fetched, one of less than a page; over TCP they go on two connections.
+const LENGTHS: [usize; 4] = [64, 3980, 5000, 1 << 20];
 
 /// Of messages that wait nothing is taken into memory.
 const NONE: HeldLimits = HeldLimits { peer_kb: 0, all_kb: 0, drop_beyond: false };
@@ -43,7 +43,7 @@ fn put_all([a, b]: [&Node; 2]) {
 }
 
 /// Posts a buffer for each of them.
-fn post_all(b: &Node) -> [IoVec; 3] {
+fn post_all(b: &Node) -> [IoVec; 4] {
     let sinks = LENGTHS.map(whole);
     for (bits, sink) in (0..).zip(&sinks) {
         b.post(sink, bits, MdOptions::OP_PUT);
@@ -51,7 +51,7 @@ fn post_all(b: &Node) -> [IoVec; 3] {
     sinks
 }
 
-fn are_filled(sinks: &[IoVec; 3]) -> bool {
+fn are_filled(sinks: &[IoVec; 4]) -> bool {
     (0..).zip(sinks).all(|(bits, sink)| bytes(sink) == pattern(bits, sink.len()))
 }
 
@@ -63,7 +63,9 @@ fn a_lazy_portal_holds_back() {
             put_all([a, b]);
             bed.until(&[a, b], || held(b) == [at_a_time; 2]);
             let sinks = post_all(b);
-            bed.until(&[a, b], || a.count(EventKind::Send).1 == 3 && b.count(EventKind::Put).1 == 3);
+            bed.until(&[a, b], || {
+                a.count(EventKind::Send).1 == LENGTHS.len() && b.count(EventKind::Put).1 == LENGTHS.len()
+            });
             assert!(are_filled(&sinks));
             assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
             [a, b].into_iter().for_each(Node::clear);
@@ -71,7 +73,10 @@ fn a_lazy_portal_holds_back() {
             put_all([a, b]);
             bed.until(&[a, b], || held(b) == [at_a_time; 2]);
             b.engine.set_lazy(portal(), false);
-            bed.until(&[a, b], || a.count(EventKind::Send).0 == 3 && b.engine.counters().drop_count == 3);
+            bed.until(&[a, b], || {
+                a.count(EventKind::Send).0 == LENGTHS.len()
+                    && b.engine.counters().drop_count == LENGTHS.len() as u64
+            });
             bed.until(&[a, b], || held(b) == [0, 0] && in_memory(b) == 0);
             [a, b].into_iter().for_each(Node::clear);
             exchange(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
@@ -85,7 +90,10 @@ fn a_lazy_portal_holds_back() {
 fn other_messages_go_on_beside_what_is_in_memory() {
     on_lazy_pairs(HeldLimits::default(), |bed, [a, b]| {
         put_all([a, b]);
-        bed.until(&[a, b], || b.lnd.counters().rx.held_in_memory == 3 && a.count(EventKind::Send).1 == 3);
+        bed.until(&[a, b], || {
+            b.lnd.counters().rx.held_in_memory == LENGTHS.len() as u64
+                && a.count(EventKind::Send).1 == LENGTHS.len()
+        });
         for _ in 0..10 {
             bed.later(&[a, b], 60 * S);
             let bits = 1000;
@@ -96,9 +104,9 @@ fn other_messages_go_on_beside_what_is_in_memory() {
             assert!(bytes(&sink) == pattern(bits, 70_000));
             b.clear();
         }
-        assert_eq!((held(b), b.lnd.counters().rx.peers_lost), ([3, 3], 0));
+        assert_eq!((held(b), b.lnd.counters().rx.peers_lost), ([LENGTHS.len(); 2], 0));
         let sinks = post_all(b);
-        bed.until(&[a, b], || b.count(EventKind::Put).1 == 3);
+        bed.until(&[a, b], || b.count(EventKind::Put).1 == LENGTHS.len());
         assert!(are_filled(&sinks));
     });
 }
@@ -108,12 +116,15 @@ fn other_messages_go_on_beside_what_is_in_memory() {
 fn what_is_in_memory_outlives_its_connection() {
     on_lazy_pairs(HeldLimits::default(), |bed, [a, b]| {
         put_all([a, b]);
-        bed.until(&[a, b], || b.lnd.counters().rx.held_in_memory == 3 && a.count(EventKind::Send).1 == 3);
+        bed.until(&[a, b], || {
+            b.lnd.counters().rx.held_in_memory == LENGTHS.len() as u64
+                && a.count(EventKind::Send).1 == LENGTHS.len()
+        });
         a.end();
         bed.until(&[b], || b.lnd.census().connections == 0);
-        assert_eq!(held(b), [3, 3]);
+        assert_eq!(held(b), [LENGTHS.len(); 2]);
         let sinks = post_all(b);
-        bed.until(&[b], || b.count(EventKind::Put).1 == 3);
+        bed.until(&[b], || b.count(EventKind::Put).1 == LENGTHS.len());
         assert!(are_filled(&sinks));
         assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
         a.start();
@@ -174,7 +185,10 @@ fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
 fn what_there_is_no_memory_for_can_be_dropped() {
     on_lazy_pairs(HeldLimits { drop_beyond: true, ..NONE }, |bed, [a, b]| {
         put_all([a, b]);
-        bed.until(&[a, b], || b.lnd.counters().rx.held_dropped == 3 && a.count(EventKind::Send).0 == 3);
+        bed.until(&[a, b], || {
+            b.lnd.counters().rx.held_dropped == LENGTHS.len() as u64
+                && a.count(EventKind::Send).0 == LENGTHS.len()
+        });
         assert_eq!(held(b), [0, 0]);
         [a, b].into_iter().for_each(Node::clear);
         exchange(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
@@ -184,23 +198,27 @@ fn what_there_is_no_memory_for_can_be_dropped() {
 /// The limit of a peer counts payloads and 1 KiB for each message; a message that has left makes room.
 #[test]
 fn the_limit_of_a_peer() {
-    let most = 2 * (5000 + 1024);
-    on_lazy_pairs(HeldLimits { peer_kb: 12, drop_beyond: true, ..HeldLimits::default() }, |bed, [a, b]| {
-        assert!((most..most + 5000).contains(&(12 * 1024)));
-        let put = |bits| a.put_unasked(b.id, &filled(whole(5000), bits), bits);
-        for bits in 0..5 {
-            put(bits);
-        }
-        bed.until(&[a, b], || b.lnd.counters().rx.held_dropped == 3 && held(b) == [2, 2]);
-        assert_eq!(in_memory(b), most);
-        let sink = whole(5000);
-        b.post(&sink, 1, MdOptions::OP_PUT);
-        bed.until(&[a, b], || b.has(EventKind::Put));
-        assert!(bytes(&sink) == pattern(1, 5000));
-        put(7);
-        bed.until(&[a, b], || held(b) == [2, 2]);
-        assert_eq!((in_memory(b), b.lnd.counters().rx.held_dropped), (most, 3));
-        b.engine.set_lazy(portal(), false);
-        bed.until(&[a, b], || held(b) == [0, 0] && in_memory(b) == 0);
-    });
+    // Over verbs they are in pages.
+    let most = 2 * (PAYLOAD_IN_MEMORY + 1024);
+    on_lazy_pairs(
+        HeldLimits { peer_kb: PEER_KB, drop_beyond: true, ..HeldLimits::default() },
+        |bed, [a, b]| {
+            assert!((most..most + 5000).contains(&(PEER_KB as usize * 1024)));
+            let put = |bits| a.put_unasked(b.id, &filled(whole(5000), bits), bits);
+            for bits in 0..5 {
+                put(bits);
+            }
+            bed.until(&[a, b], || b.lnd.counters().rx.held_dropped == 3 && held(b) == [2, 2]);
+            assert_eq!(in_memory(b), most);
+            let sink = whole(5000);
+            b.post(&sink, 1, MdOptions::OP_PUT);
+            bed.until(&[a, b], || b.has(EventKind::Put));
+            assert!(bytes(&sink) == pattern(1, 5000));
+            put(7);
+            bed.until(&[a, b], || held(b) == [2, 2]);
+            assert_eq!((in_memory(b), b.lnd.counters().rx.held_dropped), (most, 3));
+            b.engine.set_lazy(portal(), false);
+            bed.until(&[a, b], || held(b) == [0, 0] && in_memory(b) == 0);
+        },
+    );
 }

@@ -1,12 +1,12 @@
 //! What the engine is told, and what it says to it. No lock of a connection is held meanwhile.
 
-use lnet_lnd::{Admitted, Miss};
+use lnet_lnd::{Admitted, Memory, Miss};
 use std::sync::Arc;
 
 use lnet_api::{Arrival, Delivery, Errno, RxContext, TxToken, Verdict};
 use lnet_proto::ib::MessageKind;
 use lnet_proto::{Header, MessageType};
-use lnet_region::{ReadVec, Region, WriteVec};
+use lnet_region::{ReadVec, WriteVec};
 use smallvec::SmallVec;
 
 use super::Driver;
@@ -105,13 +105,17 @@ impl Driver {
         let may_wait = header.message_type() == MessageType::Put;
         let name = if may_wait { self.core.held.next() } else { PLAIN };
         let verdict = parse(conn, header, name);
-        if let Verdict::Delay(token) = verdict {
+        if let Verdict::Delay(token) | Verdict::Stay(token) = verdict {
             if !may_wait {
                 conn.ni().upcalls.forget_delayed(token);
                 return Err(Errno::EPROTO);
             }
             let from = (&conn.peer, conn.key);
-            match self.core.held.admit(turn, from, token, payload, Region::heap) {
+            let admitted = match verdict {
+                Verdict::Delay(_) => self.core.held.admit(turn, from, token, payload, Memory::Heap),
+                _ => Admitted::Conn,
+            };
+            match admitted {
                 Admitted::Memory(name, sink) => {
                     let rx = self.sources.get(key).and_then(Source::conn);
                     let copied = rx.and_then(|rx| rx.copy(place, payload, sink?));
@@ -131,7 +135,7 @@ impl Driver {
         if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
             match verdict {
                 Verdict::Deliver(delivery) => rx.deliver(turn, conn, place, payload, delivery),
-                Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
+                Verdict::Done | Verdict::Discard | Verdict::Delay(_) | Verdict::Stay(_) => {
                     if payload > 0 {
                         turn.shard.counters.rx.discards.one();
                     }
@@ -155,14 +159,17 @@ impl Driver {
         match parse(conn, header, self.core.held.next()) {
             Verdict::Delay(token) => {
                 let from = (&conn.peer, conn.key);
-                match self.core.held.admit(turn, from, token, payload as usize, Region::pages) {
+                match self.core.held.admit(turn, from, token, payload as usize, Memory::Pages) {
                     Admitted::Memory(name, Some(sink)) => {
                         register_sink(conn.ni(), &sink, turn.now_ns);
                         if conn.describe(&sink, payload as usize).is_ok() {
                             receive_into(turn, conn, operation, payload, Taker::Memory(name), sink);
                         } else {
                             // Bounce buffers are for those who know where their payload goes.
-                            self.core.held.stay(turn, name, Held::PutReq { operation, payload });
+                            drop(sink);
+                            if !self.core.held.stay(turn, name, Held::PutReq { operation, payload }) {
+                                take_put(turn, conn, operation, payload, None);
+                            }
                         }
                     }
                     Admitted::Memory(name, None) => {
@@ -174,6 +181,10 @@ impl Driver {
                     }
                     Admitted::Dropped => take_put(turn, conn, operation, payload, None),
                 }
+            }
+            Verdict::Stay(token) => {
+                let held = Held::PutReq { operation, payload };
+                self.core.held.keep(turn, (&conn.peer, conn.key), token, held);
             }
             Verdict::Deliver(delivery) => take_put(turn, conn, operation, payload, Some(delivery)),
             Verdict::Done | Verdict::Discard => take_put(turn, conn, operation, payload, None),
@@ -262,7 +273,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
             drop(sink);
             conn.ni().upcalls.finalize_rx(token, Ok(()));
         }
-        Verdict::Delay(token) => {
+        Verdict::Delay(token) | Verdict::Stay(token) => {
             conn.ni().upcalls.forget_delayed(token);
         }
     }

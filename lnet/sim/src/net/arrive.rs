@@ -67,7 +67,7 @@ impl SimNet {
         }
         match verdict {
             Verdict::Deliver(delivery) => state.receive(id, end, delivery, packet.payload.clone()),
-            Verdict::Delay(token) => {
+            Verdict::Delay(token) | Verdict::Stay(token) => {
                 state.delayed.insert(rx.0, Delayed { conn: id, end, ni, peer, life: port.life });
                 if let Some(conn) = state.conns.get_mut(&id) {
                     let payload = packet.payload.clone();
@@ -137,7 +137,7 @@ fn judgement(verdict: &Verdict) -> Judgement {
         Verdict::Deliver(d) => Judgement::Deliver(d.token, d.sink.as_ref().map_or(0, WriteVec::len)),
         Verdict::Done => Judgement::Done,
         Verdict::Discard => Judgement::Discard,
-        Verdict::Delay(token) => Judgement::Delay(*token),
+        Verdict::Delay(token) | Verdict::Stay(token) => Judgement::Delay(*token),
         Verdict::Close(errno) => Judgement::Close(*errno),
     }
 }

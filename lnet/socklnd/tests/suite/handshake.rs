@@ -231,6 +231,41 @@ fn a_duplicate_is_refused_and_another_life_replaces_the_old_connections() {
     assert_eq!(answer, expected_answer(3, ours, peer, &answer, CONTROL));
 }
 
+/// lnet-wire 23: a peer that restarts while its connections are being opened is connected to again when there is a message for it.
+#[test]
+fn a_peer_that_restarts_during_an_attempt_is_left_alone() {
+    let (peer, node) = (address(), Node::new());
+    let ours = node.nid.ipv4().unwrap();
+    let id = ProcessId::lnet(nid_of(peer));
+    let answer = |incarnation, conn_type| {
+        let mut answer = raw::hello(3, peer, ours, incarnation, conn_type);
+        // As a node that accepts any port: it knows this one by its NID.
+        answer[28..32].copy_from_slice(&Pid::LNET.0.to_le_bytes());
+        answer
+    };
+    let listener = raw::listen(peer);
+    let token = node.put_bytes(id, b"first", 1);
+    let (mut control, _) = Wire::accept(&listener, &[&node]);
+    control.read(&[&node], 16 + 56);
+    control.send(&answer(INCARNATION, CONTROL));
+    control.read(&[&node], 24 + 72 + 5);
+    drive(&[&node], || node.sent(token) == Some(Ok(())));
+    let (mut bulk, _) = Wire::accept(&listener, &[&node]);
+    let asked = bulk.read(&[&node], 16 + 56);
+    drop(control);
+    drive(&[&node], || node.lost().len() == 1);
+    let conn_type = if asked[16 + 48..16 + 52] == BULK_IN.to_le_bytes() { BULK_OUT } else { BULK_IN };
+    bulk.send(&answer(INCARNATION + 1, conn_type));
+    assert_eq!(bulk.read_to_end(&[&node]), b"");
+    for _ in 0..10 {
+        settle(&[&node]);
+        node.later(20 * S);
+    }
+    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    node.put_bytes(id, b"second", 1);
+    Wire::accept(&listener, &[&node]);
+}
+
 /// lnet-wire 24, row 1, both ways: the node is connecting when the peer connects in.
 #[test]
 fn a_race_is_decided_by_the_order_of_the_nids() {

@@ -168,7 +168,7 @@ impl Network {
             Verdict::Done => verdicts.done += 1,
             Verdict::Discard => verdicts.discarded += 1,
             Verdict::Close(_) => verdicts.closed += 1,
-            Verdict::Delay(_) => {
+            Verdict::Delay(_) | Verdict::Stay(_) => {
                 verdicts.delayed += 1;
                 self.hold(rx, packet.to.nid, packet.payload.clone());
             }

@@ -3,11 +3,10 @@
 use crate::sock::{Peer, Sock, Turn};
 use std::ops::Range;
 
-use lnet_api::{Arrival, Errno, Verdict};
-use lnet_lnd::{Admitted, HeldTable, Miss};
+use lnet_api::{Arrival, Errno, RxToken, Verdict};
+use lnet_lnd::{Admitted, HeldTable, Memory, Miss};
 use lnet_proto::Header;
 use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
-use lnet_region::Region;
 
 use super::incoming::Incoming;
 use super::{BufferPool, RxConn, Stash, State, Unread};
@@ -116,22 +115,22 @@ impl RxConn {
             Verdict::Deliver(delivery) => Some(delivery),
             Verdict::Done | Verdict::Discard => None,
             Verdict::Delay(token) => {
-                match held.admit(turn, (&self.peer, self.conn.key), token, total, Region::heap) {
+                match held.admit(turn, (&self.peer, self.conn.key), token, total, Memory::Heap) {
                     Admitted::Memory(name, sink) => {
                         let incoming = Incoming::into_memory(name, sink, total, cookie, checksum);
                         self.state = State::Payload(incoming);
                         return self.settle(turn, held);
                     }
                     Admitted::Conn => {
-                        self.state = State::Held;
-                        // It waits for the engine, which has all the time there is.
-                        self.begun_ns = None;
-                        let message = Unread { total, cookie, checksum };
-                        held.keep(turn, (&self.peer, self.conn.key), token, message);
+                        self.hold(turn, held, token, Unread { total, cookie, checksum });
                         return Ok(());
                     }
                     Admitted::Dropped => None,
                 }
+            }
+            Verdict::Stay(token) => {
+                self.hold(turn, held, token, Unread { total, cookie, checksum });
+                return Ok(());
             }
             Verdict::Close(errno) => {
                 let (kind, dest) = (header.message_type(), header.dest.nid);
@@ -141,6 +140,13 @@ impl RxConn {
         };
         self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
         self.settle(turn, held)
+    }
+
+    /// A message stays on the connection, which is not read meanwhile. It waits for the engine, which has all the time there is.
+    fn hold(&mut self, turn: Turn<'_>, held: &mut HeldTable<Sock>, token: RxToken, message: Unread) {
+        self.state = State::Held;
+        self.begun_ns = None;
+        held.keep(turn, (&self.peer, self.conn.key), token, message);
     }
 
     /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
