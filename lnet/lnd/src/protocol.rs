@@ -60,12 +60,8 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`lnet_api::Lnd::startup`].
-    fn start(
-        shared: &Shared<Self>,
-        id: ProcessId,
-        own: NiConfig<Self>,
-        upcalls: Arc<dyn Upcalls>,
-    ) -> Result<NiLimits, LndError>;
+    fn start(shared: &Shared<Self>, id: ProcessId, own: NiConfig<Self>, upcalls: Arc<dyn Upcalls>)
+    -> Started;
 
     /// An NI has left the table and all shards, which may have been asked for something meanwhile.
     fn ending(_ni: &Ni<Self>) {}
@@ -204,6 +200,9 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// Lets go of what senders had left to the next poll, when an NI has ended.
     fn let_go(&mut self, _shard: &Shard<P>) {}
 }
+
+/// What an NI that has started tells of itself, or why it has not.
+pub type Started = Result<NiLimits, LndError>;
 
 /// The tunables that an NI may have otherwise than the others.
 pub type NiConfig<P> = <<P as Protocol>::Config as Config>::OfNi;

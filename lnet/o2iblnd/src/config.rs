@@ -116,10 +116,6 @@ impl Config for O2ibConfig {
         }
     }
 
-    fn held(&self) -> HeldLimits {
-        self.held
-    }
-
     fn shards(&self) -> (usize, usize) {
         (self.partitions, self.nscheds)
     }
@@ -139,6 +135,10 @@ impl Config for O2ibConfig {
             }
             config => Tunables::from(config).check(),
         }
+    }
+
+    fn held(&self) -> HeldLimits {
+        self.held
     }
 
     fn conns_per_peer(ni: &mut NiConfig) -> &mut u8 {

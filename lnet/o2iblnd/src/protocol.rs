@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
-use lnet_lnd::protocol::{Conns, Protocol};
+use lnet_lnd::protocol::{Conns, Protocol, Started};
 use lnet_lnd::{Config as _, Miss};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
@@ -49,16 +49,7 @@ impl Protocol for O2ib {
     type Counted = Live;
     type Census = Census;
 
-    fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, LndError> {
-        Ok(Shared::new(config, O2ib { fabric }))
-    }
-
-    fn start(
-        shared: &Shared,
-        id: ProcessId,
-        own: NiConfig,
-        upcalls: Arc<dyn Upcalls>,
-    ) -> Result<NiLimits, LndError> {
+    fn start(shared: &Shared, id: ProcessId, own: NiConfig, upcalls: Arc<dyn Upcalls>) -> Started {
         let nid = id.nid;
         let wrong = |why, errno| LndError { what: format!("{nid} {why}"), errno };
         let ip = nid.ipv4().filter(|_| nid.net().net_type() == NetType::O2IB);
@@ -100,6 +91,10 @@ impl Protocol for O2ib {
             drop(sink);
             ni.upcalls.finalize_get(token, Err(Errno::ESHUTDOWN));
         }
+    }
+
+    fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, LndError> {
+        Ok(Shared::new(config, O2ib { fabric }))
     }
 
     /// The protocol knows no PIDs.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::Miss;
 use lnet_lnd::admission::Admission;
-use lnet_lnd::protocol::{Conns, OnThisHost, Protocol};
+use lnet_lnd::protocol::{Conns, OnThisHost, Protocol, Started};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
@@ -59,12 +59,7 @@ impl Protocol for Sock {
         Ok(shared)
     }
 
-    fn start(
-        shared: &Shared,
-        id: ProcessId,
-        own: NiConfig,
-        upcalls: Arc<dyn Upcalls>,
-    ) -> Result<NiLimits, LndError> {
+    fn start(shared: &Shared, id: ProcessId, own: NiConfig, upcalls: Arc<dyn Upcalls>) -> Started {
         let nid = id.nid;
         let ip =
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
