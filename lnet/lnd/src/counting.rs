@@ -180,7 +180,8 @@ pub type CountersOf<P> =
     Counters<<<P as Protocol>::Counted as Counted>::Tx, <<P as Protocol>::Counted as Counted>::Rx>;
 
 /// The counters of an LND ([`counters!`](crate::counters)): `TxCounters` of its senders and `RxCounters` of its drivers, `LiveTx` and
-/// `LiveRx` while they count (both are [`Counted`] as `Live`), and a name for both snapshots together. Beside its own there are those that all LNDs have.
+/// `LiveRx` while they count (both are [`Counted`] as `Live`), and a name for both snapshots together.
+/// Beside its own there are those that all LNDs have.
 #[macro_export]
 macro_rules! counters_of_lnd {
     ($both:ident { tx { $($(#[$tx_doc:meta])* $tx:ident,)* } rx { $($(#[$rx_doc:meta])* $rx:ident,)* } }) => {

@@ -20,7 +20,7 @@ use crate::{Ni, Peer, Protocol, Turn};
 /// What a message in memory counts for beside its payload: what is known of it here and in the engine.
 const BOOKKEEPING_BYTES: usize = 1024;
 
-/// The least that a device is told of.
+/// Memory that is shorter is not registered with a device.
 const PAGE_BYTES: usize = 4096;
 
 /// How much of what the engine holds back is taken into memory, by the LND of one kind of network.
@@ -123,8 +123,8 @@ impl<P: Protocol> HeldTable<P> {
         HeldTable { table: Slab::new(shard as u8), by_conn: BTreeSet::new() }
     }
 
-    /// The name of the next message that is held back. The engine is told it with every message that it may hold back, for another
-    /// thread may resume the message before the driver knows that it is held.
+    /// The name of the next message that is held back. The engine gets it with each message that it may hold back: another thread may
+    /// resume the message before the driver knows that it is held.
     pub fn next(&self) -> RxContext {
         RxContext(self.table.next_key().0)
     }

@@ -330,7 +330,7 @@ fn a_lost_connection_is_opened_again_by_the_side_that_opened_it() {
     theirs.iter().for_each(|id| assert!(!passive.established(*id, LIFE, 0)));
     passive.lost(theirs[1], 10 * S);
     assert_eq!((passive.is_connected(), passive.next(10 * S, true)), (true, Next::Nothing));
-    // It is told twice that one is gone.
+    // The second time it is gone already.
     for _ in 0..2 {
         passive.lost(theirs[0], 10 * S);
         assert_eq!((passive.is_connected(), passive.next(10 * S, false)), (false, Next::Nothing));

@@ -111,7 +111,7 @@ fn other_messages_go_on_beside_what_is_in_memory() {
     });
 }
 
-/// A message whose sender was told that it has left is not lost with its connection.
+/// A message that was reported as sent is not lost with its connection.
 #[test]
 fn what_is_in_memory_outlives_its_connection() {
     on_lazy_pairs(HeldLimits::default(), |bed, [a, b]| {
