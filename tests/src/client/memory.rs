@@ -82,7 +82,7 @@ impl Memory {
     /// Puts huge pages in the place of small ones, everywhere where it is mapped.
     ///
     /// # Errors
-    /// What the system says: EINVAL before Linux 6.1.
+    /// What the system says: EINVAL before Linux 6.1, EAGAIN while somebody else has a page in use.
     pub fn collapse(&self) -> Result<(), Errno> {
         const MADV_COLLAPSE: i32 = 25;
         // SAFETY: the bytes are those of the mapping, whose content stays what it is.

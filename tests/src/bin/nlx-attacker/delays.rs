@@ -195,7 +195,15 @@ pub(crate) fn moved_arena(target: &Target, _: &[&str]) -> Result<Infallible, Str
             say("full of pages that move");
         }
         std::thread::scope(|scope| {
-            let moved = scope.spawn(|| memory.collapse());
+            // EAGAIN: somebody else has a page in use at this moment.
+            let moved = scope.spawn(|| {
+                loop {
+                    match memory.collapse() {
+                        Err(Errno::EAGAIN) => std::thread::yield_now(),
+                        done => break done,
+                    }
+                }
+            });
             let room = Entry::receive(tm.handle, received, done, MESSAGE, 1);
             let message = Entry::send(tm.handle, sent, done, MESSAGE, &to);
             client.operate(&mut tm, &room).map_err(failed)?;
