@@ -41,5 +41,6 @@ pub use slots::{SlotKey, Slots};
 pub use wait::SleepWord;
 #[cfg(feature = "wait")]
 pub use wait::{
-    Bell, DEFAULT_SPIN, FutexWord, MAX_SPIN, PollHandle, Sleeper, Spin, SpinWait, Wake, Waker, poll_cards,
+    Bell, DEFAULT_SPIN, FutexWord, MAX_SPIN, PollHandle, Sleeper, Spin, SpinWait, Wake, Waker,
+    has_spare_processor, poll_cards,
 };

@@ -101,6 +101,8 @@ pub use bell::Bell;
 pub use cards::poll_cards;
 #[cfg(feature = "wait")]
 pub use handle::PollHandle;
+#[cfg(feature = "wait")]
+pub use load::has_spare_processor;
 #[cfg(all(feature = "wait", loom))]
 pub use modelled::Signals;
 #[cfg(feature = "wait")]

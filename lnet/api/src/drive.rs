@@ -5,8 +5,13 @@
 //! shards, and sleeps on their descriptors and its own [`Sleeper`]. A waiter that gets no token sleeps on its
 //! `Sleeper` alone. Who stops driving wakes one waiter that lacks a token, so that somebody always drives while anybody
 //! waits. A *steward* (the node's scheduler thread of a shard) takes over a shard that stays free for long
-//! ([`drive_shard`]), and gives it back as soon as a waiter asks. One steward at a time looks which shards are free for
+//! ([`drive_shard`]), and gives it back as soon as a waiter asks. One steward at a time looks which shards are left for
 //! that long ([`Watch`]).
+//!
+//! Handlers run while a shard is polled, and may block. So a waiter does not keep what it does not use: while it is awake,
+//! each shard that it has not polled for a while may be taken by another thread that waits, and by the shard's steward.
+//! Nobody takes a shard whose driver sleeps on it: that would cost a wake-up each time. How several threads share shards
+//! under load, [`wait_until`] tells.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -21,12 +26,13 @@ mod lookout;
 #[cfg(all(test, loom))]
 mod model;
 mod rules;
+mod token;
 mod tokens;
 mod wait;
 mod watch;
 
 pub use lookout::Lookout;
-pub use nlx_sync::{DEFAULT_SPIN, MAX_SPIN, Sleeper};
+pub use nlx_sync::{DEFAULT_SPIN, MAX_SPIN, Sleeper, has_spare_processor};
 pub use tokens::Tokens;
 pub use wait::{Ending, wait_until};
 pub use watch::{Watch, drive_shard};
@@ -89,6 +95,15 @@ pub trait Drive: Clock {
         let _ = shard;
         true
     }
+    /// The shards of the CPU partition that this thread runs in, a bit each; by default all. A waiter that gives shards to
+    /// others keeps these.
+    fn near(&self) -> u64 {
+        u64::MAX
+    }
+    /// Whether a thread more would find a processor to run on; by default it would.
+    fn has_spare_processor(&self) -> bool {
+        true
+    }
     /// See [`crate::Lnd::arm`].
     fn arm(&self, shard: usize) -> bool {
         let _ = shard;
@@ -114,12 +129,12 @@ impl dyn Drive + '_ {
         self.ending().is_some_and(Ending::is_over)
     }
 
-    /// Polls every shard that nobody drives, once; for callers that must not sleep. A steward that drives is asked to
-    /// leave its shard to them.
+    /// Polls every shard that nobody drives, or whose driver has left it lying, once; for callers that must not sleep. A
+    /// steward that drives is asked to leave its shard to them.
     pub fn poll_free_shards(&self) -> Poll {
         let mut all = Poll::default();
         for shard in 0..self.shards() {
-            if self.tokens().claim(shard) {
+            if self.tokens().claim(shard) || self.tokens().claim_left(shard, self.now_ns()) {
                 all = all.and(self.poll(shard, POLL_BUDGET));
                 self.tokens().release(shard, self.now_ns());
             } else {

@@ -3,7 +3,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use lnet::Engine;
-use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Sleeper, Tokens, wait_until};
+use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Sleeper, Tokens};
+use lnet_api::{has_spare_processor, wait_until};
+use lnet_cpt::CptTable;
 use parking_lot::Mutex;
 
 /// The drive handle: the shards of all LNDs, the engine's timers, and the clock.
@@ -15,6 +17,7 @@ pub(crate) struct NodeDrive {
     tokens: Tokens,
     ending: Ending,
     spin: Duration,
+    table: Arc<CptTable>,
     started: Instant,
 }
 
@@ -37,6 +40,7 @@ impl NodeDrive {
         engine: Arc<Engine>,
         lnds: Vec<Arc<dyn Lnd>>,
         spin: Duration,
+        table: Arc<CptTable>,
     ) -> Result<NodeDrive, Errno> {
         let drive = NodeDrive {
             engine,
@@ -45,6 +49,7 @@ impl NodeDrive {
             tokens: Tokens::new(0),
             ending: Ending::new()?,
             spin,
+            table,
             started: Instant::now(),
         };
         drive.take_shards();
@@ -132,6 +137,16 @@ impl Drive for NodeDrive {
 
     fn is_active(&self, shard: usize) -> bool {
         self.shard(shard).lnd.is_active()
+    }
+
+    fn near(&self) -> u64 {
+        let here = self.table.current(true);
+        let near = (0..self.shards()).filter(|&shard| Some(self.partition(shard)) == here);
+        near.fold(0, |near, shard| near | 1 << shard)
+    }
+
+    fn has_spare_processor(&self) -> bool {
+        has_spare_processor()
     }
 
     fn arm(&self, shard: usize) -> bool {

@@ -66,7 +66,7 @@ impl Node {
             SockLnd::new(tcp).map_err(|error| NodeError::System { what: error.what, errno: error.errno })?;
         let sock = Arc::new(sock);
         let lnds: Vec<Arc<dyn Lnd>> = vec![sock.clone()];
-        let drive = NodeDrive::new(engine, lnds, config.spin)
+        let drive = NodeDrive::new(engine, lnds, config.spin, table.clone())
             .map_err(|errno| NodeError::System { what: "make an eventfd".to_string(), errno })?;
         let drive = Arc::new(drive);
         drive.engine.advance(drive.now_ns());

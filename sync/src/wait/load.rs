@@ -3,7 +3,9 @@
 //! A thread that spins for some microseconds and then sleeps cannot notice that others wait for its processor: the scheduler prefers it
 //! to them at each wake-up. So one of the spinning threads of a process asks the system from time to time.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(test)]
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +25,8 @@ struct LoadCache {
     origin: Instant,
     /// When the system was asked last, in nanoseconds since `origin`.
     asked_ns: AtomicU64,
-    is_overcommitted: AtomicBool,
+    /// The answer: the number of runnable threads.
+    running: AtomicU64,
     processors: u64,
 }
 
@@ -33,7 +36,7 @@ fn cache() -> &'static LoadCache {
         // So that the first caller asks.
         origin: Instant::now().checked_sub(INTERVAL).unwrap_or_else(Instant::now),
         asked_ns: AtomicU64::new(0),
-        is_overcommitted: AtomicBool::new(false),
+        running: AtomicU64::new(0),
         processors: processors(),
     })
 }
@@ -52,6 +55,16 @@ pub(super) fn has_one_processor() -> bool {
 
 /// Whether there were more runnable threads than processors when the system was asked last, at most [`INTERVAL`] ago.
 pub(super) fn is_overcommitted(now: Instant) -> bool {
+    known(now) > cache().processors
+}
+
+/// Whether one more thread would find a processor to run on, by what the system said a moment ago.
+pub fn has_spare_processor() -> bool {
+    known(Instant::now()) < cache().processors
+}
+
+/// How many threads were runnable when the system was asked last, at most [`INTERVAL`] ago.
+fn known(now: Instant) -> u64 {
     let cache = cache();
     let now_ns = now.saturating_duration_since(cache.origin).as_nanos() as u64;
     let asked_ns = cache.asked_ns.load(Ordering::Relaxed);
@@ -59,11 +72,10 @@ pub(super) fn is_overcommitted(now: Instant) -> bool {
     // One of the threads that find it due asks.
     let set = || cache.asked_ns.compare_exchange(asked_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
     if is_due && set().is_ok() {
-        // Without an answer, assume it is not.
-        let is_overcommitted = running().is_some_and(|running| running > cache.processors);
-        cache.is_overcommitted.store(is_overcommitted, Ordering::Relaxed);
+        // Without an answer, assume that there are few.
+        cache.running.store(running().unwrap_or(0), Ordering::Relaxed);
     }
-    cache.is_overcommitted.load(Ordering::Relaxed)
+    cache.running.load(Ordering::Relaxed)
 }
 
 /// The number of runnable threads, this one included.

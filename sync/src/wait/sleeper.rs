@@ -124,6 +124,7 @@ pub struct Sleeper<W = SleepWord> {
     waker: Waker<W>,
     /// Announcements that wakers took and whose signals have not been read yet; the owner's alone.
     owed: AtomicU64,
+    memo: AtomicU64,
     spin: Spin,
 }
 
@@ -159,7 +160,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 
     fn of(waker: Waker<W>) -> Sleeper<W> {
-        Sleeper { waker, owed: AtomicU64::new(0), spin: Spin::default() }
+        Sleeper { waker, owed: AtomicU64::new(0), memo: AtomicU64::new(0), spin: Spin::default() }
     }
 
     /// The same sleeper, with adaptive [spinning](crate::wait#spinning-before-sleep) for up to `limit` before each sleep.
@@ -171,6 +172,16 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     /// Sets the spin limit, from the next wait on. Zero turns spinning off; values above [`MAX_SPIN`](crate::MAX_SPIN) are cut to it.
     pub fn spin_for(&self, limit: Duration) {
         self.spin.set(limit);
+    }
+
+    /// A word that its owner keeps with it from one wait to the next; 0 at first. It means nothing here.
+    pub fn memo(&self) -> u64 {
+        self.memo.load(Ordering::Relaxed)
+    }
+
+    /// Sets that word.
+    pub fn set_memo(&self, memo: u64) {
+        self.memo.store(memo, Ordering::Relaxed);
     }
 
     /// See [`Spin::ignore_load`].

@@ -58,7 +58,6 @@ impl Network {
         match watched {
             Ok(()) => {
                 self.held |= bit;
-                drive.tokens().keep(shard);
             }
             Err(_) => drive.tokens().release(shard, drive.now_ns()),
         }

@@ -7,6 +7,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use nlx_sync::wait::Signals;
 use nlx_sync::{Bell, SleepWord};
 
+use super::token::TAKEN_AFTER_NS;
 use super::wait::wait_with;
 use super::watch::drive_shard_with;
 use super::{Clock, Drive, Poll, Sleeper, Tokens, shards_of};
@@ -17,18 +18,26 @@ mod watch;
 /// The most shards and threads of a model.
 const MOST: usize = 2;
 
+/// The beds of a handler that blocks, and of a program that only looks on.
+const HANDLER: usize = 2 * MOST;
+const ONLOOKER: usize = HANDLER + 1;
+/// How many beds there are.
+const BEDS: usize = ONLOOKER + 1;
+
 /// What has not happened by then never does.
 const LATEST_NS: u64 = 100;
 
 /// What a kernel would know: who has been woken, and which messages lie unread.
 #[derive(Debug, Default)]
 struct Kernel {
-    /// The counters of bells: the waiters' first, then the stewards'.
-    woken: [u64; 2 * MOST],
+    /// The counters of bells: the waiters' first, then the stewards', then the others'.
+    woken: [u64; BEDS],
     /// For each shard: whom its messages are for.
     unread: [Vec<usize>; MOST],
+    /// What arrives when time has come to that: when, on which shard, and whom it is for.
+    due: Vec<(u64, usize, usize)>,
     /// Who sleeps.
-    beds: [Option<Bed>; 2 * MOST],
+    beds: [Option<Bed>; BEDS],
     /// How many threads there are; time passes when all of them sleep. 0: it never passes.
     threads: usize,
     /// Everybody sleeps, and nothing will ever end that.
@@ -59,11 +68,13 @@ struct System {
 struct Net {
     tokens: Tokens,
     system: Arc<System>,
-    sleepers: [std::sync::Arc<Sleeper>; 2 * MOST],
+    sleepers: [std::sync::Arc<Sleeper>; BEDS],
     got: [AtomicBool; MOST],
     drivers: [AtomicUsize; MOST],
     /// A bit for each shard on which nothing goes on. Not loom's: no interleaving depends on it alone.
     quiet: std::sync::atomic::AtomicU64,
+    /// The handler of the first waiter's message blocks until the second's has come. Not loom's: it is set once.
+    blocks: std::sync::atomic::AtomicBool,
     over: AtomicBool,
 }
 
@@ -119,10 +130,15 @@ impl Kernel {
         if !all_asleep || asleep().any(|(number, bed)| self.rouses(number, bed, now_ns)) {
             return None;
         }
-        let next_ns = asleep().filter_map(|(_, bed)| bed.until_ns).min();
+        let due = self.due.iter().map(|(at_ns, ..)| *at_ns);
+        let next_ns = asleep().filter_map(|(_, bed)| bed.until_ns).chain(due).min();
         let next_ns = next_ns.filter(|next_ns| *next_ns <= LATEST_NS);
         self.stalled = next_ns.is_none();
-        Some(next_ns.unwrap_or(now_ns))
+        let now_ns = next_ns.unwrap_or(now_ns);
+        for (_, shard, number) in self.due.extract_if(.., |(at_ns, ..)| *at_ns <= now_ns) {
+            self.unread[shard].push(number);
+        }
+        Some(now_ns)
     }
 }
 
@@ -140,6 +156,7 @@ impl Net {
             got: Default::default(),
             drivers: Default::default(),
             quiet: Default::default(),
+            blocks: Default::default(),
             over: AtomicBool::new(false),
         })
     }
@@ -153,6 +170,24 @@ impl Net {
     fn arrive(&self, shard: usize, number: usize) {
         self.system.kernel.lock().unwrap().unread[shard].push(number);
         self.system.bell.notify_all();
+    }
+
+    /// Sleeps in a bed until a message has come, and drives nothing; or until it never will.
+    fn expect(&self, number: usize, bed: usize) {
+        let sleeper = &self.sleepers[bed];
+        let mut over = false;
+        while !over {
+            sleeper.prepare();
+            over = self.got[number].load(Ordering::Acquire) || self.is_stalled();
+            if !over {
+                self.system.sleep(bed, Bed { mask: 0, until_ns: None, stall: true });
+            }
+            sleeper.finish();
+        }
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.system.kernel.lock().unwrap().stalled
     }
 
     /// All is over: every token is free, and nobody stands in the list.
@@ -197,6 +232,12 @@ impl Drive for Net {
         if let Some(number) = message {
             self.got[number].store(true, Ordering::Release);
             self.sleepers[number].wake();
+            for bed in [HANDLER, ONLOOKER] {
+                self.sleepers[bed].wake();
+            }
+            if number == 0 && self.blocks.load(std::sync::atomic::Ordering::Relaxed) {
+                self.expect(1, HANDLER);
+            }
         }
         drivers.fetch_sub(1, Ordering::Relaxed);
         Poll { work: usize::from(message.is_some()), deadline_ns: None }
@@ -303,6 +344,19 @@ fn two_waiters_call_a_steward_off() {
         net.arrive(0, 0);
         net.arrive(0, 1);
         end(&net, waiters, [steward]);
+    });
+}
+
+/// Whoever does not come back to a shard soon may lose it to another that waits, at whatever moment: never do both drive it.
+#[test]
+fn a_shard_that_is_left_lying_is_taken() {
+    check(2, || {
+        let net = Net::new(2);
+        let waiters = [0, 1].map(|number| waiter(&net, number));
+        net.arrive(0, 1);
+        net.system.set_time(TAKEN_AFTER_NS);
+        net.arrive(1, 0);
+        end(&net, waiters, []);
     });
 }
 

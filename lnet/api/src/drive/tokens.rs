@@ -1,11 +1,13 @@
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
+use super::token::{FREE, Holder, Token, is_attended};
 use super::{MAX_SHARDS, Sleeper, shards_of};
-use crate::drive::rules::RELEASE;
-use crate::drive::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
+use crate::drive::rules::{RELEASE, ROUSE};
+use crate::drive::sync::{AtomicUsize, Mutex, Ordering, fence};
 
 /// For how many shards there is room; a model checker has as many tokens as its models look at.
 const ROOM: usize = if cfg!(all(test, loom)) { 2 } else { MAX_SHARDS };
@@ -14,13 +16,19 @@ const ROOM: usize = if cfg!(all(test, loom)) { 2 } else { MAX_SHARDS };
 /// has threads that wait, and then some.
 const WAITERS_ROOM: usize = 64;
 
+/// Nobody keeps watch asleep without a timer.
+const NOBODY: usize = usize::MAX;
+
 /// One token per shard, the waiters that lack some, and the stewards.
-///
-/// Each token stands on cache lines of its own: two CPUs that drive two shards must not slow each other down.
 pub struct Tokens {
     shards: Box<[Token]>,
     /// How many of them there are already; it only grows.
     count: AtomicUsize,
+    /// The steward that keeps watch and sleeps without a timer, by its shard; or [`NOBODY`].
+    keeper: AtomicUsize,
+    /// How often tokens have been released: a waiter that spins looks for free tokens when it has changed, and leaves the tokens
+    /// themselves to those who drive. Not loom's: before it sleeps it looks at the tokens in any case.
+    releases: std::sync::atomic::AtomicUsize,
     /// How many `waiting` lists, so that a release without waiters takes no lock.
     waiters: AtomicUsize,
     waiting: Mutex<VecDeque<Arc<Sleeper>>>,
@@ -31,54 +39,14 @@ pub struct Tokens {
     listening: Mutex<Vec<Arc<Sleeper>>>,
 }
 
-#[repr(align(128))]
-struct Token {
-    held: AtomicBool,
-    /// Who holds it keeps it until he releases it, asleep and awake.
-    kept: AtomicBool,
-    freed_ns: AtomicU64,
-    /// The shard's steward drives, or is about to.
-    steward_on_duty: AtomicBool,
-    /// A thread that polls found the steward on duty, and would rather drive itself.
-    steward_unwanted: AtomicBool,
-    steward: OnceLock<Arc<Sleeper>>,
-}
-
-impl Token {
-    fn free() -> Token {
-        Token {
-            held: AtomicBool::new(false),
-            kept: AtomicBool::new(false),
-            freed_ns: AtomicU64::new(0),
-            steward_on_duty: AtomicBool::new(false),
-            steward_unwanted: AtomicBool::new(false),
-            steward: OnceLock::new(),
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed)
-    }
-
-    fn call_off_steward(&self) {
-        if self.steward_on_duty.load(Ordering::Relaxed) {
-            self.wake_steward();
-        }
-    }
-
-    fn wake_steward(&self) {
-        if let Some(steward) = self.steward.get() {
-            steward.wake();
-        }
-    }
-}
-
 impl Tokens {
     /// Free tokens for this many shards, and room for [`MAX_SHARDS`].
     pub fn new(shards: usize) -> Tokens {
         let tokens = Tokens {
             shards: (0..ROOM).map(|_| Token::free()).collect(),
             count: AtomicUsize::new(0),
+            keeper: AtomicUsize::new(NOBODY),
+            releases: std::sync::atomic::AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
             waiting: Mutex::new(VecDeque::with_capacity(WAITERS_ROOM)),
             listeners: AtomicUsize::new(0),
@@ -98,68 +66,137 @@ impl Tokens {
     pub fn grow(&self, shards: usize) {
         // SYNC tokens.count: who sees the number sees what belongs to the shards.
         self.count.fetch_max(shards.min(ROOM), Ordering::Release);
-        // SYNC tokens.waiters: the new tokens are free, as if they had been released.
-        // SYNC tokens.kept: either who keeps watch sees that they are not kept, or this sees him asleep.
-        fence(Ordering::SeqCst);
-        self.wake_one();
-        self.present().for_each(Token::wake_steward);
+        // The new tokens are free, as if they had been released.
+        self.after_release();
     }
 
-    /// Takes a shard's token, if it is free.
+    /// Takes a shard's token, if it is free: until it is released nobody else drives the shard.
     pub fn claim(&self, shard: usize) -> bool {
-        let held = &self.shards[shard].held;
-        // The line stays shared as long as somebody else holds it.
-        // SYNC tokens.hand-over: what the last driver did is seen by the next one.
-        !held.load(Ordering::Relaxed)
-            && held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.shards[shard].claim()
     }
 
-    /// Says that the holder of a token keeps it, asleep and awake: until it is released, nobody looks whether its shard is
-    /// neglected. To be called by the holder.
-    pub fn keep(&self, shard: usize) {
-        self.shards[shard].kept.store(true, Ordering::Relaxed);
+    /// The same if a waiter has the token and has not polled the shard for long, because its handlers run.
+    pub(crate) fn claim_left(&self, shard: usize, now_ns: u64) -> bool {
+        self.shards[shard].claim_left(now_ns)
     }
 
-    /// Whether nobody need look at any shard.
-    pub(crate) fn all_kept(&self) -> bool {
-        self.present().all(|token| token.kept.load(Ordering::Relaxed))
+    /// The same if a waiter has given the token to this steward.
+    pub(crate) fn claim_given(&self, shard: usize, steward: &Arc<Sleeper>) -> bool {
+        self.shards[shard].claim_given(Holder::of(steward))
     }
 
     /// Gives a token back, and wakes a waiter that lacks one, if there is one: it will drive.
     pub fn release(&self, shard: usize, now_ns: u64) {
-        self.release_all(1 << shard, now_ns);
+        self.shards[shard].release(now_ns);
+        self.after_release();
     }
 
-    /// Gives the tokens of a mask back, together: who is woken by it can take them all.
-    pub(crate) fn release_all(&self, mask: u64, now_ns: u64) {
+    fn after_release(&self) {
+        self.releases.fetch_add(1, Relaxed);
+        // SYNC tokens.waiters: either this sees the waiter that has enlisted, or that waiter sees the token free.
+        // SYNC tokens.keeper: either this sees the keeper asleep without a timer, or the keeper sees the token free.
+        fence(Ordering::SeqCst);
+        self.wake_one();
+        if RELEASE.holds() {
+            self.wake_keeper();
+        }
+    }
+
+    /// Whether nobody has polled a shard since then although somebody could.
+    pub fn is_left_since(&self, shard: usize, since_ns: u64) -> bool {
+        self.shards[shard].is_left_since(since_ns)
+    }
+
+    /// How often tokens have been released.
+    pub(crate) fn releases(&self) -> usize {
+        self.releases.load(Relaxed)
+    }
+
+    /// A waiter takes a shard's token, if it is free or its holder has left it lying.
+    pub(crate) fn take(&self, shard: usize, waiter: Holder, now_ns: u64) -> bool {
+        self.shards[shard].take(waiter, now_ns)
+    }
+
+    /// A waiter begins to poll a shard that it has taken; false if somebody else has taken it since.
+    pub(crate) fn begin(&self, shard: usize, waiter: Holder) -> bool {
+        self.shards[shard].begin(waiter)
+    }
+
+    /// It has polled it.
+    pub(crate) fn end(&self, shard: usize, waiter: Holder, now_ns: u64) {
+        self.shards[shard].end(waiter, now_ns);
+    }
+
+    /// A waiter is about to sleep on the shards of a mask. Gives those that nobody has taken from it.
+    pub(crate) fn doze(&self, mask: u64, waiter: Holder) -> u64 {
+        shards_of(mask)
+            .filter(|&shard| self.shards[shard].doze(waiter))
+            .fold(0, |kept, shard| kept | 1 << shard)
+    }
+
+    /// It is awake again. From now on somebody must look whether it does too much else.
+    pub(crate) fn rouse(&self, mask: u64, waiter: Holder, now_ns: u64) {
         if mask == 0 {
             return;
         }
-        let mut was_kept = false;
-        for shard in shards_of(mask) {
-            let token = &self.shards[shard];
-            token.freed_ns.store(now_ns, Ordering::Relaxed);
-            // The holder's own word.
-            if token.kept.load(Ordering::Relaxed) {
-                token.kept.store(false, Ordering::Relaxed);
-                was_kept = true;
-            }
-            // SYNC tokens.hand-over
-            token.held.store(false, Ordering::Release);
-        }
-        // SYNC tokens.waiters: either this sees the waiter that has enlisted, or that waiter sees the token free.
-        // SYNC tokens.kept: either this sees who keeps watch asleep without a timer, or he sees the token free.
+        shards_of(mask).for_each(|shard| self.shards[shard].rouse(waiter, now_ns));
+        // SYNC tokens.keeper
         fence(Ordering::SeqCst);
-        self.wake_one();
-        if was_kept && RELEASE.holds() {
-            self.present().for_each(Token::wake_steward);
+        if self.count() > 1 && ROUSE.holds() {
+            self.wake_keeper();
         }
     }
 
-    /// Whether a shard has been free since `since_ns` or longer.
-    pub fn free_since(&self, shard: usize, since_ns: u64) -> bool {
-        let token = &self.shards[shard];
-        !token.is_held() && token.freed_ns.load(Ordering::Relaxed) <= since_ns
+    /// A waiter lets go of the tokens of a mask, together: who is woken by it can take them all.
+    pub(crate) fn drop_by(&self, mask: u64, waiter: Holder, now_ns: u64) {
+        let dropped = shards_of(mask).filter(|&shard| self.shards[shard].drop_by(waiter, now_ns)).count();
+        if dropped > 0 {
+            self.after_release();
+        }
+    }
+
+    /// A waiter gives a shard that it has taken to the shard's steward. False if there is none, or somebody has taken it.
+    pub(crate) fn give(&self, shard: usize, waiter: Holder, now_ns: u64) -> bool {
+        self.shards[shard].give(waiter, now_ns)
+    }
+
+    /// Whether a token was given to this steward.
+    pub(crate) fn is_given(&self, shard: usize, steward: &Arc<Sleeper>) -> bool {
+        self.shards[shard].is_parked_by(Holder::of(steward))
+    }
+
+    /// Whether nobody need look at any shard: whoever has a token sees what comes, asleep, or because nobody else may drive the
+    /// shard. A waiter that has the only shard has nothing else to do.
+    pub(crate) fn all_attended(&self) -> bool {
+        self.attended(Token::word)
+    }
+
+    /// The same, perhaps as it was a moment ago.
+    pub(crate) fn seem_attended(&self) -> bool {
+        self.attended(Token::newest)
+    }
+
+    fn attended(&self, word: impl Fn(&Token) -> u64) -> bool {
+        let alone = self.count() == 1;
+        self.present().all(|token| if alone { word(token) != FREE } else { is_attended(word(token)) })
+    }
+
+    /// The steward that keeps watch is about to sleep without a timer. It must look once more whether all shards are attended to,
+    /// after its announcement of sleep, and call [`Tokens::keeper_looks`] afterwards.
+    pub(crate) fn keeper_rests(&self, shard: usize) {
+        self.keeper.store(shard, Ordering::Relaxed);
+    }
+
+    /// It is awake, or has a timer.
+    pub(crate) fn keeper_looks(&self) {
+        self.keeper.store(NOBODY, Ordering::Relaxed);
+    }
+
+    fn wake_keeper(&self) {
+        let keeper = self.keeper.load(Ordering::Relaxed);
+        if keeper != NOBODY {
+            self.shards[keeper].wake_steward();
+        }
     }
 
     /// Whether some waiter lacks a token.
@@ -221,6 +258,11 @@ impl Tokens {
     /// Whether nobody holds a shard's token at the moment.
     pub(crate) fn is_free(&self, shard: usize) -> bool {
         !self.shards[shard].is_held()
+    }
+
+    /// Has a waiter that lacks a token look for one: its holder has left it lying.
+    pub(crate) fn offer(&self) {
+        self.wake_one();
     }
 
     /// Names the thread that drives a shard when nobody waits, for good: a waiter that lacks the shard's token wakes it

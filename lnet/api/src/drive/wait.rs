@@ -7,8 +7,13 @@ use nlx_sync::Bell;
 use smallvec::SmallVec;
 
 use super::sync::{AtomicBool, Ordering};
+use super::token::{Holder, TAKEN_AFTER_NS};
 use super::{Drive, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
+
+/// How long a waiter must have had work on several shards, round after round, until it shares them: longer than a burst of
+/// messages takes, so that a thread that keeps up alone is not joined by others.
+const SHARED_AFTER_NS: u64 = 1_000_000;
 
 /// Waits until `ready` says so (`true`), or until the deadline has passed or the node has been shut down
 /// ([`Drive::ending`]; `false`, and `ready` is asked once more then). While it waits it drives the shards whose tokens are
@@ -19,6 +24,10 @@ use crate::Errno;
 /// sleeper serves one waiting thread at a time.
 ///
 /// It spins before it sleeps if the sleeper does ([`Sleeper::spinning`]).
+///
+/// Several threads that wait divide the shards when there is load: who has had work on several for long gives half of them
+/// to others that wait, or to their stewards; and a shard that its driver does not come back to, because handlers run, is
+/// taken by whoever comes.
 pub fn wait_until(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -42,24 +51,27 @@ pub(crate) fn wait_with(
     if ready() {
         return true;
     }
-    let mut held = Held { drive, mask: 0 };
+    let mut held = Held::none(drive, sleeper);
     let never = Poll { work: 0, deadline_ns };
-    let mut idle = Idle { mask: 0, polled: never };
+    let mut idle = Polled { mask: 0, found: never };
     let mut spinning = sleeper.spin_wait();
     loop {
-        held.claim_free();
-        let polled = held.poll(held.mask & !idle.mask);
+        let began_ns = drive.now_ns();
+        held.look(began_ns);
+        let polled = held.poll(held.mask & !idle.mask, began_ns);
         // What came before the end counts.
         let ended = drive.has_ended();
         if ready() {
+            held.remember(polled.mask);
             spinning.event();
             return true;
         }
         if ended || deadline_ns.is_some_and(|deadline| drive.now_ns() >= deadline) {
             return false;
         }
-        let all = polled.and(idle.polled);
-        idle = Idle { mask: 0, polled: never };
+        held.share(polled.mask, began_ns);
+        let all = polled.found.and(idle.found);
+        idle = Polled { mask: 0, found: never };
         if all.work > 0 {
             spinning.event();
             continue;
@@ -67,7 +79,7 @@ pub(crate) fn wait_with(
         if spinning.goes_on() {
             continue;
         }
-        match held.sleep_unless(sleeper, all.deadline_ns, &mut ready, &sleep) {
+        match held.sleep_unless(all.deadline_ns, &mut ready, &sleep) {
             Slept::Ready => {
                 spinning.event();
                 return true;
@@ -75,25 +87,28 @@ pub(crate) fn wait_with(
             Slept::Not => {}
             Slept::Until(readable) => {
                 spinning.slept();
-                if readable != 0 {
-                    idle = held.poll_first(readable, never);
-                }
+                let polled = held.poll(readable, drive.now_ns());
                 let is_ready = ready();
-                if is_ready || idle.mask != readable {
+                if is_ready || polled.found.work > 0 {
                     spinning.event();
                 }
                 if is_ready {
+                    held.remember(polled.mask);
                     return true;
                 }
+                // Those without work need not be polled again.
+                let found = Poll { work: 0, ..polled.found }.and(never);
+                idle = Polled { mask: readable & !polled.mask, found };
             }
         }
     }
 }
 
-/// Shards that were polled a moment ago, and what that found; no work means that they need not be polled again.
-struct Idle {
+/// What polls of some shards found.
+struct Polled {
+    /// The shards: those that had work, or those that had none.
     mask: u64,
-    polled: Poll,
+    found: Poll,
 }
 
 /// How an attempt to sleep ended.
@@ -106,36 +121,107 @@ enum Slept {
     Until(u64),
 }
 
-/// The tokens a waiter holds: bit `n` for shard `n`. Dropping it releases them.
+/// The tokens that a waiter has taken: bit `n` for shard `n`. Dropping it lets go of them.
 struct Held<'a> {
     drive: &'a dyn Drive,
+    sleeper: &'a Arc<Sleeper>,
+    waiter: Holder,
     mask: u64,
+    /// What it knows of the tokens that it lacks: the shards there were, and how often tokens had been released, when it last
+    /// looked; and when it looks again whether one has been left lying.
+    looked: Option<(u64, usize)>,
+    look_ns: u64,
+    /// For how long it has had work on several shards.
+    loaded_ns: u64,
 }
 
-impl Held<'_> {
-    fn claim_free(&mut self) {
+impl<'a> Held<'a> {
+    fn none(drive: &'a dyn Drive, sleeper: &'a Arc<Sleeper>) -> Held<'a> {
+        let waiter = Holder::of(sleeper);
+        Held { drive, sleeper, waiter, mask: 0, looked: None, look_ns: 0, loaded_ns: 0 }
+    }
+
+    /// Takes what has become free. Who has some leaves the others to those who were woken for them.
+    fn look(&mut self, now_ns: u64) {
+        let tokens = self.drive.tokens();
+        let all = all_of(self.drive);
+        if self.mask == all || self.mask != 0 && tokens.wanted() {
+            return;
+        }
+        let known = Some((all, tokens.releases()));
+        if self.looked == known && now_ns < self.look_ns {
+            return;
+        }
+        (self.looked, self.look_ns) = (known, now_ns.saturating_add(TAKEN_AFTER_NS));
+        self.take(now_ns);
+    }
+
+    fn take(&mut self, now_ns: u64) {
         for shard in shards_of(all_of(self.drive) & !self.mask) {
-            if self.drive.tokens().claim(shard) {
+            if self.drive.tokens().take(shard, self.waiter, now_ns) {
                 self.mask |= 1 << shard;
             }
         }
     }
 
-    fn poll(&self, mask: u64) -> Poll {
-        shards_of(mask).map(|shard| self.drive.poll(shard, POLL_BUDGET)).fold(Poll::default(), Poll::and)
+    /// Polls shards of its own: those first that brought what this sleeper waited for last.
+    fn poll(&mut self, mask: u64, mut now_ns: u64) -> Polled {
+        let first = mask & self.sleeper.memo();
+        let mut polled = Polled { mask: 0, found: Poll::default() };
+        for shard in shards_of(first).chain(shards_of(mask & !first)) {
+            let bit = 1 << shard;
+            if !self.drive.tokens().begin(shard, self.waiter) {
+                self.mask &= !bit;
+                continue;
+            }
+            let found = self.drive.poll(shard, POLL_BUDGET);
+            if found.work > 0 {
+                polled.mask |= bit;
+                // Its handlers may have taken long.
+                now_ns = self.drive.now_ns();
+            }
+            self.drive.tokens().end(shard, self.waiter, now_ns);
+            polled.found = polled.found.and(found);
+        }
+        polled
     }
 
-    /// Polls some before the others.
-    fn poll_first(&self, mask: u64, never: Poll) -> Idle {
-        let mut idle = Idle { mask: 0, polled: never };
-        for shard in shards_of(mask) {
-            let polled = self.drive.poll(shard, POLL_BUDGET);
-            if polled.work == 0 {
-                idle.mask |= 1 << shard;
-                idle.polled = idle.polled.and(polled);
-            }
+    /// What was waited for has come, from one of these shards if there are any.
+    fn remember(&self, mask: u64) {
+        if mask != 0 {
+            self.sleeper.set_memo(mask);
         }
-        idle
+    }
+
+    /// After a round that found work on some shards: gives half of them to others, if it has been so for long.
+    fn share(&mut self, worked: u64, began_ns: u64) {
+        if worked.count_ones() < 2 {
+            self.loaded_ns = 0;
+            return;
+        }
+        let now_ns = self.drive.now_ns();
+        self.loaded_ns += now_ns.saturating_sub(began_ns);
+        if self.loaded_ns < SHARED_AFTER_NS {
+            return;
+        }
+        self.loaded_ns = 0;
+        let tokens = self.drive.tokens();
+        if tokens.wanted() {
+            let given = self.half(worked);
+            self.mask &= !given;
+            tokens.drop_by(given, self.waiter, now_ns);
+        } else if self.drive.has_spare_processor() {
+            let given = shards_of(self.half(worked)).filter(|&shard| tokens.give(shard, self.waiter, now_ns));
+            self.mask &= !given.fold(0, |given, shard| given | 1 << shard);
+        }
+    }
+
+    /// Half of these shards: those of other partitions first, and last those that brought what this waiter waits for.
+    fn half(&self, mask: u64) -> u64 {
+        let (fed, near) = (self.sleeper.memo(), self.drive.near());
+        let by_distance = [!near & !fed, near & !fed, !near & fed, near & fed];
+        let order = by_distance.into_iter().flat_map(|some| shards_of(mask & some));
+        order.take(mask.count_ones() as usize / 2).fold(0, |half, shard| half | 1 << shard)
     }
 
     fn arm(&self) -> bool {
@@ -146,36 +232,41 @@ impl Held<'_> {
     /// `ready` says so at that look it is not asked again: it may not say so a second time.
     fn sleep_unless(
         &mut self,
-        sleeper: &Arc<Sleeper>,
         next_ns: Option<u64>,
         ready: &mut impl FnMut() -> bool,
         sleep: &impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64,
     ) -> Slept {
+        let tokens = self.drive.tokens();
+        let had = self.mask;
+        self.mask = tokens.doze(had, self.waiter);
         let lacking = self.mask != all_of(self.drive);
-        sleeper.prepare();
+        self.sleeper.prepare();
         if lacking {
-            self.drive.tokens().join(sleeper);
+            tokens.join(self.sleeper);
         }
-        let before = self.mask;
-        self.claim_free();
-        let slept = if self.mask != before || !self.arm() {
+        let watched = self.mask;
+        if lacking {
+            self.take(self.drive.now_ns());
+        }
+        let slept = if self.mask != had || !self.arm() {
             Slept::Not
         } else if ready() {
             Slept::Ready
         } else {
-            Slept::Until(sleep(self.drive, self.mask, sleeper, next_ns))
+            Slept::Until(sleep(self.drive, self.mask, self.sleeper, next_ns))
         };
         if lacking {
-            self.drive.tokens().leave(sleeper);
+            tokens.leave(self.sleeper);
         }
-        sleeper.finish();
+        self.sleeper.finish();
+        tokens.rouse(watched, self.waiter, self.drive.now_ns());
         slept
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.drive.tokens().release_all(self.mask, self.drive.now_ns());
+        self.drive.tokens().drop_by(self.mask, self.waiter, self.drive.now_ns());
     }
 }
 

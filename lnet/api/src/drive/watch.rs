@@ -10,9 +10,9 @@ use super::{Drive, POLL_BUDGET, Sleeper, shards_of};
 
 /// The stewards' watch over the shards of a node (S-203, S-312): each shard has a thread that serves it ([`Watch::serve`]).
 ///
-/// One of them at a time keeps watch: it looks once in a grace period which shards are neglected, and wakes their
-/// stewards; the others sleep without a timer. It leaves the watch to another when its own shard needs it, so that
-/// nobody's timer runs while all shards are driven by their stewards; nor while somebody [keeps](super::Tokens::keep) all.
+/// One of them at a time keeps watch: it looks once in a grace period which shards are neglected, and wakes a waiter that lacks
+/// one, or else their stewards; the others sleep without a timer. It leaves the watch to another when its own shard needs it.
+/// No timer runs while each shard is attended to: its driver sleeps on it, or has it alone. Who changes that says so.
 #[derive(Debug)]
 pub struct Watch {
     grace_ns: u64,
@@ -71,7 +71,7 @@ impl Watch {
     /// Whether a shard has work to be done and nobody who does it.
     fn is_neglected(&self, drive: &dyn Drive, shard: usize) -> bool {
         let since_ns = drive.now_ns().saturating_sub(self.grace_ns);
-        drive.tokens().free_since(shard, since_ns) && !drive.tokens().wanted() && drive.is_active(shard)
+        drive.tokens().is_left_since(shard, since_ns) && drive.is_active(shard)
     }
 }
 
@@ -88,18 +88,22 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
     fn keeps_watch(&self) -> bool {
         let watch = self.watch;
         if watch.kept.swap(true, Ordering::AcqRel) {
-            return self.is_neglected();
+            return self.is_needed();
         }
-        while !watch.has_ended() && !self.is_neglected() {
-            // Its own timer alone ends it: waiters never pay a system call to keep it quiet. Where all shards are kept, who
-            // releases one pays.
+        while !watch.has_ended() && !self.is_needed() {
+            // Its own timer alone ends it: waiters never pay a system call to keep it quiet. Where all shards are attended to,
+            // whoever changes that pays.
             let tokens = self.drive.tokens();
+            let rests = tokens.seem_attended();
+            if rests {
+                tokens.keeper_rests(self.shard);
+            }
             let look_ns = self.drive.now_ns().saturating_add(watch.grace_ns);
-            let look_ns = Some(look_ns).filter(|_| !tokens.all_kept());
-            // SYNC tokens.kept: the announcement of sleep is the barrier before this look.
-            let stays = || look_ns.is_some() || tokens.all_kept();
-            self.sleep_while(look_ns, || !watch.has_ended() && stays());
-            self.wake_neglected();
+            // SYNC tokens.keeper: the announcement of sleep is the barrier before this look.
+            let stays = || !rests || tokens.all_attended();
+            self.sleep_while(Some(look_ns).filter(|_| !rests), || !watch.has_ended() && stays());
+            tokens.keeper_looks();
+            self.help_neglected();
         }
         // Not a plain store: a model takes that to come before the attempts of others that it in truth comes behind.
         watch.kept.swap(false, Ordering::AcqRel);
@@ -122,7 +126,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
         }
         // SYNC watch.kept: the announcement of sleep is the barrier between that of rest and this look.
         self.sleep_while(None, || {
-            let stays = !watch.has_ended() && watch.kept.load(Ordering::Acquire) && !self.is_neglected();
+            let stays = !watch.has_ended() && watch.kept.load(Ordering::Acquire) && !self.is_needed();
             if late {
                 announce();
             }
@@ -131,15 +135,24 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
         watch.resting.fetch_and(!(1 << self.shard), Ordering::Relaxed);
     }
 
-    fn wake_neglected(&self) {
-        let resting = self.watch.resting.load(Ordering::Relaxed);
-        for shard in shards_of(resting).filter(|&shard| self.watch.is_neglected(self.drive, shard)) {
-            self.drive.tokens().wake_steward(shard);
+    /// Finds somebody for each neglected shard.
+    fn help_neglected(&self) {
+        let tokens = self.drive.tokens();
+        let neglected = (0..self.drive.shards()).filter(|&shard| self.watch.is_neglected(self.drive, shard));
+        if tokens.wanted() {
+            // Whoever comes takes all that are left.
+            neglected.take(1).for_each(|_| tokens.offer());
+        } else {
+            let resting = self.watch.resting.load(Ordering::Relaxed);
+            neglected.filter(|shard| resting >> shard & 1 != 0).for_each(|shard| tokens.wake_steward(shard));
         }
     }
 
-    fn is_neglected(&self) -> bool {
-        self.watch.is_neglected(self.drive, self.shard)
+    /// Whether its own shard needs it.
+    fn is_needed(&self) -> bool {
+        let tokens = self.drive.tokens();
+        let is_neglected = || !tokens.wanted() && self.watch.is_neglected(self.drive, self.shard);
+        tokens.is_given(self.shard, self.sleeper) || is_neglected()
     }
 
     /// Announces sleep, and sleeps unless there is no reason to any more.
@@ -169,7 +182,7 @@ pub(crate) fn drive_shard_with(
     sleep: impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64,
 ) {
     let tokens = drive.tokens();
-    let duty = Duty::begin(drive, shard);
+    let duty = Duty::begin(drive, shard, sleeper);
     if !duty.has_token {
         return;
     }
@@ -193,7 +206,7 @@ pub(crate) fn drive_shard_with(
     }
 }
 
-/// A steward on duty, with the token if it was free; dropping it ends both.
+/// A steward on duty, with the token if it was there to be taken; dropping it ends both.
 struct Duty<'a> {
     drive: &'a dyn Drive,
     shard: usize,
@@ -201,9 +214,10 @@ struct Duty<'a> {
 }
 
 impl Duty<'_> {
-    fn begin(drive: &dyn Drive, shard: usize) -> Duty<'_> {
-        drive.tokens().steward_begins(shard);
-        let has_token = drive.tokens().claim(shard);
+    fn begin<'a>(drive: &'a dyn Drive, shard: usize, sleeper: &Arc<Sleeper>) -> Duty<'a> {
+        let tokens = drive.tokens();
+        tokens.steward_begins(shard);
+        let has_token = tokens.claim_given(shard, sleeper) || tokens.claim_left(shard, drive.now_ns());
         Duty { drive, shard, has_token }
     }
 }

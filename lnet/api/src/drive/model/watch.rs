@@ -9,7 +9,7 @@ use super::*;
 use crate::drive::Watch;
 use nlx_sync::broken;
 
-use crate::drive::rules::{LEAVE, RELEASE, REST};
+use crate::drive::rules::{LEAVE, RELEASE, REST, ROUSE};
 
 const GRACE_NS: u64 = 10;
 
@@ -55,20 +55,13 @@ impl World {
 
     /// Sleeps until a message has come, and drives nothing; or until it never will.
     fn expect(&self, number: usize) {
-        let (net, sleeper) = (&self.net, &self.net.sleepers[number]);
-        let mut over = false;
-        while !over {
-            sleeper.prepare();
-            over = net.got[number].load(Ordering::Acquire) || self.is_stalled();
-            if !over {
-                net.system.sleep(number, Bed { mask: 0, until_ns: None, stall: true });
-            }
-            sleeper.finish();
-        }
+        self.net.expect(number, number);
     }
 
-    fn is_stalled(&self) -> bool {
-        self.net.system.kernel.lock().unwrap().stalled
+    /// Waits for the first message, as a thread does that has the net's only program.
+    fn wait(&self) {
+        let ready = || self.net.got[0].load(Ordering::Acquire);
+        assert!(wait_with(&*self.net, &self.net.sleepers[0], None, ready, self.net.sleep(0)));
     }
 
     /// A thread that was counted has ended.
@@ -79,7 +72,7 @@ impl World {
 
     /// A model that panics while its threads run cannot be caught.
     fn end(self) {
-        let stalled = self.is_stalled();
+        let stalled = self.net.is_stalled();
         self.watch.end(&*self.net);
         end(&self.net, [], self.stewards);
         assert!(!stalled, "everybody sleeps, and a message lies there");
@@ -120,17 +113,38 @@ fn a_waiter_that_comes_and_goes() {
     world.end();
 }
 
-/// The program has kept all shards, so that no timer runs; then it lets go of them.
-fn a_keeper_that_goes() {
-    let world = World::after(0, |net| {
-        (0..2).for_each(|shard| {
-            assert!(net.tokens.claim(shard));
-            net.tokens.keep(shard);
-        });
-    });
+/// The program has all shards alone, so that no timer runs; then it lets go of them.
+fn a_holder_that_goes() {
+    let world = World::after(0, |net| (0..2).for_each(|shard| assert!(net.tokens.claim(shard))));
     world.net.arrive(0, 0);
     (0..2).for_each(|shard| world.net.tokens.release(shard, GRACE_NS));
     world.expect(0);
+    world.end();
+}
+
+/// A message on each shard, once everybody sleeps; the handler of the one blocks until the other has come.
+fn a_handler_that_blocks() {
+    let world = World::after(0, |net| {
+        net.blocks.store(true, std::sync::atomic::Ordering::Relaxed);
+        let at_ns = GRACE_NS + 1;
+        net.system.kernel.lock().unwrap().due = vec![(at_ns, 0, 0), (at_ns, 1, 1)];
+    });
+    world.wait();
+    world.expect(1);
+    world.end();
+}
+
+/// The same while another waits for the other message, and has no shard.
+fn a_handler_that_blocks_beside_a_waiter() {
+    let world = World::after(1, |net| {
+        net.blocks.store(true, std::sync::atomic::Ordering::Relaxed);
+        let at_ns = GRACE_NS + 1;
+        net.system.kernel.lock().unwrap().due = vec![(at_ns, 0, 0), (at_ns, 1, 1)];
+    });
+    let other = waiter(&world.net, 1);
+    world.wait();
+    world.net.expect(1, ONLOOKER);
+    world.join(other);
     world.end();
 }
 
@@ -150,15 +164,32 @@ fn a_shard_that_a_waiter_leaves_is_driven() {
 }
 
 #[test]
-fn a_shard_that_was_kept_is_driven() {
-    check(1, a_keeper_that_goes);
+fn a_shard_that_somebody_had_alone_is_driven() {
+    check(1, a_holder_that_goes);
 }
 
-/// Whoever keeps watch over shards that are kept sleeps for ever if their release is silent.
+#[test]
+fn a_shard_is_driven_while_its_drivers_handler_blocks() {
+    check(1, a_handler_that_blocks);
+}
+
+#[test]
+fn a_waiter_drives_while_anothers_handler_blocks() {
+    check(0, a_handler_that_blocks_beside_a_waiter);
+}
+
+/// Whoever keeps watch while a waiter sleeps on all shards sleeps for ever if that waiter wakes up silently.
+#[test]
+#[should_panic(expected = "everybody sleeps")]
+fn roused_silently_nobody_watches() {
+    broken(ROUSE, || check(1, a_handler_that_blocks));
+}
+
+/// Whoever keeps watch over shards that others have alone sleeps for ever if their release is silent.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn released_silently_nobody_watches() {
-    broken(RELEASE, || check(1, a_keeper_that_goes));
+    broken(RELEASE, || check(1, a_holder_that_goes));
 }
 
 /// A steward that leaves the watch may not see the one that goes to rest: loom finds that nobody watches then.

@@ -232,7 +232,7 @@ fn a_steward_gives_its_shard_to_whoever_wants_it() {
         std::thread::spawn(move || super::super::drive_shard(&*net, 1, &steward, || false))
     };
     let thread = serve();
-    while net.tokens.free_since(1, 0) {
+    while net.tokens.is_left_since(1, 0) {
         std::thread::yield_now();
     }
     while !net.tokens.claim(1) {
@@ -242,7 +242,7 @@ fn a_steward_gives_its_shard_to_whoever_wants_it() {
     net.tokens.release(1, 0);
 
     let thread = serve();
-    while net.tokens.free_since(1, 0) {
+    while net.tokens.is_left_since(1, 0) {
         std::thread::yield_now();
     }
     let slept = Cell::new(false);
