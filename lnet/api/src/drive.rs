@@ -16,6 +16,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::Errno;
+
 // Loom sees it in its own models alone: the drive of other crates' models is the real one.
 #[cfg(all(test, loom))]
 use nlx_sync::model as sync;
@@ -96,9 +98,23 @@ pub trait Drive: Clock {
         true
     }
     /// The shards of the CPU partition that this thread runs in, a bit each; by default all. A waiter that gives shards to
-    /// others keeps these.
+    /// others keeps these longest.
     fn near(&self) -> u64 {
         u64::MAX
+    }
+    /// The CPU partition of a shard; by default there is one.
+    fn partition(&self, shard: usize) -> usize {
+        let _ = shard;
+        0
+    }
+    /// Binds this thread to the processors of a CPU partition, for good, as suits a thread that drives its shards; by default it
+    /// stays where it is.
+    ///
+    /// # Errors
+    /// What the system says: EPERM if this process may not use some of them.
+    fn bind_thread(&self, partition: usize) -> Result<(), Errno> {
+        let _ = partition;
+        Ok(())
     }
     /// Whether a thread more would find a processor to run on; by default it would.
     fn has_spare_processor(&self) -> bool {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lnet::Engine;
 use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Sleeper, Tokens};
 use lnet_api::{has_spare_processor, wait_until};
-use lnet_cpt::CptTable;
+use lnet_cpt::{CptTable, bind_thread};
 use parking_lot::Mutex;
 
 /// The drive handle: the shards of all LNDs, the engine's timers, and the clock.
@@ -95,12 +95,6 @@ impl NodeDrive {
         self.ending.end();
     }
 
-    /// The CPU partition that a shard belongs to.
-    pub(crate) fn partition(&self, shard: usize) -> usize {
-        let shard = self.shard(shard);
-        shard.lnd.partition(shard.number)
-    }
-
     fn shard(&self, shard: usize) -> &Shard {
         // Whoever knows the number of a shard has it from the count of tokens, which came later.
         self.shards[shard].get().unwrap_or_else(|| unreachable!("shard {shard} is not there yet"))
@@ -143,6 +137,15 @@ impl Drive for NodeDrive {
         let here = self.table.current(true);
         let near = (0..self.shards()).filter(|&shard| Some(self.partition(shard)) == here);
         near.fold(0, |near, shard| near | 1 << shard)
+    }
+
+    fn partition(&self, shard: usize) -> usize {
+        let shard = self.shard(shard);
+        shard.lnd.partition(shard.number) % self.table.partitions().max(1)
+    }
+
+    fn bind_thread(&self, partition: usize) -> Result<(), Errno> {
+        bind_thread(&self.table, partition).map(drop).map_err(|error| error.errno())
     }
 
     fn has_spare_processor(&self) -> bool {

@@ -53,7 +53,7 @@ impl Stewards {
         let sleeper = self.sleeper(shard).map_err(system("make an eventfd"))?;
         let (bound, outcome) = mpsc::sync_channel(1);
         let (drive, watch, table) = (self.drive.clone(), self.watch.clone(), self.table.clone());
-        let cpt = drive.partition(shard) % table.partitions().max(1);
+        let cpt = drive.partition(shard);
         let work = move || {
             let binding = bind_thread(&table, cpt);
             let good = binding.is_ok();

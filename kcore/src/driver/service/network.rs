@@ -19,10 +19,26 @@ impl Network {
         Network { thread, threads, held: 0 }
     }
 
+    /// Binds this thread, whose own they are from now on, to the processors of their CPU partition; it stays where it is if they
+    /// are of several, or it has none.
+    pub(super) fn bind(&self, drive: &dyn Drive) {
+        let mut partitions = self.shards(drive).map(|shard| drive.partition(shard));
+        let Some(first) = partitions.next() else { return };
+        if partitions.all(|partition| partition == first)
+            && let Err(errno) = drive.bind_thread(first)
+        {
+            tracing::warn!(thread = self.thread, partition = first, %errno, "a serving thread is not bound");
+        }
+    }
+
+    fn shards(&self, drive: &dyn Drive) -> impl Iterator<Item = usize> + use<> {
+        (self.thread..drive.shards().min(MAX_SHARDS)).step_by(self.threads)
+    }
+
     /// Moves all of them forward.
     pub(super) fn poll(&mut self, drive: &dyn Drive, epoll: &Epoll, mark: u64) -> Poll {
         let mut all = Poll::default();
-        for shard in (self.thread..drive.shards().min(MAX_SHARDS)).step_by(self.threads) {
+        for shard in self.shards(drive) {
             if self.claim(drive, shard, epoll, mark) {
                 all = all.and(drive.poll(shard, POLL_BUDGET));
             }

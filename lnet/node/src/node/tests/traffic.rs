@@ -1,8 +1,8 @@
 //! Nodes that exchange messages while threads take turns, NIs come and go, and others wait.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Condvar, Mutex};
 use std::thread;
 
 use lnet_api::{AckRequest, EqHandle, Event, EventHandler, MeSpec, Position, Put, Upcalls};
@@ -41,10 +41,15 @@ fn portal() -> Portal {
 
 /// Takes PUTs of everybody.
 fn take_puts(node: &Node, eq: Option<EqHandle>) {
+    take_puts_of(node, MatchBits(0), eq);
+}
+
+/// Takes PUTs of everybody with these bits.
+fn take_puts_of(node: &Node, match_bits: MatchBits, eq: Option<EqHandle>) {
     let me = MeSpec {
         portal: portal(),
         match_id: ProcessId::ANY,
-        match_bits: MatchBits(0),
+        match_bits,
         ignore_bits: MatchBits(0),
         unlink: Unlink::Retain,
         position: Position::After,
@@ -61,11 +66,12 @@ struct Sender<'a> {
     node: &'a Node,
     eq: EqHandle,
     lane: u32,
+    match_bits: MatchBits,
 }
 
 impl Sender<'_> {
     fn new(node: &Node, lane: u32) -> Sender<'_> {
-        Sender { node, eq: node.lnet().eq_alloc_polled(8, None).unwrap(), lane }
+        Sender { node, eq: node.lnet().eq_alloc_polled(8, None).unwrap(), lane, match_bits: MatchBits(0) }
     }
 
     /// A PUT with ACK, to its end: with one last event, and an error of each kind at the most. There may be two: a message
@@ -83,7 +89,7 @@ impl Sender<'_> {
             ack: AckRequest::Ack,
             target: ProcessId { nid: target, pid: Pid::LNET },
             portal: portal(),
-            match_bits: MatchBits(0),
+            match_bits: self.match_bits,
             offset: BYTES as u32 * self.lane,
             hdr_data: 0,
         };
@@ -143,6 +149,93 @@ fn peers_are_served_by_the_threads_of_their_partitions() {
         threads.insert(thread);
     }
     assert!(threads.len() > 1, "all peers are in one partition: {threads:?}");
+}
+
+/// Handlers that wait for each other: none goes on until all of them run.
+struct Meeting {
+    /// How many come.
+    all: usize,
+    /// Who is there.
+    there: Mutex<BTreeSet<String>>,
+    met: Condvar,
+}
+
+impl EventHandler for Meeting {
+    fn event(&self, _: &Event) {
+        let mut there = self.there.lock().unwrap();
+        there.insert(thread::current().name().unwrap_or("?").to_string());
+        self.met.notify_all();
+        let missing = |there: &mut BTreeSet<String>| there.len() < self.all;
+        // Who has waited for so long in vain lets the test end and fail.
+        let (_there, _) = self.met.wait_timeout_while(there, PATIENCE, missing).unwrap();
+    }
+
+    fn wake(&self) {}
+}
+
+/// Sends a message to each of `partitions` transfer machines of a node, over a connection in as many partitions, while so many of
+/// the node's threads wait. Their handlers meet: so they run at once, on threads whose names are given.
+fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
+    let busy = node(&format!("tcp(127.44.{subnet}.1)"), partitions);
+    let own = busy.nids()[0];
+    let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
+    // As transfer machines post: whose buffer it is, the upper bits say.
+    let bits = |machine: usize| MatchBits((machine as u64) << 52);
+    let is_in = |nid: Nid, partition| busy.engine().partition_of(own, nid) == partition;
+    let mut hosts = 2..;
+    let peers: Vec<Node> = (0..partitions)
+        .map(|partition| {
+            let eq = busy.lnet().eq_alloc(meeting.clone()).unwrap();
+            take_puts_of(&busy, bits(partition), Some(eq));
+            let mut nids = hosts.by_ref().map(|host: u8| format!("127.44.{subnet}.{host}"));
+            let nid = nids.find(|nid| is_in(format!("{nid}@tcp").parse().unwrap(), partition)).unwrap();
+            node(&format!("tcp({nid})"), 1)
+        })
+        .collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sleepers: Vec<Arc<Sleeper>> = (0..waiters).map(|_| Arc::new(Sleeper::new().unwrap())).collect();
+        for (waiter, sleeper) in sleepers.iter().enumerate() {
+            let (busy, stop) = (&busy, &stop);
+            let wait = move || wait_until(&*busy.drive(), sleeper, None, || stop.load(Ordering::SeqCst));
+            thread::Builder::new().name(format!("waiter-{waiter}")).spawn_scoped(scope, wait).unwrap();
+        }
+        let sent: Vec<_> = (0..partitions)
+            .map(|machine| {
+                let mut sender = Sender::new(&peers[machine], 0);
+                sender.match_bits = bits(machine);
+                let source = peers[machine].nids()[0];
+                scope.spawn(move || sender.put(source, own))
+            })
+            .collect();
+        let sent = sent.into_iter().map(|put| put.join().unwrap()).collect::<Vec<_>>();
+        stop.store(true, Ordering::SeqCst);
+        sleepers.iter().for_each(|sleeper| sleeper.wake());
+        assert_eq!(sent, vec![Ok(()); partitions]);
+    });
+    let there = meeting.there.lock().unwrap().clone();
+    assert_eq!(there.len(), partitions, "those of the handlers that met: {there:?}");
+    there
+}
+
+/// S-203, S-311, S-316: as many handlers run at once as there are partitions, if so many threads wait.
+#[test]
+fn threads_that_wait_run_handlers_at_once() {
+    for (subnet, partitions) in [(60, 1), (61, 2), (62, 4)] {
+        let there = meeting(subnet, partitions, partitions);
+        assert!(there.iter().all(|name| name.starts_with("waiter-")), "{there:?}");
+    }
+}
+
+/// S-203, S-312: so do they if nobody waits, or a single thread does: the scheduler threads drive what it leaves lying.
+#[test]
+fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
+    for (subnet, partitions) in [(63, 2), (64, 4)] {
+        let there = meeting(subnet, partitions, 1);
+        assert!(there.iter().any(|name| name.starts_with("lnet-sched-")), "{there:?}");
+        let there = meeting(subnet, partitions, 0);
+        assert!(there.iter().all(|name| name.starts_with("lnet-sched-")), "{there:?}");
+    }
 }
 
 /// S-202: the NI that carries traffic is removed: each operation on it ends, once; those of another NI go on. Then it is
