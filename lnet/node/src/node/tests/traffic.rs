@@ -193,13 +193,22 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
         })
         .collect();
     let stop = AtomicBool::new(false);
+    let sleepers: Vec<Arc<Sleeper>> = (0..waiters).map(|_| Arc::new(Sleeper::new().unwrap())).collect();
     thread::scope(|scope| {
-        let sleepers: Vec<Arc<Sleeper>> = (0..waiters).map(|_| Arc::new(Sleeper::new().unwrap())).collect();
         for (waiter, sleeper) in sleepers.iter().enumerate() {
             let (busy, stop) = (&busy, &stop);
-            let wait = move || wait_until(&*busy.drive(), sleeper, None, || stop.load(Ordering::SeqCst));
+            let deadline_ns = Some(busy.deadline_ns(2 * PATIENCE));
+            let over = || stop.load(Ordering::SeqCst);
+            let wait = move || wait_until(&*busy.drive(), sleeper, deadline_ns, over);
             thread::Builder::new().name(format!("waiter-{waiter}")).spawn_scoped(scope, wait).unwrap();
         }
+        until("one waits with all shards, the others without", || match waiters {
+            0 => true,
+            1 => {
+                (0..busy.drive().shards()).all(|shard| !busy.drive().tokens().is_left_since(shard, u64::MAX))
+            }
+            _ => busy.drive().tokens().wanted(),
+        });
         let sent: Vec<_> = (0..partitions)
             .map(|machine| {
                 let mut sender = Sender::new(&peers[machine], 0);
