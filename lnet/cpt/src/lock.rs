@@ -3,6 +3,7 @@ use std::ops::{Deref, DerefMut};
 
 use crossbeam_utils::CachePadded;
 use nlx_sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use smallvec::SmallVec;
 
 use crate::{CptTable, MAX_PARTITIONS};
 
@@ -10,6 +11,9 @@ use crate::{CptTable, MAX_PARTITIONS};
 mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+/// Guards that [`PercptLock::lock_all`] keeps without an allocation: as many as the engine has partitions at most.
+const INLINE_GUARDS: usize = 64;
 
 /// A lock per partition, and all of them together (`struct cfs_percpt_lock`, S-304, lnet-semantics 23).
 ///
@@ -120,7 +124,7 @@ impl<T, G> PercptLock<T, G> {
     fn close(&self) -> ExclusiveGuard<'_, T, G> {
         let gate = self.gate.lock();
         self.closing.store(true, Ordering::Relaxed);
-        ExclusiveGuard { parts: Vec::with_capacity(self.slots.len()), lock: self, _gate: gate }
+        ExclusiveGuard { parts: SmallVec::new(), lock: self, _gate: gate }
     }
 }
 
@@ -172,7 +176,7 @@ impl<T, G> DerefMut for PrivateGuard<'_, T, G> {
 #[must_use = "it unlocks when it is dropped"]
 pub struct ExclusiveGuard<'a, T, G = ()> {
     /// The guards of the private locks, in ascending order.
-    parts: Vec<MutexGuard<'a, T>>,
+    parts: SmallVec<[MutexGuard<'a, T>; INLINE_GUARDS]>,
     lock: &'a PercptLock<T, G>,
     /// The last to be dropped.
     _gate: MutexGuard<'a, ()>,
