@@ -53,7 +53,7 @@ pub struct Engine {
     bound: PercptLock<Bound, ()>,
     /// Peers, credits and NIs (`LNET_NET_LOCK`, S-307).
     net: PercptLock<Net, NetShared>,
-    portals: Box<[PortalState]>,
+    portals: Arc<[PortalState]>,
     /// Held while NIs come and go, which takes several steps.
     ni_change: Mutex<()>,
     ping_target: PingTarget,
@@ -78,7 +78,12 @@ impl Engine {
         let limits = &common.config.limits;
         let (delayed, held) = (limits.delayed, limits.held);
         let shared = NetShared::new(limits.known_nodes);
-        let posted = PercptLock::with_partitions(partitions, |partition| Posted::new(&common, partition), ());
+        let portals: Arc<[PortalState]> = (0..Portal::COUNT).map(|_| PortalState::new(delayed)).collect();
+        let posted = PercptLock::with_partitions(
+            partitions,
+            |partition| Posted::new(&common, &portals, partition),
+            (),
+        );
         let bound = PercptLock::with_partitions(partitions, |partition| Bound::new(&common, partition), ());
         let net = PercptLock::with_partitions(partitions, |partition| Net::new(&common, partition), shared);
         let engine = Arc::new_cyclic(|this: &Weak<Engine>| Engine {
@@ -86,7 +91,7 @@ impl Engine {
             posted,
             bound,
             net,
-            portals: (0..Portal::COUNT).map(|_| PortalState::new(delayed)).collect(),
+            portals,
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
             pings: Pings::default(),

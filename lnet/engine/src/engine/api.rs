@@ -66,7 +66,7 @@ impl LNet for Engine {
 
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
         let part = &mut *self.posted.lock(Posted::home(&self.common, me));
-        part.attach_entry(&self.portals[me.portal.index()], me)
+        part.attach_entry(me)
     }
 
     fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
@@ -76,7 +76,7 @@ impl LNet for Engine {
         }
         let (partition, key) = self.open_me(beside)?;
         let part = &mut *self.posted.lock(partition);
-        part.insert_entry(&self.portals[me.portal.index()], (beside, key), me)
+        part.insert_entry((beside, key), me)
     }
 
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
@@ -89,7 +89,7 @@ impl LNet for Engine {
             let (partition, key) = self.open_me(me)?;
             let attached = {
                 let part = &mut *self.posted.lock(partition);
-                part.attach_md(&self.portals, (me, key), md, unlink)?
+                part.attach_md((me, key), md, unlink)?
             };
             let Attached { handle, portal, reserved } = attached;
             if reserved {

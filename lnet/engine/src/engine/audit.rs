@@ -67,9 +67,9 @@ impl Engine {
             let (partition, key) = unpack(token.0);
             tables.net.get(partition)?.md_of(key)
         };
-        tables.posted.iter().try_for_each(|part| part.audit(&uses, sent, &self.portals))?;
+        tables.posted.iter().try_for_each(|part| part.audit(&uses, sent))?;
         tables.bound.iter().try_for_each(|part| part.audit(&uses, sent, exists))?;
-        let mut queues = blocked.iter().zip(&self.portals).enumerate();
+        let mut queues = blocked.iter().zip(&*self.portals).enumerate();
         queues.try_for_each(|(portal, (blocked, state))| blocked.audit(portal, state, exists))
     }
 }

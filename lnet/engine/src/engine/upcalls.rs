@@ -295,7 +295,7 @@ impl Engine {
         work: &mut Work,
     ) -> Attempt {
         let part = &mut *self.posted.lock(partition);
-        part.search_wildcard((portal, &self.portals[portal]), search, work)
+        part.search_wildcard(portal, search, work)
     }
 
     /// Looks everywhere, whether buffers are known to be there or not: for a message that is about to wait.

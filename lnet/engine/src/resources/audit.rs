@@ -12,7 +12,6 @@ use crate::audit::{Audit, AuditError, Ends, chained, check, equal, text, walk};
 use crate::buckets::Hashed;
 use crate::groups::{GROUP, Grouped};
 use crate::names::{MdName, Place};
-use crate::portal_state::PortalState;
 use crate::sequence::SEQUENCE;
 use crate::slab::{Key, NONE, some};
 
@@ -196,12 +195,7 @@ struct Count {
 
 impl Posted {
     /// Whether its MDs, match entries and the portals that these are on agree.
-    pub(crate) fn audit(
-        &self,
-        uses: &Uses,
-        sent: impl Fn(TxToken) -> Option<Option<MdName>>,
-        portals: &[PortalState],
-    ) -> Audit {
+    pub(crate) fn audit(&self, uses: &Uses, sent: impl Fn(TxToken) -> Option<Option<MdName>>) -> Audit {
         self.mds.audit(uses, sent, |_, _| Ok(0))?;
         let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
         let handles = &self.mds.common.handles;
@@ -213,7 +207,7 @@ impl Posted {
             count.entries += 1;
             count.attached += usize::from(entry.md != NONE);
             let kind = Kind::of(&entry.match_id, entry.ignore_bits);
-            let kind_of_portal = portals[entry.portal.index()].kind();
+            let kind_of_portal = self.portals[entry.portal.index()].kind();
             equal("an entry is of its portal's kind", place, Some(kind), kind_of_portal)?;
             let key = objects.key(index);
             let named = handles.open_me(handles.me(partition, key));
@@ -225,13 +219,14 @@ impl Posted {
             }
         }
         for (portal, count) in counts.into_iter().enumerate() {
-            self.audit_table(portal, &portals[portal], count)?;
+            self.audit_table(portal, count)?;
         }
         Ok(())
     }
 
-    fn audit_table(&self, portal: usize, state: &PortalState, count: Count) -> Audit {
+    fn audit_table(&self, portal: usize, count: Count) -> Audit {
         let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
+        let state = &self.portals[portal];
         let table = &self.tables[portal];
         let place = text!("portal {portal} in partition {partition}");
         let bare = table.attached == 0

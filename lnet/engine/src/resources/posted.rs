@@ -22,6 +22,8 @@ use crate::work::Work;
 /// One partition of the MEs, and of the MDs attached to them.
 pub(crate) struct Posted {
     pub(super) mds: MdTable,
+    /// What all partitions share of the portals.
+    pub(super) portals: Arc<[PortalState]>,
     /// The match entries, by portal.
     pub(super) tables: Box<[Table]>,
 }
@@ -78,9 +80,10 @@ impl Resources for Posted {
 }
 
 impl Posted {
-    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Posted {
+    pub(crate) fn new(common: &Arc<Common>, portals: &Arc<[PortalState]>, partition: usize) -> Posted {
         Posted {
             mds: MdTable::new(common, Place { bound: false, partition }),
+            portals: portals.clone(),
             tables: (0..Portal::COUNT).map(|_| Table::new()).collect(),
         }
     }
@@ -99,14 +102,10 @@ impl Posted {
     ///
     /// # Errors
     /// EPERM if the portal takes no such entry, ENOMEM if there are too many, or no memory.
-    pub(crate) fn attach_entry(
-        &mut self,
-        portal: &PortalState,
-        spec: &MeSpec,
-    ) -> Result<MeHandle, LNetError> {
+    pub(crate) fn attach_entry(&mut self, spec: &MeSpec) -> Result<MeHandle, LNetError> {
         let MdTable { common, objects, place, .. } = &mut self.mds;
         objects.check_room()?;
-        let kind = portal.decide(spec)?;
+        let kind = self.portals[spec.portal.index()].decide(spec)?;
         let index = self.tables[spec.portal.index()].post(objects, &common.hasher, kind, spec)?;
         Ok(common.handles.me(place.partition, objects.key(index)))
     }
@@ -117,7 +116,6 @@ impl Posted {
     /// As for [`Posted::attach_entry`]; ENOENT if the other is gone, EINVAL if it is on another portal.
     pub(crate) fn insert_entry(
         &mut self,
-        portal: &PortalState,
         (beside, key): (MeHandle, Key),
         spec: &MeSpec,
     ) -> Result<MeHandle, LNetError> {
@@ -127,7 +125,7 @@ impl Posted {
             let rule = "it must be the portal of the entry beside";
             return Err(LNetError::Invalid { field: "portal", value: u64::from(spec.portal.get()), rule });
         }
-        if portal.decide(spec)? == Kind::Unique {
+        if self.portals[spec.portal.index()].decide(spec)? == Kind::Unique {
             let rule = "entries of a unique portal have no order, so none can be put beside another";
             return Err(PortalState::refusal(spec, rule));
         }
@@ -172,7 +170,6 @@ impl Posted {
     /// ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an MD that cannot be, ENOMEM if there are too many.
     pub(crate) fn attach_md(
         &mut self,
-        portals: &[PortalState],
         (me, key): (MeHandle, Key),
         md: Md,
         unlink: Unlink,
@@ -188,8 +185,9 @@ impl Posted {
         objects[key.index].md = index;
         let table = &mut self.tables[portal];
         (table.attached, table.attached_at_ns) = (table.attached + 1, common.now_ns());
-        portals[portal].activate(place.partition);
-        let reserved = portals[portal].has_waiting();
+        let state = &self.portals[portal];
+        state.activate(place.partition);
+        let reserved = state.has_waiting();
         objects.md_mut(index).reserved = reserved;
         Ok(Attached { handle: self.mds.handle(index), portal, reserved })
     }
@@ -215,17 +213,12 @@ impl Posted {
         self.take(search, found, work)
     }
 
-    /// Looks for a buffer on a wildcard portal, whose state `state` is.
-    pub(crate) fn search_wildcard(
-        &mut self,
-        (portal, state): (usize, &PortalState),
-        search: &Search<'_>,
-        work: &mut Work,
-    ) -> Attempt {
+    /// Looks for a buffer on a wildcard portal.
+    pub(crate) fn search_wildcard(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let table = &self.tables[portal];
         let found = table.find_wildcard(&self.mds.objects, &self.mds.common, search.wanted);
         if found == Found::Nothing {
-            let partition = self.mds.place.partition;
+            let (state, partition) = (&self.portals[portal], self.mds.place.partition);
             state.rest(partition, table.attached, table.attached_at_ns, self.mds.common.now_ns());
         }
         self.take(search, found, work)
