@@ -116,14 +116,12 @@ impl Node {
     }
 
     fn post(&self) -> MdHandle {
-        let me = self.engine.me_attach(&MeSpec {
-            portal: portal(),
-            match_id: ProcessId::ANY,
-            match_bits: MatchBits(7),
-            ignore_bits: MatchBits(0),
-            unlink: Unlink::Auto,
-            position: Position::After,
-        });
+        self.post_as(&spec(7))
+    }
+
+    /// Posts a buffer for one PUT.
+    fn post_as(&self, spec: &MeSpec) -> MdHandle {
+        let me = self.engine.me_attach(spec);
         let md = self.md(MdOptions::OP_PUT, 8);
         self.engine.md_attach(me.expect("an ME"), md, Unlink::Auto).expect("an MD")
     }
@@ -154,9 +152,13 @@ impl Node {
 
     /// A PUT of the peer arrives.
     fn arrive(&self) -> Verdict {
+        self.arrive_with(7)
+    }
+
+    fn arrive_with(&self, bits: u64) -> Verdict {
         let body = Body::Put {
             ack_wmd: WireHandle::NONE,
-            match_bits: MatchBits(7),
+            match_bits: MatchBits(bits),
             hdr_data: 0,
             portal: PORTAL,
             offset: 0,
@@ -207,12 +209,31 @@ fn portal() -> Portal {
     Portal::new(PORTAL).expect("a portal")
 }
 
+/// An entry for the messages of everybody with these bits.
+fn spec(bits: u64) -> MeSpec {
+    MeSpec {
+        portal: portal(),
+        match_id: ProcessId::ANY,
+        match_bits: MatchBits(bits),
+        ignore_bits: MatchBits(0),
+        unlink: Unlink::Auto,
+        position: Position::After,
+    }
+}
+
 fn attach_against_block(partitions: usize) {
+    attach_spec_against_block(partitions, spec(7), |_| {});
+}
+
+/// A message with the bits of an entry arrives on a lazy portal while that entry is posted with a buffer; `before` that
+/// something is done to the portal.
+fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&Node)) {
     let node = Arc::new(Node::new(partitions));
     node.engine.set_lazy(portal(), true);
+    before(&node);
     let other = node.clone();
-    let poster = thread::spawn(move || other.post());
-    let verdict = node.arrive();
+    let poster = thread::spawn(move || other.post_as(&spec));
+    let verdict = node.arrive_with(spec.match_bits.0);
     let md = poster.join().unwrap();
     // It met the buffer at once, or waited and was resumed; nothing waits beside a buffer that fits.
     let delivery = match verdict {
@@ -233,6 +254,15 @@ fn attach_against_block(partitions: usize) {
 fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
     check(|| attach_against_block(1));
     check(|| attach_against_block(2));
+}
+
+/// The same where the buffer's entry is the portal's first, and names one process: until it is posted, the message does not
+/// know by what to look for it.
+#[test]
+fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
+    let unique = MeSpec { match_id: ProcessId::lnet(nid(PEER)), ..spec(7) };
+    check(move || attach_spec_against_block(1, unique, |_| {}));
+    check(move || attach_spec_against_block(2, unique, |_| {}));
 }
 
 /// The same with the announcement after the last look: the two can miss each other, and loom finds it.

@@ -300,16 +300,21 @@ impl Engine {
 
     /// Looks everywhere, whether buffers are known to be there or not: for a message that is about to wait.
     pub(super) fn search_everywhere(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
-        if self.portals[portal].kind() == Some(Kind::Unique) {
-            return self.search_unique(portal, search, work);
-        }
-        for partition in 0..self.common.partitions() {
-            let attempt = self.search_wildcard(portal, partition, search, work);
-            if !attempt.is_nothing() {
-                return attempt;
+        let is_unique = || self.portals[portal].kind() == Some(Kind::Unique);
+        if !is_unique() {
+            for partition in 0..self.common.partitions() {
+                let attempt = self.search_wildcard(portal, partition, search, work);
+                if !attempt.is_nothing() {
+                    return attempt;
+                }
+            }
+            // The portal's first entry was posted meanwhile if it is unique now. Whoever posts one later sees the message's
+            // announcement: this has held the lock of its partition before.
+            if !is_unique() {
+                return Attempt::Nothing;
             }
         }
-        Attempt::Nothing
+        self.search_unique(portal, search, work)
     }
 
     /// Drops a PUT for which there is no buffer, and refuses it if its initiator takes a refusal and can get it. Whoever
