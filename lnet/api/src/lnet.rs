@@ -152,14 +152,23 @@ pub enum Unlink {
     Auto,
 }
 
-/// Where a match entry is put in its portal's list (lnet-semantics 4).
+/// The place of a new match entry in its portal's list (lnet-semantics 4).
+///
+/// On a node with several CPU partitions each entry lies in one of them; callbacks for MDs of one partition do not run at the
+/// same time. An entry of a wildcard portal at the head or the tail lies in a partition that follows from the portal and the
+/// upper 12 bits of its match bits, the id of a transfer machine: one partition has all of a machine, and the next one those
+/// of the machine with the next id. An entry
+/// with ignore bits lies in a partition that follows from the portal alone, and so do all that are posted as long as the
+/// portal has such entries. Whatever partition they lie in, entries are matched in the order of the portal's list, except
+/// where there are entries with [`Position::Local`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// At the head (`LNET_INS_BEFORE`).
     Before,
     /// At the tail (`LNET_INS_AFTER`).
     After,
-    /// At the tail of the caller's partition (`LNET_INS_LOCAL`).
+    /// At the tail of the caller's partition (`LNET_INS_LOCAL`). While a wildcard portal has such entries, a message tries
+    /// one partition after the other, and finds the first entry of the first one that has a match.
     Local,
 }
 
@@ -170,9 +179,10 @@ pub struct MeSpec {
     pub portal: Portal,
     /// Who may match: a NID or `Nid::ANY`, a PID or `Pid::ANY`.
     pub match_id: ProcessId,
-    /// The bits a message must carry.
+    /// The bits a message must carry. The upper 12 decide in which CPU partition the entry lies ([`Position`]).
     pub match_bits: MatchBits,
-    /// Bits that are not compared.
+    /// Bits that are not compared. On a node with several CPU partitions an entry that has any makes messages for other
+    /// entries of the portal slower: they may have to look in all partitions at once.
     pub ignore_bits: MatchBits,
     /// Whether it goes with its MD.
     pub unlink: Unlink,

@@ -65,6 +65,7 @@
 //! | `engine` | [`Engine`]: the order of the locks, and what is done when they are released; in its files the LNet API, the upcalls, messages that wait, NIs, the audit |
 //! | `resources` | the rooms `Posted` (MEs and their MDs: which of them takes a message) and `Bound` (MDs for PUTs and GETs, the answers waited for) |
 //! | `net` | the room `Net`: peers, hosts, credits; NIs; which NIDs are one node |
+//! | `placement` | in which partition an entry of a wildcard portal lies, and where messages look for it |
 //! | `portal_state` | what all partitions share of a portal, and the PUTs that wait on it |
 //! | `event_queue` | EQs, and which of them a partition's MDs use |
 //! | `faults` | losses and delays on purpose ([`FaultRule`]) |
@@ -94,6 +95,7 @@ mod model;
 mod names;
 mod net;
 mod ping;
+mod placement;
 mod portal_state;
 mod resources;
 mod sequence;

@@ -15,13 +15,17 @@ use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 use loom::thread;
-use nlx_sync::broken;
+use nlx_sync::{End, broken, weakened};
 
 use crate::engine::waiting::ANNOUNCED;
+use crate::placement::PLACED;
 use crate::{Engine, EngineConfig};
 
-/// Entries here are in partition 1 of 2; messages arrive in partition 0.
+/// The home of this portal is partition 1 of 2; messages arrive in partition 0.
 const PORTAL: u32 = 35;
+
+/// Match bits whose home is partition 0 of 2.
+const OTHER_HOME: u64 = 1 << 52 | 7;
 
 const US: &str = "10.0.0.1@tcp";
 const PEER: &str = "10.0.0.2@tcp";
@@ -263,6 +267,43 @@ fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
     let unique = MeSpec { match_id: ProcessId::lnet(nid(PEER)), ..spec(7) };
     check(move || attach_spec_against_block(1, unique, |_| {}));
     check(move || attach_spec_against_block(2, unique, |_| {}));
+}
+
+/// The same where the message, as long as it does not know of the buffer, has no reason to look in its partition.
+#[test]
+fn a_buffer_in_another_partition_meets_a_message_too() {
+    check(attach_masked_against_block);
+    check(attach_spread_against_block);
+}
+
+/// The message looks at the home of its bits, the buffer comes to the portal's.
+fn attach_masked_against_block() {
+    attach_spec_against_block(2, MeSpec { ignore_bits: MatchBits(1), ..spec(OTHER_HOME) }, |_| {});
+}
+
+/// The message looks at the portal's home, the buffer comes to the home of its bits: an entry for other bits is at the portal's
+/// home, for there was one with ignore bits when it was posted.
+fn attach_spread_against_block() {
+    attach_spec_against_block(2, spec(OTHER_HOME), |node| {
+        let masked = MeSpec { ignore_bits: MatchBits(1), ..spec(10) };
+        let masked = node.engine.me_attach(&masked).expect("an ME");
+        node.engine.me_attach(&spec(OTHER_HOME + 1)).expect("an ME");
+        node.engine.me_unlink(masked).expect("it is there");
+    });
+}
+
+/// A poster that looks for messages before the portal surely knows of its entry misses one, and loom finds it.
+#[test]
+#[should_panic(expected = "it goes on")]
+fn a_poster_without_its_fence_misses_a_message() {
+    weakened(PLACED, End::Store, || check(attach_masked_against_block));
+}
+
+/// And so does a message that decides where to look before its announcement is surely seen.
+#[test]
+#[should_panic(expected = "it goes on")]
+fn a_message_without_its_fence_misses_a_buffer() {
+    weakened(PLACED, End::Load, || check(attach_spread_against_block));
 }
 
 /// The same with the announcement after the last look: the two can miss each other, and loom finds it.

@@ -1,10 +1,11 @@
 //! What all partitions share of a portal: its type, which partitions have buffers, and who waits for one
 //! (lnet-semantics 10 and 11; S-101, S-109, S-309, S-310).
 
+use crossbeam_utils::CachePadded;
 use lnet_api::{LNetError, MeSpec, Position, RxToken};
-use lnet_nid::Nid;
+use lnet_nid::{MatchBits, Nid};
 use lnet_proto::Header;
-use nlx_sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use nlx_sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 #[cfg(test)]
 use crate::audit::Damage;
@@ -12,6 +13,7 @@ use crate::audit::{Audit, check, equal, text, walk};
 use crate::config::Rotor;
 use crate::list::{Links, List, linked};
 use crate::message::{Local, Waiting, Way};
+use crate::placement::{Lookup, Placements};
 use crate::resources::{Kind, Search, Wanted};
 use crate::slab::{Key, Slab, slab, some};
 
@@ -26,13 +28,25 @@ pub(crate) struct PortalState {
     kind: AtomicU8,
     /// A bit for each partition in which messages look for buffers. Changed under that partition's lock.
     active: AtomicU64,
+    /// [`Placements`]: the kinds of entries that the partitions have published, each under its own lock.
+    placed: AtomicU64,
     /// Where the next message of a round-robin begins.
-    turn: AtomicUsize,
+    rotation: AtomicUsize,
     lazy: AtomicBool,
     /// Messages that wait, or are about to. Raised before a last look at all partitions: whoever posts a buffer after
     /// that look sees it, for both held the partition's lock.
     waiting: AtomicUsize,
     blocked: Mutex<Blocked>,
+    /// Written by each new entry of a wildcard portal, so not on the cache lines that messages read.
+    turns: CachePadded<Turns>,
+}
+
+/// The lowest and the highest turn of all entries that a portal has had ([`crate::placement::PlacedEntries::turn`]). 2^63 entries
+/// at each end are more than there will be.
+#[derive(Debug)]
+struct Turns {
+    lowest: AtomicI64,
+    highest: AtomicI64,
 }
 
 /// The list number of the messages that wait on a lazy portal.
@@ -61,10 +75,12 @@ impl PortalState {
         PortalState {
             kind: AtomicU8::new(0),
             active: AtomicU64::new(0),
-            turn: AtomicUsize::new(0),
+            placed: AtomicU64::new(0),
+            rotation: AtomicUsize::new(0),
             lazy: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             blocked: Mutex::new(Blocked { delayed: slab(limit), order: List::new() }),
+            turns: CachePadded::new(Turns { lowest: AtomicI64::new(0), highest: AtomicI64::new(0) }),
         }
     }
 
@@ -116,7 +132,37 @@ impl PortalState {
         LNetError::PortalType { portal: spec.portal.get(), rule }
     }
 
-    /// Whether messages look for buffers in this partition.
+    /// The kinds of entries that the partitions have published.
+    pub(crate) fn placements(&self) -> Placements {
+        Placements(self.placed.load(Ordering::Acquire))
+    }
+
+    /// Where a message with these bits looks on this portal, whose index is `portal`.
+    pub(crate) fn lookup(&self, portal: usize, bits: MatchBits, partitions: usize) -> Lookup {
+        if partitions == 1 { Lookup::One(0) } else { self.placements().lookup(portal, bits, partitions) }
+    }
+
+    /// Publishes a kind of entries of a partition; under the partition's lock, before such an entry can be found.
+    pub(crate) fn publish(&self, unit: u64) {
+        self.placed.fetch_add(unit, Ordering::AcqRel);
+    }
+
+    /// Unpublishes a kind of which a partition has no entries; under the partition's lock.
+    pub(crate) fn unpublish(&self, unit: u64) {
+        self.placed.fetch_sub(unit, Ordering::AcqRel);
+    }
+
+    /// Returns a turn below all others; under the lock of the partition whose entry takes it.
+    pub(crate) fn turn_before(&self) -> i64 {
+        self.turns.lowest.fetch_sub(1, Ordering::Relaxed) - 1
+    }
+
+    /// Returns a turn above all others; under the lock of the partition whose entry takes it.
+    pub(crate) fn turn_after(&self) -> i64 {
+        self.turns.highest.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether messages look for buffers in this partition, where they look in one after the other.
     pub(crate) fn is_active(&self, partition: usize) -> bool {
         self.active.load(Ordering::Acquire) & 1 << partition != 0
     }
@@ -150,7 +196,7 @@ impl PortalState {
             return 0;
         }
         let routed = || header.src.nid.net() != header.dest.nid.net();
-        let turn = || self.turn.fetch_add(1, Ordering::Relaxed) % partitions;
+        let turn = || self.rotation.fetch_add(1, Ordering::Relaxed) % partitions;
         match rotor {
             Rotor::On => turn(),
             Rotor::RrRt if routed() => turn(),

@@ -65,7 +65,8 @@ impl LNet for Engine {
     }
 
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        let part = &mut *self.posted.lock(Posted::home(&self.common, me));
+        let home = Posted::home(&self.common, &self.portals[me.portal.index()], me);
+        let part = &mut *self.posted.lock(home);
         part.attach_entry(me)
     }
 

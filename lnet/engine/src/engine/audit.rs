@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +14,8 @@ use crate::audit::{Audit, AuditError, check, equal, text};
 use crate::message::Message;
 use crate::names::{MdName, unpack};
 use crate::net::Net;
+use crate::placement::Placements;
+use crate::portal_state::PortalState;
 use crate::resources::{Bound, Posted, Resources, Uses};
 
 impl Engine {
@@ -69,6 +72,7 @@ impl Engine {
         };
         tables.posted.iter().try_for_each(|part| part.audit(&uses, sent))?;
         tables.bound.iter().try_for_each(|part| part.audit(&uses, sent, exists))?;
+        tables.audit_placements(&self.portals)?;
         let mut queues = blocked.iter().zip(&*self.portals).enumerate();
         queues.try_for_each(|(portal, (blocked, state))| blocked.audit(portal, state, exists))
     }
@@ -82,6 +86,29 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
+    /// Checks what portals have of the entries of all partitions: the published kinds, and the order.
+    fn audit_placements(&self, portals: &[PortalState]) -> Audit {
+        for (portal, state) in portals.iter().enumerate() {
+            let published = self.posted.iter().map(|part| part.published(portal)).sum();
+            let place = text!("portal {portal}");
+            equal(
+                "a portal has what its partitions have published",
+                place,
+                state.placements(),
+                Placements(published),
+            )?;
+        }
+        let mut turns = HashMap::new();
+        for (partition, part) in self.posted.iter().enumerate() {
+            for (portal, turn) in part.turns() {
+                let owner = *turns.entry((portal, turn)).or_insert(partition);
+                let place = text!("turn {turn} of portal {portal}");
+                equal("entries of one turn are in one partition", place, partition, owner)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Counts a message among those that use its MD, which exists.
     fn add_use(&self, message: &Message, place: impl fmt::Display, uses: &mut Uses) -> Audit {
         let Some(MdName { place: at, key }) = message.md else { return Ok(()) };

@@ -6,6 +6,7 @@ use lnet_api::{
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, PING_PORTAL, WireHandle};
 use lnet_region::WriteVec;
+use nlx_sync::End;
 
 use super::Engine;
 use crate::config::Stealing;
@@ -13,6 +14,7 @@ use crate::drops::{self, DropReason};
 use crate::message::{Admitted, Inbound, Local, Op, PeerName, Way, is_push};
 use crate::names::{Place, RxName, unpack};
 use crate::net::Refusal;
+use crate::placement::{Lookup, PLACED};
 use crate::portal_state::PortalState;
 use crate::resources::{Attempt, Kind, Resources, Search, Wanted};
 use crate::slab::Key;
@@ -251,28 +253,13 @@ impl Engine {
     }
 
     /// Looks for a buffer: on a unique portal in the partition of each of the source's NIDs; on a wildcard portal where
-    /// the rotor says, then in the other partitions that have buffers (S-308, S-309).
+    /// entries are that may take the message (S-308).
     fn search(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let Some(state) = self.portals.get(portal) else { return Attempt::Nothing };
         match state.kind() {
             None => Attempt::Nothing,
             Some(Kind::Unique) => self.search_unique(portal, search, work),
-            Some(Kind::Wildcard) => {
-                let partitions = self.common.partitions();
-                let here = self.partition_of_way(search.message.inbound.back);
-                let rotor = self.common.config.portal_rotor;
-                let primary = search.message.inbound.primary(search.message.header);
-                let first = state.first_partition(rotor, search.message.header, primary, here, partitions);
-                let steals = self.common.config.stealing == Stealing::All
-                    || (state.is_lazy() && search.wanted.is_put());
-                for partition in (first..partitions).chain(0..first).filter(|&at| state.is_active(at)) {
-                    let attempt = self.search_wildcard(portal, partition, search, work);
-                    if !attempt.is_nothing() || !steals {
-                        return attempt;
-                    }
-                }
-                Attempt::Nothing
-            }
+            Some(Kind::Wildcard) => self.search_wildcard(portal, search, work, Self::search_in_turn),
         }
     }
 
@@ -287,31 +274,85 @@ impl Engine {
         Attempt::Nothing
     }
 
+    /// Looks for a buffer on a wildcard portal; with `in_turn` if the portal has local entries.
     fn search_wildcard(
         &self,
         portal: usize,
-        partition: usize,
         search: &Search<'_>,
         work: &mut Work,
+        in_turn: impl FnOnce(&Self, usize, &Search<'_>, &mut Work) -> Attempt,
     ) -> Attempt {
-        let part = &mut *self.posted.lock(partition);
-        part.search_wildcard(portal, search, work)
-    }
-
-    /// Looks everywhere, whether buffers are known to be there or not: for a message that is about to wait.
-    pub(super) fn search_everywhere(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
-        let is_unique = || self.portals[portal].kind() == Some(Kind::Unique);
-        if !is_unique() {
-            for partition in 0..self.common.partitions() {
-                let attempt = self.search_wildcard(portal, partition, search, work);
-                if !attempt.is_nothing() {
-                    return attempt;
+        let (state, partitions) = (&self.portals[portal], self.common.partitions());
+        let lookup = || state.lookup(portal, search.wanted.bits(), partitions);
+        match lookup() {
+            Lookup::One(partition) => {
+                let part = &mut *self.posted.lock(partition);
+                // Again under the lock: an entry may have been posted in another partition. If not, all entries that could
+                // match are here at this moment.
+                if lookup() == Lookup::One(partition) {
+                    return part.search_wildcard(portal, search, work);
                 }
             }
-            // The portal's first entry was posted meanwhile if it is unique now. Whoever posts one later sees the message's
-            // announcement: this has held the lock of its partition before.
-            if !is_unique() {
-                return Attempt::Nothing;
+            Lookup::EachPartition => return in_turn(self, portal, search, work),
+            Lookup::WholeList => {}
+        }
+        self.search_list(portal, search, work)
+    }
+
+    /// Looks in the partition that the rotor gives, then in the others that have buffers (S-309).
+    fn search_in_turn(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        let (state, partitions) = (&self.portals[portal], self.common.partitions());
+        let here = self.partition_of_way(search.message.inbound.back);
+        let rotor = self.common.config.portal_rotor;
+        let primary = search.message.inbound.primary(search.message.header);
+        let first = state.first_partition(rotor, search.message.header, primary, here, partitions);
+        let steals =
+            self.common.config.stealing == Stealing::All || (state.is_lazy() && search.wanted.is_put());
+        for partition in (first..partitions).chain(0..first).filter(|&at| state.is_active(at)) {
+            let attempt = { self.posted.lock(partition).search_in_turn(portal, search, work) };
+            if !attempt.is_nothing() || !steals {
+                return attempt;
+            }
+        }
+        Attempt::Nothing
+    }
+
+    /// Looks in all partitions one after the other, active or not.
+    fn search_each(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        for partition in 0..self.common.partitions() {
+            let attempt = { self.posted.lock(partition).search_in_turn(portal, search, work) };
+            if !attempt.is_nothing() {
+                return attempt;
+            }
+        }
+        Attempt::Nothing
+    }
+
+    /// Gives a message to the entry that comes first in the portal's list, whatever partitions its entries are in. Holds the
+    /// locks of all partitions.
+    fn search_list(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        let mut posted = self.posted.lock_all();
+        let mut first = None;
+        for (partition, part) in posted.parts_mut().enumerate() {
+            let place = part.list_place(portal, search.wanted).map(|place| (place, partition));
+            first = first.into_iter().chain(place).min();
+        }
+        match first {
+            Some((_, partition)) => posted.part(partition).search_wildcard(portal, search, work),
+            None => Attempt::Nothing,
+        }
+    }
+
+    /// The last look of a message that has announced itself and is about to wait.
+    pub(super) fn search_again(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        PLACED.fence(End::Load);
+        let is_unique = || self.portals[portal].kind() == Some(Kind::Unique);
+        if !is_unique() {
+            let attempt = self.search_wildcard(portal, search, work, Self::search_each);
+            // If the portal is unique now, its first entry was posted meanwhile. The poster of a later one sees the
+            // announcement: because of the fences, and with one partition because this has held its lock.
+            if !attempt.is_nothing() || !is_unique() {
+                return attempt;
             }
         }
         self.search_unique(portal, search, work)

@@ -4,8 +4,10 @@
 //! A PUT that finds nothing announces itself, and looks once more with the portal's queue locked; only then does
 //! it wait. Who posts a buffer looks whether anybody has announced himself, after releasing the partition's lock. The
 //! last look and the posting hold the same partition's lock: so either the look finds the buffer, or the poster sees
-//! the announcement, and waits for the queue's lock until the message is in the queue. Until the queue has been asked,
-//! the new buffer is reserved: no later message overtakes those that wait.
+//! the announcement, and waits for the queue's lock until the message is in the queue. A message that has no reason to look in
+//! the buffer's partition has read which kinds of entries there are before the poster published that of the buffer; then the
+//! poster sees the announcement as well ([`PLACED`](crate::placement::PLACED)). Until the queue has been asked, the new buffer
+//! is reserved: no later message overtakes those that wait.
 
 use lnet_api::{RxToken, Verdict};
 use lnet_proto::PING_PORTAL;
@@ -46,7 +48,7 @@ impl Engine {
         if !late {
             state.announce();
         }
-        let attempt = self.search_everywhere(portal, search, work);
+        let attempt = self.search_again(portal, search, work);
         if late {
             state.announce();
         }

@@ -12,6 +12,7 @@ use crate::audit::{Audit, AuditError, Ends, chained, check, equal, text, walk};
 use crate::buckets::Hashed;
 use crate::groups::{GROUP, Grouped};
 use crate::names::{MdName, Place};
+use crate::placement::{EntryCounts, Placement};
 use crate::sequence::SEQUENCE;
 use crate::slab::{Key, NONE, some};
 
@@ -191,6 +192,7 @@ impl Bound {
 struct Count {
     entries: usize,
     attached: usize,
+    placed: EntryCounts,
 }
 
 impl Posted {
@@ -206,7 +208,10 @@ impl Posted {
             let count = &mut counts[entry.portal.index()];
             count.entries += 1;
             count.attached += usize::from(entry.md != NONE);
+            count.placed.add(entry.placement, entry.is_masked());
             let kind = Kind::of(&entry.match_id, entry.ignore_bits);
+            let should = self.placement_of(entry, kind);
+            equal("an entry is where messages look for it", place, entry.placement, should)?;
             let kind_of_portal = self.portals[entry.portal.index()].kind();
             equal("an entry is of its portal's kind", place, Some(kind), kind_of_portal)?;
             let key = objects.key(index);
@@ -224,6 +229,30 @@ impl Posted {
         Ok(())
     }
 
+    /// How lookups must find an entry.
+    fn placement_of(&self, entry: &Entry, kind: Kind) -> Placement {
+        let (partition, partitions) = (self.mds.place.partition, self.mds.common.partitions());
+        let bits = (!entry.is_masked()).then_some(entry.match_bits);
+        match (kind, entry.placement) {
+            (Kind::Wildcard, Placement::Local) if partitions > 1 => Placement::Local,
+            (Kind::Wildcard, _) if partitions > 1 => {
+                Placement::of(entry.portal.index(), bits, partition, partitions)
+            }
+            _ => Placement::Home,
+        }
+    }
+
+    /// What this partition has published of a portal's entries.
+    pub(crate) fn published(&self, portal: usize) -> u64 {
+        self.tables[portal].placed.published()
+    }
+
+    /// The portals and turns of entries that have one.
+    pub(crate) fn turns(&self) -> impl Iterator<Item = (usize, i64)> {
+        let entries = self.mds.objects.indices().filter_map(|index| self.mds.objects.entry_at(index));
+        entries.filter(|entry| entry.turn != 0).map(|entry| (entry.portal.index(), entry.turn))
+    }
+
     fn audit_table(&self, portal: usize, count: Count) -> Audit {
         let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
         let state = &self.portals[portal];
@@ -237,11 +266,12 @@ impl Posted {
             return Ok(());
         }
         equal("entries with an MD are counted", place, table.attached, count.attached)?;
+        table.placed.audit(place, count.placed)?;
         let active = count.attached == 0 || state.is_active(partition);
         check("a partition with buffers is active", active, place)?;
         let mut found = 0;
         let sequence = &table.sequence.list;
-        let mut last = None;
+        let (mut last, mut turn) = (None, i64::MIN);
         let listed = walk::<SEQUENCE, Entry>(
             format_args!("the list of {place}"),
             (sequence.head(), sequence.tail()),
@@ -250,6 +280,9 @@ impl Posted {
                 let before = last.replace(entry.rank());
                 let here = text!("ME {index} of {place}: rank {} after {before:?}", entry.rank());
                 check("ranks ascend", before.is_none_or(|before| before < entry.rank()), here)?;
+                let before = std::mem::replace(&mut turn, entry.turn);
+                let here = text!("ME {index} of {place}: turn {turn} after {before}");
+                check("turns do not descend", before <= entry.turn, here)?;
                 check("a portal's list has its own entries", entry.portal.index() == portal, here)
             },
         )?;

@@ -6,6 +6,7 @@ use super::{Bound, Posted, Resources};
 use crate::audit::Damage;
 use crate::groups::{GROUP, Grouped, Groups};
 use crate::list::{Linked, List};
+use crate::placement::{PlacedEntries, Placement};
 use crate::sequence::Ranked;
 use crate::slab::NONE;
 
@@ -104,6 +105,31 @@ pub(crate) const POSTED: &[Damage<Posted>] = &[
         Ranked::set_rank(&mut part.mds.objects[second], ranks[0]);
     }),
 ];
+
+/// Ways to break a partition whose entries on [`PORTAL`] are all spread; the counts are in [`crate::placement::DAMAGE`].
+pub(crate) const PLACED: &[Damage<Posted>] = &[
+    ("an entry is where messages look for it", |part| {
+        let index = first_entry(part, PORTAL, false);
+        part.mds.objects[index].match_bits = MatchBits(7);
+    }),
+    ("an entry is where messages look for it", |part| {
+        let index = first_entry(part, PORTAL, false);
+        part.mds.objects[index].placement = Placement::Home;
+    }),
+    ("turns do not descend", |part| {
+        let index = first_entry(part, PORTAL, false);
+        part.mds.objects[index].turn = 1000;
+    }),
+    ("entries of one turn are in one partition", |part| {
+        let index = first_entry(part, PORTAL, false);
+        part.mds.objects[index].turn = 1;
+    }),
+];
+
+/// The counts of a partition's entries on [`PORTAL`].
+pub(crate) fn placed(part: &mut Posted) -> &mut PlacedEntries {
+    &mut part.tables[PORTAL as usize].placed
+}
 
 pub(crate) const BOUND: &[Damage<Bound>] = &[
     ("a message's response is its MD's", |part| {

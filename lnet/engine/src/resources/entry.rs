@@ -6,6 +6,7 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 use crate::buckets::{CHAIN, Hashed};
 use crate::groups::{GROUP, Grouped};
 use crate::list::{Links, linked};
+use crate::placement::Placement;
 use crate::sequence::{Ranked, SEQUENCE};
 use crate::slab::NONE;
 
@@ -35,6 +36,10 @@ pub(super) struct Entry {
     /// The last entry of the same key; kept in the first.
     last: u32,
     pub(super) portal: Portal,
+    /// Its order among entries of other partitions ([`crate::placement::PlacedEntries::turn`]); 0 on a unique portal, and on
+    /// a node of one partition.
+    pub(super) turn: i64,
+    pub(super) placement: Placement,
     pub(super) auto_unlink: bool,
 }
 
@@ -86,6 +91,8 @@ impl Entry {
             group: Links::NONE,
             sequence: Links::NONE,
             last: NONE,
+            turn: 0,
+            placement: Placement::Home,
         }
     }
 

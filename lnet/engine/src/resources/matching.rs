@@ -59,18 +59,48 @@ pub(super) enum Found {
     Nothing,
 }
 
+/// The place of an entry in the list of a portal whose entries lie in several partitions: the least is the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ListPlace {
+    /// It has no ignore bits, and entries with ignore bits come first.
+    behind_masked: bool,
+    turn: i64,
+}
+
 impl Table {
     /// Searches a wildcard portal: the first entry in list order that would take the message decides. Those without
     /// ignore bits are found by hash, so only those with ignore bits that stand before are looked at one by one.
     pub(super) fn find_wildcard(&self, objects: &Objects, common: &Common, wanted: &Wanted) -> Found {
+        self.first_match(objects, common, wanted).map_or(Found::Nothing, |(_, found)| found)
+    }
+
+    /// Returns the first entry that would take a message, and the result of the match.
+    fn first_match<'a>(
+        &self,
+        objects: &'a Objects,
+        common: &Common,
+        wanted: &Wanted,
+    ) -> Option<(&'a Entry, Found)> {
         let first = self.first_exact(objects, &common.hasher, Kind::Wildcard, ProcessId::ANY, wanted.bits);
         let exact = first_of(objects, first, u64::MAX, wanted);
         let before = match (&exact, common.config.match_order) {
-            (Some((rank, _)), MatchOrder::List) => *rank,
+            (Some((entry, _)), MatchOrder::List) => entry.rank(),
             _ => u64::MAX,
         };
         let masked = first_of(objects, self.first_masked(), before, wanted);
-        masked.or(exact).map_or(Found::Nothing, |(_, found)| found)
+        masked.or(exact)
+    }
+
+    /// Returns the place of the first entry of this partition that would take a message; `None` if there is none.
+    pub(super) fn list_place(
+        &self,
+        objects: &Objects,
+        common: &Common,
+        wanted: &Wanted,
+    ) -> Option<ListPlace> {
+        let (entry, _) = self.first_match(objects, common, wanted)?;
+        let in_list = common.config.match_order == MatchOrder::List;
+        Some(ListPlace { behind_masked: !in_list && !entry.is_masked(), turn: entry.turn })
     }
 
     /// Searches a unique portal for an entry of one of the node's NIDs.
@@ -82,7 +112,12 @@ impl Table {
 }
 
 /// The first entry from here on that would take the message, before a rank.
-fn first_of(objects: &Objects, first: u32, before: u64, wanted: &Wanted) -> Option<(u64, Found)> {
+fn first_of<'a>(
+    objects: &'a Objects,
+    first: u32,
+    before: u64,
+    wanted: &Wanted,
+) -> Option<(&'a Entry, Found)> {
     let mut at = first;
     while at != NONE {
         let entry = &objects[at];
@@ -90,7 +125,7 @@ fn first_of(objects: &Objects, first: u32, before: u64, wanted: &Wanted) -> Opti
             break;
         }
         if let Some(found) = try_entry(objects, entry, wanted) {
-            return Some((entry.rank(), found));
+            return Some((entry, found));
         }
         at = entry.next();
     }
@@ -141,6 +176,11 @@ impl Wanted {
     /// The same, if it can wait.
     pub(crate) fn waiting(self, can_wait: bool) -> Wanted {
         Wanted { can_wait, ..self }
+    }
+
+    /// The match bits.
+    pub(crate) fn bits(&self) -> MatchBits {
+        self.bits
     }
 
     /// Whether it is a PUT.

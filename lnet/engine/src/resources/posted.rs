@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position};
 use lnet_api::{Unlink, Verdict};
-use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
+use nlx_sync::End;
 
 use super::entry::{Entry, Kind};
-use super::matching::{Found, Match, Search, try_reserved};
+use super::matching::{Found, ListPlace, Match, Search, Wanted, try_reserved};
 use super::table::Table;
 use super::{Intake, MdTable, Receiving, Resources, deliver_payload};
 use crate::common::Common;
 use crate::drops::DropReason;
 use crate::message::{Launch, Message, Op, ack_of, is_push};
 use crate::names::{MdName, Place};
+use crate::placement::{PLACED, Placement};
 use crate::portal_state::PortalState;
 use crate::slab::{Key, NONE};
 use crate::work::Work;
@@ -89,12 +91,14 @@ impl Posted {
     }
 
     /// The partition of a new entry (S-308): on a unique portal that of its source; on a wildcard portal the caller's if
-    /// it says so, else always the same one.
-    pub(crate) fn home(common: &Common, spec: &MeSpec) -> usize {
+    /// it says so, else the home of its bits or of the portal.
+    pub(crate) fn home(common: &Common, portal: &PortalState, spec: &MeSpec) -> usize {
         match (Kind::of(&spec.match_id, spec.ignore_bits), spec.position) {
             (Kind::Unique, _) => spec.match_id.nid.cpt_of(common.partitions()),
             (Kind::Wildcard, Position::Local) => common.here(),
-            (Kind::Wildcard, _) => spec.portal.index() % common.partitions(),
+            (Kind::Wildcard, _) => {
+                portal.placements().home(spec.portal.index(), exact_bits(spec), common.partitions())
+            }
         }
     }
 
@@ -105,8 +109,19 @@ impl Posted {
     pub(crate) fn attach_entry(&mut self, spec: &MeSpec) -> Result<MeHandle, LNetError> {
         let MdTable { common, objects, place, .. } = &mut self.mds;
         objects.check_room()?;
-        let kind = self.portals[spec.portal.index()].decide(spec)?;
-        let index = self.tables[spec.portal.index()].post(objects, &common.hasher, kind, spec)?;
+        let (portal, partitions) = (spec.portal.index(), common.partitions());
+        let (state, table) = (&self.portals[portal], &mut self.tables[portal]);
+        let kind = state.decide(spec)?;
+        let index = table.post(objects, &common.hasher, kind, spec)?;
+        if kind == Kind::Wildcard && partitions > 1 {
+            let entry = &mut objects[index];
+            entry.turn = table.placed.turn(state, spec.position);
+            entry.placement = match spec.position {
+                Position::Local => Placement::Local,
+                _ => Placement::of(portal, exact_bits(spec), place.partition, partitions),
+            };
+            table.placed.enter(state, entry.placement, entry.is_masked());
+        }
         Ok(common.handles.me(place.partition, objects.key(index)))
     }
 
@@ -125,11 +140,19 @@ impl Posted {
             let rule = "it must be the portal of the entry beside";
             return Err(LNetError::Invalid { field: "portal", value: u64::from(spec.portal.get()), rule });
         }
-        if self.portals[spec.portal.index()].decide(spec)? == Kind::Unique {
+        let (portal, partitions, turn) = (spec.portal.index(), common.partitions(), neighbour.turn);
+        let (state, table) = (&self.portals[portal], &mut self.tables[portal]);
+        if state.decide(spec)? == Kind::Unique {
             let rule = "entries of a unique portal have no order, so none can be put beside another";
             return Err(PortalState::refusal(spec, rule));
         }
-        let index = self.tables[spec.portal.index()].insert(objects, &common.hasher, key.index, spec)?;
+        let index = table.insert(objects, &common.hasher, key.index, spec)?;
+        if partitions > 1 {
+            let entry = &mut objects[index];
+            entry.turn = turn;
+            entry.placement = Placement::of(portal, exact_bits(spec), place.partition, partitions);
+            table.placed.enter(state, entry.placement, entry.is_masked());
+        }
         Ok(common.handles.me(place.partition, objects.key(index)))
     }
 
@@ -160,7 +183,17 @@ impl Posted {
 
     fn remove_entry(&mut self, me: u32) {
         let objects = &mut self.mds.objects;
-        self.tables[objects[me].portal.index()].withdraw(objects, me);
+        let Entry { portal, placement, .. } = objects[me];
+        let table = &mut self.tables[portal.index()];
+        table.withdraw(objects, me);
+        if placement != Placement::Home {
+            let state = &self.portals[portal.index()];
+            table.placed.leave(state, placement, objects[me].is_masked());
+            if !state.is_active(self.mds.place.partition) {
+                // No message looks in this partition, so none would do it.
+                table.placed.unpublish_unused(state);
+            }
+        }
         objects.remove_entry(me);
     }
 
@@ -187,6 +220,9 @@ impl Posted {
         (table.attached, table.attached_at_ns) = (table.attached + 1, common.now_ns());
         let state = &self.portals[portal];
         state.activate(place.partition);
+        if common.partitions() > 1 {
+            PLACED.fence(End::Store);
+        }
         let reserved = state.has_waiting();
         objects.md_mut(index).reserved = reserved;
         Ok(Attached { handle: self.mds.handle(index), portal, reserved })
@@ -217,11 +253,28 @@ impl Posted {
     pub(crate) fn search_wildcard(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let table = &self.tables[portal];
         let found = table.find_wildcard(&self.mds.objects, &self.mds.common, search.wanted);
-        if found == Found::Nothing {
-            let (state, partition) = (&self.portals[portal], self.mds.place.partition);
-            state.rest(partition, table.attached, table.attached_at_ns, self.mds.common.now_ns());
-        }
         self.take(search, found, work)
+    }
+
+    /// Looks for a buffer on a wildcard portal whose partitions are searched one after the other. If it finds none, later
+    /// messages may skip this partition, or all but one.
+    pub(crate) fn search_in_turn(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+        let attempt = self.search_wildcard(portal, search, work);
+        if attempt.is_nothing() {
+            let (state, partition) = (&self.portals[portal], self.mds.place.partition);
+            let table = &mut self.tables[portal];
+            state.rest(partition, table.attached, table.attached_at_ns, self.mds.common.now_ns());
+            table.placed.unpublish_unused(state);
+        }
+        attempt
+    }
+
+    /// Returns the place in the portal's list of the first entry here that would take a message; `None` if there is none.
+    /// Also unpublishes kinds of which no entry is left.
+    pub(crate) fn list_place(&mut self, portal: usize, wanted: &Wanted) -> Option<ListPlace> {
+        let table = &mut self.tables[portal];
+        table.placed.unpublish_unused(&self.portals[portal]);
+        table.list_place(&self.mds.objects, &self.mds.common, wanted)
     }
 
     /// Whether the buffer of an entry takes a PUT that waits already; `None` if the entry is gone.
@@ -316,6 +369,11 @@ impl Posted {
             self.finish(key.index, &message.event, result, work);
         }
     }
+}
+
+/// The match bits of an entry that has no ignore bits.
+fn exact_bits(spec: &MeSpec) -> Option<MatchBits> {
+    (spec.ignore_bits.0 == 0).then_some(spec.match_bits)
 }
 
 fn no_entry(me: MeHandle) -> LNetError {

@@ -8,6 +8,7 @@ use super::objects::Objects;
 use crate::groups::{GROUP, Grouped, Groups};
 use crate::keys::Hasher;
 use crate::list::List;
+use crate::placement::PlacedEntries;
 use crate::sequence::Sequence;
 use crate::slab::NONE;
 
@@ -22,6 +23,8 @@ pub(super) struct Table {
     pub(super) masked: List<MASKED>,
     /// All entries of a wildcard portal.
     pub(super) sequence: Sequence,
+    /// Counts of these entries, on a wildcard portal of a node with several partitions.
+    pub(super) placed: PlacedEntries,
     /// Entries that have an MD.
     pub(super) attached: usize,
     /// When the last MD was attached, in nanoseconds of the node's clock.
@@ -34,6 +37,7 @@ impl Table {
             exact: Groups::default(),
             masked: List::new(),
             sequence: Sequence::new(),
+            placed: PlacedEntries::default(),
             attached: 0,
             attached_at_ns: 0,
         }

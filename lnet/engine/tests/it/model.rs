@@ -1,5 +1,5 @@
-//! Matching as plain as it can be: one vector of entries for each partition, tried one after the other
-//! (lnet-semantics 9 to 11).
+//! Matching as plain as it can be: one vector of entries for the portal, tried one after the other; where some were posted as
+//! local, those of one partition after those of another (lnet-semantics 9 to 11).
 
 use lnet::{MatchOrder, Rotor, Stealing};
 use lnet_api::{MdHandle, MdOptions, MeHandle, MeSpec, Position, Unlink};
@@ -43,6 +43,19 @@ pub(crate) struct ModelEntry {
     pub(crate) handle: MeHandle,
     pub(crate) spec: MeSpec,
     pub(crate) md: Option<ModelMd>,
+    pub(crate) partition: usize,
+    /// It is unlinked; its place remains, for entries that are posted later.
+    gone: bool,
+}
+
+impl ModelEntry {
+    pub(crate) fn is_masked(&self) -> bool {
+        self.spec.ignore_bits.0 != 0
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        self.spec.position == Position::Local
+    }
 }
 
 /// A PUT or GET.
@@ -77,65 +90,86 @@ enum Look {
 /// One partition of the portal.
 #[derive(Debug, Default)]
 struct Table {
-    entries: Vec<ModelEntry>,
     active: bool,
     posted_ns: u64,
+    /// There are local entries, as far as messages know.
+    local: bool,
 }
 
 /// One portal.
 #[derive(Debug)]
 pub(crate) struct Model {
     rules: Rules,
+    /// The portal's list.
+    list: Vec<ModelEntry>,
     tables: Vec<Table>,
     held: Vec<Message>,
     turn: usize,
-    decided: bool,
     pub(crate) now_ns: u64,
 }
 
 impl Model {
     pub(crate) fn new(rules: Rules) -> Model {
         let tables = (0..PARTITIONS).map(|_| Table::default()).collect();
-        Model { rules, tables, held: Vec::new(), turn: 0, decided: false, now_ns: 0 }
+        Model { rules, list: Vec::new(), tables, held: Vec::new(), turn: 0, now_ns: 0 }
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = &ModelEntry> {
-        self.tables.iter().flat_map(|table| &table.entries)
+        self.list.iter().filter(|entry| !entry.gone)
     }
 
-    fn find(&self, me: MeHandle) -> Option<(usize, usize)> {
-        let place = |table: &Table| table.entries.iter().position(|entry| entry.handle == me);
-        (0..PARTITIONS).find_map(|at| Some((at, place(&self.tables[at])?)))
+    fn find(&self, me: MeHandle) -> Option<usize> {
+        self.list.iter().position(|entry| entry.handle == me && !entry.gone)
     }
 
     pub(crate) fn entry(&mut self, me: MeHandle) -> Option<&mut ModelEntry> {
-        let (partition, at) = self.find(me)?;
-        Some(&mut self.tables[partition].entries[at])
+        let at = self.find(me)?;
+        Some(&mut self.list[at])
     }
 
     /// Posts an entry from a thread of partition `here`. Which partition the entries of a unique portal are in means
     /// nothing: here it is always the first.
     pub(crate) fn post(&mut self, handle: MeHandle, spec: MeSpec, here: usize) {
-        self.decided = true;
+        let portal = spec.portal.index();
+        let gathers = self.entries().any(|entry| entry.is_masked() && !entry.is_local());
         let partition = match spec.position {
             _ if self.rules.unique => 0,
             Position::Local => here,
-            Position::Before | Position::After => spec.portal.index() % PARTITIONS,
+            _ if gathers || spec.ignore_bits.0 != 0 => portal % PARTITIONS,
+            _ => (portal + (spec.match_bits.0 >> 52) as usize) % PARTITIONS,
         };
-        let entries = &mut self.tables[partition].entries;
-        let at = if spec.position == Position::Before { 0 } else { entries.len() };
-        entries.insert(at, ModelEntry { handle, spec, md: None });
+        let of_partition = |entry: &ModelEntry| entry.partition == partition;
+        let at = match spec.position {
+            Position::Before => 0,
+            Position::After => self.list.len(),
+            // Behind all that was ever there in the partition.
+            Position::Local => self.list.iter().rposition(of_partition).map_or(self.list.len(), |at| at + 1),
+        };
+        self.tables[partition].local |= spec.position == Position::Local && PARTITIONS > 1;
+        self.list.insert(at, ModelEntry { handle, spec, md: None, partition, gone: false });
     }
 
     pub(crate) fn insert(&mut self, beside: MeHandle, handle: MeHandle, spec: MeSpec) {
-        let (partition, at) = self.find(beside).unwrap();
+        let at = self.find(beside).unwrap();
+        let partition = self.list[at].partition;
         let at = if spec.position == Position::Before { at } else { at + 1 };
-        self.tables[partition].entries.insert(at, ModelEntry { handle, spec, md: None });
+        self.list.insert(at, ModelEntry { handle, spec, md: None, partition, gone: false });
     }
 
     pub(crate) fn unlink_entry(&mut self, me: MeHandle) -> ModelEntry {
-        let (partition, at) = self.find(me).unwrap();
-        self.tables[partition].entries.remove(at)
+        let entry = self.entry(me).unwrap();
+        let gone = entry.clone();
+        (entry.gone, entry.md) = (true, None);
+        if !self.tables[gone.partition].active {
+            self.notice_local(gone.partition);
+        }
+        gone
+    }
+
+    /// There may be no local entries in a partition any more.
+    fn notice_local(&mut self, partition: usize) {
+        let local = self.entries().any(|entry| entry.partition == partition && entry.is_local());
+        self.tables[partition].local &= local;
     }
 
     /// The MD of an entry goes, and the entry with it if it was posted so.
@@ -149,13 +183,13 @@ impl Model {
 
     /// Attaches an MD; gives what it takes of the messages that wait.
     pub(crate) fn attach(&mut self, me: MeHandle, md: ModelMd) -> Vec<Taken> {
-        let (partition, at) = self.find(me).unwrap();
-        let table = &mut self.tables[partition];
+        let at = self.find(me).unwrap();
+        let table = &mut self.tables[self.list[at].partition];
         (table.active, table.posted_ns) = (true, self.now_ns);
-        table.entries[at].md = Some(md);
+        self.list[at].md = Some(md);
         let mut taken = Vec::new();
         for message in std::mem::take(&mut self.held) {
-            let look = self.find(me).map(|(partition, at)| self.try_entry(partition, at, &message));
+            let look = self.find(me).map(|at| self.try_entry(at, &message));
             match look {
                 Some(Look::Taken(found)) => taken.push(found),
                 Some(Look::TooLong) => {}
@@ -168,32 +202,47 @@ impl Model {
     /// A message arrives.
     pub(crate) fn arrive(&mut self, message: &Message) -> Option<Taken> {
         let waits = self.rules.lazy && message.op == MdOptions::OP_PUT;
-        if self.decided {
-            let steals = self.rules.stealing == Stealing::All || waits;
-            let first = self.first_partition(message);
-            for partition in (first..PARTITIONS).chain(0..first) {
-                if !self.tables[partition].active {
-                    continue;
-                }
-                match self.look(partition, message) {
-                    Look::Taken(taken) => return Some(taken),
-                    Look::TooLong => return None,
-                    Look::Nothing if steals => {}
-                    Look::Nothing => break,
-                }
-            }
+        match self.look_around(message, waits) {
+            Look::Taken(taken) => return Some(taken),
+            Look::TooLong => return None,
+            Look::Nothing => {}
         }
         if waits {
-            (0..PARTITIONS).for_each(|partition| self.rest(partition));
+            if self.has_local() {
+                (0..PARTITIONS).for_each(|partition| self.looked_in_vain(partition));
+            }
             self.held.push(*message);
         }
         None
     }
 
-    fn first_partition(&mut self, message: &Message) -> usize {
-        if self.rules.unique || PARTITIONS == 1 {
-            return 0;
+    fn has_local(&self) -> bool {
+        self.tables.iter().any(|table| table.local)
+    }
+
+    fn look_around(&mut self, message: &Message, waits: bool) -> Look {
+        if !self.has_local() {
+            return self.look(None, message);
         }
+        let steals = self.rules.stealing == Stealing::All || waits;
+        let first = self.first_partition(message);
+        for partition in (first..PARTITIONS).chain(0..first) {
+            if !self.tables[partition].active {
+                continue;
+            }
+            let look = self.look(Some(partition), message);
+            if !matches!(look, Look::Nothing) {
+                return look;
+            }
+            self.looked_in_vain(partition);
+            if !steals {
+                break;
+            }
+        }
+        Look::Nothing
+    }
+
+    fn first_partition(&mut self, message: &Message) -> usize {
         let routed = message.source.nid.net() != message.from.net();
         match self.rules.rotor {
             Rotor::HashRt if routed => message.source.nid.cpt_of(PARTITIONS),
@@ -205,35 +254,39 @@ impl Model {
         }
     }
 
-    fn look(&mut self, partition: usize, message: &Message) -> Look {
-        let masked = |entry: &ModelEntry| entry.spec.ignore_bits.0 != 0;
-        let entries = &self.tables[partition].entries;
-        let mut order: Vec<usize> = (0..entries.len()).collect();
+    /// Tries the entries in the order of the list: all of them, or those of one partition.
+    fn look(&mut self, partition: Option<usize>, message: &Message) -> Look {
+        let list = &self.list;
+        let is_tried =
+            |&at: &usize| !list[at].gone && partition.is_none_or(|partition| list[at].partition == partition);
+        let mut order: Vec<usize> = (0..list.len()).filter(is_tried).collect();
         if self.rules.order == MatchOrder::IgnoreBitsFirst {
             // Stable: list order within each half.
-            order.sort_by_key(|&at| !masked(&entries[at]));
+            order.sort_by_key(|&at| !list[at].is_masked());
         }
         for at in order {
-            match self.try_entry(partition, at, message) {
+            match self.try_entry(at, message) {
                 Look::Nothing => {}
                 found => return found,
             }
         }
-        self.rest(partition);
         Look::Nothing
     }
 
-    /// Nothing was found there: if there has been no buffer for long, it is not looked at any more (S-309).
-    fn rest(&mut self, partition: usize) {
+    /// If there has been no buffer for long in a partition, it is not looked at any more (S-309); if there are no local entries,
+    /// messages know.
+    fn looked_in_vain(&mut self, partition: usize) {
+        let in_partition = |entry: &&ModelEntry| entry.partition == partition;
+        let empty = self.entries().filter(in_partition).all(|entry| entry.md.is_none());
         let table = &mut self.tables[partition];
-        let empty = table.entries.iter().all(|entry| entry.md.is_none());
-        if empty && !self.rules.unique && self.now_ns - table.posted_ns >= REST_NS {
+        if empty && self.now_ns - table.posted_ns >= REST_NS {
             table.active = false;
         }
+        self.notice_local(partition);
     }
 
-    fn try_entry(&mut self, partition: usize, at: usize, message: &Message) -> Look {
-        let entry = &mut self.tables[partition].entries[at];
+    fn try_entry(&mut self, at: usize, message: &Message) -> Look {
+        let entry = &mut self.list[at];
         if !wants(entry, message) {
             return Look::Nothing;
         }

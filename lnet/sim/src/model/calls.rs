@@ -8,7 +8,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 
 use super::Model;
-use super::node::{Lease, Md as MdModel, Me, Ni, Node, Out, OutKind, Response};
+use super::node::{Lease, Listed, Md as MdModel, Me, Ni, Node, Out, OutKind, Response};
 use crate::Rng;
 
 /// The model's name of a match entry.
@@ -64,7 +64,9 @@ impl Model {
         let (id, here, partitions) = (self.id(), self.here, self.partitions);
         let node = &mut self.nodes[node];
         let unique = !spec.match_id.nid.is_any() && !spec.match_id.pid.is_any() && spec.ignore_bits.0 == 0;
-        let portal = &mut node.portals[spec.portal.index()];
+        let index = spec.portal.index();
+        let gathers = node.entries(index).any(|(_, _, me)| me.is_masked() && !me.is_local());
+        let portal = &mut node.portals[index];
         let before = spec.position == Position::Before;
         if portal.unique.is_some_and(|is| is != unique) || (unique && before) {
             return Err(Errno::EPERM);
@@ -73,10 +75,20 @@ impl Model {
         let partition = match spec.position {
             _ if unique => 0,
             Position::Local => here,
-            Position::Before | Position::After => spec.portal.index() % partitions,
+            // One partition has all that a message may match, as long as there are entries with ignore bits.
+            _ if gathers || spec.ignore_bits.0 != 0 => index % partitions,
+            // The partition of a transfer machine.
+            _ => (index + (spec.match_bits.0 >> 52) as usize) % partitions,
         };
-        let entries = &mut portal.tables[partition].entries;
-        entries.insert(if before { 0 } else { entries.len() }, id);
+        let is_here = |listed: &Listed| listed.partition == partition;
+        let place = match spec.position {
+            Position::Before => 0,
+            Position::After => portal.list.len(),
+            // Behind whatever was posted in its partition.
+            Position::Local => portal.list.iter().rposition(is_here).map_or(portal.list.len(), |at| at + 1),
+        };
+        portal.list.insert(place, Listed { me: id, partition });
+        portal.tables[partition].local |= !unique && partitions > 1 && spec.position == Position::Local;
         node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
         Ok(id)
     }
@@ -88,14 +100,18 @@ impl Model {
         if spec.position == Position::Local {
             return Err(Errno::EINVAL);
         }
+        if !node.mes.contains_key(&beside) {
+            return Err(Errno::ENOENT);
+        }
         let portal = &mut node.portals[spec.portal.index()];
         let unique = !spec.match_id.nid.is_any() && !spec.match_id.pid.is_any() && spec.ignore_bits.0 == 0;
-        let (partition, place) = portal.find(beside).ok_or(Errno::ENOENT)?;
+        let place = portal.find(beside).ok_or(Errno::ENOENT)?;
         if portal.unique != Some(false) || unique {
             return Err(Errno::EPERM);
         }
         let after = usize::from(spec.position != Position::Before);
-        portal.tables[partition].entries.insert(place + after, id);
+        let partition = portal.list[place].partition;
+        portal.list.insert(place + after, Listed { me: id, partition });
         node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
         Ok(id)
     }
@@ -148,8 +164,9 @@ impl Model {
         let Some(entry) = node_.mes.get_mut(&me) else { return id };
         entry.md = Some(id);
         let portal = entry.spec.portal;
-        if let Some((partition, _)) = node_.portals[portal.index()].find(me) {
-            let table = &mut node_.portals[portal.index()].tables[partition];
+        let portal_ = &mut node_.portals[portal.index()];
+        if let Some(place) = portal_.find(me) {
+            let table = &mut portal_.tables[portal_.list[place].partition];
             (table.active, table.posted_ns) = (true, node_.now_ns);
         }
         self.retry(node, portal.get(), me);

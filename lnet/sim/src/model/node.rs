@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lnet_api::{Errno, Event, EventKind, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, TxToken};
+use lnet_api::{Errno, Event, EventKind, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position, TxToken};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Header, WireHandle};
 use lnet_region::IoVec;
@@ -13,6 +13,16 @@ pub(super) struct Me {
     pub(super) spec: MeSpec,
     pub(super) handle: Option<MeHandle>,
     pub(super) md: Option<u64>,
+}
+
+impl Me {
+    pub(super) fn is_masked(&self) -> bool {
+        self.spec.ignore_bits.0 != 0
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        self.spec.position == Position::Local
+    }
 }
 
 /// Bytes of an MD that a program looks at, or writes. Messages use them as they like: they never keep each other out.
@@ -164,19 +174,30 @@ pub(super) struct Ni {
     pub(super) stopping: bool,
 }
 
-/// What a portal has in one partition.
+/// What a portal knows of one partition.
 #[derive(Default, Clone)]
 pub(super) struct Table {
-    pub(super) entries: Vec<u64>,
     /// Whether messages look here, and when a buffer was last posted.
     pub(super) active: bool,
     pub(super) posted_ns: u64,
+    /// Whether there are local entries, as far as messages have noticed.
+    pub(super) local: bool,
+}
+
+/// An entry in the list of its portal.
+#[derive(Clone, Copy)]
+pub(super) struct Listed {
+    pub(super) me: u64,
+    pub(super) partition: usize,
 }
 
 pub(super) struct Portal {
     /// Whether it is a unique one, once that is decided.
     pub(super) unique: Option<bool>,
-    /// By partition. Entries of a unique portal have no order; here they are all in the first.
+    /// Also those that have gone: later ones may be posted behind their places. Entries of a unique portal have no order; here
+    /// they are all in the first partition.
+    pub(super) list: Vec<Listed>,
+    /// By partition.
     pub(super) tables: Vec<Table>,
     /// Where the next message of a round-robin begins.
     pub(super) turn: usize,
@@ -185,13 +206,18 @@ pub(super) struct Portal {
 
 impl Portal {
     fn new(partitions: usize) -> Portal {
-        Portal { unique: None, tables: vec![Table::default(); partitions], turn: 0, lazy: false }
+        Portal {
+            unique: None,
+            list: Vec::new(),
+            tables: vec![Table::default(); partitions],
+            turn: 0,
+            lazy: false,
+        }
     }
 
-    /// Where an entry is: in which partition, and its place there.
-    pub(super) fn find(&self, me: u64) -> Option<(usize, usize)> {
-        let place = |table: &Table| table.entries.iter().position(|&entry| entry == me);
-        (0..self.tables.len()).find_map(|at| Some((at, place(&self.tables[at])?)))
+    /// The place of an entry in the list.
+    pub(super) fn find(&self, me: u64) -> Option<usize> {
+        self.list.iter().position(|listed| listed.me == me)
     }
 }
 
@@ -297,10 +323,26 @@ impl Node {
 
     pub(super) fn remove_me(&mut self, me: u64) -> Option<Me> {
         let gone = self.mes.remove(&me)?;
-        for table in &mut self.portals[gone.spec.portal.index()].tables {
-            table.entries.retain(|&entry| entry != me);
+        let portal = gone.spec.portal.index();
+        let listed = self.portals[portal].list.iter().find(|listed| listed.me == me);
+        if let Some(&Listed { partition, .. }) = listed
+            && !self.portals[portal].tables[partition].active
+        {
+            self.notice_local(portal, partition);
         }
         Some(gone)
+    }
+
+    /// There may be no local entries in a partition any more.
+    pub(super) fn notice_local(&mut self, portal: usize, partition: usize) {
+        let local = self.entries(portal).any(|(at, _, me)| at == partition && me.is_local());
+        self.portals[portal].tables[partition].local &= local;
+    }
+
+    /// The entries of a portal in the order of its list, with their partitions.
+    pub(super) fn entries(&self, portal: usize) -> impl Iterator<Item = (usize, u64, &Me)> {
+        let list = self.portals[portal].list.iter();
+        list.filter_map(|listed| Some((listed.partition, listed.me, self.mes.get(&listed.me)?)))
     }
 
     /// Ends an MD for another reason than exhaustion, with this event if it is idle.

@@ -1,5 +1,5 @@
-//! Which buffer takes a message: all entries in the order of the portal's list, partition by partition
-//! (lnet-semantics 9 and 10; S-308, S-309).
+//! Which buffer takes a message: all entries in the order of the portal's list, or partition by partition where some were posted
+//! as local (lnet-semantics 9 and 10; S-308, S-309).
 
 use lnet::{Rotor, Stealing};
 use lnet_api::MdOptions;
@@ -46,7 +46,8 @@ impl Wanted {
 }
 
 impl Model {
-    /// Looks where the message begins, then in the other partitions that have buffers, if it may.
+    /// Looks through the portal's list. Where entries were posted as local: through those of the partition where the message
+    /// begins, then through those of other partitions that have buffers, if it may.
     pub(super) fn search(
         &mut self,
         node: usize,
@@ -56,28 +57,53 @@ impl Model {
         wanted: &Wanted,
     ) -> Search {
         let index = portal as usize;
-        let Some(unique) = self.nodes[node].portals.get(index).and_then(|portal| portal.unique) else {
+        if self.nodes[node].portals.get(index).is_none_or(|portal| portal.unique.is_none()) {
             return Search::Nothing;
-        };
-        if unique {
-            return self.look(node, index, 0, wanted);
         }
-        let waits = self.nodes[node].portals[index].lazy && wanted.op == MdOptions::OP_PUT;
-        let steals = self.stealing == Stealing::All || waits;
-        let first = self.first_partition(node, index, from, header);
+        let found = if self.has_local(node, index) {
+            self.search_in_turn(node, index, from, header, wanted)
+        } else {
+            self.look(node, index, None, wanted)
+        };
+        let waits = self.waits(node, index, wanted);
+        if waits && matches!(found, Search::Nothing) && self.has_local(node, index) {
+            // It looks everywhere before it waits.
+            (0..self.partitions).for_each(|partition| self.looked_in_vain(node, index, partition));
+        }
+        found
+    }
+
+    fn waits(&self, node: usize, portal: usize, wanted: &Wanted) -> bool {
+        self.nodes[node].portals[portal].lazy && wanted.op == MdOptions::OP_PUT
+    }
+
+    fn has_local(&self, node: usize, portal: usize) -> bool {
+        self.nodes[node].portals[portal].tables.iter().any(|table| table.local)
+    }
+
+    fn search_in_turn(
+        &mut self,
+        node: usize,
+        portal: usize,
+        from: From,
+        header: &Header,
+        wanted: &Wanted,
+    ) -> Search {
+        let steals = self.stealing == Stealing::All || self.waits(node, portal, wanted);
+        let first = self.first_partition(node, portal, from, header);
         for partition in (first..self.partitions).chain(0..first) {
-            if !self.nodes[node].portals[index].tables[partition].active {
+            if !self.nodes[node].portals[portal].tables[partition].active {
                 continue;
             }
-            let found = self.look(node, index, partition, wanted);
-            if !matches!(found, Search::Nothing) || !steals {
+            let found = self.look(node, portal, Some(partition), wanted);
+            if !matches!(found, Search::Nothing) {
                 return found;
             }
+            self.looked_in_vain(node, portal, partition);
+            if !steals {
+                break;
+            }
             self.seen.looked_on += 1;
-        }
-        if waits {
-            // It looks everywhere before it waits.
-            (0..self.partitions).for_each(|partition| self.rest(node, index, partition));
         }
         Search::Nothing
     }
@@ -92,7 +118,6 @@ impl Model {
         };
         let routed = header.src.nid.net() != header.dest.nid.net();
         match self.portal_rotor {
-            _ if partitions == 1 => 0,
             _ if self.mutant == Some(Mutant::IgnoresRotor) => here,
             Rotor::HashRt if routed => header.src.nid.cpt_of(partitions),
             rotor if rotor == Rotor::On || (rotor == Rotor::RrRt && routed) => {
@@ -104,30 +129,45 @@ impl Model {
         }
     }
 
-    /// All entries of one partition in the order of the portal's list; or all that ignore bits, then the others.
-    fn look(&mut self, node: usize, portal: usize, partition: usize, wanted: &Wanted) -> Search {
+    /// All entries in the order of the portal's list, or those of one partition; or all that ignore bits, then the others.
+    fn look(&mut self, node: usize, portal: usize, partition: Option<usize>, wanted: &Wanted) -> Search {
         let node_ = &self.nodes[node];
-        let mut order: Vec<u64> = node_.portals[portal].tables[partition].entries.clone();
+        let is_tried = |at: usize| partition.is_none_or(|partition| at == partition);
+        let mut order: Vec<(usize, u64, bool)> = node_
+            .entries(portal)
+            .filter(|&(at, ..)| is_tried(at))
+            .map(|(at, id, me)| (at, id, me.is_masked()))
+            .collect();
         if self.ignore_bits_first {
-            order.sort_by_key(|me| node_.mes[me].spec.ignore_bits.0 == 0);
+            order.sort_by_key(|&(_, _, masked)| !masked);
         }
         if self.mutant == Some(Mutant::LastFirst) {
             order.reverse();
         }
-        let tries = order.into_iter().map(|me| self.try_me(node, me, wanted));
-        let found = { tries }.find(|found| !matches!(found, Search::Nothing));
-        if found.is_none() && node_.portals[portal].unique == Some(false) {
-            self.rest(node, portal, partition);
+        let mut first = None;
+        for (at, id, _) in order {
+            let found = self.try_me(node, id, wanted);
+            if matches!(found, Search::Nothing) {
+                continue;
+            }
+            let &(home, _) = &*first.get_or_insert((at, found));
+            if home != at {
+                self.seen.chosen_among_partitions += 1;
+                break;
+            }
         }
-        found.unwrap_or(Search::Nothing)
+        first.map_or(Search::Nothing, |(_, found)| found)
     }
 
-    /// Nothing was found there: if there has been no buffer for long, it is not looked at any more.
-    fn rest(&mut self, node: usize, portal: usize, partition: usize) {
+    /// Nothing was found there: if there has been no buffer for long, it is not looked at any more; and messages notice if
+    /// there are no local entries.
+    fn looked_in_vain(&mut self, node: usize, portal: usize, partition: usize) {
         let node = &mut self.nodes[node];
+        node.notice_local(portal, partition);
+        let empty = node.entries(portal).all(|(at, _, me)| at != partition || me.md.is_none());
+        let now_ns = node.now_ns;
         let table = &mut node.portals[portal].tables[partition];
-        let empty = table.entries.iter().all(|me| node.mes[me].md.is_none());
-        if table.active && empty && node.now_ns - table.posted_ns >= REST_NS {
+        if table.active && empty && now_ns - table.posted_ns >= REST_NS {
             table.active = false;
             self.seen.rested += 1;
         }

@@ -81,6 +81,8 @@ counts! {
         looped_back: "looped back",
         /// Looks into another partition, after one in vain.
         looked_on: "looked in another partition",
+        /// Messages that entries of two partitions would have taken, in the order of the portal's list.
+        chosen_among_partitions: "chosen among partitions",
         /// Times that a partition without buffers was not looked at any more.
         rested: "partitions at rest",
         /// NIs whose peers belong to some partitions only.

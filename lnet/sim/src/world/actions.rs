@@ -7,13 +7,13 @@ use lnet_region::{Fragment, IoVec, ReadVec, Region, WriteVec};
 use super::World;
 use crate::model::{NewMd, NewMe};
 
-/// The portals that programs use: two of wildcard entries and one of unique ones, as a rule.
+/// The portals that programs use: two of wildcard entries, one of them without local ones, and one of unique ones, as a rule.
 const PORTALS: [u32; 3] = [10, 11, 34];
 
 /// Programs that look at memory at a time.
 const LOOKS: usize = 6;
 
-/// Match bits are below this, so that messages and buffers meet.
+/// So many different match bits there are, so that messages and buffers meet.
 const BITS: u64 = 4;
 
 /// Bytes of an MD that a program looks at.
@@ -71,21 +71,29 @@ impl World {
         // Now and then an entry that does not fit its portal.
         let unique = unique != self.rng.chance(200);
         let one = self.some_nid();
-        let ignore = if unique { 0 } else { self.rng.pick(&[0, 0, 0, 1, 3, u64::MAX]) };
+        let ignore = if unique { 0 } else { self.rng.pick(&[0, 0, 0, 1, 1 << 52, u64::MAX]) };
         let id = match self.rng.below(4) {
             _ if unique => ProcessId::lnet(one),
             0 => ProcessId::new(one, Pid::ANY),
             1 => ProcessId::new(Nid::ANY, Pid::LNET),
             _ => ProcessId::ANY,
         };
+        let other = if portal.get() == PORTALS[0] { Position::After } else { Position::Local };
+        let positions = [Position::After, other, Position::Before, other];
         MeSpec {
             portal,
             match_id: id,
-            match_bits: MatchBits(self.rng.below(BITS)),
+            match_bits: self.bits(),
             ignore_bits: MatchBits(ignore),
             unlink: self.unlink(),
-            position: self.rng.pick(&[Position::After, Position::Local, Position::Before, Position::Local]),
+            position: self.rng.pick(&positions),
         }
+    }
+
+    /// Of one of two transfer machines.
+    fn bits(&mut self) -> MatchBits {
+        let number = self.rng.below(BITS);
+        MatchBits((number & 1) << 52 | number >> 1)
     }
 
     /// Memory with random content, in one to three pieces.
@@ -252,7 +260,7 @@ impl World {
             ack,
             target: self.target(node),
             portal: self.portal(),
-            match_bits: MatchBits(self.rng.below(BITS)),
+            match_bits: self.bits(),
             offset: self.rng.below(100) as u32,
             hdr_data: self.puts,
         };
@@ -269,7 +277,7 @@ impl World {
             md,
             target: self.target(node),
             portal: self.portal(),
-            match_bits: MatchBits(self.rng.below(BITS)),
+            match_bits: self.bits(),
             offset: self.rng.below(100) as u32,
         };
         self.trace(|| format!("node {node}: {get:?}"));

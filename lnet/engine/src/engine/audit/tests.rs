@@ -14,7 +14,7 @@ use lnet_region::{IoVec, Region};
 
 use crate::resources::damage::{LAZY, PORTAL};
 use crate::resources::{self, Resources};
-use crate::{Engine, EngineConfig, net, portal_state};
+use crate::{Engine, EngineConfig, net, placement, portal_state};
 
 const US: &str = "10.0.0.1@tcp";
 const PEER: &str = "10.0.0.2@tcp";
@@ -77,14 +77,29 @@ fn arrive(engine: &Engine, portal: u32) -> Verdict {
     engine.parse(&Arrival { ni: dest.nid, from: src, header: &header, host: None, rx: RxContext(1) })
 }
 
+fn bare_node(partitions: usize) -> (Arc<Engine>, EqHandle) {
+    let partitions = Arc::new(CptTable::virtual_parts(partitions).unwrap());
+    let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, 1) });
+    engine.add_ni(ProcessId::lnet(nid(US)), Arc::new(Keeper)).unwrap();
+    let eq = engine.eq_alloc(Arc::new(Quiet)).unwrap();
+    (engine, eq)
+}
+
+/// A node of two partitions with two entries of a portal in each: its home, which has the turns 1 and 2, and the home of a
+/// transfer machine.
+fn spread_node() -> Arc<Engine> {
+    let (engine, eq) = bare_node(2);
+    for bits in [1, 1, 1 << 52, 1 << 52] {
+        post(&engine, eq, PORTAL, bits, 0);
+    }
+    engine
+}
+
 /// A node in which something of everything goes on: to one peer two messages are with the LND and one waits, to another
 /// one of two waits for the NI; all are to be acknowledged. Of four buffers two have one key and two ignore bits. One
 /// PUT is being received, one waits.
 fn node() -> Arc<Engine> {
-    let partitions = Arc::new(CptTable::virtual_parts(1).unwrap());
-    let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, 1) });
-    engine.add_ni(ProcessId::lnet(nid(US)), Arc::new(Keeper)).unwrap();
-    let eq = engine.eq_alloc(Arc::new(Quiet)).unwrap();
+    let (engine, eq) = bare_node(1);
     for (bits, ignore) in [(1, 0), (1, 0), (2, 1), (2, 1)] {
         post(&engine, eq, PORTAL, bits, ignore);
     }
@@ -136,7 +151,10 @@ const NODE: &[Corruption] = &[
 
 /// The audit of a node that `corrupt` has broken names the rule.
 fn expect(rule: &str, corrupt: impl Fn(&Engine)) {
-    let engine = node();
+    expect_of(node(), rule, corrupt);
+}
+
+fn expect_of(engine: Arc<Engine>, rule: &str, corrupt: impl Fn(&Engine)) {
     engine.audit().unwrap();
     corrupt(&engine);
     let found = engine.audit().expect_err(rule);
@@ -160,6 +178,20 @@ fn each_broken_invariant_is_named() {
     }
     let (rule, corrupt) = portal_state::DAMAGE;
     expect(rule, |engine| corrupt(&mut engine.portals[LAZY as usize].blocked()));
+}
+
+/// S-308: what lies in which partition.
+#[test]
+fn each_broken_invariant_of_spread_entries_is_named() {
+    for (rule, corrupt) in resources::damage::PLACED {
+        expect_of(spread_node(), rule, |engine| corrupt(&mut engine.posted.lock(1)));
+    }
+    for (rule, corrupt) in placement::DAMAGE {
+        let placed = resources::damage::placed;
+        expect_of(spread_node(), rule, |engine| corrupt(placed(&mut engine.posted.lock(1))));
+    }
+    let portal = |engine: &Engine| engine.portals[PORTAL as usize].publish(1);
+    expect_of(spread_node(), "a portal has what its partitions have published", portal);
 }
 
 /// At the end of a busy life nothing is wrong.
