@@ -104,30 +104,36 @@ impl End {
     }
 
     fn expect(&self, options: MdOptions) {
-        let me = MeSpec {
-            portal: portal(),
-            match_id: ProcessId::ANY,
-            match_bits: MatchBits(1),
-            ignore_bits: MatchBits(0),
-            unlink: Unlink::Auto,
-            position: Position::After,
-        };
-        let me = self.engine.me_attach(&me).unwrap();
+        let me = self.engine.me_attach(&spec(BITS)).unwrap();
         self.engine.md_attach(me, self.md(options, 1), Unlink::Auto).unwrap();
     }
 
     fn put(&self, target: ProcessId, ack: AckRequest) {
         let threshold = if ack == AckRequest::Ack { 2 } else { 1 };
         let md = self.engine.md_bind(self.md(MdOptions::empty(), threshold), Unlink::Auto).unwrap();
-        let (portal, match_bits) = (portal(), MatchBits(1));
+        let (portal, match_bits) = (portal(), MatchBits(BITS));
         let put = Put { source: None, md, ack, target, portal, match_bits, offset: 0, hdr_data: 0 };
         self.engine.put(&put).unwrap();
     }
 
     fn get(&self, target: ProcessId) {
         let md = self.engine.md_bind(self.md(MdOptions::empty(), 2), Unlink::Auto).unwrap();
-        let (portal, match_bits) = (portal(), MatchBits(1));
+        let (portal, match_bits) = (portal(), MatchBits(BITS));
         self.engine.get(&Get { source: None, md, target, portal, match_bits, offset: 0 }).unwrap();
+    }
+}
+
+/// Bits whose home is another partition of two than that of the portal.
+const BITS: u64 = 1 << 52 | 1;
+
+fn spec(bits: u64) -> MeSpec {
+    MeSpec {
+        portal: portal(),
+        match_id: ProcessId::ANY,
+        match_bits: MatchBits(bits),
+        ignore_bits: MatchBits(0),
+        unlink: Unlink::Auto,
+        position: Position::After,
     }
 }
 
@@ -137,9 +143,17 @@ fn portal() -> Portal {
 
 /// A thousand rounds, after a thousand that may fill the tables.
 fn assert_steady(partitions: usize, polled: bool) {
+    assert_steady_beside(partitions, polled, &[]);
+}
+
+/// The same on a portal on which each node has these entries as well.
+fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
     let handler = Arc::new(Counter::default());
     let wire = Arc::new(Wire::default());
     let [a, b] = [1, 2].map(|number| End::new(&wire, &handler, number, partitions, polled));
+    for (end, entry) in [&a, &b].into_iter().flat_map(|end| entries.iter().map(move |entry| (end, entry))) {
+        end.engine.me_attach(entry).unwrap();
+    }
     let own = End { memory: IoVec::whole(Region::heap(64).unwrap()), engine: b.engine.clone(), ..b };
     let round = |now_ns| {
         b.expect(MdOptions::OP_PUT);
@@ -175,6 +189,15 @@ fn rounds_of_puts_acks_and_gets_allocate_nothing() {
     for partitions in [1, 2] {
         assert_steady(partitions, false);
     }
+}
+
+/// S-308: where messages look in all partitions at once, and where they look in one after the other.
+#[test]
+fn rounds_among_entries_of_all_kinds_allocate_nothing() {
+    let spread = spec(BITS + 1);
+    let masked = MeSpec { ignore_bits: MatchBits(1), ..spec(8) };
+    assert_steady_beside(2, false, &[spread, masked]);
+    assert_steady_beside(2, false, &[MeSpec { position: Position::Local, ..spread }]);
 }
 
 #[test]

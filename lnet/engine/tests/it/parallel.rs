@@ -12,6 +12,7 @@ use lnet_api::{
     AckRequest, EqHandle, Event, EventHandler, EventKind, LNet, Md, MdOptions, MeSpec, Position, Unlink,
 };
 use lnet_cpt::with_partition;
+use lnet_nid::MatchBits;
 use parking_lot::{Condvar, Mutex};
 
 use super::PARTITIONS;
@@ -108,6 +109,59 @@ fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
+/// Match bits of a transfer machine's buffers: those of machine `n` lie in the `n`-th partition from the portal's home on.
+fn of_machine(machine: usize) -> u64 {
+    (machine as u64) << 52 | 1
+}
+
+/// S-308, S-311: a transfer machine whose handler takes long stops no messages for machines of other partitions, nor buffers
+/// that are posted for them; not even if their senders belong to its partition, and if the portal had entries of all kinds
+/// before.
+#[test]
+fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
+    for mixed in [false, true] {
+        let (network, a, b) = two_nodes();
+        let sender = peer_of(home());
+        if mixed {
+            let masked = a.engine.me_attach(&MeSpec { ignore_bits: MatchBits(2), ..spec(4) }).unwrap();
+            let local = a.engine.me_attach(&MeSpec { position: Position::Local, ..spec(4) }).unwrap();
+            let spread = a.post(of_machine(1));
+            let astray = a.engine.me_insert(spread, &spec(of_machine(2))).unwrap();
+            a.engine.md_attach(local, a.md(&memory(8), MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
+            [masked, local, spread, astray].into_iter().for_each(|me| a.engine.me_unlink(me).unwrap());
+            assert_eq!(a.events().len(), 1);
+            // The last that look for them everywhere.
+            (0..2).for_each(|_| network.arrive(put_from(&a, sender, 4, vec![])));
+        }
+        a.engine.set_lazy(portal(), true);
+        let (eq, inside, leave) = gate(&a);
+        let posted = Md { eq: Some(eq), ..a.md(&memory(8), MdOptions::OP_PUT, 1) };
+        a.engine.md_attach(a.post(of_machine(0)), posted, Unlink::Auto).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| network.arrive(put_from(&a, sender, of_machine(0), vec![])));
+            assert_eq!(inside.recv_timeout(PATIENCE), Ok(Put));
+            for machine in (0..PARTITIONS).skip(1) {
+                let bits = of_machine(machine);
+                a.expect(bits, &memory(8), MdOptions::OP_PUT);
+                network.arrive(put_from(&a, sender, bits, vec![1; 8]));
+                assert_eq!(brief(&a.events()), [(Put, Ok(()), true)]);
+                // A PUT that waits for its buffer.
+                network.arrive(put_from(&a, sender, bits, vec![2; 8]));
+                assert_eq!(a.events(), []);
+                a.expect(bits, &memory(8), MdOptions::OP_PUT);
+                assert_eq!(brief(&a.events()), [(Put, Ok(()), true)]);
+                a.expect(bits, &memory(8), MdOptions::OP_GET);
+                b.get(b.bind(&memory(8), 2), a.id(), bits).unwrap();
+                network.run();
+                assert_eq!(brief(&a.events()), [(Get, Ok(()), true)]);
+                assert_eq!(brief(&b.events()), [(Send, Ok(()), false), (Reply, Ok(()), true)]);
+            }
+            leave.send(()).unwrap();
+        });
+        assert!(a.is_quiet() && b.is_quiet());
+    }
+}
+
 /// Leaves its event when events of all partitions have come in.
 #[derive(Default)]
 struct Meeting {
@@ -146,5 +200,30 @@ fn events_of_all_partitions_are_delivered_at_the_same_time() {
         }
     });
     node.engine.eq_free(eq).unwrap();
+    assert!(node.is_quiet());
+}
+
+/// S-308, S-311: the handlers of as many transfer machines as there are partitions run at the same time, although all
+/// messages are for one portal, and of one peer.
+#[test]
+fn handlers_of_as_many_machines_as_partitions_run_at_the_same_time() {
+    let (network, node) = one_node();
+    let meeting = Arc::new(Meeting::default());
+    // Each machine has a queue of its own, as those of programs have.
+    let eqs: Vec<EqHandle> = (0..PARTITIONS)
+        .map(|machine| {
+            let eq = node.engine.eq_alloc(meeting.clone()).unwrap();
+            let md = Md { eq: Some(eq), ..node.md(&memory(8), MdOptions::OP_PUT, 1) };
+            node.engine.md_attach(node.post(of_machine(machine)), md, Unlink::Auto).unwrap();
+            eq
+        })
+        .collect();
+    thread::scope(|scope| {
+        for machine in 0..PARTITIONS {
+            let (network, node) = (&network, &node);
+            scope.spawn(move || network.arrive(put_from(node, peer_of(0), of_machine(machine), vec![7; 8])));
+        }
+    });
+    eqs.into_iter().for_each(|eq| node.engine.eq_free(eq).unwrap());
     assert!(node.is_quiet());
 }

@@ -6,7 +6,7 @@ use lnet::{EngineConfig, Rotor, Stealing};
 use lnet_api::EventKind::Put;
 use lnet_api::{LNet, Md, MdHandle, MdOptions, MeSpec, Position, Threshold, Unlink};
 use lnet_cpt::with_partition;
-use lnet_nid::Pid;
+use lnet_nid::{MatchBits, Pid};
 
 use super::PARTITIONS;
 use super::common::*;
@@ -21,8 +21,12 @@ fn node(stealing: Stealing) -> (Arc<Network>, Node) {
 
 /// Posts a buffer for some messages from a thread of a partition.
 fn post(node: &Node, here: usize, position: Position, bits: u64, messages: u32) -> MdHandle {
+    post_as(node, here, &MeSpec { position, ..spec(bits) }, messages)
+}
+
+fn post_as(node: &Node, here: usize, spec: &MeSpec, messages: u32) -> MdHandle {
     with_partition(here, || {
-        let me = node.engine.me_attach(&MeSpec { position, ..spec(bits) }).unwrap();
+        let me = node.engine.me_attach(spec).unwrap();
         let md = node.md(&memory(64), MdOptions::OP_PUT, messages);
         node.engine.md_attach(me, md, Unlink::Auto).unwrap()
     })
@@ -52,20 +56,34 @@ fn a_local_entry_is_in_the_partition_of_its_poster() {
 
 /// S-308: `LNET_INS_AFTER` and `LNET_INS_BEFORE`.
 #[test]
-fn other_entries_are_in_the_partition_of_their_portal() {
+fn other_entries_are_in_the_partition_of_their_machine() {
     let (network, node) = node(Stealing::LazyPuts);
-    let home = portal().index() % PARTITIONS;
     // So that messages look in each partition.
     for here in 0..PARTITIONS {
         post(&node, here, Position::Local, 99, 1);
     }
+    let expect = |spec: &MeSpec, here: usize, bits: u64, home: usize| {
+        let md = post_as(&node, here, spec, 1);
+        for from in (0..PARTITIONS).filter(|&from| from != home) {
+            assert_eq!(send(&network, &node, from, bits), None);
+        }
+        assert_eq!(send(&network, &node, home, bits), Some(md));
+    };
+    let portal = portal().index();
     for here in 0..PARTITIONS {
         for position in [Position::Before, Position::After] {
-            let md = post(&node, here, position, 1, 1);
-            for from in (0..PARTITIONS).filter(|&from| from != home) {
-                assert_eq!(send(&network, &node, from, 1), None);
+            for machine in [0, 1, 2, 3, 4, 4095] {
+                let bits = (machine as u64) << 52 | 1;
+                let spec = MeSpec { position, ..spec(bits) };
+                expect(&spec, here, bits, (portal + machine) % PARTITIONS);
+                let masked = MeSpec { ignore_bits: MatchBits(2), ..spec };
+                expect(&masked, here, bits, portal % PARTITIONS);
+                // As long as there is an entry with ignore bits, all are in one partition.
+                let masked = node.engine.me_attach(&masked).unwrap();
+                expect(&spec, here, bits, portal % PARTITIONS);
+                node.engine.me_unlink(masked).unwrap();
+                expect(&spec, here, bits, (portal + machine) % PARTITIONS);
             }
-            assert_eq!(send(&network, &node, home, 1), Some(md));
         }
     }
 }
