@@ -180,7 +180,8 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
     let own = busy.nids()[0];
     let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
     // As transfer machines post: whose buffer it is, the upper bits say.
-    let bits = |machine: usize| MatchBits((machine as u64) << 52);
+    let bits = |machine: usize| MatchBits((1 + machine as u64) << 52);
+    take_puts(&busy, None);
     let is_in = |nid: Nid, partition| busy.engine().partition_of(own, nid) == partition;
     let mut hosts = 2..;
     let peers: Vec<Node> = (0..partitions)
@@ -189,7 +190,10 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
             take_puts_of(&busy, bits(partition), Some(eq));
             let mut nids = hosts.by_ref().map(|host: u8| format!("127.44.{subnet}.{host}"));
             let nid = nids.find(|nid| is_in(format!("{nid}@tcp").parse().unwrap(), partition)).unwrap();
-            node(&format!("tcp({nid})"), 1)
+            let peer = node(&format!("tcp({nid})"), 1);
+            // It connects: whoever drives the listener's shard accepts no more connections while its handlers run.
+            Sender::new(&peer, 0).put(peer.nids()[0], own).unwrap();
+            peer
         })
         .collect();
     let stop = AtomicBool::new(false);
