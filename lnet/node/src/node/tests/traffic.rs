@@ -181,7 +181,8 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
     let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
     // As transfer machines post: whose buffer it is, the upper bits say.
     let bits = |machine: usize| MatchBits((1 + machine as u64) << 52);
-    take_puts(&busy, None);
+    let deliverers = Arc::new(Deliverers::default());
+    take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.clone()).unwrap()));
     let is_in = |nid: Nid, partition| busy.engine().partition_of(own, nid) == partition;
     let mut hosts = 2..;
     let peers: Vec<Node> = (0..partitions)
@@ -206,13 +207,12 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
             let wait = move || wait_until(&*busy.drive(), sleeper, deadline_ns, over);
             thread::Builder::new().name(format!("waiter-{waiter}")).spawn_scoped(scope, wait).unwrap();
         }
-        until("one waits with all shards, the others without", || match waiters {
-            0 => true,
-            1 => {
-                (0..busy.drive().shards()).all(|shard| !busy.drive().tokens().is_left_since(shard, u64::MAX))
-            }
-            _ => busy.drive().tokens().wanted(),
+        // Once a waiter has read a message it keeps the shard, or leaves it to others that wait.
+        until("who waits drives", || {
+            Sender::new(&peers[0], 0).put(peers[0].nids()[0], own).unwrap();
+            waiters == 0 || deliverers.last().starts_with("waiter-")
         });
+        until("the others wait, too", || waiters < 2 || busy.drive().tokens().wanted());
         let sent: Vec<_> = (0..partitions)
             .map(|machine| {
                 let mut sender = Sender::new(&peers[machine], 0);
