@@ -8,12 +8,15 @@
 //!
 //! `smp/…` lets two threads exchange messages, each for a partition of its own. `smp/sharing` shows how much of the
 //! distance to twice one thread is the engine's and not the machine's.
+//!
+//! `smp/handlers-…` lets as many threads wait on a node over TCP as it has partitions, and handlers block: how many run at a time.
 
 use super::Goal::{AtLeast, AtMost, Open};
 use super::{Goal, Row, Side, row};
 use crate::anchors::{limit, lookup, memory};
 use crate::keys::MANY;
 use crate::ours::engine::{cost, exchange, local, matching};
+use crate::ours::lnet::handlers;
 
 /// What the whole matching step may cost among 1 M entries, in look-ups.
 const MATCHING: Goal = AtMost(4.0);
@@ -67,6 +70,12 @@ pub(super) static ROWS: &[Row] = &[
         .and("2 threads, npartitions=1", exchange::two_threads_one_partition, AtLeast(1.0)),
     row("smp/sharing", "M/s", exchange::two_threads)
         .beside("2 threads with a node each, which share nothing", exchange::two_nodes),
+    row("smp/handlers-2", "k/s", handlers::several::<2>)
+        .beside("one thread that waits, handlers that block 1 ms", handlers::one)
+        .goal(AtLeast(1.8)),
+    row("smp/handlers-4", "k/s", handlers::several::<4>)
+        .beside("one thread that waits, handlers that block 1 ms", handlers::one)
+        .goal(AtLeast(3.6)),
     row("lo/put-64", "ns", local::put_64).beside("memcpy of 64 bytes", memory::copy_64),
     row("lo/get-1m", "GB/s", local::get_1m).beside("memcpy", memory::copy).goal(AtLeast(0.9)),
     row("mem/peer-idle", "B", cost::idle_peer::<100_000>)

@@ -21,6 +21,7 @@ mod life;
 mod messages;
 mod pings;
 mod provisioned;
+mod several;
 mod statistics;
 mod stopping;
 mod taking;

@@ -16,6 +16,7 @@ mod gone;
 mod large;
 mod messages;
 mod pings;
+mod several;
 mod statistics;
 mod stopping;
 mod timeouts;

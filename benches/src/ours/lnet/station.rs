@@ -114,6 +114,11 @@ impl<N> Station<N> {
 
     /// Posts a buffer for any number of PUTs and GETs from anywhere; its events count for `slot`.
     pub(crate) fn post(&self, slot: usize, memory: IoVec) -> Result<()> {
+        self.post_for(self.eq, slot, memory)
+    }
+
+    /// The same with another event queue.
+    pub(crate) fn post_for(&self, eq: EqHandle, slot: usize, memory: IoVec) -> Result<()> {
         let me = MeSpec {
             portal: self.portal,
             match_id: ProcessId::ANY,
@@ -124,7 +129,8 @@ impl<N> Station<N> {
         };
         let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
         let me = self.lnet.me_attach(&me).map_err(BenchError::nlx("post a match entry"))?;
-        let md = self.lnet.md_attach(me, self.md(slot, memory, options), Unlink::Retain);
+        let md = Md { eq: Some(eq), ..self.md(slot, memory, options) };
+        let md = self.lnet.md_attach(me, md, Unlink::Retain);
         md.map(drop).map_err(BenchError::nlx("post a buffer"))
     }
 
@@ -232,8 +238,9 @@ impl<N> Station<N> {
     }
 }
 
+/// As those of a transfer machine with this id: each slot lies in the next CPU partition.
 fn bits_of(slot: usize) -> MatchBits {
-    MatchBits(slot as u64)
+    MatchBits((slot as u64) << 52)
 }
 
 /// A buffer of its own region, every byte written to: memory that nobody has ever touched is faster than any other, for

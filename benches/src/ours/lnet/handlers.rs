@@ -1,0 +1,131 @@
+//! Threads that wait on one node, whose handlers block: how many run at a time (`smp/handlers-…`).
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lnet_api::{AckRequest, Event, EventHandler, EventKind, Sleeper, wait_until};
+use lnet_cpt::CptTable;
+use lnet_node::{Node, NodeConfig};
+
+use super::station::{Station, Wait, buffer};
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::Sample;
+use crate::ours::nodes::{self, Nodes};
+
+/// How long the handler of a message blocks: as if it waited for a disk.
+const BLOCKS: Duration = Duration::from_millis(1);
+
+/// Messages under way to each transfer machine: there is always a next one.
+const AHEAD: u64 = 8;
+
+const BYTES: usize = 64;
+
+/// The buffer of a sender.
+const SENT: usize = 0;
+
+/// One thread waits on a node of one partition.
+pub(crate) fn one(round: &Round) -> Result<Sample> {
+    handled(round, 1)
+}
+
+/// As many threads as partitions, each with a transfer machine, and a peer that sends to it.
+pub(crate) fn several<const THREADS: usize>(round: &Round) -> Result<Sample> {
+    handled(round, THREADS)
+}
+
+/// Blocks, and counts.
+#[derive(Default)]
+struct Slow(AtomicU64);
+
+impl EventHandler for Slow {
+    fn event(&self, event: &Event) {
+        if event.kind == EventKind::Put {
+            std::thread::sleep(BLOCKS);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn wake(&self) {}
+}
+
+/// Thousands of messages a second.
+fn handled(round: &Round, threads: usize) -> Result<Sample> {
+    let nodes = Nodes::choose()?;
+    let table = CptTable::virtual_parts(threads).map_err(BenchError::nlx("make partitions"))?;
+    let config = nodes.config(nodes.server)?.partitions(Arc::new(table));
+    let server = station(&config, nodes.client)?;
+    let slow = Arc::new(Slow::default());
+    for machine in 0..threads {
+        let eq = server.node.lnet().eq_alloc(slow.clone());
+        server.post_for(eq.map_err(BenchError::nlx("make an event queue"))?, machine, buffer(BYTES)?)?;
+    }
+    let senders = senders(nodes, threads)?;
+    // Each has a connection before handlers block: the driver of a listener accepts nobody meanwhile.
+    let (start, over) = (std::sync::Barrier::new(threads + 1), AtomicBool::new(false));
+    let sleepers =
+        (0..threads).map(|_| Sleeper::new().map(Arc::new)).collect::<std::result::Result<Vec<_>, _>>();
+    let sleepers = sleepers.map_err(BenchError::system("make an eventfd"))?;
+    std::thread::scope(|scope| {
+        let (node, over, start) = (&server.node, &over, &start);
+        for sleeper in &sleepers {
+            scope.spawn(move || wait_until(&*node.drive(), sleeper, None, || over.load(Ordering::Relaxed)));
+        }
+        let sending = |(machine, sender): (usize, Station)| {
+            scope.spawn(move || {
+                let sent = send(&sender, machine, 1, || false);
+                start.wait();
+                sent.and_then(|()| send(&sender, machine, AHEAD, || over.load(Ordering::Relaxed)))
+            })
+        };
+        let sending: Vec<_> = senders.into_iter().enumerate().map(sending).collect();
+        start.wait();
+        let (begun, before) = (Instant::now(), slow.0.load(Ordering::Relaxed));
+        std::thread::sleep(round.time);
+        let handled = slow.0.load(Ordering::Relaxed) - before;
+        let seconds = begun.elapsed().as_secs_f64();
+        over.store(true, Ordering::Relaxed);
+        let sent = sending.into_iter().map(|thread| thread.join().expect("the thread does not panic"));
+        let sent = sent.collect::<Result<()>>();
+        sleepers.iter().for_each(|sleeper| sleeper.wake());
+        sent.map(|()| Sample::of(handled as f64 / seconds / 1e3))
+    })
+}
+
+/// A node whose messages go to an address.
+fn station(config: &NodeConfig, peer: Ipv4Addr) -> Result<Station> {
+    let node = Node::start(config).map_err(BenchError::nlx("start a node"))?;
+    Station::over(node.lnet(), node.drive(), node, nodes::process(peer))
+}
+
+/// Peers of the node, each in another of its partitions.
+fn senders(nodes: Nodes, partitions: usize) -> Result<Vec<Station>> {
+    let mut addresses: Vec<_> = nodes::more_addresses(std::process::id(), 250).collect();
+    let mut sender = |partition| {
+        let is_there = |address: &_| nodes::process(*address).nid.cpt_of(partitions) == partition;
+        let missing = BenchError::Wrong { what: "the number of addresses", value: 0, expected: 1 };
+        let at = addresses.iter().position(is_there).ok_or(missing)?;
+        station(&nodes.config(addresses.swap_remove(at))?, nodes.server)
+    };
+    (0..partitions).map(&mut sender).collect()
+}
+
+/// Sends messages to a machine, so many ahead of those that have been acknowledged, until it is over; the first of them at least.
+fn send(sender: &Station, machine: usize, ahead: u64, over: impl Fn() -> bool) -> Result<()> {
+    let md = sender.bind(SENT, buffer(BYTES)?)?;
+    let begun = sender.ended(SENT);
+    let mut sent = 0;
+    loop {
+        sender.put(md, machine, 0, AckRequest::Ack)?;
+        sent += 1;
+        if sent >= ahead {
+            sender.wait_for(SENT, begun + sent + 1 - ahead, Wait::Sleep)?;
+        }
+        if over() || ahead == 1 {
+            break;
+        }
+    }
+    sender.wait_for(SENT, begun + sent, Wait::Sleep)
+}

@@ -1,0 +1,78 @@
+//! Several machines of one node: what their events mean is done at once.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+
+use nlx::Errno;
+
+use super::world;
+use crate::bed::*;
+
+/// How many machines there are: as many as there are partitions at the most.
+const MACHINES: usize = 4;
+
+/// A place where all meet: nobody goes on until everybody is there.
+#[derive(Default)]
+struct Meeting {
+    there: Mutex<usize>,
+    met: Condvar,
+}
+
+impl Meeting {
+    /// How many were there at a time; all, unless that takes so long that it hangs.
+    fn join(&self) -> usize {
+        let mut there = self.there.lock().unwrap();
+        *there += 1;
+        self.met.notify_all();
+        let missing = |there: &mut usize| *there < MACHINES;
+        *self.met.wait_timeout_while(there, HUNG.unwrap(), missing).unwrap().0
+    }
+}
+
+/// S-203, S-316: each machine gets a message, and none of those who handle them goes on until all do: so none holds up another's
+/// message.
+#[test]
+fn messages_of_several_machines_are_handled_at_once() {
+    let world = world().with_threads();
+    let client = Side::on(&world, 0, "*");
+    let (meeting, (tell, told)) = (Arc::new(Meeting::default()), channel());
+    let machines: Vec<Side> = (0..MACHINES)
+        .map(|_| {
+            if !world.is_called() {
+                return Side::on(&world, 1, "*");
+            }
+            let (domain, meeting, tell) = (world.domain(1), meeting.clone(), tell.clone());
+            let builder = domain.machine().callbacks(move |_, event| {
+                if event.message.is_some() {
+                    drop(tell.send(meeting.join()));
+                }
+            });
+            let tm = builder.start(&wanted(&world, 1, "*")).unwrap();
+            Side::of(tm, domain)
+        })
+        .collect();
+    let ends_of = |machine: &Side| (machine.receive_one(8), client.send(machine, b"come"));
+    let ops: Vec<_> = machines.iter().map(ends_of).collect();
+    std::thread::scope(|scope| {
+        if !world.is_called() {
+            for machine in &machines {
+                let (meeting, tell) = (&meeting, tell.clone());
+                scope.spawn(move || {
+                    let event = machine.next();
+                    assert_eq!(
+                        (event.status, event.message.as_deref()),
+                        (Ok::<(), Errno>(()), Some(&b"come"[..]))
+                    );
+                    tell.send(meeting.join()).unwrap();
+                });
+            }
+        }
+        for _ in &machines {
+            assert_eq!(told.recv_timeout(2 * HUNG.unwrap()), Ok(MACHINES), "those who were there at a time");
+        }
+    });
+    for (_, sent) in ops {
+        assert_eq!(client.end_of(sent).status, Ok(()));
+    }
+    machines.into_iter().for_each(|machine| machine.tm.stop(true, HUNG).unwrap());
+}
