@@ -44,21 +44,23 @@ fn messages_of_several_machines_are_handled_at_once() {
             let (domain, meeting, tell) = (world.domain(1), meeting.clone(), tell.clone());
             let builder = domain.machine().callbacks(move |_, event| {
                 if event.message.is_some() {
-                    drop(tell.send(meeting.join()));
+                    let _ = tell.send(meeting.join());
                 }
             });
             let tm = builder.start(&wanted(&world, 1, "*")).unwrap();
             Side::of(tm, domain)
         })
         .collect();
-    let ends_of = |machine: &Side| (machine.receive_one(8), client.send(machine, b"come"));
-    let ops: Vec<_> = machines.iter().map(ends_of).collect();
+    for machine in &machines {
+        machine.receive_one(8);
+        client.send(machine, b"come");
+    }
     std::thread::scope(|scope| {
         if !world.is_called() {
             for machine in &machines {
-                let (meeting, tell) = (&meeting, tell.clone());
+                let (tm, meeting, tell) = (&machine.tm, &meeting, tell.clone());
                 scope.spawn(move || {
-                    let event = machine.next();
+                    let event = tm.wait(HUNG).unwrap().expect("it hangs");
                     assert_eq!(
                         (event.status, event.message.as_deref()),
                         (Ok::<(), Errno>(()), Some(&b"come"[..]))
@@ -71,8 +73,8 @@ fn messages_of_several_machines_are_handled_at_once() {
             assert_eq!(told.recv_timeout(2 * HUNG.unwrap()), Ok(MACHINES), "those who were there at a time");
         }
     });
-    for (_, sent) in ops {
-        assert_eq!(client.end_of(sent).status, Ok(()));
+    for _ in &machines {
+        assert_eq!(client.next().status, Ok(()));
     }
     machines.into_iter().for_each(|machine| machine.tm.stop(true, HUNG).unwrap());
 }
