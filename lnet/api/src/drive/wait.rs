@@ -66,7 +66,7 @@ pub(crate) fn wait_with(
             spinning.event();
             return true;
         }
-        if ended || deadline_ns.is_some_and(|deadline| drive.now_ns() >= deadline) {
+        if ended || deadline_ns.is_some_and(|deadline| began_ns >= deadline) {
             return false;
         }
         held.share(polled.mask, began_ns);
@@ -177,8 +177,10 @@ impl<'a> Held<'a> {
             let found = self.drive.poll(shard, POLL_BUDGET);
             if found.work > 0 {
                 polled.mask |= bit;
-                // Its handlers may have taken long.
-                now_ns = self.drive.now_ns();
+                // Its handlers may have taken long, while other shards lay there.
+                if self.mask != bit {
+                    now_ns = self.drive.now_ns();
+                }
             }
             self.drive.tokens().end(shard, self.waiter, now_ns);
             polled.found = polled.found.and(found);
