@@ -4,7 +4,7 @@
 //! the waiting thread polls the network. Each shard has a token; a waiter takes the tokens that are free, polls those
 //! shards, and sleeps on their descriptors and its own [`Sleeper`]. A waiter that gets no token sleeps on its
 //! `Sleeper` alone. Who stops driving wakes one waiter that lacks a token, so that somebody always drives while anybody
-//! waits. A *steward* (the node's scheduler thread of a shard) takes over a shard that stays free for long
+//! waits. A *steward* (the node's scheduler thread of a shard) takes over a shard that nobody polls for long
 //! ([`drive_shard`]), and gives it back as soon as a waiter asks. One steward at a time looks which shards are left for
 //! that long ([`Watch`]).
 //!
@@ -150,14 +150,35 @@ impl dyn Drive + '_ {
     pub fn poll_free_shards(&self) -> Poll {
         let mut all = Poll::default();
         for shard in 0..self.shards() {
-            if self.tokens().claim(shard) || self.tokens().claim_left(shard, self.now_ns()) {
+            if let Some(claim) = Claim::take(self, shard) {
                 all = all.and(self.poll(shard, POLL_BUDGET));
-                self.tokens().release(shard, self.now_ns());
+                drop(claim);
             } else {
                 self.tokens().ask_steward(shard);
             }
         }
         all
+    }
+}
+
+/// A token that is held for a moment; dropping it releases it, also when a handler panics.
+struct Claim<'a> {
+    drive: &'a dyn Drive,
+    shard: usize,
+}
+
+impl Claim<'_> {
+    /// Takes the token if it is free, or its holder has left it lying.
+    fn take(drive: &dyn Drive, shard: usize) -> Option<Claim<'_>> {
+        let tokens = drive.tokens();
+        let taken = tokens.claim(shard) || tokens.claim_left(shard, drive.now_ns());
+        taken.then(|| Claim { drive, shard })
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.drive.tokens().release(self.shard, self.drive.now_ns());
     }
 }
 

@@ -12,7 +12,7 @@ use lnet_cpt::{CptError, CptTable, bind_thread};
 use crate::NodeError;
 use crate::drive::NodeDrive;
 
-/// How long a shard stays free before its scheduler thread takes it. Longer than a waiter needs to handle its events and
+/// How long a shard stays free, or unpolled by a driver that is awake, before its scheduler thread takes it. Longer than a waiter needs to handle its events and
 /// wait again, so that the two don't fight; short against every timeout of the protocol.
 pub const GRACE: Duration = Duration::from_millis(5);
 

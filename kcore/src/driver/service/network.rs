@@ -10,18 +10,21 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 pub(super) struct Network {
     thread: usize,
     threads: usize,
+    /// It has been bound to the CPU partition of its shards, if they are of one.
+    is_bound: bool,
     /// Those that it has; their descriptors stand in its `epoll`.
     held: u64,
 }
 
 impl Network {
     pub(super) fn new(thread: usize, threads: usize) -> Network {
-        Network { thread, threads, held: 0 }
+        Network { thread, threads, is_bound: false, held: 0 }
     }
 
-    /// Binds this thread, whose own they are from now on, to the processors of their CPU partition; it stays where it is if they
-    /// are of several, or it has none.
-    pub(super) fn bind(&self, drive: &dyn Drive) {
+    /// Binds this thread, whose own they are, to the processors of their CPU partition; it stays where it is if they are of
+    /// several.
+    fn bind(&mut self, drive: &dyn Drive) {
+        self.is_bound = true;
         let mut partitions = self.shards(drive).map(|shard| drive.partition(shard));
         let Some(first) = partitions.next() else { return };
         if partitions.all(|partition| partition == first)
@@ -74,6 +77,9 @@ impl Network {
         match watched {
             Ok(()) => {
                 self.held |= bit;
+                if !self.is_bound {
+                    self.bind(drive);
+                }
             }
             Err(_) => drive.tokens().release(shard, drive.now_ns()),
         }

@@ -169,7 +169,6 @@ impl Worker {
 
     /// Serves until the service stops and nobody is left.
     pub(super) fn run(mut self) {
-        self.network.bind(&**self.shared.host.drive());
         let busy_poll_ns = ns(self.shared.config.busy_poll);
         let (mut worked_ns, mut rounds, mut units) = (self.now_ns(), 0, 0);
         let spin = Spin::new(self.shared.host.drive().spin());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nlx_sync::PollHandle;
 
 use super::sync::Mutex;
-use super::{Drive, POLL_BUDGET, Poll, Sleeper, shards_of};
+use super::{Claim, Drive, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
 
 /// A waiter that sleeps elsewhere: in a program's own loop, on one descriptor among others.
@@ -154,10 +154,10 @@ pub(crate) fn arm_with(
     let mut armed = Armed { mask: 0, listens: false, next_ns: deadline_ns };
     let mut lacking = 0u64;
     for shard in 0..drive.shards() {
-        if !tokens.claim(shard) {
+        let Some(claim) = Claim::take(drive, shard) else {
             lacking |= 1 << shard;
             continue;
-        }
+        };
         let mut polled = drive.poll(shard, POLL_BUDGET);
         let mut idle = polled.work == 0 && drive.arm(shard);
         if !idle && polled.work == 0 {
@@ -165,7 +165,7 @@ pub(crate) fn arm_with(
             polled = drive.poll(shard, POLL_BUDGET);
             idle = polled.work == 0 && drive.arm(shard);
         }
-        tokens.release(shard, drive.now_ns());
+        drop(claim);
         if !idle {
             armed.end(drive, sleeper);
             return None;

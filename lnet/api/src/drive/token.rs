@@ -29,14 +29,26 @@ pub(super) fn is_attended(word: u64) -> bool {
     matches!(word & WHAT, WATCHED | HELD)
 }
 
-/// A waiter, or a steward to whom a token is given: the address of its sleeper, which no two of them share at a time.
+/// A wait, or a steward to whom a token is given: the address of something that it alone has as long as it may hold tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder(u64);
 
+/// Something of which each wait has one, for its address.
+#[derive(Debug, Default)]
+#[repr(align(8))]
+pub(crate) struct Mark {
+    _place: u8,
+}
+
 const _: () = assert!(align_of::<Sleeper>() as u64 > WHAT, "what a holder does fits below an address");
+const _: () = assert!(align_of::<Mark>() as u64 > WHAT, "what a holder does fits below an address");
 
 impl Holder {
-    pub(crate) fn of(sleeper: &Arc<Sleeper>) -> Holder {
+    pub(crate) fn of_wait(mark: &Mark) -> Holder {
+        Holder(std::ptr::from_ref(mark).addr() as u64)
+    }
+
+    pub(crate) fn of_steward(sleeper: &Arc<Sleeper>) -> Holder {
         Holder(Arc::as_ptr(sleeper).addr() as u64)
     }
 }
@@ -46,10 +58,12 @@ impl Holder {
 /// | from | by | to |
 /// | --- | --- | --- |
 /// | free | `claim` | held |
+/// | free; or parked by another, for [`TAKEN_AFTER_NS`] | `claim_left` | held |
 /// | free; or parked by another, for [`TAKEN_AFTER_NS`] | `take` | parked by the taker |
 /// | parked by a waiter | its `begin`; then its `end` | polled; then parked again |
 /// | parked by a waiter | its `doze`; then its `rouse` | watched; then parked again |
-/// | parked by a waiter | its `give` | parked by the steward, who claims it |
+/// | parked by a waiter | its `give` | parked by the steward |
+/// | parked by the steward | its `claim_given` | held |
 /// | held, or a waiter's | `release`, or its `drop_by` | free |
 ///
 /// It stands on cache lines of its own: two CPUs that drive two shards must not slow each other down.
@@ -191,7 +205,7 @@ impl Token {
     pub(super) fn give(&self, waiter: Holder, now_ns: u64) -> bool {
         let Some(steward) = self.steward.get() else { return false };
         self.left_ns.store(now_ns, Relaxed);
-        let given = self.turn(waiter.0 | PARKED, Holder::of(steward).0 | PARKED);
+        let given = self.turn(waiter.0 | PARKED, Holder::of_steward(steward).0 | PARKED);
         if given {
             steward.wake();
         }

@@ -82,7 +82,7 @@ impl Tokens {
 
     /// The same if a waiter has given the token to this steward.
     pub(crate) fn claim_given(&self, shard: usize, steward: &Arc<Sleeper>) -> bool {
-        self.shards[shard].claim_given(Holder::of(steward))
+        self.shards[shard].claim_given(Holder::of_steward(steward))
     }
 
     /// Gives a token back, and wakes a waiter that lacks one, if there is one: it will drive.
@@ -162,7 +162,7 @@ impl Tokens {
 
     /// Whether a token was given to this steward.
     pub(crate) fn is_given(&self, shard: usize, steward: &Arc<Sleeper>) -> bool {
-        self.shards[shard].is_parked_by(Holder::of(steward))
+        self.shards[shard].is_parked_by(Holder::of_steward(steward))
     }
 
     /// Whether nobody need look at any shard: whoever has a token sees what comes, asleep, or because nobody else may drive the
@@ -204,7 +204,7 @@ impl Tokens {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// Notes a waiter that lacks a token. It must try [`Tokens::claim`] once more before it sleeps, and [`Tokens::leave`]
+    /// Notes a waiter that lacks a token. It must try [`Tokens::take`] once more before it sleeps, and [`Tokens::leave`]
     /// afterwards. Stewards that drive are asked to stop.
     pub(crate) fn join(&self, sleeper: &Arc<Sleeper>) {
         {

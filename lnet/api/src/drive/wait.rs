@@ -7,12 +7,12 @@ use nlx_sync::Bell;
 use smallvec::SmallVec;
 
 use super::sync::{AtomicBool, Ordering};
-use super::token::{Holder, TAKEN_AFTER_NS};
+use super::token::{Holder, Mark, TAKEN_AFTER_NS};
 use super::{Drive, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
 
-/// How long a waiter must have had work on several shards, round after round, until it shares them: longer than a burst of
-/// messages takes, so that a thread that keeps up alone is not joined by others.
+/// How long a waiter must have had work on several shards, in one round or in several without a break, until it shares them: longer
+/// than a burst of messages takes, so that a thread that keeps up alone is not joined by others.
 const SHARED_AFTER_NS: u64 = 1_000_000;
 
 /// Waits until `ready` says so (`true`), or until the deadline has passed or the node has been shut down
@@ -51,7 +51,8 @@ pub(crate) fn wait_with(
     if ready() {
         return true;
     }
-    let mut held = Held::none(drive, sleeper);
+    let mark = Mark::default();
+    let mut held = Held::none(drive, sleeper, &mark);
     let never = Poll { work: 0, deadline_ns };
     let mut idle = Polled { mask: 0, found: never };
     let mut spinning = sleeper.spin_wait();
@@ -136,8 +137,8 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    fn none(drive: &'a dyn Drive, sleeper: &'a Arc<Sleeper>) -> Held<'a> {
-        let waiter = Holder::of(sleeper);
+    fn none(drive: &'a dyn Drive, sleeper: &'a Arc<Sleeper>, mark: &'a Mark) -> Held<'a> {
+        let waiter = Holder::of_wait(mark);
         Held { drive, sleeper, waiter, mask: 0, looked: None, look_ns: 0, loaded_ns: 0 }
     }
 
@@ -241,28 +242,58 @@ impl<'a> Held<'a> {
         let tokens = self.drive.tokens();
         let had = self.mask;
         self.mask = tokens.doze(had, self.waiter);
-        let lacking = self.mask != all_of(self.drive);
-        self.sleeper.prepare();
-        if lacking {
-            tokens.join(self.sleeper);
-        }
-        let watched = self.mask;
-        if lacking {
+        let lacks = self.mask != all_of(self.drive);
+        let bed = Bed::enter(self, lacks);
+        if lacks {
             self.take(self.drive.now_ns());
         }
-        let slept = if self.mask != had || !self.arm() {
-            Slept::Not
-        } else if ready() {
-            Slept::Ready
-        } else {
-            Slept::Until(sleep(self.drive, self.mask, self.sleeper, next_ns))
-        };
-        if lacking {
+        // A shard that it has lost and taken again must be polled first: who had it may have left something.
+        if self.mask != had || self.mask != bed.watched || !self.arm() {
+            return Slept::Not;
+        }
+        if ready() {
+            return Slept::Ready;
+        }
+        let readable = sleep(self.drive, self.mask, self.sleeper, next_ns);
+        if lacks {
+            // As long as it stands in the list, nobody else takes what it was woken for.
+            self.take(self.drive.now_ns());
+        }
+        Slept::Until(readable)
+    }
+}
+
+/// A sleep that has been announced. Dropping it ends it, also when what is waited for panics.
+struct Bed<'a> {
+    drive: &'a dyn Drive,
+    sleeper: &'a Arc<Sleeper>,
+    waiter: Holder,
+    /// The shards that it watches.
+    watched: u64,
+    /// It stands among those who lack a token.
+    lacks: bool,
+}
+
+impl<'a> Bed<'a> {
+    /// For a waiter that has dozed off on its shards.
+    fn enter(held: &Held<'a>, lacks: bool) -> Bed<'a> {
+        let &Held { drive, sleeper, waiter, mask: watched, .. } = held;
+        sleeper.prepare();
+        if lacks {
+            drive.tokens().join(sleeper);
+        }
+        Bed { drive, sleeper, waiter, watched, lacks }
+    }
+}
+
+impl Drop for Bed<'_> {
+    fn drop(&mut self) {
+        let tokens = self.drive.tokens();
+        if self.lacks {
             tokens.leave(self.sleeper);
         }
         self.sleeper.finish();
-        tokens.rouse(watched, self.waiter, self.drive.now_ns());
-        slept
+        tokens.rouse(self.watched, self.waiter, self.drive.now_ns());
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch that nobody keeps yet, over shards that may stay free for `grace` before their stewards take them.
+    /// A watch that nobody keeps yet, over shards that may lie unpolled for `grace` before their stewards take them.
     pub fn new(grace: Duration) -> Watch {
         Watch {
             grace_ns: u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX),
@@ -90,11 +90,15 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
         if watch.kept.swap(true, Ordering::AcqRel) {
             return self.is_needed();
         }
+        // How often tokens had been released when it last saw, by its timer, that all shards were attended to.
+        let mut quiet = None;
         while !watch.has_ended() && !self.is_needed() {
-            // Its own timer alone ends it: waiters never pay a system call to keep it quiet. Where all shards are attended to,
-            // whoever changes that pays.
+            // Its own timer alone ends it: waiters never pay a system call to keep it quiet. Where all shards are attended to, and
+            // no token has changed hands for a grace period, it needs none, and whoever changes that pays: once in a while, for
+            // the next sleep has a timer again.
             let tokens = self.drive.tokens();
-            let rests = tokens.seem_attended();
+            let releases = Some(tokens.releases()).filter(|_| tokens.seem_attended());
+            let rests = releases.is_some() && quiet == releases;
             if rests {
                 tokens.keeper_rests(self.shard);
             }
@@ -103,6 +107,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
             let stays = || !rests || tokens.all_attended();
             self.sleep_while(Some(look_ns).filter(|_| !rests), || !watch.has_ended() && stays());
             tokens.keeper_looks();
+            quiet = releases.filter(|_| !rests);
             self.help_neglected();
         }
         // Not a plain store: a model takes that to come before the attempts of others that it in truth comes behind.

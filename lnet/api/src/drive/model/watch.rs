@@ -16,6 +16,9 @@ const GRACE_NS: u64 = 10;
 /// It takes two grace periods after a shard was left until its steward looks: by then everything has come.
 const _: () = assert!(LATEST_NS >= 8 * GRACE_NS);
 
+/// By then the steward that keeps watch sleeps without a timer, if all shards are attended to from the beginning.
+const QUIET_NS: u64 = 4 * GRACE_NS + 1;
+
 struct World {
     net: Arc<Net>,
     watch: Arc<Watch>,
@@ -116,8 +119,9 @@ fn a_waiter_that_comes_and_goes() {
 /// The program has all shards alone, so that no timer runs; then it lets go of them.
 fn a_holder_that_goes() {
     let world = World::after(0, |net| (0..2).for_each(|shard| assert!(net.tokens.claim(shard))));
+    world.net.system.sleep(ONLOOKER, Bed { mask: 0, until_ns: Some(QUIET_NS), stall: false });
     world.net.arrive(0, 0);
-    (0..2).for_each(|shard| world.net.tokens.release(shard, GRACE_NS));
+    (0..2).for_each(|shard| world.net.tokens.release(shard, world.net.now_ns()));
     world.expect(0);
     world.end();
 }
@@ -126,7 +130,7 @@ fn a_holder_that_goes() {
 fn a_handler_that_blocks() {
     let world = World::after(0, |net| {
         net.blocks.store(true, std::sync::atomic::Ordering::Relaxed);
-        let at_ns = GRACE_NS + 1;
+        let at_ns = QUIET_NS;
         net.system.kernel.lock().unwrap().due = vec![(at_ns, 0, 0), (at_ns, 1, 1)];
     });
     world.wait();
@@ -138,7 +142,7 @@ fn a_handler_that_blocks() {
 fn a_handler_that_blocks_beside_a_waiter() {
     let world = World::after(1, |net| {
         net.blocks.store(true, std::sync::atomic::Ordering::Relaxed);
-        let at_ns = GRACE_NS + 1;
+        let at_ns = QUIET_NS;
         net.system.kernel.lock().unwrap().due = vec![(at_ns, 0, 0), (at_ns, 1, 1)];
     });
     let other = waiter(&world.net, 1);

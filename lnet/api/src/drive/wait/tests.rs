@@ -274,3 +274,28 @@ fn the_end_of_a_node_ends_every_wait() {
     assert!(!wait_until(&*net, &sleeper(), None, || false));
     assert!(wait_until(&*net, &sleeper(), None, || true));
 }
+
+/// A driver that lets go and comes back pays for a wake-up of the watch once at the most, not each time.
+#[test]
+fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
+    let net = Noted::new(1);
+    let steward = sleeper();
+    net.tokens.set_steward(0, steward.clone());
+    assert!(net.tokens.claim(0));
+    let watch = super::super::Watch::new(Duration::from_millis(5));
+    let timed = RefCell::new(Vec::new());
+    let sleep = |drive: &dyn Drive, _: u64, _: &Sleeper, until_ns: Option<u64>| {
+        timed.borrow_mut().push(until_ns.is_some());
+        match timed.borrow().len() {
+            2 | 3 => {
+                net.tokens.release(0, 0);
+                assert!(net.tokens.claim(0));
+            }
+            6 => watch.end(drive),
+            _ => {}
+        }
+        0
+    };
+    watch.serve_with(&net, 0, &steward, sleep);
+    assert_eq!(timed.into_inner(), [true, false, true, true, false, true]);
+}
