@@ -157,10 +157,10 @@ pub enum Unlink {
 /// On a node with several CPU partitions each entry lies in one of them; callbacks for MDs of one partition do not run at the
 /// same time. An entry of a wildcard portal at the head or the tail lies in a partition that follows from the portal and the
 /// upper 12 bits of its match bits, the id of a transfer machine: one partition has all of a machine, and the next one those
-/// of the machine with the next id. An entry
-/// with ignore bits lies in a partition that follows from the portal alone, and so do all that are posted as long as the
-/// portal has such entries. Whatever partition they lie in, entries are matched in the order of the portal's list, except
-/// where there are entries with [`Position::Local`].
+/// of the machine with the next id. An entry with ignore bits lies in a partition that follows from the portal alone, and so do
+/// all that are posted as long as the portal has such entries. Whatever partition they lie in, entries are matched in the order
+/// of the portal's list, except while the portal has entries with [`Position::Local`], and until a message notices that it has
+/// none any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// At the head (`LNET_INS_BEFORE`).
