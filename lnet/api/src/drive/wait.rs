@@ -56,8 +56,9 @@ pub(crate) fn wait_with(
     let never = Poll { work: 0, deadline_ns };
     let mut idle = Polled { mask: 0, found: never };
     let mut spinning = sleeper.spin_wait();
+    let mut now_ns = drive.now_ns();
     loop {
-        let began_ns = drive.now_ns();
+        let began_ns = now_ns;
         held.look(began_ns);
         let polled = held.poll(held.mask & !idle.mask, began_ns);
         // What came before the end counts.
@@ -67,10 +68,11 @@ pub(crate) fn wait_with(
             spinning.event();
             return true;
         }
-        if ended || deadline_ns.is_some_and(|deadline| began_ns >= deadline) {
+        now_ns = drive.now_ns();
+        if ended || deadline_ns.is_some_and(|deadline| now_ns >= deadline) {
             return false;
         }
-        held.share(polled.mask, began_ns);
+        held.share(polled.mask, (began_ns, now_ns));
         let all = polled.found.and(idle.found);
         idle = Polled { mask: 0, found: never };
         if all.work > 0 {
@@ -88,7 +90,8 @@ pub(crate) fn wait_with(
             Slept::Not => {}
             Slept::Until(readable) => {
                 spinning.slept();
-                let polled = held.poll(readable, drive.now_ns());
+                now_ns = drive.now_ns();
+                let polled = held.poll(readable, now_ns);
                 let is_ready = ready();
                 if is_ready || polled.found.work > 0 {
                     spinning.event();
@@ -197,12 +200,11 @@ impl<'a> Held<'a> {
     }
 
     /// After a round that found work on some shards: gives half of them to others, if it has been so for long.
-    fn share(&mut self, worked: u64, began_ns: u64) {
+    fn share(&mut self, worked: u64, (began_ns, now_ns): (u64, u64)) {
         if worked.count_ones() < 2 {
             self.loaded_ns = 0;
             return;
         }
-        let now_ns = self.drive.now_ns();
         self.loaded_ns += now_ns.saturating_sub(began_ns);
         if self.loaded_ns < SHARED_AFTER_NS {
             return;
