@@ -10,8 +10,8 @@
 //!
 //! Handlers run while a shard is polled, and may block. So a waiter does not keep what it does not use: while it is awake,
 //! each shard that it has not polled for a while may be taken by another thread that waits, and by the shard's steward.
-//! Nobody takes a shard whose driver sleeps on it: that would cost a wake-up each time. How several threads share shards
-//! under load, [`wait_until`] tells.
+//! A shard whose driver sleeps on it is not taken: that would cost a wake-up each time. [`wait_until`] describes how several
+//! threads share shards under load.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -145,7 +145,7 @@ impl dyn Drive + '_ {
         self.ending().is_some_and(Ending::is_over)
     }
 
-    /// Polls every shard that nobody drives, or whose driver has left it lying, once; for callers that must not sleep. A
+    /// Polls once every shard that is free, or that its driver has not polled for a while; for callers that must not sleep. A
     /// steward that drives is asked to leave its shard to them.
     pub fn poll_free_shards(&self) -> Poll {
         let mut all = Poll::default();

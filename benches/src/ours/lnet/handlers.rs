@@ -1,11 +1,11 @@
 //! Threads that wait on one node, whose handlers block: how many run at a time (`smp/handlers-…`).
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use lnet_api::{AckRequest, Event, EventHandler, EventKind, Sleeper, wait_until};
+use lnet_api::{AckRequest, Event, EventHandler, EventKind, MdHandle, Sleeper, wait_until};
 use lnet_cpt::CptTable;
 use lnet_node::{Node, NodeConfig};
 
@@ -63,8 +63,8 @@ fn handled(round: &Round, threads: usize) -> Result<Sample> {
         server.post_for(eq.map_err(BenchError::nlx("make an event queue"))?, machine, buffer(BYTES)?)?;
     }
     let senders = senders(nodes, threads)?;
-    // Each has a connection before handlers block: the driver of a listener accepts nobody meanwhile.
-    let (start, over) = (std::sync::Barrier::new(threads + 1), AtomicBool::new(false));
+    // All connect before handlers block: while a handler runs, the thread that drives the listener accepts no connection.
+    let (start, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let sleepers =
         (0..threads).map(|_| Sleeper::new().map(Arc::new)).collect::<std::result::Result<Vec<_>, _>>();
     let sleepers = sleepers.map_err(BenchError::system("make an eventfd"))?;
@@ -75,9 +75,10 @@ fn handled(round: &Round, threads: usize) -> Result<Sample> {
         }
         let sending = |(machine, sender): (usize, Station)| {
             scope.spawn(move || {
-                let sent = send(&sender, machine, 1, || false);
+                let connected = connect(&sender, machine);
+                // A sender that has failed must not let the others wait.
                 start.wait();
-                sent.and_then(|()| send(&sender, machine, AHEAD, || over.load(Ordering::Relaxed)))
+                send(&sender, connected?, machine, || over.load(Ordering::Relaxed))
             })
         };
         let sending: Vec<_> = senders.into_iter().enumerate().map(sending).collect();
@@ -112,20 +113,21 @@ fn senders(nodes: Nodes, partitions: usize) -> Result<Vec<Station>> {
     (0..partitions).map(&mut sender).collect()
 }
 
-/// Sends messages to a machine, so many ahead of those that have been acknowledged, until it is over; the first of them at least.
-fn send(sender: &Station, machine: usize, ahead: u64, over: impl Fn() -> bool) -> Result<()> {
+/// Sends the first message, which opens the connection, and waits for its acknowledgement.
+fn connect(sender: &Station, machine: usize) -> Result<MdHandle> {
     let md = sender.bind(SENT, buffer(BYTES)?)?;
-    let begun = sender.ended(SENT);
-    let mut sent = 0;
-    loop {
+    sender.put(md, machine, 0, AckRequest::Ack)?;
+    sender.wait_for(SENT, 1, Wait::Sleep)?;
+    Ok(md)
+}
+
+/// Keeps [`AHEAD`] messages under way until it is over, and waits for the last of them.
+fn send(sender: &Station, md: MdHandle, machine: usize, over: impl Fn() -> bool) -> Result<()> {
+    let mut sent = 1;
+    while !over() {
         sender.put(md, machine, 0, AckRequest::Ack)?;
         sent += 1;
-        if sent >= ahead {
-            sender.wait_for(SENT, begun + sent + 1 - ahead, Wait::Sleep)?;
-        }
-        if over() || ahead == 1 {
-            break;
-        }
+        sender.wait_for(SENT, (sent + 1_u64).saturating_sub(AHEAD), Wait::Sleep)?;
     }
-    sender.wait_for(SENT, begun + sent, Wait::Sleep)
+    sender.wait_for(SENT, sent, Wait::Sleep)
 }

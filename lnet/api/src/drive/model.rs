@@ -347,7 +347,7 @@ fn two_waiters_call_a_steward_off() {
     });
 }
 
-/// Whoever does not come back to a shard soon may lose it to another that waits, at whatever moment: never do both drive it.
+/// A waiter that does not poll a shard for a while may lose it to another waiter at any moment. The two never drive it at the same time.
 #[test]
 fn a_shard_that_is_left_lying_is_taken() {
     check(2, || {

@@ -61,7 +61,7 @@ impl Holder {
 /// | free; or parked by another, for [`TAKEN_AFTER_NS`] | `claim_left` | held |
 /// | free; or parked by another, for [`TAKEN_AFTER_NS`] | `take` | parked by the taker |
 /// | parked by a waiter | its `begin`; then its `end` | polled; then parked again |
-/// | parked by a waiter | its `doze`; then its `rouse` | watched; then parked again |
+/// | parked by a waiter | its `doze`; then its `end` | watched; then parked again |
 /// | parked by a waiter | its `give` | parked by the steward |
 /// | parked by the steward | its `claim_given` | held |
 /// | held, or a waiter's | `release`, or its `drop_by` | free |
@@ -174,7 +174,7 @@ impl Token {
         self.turn(waiter.0 | PARKED, waiter.0 | POLLED)
     }
 
-    /// It has polled.
+    /// It has polled, or is awake again.
     pub(super) fn end(&self, waiter: Holder, now_ns: u64) {
         self.left_ns.store(now_ns, Relaxed);
         // SYNC tokens.hand-over
@@ -184,11 +184,6 @@ impl Token {
     /// It is about to sleep; false if somebody else has taken the token.
     pub(super) fn doze(&self, waiter: Holder) -> bool {
         self.turn(waiter.0 | PARKED, waiter.0 | WATCHED)
-    }
-
-    /// It is awake again.
-    pub(super) fn rouse(&self, waiter: Holder, now_ns: u64) {
-        self.end(waiter, now_ns);
     }
 
     /// A waiter lets go of it, whatever it was doing; false if somebody else has taken it.

@@ -139,7 +139,7 @@ impl Tokens {
         if mask == 0 {
             return;
         }
-        shards_of(mask).for_each(|shard| self.shards[shard].rouse(waiter, now_ns));
+        shards_of(mask).for_each(|shard| self.shards[shard].end(waiter, now_ns));
         // SYNC tokens.keeper
         fence(Ordering::SeqCst);
         if self.count() > 1 && ROUSE.holds() {

@@ -126,25 +126,26 @@ fn a_holder_that_goes() {
     world.end();
 }
 
-/// A message on each shard, once everybody sleeps; the handler of the one blocks until the other has come.
-fn a_handler_that_blocks() {
-    let world = World::after(0, |net| {
+/// With so many threads that wait: a message comes on each shard when everybody sleeps, and the handler of the first blocks until the
+/// second has come.
+fn with_a_handler_that_blocks(waiters: usize) -> World {
+    World::after(waiters, |net| {
         net.blocks.store(true, std::sync::atomic::Ordering::Relaxed);
-        let at_ns = QUIET_NS;
-        net.system.kernel.lock().unwrap().due = vec![(at_ns, 0, 0), (at_ns, 1, 1)];
-    });
+        net.system.kernel.lock().unwrap().due = vec![(QUIET_NS, 0, 0), (QUIET_NS, 1, 1)];
+    })
+}
+
+/// The program waits for the first message, and then for the second.
+fn a_handler_that_blocks() {
+    let world = with_a_handler_that_blocks(0);
     world.wait();
     world.expect(1);
     world.end();
 }
 
-/// The same while another waits for the other message, and has no shard.
+/// Another thread waits for the second message, and has no shard.
 fn a_handler_that_blocks_beside_a_waiter() {
-    let world = World::after(1, |net| {
-        net.blocks.store(true, std::sync::atomic::Ordering::Relaxed);
-        let at_ns = QUIET_NS;
-        net.system.kernel.lock().unwrap().due = vec![(at_ns, 0, 0), (at_ns, 1, 1)];
-    });
+    let world = with_a_handler_that_blocks(1);
     let other = waiter(&world.net, 1);
     world.wait();
     world.net.expect(1, ONLOOKER);
