@@ -42,6 +42,35 @@ pub(crate) fn pin(core: usize) -> Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(BenchError::system("stay on a core"))
 }
 
+/// The cores that this process may have at all.
+fn all() -> Result<Vec<usize>> {
+    let allowed = || {
+        roam()?;
+        let set = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::system("ask for the cores"))?;
+        Ok((0..CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).collect())
+    };
+    // A thread of its own: this one may be pinned, and stays so.
+    std::thread::scope(|scope| scope.spawn(allowed).join()).expect("the thread does not panic")
+}
+
+/// How many cores this process may have at all.
+pub(crate) fn count() -> Result<usize> {
+    Ok(all()?.len())
+}
+
+/// Two cores that the two sides do not use.
+pub(crate) fn others(cores: Cores) -> Result<[usize; 2]> {
+    let all = all()?;
+    let mut others = all.iter().copied().filter(|core| ![cores.client, cores.server].contains(core));
+    let two = others.next().zip(others.next());
+    two.map(|(first, second)| [first, second]).ok_or_else(|| lacks(all.len(), "this needs 4"))
+}
+
+/// This machine has too few cores for a row.
+pub(crate) fn lacks(count: usize, needed: &str) -> BenchError {
+    BenchError::Peer { program: "this machine", what: format!("has {count} cores, and {needed}") }
+}
+
 /// Lets the calling thread, and the threads it will start, run on every core that this process may have at all.
 pub(crate) fn roam() -> Result<()> {
     let mut set = CpuSet::new();

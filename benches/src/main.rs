@@ -16,7 +16,7 @@
 //! | `options` | the command line |
 //! | `rows` | the table of rows: name, both sides, goal |
 //! | `measure` | rounds, interleaving, medians |
-//! | `report` | the table and the JSON lines |
+//! | `report` | the table, the JSON lines, and the table in Markdown |
 //! | `anchors` | what nlx is compared with |
 //! | `ours` | the same work, done by nlx |
 //! | `peers` | the same sizes on libfabric and UCX, by their own programs |
@@ -54,7 +54,7 @@ use crate::cores::Cores;
 use crate::error::BenchError;
 use crate::measure::{Measurement, Round};
 use crate::options::{Command, Options};
-use crate::report::Report;
+use crate::report::{Format, Report};
 
 /// What the shell learns: 0 measured, 1 a row could not be measured, 2 wrong usage.
 fn main() -> ExitCode {
@@ -87,13 +87,19 @@ fn measure_rows(options: &Options) -> Result<(), BenchError> {
     let cores = Cores::choose()?;
     cores::pin(cores.client)?;
     let flag_ns = anchors::flag::pingpong(&Round { time: options.round_time(), cores })?.value;
-    let mut report = Report::begin(options.json, &rows, cores, flag_ns);
+    let format = match (options.json, options.markdown) {
+        (true, _) => Format::Json,
+        (_, true) => Format::Markdown,
+        _ => Format::Table,
+    };
+    let mut report = Report::begin(format, &rows, cores, options.rounds(), flag_ns);
     let mut failed = 0;
     for row in rows {
         match Measurement::take(row, cores, options.rounds(), options.round_time()) {
             Ok(measurement) => report.row(row, &measurement),
             Err(error @ BenchError::Peer { .. }) => {
-                eprintln!("nlx-bench: {}: not measured: {error}", row.name)
+                eprintln!("nlx-bench: {}: not measured: {error}", row.name);
+                report.not_measured(row, &error);
             }
             Err(error) => {
                 eprintln!("nlx-bench: {}: {error}", row.name);

@@ -104,10 +104,10 @@ impl Measurement {
         })
     }
 
-    /// Whether every goal of the row is met.
-    pub(crate) fn met(&self, row: &Row) -> bool {
+    /// Whether every goal is met that the row has where a cache line takes this long from core to core.
+    pub(crate) fn met(&self, row: &Row, flag_ns: f64) -> bool {
         let second = row.second.as_ref().zip(self.second.as_ref());
-        row.goal.is_met(self.ratio.median)
+        row.goal_at(flag_ns).is_met(self.ratio.median)
             && self.cpu.is_none_or(|cpu| cpu.goal().is_met(cpu.ratio.median))
             && second.is_none_or(|(wanted, got)| wanted.goal.is_met(got.ratio.median))
     }

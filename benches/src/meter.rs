@@ -201,17 +201,23 @@ fn costed(
     Ok((timed, processor_seconds(&pids)? - before))
 }
 
-fn processor_seconds(others: &[Pid]) -> Result<f64> {
-    let mut clocks = vec![ClockId::CLOCK_PROCESS_CPUTIME_ID];
-    for &other in others {
-        clocks.push(clock_getcpuclockid(other).map_err(BenchError::system("find a server's clock"))?);
-    }
-    let mut seconds = 0.0;
-    for clock in clocks {
-        let spent = clock_gettime(clock).map_err(BenchError::system("read a processor clock"))?;
-        seconds += Duration::from(spent).as_secs_f64();
-    }
-    Ok(seconds)
+/// The processor time of this process and the others: seconds.
+pub(crate) fn processor_seconds(others: &[Pid]) -> Result<f64> {
+    Ok(seconds_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)? + processor_seconds_of(others)?)
+}
+
+/// The processor time of these processes: seconds.
+pub(crate) fn processor_seconds_of(processes: &[Pid]) -> Result<f64> {
+    let seconds = processes.iter().map(|&process| {
+        let clock = clock_getcpuclockid(process).map_err(BenchError::system("find a server's clock"))?;
+        seconds_of(clock)
+    });
+    seconds.sum()
+}
+
+fn seconds_of(clock: ClockId) -> Result<f64> {
+    let spent = clock_gettime(clock).map_err(BenchError::system("read a processor clock"))?;
+    Ok(Duration::from(spent).as_secs_f64())
 }
 
 /// What the system keeps in memory for this process: bytes.

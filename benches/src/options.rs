@@ -33,6 +33,10 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Print a table in Markdown, as in docs/performance.md.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+
     /// Compare with libfabric (`fi_pingpong`) and UCX (`ucx_perftest`) too, where they are installed.
     #[arg(long)]
     pub(crate) peers: bool,

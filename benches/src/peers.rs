@@ -140,6 +140,7 @@ fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'stat
         anchor_name,
         anchor,
         goal,
+        near: None,
         second: None,
     })))
 }

@@ -1,4 +1,6 @@
-//! What is printed: an aligned table for people, or one line of JSON per row.
+//! What is printed: an aligned table for people, one line of JSON per row, or a table in Markdown.
+
+use std::fmt::Display;
 
 use serde::Serialize;
 
@@ -6,7 +8,7 @@ use crate::anchors;
 use crate::cores::Cores;
 use crate::measure::{Cpu, Measurement, Ratio};
 use crate::meter::CpuTime;
-use crate::rows::{Goal, Row};
+use crate::rows::{Goal, NEAR_NS, Row};
 
 /// Prints what rows there are: the name, the goal, and what the row is compared with. A second comparison has a line of
 /// its own, without a name.
@@ -14,6 +16,13 @@ pub(crate) fn list(rows: &[&Row]) {
     let width = name_width(rows);
     for row in rows {
         println!("{:width$}  {:8} {}", row.name, row.goal.to_string(), row.anchor_name);
+        if let Some(goal) = row.near {
+            println!(
+                "{:width$}  {:8} the same, where a cache line takes less than {NEAR_NS} ns",
+                "",
+                goal.to_string()
+            );
+        }
         if let Some(second) = &row.second {
             println!("{:width$}  {:8} {}", "", second.goal.to_string(), second.name);
         }
@@ -24,10 +33,18 @@ fn name_width(rows: &[&Row]) -> usize {
     rows.iter().map(|row| row.name.len()).max().unwrap_or(0)
 }
 
+/// How rows are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Table,
+    Json,
+    Markdown,
+}
+
 /// Prints rows as they are measured.
 #[derive(Debug)]
 pub(crate) struct Report {
-    json: bool,
+    format: Format,
     name_width: usize,
     flag_ns: f64,
 }
@@ -85,24 +102,56 @@ struct SecondKeys<'a> {
 impl Report {
     /// Prints the head of the table. `flag_ns` is how long a cache line takes from one core to the other: it tells in which state the
     /// machine is, and figures differ by a factor of two with it.
-    pub(crate) fn begin(json: bool, rows: &[&Row], cores: Cores, flag_ns: f64) -> Report {
+    pub(crate) fn begin(format: Format, rows: &[&Row], cores: Cores, rounds: usize, flag_ns: f64) -> Report {
         let name_width = name_width(rows);
-        if !json {
-            println!(
-                "cores {cores}, a cache line from one to the other {flag_ns:.0} ns; TCP congestion control on both sides: {}",
-                anchors::CONGESTION
-            );
-            println!(
-                "{:name_width$}  {:>9} {:>9} {:7} {:>6}  {:13} {:8} {:4} compared with",
-                "row", "ours", "anchor", "unit", "ratio", "spread", "goal", "met"
-            );
+        match format {
+            Format::Table => {
+                println!(
+                    "cores {cores}, a cache line from one to the other {flag_ns:.0} ns; TCP congestion control on both sides: {}",
+                    anchors::CONGESTION
+                );
+                println!(
+                    "{:name_width$}  {:>9} {:>9} {:7} {:>6}  {:13} {:8} {:4} compared with",
+                    "row", "ours", "anchor", "unit", "ratio", "spread", "goal", "met"
+                );
+            }
+            Format::Json => {}
+            Format::Markdown => {
+                println!(
+                    "{rounds} rounds of each row, on cores {cores}. A cache line takes {flag_ns:.0} ns from one to the other. TCP congestion control on both sides: {}.\n",
+                    anchors::CONGESTION
+                );
+                println!("| row | nlx | anchor | ratio | spread | goal | met |");
+                println!("| --- | --- | --- | --- | --- | --- | --- |");
+            }
         }
-        Report { json, name_width, flag_ns }
+        Report { format, name_width, flag_ns }
     }
 
     /// Prints a row.
     pub(crate) fn row(&mut self, row: &Row, measured: &Measurement) {
-        if self.json { self.line(row, measured) } else { self.table(row, measured) }
+        match self.format {
+            Format::Json => self.line(row, measured),
+            Format::Table | Format::Markdown => self.comparisons(row, measured),
+        }
+    }
+
+    /// Prints a row that this machine cannot measure; only the table in Markdown has a place for it.
+    pub(crate) fn not_measured(&self, row: &Row, reason: &impl Display) {
+        if self.format == Format::Markdown {
+            println!(
+                "{}",
+                cells(&[
+                    &ticked(row.name),
+                    &"–",
+                    &row.anchor_name,
+                    &"–",
+                    &"–",
+                    &symbol(row.goal),
+                    &format!("not measured: {reason}")
+                ])
+            );
+        }
     }
 
     fn line(&self, row: &Row, measured: &Measurement) {
@@ -113,8 +162,8 @@ impl Report {
             anchor: row.anchor_name,
             anchor_value: measured.anchor_value,
             ratio: measured.ratio.median,
-            goal: goals(row, measured),
-            met: measured.met(row),
+            goal: self.goals(row, measured),
+            met: measured.met(row, self.flag_ns),
             rounds: measured.rounds,
             spread: [measured.ratio.min, measured.ratio.max],
             congestion: anchors::CONGESTION,
@@ -132,16 +181,17 @@ impl Report {
         }
     }
 
-    fn table(&self, row: &Row, measured: &Measurement) {
+    fn comparisons(&self, row: &Row, measured: &Measurement) {
         let Measurement { value, anchor_value, ratio, .. } = *measured;
-        self.compare(row.name, [value, anchor_value], row.unit, ratio, row.goal, row.anchor_name);
+        let goal = row.goal_at(self.flag_ns);
+        self.compare(row.name, [value, anchor_value], row.unit, ratio, goal, row.anchor_name);
         if let Some(cpu) = measured.cpu {
             let note = "processor time of both processes";
             let values = [cpu.ours.value(), cpu.anchor.value()];
-            self.compare("", values, cpu.ours.unit(), cpu.ratio, cpu.goal(), note);
+            self.compare(SAME, values, cpu.ours.unit(), cpu.ratio, cpu.goal(), note);
         }
         if let Some((other, got)) = row.second.as_ref().zip(measured.second) {
-            self.compare("", [value, got.value], row.unit, got.ratio, other.goal, other.name);
+            self.compare(SAME, [value, got.value], row.unit, got.ratio, other.goal, other.name);
         }
     }
 
@@ -154,28 +204,86 @@ impl Report {
         goal: Goal,
         note: &str,
     ) {
-        let width = self.name_width;
-        let spread = format!("{:.3}–{:.3}", ratio.min, ratio.max);
         let met = match goal {
             Goal::Open => "",
             _ if goal.is_met(ratio.median) => "yes",
             _ => "no",
         };
+        if self.format == Format::Markdown {
+            let name = if name == SAME { "the same".to_string() } else { ticked(name) };
+            let [ours, anchor] = [ours, anchor].map(significant);
+            let spread = format!("{}–{}", significant(ratio.min), significant(ratio.max));
+            let (ours, anchor) = (format!("{ours} {unit}"), format!("{note}: {anchor}"));
+            let ratio = significant(ratio.median);
+            println!("{}", cells(&[&name, &ours, &anchor, &ratio, &spread, &symbol(goal), &met]));
+            return;
+        }
+        let width = self.name_width;
+        let spread = format!("{:.3}–{:.3}", ratio.min, ratio.max);
         let (ratio, goal) = (ratio.median, goal.to_string());
         println!(
             "{name:width$}  {ours:>9.3} {anchor:>9.3} {unit:7} {ratio:>6.3}  {spread:13} {goal:8} {met:4} {note}"
         );
     }
+
+    /// Every goal of a row, in words: `>= 0.95, processor time <= 1.1`.
+    fn goals(&self, row: &Row, measured: &Measurement) -> String {
+        let mut text = row.goal_at(self.flag_ns).to_string();
+        if let Some(goal) = measured.cpu.map(|cpu| cpu.goal()).filter(|&goal| goal != Goal::Open) {
+            text += &format!(", processor time {goal}");
+        }
+        if let Some(other) = &row.second {
+            text += &format!(", {} {}", other.name, other.goal);
+        }
+        text
+    }
 }
 
-/// Every goal of a row, in words: `>= 0.95, processor time <= 1.1`.
-fn goals(row: &Row, measured: &Measurement) -> String {
-    let mut text = row.goal.to_string();
-    if let Some(goal) = measured.cpu.map(|cpu| cpu.goal()).filter(|&goal| goal != Goal::Open) {
-        text += &format!(", processor time {goal}");
+/// The name of a further comparison of a row.
+const SAME: &str = "";
+
+/// A line of a table in Markdown.
+fn cells(cells: &[&dyn Display]) -> String {
+    let cell = |text: String| format!(" {} |", text.replace('|', "\\|"));
+    let line = cells.iter().map(|&text| cell(text.to_string()));
+    format!("|{}", line.collect::<String>())
+}
+
+fn ticked(name: &str) -> String {
+    format!("`{name}`")
+}
+
+fn symbol(goal: Goal) -> String {
+    goal.to_string().replace(">=", "≥").replace("<=", "≤").replace("none", "–")
+}
+
+/// With three significant digits; digits before the point are all printed.
+fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
     }
-    if let Some(other) = &row.second {
-        text += &format!(", {} {}", other.name, other.goal);
+    let before = value.abs().log10().floor() as i32 + 1;
+    format!("{value:.*}", usize::try_from(3 - before).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_significant_digits() {
+        let texts = [0.0, 0.012345, 0.98765, 1.0, 9.876, 47.34, 512.6, 39_830.4].map(significant);
+        assert_eq!(texts, ["0", "0.0123", "0.988", "1.00", "9.88", "47.3", "513", "39830"]);
     }
-    text
+
+    #[test]
+    fn a_cell_ends_no_column() {
+        assert_eq!(cells(&[&"a|b", &1]), "| a\\|b | 1 |");
+    }
+
+    #[test]
+    fn goals_have_the_signs_of_the_document() {
+        let goals = [Goal::AtLeast(0.9), Goal::AtMost(1.1), Goal::Open].map(symbol);
+        assert_eq!(goals, ["≥ 0.9", "≤ 1.1", "–"]);
+    }
 }

@@ -57,6 +57,17 @@ fn a_row_is_one_line_of_json_whose_ratio_lies_within_its_spread() {
     }
 }
 
+#[test]
+fn the_table_in_markdown_has_a_line_for_each_comparison_and_for_what_is_not_measured() {
+    // Most machines have too few cores for 16 busy handlers.
+    let text = stdout(&bench(&["--quick", "--markdown", "bevq/latency", "smp/busy-16"]));
+    let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with('|')).collect();
+    let columns = |line: &&str| line.matches(" |").count();
+    assert!(table.iter().all(|line| columns(line) == 7), "{text}");
+    let names: Vec<&str> = table.iter().filter_map(|line| line.split(" | ").next()).collect();
+    assert_eq!(names, ["| row", "| ---", "| `bevq/latency`", "| the same", "| `smp/busy-16`"]);
+}
+
 /// Rule 7 of the architecture, over real TCP and on both sides: messages in steady state allocate nothing. A connection
 /// takes its share of memory, and no more than was agreed on.
 #[test]

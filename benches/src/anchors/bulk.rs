@@ -39,6 +39,11 @@ pub(crate) fn get_8(round: &Round) -> Result<Sample> {
     transfer(round, GET, 8, Wait::Sleep)
 }
 
+/// The same with both sides polling: GB/s.
+pub(crate) fn get_8_polling(round: &Round) -> Result<Sample> {
+    transfer(round, GET, 8, Wait::Poll)
+}
+
 /// PUT, one at a time: GB/s.
 pub(crate) fn put(round: &Round) -> Result<Sample> {
     transfer(round, PUT, 1, Wait::Sleep)
@@ -52,6 +57,11 @@ pub(crate) fn put_polling(round: &Round) -> Result<Sample> {
 /// PUT, 8 in flight: GB/s.
 pub(crate) fn put_8(round: &Round) -> Result<Sample> {
     transfer(round, PUT, 8, Wait::Sleep)
+}
+
+/// The same with both sides polling: GB/s.
+pub(crate) fn put_8_polling(round: &Round) -> Result<Sample> {
+    transfer(round, PUT, 8, Wait::Poll)
 }
 
 fn transfer(round: &Round, operation: u8, in_flight: usize, wait: Wait) -> Result<Sample> {

@@ -1,7 +1,9 @@
 //! The two nodes of a measurement: two addresses of the loopback network.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
 
+use lnet_cpt::CptTable;
 use lnet_nid::{Net, Nid, ProcessId};
 use lnet_node::NodeConfig;
 
@@ -16,6 +18,8 @@ pub(crate) struct Nodes {
     pub(crate) server: Ipv4Addr,
     /// Nodes of one network listen on the same port.
     port: u16,
+    /// CPU partitions of each node; 0: as many as LNet chooses by the topology.
+    partitions: usize,
 }
 
 impl Nodes {
@@ -27,7 +31,12 @@ impl Nodes {
             |own: u32| [127, 64 | (process >> 14) & 63, (process >> 6) & 255, (process & 63) * 2 + own];
         let address = |own| Ipv4Addr::from(octets(own).map(|octet| octet as u8));
         let (client, server) = (address(1), address(2));
-        Ok(Nodes { client, server, port: free_port(client, server)? })
+        Ok(Nodes { client, server, port: free_port(client, server)?, partitions: 0 })
+    }
+
+    /// The same nodes with so many CPU partitions each.
+    pub(crate) fn partitioned(self, partitions: usize) -> Nodes {
+        Nodes { partitions, ..self }
     }
 
     /// Two more for this process, beside those that it has chosen.
@@ -37,34 +46,38 @@ impl Nodes {
         let [client, server] =
             [addresses.next(), addresses.next()].map(|address| address.ok_or_else(missing));
         let (client, server) = (client?, server?);
-        Ok(Nodes { client, server, port: free_port(client, server)? })
+        Ok(Nodes { client, server, port: free_port(client, server)?, partitions: 0 })
     }
 
     /// What a server must be told, and what it needs to know besides.
     pub(crate) fn args(self, more: &[&dyn std::fmt::Display]) -> Vec<String> {
-        let own: [&dyn std::fmt::Display; 3] = [&self.client, &self.server, &self.port];
+        let own: [&dyn std::fmt::Display; 4] = [&self.client, &self.server, &self.port, &self.partitions];
         own.iter().chain(more).map(|arg| arg.to_string()).collect()
     }
 
     /// What a server was told, and the rest of its arguments.
     pub(crate) fn parse(args: &[String]) -> Result<(Nodes, &[String])> {
         let parse = |(own, more)| {
-            let [client, server, port]: &[String; 3] = own;
+            let [client, server, port, partitions]: &[String; 4] = own;
             let nodes = Nodes {
                 client: client.parse().ok()?,
                 server: server.parse().ok()?,
                 port: port.parse().ok()?,
+                partitions: partitions.parse().ok()?,
             };
             Some((nodes, more))
         };
         args.split_first_chunk().and_then(parse).ok_or_else(|| BenchError::Server {
             name: "of a node".to_string(),
-            what: format!("was told '{}', not two addresses and a port", args.join(" ")),
+            what: format!(
+                "was told '{}', not two addresses, a port and a number of partitions",
+                args.join(" ")
+            ),
         })
     }
 
-    /// A node with LNet's defaults but for the port, the congestion control, and the messages that may be in flight to one
-    /// peer: with the default of 8, no more than 8 small messages ever leave in one system call.
+    /// A node with LNet's defaults but for the port, the partitions, the congestion control, and the messages that may be in
+    /// flight to one peer: with the default of 8, no more than 8 small messages ever leave in one system call.
     pub(crate) fn config(self, address: Ipv4Addr) -> Result<NodeConfig> {
         self.config_of(&[address])
     }
@@ -76,7 +89,21 @@ impl Nodes {
         let mut config = config.map_err(BenchError::nlx("configure a node"))?.accept_port(self.port);
         config.tcp().peer_credits = WINDOW as u32;
         config.tcp().congestion_control = Some(anchors::CONGESTION.to_string());
-        Ok(config)
+        if self.partitions == 0 {
+            return Ok(config);
+        }
+        let table = CptTable::virtual_parts(self.partitions).map_err(BenchError::nlx("make partitions"))?;
+        Ok(config.partitions(Arc::new(table)))
+    }
+
+    /// Addresses of peers, each of which belongs to another of the nodes' partitions.
+    pub(crate) fn peers_by_partition(self) -> Result<Vec<Ipv4Addr>> {
+        let addresses: Vec<_> = more_addresses(std::process::id(), 250).collect();
+        let belongs =
+            |address: Ipv4Addr, partition| process(address).nid.cpt_of(self.partitions) == partition;
+        let peer = |partition| addresses.iter().copied().find(|&address| belongs(address, partition));
+        let missing = BenchError::Wrong { what: "the number of addresses", value: 0, expected: 1 };
+        (0..self.partitions).map(peer).collect::<Option<_>>().ok_or(missing)
     }
 }
 
@@ -115,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_server_learns_what_its_client_chose() {
-        let nodes = Nodes::choose().unwrap();
+        let nodes = Nodes::choose().unwrap().partitioned(3);
         let args = nodes.args(&[&8, &"poll"]);
         assert_eq!(Nodes::parse(&args).unwrap(), (nodes, &["8".to_string(), "poll".to_string()][..]));
         assert!(

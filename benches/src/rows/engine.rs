@@ -10,16 +10,24 @@
 //! distance to twice one thread is the engine's and not the machine's.
 //!
 //! `smp/handlers-…` lets as many threads wait on a node over TCP as it has partitions, and handlers block: how many run at a time.
+//! `smp/xo-…` and `smp/helper-…` do so with the events of transfer machines. `smp/busy-…` is the curve over cores, with handlers
+//! that compute.
+//!
+//! `cpu/…` is the processor time of waits: what they take from other threads, and what programs spend that have little to do.
 
 use super::Goal::{AtLeast, AtMost, Open};
 use super::{Goal, Row, Side, row};
 use crate::anchors::{limit, lookup, memory};
 use crate::keys::MANY;
 use crate::ours::engine::{cost, exchange, local, matching};
-use crate::ours::lnet::handlers;
+use crate::ours::lnet::{beside, handlers, pingpong};
+use crate::ours::xo::{resting, several};
 
 /// What the whole matching step may cost among 1 M entries, in look-ups.
 const MATCHING: Goal = AtMost(4.0);
+
+/// What several handlers are compared with.
+const BLOCKING: &str = "one thread that waits, handlers that block 1 ms";
 
 /// What matching is compared with.
 const IN_1K: &str = "hashbrown, dependent look-ups among 1,000, one NID";
@@ -41,6 +49,11 @@ const fn among<const COUNT: usize, const SOURCES: usize>(
 const fn alone(name: &'static str, ours: Side) -> Row {
     let (anchor_name, anchor) = ("hashbrown, dependent look-ups of one entry", lookup::dependent::<1, 1>);
     row(name, "ns", ours).beside(anchor_name, anchor)
+}
+
+/// Handlers that compute, on as many partitions and threads as the row has in its name.
+const fn busy(name: &'static str, ours: Side, goal: f64) -> Row {
+    row(name, "k/s", ours).beside("one thread that only computes", several::computing).goal(AtLeast(goal))
 }
 
 pub(super) static ROWS: &[Row] = &[
@@ -66,16 +79,59 @@ pub(super) static ROWS: &[Row] = &[
         .goal(AtMost(0.1)),
     row("smp/2-threads", "M/s", exchange::two_threads)
         .beside("one thread, 2 partitions", exchange::one_thread)
-        .goal(AtLeast(1.7))
+        .goal(AtLeast(1.8))
         .and("2 threads, npartitions=1", exchange::two_threads_one_partition, AtLeast(1.0)),
     row("smp/sharing", "M/s", exchange::two_threads)
         .beside("2 threads with a node each, which share nothing", exchange::two_nodes),
     row("smp/handlers-2", "k/s", handlers::several::<2>)
-        .beside("one thread that waits, handlers that block 1 ms", handlers::one)
-        .goal(AtLeast(1.8)),
+        .beside(BLOCKING, handlers::one)
+        .goal(AtLeast(1.8))
+        .and("2 threads that wait, npartitions=1", handlers::unpartitioned::<2>, AtLeast(1.0)),
     row("smp/handlers-4", "k/s", handlers::several::<4>)
-        .beside("one thread that waits, handlers that block 1 ms", handlers::one)
+        .beside(BLOCKING, handlers::one)
+        .goal(AtLeast(3.6))
+        .and("4 threads that wait, npartitions=1", handlers::unpartitioned::<4>, AtLeast(1.0)),
+    row("smp/xo-wait-2", "k/s", several::waiting::<2>)
+        .beside(BLOCKING, several::waiting::<1>)
+        .goal(AtLeast(1.8)),
+    row("smp/xo-wait-4", "k/s", several::waiting::<4>)
+        .beside(BLOCKING, several::waiting::<1>)
         .goal(AtLeast(3.6)),
+    row("smp/xo-callbacks-2", "k/s", several::called::<2>)
+        .beside("one event thread, handlers that block 1 ms", several::called::<1>)
+        .goal(AtLeast(1.8)),
+    row("smp/xo-callbacks-4", "k/s", several::called::<4>)
+        .beside("one event thread, handlers that block 1 ms", several::called::<1>)
+        .goal(AtLeast(3.6)),
+    row("smp/helper-2", "k/s", several::helped::<2>)
+        .beside(BLOCKING, several::helped::<1>)
+        .goal(AtLeast(1.8)),
+    row("smp/helper-4", "k/s", several::helped::<4>)
+        .beside(BLOCKING, several::helped::<1>)
+        .goal(AtLeast(3.6)),
+    busy("smp/busy-1", several::busy::<1>, 0.9),
+    busy("smp/busy-2", several::busy::<2>, 1.8),
+    busy("smp/busy-4", several::busy::<4>, 3.6),
+    busy("smp/busy-8", several::busy::<8>, 7.2),
+    busy("smp/busy-16", several::busy::<16>, 14.4),
+    row("smp/one-waiter", "µs", pingpong::one_waiter::<4>)
+        .beside("npartitions=1", pingpong::one_waiter::<1>)
+        .goal(AtMost(1.1)),
+    row("cpu/computing", "M/s", beside::computed_by_default)
+        .beside("beside messages whose waits sleep at once", beside::computed_sleeping)
+        .goal(AtLeast(0.97)),
+    row("cpu/beside-computing", "k/s", beside::messages_by_default)
+        .beside("with waits that sleep at once", beside::messages_sleeping)
+        .goal(AtLeast(0.97)),
+    row("cpu/client-100", "%", resting::paced)
+        .beside("2 % of a processor", limit::agreed::<2>)
+        .goal(AtMost(1.0)),
+    row("cpu/idle-node", "µs/s", resting::idle_node)
+        .beside("one microsecond of a second", limit::agreed::<1>)
+        .goal(AtMost(0.0)),
+    row("cpu/idle-helper", "µs/s", resting::idle_helper)
+        .beside("one microsecond of a second", limit::agreed::<1>)
+        .goal(AtMost(0.0)),
     row("lo/put-64", "ns", local::put_64).beside("memcpy of 64 bytes", memory::copy_64),
     row("lo/get-1m", "GB/s", local::get_1m).beside("memcpy", memory::copy).goal(AtLeast(0.9)),
     row("mem/peer-idle", "B", cost::idle_peer::<100_000>)

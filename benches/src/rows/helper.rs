@@ -49,18 +49,25 @@ pub(super) static ROWS: &[Row] = &[
     .beside("in-process, and two wake-ups: wake/eventfd, wake/futex", in_process_and_wakes)
     .goal(AtMost(1.15))
     .and("in-process", pingpong::default, Open),
+    row("helper/pingpong-64-apart", "µs", |round| {
+        pingpong::by(round, Way::HelpersApart).map(|sample| Sample::of(sample.value))
+    })
+    .beside("in-process", pingpong::default)
+    .goal(AtMost(1.3)),
     row("helper/get-1m", "GB/s", |round| bulk::get_by(round, Way::Helpers))
         .beside("in-process", bulk::get)
-        .goal(AtLeast(0.95)),
+        .goal(AtLeast(0.97)),
     row("helper/put-1m", "GB/s", |round| bulk::put_by(round, Way::Helpers))
         .beside("in-process", bulk::put)
-        .goal(AtLeast(0.95)),
+        .goal(AtLeast(0.97)),
     row("helper/rate-64", "M/s", |round| rate::by(round, Way::Helpers))
-        .beside("in-process", rate::answered_messages),
+        .beside("in-process", rate::answered_messages)
+        .goal(AtLeast(0.9)),
     row("helper/two-clients-1m", "GB/s", |round| {
         bulk::get_by(round, Way::OneHelper).map(|sample| Sample::of(sample.value))
     })
     .beside("the system's copy from another process", memory::from_another_process)
+    .goal(AtLeast(0.9))
     .and("memcpy", memory::copy, Open),
     row("helper/clients-1000", "1", clients::in_a_crowd::<CROWD>)
         .beside("a message without 1,000 idle clients, in turn", limit::agreed::<1>)

@@ -1,19 +1,16 @@
 //! Threads that wait on one node, whose handlers block: how many run at a time (`smp/handlers-…`).
 
-use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use lnet_api::{AckRequest, Event, EventHandler, EventKind, MdHandle, Sleeper, wait_until};
-use lnet_cpt::CptTable;
-use lnet_node::{Node, NodeConfig};
 
 use super::station::{Station, Wait, buffer};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;
-use crate::ours::nodes::{self, Nodes};
+use crate::ours::nodes::Nodes;
 
 /// How long the handler of a message blocks: as if it waited for a disk.
 const BLOCKS: Duration = Duration::from_millis(1);
@@ -28,12 +25,17 @@ const SENT: usize = 0;
 
 /// One thread waits on a node of one partition.
 pub(crate) fn one(round: &Round) -> Result<Sample> {
-    handled(round, 1)
+    handled(round, 1, 1)
 }
 
 /// As many threads as partitions, each with a transfer machine, and a peer that sends to it.
 pub(crate) fn several<const THREADS: usize>(round: &Round) -> Result<Sample> {
-    handled(round, THREADS)
+    handled(round, THREADS, THREADS)
+}
+
+/// As many threads, on a node of one partition.
+pub(crate) fn unpartitioned<const THREADS: usize>(round: &Round) -> Result<Sample> {
+    handled(round, THREADS, 1)
 }
 
 /// Blocks, and counts.
@@ -52,17 +54,17 @@ impl EventHandler for Slow {
 }
 
 /// Thousands of messages a second.
-fn handled(round: &Round, threads: usize) -> Result<Sample> {
-    let nodes = Nodes::choose()?;
-    let table = CptTable::virtual_parts(threads).map_err(BenchError::nlx("make partitions"))?;
-    let config = nodes.config(nodes.server)?.partitions(Arc::new(table));
-    let server = station(&config, nodes.client)?;
+fn handled(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
+    let nodes = Nodes::choose()?.partitioned(partitions);
+    let server = Station::server(nodes)?;
     let slow = Arc::new(Slow::default());
     for machine in 0..threads {
         let eq = server.node.lnet().eq_alloc(slow.clone());
         server.post_for(eq.map_err(BenchError::nlx("make an event queue"))?, machine, buffer(BYTES)?)?;
     }
-    let senders = senders(nodes, threads)?;
+    let peers = nodes.partitioned(threads).peers_by_partition()?;
+    let senders = peers.into_iter().map(|own| Station::start(nodes.partitioned(1), own, nodes.server));
+    let senders = senders.collect::<Result<Vec<_>>>()?;
     // All connect before handlers block: while a handler runs, the thread that drives the listener accepts no connection.
     let (start, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let sleepers =
@@ -93,24 +95,6 @@ fn handled(round: &Round, threads: usize) -> Result<Sample> {
         sleepers.iter().for_each(|sleeper| sleeper.wake());
         sent.map(|()| Sample::of(handled as f64 / seconds / 1e3))
     })
-}
-
-/// A node whose messages go to an address.
-fn station(config: &NodeConfig, peer: Ipv4Addr) -> Result<Station> {
-    let node = Node::start(config).map_err(BenchError::nlx("start a node"))?;
-    Station::over(node.lnet(), node.drive(), node, nodes::process(peer))
-}
-
-/// Peers of the node, each in another of its partitions.
-fn senders(nodes: Nodes, partitions: usize) -> Result<Vec<Station>> {
-    let mut addresses: Vec<_> = nodes::more_addresses(std::process::id(), 250).collect();
-    let mut sender = |partition| {
-        let is_there = |address: &_| nodes::process(*address).nid.cpt_of(partitions) == partition;
-        let missing = BenchError::Wrong { what: "the number of addresses", value: 0, expected: 1 };
-        let at = addresses.iter().position(is_there).ok_or(missing)?;
-        station(&nodes.config(addresses.swap_remove(at))?, nodes.server)
-    };
-    (0..partitions).map(&mut sender).collect()
 }
 
 /// Sends the first message, which opens the connection, and waits for its acknowledgement.

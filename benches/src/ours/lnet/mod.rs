@@ -7,8 +7,10 @@
 //! | `cost` | what a connection costs in memory, and a message in allocations |
 //! | `bulk` | GETs and acknowledged PUTs of 1 MiB |
 //! | `rate` | small PUTs, acknowledged or answered, 64 in flight |
+//! | `beside` | messages beside threads that compute |
 //! | `handlers` | threads that wait on one node while handlers block |
 
+pub(crate) mod beside;
 pub(crate) mod bulk;
 pub(crate) mod cost;
 pub(crate) mod handlers;

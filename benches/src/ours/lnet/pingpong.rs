@@ -31,9 +31,18 @@ pub(crate) fn default<const LENGTH: usize>(round: &Round) -> Result<Sample> {
     pingpong::<Nodes>(round, Wait::Default, LENGTH)
 }
 
+/// The same with nodes of so many partitions, each with one thread, which waits.
+pub(crate) fn one_waiter<const PARTITIONS: usize>(round: &Round) -> Result<Sample> {
+    timed(round, Nodes::choose()?.partitioned(PARTITIONS), Wait::Default, 64)
+}
+
 /// PUTs of `length` bytes there and back over any network: microseconds one way.
 pub(crate) fn pingpong<N: Network>(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
-    client::<N>(round, wait, length, |server, turn| {
+    timed(round, N::choose()?, wait, length)
+}
+
+fn timed<N: Network>(round: &Round, nodes: N, wait: Wait, length: usize) -> Result<Sample> {
+    client(round, nodes, wait, length, |server, turn| {
         meter::pingpong(round.time, server, || turn().map(|()| 1))
     })
 }
@@ -43,7 +52,7 @@ pub(crate) fn pingpong<N: Network>(round: &Round, wait: Wait, length: usize) -> 
 pub(crate) fn calls<N: Network>(round: &Round, length: usize) -> Result<Sample> {
     /// Turns after which everything has grown to what it needs, and turns that are counted.
     const TURNS: u64 = 20;
-    client::<N>(round, Wait::Sleep, length, |_, turn| {
+    client(round, N::choose()?, Wait::Sleep, length, |_, turn| {
         let mut calls = Calls::counted()?;
         (0..TURNS).try_for_each(|_| turn())?;
         let ((), made) = calls.of(|| (0..TURNS).try_for_each(|_| turn()))?;
@@ -52,13 +61,13 @@ pub(crate) fn calls<N: Network>(round: &Round, length: usize) -> Result<Sample> 
 }
 
 /// The side that measures: what it does with turns, each a message there and one back.
-fn client<N: Network>(
+pub(super) fn client<N: Network, R>(
     round: &Round,
+    nodes: N,
     wait: Wait,
     length: usize,
-    measure: impl FnOnce(&Server, &mut dyn FnMut() -> Result<()>) -> Result<Sample>,
-) -> Result<Sample> {
-    let nodes = N::choose()?;
+    measure: impl FnOnce(&Server, &mut dyn FnMut() -> Result<()>) -> Result<R>,
+) -> Result<R> {
     let station = nodes.client()?;
     let server = Server::start(N::PINGPONG, round.cores, &nodes.args(&[&wait.name(), &length]))?;
     station.post(INBOX, buffer(length)?)?;

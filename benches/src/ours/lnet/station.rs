@@ -79,7 +79,7 @@ impl Station {
     }
 
     /// Starts the node at `own`, whose messages go to the one at `peer`.
-    fn start(nodes: Nodes, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Station> {
+    pub(super) fn start(nodes: Nodes, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Station> {
         let node = Node::start(&nodes.config(own)?).map_err(BenchError::nlx("start a node"))?;
         let (lnet, drive) = (node.lnet(), node.drive());
         Station::over(lnet, drive, node, nodes::process(peer))

@@ -5,6 +5,8 @@
 //! | `pair` | both sides, in-process or through helpers |
 //! | `party` | a domain with one transfer machine, and the peer it talks to |
 //! | `pingpong` | 64-byte messages to and fro |
+//! | `several` | several machines of one node, whose handlers block or compute |
+//! | `resting` | processor time of programs that have little or nothing to do |
 //! | `rate` | small messages with answers, 64 in flight |
 //! | `bulk` | active receives and sends of 1 MiB between two processes |
 //! | `cost` | timeouts, registering, bytes and allocations, without a network |
@@ -17,3 +19,5 @@ pub(crate) mod pair;
 mod party;
 pub(crate) mod pingpong;
 pub(crate) mod rate;
+pub(crate) mod resting;
+pub(crate) mod several;

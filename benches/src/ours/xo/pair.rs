@@ -5,6 +5,7 @@ use nix::unistd::Pid;
 use nlx::Domain;
 
 use super::party::Party;
+use crate::cores::{self, Cores};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::ours::helper::process::{self, Helper};
@@ -18,6 +19,8 @@ pub(crate) enum Way {
     InProcess,
     /// Each has a helper process of its own, which runs on the same core.
     Helpers,
+    /// The same, and each helper has a core that nothing else of the measurement uses: so all can poll.
+    HelpersApart,
     /// Both are clients of one helper.
     OneHelper,
 }
@@ -43,6 +46,13 @@ impl Pair {
                 Helper::start(round.cores.swapped(), nodes, nodes.client)?,
                 Helper::start(round.cores, nodes, nodes.server)?,
             ],
+            Way::HelpersApart => {
+                let [first, second] = cores::others(round.cores)?;
+                vec![
+                    Helper::start(Cores { server: first, ..round.cores }, nodes, nodes.client)?,
+                    Helper::start(Cores { server: second, ..round.cores }, nodes, nodes.server)?,
+                ]
+            }
             Way::OneHelper => vec![Helper::start(round.cores, nodes, nodes.client)?],
         };
         let client = format!("{}@tcp:12345:{PORTAL}:1", nodes.client);
@@ -91,4 +101,4 @@ pub(super) fn in_process(nodes: Nodes, own: Ipv4Addr) -> Result<Domain> {
 }
 
 /// One that helpers give to clients who are not root, too.
-const PORTAL: u32 = 40;
+pub(super) const PORTAL: u32 = 40;

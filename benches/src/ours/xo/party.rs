@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Queue, Receive, TmOptions, TransferMachine};
 
@@ -13,7 +13,14 @@ pub(super) const MESSAGE: usize = 256;
 const MESSAGES_PER_BUFFER: usize = 256;
 
 /// Receive buffers: while one comes back, the other takes the messages.
-const RECEIVE_BUFFERS: usize = 2;
+pub(super) const RECEIVE_BUFFERS: usize = 2;
+
+/// The size of a receive buffer.
+pub(super) const RECEIVE_BYTES: usize = MESSAGE * MESSAGES_PER_BUFFER;
+
+/// How a receive buffer is posted.
+pub(super) const RECEIVE: Receive =
+    Receive { min_receive_size: MESSAGE, max_messages: MESSAGES_PER_BUFFER as u32 };
 
 /// The most messages that have been sent and whose event has not been taken: two windows of the busiest row.
 const SEND_BUFFERS_MAX: usize = 2 * WINDOW as usize;
@@ -49,7 +56,7 @@ impl Party {
             send_buffers: 0,
         };
         for _ in 0..RECEIVE_BUFFERS {
-            party.listen(party.buffer(MESSAGE * MESSAGES_PER_BUFFER)?)?;
+            party.listen(party.buffer(RECEIVE_BYTES)?)?;
         }
         Ok(party)
     }
@@ -120,6 +127,17 @@ impl Party {
         }
     }
 
+    /// Works on events until this time, which show no message; sleeps while there are none.
+    pub(super) fn rest_until(&mut self, time: Instant) -> Result<()> {
+        loop {
+            let left = time.saturating_duration_since(Instant::now());
+            match self.tm.wait(Some(left)).map_err(BenchError::nlx("wait for an event"))? {
+                Some(event) => drop(self.handle(event, |_| ())?),
+                None => return Ok(()),
+            }
+        }
+    }
+
     /// Takes events that are there, as many as there is room for.
     pub(super) fn take(&self, events: &mut Vec<Event>) -> Result<()> {
         while events.len() < events.capacity() {
@@ -187,8 +205,7 @@ impl Party {
     }
 
     fn listen(&self, buffer: Buffer) -> Result<()> {
-        let receive = Receive { min_receive_size: MESSAGE, max_messages: MESSAGES_PER_BUFFER as u32 };
-        self.tm.receive(buffer, receive, None).map(drop).map_err(BenchError::nlx("post a receive buffer"))
+        self.tm.receive(buffer, RECEIVE, None).map(drop).map_err(BenchError::nlx("post a receive buffer"))
     }
 }
 

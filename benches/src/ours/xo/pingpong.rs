@@ -86,7 +86,8 @@ pub(crate) fn trips_beside<T>(
     outcome
 }
 
-fn turn(pair: &mut Pair) -> Result<u64> {
+/// A message to the other side, and its answer; returns the number of round trips, which is 1.
+pub(super) fn turn(pair: &mut Pair) -> Result<u64> {
     pair.party.say_anything(1, MESSAGE)?;
     hear(&mut pair.party)?;
     Ok(1)

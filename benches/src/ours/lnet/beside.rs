@@ -1,0 +1,80 @@
+//! What threads that compute get done beside messages between two nodes (the rows `cpu/computing`
+//! and `cpu/beside-computing`): a wait that looks for
+//! messages before it sleeps must not take processors from them.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::pingpong;
+use super::station::Wait;
+use crate::cores;
+use crate::error::Result;
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::ours::nodes::Nodes;
+
+/// Threads that compute, for each processor.
+const THREADS_PER_PROCESSOR: usize = 2;
+
+/// Steps between two looks at whether it is over: some microseconds.
+const STEPS: u64 = 4096;
+
+/// Rounds that are measured in one: who shares a processor evens out over more than one.
+const ROUNDS: u32 = 2;
+
+/// Messages of 64 bytes with default waits beside threads that compute: millions of steps of these in a second.
+pub(crate) fn computed_by_default(round: &Round) -> Result<Sample> {
+    both(round, Wait::Default).map(|rates| Sample::of(rates.steps / 1e6))
+}
+
+/// The same with waits that sleep at once.
+pub(crate) fn computed_sleeping(round: &Round) -> Result<Sample> {
+    both(round, Wait::Sleep).map(|rates| Sample::of(rates.steps / 1e6))
+}
+
+/// Messages of 64 bytes with default waits beside threads that compute: thousands of round trips in a second.
+pub(crate) fn messages_by_default(round: &Round) -> Result<Sample> {
+    both(round, Wait::Default).map(|rates| Sample::of(rates.round_trips / 1e3))
+}
+
+/// The same with waits that sleep at once.
+pub(crate) fn messages_sleeping(round: &Round) -> Result<Sample> {
+    both(round, Wait::Sleep).map(|rates| Sample::of(rates.round_trips / 1e3))
+}
+
+/// What is done in a second.
+struct Rates {
+    /// By all threads that compute.
+    steps: f64,
+    round_trips: f64,
+}
+
+fn both(round: &Round, wait: Wait) -> Result<Rates> {
+    let threads = THREADS_PER_PROCESSOR * cores::count()?;
+    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let computing = (0..threads).map(|_| scope.spawn(|| compute(&done, &over))).collect::<Vec<_>>();
+        let rates = pingpong::client(round, Nodes::choose()?, wait, 64, |_, turn| {
+            let mut batch = || turn().map(|()| 1);
+            Timed::repeat(round.time, &mut batch)?;
+            let before = done.load(Ordering::Relaxed);
+            let timed = Timed::repeat(ROUNDS * round.time, batch)?;
+            let steps = done.load(Ordering::Relaxed) - before;
+            Ok(Rates { steps: steps as f64 / timed.seconds, round_trips: timed.steps as f64 / timed.seconds })
+        });
+        over.store(true, Ordering::Relaxed);
+        let computed = computing.into_iter().map(|thread| thread.join().expect("the thread does not panic"));
+        computed.collect::<Vec<_>>().into_iter().collect::<Result<()>>()?;
+        rates
+    })
+}
+
+/// Computes on any processor until it is over, and counts the steps.
+fn compute(done: &AtomicU64, over: &AtomicBool) -> Result<()> {
+    cores::roam()?;
+    while !over.load(Ordering::Relaxed) {
+        (0..STEPS).fold(1_u64, |product, step| black_box(product.wrapping_mul(3).wrapping_add(step)));
+        done.fetch_add(STEPS, Ordering::Relaxed);
+    }
+    Ok(())
+}

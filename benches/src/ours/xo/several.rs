@@ -1,0 +1,262 @@
+//! Several transfer machines of one node, each with a thread that takes its events and works on each message (the rows
+//! `smp/xo-…`, `smp/helper-…` and `smp/busy-…`). A peer sends to each machine; each message is answered.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use nlx::{Buffer, Domain, Event, Machine, Queue, TmOptions, TransferMachine};
+
+use super::pair::{self, PORTAL};
+use super::party::{MESSAGE, Party, RECEIVE, RECEIVE_BUFFERS, RECEIVE_BYTES};
+use crate::cores;
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::ours::helper::process::Helper;
+use crate::ours::nodes::Nodes;
+use crate::server::PATIENCE;
+
+/// How long the handler of a message blocks: as if it waited for a disk.
+const BLOCKS: Duration = Duration::from_millis(1);
+
+/// Dependent steps of the handler that computes: some hundred microseconds.
+const STEPS: u64 = 100_000;
+
+/// Messages under way to each machine: there is always a next one.
+const AHEAD: u64 = 8;
+
+/// A message, and its answer.
+const BYTES: usize = 64;
+
+/// The content of a sender's last message.
+const END: &[u8] = b"end";
+
+/// What the handler of a message does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Block,
+    Compute,
+}
+
+impl Work {
+    fn run(self) {
+        match self {
+            Work::Block => std::thread::sleep(BLOCKS),
+            Work::Compute => compute(),
+        }
+    }
+}
+
+fn compute() {
+    (0..STEPS).fold(1_u64, |product, step| black_box(product.wrapping_mul(3).wrapping_add(step)));
+}
+
+/// How the machines' threads come by events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// Threads of the program wait.
+    Waiting,
+    /// Event threads call back.
+    Callbacks,
+    /// Threads of the program wait; the node is a helper's.
+    Helper,
+}
+
+/// Machines of a node with as many partitions, on which as many threads wait; handlers block. Thousands of messages a second.
+pub(crate) fn waiting<const MACHINES: usize>(round: &Round) -> Result<Sample> {
+    handled(round, MACHINES, By::Waiting, Work::Block)
+}
+
+/// The same with callbacks.
+pub(crate) fn called<const MACHINES: usize>(round: &Round) -> Result<Sample> {
+    handled(round, MACHINES, By::Callbacks, Work::Block)
+}
+
+/// The same as [`waiting`], through a helper whose node has as many partitions.
+pub(crate) fn helped<const MACHINES: usize>(round: &Round) -> Result<Sample> {
+    handled(round, MACHINES, By::Helper, Work::Block)
+}
+
+/// The same as [`waiting`] with handlers that compute, on all cores: one more than machines, for the peers.
+pub(crate) fn busy<const MACHINES: usize>(round: &Round) -> Result<Sample> {
+    let count = cores::count()?;
+    if count <= MACHINES {
+        return Err(cores::lacks(count, &format!("{MACHINES} busy handlers and their peers need more")));
+    }
+    roaming(|| handled(round, MACHINES, By::Waiting, Work::Compute))
+}
+
+/// One thread that only computes what a handler does. Thousands of handlers' work a second.
+pub(crate) fn computing(round: &Round) -> Result<Sample> {
+    let work = || {
+        compute();
+        Ok(1)
+    };
+    let timed = roaming(|| Timed::warm(round.time, work))?;
+    Ok(Sample::of(timed.millions_per_second() * 1e3))
+}
+
+/// On a thread that all processors may run, as may those that it starts.
+fn roaming<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| cores::roam().and_then(|()| work()));
+        thread.join().expect("the thread does not panic")
+    })
+}
+
+/// Thousands of messages that are handled in a second.
+fn handled(round: &Round, machines: usize, by: By, work: Work) -> Result<Sample> {
+    let nodes = Nodes::choose()?.partitioned(machines);
+    let helper = (by == By::Helper).then(|| Helper::start(round.cores, nodes, nodes.server)).transpose()?;
+    let domain = match &helper {
+        Some(helper) => helper.domain()?,
+        None => pair::in_process(nodes, nodes.server)?,
+    };
+    let handler = Arc::new(Handler { work, domain, count: AtomicU64::new(0), failure: Mutex::new(None) });
+    let names = (1..=machines).map(|id| format!("{}@tcp:12345:{PORTAL}:{id}", nodes.server));
+    let names: Vec<String> = names.collect();
+    let receivers = names.iter().map(|name| handler.machine(name, by)).collect::<Result<Vec<_>>>()?;
+    let peers = nodes.peers_by_partition()?;
+    let sender = |(own, to): (_, &String)| {
+        let domain = pair::in_process(nodes.partitioned(1), own)?;
+        Party::start(domain, &format!("{own}@tcp:12345:{PORTAL}:1"), to)
+    };
+    let mut senders = peers.into_iter().zip(&names).map(sender).collect::<Result<Vec<_>>>()?;
+    let (start, over) = (Barrier::new(machines + 1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let waiting = receivers.iter().filter(|_| by != By::Callbacks);
+        let waiting: Vec<_> = waiting.map(|tm| scope.spawn(|| handler.serve(tm))).collect();
+        let sending = senders.iter_mut().map(|sender| {
+            scope.spawn(|| {
+                let connected = exchange(sender, 1);
+                // A sender that has failed must not let the others wait.
+                start.wait();
+                connected.and_then(|()| send(sender, &over))
+            })
+        });
+        let sending: Vec<_> = sending.collect();
+        start.wait();
+        let (begun, before) = (Instant::now(), handler.count());
+        std::thread::sleep(round.time);
+        let (count, seconds) = (handler.count() - before, begun.elapsed().as_secs_f64());
+        over.store(true, Ordering::Relaxed);
+        let outcomes = joined(sending).and(joined(waiting));
+        let failure = handler.failure.lock().expect("no holder panics").take();
+        failure.map_or(outcomes, Err)?;
+        Ok(Sample::of(count as f64 / seconds / 1e3))
+    })
+}
+
+fn joined(threads: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
+    // All are waited for, whatever the first one says.
+    let outcomes = threads.into_iter().map(|thread| thread.join().expect("the thread does not panic"));
+    outcomes.collect::<Vec<_>>().into_iter().collect()
+}
+
+/// Sends so many messages, and waits for as many answers.
+fn exchange(sender: &mut Party, count: u64) -> Result<()> {
+    sender.say_anything(count, BYTES)?;
+    answers(sender, count)
+}
+
+fn answers(sender: &mut Party, count: u64) -> Result<()> {
+    let mut missing = count;
+    while missing > 0 {
+        sender.next(|_| missing -= 1)?;
+    }
+    Ok(())
+}
+
+/// Keeps [`AHEAD`] messages under way until it is over, and ends the machine's thread.
+fn send(sender: &mut Party, over: &AtomicBool) -> Result<()> {
+    sender.say_anything(AHEAD, BYTES)?;
+    while !over.load(Ordering::Relaxed) {
+        answers(sender, 1)?;
+        sender.say_anything(1, BYTES)?;
+    }
+    answers(sender, AHEAD)?;
+    sender.say(END)?;
+    answers(sender, 1)
+}
+
+/// What is done with the events of the machines.
+struct Handler {
+    work: Work,
+    domain: Domain,
+    count: AtomicU64,
+    /// Why a callback has given up.
+    failure: Mutex<Option<BenchError>>,
+}
+
+impl Handler {
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Starts a machine that takes messages.
+    fn machine(self: &Arc<Handler>, name: &str, by: By) -> Result<TransferMachine> {
+        let builder = self.domain.machine().options(TmOptions::default());
+        let builder = if by == By::Callbacks {
+            let (handler, mut idle) = (self.clone(), Vec::new());
+            builder.callbacks(move |tm, event| {
+                if let Err(error) = handler.handle(tm, event, &mut idle) {
+                    handler.failure.lock().expect("no holder panics").get_or_insert(error);
+                }
+            })
+        } else {
+            builder
+        };
+        let tm = builder.start(name).map_err(BenchError::nlx("start a transfer machine"))?;
+        for _ in 0..RECEIVE_BUFFERS {
+            listen(&tm, self.buffer(RECEIVE_BYTES)?)?;
+        }
+        Ok(tm)
+    }
+
+    /// Takes the events of a machine until its sender has sent the last message.
+    fn serve(&self, tm: &TransferMachine) -> Result<()> {
+        let mut idle = Vec::new();
+        loop {
+            let event = tm.wait(Some(PATIENCE)).map_err(BenchError::nlx("wait for an event"))?;
+            let event =
+                event.ok_or(BenchError::TimedOut { what: "an event", seconds: PATIENCE.as_secs() })?;
+            if self.handle(tm, event, &mut idle)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Works on an event; a message is answered. `idle` are the buffers that nothing is sent from. Returns whether this was
+    /// the sender's last message.
+    fn handle(&self, tm: &Machine, event: Event, idle: &mut Vec<Buffer>) -> Result<bool> {
+        event.status.map_err(BenchError::nlx("an operation"))?;
+        let mut is_last = false;
+        if let Some(message) = event.message {
+            is_last = message.starts_with(END);
+            // The buffer can be posted anew when no message lies in it.
+            drop(message);
+            self.work.run();
+            self.count.fetch_add(1, Ordering::Relaxed);
+            let buffer = idle.pop().map_or_else(|| self.buffer(MESSAGE), Ok)?;
+            let missing = BenchError::Wrong { what: "the number of senders", value: 0, expected: 1 };
+            let answered = tm.send(buffer, BYTES, &event.sender.ok_or(missing)?, None);
+            answered.map_err(BenchError::nlx("send an answer"))?;
+        }
+        match (event.queue, event.buffer) {
+            (Queue::MessageReceive, Some(buffer)) => listen(tm, buffer)?,
+            (_, buffer) => idle.extend(buffer),
+        }
+        Ok(is_last)
+    }
+
+    fn buffer(&self, length: usize) -> Result<Buffer> {
+        self.domain.allocate(length).map_err(BenchError::nlx("allocate a buffer"))
+    }
+}
+
+fn listen(tm: &Machine, buffer: Buffer) -> Result<()> {
+    tm.receive(buffer, RECEIVE, None).map(drop).map_err(BenchError::nlx("post a receive buffer"))
+}
