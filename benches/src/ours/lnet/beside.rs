@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::pingpong;
 use super::station::Wait;
 use crate::cores;
+
 use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 use crate::ours::nodes::Nodes;
+use crate::ours::spin::steps;
 
 /// Threads that compute, for each processor.
 const THREADS_PER_PROCESSOR: usize = 2;
@@ -72,9 +74,11 @@ fn both(round: &Round, wait: Wait) -> Result<Rates> {
 /// Computes on any processor until it is over, and counts the steps.
 fn compute(done: &AtomicU64, over: &AtomicBool) -> Result<()> {
     cores::roam()?;
+    let mut state = 1;
     while !over.load(Ordering::Relaxed) {
-        (0..STEPS).fold(1_u64, |product, step| black_box(product.wrapping_mul(3).wrapping_add(step)));
+        state = steps(state, STEPS);
         done.fetch_add(STEPS, Ordering::Relaxed);
     }
+    black_box(state);
     Ok(())
 }

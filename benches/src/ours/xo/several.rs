@@ -12,11 +12,13 @@ use nlx::{Buffer, Domain, Event, Machine, Queue, TmOptions, TransferMachine};
 use super::pair::{self, PORTAL};
 use super::party::{MESSAGE, Party, RECEIVE, RECEIVE_BUFFERS, RECEIVE_BYTES};
 use crate::cores;
+
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 use crate::ours::helper::process::Helper;
 use crate::ours::nodes::Nodes;
+use crate::ours::spin::steps;
 use crate::server::PATIENCE;
 
 /// How long the handler of a message blocks: as if it waited for a disk.
@@ -50,8 +52,10 @@ impl Work {
     }
 }
 
+/// The same code for handlers and for what they are compared with, wherever it is called.
+#[inline(never)]
 fn compute() {
-    (0..STEPS).fold(1_u64, |product, step| black_box(product.wrapping_mul(3).wrapping_add(step)));
+    black_box(steps(black_box(1), STEPS));
 }
 
 /// How the machines' threads come by events.
