@@ -222,3 +222,40 @@ fn the_limit_of_a_peer() {
         },
     );
 }
+
+/// The limit of all peers: what one has in memory is missing to the others, and what has left is there for any of them.
+#[test]
+fn the_limit_of_all_peers() {
+    for partitions in [1, 2, 4] {
+        let bed = Bed::new();
+        let most = 2 * (PAYLOAD_IN_MEMORY + 1024);
+        let limits = HeldLimits { all_kb: PEER_KB, drop_beyond: true, ..HeldLimits::default() };
+        assert!(limits.peer_kb > 3 * PEER_KB, "no peer reaches its own limit");
+        let config = Config { held: limits, partitions, ..Config::default() };
+        let [a, b, c] = [1, 2, 3].map(|number| bed.node(number, config.clone()));
+        let all = [&a, &b, &c];
+        b.engine.set_lazy(portal(), true);
+        let put = |from: &Node, bits| from.put_unasked(b.id, &filled(whole(5000), bits), bits);
+        put(&a, 0);
+        bed.until(&all, || held(&b) == [1, 1] && b.lnd.counters().rx.held_in_memory == 1);
+        put(&c, 1);
+        bed.until(&all, || held(&b) == [2, 2] && b.lnd.counters().rx.held_in_memory == 2);
+        assert_eq!(in_memory(&b), most);
+        for (dropped, from) in (1..).zip([&a, &c]) {
+            put(from, 2);
+            bed.until(&all, || b.lnd.counters().rx.held_dropped == dropped);
+        }
+        assert_eq!((held(&b), in_memory(&b)), ([2, 2], most));
+        // The message of the one makes room for one of the other.
+        let sink = whole(5000);
+        b.post(&sink, 0, MdOptions::OP_PUT);
+        bed.until(&all, || b.has(EventKind::Put) && in_memory(&b) == most / 2);
+        assert!(bytes(&sink) == pattern(0, 5000));
+        put(&c, 3);
+        bed.until(&all, || held(&b) == [2, 2] && b.lnd.counters().rx.held_in_memory == 3);
+        assert_eq!((in_memory(&b), b.lnd.counters().rx.held_dropped), (most, 2));
+        b.engine.set_lazy(portal(), false);
+        bed.until(&all, || held(&b) == [0, 0] && in_memory(&b) == 0);
+        bed.end([a, b, c]);
+    }
+}

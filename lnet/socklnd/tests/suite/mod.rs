@@ -3,6 +3,7 @@
 mod calls;
 mod exchange;
 mod handshake;
+mod held;
 mod shards;
 mod trouble;
 mod tunables;
