@@ -118,6 +118,7 @@ mod slots;
 mod status;
 mod tally;
 mod violation;
+mod wakeups;
 mod watched;
 
 pub use departed::Departure;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use lnet_api::{Drive, Errno, Sleeper};
 use nlx_bev_cqueue::Heap;
+use nlx_fallible::TryArc;
 use nlx_sync::{AtomicBool, AtomicU64, End, OnceLock, Ordering};
 
 use crate::agreed::{BELL, LOSS};
 use crate::network::FaultCounters;
-use crate::taker::{Losses, Taker};
+use crate::taker::{Losses, News, Taker};
 
 /// How often a waiter looks that could not get a descriptor to sleep on: seldom enough to leave the processor to others.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -78,8 +79,8 @@ impl Taker for Notices {
     type Memory = Heap;
 
     #[inline]
-    fn ring(&self) {
-        self.waiters.wake();
+    fn ring(this: &TryArc<Notices>, _: News) {
+        this.waiters.wake();
     }
 
     #[cold]

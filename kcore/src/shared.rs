@@ -9,7 +9,7 @@ use nlx_core::{
     Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, Random, Sequential, TmId,
 };
 use nlx_fallible::TryArc;
-use nlx_sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering};
+use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering};
 
 use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS};
 use crate::buffers::Buffer;
@@ -17,7 +17,7 @@ use crate::flight::{Flight, Op, OpKey};
 use crate::network::{FaultCounters, Network};
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::taker::Taker;
+use crate::taker::{News, Taker};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
@@ -31,9 +31,9 @@ pub(crate) struct Shared<T: Taker> {
     side: Mutex<Side<T>>,
     /// Some operation has [`Op::doomed`] set.
     doomed: AtomicBool,
-    /// Something has happened that somebody may wait for, and nobody has been told yet. Most that LNet tells of a GET is no
-    /// such thing, and waking somebody for nothing is dear. Set under the producer lock.
-    news: AtomicBool,
+    /// The [`News`] for which nobody has been woken yet. Most that LNet tells of a GET is none, and a wake-up for nothing is
+    /// dear. Raised under the producer lock.
+    news: AtomicU32,
     /// Once the transfer machine has been dropped.
     remains: OnceLock<Remains>,
     /// Where the match bits of passive buffers come from if not from [`Side::counters`].
@@ -104,7 +104,7 @@ impl<T: Taker> Shared<T> {
             faults: network.faults.clone(),
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
-            news: AtomicBool::new(false),
+            news: AtomicU32::new(News::None as u32),
             remains: OnceLock::default(),
             random,
         }
@@ -261,7 +261,7 @@ impl<T: Taker> Shared<T> {
         if op.abandoned {
             if event.unlinked {
                 self.leave(flight, key);
-                self.note_news();
+                self.note_news(News::Bulk);
             }
             return;
         }
@@ -290,6 +290,7 @@ impl<T: Taker> Shared<T> {
             return;
         }
         op.left -= 1;
+        let news = News::of(op.queue);
         let made = buffer_event(op, event, outcome, now_ns);
         // SYNC kcore.leave
         if event.unlinked && LEAVE.holds() {
@@ -299,13 +300,13 @@ impl<T: Taker> Shared<T> {
         if event.unlinked && !LEAVE.holds() {
             self.leave(flight, key);
         }
-        self.note_news();
+        self.note_news(news);
     }
 
     /// For who produces, under its lock, after what the news are about.
-    fn note_news(&self) {
+    fn note_news(&self, news: News) {
         // SYNC kcore.news
-        self.news.swap(true, NEWS.chain());
+        self.news.fetch_max(news as u32, NEWS.chain());
     }
 
     // An event is made where it goes into the queue: out of line, both would copy it.
@@ -321,7 +322,7 @@ impl<T: Taker> Shared<T> {
     #[cfg(not(loom))]
     pub(crate) fn deliver(&self, event: BufferEvent) {
         self.push(&mut self.side.lock().producer, event);
-        self.taker.ring();
+        T::ring(&self.taker, News::Messages);
     }
 
     /// Refuses operations from here on, unless some are in flight.
@@ -369,8 +370,9 @@ impl<T: Taker> EventHandler for Shared<T> {
     fn wake(&self) {
         self.unlink_doomed();
         // SYNC kcore.news
-        if self.news.swap(false, NEWS.chain()) {
-            self.taker.ring();
+        match News::from_value(self.news.swap(News::None as u32, NEWS.chain())) {
+            News::None => {}
+            news => T::ring(&self.taker, news),
         }
         if let Some(remains) = self.remains.get() {
             // EBUSY means that the last event is yet to come, ENOENT that all is done.

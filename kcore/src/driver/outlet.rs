@@ -15,9 +15,10 @@ use parking_lot::Mutex;
 use super::Violation;
 use super::seal::Seal;
 use super::tally::{Count, Tally};
+use super::wakeups;
 use super::watched::WatchedQueue;
 use crate::network::FaultCounters;
-use crate::taker::{Losses, Taker};
+use crate::taker::{Losses, News, Taker};
 
 /// The client's end of a transfer machine, as LNet's callback sees it. It outlives the client as long as LNet has something
 /// of the transfer machine, and then writes into memory that the client may still have, but nobody else.
@@ -78,7 +79,24 @@ impl Outlet {
 
     fn tell_of_losses(&self) {
         nlx_bev_cqueue::tell(&self.memory, self.dropped.get());
-        self.ring();
+        self.wake();
+    }
+
+    /// Wakes those of the client that sleep.
+    ///
+    /// The futex lies in our mapping, and this end of the sockets is ours: only want of memory makes a signal fail, and it is sent
+    /// later then. Neither blocks: the sender waits neither for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error. The
+    /// futex wakes one; whatever watches the sockets is woken as well, which can take long ([`Signals`](super::signals::Signals)).
+    pub(super) fn wake(&self) {
+        // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
+        // after it has announced its sleep, and that after it was set here.
+        let _ = self.thread.wake();
+        if let Some(lookout) = self.lookout.get() {
+            let signals = &self.tally.signals;
+            if signals.send(|| self.wake_loop(lookout)) {
+                self.leave_signal();
+            }
+        }
     }
 
     /// From now on an event loop is woken, too, by this end of a pair of sockets.
@@ -89,7 +107,7 @@ impl Outlet {
     /// Sends the signal to the event loop that was left, if there is one. Gives whether the event loop slept. What comes later is
     /// left again, and noted.
     pub(super) fn send_left(&self) -> bool {
-        // The event was in the queue before: this look for a sleeper comes after it, as one in `ring` does.
+        // The event was in the queue before: this look for a sleeper comes after it, as one in `wake` does.
         self.left.swap(false, AcqRel) && self.lookout.get().is_some_and(|lookout| self.wake_loop(lookout))
     }
 
@@ -121,19 +139,8 @@ impl Outlet {
 impl Taker for Outlet {
     type Memory = SharedMemory;
 
-    /// The futex lies in our mapping, and this end of the sockets is ours: only want of memory makes a signal fail, and it is sent
-    /// later then. Neither blocks: the sender waits neither for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error. The
-    /// futex wakes one; whatever watches the sockets is woken as well, which can take long ([`Signals`](super::signals::Signals)).
-    fn ring(&self) {
-        // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
-        // after it has announced its sleep, and that after it was set here.
-        let _ = self.thread.wake();
-        if let Some(lookout) = self.lookout.get() {
-            let signals = &self.tally.signals;
-            if signals.send(|| self.wake_loop(lookout)) {
-                self.leave_signal();
-            }
-        }
+    fn ring(this: &TryArc<Outlet>, news: News) {
+        wakeups::wake(this, news);
     }
 
     fn entered(&self, events: u32) {

@@ -8,7 +8,7 @@ use super::lnet::Payload;
 use super::*;
 use crate::network::{FaultCounters, Network};
 use crate::submit::Plan;
-use crate::taker::{Losses, Taker};
+use crate::taker::{Losses, News, Taker};
 use crate::works::{Beginning, Works};
 
 /// A client's end that counts operations in flight, as the helper's does.
@@ -20,7 +20,7 @@ struct Counted {
 impl Taker for Counted {
     type Memory = Heap;
 
-    fn ring(&self) {}
+    fn ring(_: &TryArc<Counted>, _: News) {}
 
     fn entered(&self, _: u32) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);

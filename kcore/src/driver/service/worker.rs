@@ -14,6 +14,7 @@ use nlx_sync::Spin;
 use super::super::Answer;
 use super::super::custody::Custody;
 use super::super::porter::Link;
+use super::super::wakeups::gathered;
 use super::answers::Lingering;
 use super::client::{Clients, Source, State, Talk};
 use super::keeping::Leaving;
@@ -174,7 +175,7 @@ impl Worker {
         let spin = Spin::new(self.shared.host.drive().spin());
         let mut spinning = spin.wait();
         while !self.is_over() {
-            let polled = self.network.poll(&**self.shared.host.drive(), &self.epoll, SHARD);
+            let polled = gathered(|| self.network.poll(&**self.shared.host.drive(), &self.epoll, SHARD));
             let round_units = self.serve_round();
             let now_ns = self.now_ns();
             self.handle_due(now_ns);

@@ -13,6 +13,7 @@ use super::refusing::{no_descriptor, no_memory, no_queue};
 use super::{Session, Violation};
 use crate::driver::custody::SharedFd;
 use crate::driver::seal::Seal;
+use crate::driver::wakeups::{gathered, whole};
 use crate::driver::watched::WatchedQueue;
 
 /// Bytes that take as long to copy as an entry to carry out, roughly.
@@ -185,18 +186,21 @@ impl Session {
             return Ok(0);
         }
         let started_ns = self.host.drive().now_ns();
-        let drained = corked(|| {
-            let mut drained = 0;
-            for submission in ring.consumer.drain(most) {
-                let entry = submission.read().map_err(Violation::Entry)?;
-                let bulk = moved_bytes(&entry);
-                self.enter(entry, started_ns);
-                drained += 1;
-                if !goes_on(bulk) {
-                    break;
+        // What leaves does so before clients are woken to hear of it.
+        let drained = gathered(|| {
+            corked(|| {
+                let mut drained = 0;
+                for submission in ring.consumer.drain(most) {
+                    let entry = submission.read().map_err(Violation::Entry)?;
+                    let bulk = moved_bytes(&entry);
+                    whole(|| self.enter(entry, started_ns));
+                    drained += 1;
+                    if !goes_on(bulk) {
+                        break;
+                    }
                 }
-            }
-            Ok(drained)
+                Ok(drained)
+            })
         })?;
         // No error: the futex lies in our mapping.
         let _ = ring.settled.wake();

@@ -1,4 +1,4 @@
-//! Signals of a session that are left.
+//! Signals of a session that are left, and wake-ups that are gathered.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,9 @@ use nlx_sync::{Bell, Sleeper};
 
 use super::*;
 use crate::driver::HostConfig;
-use crate::taker::{Losses, Taker};
+use crate::driver::outlet::Outlet;
+use crate::driver::wakeups::{GATHERED_MAX, gathered, whole};
+use crate::taker::{Losses, News, Taker};
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
 
@@ -47,7 +49,7 @@ fn signals_that_take_long_are_sent_later() {
     let signals = &session.record.tally.signals;
     signals.leave(5);
     machines.iter().for_each(|(.., sleeper)| sleeper.prepare());
-    machines[0].0.ring();
+    machines[0].0.wake();
     machines[1].0.lost();
     assert!(!machines.iter().any(|(_, bell, _)| is_rung(bell)), "they are left");
     session.send_signals();
@@ -58,16 +60,153 @@ fn signals_that_take_long_are_sent_later() {
         sleeper.finish();
         sleeper.prepare();
     });
-    machines[0].0.ring();
+    machines[0].0.wake();
     assert!(is_rung(&machines[0].1) && !is_rung(&machines[1].1));
     // One that finds its event loop awake, and one that falls asleep meanwhile.
     signals.leave(0);
     machines[0].2.finish();
-    machines[0].0.ring();
+    machines[0].0.wake();
     session.send_signals();
     assert!(!is_rung(&machines[0].1));
-    machines[0].0.ring();
+    machines[0].0.wake();
     machines[0].2.prepare();
     session.send_signals();
     assert!(is_rung(&machines[0].1) && !is_rung(&machines[1].1));
+}
+
+/// The outlet of a transfer machine, and the word by which its client sleeps.
+type Served = (TryArc<Outlet>, QueueWord<SharedMemory>);
+
+/// The outlets of so many transfer machines.
+fn outlets(count: usize) -> (Session, Vec<Served>) {
+    let host = Host::new(FakeLnet::new(&["0@lo"]), FakeDrive::new(), HostConfig::default());
+    let mut session = Session::new(&host, USER).unwrap();
+    let (_, fds) = ask(&mut session, &Request::Hello(Hello::new("test")));
+    lnet_region::seal(fds[0].as_fd()).unwrap();
+    let outlets = (1..=count).map(|id| {
+        let address = format!("0@lo:12345:40:{id}").parse().unwrap();
+        let (reply, mut fds) =
+            ask(&mut session, &Request::StartTm(StartTm { address, events_max: 4, lazy: false }));
+        let Reply::Started { tm, .. } = reply else { panic!("{reply:?}") };
+        let memory = SharedMemory::attach(fds.pop().unwrap()).unwrap();
+        (session.record.tms.lock()[&tm].1.clone(), QueueWord::consumer(memory))
+    });
+    let outlets = outlets.collect();
+    (session, outlets)
+}
+
+/// Whether the client sleeps still.
+fn sleeps((_, word): &Served) -> bool {
+    word.as_ref().is_announced()
+}
+
+fn asleep(outlets: &[Served]) -> Vec<bool> {
+    outlets.iter().map(sleeps).collect()
+}
+
+fn fall_asleep(outlets: &[Served]) {
+    outlets.iter().for_each(|(_, word)| word.as_ref().announce());
+}
+
+fn ring((outlet, _): &Served, news: News) {
+    Outlet::ring(outlet, news);
+}
+
+#[test]
+fn clients_are_woken_at_the_end_of_a_step() {
+    let (_session, outlets) = outlets(3);
+    fall_asleep(&outlets);
+    ring(&outlets[2], News::Messages);
+    assert!(!sleeps(&outlets[2]), "there is no step");
+    fall_asleep(&outlets);
+    gathered(|| {
+        ring(&outlets[0], News::Messages);
+        gathered(|| ring(&outlets[1], News::Messages));
+        ring(&outlets[0], News::Messages);
+        assert!(outlets.iter().all(sleeps), "an inner step ends with the outer one");
+    });
+    assert_eq!(asleep(&outlets), [false, false, true]);
+}
+
+#[test]
+fn the_end_of_a_bulk_transfer_wakes_all_at_once() {
+    let (_session, outlets) = outlets(3);
+    fall_asleep(&outlets);
+    gathered(|| {
+        ring(&outlets[0], News::Messages);
+        ring(&outlets[1], News::Bulk);
+        assert_eq!(asleep(&outlets), [false, false, true]);
+        ring(&outlets[2], News::Messages);
+        assert!(sleeps(&outlets[2]));
+    });
+    assert!(!sleeps(&outlets[2]));
+}
+
+/// A transfer between clients: both are woken, and not before both have their events.
+#[test]
+fn an_operation_is_done_before_its_events_wake_anybody() {
+    let (_session, outlets) = outlets(3);
+    fall_asleep(&outlets);
+    gathered(|| {
+        ring(&outlets[2], News::Messages);
+        whole(|| {
+            ring(&outlets[0], News::Bulk);
+            ring(&outlets[1], News::Bulk);
+            assert!(outlets.iter().all(sleeps));
+        });
+        assert_eq!(asleep(&outlets), [false, false, false]);
+        fall_asleep(&outlets);
+        whole(|| ring(&outlets[0], News::Messages));
+        assert!(sleeps(&outlets[0]), "a message waits for the end of the step");
+    });
+    whole(|| ring(&outlets[1], News::Bulk));
+    assert_eq!(asleep(&outlets), [false, false, true]);
+}
+
+/// An operation of very many events wakes at once what it has no room to note.
+#[test]
+fn an_operation_notes_as_many_events_as_there_is_room_for() {
+    let (_session, outlets) = outlets(GATHERED_MAX as usize + 2);
+    fall_asleep(&outlets);
+    gathered(|| {
+        whole(|| {
+            outlets.iter().for_each(|outlet| ring(outlet, News::Messages));
+            let (noted, beyond) = outlets.split_at(GATHERED_MAX as usize);
+            assert!(noted.iter().all(sleeps) && !beyond.iter().any(sleeps));
+        });
+        assert!(!outlets.iter().any(sleeps));
+    });
+}
+
+/// However many events a step has, a wake-up waits for so many of them at the most.
+#[test]
+fn a_wake_up_waits_for_few_events() {
+    let (_session, outlets) = outlets(1);
+    gathered(|| {
+        for _ in 0..3 {
+            fall_asleep(&outlets);
+            let waited = (1..1000).find(|_| {
+                ring(&outlets[0], News::Messages);
+                !sleeps(&outlets[0])
+            });
+            assert_eq!(waited, Some(GATHERED_MAX as usize));
+        }
+    });
+}
+
+#[test]
+fn a_step_that_panics_wakes_those_who_sleep() {
+    let (_session, outlets) = outlets(1);
+    fall_asleep(&outlets);
+    let step = std::panic::AssertUnwindSafe(|| {
+        gathered(|| {
+            ring(&outlets[0], News::Messages);
+            panic!("in the middle of a step");
+        })
+    });
+    assert!(std::panic::catch_unwind(step).is_err());
+    assert!(!sleeps(&outlets[0]));
+    fall_asleep(&outlets);
+    ring(&outlets[0], News::Messages);
+    assert!(!sleeps(&outlets[0]), "the step is over");
 }
