@@ -1,14 +1,13 @@
 use core::cell::Cell;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::Relaxed;
 
 mod resize;
 
 use self::resize::Spare;
 use crate::error::{Corruption, Error, PopError};
 use crate::layout::{Event, MIN_SLOTS, Slot, Stamp};
-use crate::memory::{Memory, take_consumer};
+use crate::memory::{Memory, take_consumer, told};
 use crate::rules::{GET, PUT};
 
 /// The half that takes events out, and makes room for them.
@@ -180,7 +179,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
 
     /// The number that the producer has told last ([`Producer::tell`](crate::Producer::tell)), 0 at first.
     pub fn told(&self) -> u64 {
-        self.memory.header().producer.word.load(Relaxed)
+        told(&self.memory)
     }
 
     /// The memory the queue lives in.

@@ -57,6 +57,11 @@ pub fn taken(memory: &impl Memory) -> u64 {
     memory.header().consumer.consumed.load(GET.acquire())
 }
 
+/// The number that was told last ([`Producer::tell`], [`tell`]), 0 at first: for those that are not the consumer.
+pub fn told(memory: &impl Memory) -> u64 {
+    memory.header().producer.word.load(Relaxed)
+}
+
 /// Tells the consumer a number that only grows, as [`Producer::tell`] does: for those that are not the producer, several at a
 /// time if need be. Of all that were told the greatest stays.
 pub fn tell(memory: &impl Memory, word: u64) {

@@ -135,8 +135,28 @@ pub trait CoreTm: Send + Sync {
     /// ENOENT if there is no such operation (any more).
     fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError>;
 
-    /// Takes the next event, if there is one.
-    fn event_get(&self) -> Option<BufferEvent>;
+    /// Removes the oldest events, at most as many as `events` has places, and writes them there in order. Returns their number;
+    /// less than there are places does not mean that no event waits. Events cost less together than one by one.
+    ///
+    /// ```
+    /// use nlx_core::{BufferEvent, CoreTm};
+    ///
+    /// /// Counts the operations that have ended, without waiting for others.
+    /// fn ended(tm: &dyn CoreTm) -> usize {
+    ///     let (mut events, mut ended) = ([BufferEvent::ZERO; 16], 0);
+    ///     while let count @ 1.. = tm.events_get(&mut events) {
+    ///         ended += events[..count].iter().filter(|event| event.unlinked()).count();
+    ///     }
+    ///     ended
+    /// }
+    /// ```
+    fn events_get(&self, events: &mut [BufferEvent]) -> usize;
+
+    /// Removes the oldest event, if there is one: a batch of one ([`CoreTm::events_get`]).
+    fn event_get(&self) -> Option<BufferEvent> {
+        let mut event = BufferEvent::ZERO;
+        (self.events_get(std::slice::from_mut(&mut event)) == 1).then_some(event)
+    }
 
     /// Waits until there is an event (`true`), or until the deadline on [`Core::now_ns`]'s clock has passed,
     /// [`CoreTm::wake`] was called, or [`CoreTm::dropped`] has grown (`false`). A deadline in the past still looks; `None` is

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use lnet_api::{Errno, Lookout, corked, wait_until};
-use nlx_bev_cqueue::{Consumer, Corruption, Heap, PopError};
+use nlx_bev_cqueue::{Consumer, Corruption, Heap};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted,
     submit_in_room,
@@ -214,19 +214,24 @@ impl CoreTm for Machine {
         self.works.cancel(&self.domain.buffers.find(buffer)?, cookie)
     }
 
-    fn event_get(&self) -> Option<BufferEvent> {
+    fn events_get(&self, events: &mut [BufferEvent]) -> usize {
         let mut ring = self.ring.lock();
-        let event = match ring.consumer.pop() {
-            Ok(event) => event,
-            Err(PopError::Empty) => return None,
-            Err(PopError::Corrupt(corruption)) => {
+        let (mut taken, mut released) = (0, 0_u32);
+        for (place, event) in events.iter_mut().zip(ring.consumer.drain(usize::MAX)) {
+            *place = event;
+            released = released.saturating_add(event.released);
+            taken += 1;
+        }
+        if taken == 0 {
+            // A ring that is spoilt behind some events is found so after these.
+            if let Some(corruption) = ring.consumer.corruption() {
                 self.give_up(corruption);
-                return None;
             }
-        };
-        self.release(&mut ring, event.released);
+            return 0;
+        }
+        self.release(&mut ring, released);
         debug_assert!(self.invariant(&ring.consumer));
-        Some(event)
+        taken
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {

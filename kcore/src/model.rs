@@ -183,7 +183,11 @@ fn start_machine(core: &Kcore, address: &str) -> Result<Machine, CoreError> {
 }
 
 fn events(tm: &Machine) -> Vec<BufferEvent> {
-    std::iter::from_fn(|| tm.event_get()).collect()
+    let (mut all, mut together) = (Vec::new(), [BufferEvent::ZERO; 2]);
+    while let count @ 1.. = tm.events_get(&mut together) {
+        all.extend_from_slice(&together[..count]);
+    }
+    all
 }
 
 fn peer() -> Address {

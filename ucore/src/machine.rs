@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory};
+use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory, told};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, MatchCounters,
     Operation, Random, Sequential, StartAddress, Submitted, TmOptions,
@@ -40,6 +40,8 @@ pub(crate) struct Machine {
     /// Where the match bits of passive buffers come from if not from `counters`.
     random: Option<Random>,
     side: Mutex<Side>,
+    /// The memory of the event queue.
+    queue: SharedMemory,
     sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
     /// The spin limit of waits.
     spin: Duration,
@@ -101,7 +103,8 @@ impl Machine {
             counters: Mutex::new(Sequential::up_to(MatchCounter::LAST)),
             random,
             side: Mutex::new(side),
-            sleeper: Mutex::new(Sleeper::futex(QueueWord::consumer(memory)).spinning(spin)),
+            sleeper: Mutex::new(Sleeper::futex(QueueWord::consumer(memory.clone())).spinning(spin)),
+            queue: memory,
             spin,
             waiters,
             woken: AtomicBool::new(false),
@@ -154,8 +157,8 @@ impl CoreTm for Machine {
         Ok(())
     }
 
-    fn event_get(&self) -> Option<BufferEvent> {
-        self.take_event()
+    fn events_get(&self, events: &mut [BufferEvent]) -> usize {
+        self.take_events(events)
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
@@ -191,7 +194,7 @@ impl CoreTm for Machine {
     }
 
     fn dropped(&self) -> u64 {
-        if self.is_here() { self.side.lock().consumer.told() } else { 0 }
+        if self.is_here() { told(&self.queue) } else { 0 }
     }
 
     fn has_ended(&self) -> bool {

@@ -2,6 +2,7 @@
 //! and whether more may start.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,8 +63,49 @@ struct Table {
     statistics: Statistics,
     /// Events that a stop has taken, to be given out by the waits after it.
     backlog: VecDeque<Event>,
+    /// Events that were taken from the transport in one call, to be given out next.
+    fetched: Fetched,
     /// Operations in flight, by queue.
     posted: [usize; Queue::COUNT],
+}
+
+impl Table {
+    /// Whether events wait to be given out.
+    fn has_events(&self) -> bool {
+        !self.backlog.is_empty() || !self.fetched.is_empty()
+    }
+}
+
+/// Events of the transport's that are taken in one call: 1.4 KB of each machine. With more of them, what a call costs is a
+/// smaller part still of what an event costs.
+const FETCHED_MAX: usize = 16;
+
+/// Events that have been taken from the transport together, and not looked at yet.
+struct Fetched {
+    events: [BufferEvent; FETCHED_MAX],
+    /// Those that are left.
+    left: Range<usize>,
+}
+
+impl Fetched {
+    fn new() -> Fetched {
+        Fetched { events: [BufferEvent::ZERO; FETCHED_MAX], left: 0..0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Takes up to `most` events from the transport, where nothing is left. Whether there were any.
+    fn refill(&mut self, tm: &dyn CoreTm, most: usize) -> bool {
+        self.left = 0..tm.events_get(&mut self.events[..most.min(FETCHED_MAX)]);
+        !self.left.is_empty()
+    }
+
+    /// The oldest event that is left.
+    fn pop(&mut self) -> Option<BufferEvent> {
+        self.left.next().map(|place| self.events[place])
+    }
 }
 
 /// What [`Operations::next`] has found.
@@ -83,6 +125,7 @@ impl Operations {
             deadlines: Deadlines::default(),
             statistics: Statistics::default(),
             backlog: VecDeque::new(),
+            fetched: Fetched::new(),
             posted: [0; Queue::COUNT],
         };
         Operations { table: Mutex::new(table), earliest_ns: AtomicU64::new(u64::MAX) }
@@ -258,11 +301,17 @@ impl Operations {
         Some(op)
     }
 
-    /// The next event: one that a stop has taken, or of the transport's.
-    pub(crate) fn next(&self, tm: &dyn CoreTm, end_points: &EndPoints) -> Next {
+    /// The next event: one that a stop has taken, or of the transport's. Where there is none at hand, several are taken from the
+    /// transport at once unless `sleeps` says that another thread may sleep there: an event wakes it only as long as it lies
+    /// in the transport's queue. It is asked under the lock, and a thread that goes to sleep looks for events after it has
+    /// said so.
+    pub(crate) fn next(&self, tm: &dyn CoreTm, end_points: &EndPoints, sleeps: impl Fn() -> bool) -> Next {
         let table = &mut *self.table.lock();
         let event = match table.backlog.pop_front() {
-            None => self.take(table, tm, end_points),
+            None => {
+                let most = || if sleeps() { 1 } else { FETCHED_MAX };
+                self.take(table, tm, end_points, most)
+            }
             kept => kept,
         };
         let Table { state, failing, .. } = *table;
@@ -274,7 +323,7 @@ impl Operations {
     pub(crate) fn keep_events(&self, tm: &dyn CoreTm, end_points: &EndPoints) -> (bool, Option<Owned>) {
         let table = &mut *self.table.lock();
         let mut found = false;
-        while let Some(mut event) = self.take(table, tm, end_points) {
+        while let Some(mut event) = self.take(table, tm, end_points, || FETCHED_MAX) {
             if let Some(owner) = event.owner.take() {
                 return (found, Some((owner, event)));
             }
@@ -289,26 +338,37 @@ impl Operations {
         self.table.lock().backlog.push_back(event);
     }
 
-    /// Whether events are kept.
-    pub(crate) fn has_kept(&self) -> bool {
-        !self.table.lock().backlog.is_empty()
+    /// Whether events wait here to be given out.
+    pub(crate) fn has_events(&self) -> bool {
+        self.table.lock().has_events()
     }
 
-    /// Whether events are kept, or the machine has ended.
+    /// Whether events wait here, or the machine has ended.
     pub(crate) fn has_news(&self) -> bool {
-        let Table { backlog, state, .. } = &*self.table.lock();
-        !backlog.is_empty() || matches!(state, TmState::Stopped | TmState::Failed)
+        let table = &*self.table.lock();
+        table.has_events() || matches!(table.state, TmState::Stopped | TmState::Failed)
     }
 
-    /// Takes an event from the transport. Under the lock, so that the events of an operation keep their order whoever takes
-    /// them.
-    fn take(&self, table: &mut Table, tm: &dyn CoreTm, end_points: &EndPoints) -> Option<Event> {
-        let mut raw = tm.event_get()?;
-        while table.ops.find(OpId::from_cookie(raw.cookie)).is_none() {
+    /// Takes an event of the transport's, and up to `most` from the transport where none is at hand. Under the lock, so that the
+    /// events of an operation keep their order whoever takes them.
+    fn take(
+        &self,
+        table: &mut Table,
+        tm: &dyn CoreTm,
+        end_points: &EndPoints,
+        most: impl Fn() -> usize,
+    ) -> Option<Event> {
+        loop {
+            if table.fetched.is_empty() && !table.fetched.refill(tm, most()) {
+                return None;
+            }
+            // Copied: it is small, and what is made of it changes the table.
+            let raw = table.fetched.pop()?;
+            if table.ops.find(OpId::from_cookie(raw.cookie)).is_some() {
+                return self.event(table, &raw, end_points);
+            }
             tracing::error!(cookie = raw.cookie, "an event of an operation that is over");
-            raw = tm.event_get()?;
         }
-        self.event(table, &raw, end_points)
     }
 
     /// What the transport's event means to the client (motr-transport 9.5).

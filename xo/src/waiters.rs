@@ -29,7 +29,7 @@ impl Waiters {
         }
     }
 
-    /// This thread begins to wait. To be called before it looks for the earliest deadline.
+    /// This thread begins to wait. To be called before it looks for the earliest deadline, and for events.
     pub(crate) fn enter(&self) -> Waiting<'_> {
         self.count.fetch_add(1, Ordering::SeqCst);
         Waiting(self)
@@ -40,7 +40,12 @@ impl Waiters {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// The program's loop is about to sleep. To be called before it looks for the earliest deadline.
+    /// Whether anybody may be asleep, or about to be, besides the thread whose wait this is.
+    pub(crate) fn others_than(&self, own: Option<&Waiting<'_>>) -> bool {
+        self.count.load(Ordering::SeqCst) > usize::from(own.is_some())
+    }
+
+    /// The program's loop is about to sleep. To be called before it looks for the earliest deadline, and for events.
     pub(crate) fn arm(&self) {
         if !self.armed.swap(true, Ordering::SeqCst) {
             self.count.fetch_add(1, Ordering::SeqCst);

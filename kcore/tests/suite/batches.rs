@@ -179,3 +179,30 @@ proptest! {
         prop_assert_eq!(run(together), run(one_by_one));
     }
 }
+
+/// MT-212: events taken together are those taken one by one, in as many calls as they need, and give their room back.
+#[test]
+fn events_are_taken_together() {
+    let bed = bed();
+    let operations = one_of_each(&bed);
+    together(&bed, &operations);
+    for operation in &operations {
+        bed.tm.cancel(operation.buffer, operation.cookie).unwrap();
+    }
+    bed.world.outgoing().iter().for_each(|message| bed.world.leave(message, Ok(())));
+    let mut cookies = Vec::new();
+    for expected in [4, 2, 0, 0] {
+        let mut events = [BufferEvent::ZERO; 4];
+        assert_eq!(bed.tm.events_get(&mut []), 0, "no places, no events");
+        assert_eq!(bed.tm.events_get(&mut events), expected);
+        let (taken, untouched) = events.split_at(expected);
+        assert!(taken.iter().all(BufferEvent::unlinked));
+        assert!(untouched.iter().all(|event| *event == BufferEvent::ZERO));
+        cookies.extend(taken.iter().map(|event| event.cookie));
+        assert_eq!(bed.tm.pending(), cookies.len() < operations.len());
+        assert_eq!(bed.tm.needed() == 0, cookies.len() == operations.len());
+    }
+    cookies.sort_unstable();
+    assert_eq!(cookies, [1, 2, 3, 4, 5, 6]);
+    bed.assert_idle();
+}

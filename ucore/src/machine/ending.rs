@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nlx_core::CoreError;
+use nlx_core::{CoreError, CoreTm};
 use nlx_driver_proto::{Entry, Reply, Request};
 
 use super::Machine;
@@ -64,7 +64,7 @@ impl Machine {
         }
         let deadline_ns = now_ns() + DROP_TIMEOUT.as_nanos() as u64;
         loop {
-            while self.take_event().is_some() {}
+            while self.event_get().is_some() {}
             match self.end() {
                 Ok(()) => return,
                 Err(_) if now_ns() >= deadline_ns => break,

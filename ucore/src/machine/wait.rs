@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nlx_bev_cqueue::PopError;
+use nlx_bev_cqueue::told;
 use nlx_core::{BufferEvent, BufferHandle, CoreError};
 use nlx_driver_proto::{Reason, Refusal, Reply, Request};
 use nlx_sync::Wake;
@@ -19,35 +19,56 @@ use crate::waiters::Lookout;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Machine {
-    /// The next event: of those in the queue, and when there are no more and the helper is gone, of those that it owes.
-    pub(super) fn take_event(&self) -> Option<BufferEvent> {
-        if !self.is_here() {
-            return None;
+    /// Removes the oldest events: of those in the queue, and when there are no more and the helper is gone, of those that it owes.
+    pub(super) fn take_events(&self, events: &mut [BufferEvent]) -> usize {
+        if !self.is_here() || events.is_empty() {
+            return 0;
         }
         let mut side = self.side.lock();
         while !side.spoilt {
             // Asked before the queue is: what the helper has produced before its end lies there then.
             let has_ended = self.link.has_ended();
-            match side.consumer.pop() {
-                Ok(event) => {
-                    point!(EventTaken);
-                    if let Some(event) = self.settle(&mut side, event) {
-                        return Some(event);
-                    }
-                }
-                Err(PopError::Empty) if has_ended => break,
-                Err(PopError::Empty) => return None,
-                Err(PopError::Corrupt(corruption)) => {
-                    side.spoilt = true;
-                    self.link.violated(format!("the event queue of {}: {corruption}", self.address));
+            let Side { consumer, spoilt, .. } = &mut *side;
+            let (mut places, mut is_empty) = (events.iter_mut(), true);
+            let (mut taken, mut released) = (0, 0);
+            // As old as the look at them.
+            let mut now = None;
+            for event in consumer.drain(places.len()) {
+                point!(EventTaken);
+                is_empty = false;
+                let now_ns = *now.get_or_insert_with(now_ns);
+                if let Some(event) = self.settle(event, now_ns)
+                    && let Some(place) = places.next()
+                {
+                    released += event.released;
+                    *place = event;
+                    taken += 1;
                 }
             }
+            let given_back = consumer.release(released);
+            point!(RoomReleased);
+            debug_assert!(given_back.is_ok(), "{}: {given_back:?}", self.address);
+            if taken > 0 {
+                return taken;
+            }
+            if let Some(corruption) = consumer.corruption() {
+                *spoilt = true;
+                self.link.violated(format!("the event queue of {}: {corruption}", self.address));
+            } else if is_empty {
+                if has_ended {
+                    break;
+                }
+                return 0;
+            }
         }
-        self.lost(&mut side)
+        self.lost(&mut side).map_or(0, |event| {
+            events[0] = event;
+            1
+        })
     }
 
     /// Notes what an event says of its operation. `None` for an event of no operation in flight, or one that cannot be.
-    fn settle(&self, side: &mut Side, mut event: BufferEvent) -> Option<BufferEvent> {
+    fn settle(&self, mut event: BufferEvent, now_ns: u64) -> Option<BufferEvent> {
         let handle = event.buffer();
         let Ok(slot) = self.domain.buffers.slot(handle) else { return self.unexpected(handle) };
         let mut slot = slot.lock();
@@ -63,7 +84,7 @@ impl Machine {
             (operation.queue.receives(), operation.events, operation.started_ns)
         });
         // As this process sees it: the helper has begun later, and an operation that ran into its deadline is as old as that.
-        event.time_ns = now_ns().saturating_sub(started_ns);
+        event.time_ns = now_ns.saturating_sub(started_ns);
         let impossible = receives && event.status == 0 && buffer.receive(event.offset, event.length).is_err();
         point!(BytesTaken);
         event.released = 0;
@@ -74,9 +95,6 @@ impl Machine {
             point!(OperationOver);
         }
         drop(slot);
-        let released = side.consumer.release(event.released);
-        point!(RoomReleased);
-        debug_assert!(released.is_ok(), "{}: {released:?}", self.address);
         if impossible {
             self.link.violated(format!(
                 "an event of {} bytes at {} of buffer {:#x}",
@@ -126,7 +144,7 @@ impl Machine {
         None
     }
 
-    /// Whether [`Machine::take_event`] has something to do.
+    /// Whether [`Machine::take_events`] has something to do.
     pub(super) fn has_events(&self) -> bool {
         let side = self.side.lock();
         !side.spoilt && !side.consumer.is_empty() || self.link.has_ended() && side.consumer.needed() > 0
@@ -177,7 +195,7 @@ impl Machine {
 
     /// Whether messages were lost since this was asked last; for the waiter alone.
     pub(super) fn take_news(&self) -> bool {
-        let told = self.side.lock().consumer.told();
+        let told = told(&self.queue);
         self.noticed.load(Ordering::Relaxed) != told && self.noticed.swap(told, Ordering::Relaxed) != told
     }
 
@@ -202,8 +220,7 @@ impl Machine {
             (_, fds) => fds.into_iter().next(),
         };
         let Some(socket) = socket else { return Err(self.link.violated("no socket to sleep on".into())) };
-        let queue = self.side.lock().consumer.memory().clone();
-        let made = Lookout::new(queue, socket, &self.waiters, self.spin).map_err(no_lookout)?;
+        let made = Lookout::new(self.queue.clone(), socket, &self.waiters, self.spin).map_err(no_lookout)?;
         point!(LookoutMade);
         Ok(self.lookout.get_or_init(|| made))
     }

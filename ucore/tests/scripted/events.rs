@@ -123,3 +123,31 @@ fn a_full_ring_is_emptied_by_a_request() {
     }
     tm.stop().unwrap();
 }
+
+/// Events are taken together as they are one by one: each is settled with its operation, and what is behind an event that
+/// cannot be is taken as well.
+#[test]
+fn events_are_taken_together() {
+    let (helper, domain, tm) = started();
+    let buffers: Vec<_> = (0..6).map(|_| buffer(&domain, 10)).collect();
+    for (handle, _) in &buffers {
+        tm.submit(&receive(*handle, 1)).unwrap();
+        helper.push(BufferEvent { flags: EventFlags::UNLINKED, released: 7, ..message(*handle, 0, 1) });
+    }
+    let mut events = [BufferEvent::ZERO; 4];
+    let mut taken = Vec::new();
+    for expected in [4, 2, 0] {
+        assert_eq!(tm.events_get(&mut events), expected);
+        taken.extend(events[..expected].iter().map(|event| (event.buffer(), event.released)));
+        assert_eq!(tm.needed(), buffers.len() - taken.len());
+    }
+    assert!(taken.into_iter().eq(buffers.iter().map(|(handle, _)| (*handle, 1))));
+    assert!(buffers.iter().all(|(_, memory)| memory.write(0..10).is_ok()));
+    // One that has no operation any more, before one that has.
+    tm.submit(&receive(buffers[1].0, 1)).unwrap();
+    helper.push(message(buffers[0].0, 0, 1));
+    helper.push(BufferEvent { flags: EventFlags::UNLINKED, ..message(buffers[1].0, 0, 1) });
+    assert_eq!(tm.events_get(&mut events), 1);
+    assert_eq!((events[0].buffer(), events[0].status()), (buffers[1].0, Ok(())));
+    assert!(tm.has_ended() && tm.needed() == 0, "the domain has ended by the lie");
+}

@@ -7,6 +7,7 @@ use nlx_core::Queue;
 use parking_lot::ReentrantMutexGuard;
 
 use crate::operations::Next;
+use crate::waiters::Waiting;
 use crate::{Error, Event, Machine, TmState};
 
 /// How soon a timed out operation is cancelled again that another thread had entered, but not yet started.
@@ -26,15 +27,15 @@ impl Machine {
 
     /// The same for whoever it is that gets the events.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
-        if let Some(event) = self.look()? {
+        if let Some(event) = self.look(None)? {
             return Ok(Some(event));
         }
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
-        let Some(_turn) = self.take_turn(deadline_ns) else { return self.look() };
-        let _waiting = self.waiters.enter();
+        let Some(_turn) = self.take_turn(deadline_ns) else { return self.look(None) };
+        let waiting = self.waiters.enter();
         let mut slept = false;
         loop {
-            if let Some(event) = self.look()? {
+            if let Some(event) = self.look(Some(&waiting))? {
                 return Ok(Some(event));
             }
             if slept && deadline_ns.is_some_and(|deadline_ns| self.now_ns() >= deadline_ns) {
@@ -44,7 +45,7 @@ impl Machine {
             slept = true;
             if self.tm.has_ended() {
                 // The end came after what it gave the last events of.
-                return self.look()?.map(Some).ok_or(Error::Ended);
+                return self.look(Some(&waiting))?.map(Some).ok_or(Error::Ended);
             }
         }
     }
@@ -58,11 +59,11 @@ impl Machine {
         if self.waiters.disarm() {
             self.tm.poll();
         }
-        if let Some(event) = self.look()? {
+        if let Some(event) = self.look(None)? {
             return Ok(Some(event));
         }
         self.tm.poll();
-        self.look()
+        self.look(None)
     }
 
     /// The next event, if there is one already; the network is not moved forward. For programs that work on all there is
@@ -72,12 +73,12 @@ impl Machine {
     /// As [`Machine::wait`].
     pub fn take(&self) -> Result<Option<Event>, Error> {
         self.check_waited()?;
-        self.look()
+        self.look(None)
     }
 
     /// Whether an event waits to be taken; asking changes nothing (MT-231).
     pub fn pending(&self) -> bool {
-        self.domain.is_here() && (self.operations.has_kept() || self.tm.pending())
+        self.domain.is_here() && (self.operations.has_events() || self.tm.pending())
     }
 
     fn check_waited(&self) -> Result<(), Error> {
@@ -95,13 +96,14 @@ impl Machine {
         deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())))
     }
 
-    /// Acts on timeouts, and gives the next event that is for the client.
-    fn look(&self) -> Result<Option<Event>, Error> {
+    /// Acts on timeouts, and gives the next event that is for the client. `own` is the caller's wait, if it waits.
+    fn look(&self, own: Option<&Waiting<'_>>) -> Result<Option<Event>, Error> {
         loop {
             self.expire();
             self.tell_drops();
+            let sleeps = || self.waiters.others_than(own);
             let Next { event: mut taken, state, is_failing } =
-                self.operations.next(&*self.tm, &self.end_points);
+                self.operations.next(&*self.tm, &self.end_points, sleeps);
             if let Some(event) = &mut taken {
                 if event.queue == Queue::MessageReceive && event.is_last() {
                     self.top_up();
@@ -202,12 +204,13 @@ impl Machine {
     /// As [`Machine::descriptor`], and ENOMEM.
     pub fn arm(&self) -> Result<bool, Error> {
         self.check_waited()?;
-        // What a stop has taken, or that it has ended.
+        // From here on, whoever starts an operation with an earlier deadline says so, and whoever takes events leaves the others
+        // where they wake the loop.
+        self.waiters.arm();
+        // Events that have been taken from the transport before, or that it has ended.
         if self.operations.has_news() {
             return Ok(false);
         }
-        // From here on, whoever starts an operation with an earlier deadline says so.
-        self.waiters.arm();
         loop {
             let deadline_ns = self.operations.earlier(None);
             if !self.tm.arm(deadline_ns)? {

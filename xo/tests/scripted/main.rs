@@ -14,6 +14,7 @@ use nlx::{
 
 use crate::transport::{Scripted, happened, last};
 
+mod batches;
 mod clock;
 mod large;
 mod layer;

@@ -34,6 +34,10 @@ struct Script {
     stops: u32,
     complete_inside: bool,
     woken: bool,
+    /// Threads that sleep in a wait without end.
+    asleep: usize,
+    /// How often the transport was asked for events.
+    asked: usize,
     registered: Vec<BufferHandle>,
     deregistered: Vec<BufferHandle>,
     /// The addresses of the transfer machines that were started.
@@ -78,6 +82,26 @@ impl Scripted {
     pub(crate) fn inject(&self, event: BufferEvent) {
         self.script().events.push_back(event);
         self.happened.notify_all();
+    }
+
+    /// The events are there, and have not woken anybody yet.
+    pub(crate) fn inject_silently(&self, events: impl IntoIterator<Item = BufferEvent>) {
+        self.script().events.extend(events);
+    }
+
+    /// Wakes those who wait without end.
+    pub(crate) fn wake_all(&self) {
+        self.happened.notify_all();
+    }
+
+    /// Threads that sleep in a wait without end.
+    pub(crate) fn asleep(&self) -> usize {
+        self.script().asleep
+    }
+
+    /// How often the transport was asked for events since this was asked last.
+    pub(crate) fn take_asked(&self) -> usize {
+        std::mem::take(&mut self.script().asked)
     }
 
     pub(crate) fn registered(&self) -> Vec<BufferHandle> {
@@ -251,8 +275,12 @@ impl CoreTm for ScriptedTm {
         Err(CoreError::NoSuchOperation { buffer, cookie })
     }
 
-    fn event_get(&self) -> Option<BufferEvent> {
-        self.scripted.script().events.pop_front()
+    fn events_get(&self, events: &mut [BufferEvent]) -> usize {
+        let script = &mut *self.scripted.script();
+        script.asked += 1;
+        let count = script.events.len().min(events.len());
+        events.iter_mut().zip(script.events.drain(..count)).for_each(|(place, event)| *place = event);
+        count
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
@@ -263,7 +291,10 @@ impl CoreTm for ScriptedTm {
             Some(_) => {}
             None => {
                 let sleeps = |script: &mut Script| script.events.is_empty() && !script.woken;
-                let mut script = self.scripted.happened.wait_while(self.scripted.script(), sleeps).unwrap();
+                let mut script = self.scripted.script();
+                script.asleep += 1;
+                let mut script = self.scripted.happened.wait_while(script, sleeps).unwrap();
+                script.asleep -= 1;
                 script.woken = false;
             }
         }
