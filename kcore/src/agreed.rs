@@ -11,8 +11,8 @@ pub(crate) const ASSOCIATION: Rule = Rule::new("buffer.association");
 /// SYNC kcore.bell: news and a sleeper in the making are both followed by a full fence before the other side's word is
 /// read, so at least one of the two sees the other.
 pub(crate) const BELL: Rule = Rule::new("kcore.bell");
-/// SYNC kcore.note: noting an operation's MD and looking whether it was cancelled are one hold of the producer lock, so
-/// either who cancels finds the MD, or who notes it finds the cancel.
+/// SYNC kcore.note: noting an operation's MD and looking whether it was cancelled or doomed are one hold of the producer lock,
+/// so either a cancel, or the wake-up after an event that doomed it, finds the MD, or the thread that notes it finds that.
 pub(crate) const NOTE: Rule = Rule::new("kcore.note");
 /// SYNC kcore.leave: an operation leaves its buffer before its last event is produced, so who has taken that event finds the
 /// buffer free.
@@ -27,6 +27,10 @@ pub(crate) const NEWS: Rule = Rule::new("kcore.news");
 /// SYNC kcore.doom: the word that tells of doomed operations is cleared before they are looked for, so one that is doomed
 /// after the look is told of again.
 pub(crate) const DOOM: Rule = Rule::new("kcore.doom");
+
+/// SYNC kcore.unnamed: an operation that is doomed before its MD is noted stays doomed, so the thread that notes the MD finds
+/// that.
+pub(crate) const UNNAMED: Rule = Rule::new("kcore.unnamed");
 
 /// SYNC kcore.remains: what a dropped transfer machine leaves is set before it is first cleared, so either that finds LNet
 /// without an MD, or the wake-up after the last event finds what is left.

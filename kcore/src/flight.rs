@@ -50,7 +50,7 @@ pub(crate) struct Op {
     pub(crate) left: u32,
     /// Of a passive operation the lower part of its match bits.
     pub(crate) counter: MatchCounter,
-    /// The MD, once LNet has given its handle.
+    /// The MD, once LNet has given its handle. None if the operation has ended inside the call that started it.
     pub(crate) md: Option<MdHandle>,
     /// What an event that was not the last has already said about how the operation ends.
     pub(crate) remembered: Option<Outcome>,
@@ -58,7 +58,7 @@ pub(crate) struct Op {
     pub(crate) cancelled: bool,
     /// Its MD is to be unlinked as soon as LNet may be called.
     pub(crate) doomed: bool,
-    /// The operation could not be started: its events are swallowed.
+    /// The transfer machine has been dropped: its events are swallowed.
     pub(crate) abandoned: bool,
 }
 

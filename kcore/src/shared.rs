@@ -11,7 +11,7 @@ use nlx_core::{
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering};
 
-use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS};
+use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS, UNNAMED};
 use crate::buffers::Buffer;
 use crate::flight::{Flight, Op, OpKey};
 use crate::network::{FaultCounters, Network};
@@ -65,9 +65,9 @@ impl<T: Taker> DerefMut for HeldProducer<'_, T> {
 }
 
 /// A new operation, as [`Shared::enter`] takes it.
-pub(crate) struct NewOp<'a> {
+pub(crate) struct NewOp {
     pub(crate) queue: Queue,
-    pub(crate) buffer: &'a TryArc<Buffer>,
+    pub(crate) buffer: TryArc<Buffer>,
     pub(crate) cookie: u64,
     pub(crate) events: u32,
     pub(crate) started_ns: u64,
@@ -112,7 +112,7 @@ impl<T: Taker> Shared<T> {
 
     /// Enters an operation: gives it its buffer and, if it is passive, its match bits. From here on its events are
     /// expected; the event that ends it may come before [`Shared::set_md`].
-    pub(crate) fn enter(&self, new: NewOp<'_>) -> Result<Entered, CoreError> {
+    pub(crate) fn enter(&self, new: NewOp) -> Result<Entered, CoreError> {
         let passive = new.queue.is_passive();
         let chosen = passive && new.counter.is_none();
         let random = self.random.as_ref().filter(|_| chosen).map(Random::number).transpose()?;
@@ -131,8 +131,8 @@ impl<T: Taker> Shared<T> {
             new.buffer.associate(key)?;
             Ok(Op {
                 queue: new.queue,
-                buffer: new.buffer.clone(),
                 handle: new.buffer.handle(),
+                buffer: new.buffer,
                 cookie: new.cookie,
                 started_ns: new.started_ns,
                 events: new.events,
@@ -148,16 +148,18 @@ impl<T: Taker> Shared<T> {
         Ok(Entered { key, counter })
     }
 
-    /// Notes the MD of an operation, unless the operation is over. Gives whether it was cancelled before.
+    /// Notes the MD of an operation, unless the operation is over. Returns whether the MD is to be unlinked: the operation was
+    /// cancelled, or doomed, before its MD was known.
     pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
         let mut side = self.side.lock();
-        let cancelled = side.flight.find(key).is_some_and(|op| op.cancelled);
+        let is_unwanted = |op: &mut Op| op.cancelled || std::mem::take(&mut op.doomed);
+        let unwanted = side.flight.find(key).is_some_and(is_unwanted);
         // SYNC kcore.note
         let mut side = NOTE.hold(&self.side, side);
         if let Some(op) = side.flight.find(key) {
             op.md = Some(md);
         }
-        cancelled
+        unwanted
     }
 
     /// Takes an operation back that LNet refused and that has no MD. False if an event has ended it already.
@@ -166,20 +168,6 @@ impl<T: Taker> Shared<T> {
         let live = side.flight.find(key).is_some();
         self.leave(&mut side.flight, key);
         live
-    }
-
-    /// Takes an operation back that LNet refused after it had made the MD: no event of it reaches the client. False if an
-    /// event has ended it already.
-    pub(crate) fn abandon(&self, key: OpKey, md: MdHandle) -> bool {
-        match self.side.lock().flight.find(key) {
-            Some(op) => op.abandoned = true,
-            None => return false,
-        }
-        // An idle MD ends within the call, and takes the operation with it; a busy one with its last event.
-        if self.lnet.md_unlink(md).is_err() {
-            self.leave(&mut self.side.lock().flight, key);
-        }
-        true
     }
 
     /// Marks an operation as cancelled; gives its MD, if LNet has given it yet.
@@ -350,7 +338,8 @@ impl<T: Taker> Shared<T> {
 
     fn next_doomed(&self) -> Option<MdHandle> {
         let mut side = self.side.lock();
-        let op = side.flight.live().find(|op| op.doomed)?;
+        // SYNC kcore.unnamed
+        let op = side.flight.live().find(|op| op.doomed && (op.md.is_some() || !UNNAMED.holds()))?;
         op.doomed = false;
         op.md
     }

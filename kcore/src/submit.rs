@@ -42,7 +42,7 @@ impl Plan {
     /// Checks an operation on a buffer of this memory.
     pub(crate) fn new(
         kind: &OperationKind,
-        memory: &IoVec,
+        memory: IoVec,
         own: &Address,
         limits: &Limits,
     ) -> Result<Plan, CoreError> {
@@ -73,7 +73,7 @@ impl Plan {
             }
         };
         // Not more than the buffer has, as has just been checked.
-        let memory = memory.trimmed(length as usize)?;
+        let memory = memory.into_trimmed(length as usize)?;
         Ok(Plan { queue: kind.queue(), memory, setup })
     }
 
@@ -114,11 +114,9 @@ impl Plan {
                     AckRequest::Ack => (2, MdOptions::TAKES_REFUSALS),
                     AckRequest::NoAck => (1, MdOptions::empty()),
                 };
-                let md = Md { options, ..md(self.memory, eq, entered, threshold) };
-                let bound = bind(shared, entered, md)?;
                 let put = Put {
                     source: Some(shared.address.nid),
-                    md: bound,
+                    md: Md { options, ..md(self.memory, eq, entered, threshold) },
                     ack,
                     target: remote.target,
                     portal: remote.portal,
@@ -126,24 +124,20 @@ impl Plan {
                     offset: 0,
                     hdr_data,
                 };
-                let sent = shared.lnet.put(&put);
-                unbind_on_error(shared, entered, bound, "put", sent)
+                note_sent(shared, entered, "put", shared.lnet.bind_put(put))
             }
             Setup::Get { remote } => {
                 // One for the SEND, one for the REPLY.
                 let options = MdOptions::TAKES_REFUSALS;
-                let md = Md { options, ..md(self.memory, eq, entered, 2) };
-                let bound = bind(shared, entered, md)?;
                 let get = Get {
                     source: Some(shared.address.nid),
-                    md: bound,
+                    md: Md { options, ..md(self.memory, eq, entered, 2) },
                     target: remote.target,
                     portal: remote.portal,
                     match_bits: remote.match_bits,
                     offset: 0,
                 };
-                let sent = shared.lnet.get(&get);
-                unbind_on_error(shared, entered, bound, "get", sent)
+                note_sent(shared, entered, "get", shared.lnet.bind_get(get))
             }
         }
     }
@@ -193,20 +187,27 @@ fn attach<T: Taker>(shared: &Shared<T>, entered: Entered, md: Md) -> Result<(), 
     }
 }
 
-fn bind<T: Taker>(shared: &Shared<T>, entered: Entered, md: Md) -> Result<MdHandle, CoreError> {
-    match shared.lnet.md_bind(md, Unlink::Auto) {
-        Ok(bound) => {
-            note_md(shared, entered, bound);
-            Ok(bound)
+/// A PUT or GET is under way, or was refused: then LNet has no MD, and no event comes. What has ended already has left.
+fn note_sent<T: Taker>(
+    shared: &Shared<T>,
+    entered: Entered,
+    action: &'static str,
+    sent: Result<Option<MdHandle>, LNetError>,
+) -> Result<(), CoreError> {
+    match sent {
+        Ok(None) => Ok(()),
+        Ok(Some(md)) => {
+            note_md(shared, entered, md);
+            Ok(())
         }
         Err(error) => {
             shared.withdraw(entered.key);
-            Err(transport_error("bind a buffer")(error))
+            Err(transport_error(action)(error))
         }
     }
 }
 
-/// Notes the MD. Who has cancelled the operation before could not unlink it: this does.
+/// Notes the MD, and unlinks it if that was wanted before it was known.
 fn note_md<T: Taker>(shared: &Shared<T>, entered: Entered, md: MdHandle) {
     if shared.set_md(entered.key, md) {
         // ENOENT means that its last event is on the way.
@@ -217,17 +218,4 @@ fn note_md<T: Taker>(shared: &Shared<T>, entered: Entered, md: MdHandle) {
 /// The refusal stands unless an event has ended the operation already: then the client learns from that one.
 fn withdraw<T: Taker>(shared: &Shared<T>, entered: Entered, error: CoreError) -> Result<(), CoreError> {
     if shared.withdraw(entered.key) { Err(error) } else { Ok(()) }
-}
-
-fn unbind_on_error<T: Taker>(
-    shared: &Shared<T>,
-    entered: Entered,
-    md: MdHandle,
-    action: &'static str,
-    sent: Result<(), LNetError>,
-) -> Result<(), CoreError> {
-    match sent {
-        Err(error) if shared.abandon(entered.key, md) => Err(transport_error(action)(error)),
-        _ => Ok(()),
-    }
 }

@@ -54,7 +54,7 @@ enum Ending {
 /// What begins one operation.
 pub(crate) struct Beginning<'a> {
     pub(crate) operation: &'a Operation,
-    pub(crate) buffer: &'a TryArc<Buffer>,
+    pub(crate) buffer: TryArc<Buffer>,
     pub(crate) plan: Plan,
     /// The lower part of the match bits, if they are not the transfer machine's to choose.
     pub(crate) counter: Option<MatchCounter>,

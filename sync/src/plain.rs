@@ -7,5 +7,8 @@ pub use core::sync::atomic::{
 #[cfg(feature = "std")]
 pub use std::sync::OnceLock;
 
-#[cfg(feature = "std")]
+#[cfg(feature = "count-locks")]
+pub use crate::counted::{Mutex, MutexGuard};
+
+#[cfg(all(feature = "std", not(feature = "count-locks")))]
 pub use parking_lot::{Mutex, MutexGuard};

@@ -84,9 +84,9 @@ mod tests {
     fn a_peer_that_is_back_at_the_third_attempt_is_reached() {
         let (lnet, drive) = fake();
         // The first is refused by the call, the second fails on its way.
-        lnet.fail(CallKind::Put, Errno::ENOMEM);
-        lnet.complete_inside(CallKind::Put, [Happening::send().failed(Errno::EHOSTUNREACH)]);
-        lnet.complete_inside(CallKind::Put, [Happening::send()]);
+        lnet.fail(CallKind::BindPut, Errno::ENOMEM);
+        lnet.complete_inside(CallKind::BindPut, [Happening::send().failed(Errno::EHOSTUNREACH)]);
+        lnet.complete_inside(CallKind::BindPut, [Happening::send()]);
         assert_eq!(attempts(&lnet, &drive), Ok(3));
     }
 
@@ -94,7 +94,7 @@ mod tests {
     fn a_peer_that_stays_away_is_given_up() {
         let (lnet, drive) = fake();
         for _ in 0..5 {
-            lnet.complete_inside(CallKind::Put, [Happening::send().failed(Errno::EHOSTUNREACH)]);
+            lnet.complete_inside(CallKind::BindPut, [Happening::send().failed(Errno::EHOSTUNREACH)]);
         }
         assert_eq!(attempts(&lnet, &drive), Err(Errno::EHOSTUNREACH));
     }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn what_no_retry_can_mend_is_not_tried_again() {
         let (lnet, drive) = fake();
-        lnet.complete_inside(CallKind::Put, [Happening::send().failed(Errno::EIO)]);
+        lnet.complete_inside(CallKind::BindPut, [Happening::send().failed(Errno::EIO)]);
         assert_eq!(attempts(&lnet, &drive), Err(Errno::EIO));
         assert_eq!(lnet.puts().len(), 1);
     }

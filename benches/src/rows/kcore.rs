@@ -21,7 +21,7 @@ const fn among(name: &'static str, ours: Side, anchor_name: &'static str, anchor
 
 pub(super) static ROWS: &[Row] = &[
     row("kcore/lo-put", "ns", local::put)
-        .beside("the same on lnet: post, bind, PUT, events", lnet::letter)
+        .beside("the same on lnet: post, PUT that binds, events", lnet::letter)
         .goal(AtMost(1.35)),
     row("kcore/register", "ns", local::register)
         .beside("bind and unlink on lnet", lnet::bind)

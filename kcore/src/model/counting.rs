@@ -65,10 +65,10 @@ impl Served {
         let operation =
             Operation { buffer: self.buffer.handle(), cookie: COOKIE, kind: OperationKind::PassiveReceive };
         let (memory, limits) = (self.buffer.memory()?, self.works.network.limits);
-        let plan = Plan::new(&operation.kind, &memory, &self.works.shared.address, &limits)?;
+        let plan = Plan::new(&operation.kind, memory, &self.works.shared.address, &limits)?;
         let begun = self.works.begin(Beginning {
             operation: &operation,
-            buffer: &self.buffer,
+            buffer: self.buffer.clone(),
             plan,
             counter: Some(MatchCounter::FIRST),
             descriptor: None,

@@ -40,6 +40,8 @@ pub(super) enum Sending {
     /// It is sent inside the call, as over the loopback.
     #[default]
     Inside,
+    /// It waits, until [`ScriptedLnet::leave`].
+    Later,
     /// The call refuses it.
     Refused,
 }
@@ -95,7 +97,16 @@ impl ScriptedLnet {
 
     /// A GET cannot be sent. Its MD would wait for the REPLY.
     pub(super) fn fail_send(&self, number: u64) {
-        self.finalise(number, EventKind::Send, Err(Errno::EIO));
+        assert!(self.leave(number, Err(Errno::EIO)), "it waits to be sent");
+    }
+
+    /// A PUT or GET leaves, or fails to; false if there is none yet.
+    pub(super) fn leave(&self, number: u64, status: Result<(), Errno>) -> bool {
+        let waits = matches!(&*self.slot(number).lock().unwrap(), Slot::Live(live) if live.busy);
+        if waits {
+            self.finalise(number, EventKind::Send, status);
+        }
+        waits
     }
 
     /// Lets go of an event queue that was not freed, so that nothing leaks. True if there was one.
@@ -164,7 +175,8 @@ impl ScriptedLnet {
         handler
     }
 
-    fn make(&self, md: Md) -> Result<MdHandle, LNetError> {
+    /// Makes an MD, which sends a message or does nothing yet.
+    fn make(&self, md: Md, sends: bool) -> Result<MdHandle, LNetError> {
         let mut eq = self.eq(md.eq).lock().unwrap();
         if eq.handler.is_none() {
             return Err(gone("event queue", 0));
@@ -173,7 +185,8 @@ impl ScriptedLnet {
         drop(eq);
         let Threshold::Limited(left) = md.threshold else { panic!("an MD without a limit") };
         let number = self.mds_made.fetch_add(1, Ordering::Relaxed);
-        *self.slot(number).lock().unwrap() = Slot::Live(Live { md, left, busy: false, aborted: false });
+        let left = left - u32::from(sends);
+        *self.slot(number).lock().unwrap() = Slot::Live(Live { md, left, busy: sends, aborted: false });
         Ok(MdHandle(number))
     }
 
@@ -229,11 +242,11 @@ impl LNet for ScriptedLnet {
     }
 
     fn md_attach(&self, _: MeHandle, md: Md, _: Unlink) -> Result<MdHandle, LNetError> {
-        self.make(md)
+        self.make(md, false)
     }
 
-    fn md_bind(&self, md: Md, _: Unlink) -> Result<MdHandle, LNetError> {
-        self.make(md)
+    fn md_bind(&self, _: Md, _: Unlink) -> Result<MdHandle, LNetError> {
+        unreachable!("it binds with what it sends")
     }
 
     fn md_unlink(&self, MdHandle(number): MdHandle) -> Result<(), LNetError> {
@@ -253,20 +266,29 @@ impl LNet for ScriptedLnet {
         }
     }
 
-    fn put(&self, put: &Put) -> Result<(), LNetError> {
+    fn put(&self, _: &Put) -> Result<(), LNetError> {
+        unreachable!("it binds with what it sends")
+    }
+
+    fn get(&self, _: &Get) -> Result<(), LNetError> {
+        unreachable!("it binds with what it sends")
+    }
+
+    fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
         if self.sending == Sending::Refused {
             return Err(LNetError::NoRoute { nid: put.target.nid });
         }
-        if !self.begin(put.md.0) {
-            return Err(gone("MD", put.md.0));
+        let made = self.make(put.md, true)?;
+        if self.sending == Sending::Later {
+            return Ok(Some(made));
         }
-        self.finalise(put.md.0, EventKind::Send, Ok(()));
-        Ok(())
+        self.finalise(made.0, EventKind::Send, Ok(()));
+        Ok(None)
     }
 
     /// It waits to be sent.
-    fn get(&self, get: &Get) -> Result<(), LNetError> {
-        if self.begin(get.md.0) { Ok(()) } else { Err(gone("MD", get.md.0)) }
+    fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
+        self.make(get.md, true).map(Some)
     }
 
     fn set_lazy(&self, _: Portal, _: bool) {}

@@ -9,7 +9,7 @@ fn a_cancel_before_the_md_is_known_is_done_by_who_learns_of_it() {
     let buffer = rig.tm.domain().buffers.find(rig.buffer).unwrap();
     let new = crate::shared::NewOp {
         queue: Queue::PassiveBulkReceive,
-        buffer: &buffer,
+        buffer: buffer.clone(),
         cookie: COOKIE,
         events: 1,
         started_ns: 0,

@@ -53,7 +53,7 @@ fn a_large_nid_is_described_and_reached() {
     let rig = Rig::new();
     rig.start(OperationKind::ActiveSend { descriptor, length: 100 });
     let calls = rig.lnet.take_calls();
-    let [Call::MdBind { .. }, Call::Put(put)] = &calls[..] else { panic!("not a PUT, but {calls:?}") };
+    let [Call::BindPut { put, .. }] = &calls[..] else { panic!("not a PUT, but {calls:?}") };
     assert_eq!(put.target.nid, tm.address().nid);
     assert_eq!(put.match_bits, match_bits(tm.address().tmid, MatchCounter::FIRST));
 }

@@ -137,6 +137,14 @@ impl LNet for Calm {
         calmly(|| self.0.get(get))
     }
 
+    fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
+        calmly(|| self.0.bind_put(put))
+    }
+
+    fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
+        calmly(|| self.0.bind_get(get))
+    }
+
     fn set_lazy(&self, portal: Portal, lazy: bool) {
         calmly(|| self.0.set_lazy(portal, lazy));
     }

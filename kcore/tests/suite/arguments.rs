@@ -19,7 +19,7 @@ fn attached<W: World>(bed: &Bed<W>) -> (MeSpec, Md) {
 /// The MD and the PUT of an operation that sends.
 fn sent<W: World>(bed: &Bed<W>) -> (Md, Put) {
     match &bed.spy.take_calls()[..] {
-        [Call::MdBind { md, unlink: Unlink::Auto }, Call::Put(put)] => (md.clone(), *put),
+        [Call::BindPut { md, put }] => (md.clone(), *put),
         other => panic!("not sent, but {other:?}"),
     }
 }
@@ -108,9 +108,7 @@ fn passive_buffers_are_attached_under_match_bits_of_their_own() {
 fn an_active_receive_gets_as_much_as_the_descriptor_says() {
     let bed = bed().started(active_receive(4095));
     let calls = bed.spy.take_calls();
-    let [Call::MdBind { md, unlink: Unlink::Auto }, Call::Get(get)] = &calls[..] else {
-        panic!("not a GET, but {calls:?}")
-    };
+    let [Call::BindGet { md, get }] = &calls[..] else { panic!("not a GET, but {calls:?}") };
     let expected = Get {
         source: Some(bed.tm.address().nid),
         md: get.md,

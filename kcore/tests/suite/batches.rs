@@ -71,7 +71,7 @@ fn a_refusal_does_not_stop_those_behind_it() {
     let bed = bed();
     let mut operations = one_of_each(&bed);
     operations[0].kind = OperationKind::PassiveSend { length: 0 };
-    bed.spy.fail(CallKind::Put, Errno::ENOMEM);
+    bed.spy.fail(CallKind::BindPut, Errno::ENOMEM);
     operations[4].buffer = operations[3].buffer;
     let outcomes = errors(&together(&bed, &operations));
     let (invalid, refused, busy) = (Some(Errno::EINVAL), Some(Errno::ENOMEM), Some(Errno::EBUSY));
@@ -158,7 +158,7 @@ proptest! {
     fn a_batch_is_what_its_operations_are_one_by_one(
         wanted in prop::collection::vec((0usize..7, kinds()), 0..10),
         refused in prop::collection::vec(prop::sample::select(
-            vec![CallKind::MeAttach, CallKind::MdAttach, CallKind::MdBind, CallKind::Put, CallKind::Get]), 0..3),
+            vec![CallKind::MeAttach, CallKind::MdAttach, CallKind::BindPut, CallKind::BindGet]), 0..3),
     ) {
         let run = |submit: fn(&Bed<_>, &[Operation]) -> Vec<Outcome>| {
             let bed = Bed::with(bed().world, &TmOptions::default().events_max(3 * MESSAGES));

@@ -21,6 +21,7 @@ mod cancelling;
 mod cuts;
 mod lazy;
 mod life;
+mod locks;
 mod losses;
 mod messages;
 mod orders;

@@ -2,7 +2,7 @@
 
 use lnet_api::{Errno, EventKind};
 use lnet_fake::Happening;
-use nlx_core::{Core, OperationKind, Queue};
+use nlx_core::{OperationKind, Queue};
 
 use super::bed;
 use crate::bed::*;
@@ -115,22 +115,6 @@ fn what_never_left_is_unlinked_and_ends_with_its_own_status() {
     bed.world.fake.inject(md, Happening::send().failed(Errno::EHOSTUNREACH).not_last());
     assert!(matches!(bed.spy.take_calls()[..], [lnet_fake::Call::MdUnlink(unlinked)] if unlinked == md));
     assert_eq!(bed.only_event().status(), Err(Errno::EHOSTUNREACH));
-}
-
-/// MT-226: LNet refuses to send, and will not let go of the MD yet.
-#[test]
-fn a_refused_put_whose_md_is_busy_keeps_the_buffer_until_lnet_lets_go() {
-    let bed = bed();
-    bed.spy.fail(lnet_fake::CallKind::Put, Errno::ENOMEM);
-    bed.world.fake.set_busy(true);
-    let kind = OperationKind::Send { length: 1, to: peer() };
-    assert_eq!(bed.submit(kind).unwrap_err().errno(), Errno::ENOMEM);
-    assert_eq!(bed.core.deregister(bed.buffer).unwrap_err().errno(), Errno::EBUSY);
-    assert_eq!(bed.submit(kind).unwrap_err().errno(), Errno::EBUSY);
-    let gone = Happening::send().last().failed(Errno::ETIMEDOUT).impossible();
-    bed.world.fake.inject(bed.spy.last_md(), gone);
-    bed.world.fake.set_busy(false);
-    bed.assert_idle();
 }
 
 /// S-414, lnet-semantics 7: what is unlinked in flight ends with ETIMEDOUT, and was cancelled; an LNet of older versions ends

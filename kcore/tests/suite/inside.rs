@@ -15,9 +15,9 @@ fn every_operation_can_end_inside_the_call_that_starts_it() {
                 (CallKind::MdAttach, vec![Happening::put().length(LENGTH)])
             }
             Queue::PassiveBulkSend => (CallKind::MdAttach, vec![Happening::get()]),
-            Queue::MessageSend => (CallKind::Put, vec![Happening::send()]),
-            Queue::ActiveBulkSend => (CallKind::Put, vec![Happening::send(), Happening::ack()]),
-            Queue::ActiveBulkReceive => (CallKind::Get, vec![Happening::send(), Happening::reply()]),
+            Queue::MessageSend => (CallKind::BindPut, vec![Happening::send()]),
+            Queue::ActiveBulkSend => (CallKind::BindPut, vec![Happening::send(), Happening::ack()]),
+            Queue::ActiveBulkReceive => (CallKind::BindGet, vec![Happening::send(), Happening::reply()]),
         };
         let bed = bed();
         bed.world.fake.complete_inside(call, happenings);
@@ -32,7 +32,7 @@ fn every_operation_can_end_inside_the_call_that_starts_it() {
 #[test]
 fn a_get_can_end_out_of_order_inside_its_call() {
     let bed = bed();
-    bed.world.fake.complete_inside(CallKind::Get, [Happening::reply(), Happening::send()]);
+    bed.world.fake.complete_inside(CallKind::BindGet, [Happening::reply(), Happening::send()]);
     bed.submit(active_receive(LENGTH.into())).unwrap();
     let event = bed.only_event();
     assert_eq!((event.status(), event.length), (Ok(()), LENGTH.into()));

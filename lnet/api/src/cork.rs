@@ -79,15 +79,10 @@ impl Cork {
 
 impl Drop for Cork {
     fn drop(&mut self) {
-        if DEPTH.get() == 1 {
-            for _ in 0..ROUNDS_MAX {
-                if !flush_all() {
-                    break;
-                }
-            }
-        }
+        let outermost = DEPTH.get() == 1;
+        let nothing_waits = outermost && (0..ROUNDS_MAX).any(|_| !flush_all());
         DEPTH.set(DEPTH.get() - 1);
-        if DEPTH.get() == 0 {
+        if outermost && !nothing_waits {
             flush_all();
         }
     }

@@ -122,6 +122,19 @@ impl Md {
         self.check()
     }
 
+    /// The rules for an MD that is made for a PUT or GET ([`LNet::bind_put`]).
+    ///
+    /// # Errors
+    /// Those of [`Md::check_bound`], and EINVAL for a threshold of 0.
+    pub fn check_sent(&self) -> Result<(), LNetError> {
+        self.check_bound()?;
+        if self.threshold == Threshold::Limited(0) {
+            let rule = "a PUT or GET is one operation";
+            return Err(LNetError::Invalid { field: "threshold", value: 0, rule });
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), LNetError> {
         // A program may have taken the bits from elsewhere, where they mean more than here.
         if !MdOptions::all().contains(self.options) {
@@ -199,13 +212,13 @@ pub enum AckRequest {
     NoAck,
 }
 
-/// A PUT of a whole MD (`LNetPut`).
+/// A PUT of a whole MD (`LNetPut`): of a bound one, which its handle names, or of one that the call makes ([`LNet::bind_put`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Put {
+pub struct Put<M = MdHandle> {
     /// The local NID to send from; `None` lets LNet choose.
     pub source: Option<Nid>,
-    /// What is sent: a bound MD.
-    pub md: MdHandle,
+    /// What is sent: the handle of a bound MD, or an [`Md`].
+    pub md: M,
     /// Whether an ACK is wanted.
     pub ack: AckRequest,
     /// Where it goes.
@@ -220,18 +233,27 @@ pub struct Put {
     pub hdr_data: u64,
 }
 
-/// A GET into a whole MD (`LNetGet`).
+impl<M> Put<M> {
+    /// The same PUT of another MD; and the MD that this one had.
+    pub fn with_md<N>(self, md: N) -> (Put<N>, M) {
+        let Put { source, md: before, ack, target, portal, match_bits, offset, hdr_data } = self;
+        (Put { source, md, ack, target, portal, match_bits, offset, hdr_data }, before)
+    }
+}
+
+/// A GET into a whole MD (`LNetGet`): into a bound one, which its handle names, or into one that the call makes
+/// ([`LNet::bind_get`]).
 ///
 /// The reply may be shorter than the MD, with one exception. Over RDMA (`o2ib`) an MD longer than 3976 bytes is written by the
 /// target's device, and kernel nodes lose part of a reply that ends inside a fragment of it (lnet-measured, "Short replies over
 /// o2ib"). The SEND event of such a GET has EIO, and there is no REPLY, unless the target is a node of nlx. For a kernel node the MD
 /// must be exactly as long as what is asked for, or at most 3976 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Get {
+pub struct Get<M = MdHandle> {
     /// The local NID to send from; `None` lets LNet choose.
     pub source: Option<Nid>,
-    /// Where the reply goes: a bound MD.
-    pub md: MdHandle,
+    /// Where the reply goes: the handle of a bound MD, or an [`Md`].
+    pub md: M,
     /// Whom it asks.
     pub target: ProcessId,
     /// The portal there.
@@ -240,6 +262,14 @@ pub struct Get {
     pub match_bits: MatchBits,
     /// Offset into the target's MD in bytes, if that manages offsets remotely.
     pub offset: u32,
+}
+
+impl<M> Get<M> {
+    /// The same GET into another MD; and the MD that this one had.
+    pub fn with_md<N>(self, md: N) -> (Get<N>, M) {
+        let Get { source, md: before, target, portal, match_bits, offset } = self;
+        (Get { source, md, target, portal, match_bits, offset }, before)
+    }
 }
 
 /// The most events that a polled queue keeps: 64 Ki, about 16 MiB.
@@ -326,6 +356,20 @@ pub trait LNet: Send + Sync {
 
     /// Sends a GET; errors as for [`LNet::put`].
     fn get(&self, get: &Get) -> Result<(), LNetError>;
+
+    /// Binds an MD and sends a PUT from it, as [`LNet::md_bind`] with [`Unlink::Auto`] and [`LNet::put`] do one after the
+    /// other, for less work. LNet has no such call.
+    ///
+    /// Returns the MD's handle, or `None` if the MD has ended inside the call: its last event has been delivered. A handle may
+    /// be stale already, because other threads end MDs too. Events may come before the call returns, as for [`LNet::put`].
+    ///
+    /// # Errors
+    /// Those of both calls, and EINVAL for a threshold of 0. Then nothing is sent, no MD is left, and no event comes of it.
+    /// After success a failure shows in the SEND event.
+    fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError>;
+
+    /// Binds an MD and sends a GET into it; as [`LNet::bind_put`].
+    fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError>;
 
     /// Makes a portal *lazy*: PUTs that match nothing wait until a buffer is posted (`LNetSetLazyPortal`, S-109); or makes
     /// it drop them again, those that wait included (`LNetClearLazyPortal`). On portal 0, the node's own, nothing ever

@@ -13,6 +13,7 @@
 mod api;
 mod audit;
 mod interfaces;
+mod requests;
 mod run;
 mod upcalls;
 pub(crate) mod waiting;

@@ -141,17 +141,12 @@ impl Node {
     }
 
     fn put_from(&self, md: MdHandle, target: &str) -> Result<(), LNetError> {
-        let put = Put {
-            source: None,
-            md,
-            ack: AckRequest::NoAck,
-            target: ProcessId::lnet(nid(target)),
-            portal: portal(),
-            match_bits: MatchBits(7),
-            offset: 0,
-            hdr_data: 0,
-        };
-        self.engine.put(&put)
+        self.engine.put(&put_of(md, target))
+    }
+
+    /// Makes an MD and sends it in one call.
+    fn bind_put(&self) -> Result<Option<MdHandle>, LNetError> {
+        self.engine.bind_put(put_of(self.md(MdOptions::empty(), 8), PEER))
     }
 
     /// A PUT of the peer arrives.
@@ -206,6 +201,19 @@ impl Node {
         assert_eq!((counters.msgs_alloc, counters.rst_alloc), (0, 0));
         let ni = self.engine.ni_statistics(nid(US)).expect("an NI");
         assert_eq!(ni.credits, ni.available_tx_credits);
+    }
+}
+
+fn put_of<M>(md: M, target: &str) -> Put<M> {
+    Put {
+        source: None,
+        md,
+        ack: AckRequest::NoAck,
+        target: ProcessId::lnet(nid(target)),
+        portal: portal(),
+        match_bits: MatchBits(7),
+        offset: 0,
+        hdr_data: 0,
     }
 }
 
@@ -521,4 +529,84 @@ fn a_message_that_is_taken_back_ends_once() {
         node.assert_ended_once(md);
         node.assert_quiet();
     });
+}
+
+/// A call that makes its MD, while the network is done with the message: the MD ends once, and if the call gives no handle of it,
+/// it has ended by then.
+#[test]
+fn a_call_that_makes_its_md_tells_whether_it_has_ended() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize_any());
+        let made = node.bind_put().expect("there is a way");
+        let ended = node.kinds();
+        finalizer.join().unwrap();
+        node.finalize_any();
+        match made {
+            Some(md) => node.assert_ended_once(md),
+            None => assert_eq!(ended, [EventKind::Send]),
+        }
+        assert_eq!(node.kinds(), [EventKind::Send]);
+        node.assert_quiet();
+    });
+}
+
+/// The same while the credit comes back that the message waits for; and while its handle, just given, is unlinked.
+#[test]
+fn a_call_that_makes_its_md_waits_for_a_credit() {
+    check(|| {
+        let node = Arc::new(Node::withdrawing());
+        let first = node.put(PEER);
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let made = node.bind_put().expect("there is a way").expect("nothing is done with it");
+        node.engine.md_unlink(made).expect("it is there");
+        finalizer.join().unwrap();
+        assert!(node.lnd.handed.lock().unwrap().is_empty(), "it waits for nobody");
+        node.assert_ended_once(first);
+        node.assert_ended_once(made);
+        node.assert_quiet();
+    });
+}
+
+/// The NI goes meanwhile: the call is refused and there is no event, or the message ends once.
+#[test]
+fn a_call_that_makes_its_md_is_refused_or_ends() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        let other = node.clone();
+        let remover = thread::spawn(move || other.engine.remove_ni(nid(US)).unwrap());
+        let made = node.bind_put();
+        remover.join().unwrap();
+        node.finalize_any();
+        let sent = usize::from(made.is_ok());
+        let events = node.recorder.0.lock().unwrap().clone();
+        assert_eq!((events.len(), events.iter().filter(|event| event.unlinked).count()), (sent, sent));
+        assert_eq!(node.engine.counters().msgs_alloc, 0);
+        node.engine.eq_free(node.eq).expect("no MD is left that uses it");
+    });
+}
+
+/// It holds two locks at once; who takes all locks of a set, or of all sets, waits for it and it for them.
+#[test]
+fn a_call_that_makes_its_md_and_one_that_takes_all_locks_get_through() {
+    fn beside(other: fn(&Node)) {
+        check(move || {
+            let node = Arc::new(Node::new(2));
+            let taker = node.clone();
+            let taker = thread::spawn(move || other(&taker));
+            let made = node.bind_put().expect("there is a way").expect("nothing is done with it");
+            taker.join().unwrap();
+            node.finalize(Ok(()));
+            node.assert_ended_once(made);
+            node.assert_quiet();
+        });
+    }
+    beside(|node| node.engine.audit().expect("all tables agree"));
+    beside(|node| {
+        let unused = node.engine.eq_alloc(node.recorder.clone()).expect("an EQ");
+        node.engine.eq_free(unused).expect("no MD uses it");
+    });
+    beside(|node| node.engine.link_changed(nid(US), false));
 }

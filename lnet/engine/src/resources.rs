@@ -26,7 +26,7 @@ use lnet_proto::WireHandle;
 use lnet_region::WriteVec;
 
 pub(crate) use self::audit::Uses;
-pub(crate) use self::bound::{Bound, Request};
+pub(crate) use self::bound::Bound;
 pub(crate) use self::entry::Kind;
 pub(crate) use self::matching::{Search, Wanted};
 use self::md::Descriptor;
@@ -36,7 +36,7 @@ use crate::common::Common;
 use crate::counters::Counters;
 use crate::event_queue::QueueUses;
 use crate::message::Way;
-use crate::names::{Place, RxName};
+use crate::names::{MdName, Place, RxName};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::{Ack, Work};
 
@@ -133,7 +133,9 @@ impl MdTable {
     }
 
     fn free(&mut self, md: u32, work: &mut Work) {
+        let key = self.objects.key(md);
         let Some(gone) = self.objects.remove_md(md) else { return };
+        work.forget_made(MdName { place: self.place, key });
         if gone.eq != NONE {
             self.queues.leave(gone.eq);
         }
@@ -147,7 +149,7 @@ impl MdTable {
         match self.objects.named_md_mut(md) {
             Some(md) if md.aborted => work.withdrawn.push(token),
             Some(md) => md.outgoing = Some(token),
-            None => {}
+            None => work.forget_made(MdName { place: self.place, key: md }),
         }
     }
 

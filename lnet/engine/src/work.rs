@@ -75,6 +75,8 @@ pub(crate) struct Work {
     pub(crate) drops: SmallVec<[Dropped; 1]>,
     pub(crate) wakes: SmallVec<[Handler; INLINE]>,
     pub(crate) garbage: SmallVec<[IoVec; INLINE]>,
+    /// The MD that this call has made, until the call ends it or finds that it has ended.
+    pub(crate) made: Option<MdName>,
 }
 
 impl Work {
@@ -82,6 +84,13 @@ impl Work {
     pub(crate) fn wake(&mut self, handler: &Handler) {
         if !self.wakes.iter().any(|known| known.same(handler)) {
             self.wakes.push(handler.clone());
+        }
+    }
+
+    /// An MD has ended.
+    pub(crate) fn forget_made(&mut self, md: MdName) {
+        if self.made == Some(md) {
+            self.made = None;
         }
     }
 
@@ -99,7 +108,7 @@ impl Work {
 
     /// Whether nothing is in it and it has taken no memory, as nearly always.
     pub(crate) fn is_bare(&self) -> bool {
-        let Work { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage } = self;
+        let Work { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage, made: _ } = self;
         launches.is_bare()
             && acks.is_bare()
             && sends.is_bare()

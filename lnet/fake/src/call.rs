@@ -3,6 +3,9 @@
 use lnet_api::{EqHandle, Get, Md, MdHandle, MeHandle, MeSpec, Put, Unlink};
 use lnet_nid::{Nid, Portal};
 
+/// Names no MD.
+const UNNAMED: MdHandle = MdHandle(0);
+
 /// The calls of [`lnet_api::LNet`], without their arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "each is the method of its name")]
@@ -19,6 +22,8 @@ pub enum CallKind {
     MdUnlink,
     Put,
     Get,
+    BindPut,
+    BindGet,
     SetLazy,
     WatchDrops,
     Distance,
@@ -74,6 +79,21 @@ pub enum Call {
     Put(Put),
     /// [`lnet_api::LNet::get`].
     Get(Get),
+    /// [`lnet_api::LNet::bind_put`].
+    BindPut {
+        /// The descriptor, whose memory is shared with the program's.
+        md: Md,
+        /// The PUT of the MD that the call has made; of handle 0, which names none, if the call was refused, or, where it was
+        /// watched alone, if it has told no handle.
+        put: Put,
+    },
+    /// [`lnet_api::LNet::bind_get`].
+    BindGet {
+        /// The descriptor, whose memory is shared with the program's.
+        md: Md,
+        /// The GET into the MD that the call has made; as in [`Call::BindPut`].
+        get: Get,
+    },
     /// [`lnet_api::LNet::set_lazy`].
     SetLazy {
         /// The portal.
@@ -105,11 +125,39 @@ impl Call {
             Call::MdUnlink(_) => CallKind::MdUnlink,
             Call::Put(_) => CallKind::Put,
             Call::Get(_) => CallKind::Get,
+            Call::BindPut { .. } => CallKind::BindPut,
+            Call::BindGet { .. } => CallKind::BindGet,
             Call::SetLazy { .. } => CallKind::SetLazy,
             Call::WatchDrops => CallKind::WatchDrops,
             Call::Distance(_) => CallKind::Distance,
             Call::LocalIds => CallKind::LocalIds,
         }
+    }
+
+    /// A PUT that is to be made with its MD, of which no handle is known.
+    pub(crate) fn bind_put(put: Put<Md>) -> (Call, Put, Md) {
+        let (put, md) = put.with_md(UNNAMED);
+        (Call::BindPut { md: md.clone(), put }, put, md)
+    }
+
+    /// A GET that is to be made with its MD, of which no handle is known.
+    pub(crate) fn bind_get(get: Get<Md>) -> (Call, Get, Md) {
+        let (get, md) = get.with_md(UNNAMED);
+        (Call::BindGet { md: md.clone(), get }, get, md)
+    }
+
+    /// Notes the MD that the call has made; false if it makes none, or another is noted.
+    pub(crate) fn set_made(&mut self, made: MdHandle) -> bool {
+        let md = match self {
+            Call::BindPut { put, .. } => &mut put.md,
+            Call::BindGet { get, .. } => &mut get.md,
+            _ => return false,
+        };
+        let is_first = *md == UNNAMED;
+        if is_first {
+            *md = made;
+        }
+        is_first
     }
 
     /// Whether it asks a question that a program may ask in a loop while it waits.

@@ -8,11 +8,12 @@ use lnet_api::{
 };
 use lnet_nid::{Nid, Portal, ProcessId};
 use lnet_region::{ReadVec, RegionError};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::descriptor::Descriptor;
 use crate::fake::{State, assert_outside};
 use crate::queue::Queue;
+use crate::tables::Tables;
 use crate::{Call, CallKind, FakeLnet, Happening, rules};
 
 impl FakeLnet {
@@ -24,11 +25,65 @@ impl FakeLnet {
         Ok((number, state))
     }
 
-    fn sender(&self, state: &State, source: Option<Nid>, target: ProcessId) -> Result<ProcessId, LNetError> {
+    fn sender(
+        &self,
+        tables: &Tables,
+        source: Option<Nid>,
+        target: ProcessId,
+    ) -> Result<ProcessId, LNetError> {
         match rules::sender(&self.own, source, target.nid) {
-            Err(_) if state.tables.lenient => Ok(self.own.first().copied().unwrap_or(ProcessId::ANY)),
+            Err(_) if tables.lenient => Ok(self.own.first().copied().unwrap_or(ProcessId::ANY)),
             found => found,
         }
+    }
+
+    /// A PUT is to be sent; gives its payload.
+    fn begin_put(&self, tables: &mut Tables, put: &Put) -> Result<Option<ReadVec>, LNetError> {
+        tables.sendable(put.md)?;
+        let from = self.sender(tables, put.source, put.target)?;
+        let md = tables.sendable(put.md)?;
+        let lease = lease_whole(md)?;
+        let payload = lease_whole(md)?;
+        md.begin_put(put, from, lease);
+        Ok(payload)
+    }
+
+    /// A GET is to be sent.
+    fn begin_get(&self, tables: &mut Tables, get: &Get) -> Result<(), LNetError> {
+        tables.sendable(get.md)?;
+        let from = self.sender(tables, get.source, get.target)?;
+        tables.sendable(get.md)?.begin_get(get, from);
+        Ok(())
+    }
+
+    /// Lets happen to a PUT what was planned for its call, or what is answered.
+    fn go_on_with_put(&self, put: &Put, inside: Option<Vec<Happening>>, payload: Option<ReadVec>) {
+        if let Some(happenings) = inside {
+            drop(payload);
+            return self.play(put.md, happenings);
+        }
+        let answer = self
+            .on_put
+            .lock()
+            .as_mut()
+            .map(|answer| answer(put, &payload.as_ref().map(ReadVec::to_vec).unwrap_or_default()));
+        drop(payload);
+        self.respond(put.md, answer.map(|answer| answer.for_put(put)).unwrap_or_default());
+    }
+
+    /// Lets happen to a GET what was planned for its call, or what is answered.
+    fn go_on_with_get(&self, get: &Get, inside: Option<Vec<Happening>>) {
+        if let Some(happenings) = inside {
+            return self.play(get.md, happenings);
+        }
+        let answer = self.on_get.lock().as_mut().map(|answer| answer(get));
+        self.respond(get.md, answer.map(|answer| answer.for_get()).unwrap_or_default());
+    }
+
+    /// The MD, unless its last event has been delivered; `gate` is its own.
+    fn unless_ended(&self, md: MdHandle, gate: &Mutex<()>) -> Option<MdHandle> {
+        let _none_is_delivered = gate.lock();
+        self.has_md(md).then_some(md)
     }
 
     /// Lets happen what was planned for this call.
@@ -119,46 +174,53 @@ impl LNet for FakeLnet {
     }
 
     fn put(&self, put: &Put) -> Result<(), LNetError> {
-        let (inside, lease) = {
+        let (inside, payload) = {
             let (_, mut state) = self.enter(Call::Put(*put))?;
-            state.tables.sendable(put.md)?;
-            let from = self.sender(&state, put.source, put.target)?;
-            let md = state.tables.sendable(put.md)?;
-            let lease = lease_whole(md)?;
-            let payload = lease_whole(md)?;
-            md.begin_put(put, from, lease);
+            let payload = self.begin_put(&mut state.tables, put)?;
             (state.script.next_inside(CallKind::Put), payload)
         };
-        if let Some(happenings) = inside {
-            drop(lease);
-            self.play(put.md, happenings);
-            return Ok(());
-        }
-        let answer = self
-            .on_put
-            .lock()
-            .as_mut()
-            .map(|answer| answer(put, &lease.as_ref().map(ReadVec::to_vec).unwrap_or_default()));
-        drop(lease);
-        self.respond(put.md, answer.map(|answer| answer.for_put(put)).unwrap_or_default());
+        self.go_on_with_put(put, inside, payload);
         Ok(())
     }
 
     fn get(&self, get: &Get) -> Result<(), LNetError> {
         let inside = {
             let (_, mut state) = self.enter(Call::Get(*get))?;
-            state.tables.sendable(get.md)?;
-            let from = self.sender(&state, get.source, get.target)?;
-            state.tables.sendable(get.md)?.begin_get(get, from);
+            self.begin_get(&mut state.tables, get)?;
             state.script.next_inside(CallKind::Get)
         };
-        if let Some(happenings) = inside {
-            self.play(get.md, happenings);
-            return Ok(());
-        }
-        let answer = self.on_get.lock().as_mut().map(|answer| answer(get));
-        self.respond(get.md, answer.map(|answer| answer.for_get()).unwrap_or_default());
+        self.go_on_with_get(get, inside);
         Ok(())
+    }
+
+    fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
+        let (call, put, md) = Call::bind_put(put);
+        let (put, inside, payload, gate) = {
+            let (number, mut state) = self.enter(call)?;
+            let State { tables, script } = &mut *state;
+            let begin = |tables: &mut Tables, md| self.begin_put(tables, &Put { md, ..put });
+            let (made, payload) = tables.bind_for(md, number, begin)?;
+            script.set_made(made);
+            let gate = tables.live(made)?.gate.clone();
+            (Put { md: made, ..put }, script.next_inside(CallKind::BindPut), payload, gate)
+        };
+        self.go_on_with_put(&put, inside, payload);
+        Ok(self.unless_ended(put.md, &gate))
+    }
+
+    fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
+        let (call, get, md) = Call::bind_get(get);
+        let (get, inside, gate) = {
+            let (number, mut state) = self.enter(call)?;
+            let State { tables, script } = &mut *state;
+            let begin = |tables: &mut Tables, md| self.begin_get(tables, &Get { md, ..get });
+            let (made, ()) = tables.bind_for(md, number, begin)?;
+            script.set_made(made);
+            let gate = tables.live(made)?.gate.clone();
+            (Get { md: made, ..get }, script.next_inside(CallKind::BindGet), gate)
+        };
+        self.go_on_with_get(&get, inside);
+        Ok(self.unless_ended(get.md, &gate))
     }
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {

@@ -119,15 +119,21 @@ impl FakeLnet {
         self.state.lock().script.calls().iter().filter(|call| call.kind() == kind).cloned().collect()
     }
 
-    /// The PUTs made since the calls were taken last.
+    /// The PUTs made since the calls were taken last, each as the PUT of an MD that has a handle.
     pub fn puts(&self) -> Vec<Put> {
-        let put = |call: Call| if let Call::Put(put) = call { Some(put) } else { None };
+        let put = |call| match call {
+            Call::Put(put) | Call::BindPut { put, .. } => Some(put),
+            _ => None,
+        };
         self.calls().into_iter().filter_map(put).collect()
     }
 
-    /// The GETs made since the calls were taken last.
+    /// The GETs made since the calls were taken last, each as the GET of an MD that has a handle.
     pub fn gets(&self) -> Vec<Get> {
-        let get = |call: Call| if let Call::Get(get) = call { Some(get) } else { None };
+        let get = |call| match call {
+            Call::Get(get) | Call::BindGet { get, .. } => Some(get),
+            _ => None,
+        };
         self.calls().into_iter().filter_map(get).collect()
     }
 
@@ -148,13 +154,14 @@ impl FakeLnet {
         self.state.lock().script.refuse(kind, nth, as_scripted(errno));
     }
 
-    /// The next successful `MdAttach`, `Put` or `Get` brings these events before it returns, as the loopback does. Said
+    /// The next successful `MdAttach`, `Put`, `Get`, `BindPut` or `BindGet` brings these events before it returns, as the loopback does. Said
     /// again, the one after it brings others. It goes before [`FakeLnet::on_put`] and [`FakeLnet::on_get`].
     ///
     /// # Panics
     /// For other kinds of calls, which no event can come in.
     pub fn complete_inside(&self, kind: CallKind, happenings: impl IntoIterator<Item = Happening>) {
-        let brings = matches!(kind, CallKind::MdAttach | CallKind::Put | CallKind::Get);
+        use CallKind::{BindGet, BindPut, Get, MdAttach, Put};
+        let brings = matches!(kind, MdAttach | Put | Get | BindPut | BindGet);
         assert!(brings, "no event can come inside {kind:?}");
         self.state.lock().script.complete_inside(kind, happenings.into_iter().collect());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lnet_api::LNetError;
+use lnet_api::{LNetError, MdHandle};
 
 use crate::{Call, CallKind, Happening};
 
@@ -36,6 +36,11 @@ impl Script {
             self.calls.push(call);
         }
         refusal.map_or(Ok(self.made), Err)
+    }
+
+    /// The last call that was to make its MD has made this one.
+    pub(crate) fn set_made(&mut self, md: MdHandle) {
+        let _found = self.calls.iter_mut().rev().any(|call| call.set_made(md));
     }
 
     pub(crate) fn calls(&self) -> &[Call] {

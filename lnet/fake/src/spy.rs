@@ -106,10 +106,10 @@ impl Spy {
         heard.mds_made.saturating_sub(heard.mds_ended)
     }
 
-    /// The MD made last.
+    /// The MD made last, of those that have not ended inside the call that made them.
     ///
     /// # Panics
-    /// If none was made.
+    /// If there was none.
     pub fn last_md(&self) -> MdHandle {
         self.heard.lock().last_md.expect("an MD was made")
     }
@@ -137,10 +137,22 @@ impl Spy {
     }
 
     fn made_md(&self, md: MdHandle) -> MdHandle {
+        self.count_md(Some(md));
+        md
+    }
+
+    /// An MD was made, which has ended already if it has no handle.
+    fn made_sender(&self, md: Option<MdHandle>) {
+        if let Some(md) = md {
+            self.script.lock().set_made(md);
+        }
+        self.count_md(md);
+    }
+
+    fn count_md(&self, md: Option<MdHandle>) {
         let heard = &mut *self.heard.lock();
         heard.mds_made += 1;
-        heard.last_md = Some(md);
-        md
+        heard.last_md = md.or(heard.last_md);
     }
 }
 
@@ -212,6 +224,18 @@ impl LNet for Spy {
     fn get(&self, get: &Get) -> Result<(), LNetError> {
         self.enter(Call::Get(*get))?;
         self.lnet.get(get)
+    }
+
+    fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
+        let (call, unnamed, md) = Call::bind_put(put);
+        self.enter(call)?;
+        self.lnet.bind_put(unnamed.with_md(md).0).inspect(|&md| self.made_sender(md))
+    }
+
+    fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
+        let (call, unnamed, md) = Call::bind_get(get);
+        self.enter(call)?;
+        self.lnet.bind_get(unnamed.with_md(md).0).inspect(|&md| self.made_sender(md))
     }
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {

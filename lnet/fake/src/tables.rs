@@ -162,6 +162,24 @@ impl Tables {
         Ok(handle)
     }
 
+    /// Binds an MD and does with it what is to be done in the same call; if that is refused, there is no MD.
+    pub(crate) fn bind_for<R>(
+        &mut self,
+        md: Md,
+        made_by: u64,
+        act: impl FnOnce(&mut Tables, MdHandle) -> Result<R, LNetError>,
+    ) -> Result<(MdHandle, R), LNetError> {
+        self.rule(md.check_sent())?;
+        let made = self.bind(md, Unlink::Auto, made_by)?;
+        match act(self, made) {
+            Ok(result) => Ok((made, result)),
+            Err(refused) => {
+                self.remove_md(made);
+                Err(refused)
+            }
+        }
+    }
+
     /// An MD that has not been unlinked.
     pub(crate) fn live(&mut self, md: MdHandle) -> Result<&mut Descriptor, LNetError> {
         let live = self.mds.get_mut(&md).filter(|md| !md.aborted);

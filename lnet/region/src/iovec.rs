@@ -102,10 +102,18 @@ impl IoVec {
     /// # Errors
     /// [`RegionError::OutOfBounds`] if there are fewer.
     pub fn trimmed(&self, length: usize) -> Result<IoVec, RegionError> {
+        self.clone().into_trimmed(length)
+    }
+
+    /// This buffer, of which only the first `length` bytes are used from now on.
+    ///
+    /// # Errors
+    /// As for [`IoVec::trimmed`].
+    pub fn into_trimmed(self, length: usize) -> Result<IoVec, RegionError> {
         if length > self.length {
             return Err(RegionError::OutOfBounds { start: 0, end: length, length: self.length });
         }
-        Ok(IoVec { fragments: self.fragments.clone(), length })
+        Ok(IoVec { length, ..self })
     }
 
     /// A program's lease to read a range of bytes, which stay as they are meanwhile.

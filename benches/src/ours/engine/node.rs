@@ -65,7 +65,16 @@ impl Node {
 
     /// Sends a PUT that asks for no ACK.
     pub(crate) fn put(&self, md: MdHandle, target: ProcessId, bits: u64) -> Result<()> {
-        let put = Put {
+        self.engine.put(&self.put_of(md, target, bits)).map_err(BenchError::nlx("send a PUT"))
+    }
+
+    /// The same from a descriptor that the call makes.
+    pub(crate) fn bind_put(&self, md: Md, target: ProcessId, bits: u64) -> Result<()> {
+        self.engine.bind_put(self.put_of(md, target, bits)).map(drop).map_err(BenchError::nlx("send a PUT"))
+    }
+
+    fn put_of<M>(&self, md: M, target: ProcessId, bits: u64) -> Put<M> {
+        Put {
             source: None,
             md,
             ack: AckRequest::NoAck,
@@ -74,8 +83,7 @@ impl Node {
             match_bits: MatchBits(bits),
             offset: 0,
             hdr_data: 0,
-        };
-        self.engine.put(&put).map_err(BenchError::nlx("send a PUT"))
+        }
     }
 
     pub(crate) fn get(&self, md: MdHandle, target: ProcessId, bits: u64) -> Result<()> {

@@ -94,6 +94,14 @@ impl LNet for Silent {
         Ok(())
     }
 
+    fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
+        Ok(Some(self.take(&put.md)))
+    }
+
+    fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
+        Ok(Some(self.take(&get.md)))
+    }
+
     fn set_lazy(&self, _: Portal, _: bool) {}
 
     fn watch_drops(&self, _: Arc<dyn DropWatcher>) -> Result<(), LNetError> {

@@ -233,12 +233,13 @@ impl Session {
         let buffer = self.buffers.find(operation.buffer).map_err(refused)?;
         let memory = buffer.memory().map_err(refused)?;
         let (address, limits) = (tm.works.address(), &self.host.network.limits);
-        let plan = Plan::new(&operation.kind, &memory, &address, limits).map_err(refused)?;
+        let plan = Plan::new(&operation.kind, memory, &address, limits).map_err(refused)?;
         if let Some((target, portal)) = plan.target() {
             self.check_target(target, portal)?;
         }
         self.check_quotas(tm, operation)?;
         let counter = Some(counter).filter(|_| operation.kind.queue().is_passive());
+        let buffer = buffer.clone();
         let beginning = Beginning { operation, buffer, plan, counter, descriptor: None, started_ns };
         tm.works.begin(beginning).map(drop).map_err(refused)
     }

@@ -1,6 +1,7 @@
 //! The engine, on a wire whose other end is the test.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{Errno, LNet};
@@ -21,6 +22,11 @@ impl EngineWorld {
     pub(crate) fn new(partitions: usize) -> EngineWorld {
         let wire = Arc::new(Wire::default());
         EngineWorld { engine: node(OWN_NID, &wire, partitions), wire, own: id(OWN_NID) }
+    }
+
+    /// What is sent from now on leaves inside the call.
+    pub(crate) fn send_at_once(&self) {
+        self.wire.at_once.store(true, Ordering::Relaxed);
     }
 
     /// The answers to GETs that are on their way out.

@@ -48,7 +48,7 @@ impl World for FakeWorld {
         let waits = |md| self.fake.could_happen(md, Happening::send()).is_ok();
         let message = |call| {
             let message = match call {
-                Call::Put(put) if waits(put.md) => Outgoing {
+                Call::BindPut { put, .. } if waits(put.md) => Outgoing {
                     id: put.md.0,
                     is_get: false,
                     to: put.target,
@@ -61,7 +61,7 @@ impl World for FakeWorld {
                     ack: put.ack == AckRequest::Ack,
                     handle: WireHandle::NONE,
                 },
-                Call::Get(get) if waits(get.md) => Outgoing {
+                Call::BindGet { get, .. } if waits(get.md) => Outgoing {
                     id: get.md.0,
                     is_get: true,
                     to: get.target,

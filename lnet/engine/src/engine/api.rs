@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    AckRequest, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Event, EventHandler, EventKind, Get, Handler,
-    LNet, LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Position, Put, Unlink,
+    Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, EventHandler, Get, Handler, LNet, LNetError, Md, MdHandle,
+    MeHandle, MeSpec, Polled, Position, Put, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
-use lnet_proto::{Body, WireHandle};
 
 use super::Engine;
+use super::requests::Request;
 use crate::common::Common;
 use crate::drops::DropReason;
 use crate::event_queue::EventQueue;
-use crate::message::Op;
 use crate::names::Place;
-use crate::resources::{Attached, Posted, Request, Resources};
+use crate::resources::{Attached, Posted, Resources};
 use crate::slab::Key;
 
 impl LNet for Engine {
@@ -121,44 +120,22 @@ impl LNet for Engine {
     /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and ENOMEM when a
     /// region has as many leases as it can have.
     fn put(&self, put: &Put) -> Result<(), LNetError> {
-        let answer = (put.ack == AckRequest::Ack).then_some(EventKind::Ack);
-        let body = |_, handle| Body::Put {
-            ack_wmd: answer.map_or(WireHandle::NONE, |_| handle),
-            match_bits: put.match_bits,
-            hdr_data: put.hdr_data,
-            portal: put.portal.get(),
-            offset: put.offset,
-        };
-        let event = Event {
-            target: put.target,
-            portal: put.portal.get(),
-            match_bits: put.match_bits,
-            hdr_data: put.hdr_data,
-            offset: u64::from(put.offset),
-            ..self.common.event(EventKind::Send)
-        };
-        let request = Request { md: put.md, op: Op::Put, target: put.target, answer, event, body };
-        self.request(put.source, request)
+        self.send(put.md, &Request::of_put(put))
     }
 
     fn get(&self, get: &Get) -> Result<(), LNetError> {
-        let answer = Some(EventKind::Reply);
-        let body = |length, return_wmd| Body::Get {
-            return_wmd,
-            match_bits: get.match_bits,
-            portal: get.portal.get(),
-            src_offset: get.offset,
-            sink_length: length,
-        };
-        let event = Event {
-            target: get.target,
-            portal: get.portal.get(),
-            match_bits: get.match_bits,
-            offset: u64::from(get.offset),
-            ..self.common.event(EventKind::Send)
-        };
-        let request = Request { md: get.md, op: Op::Get, target: get.target, answer, event, body };
-        self.request(get.source, request)
+        self.send(get.md, &Request::of_get(get))
+    }
+
+    /// As [`LNet::bind_put`]; errors also as for [`LNet::put`] here.
+    fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
+        let request = Request::of_put(&put);
+        self.bind_and_send(put.md, &request)
+    }
+
+    fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
+        let request = Request::of_get(&get);
+        self.bind_and_send(get.md, &request)
     }
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {
@@ -207,26 +184,5 @@ impl Engine {
     /// The partition and key of an entry.
     fn open_me(&self, me: MeHandle) -> Result<(usize, Key), LNetError> {
         self.common.handles.open_me(me).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })
-    }
-
-    /// Finds the way under the net lock, and commits the MD under its own; the message is launched under the net lock
-    /// again. Never two at a time.
-    fn request(
-        &self,
-        source: Option<Nid>,
-        request: Request<impl FnOnce(u32, WireHandle) -> Body>,
-    ) -> Result<(), LNetError> {
-        self.with(|work| {
-            let gone = LNetError::NoSuch { object: "MD", handle: request.md.0 };
-            let (place, key) = self.common.handles.open_md(request.md).ok_or(gone.clone())?;
-            let Place { bound: true, partition } = place else { return Err(gone) };
-            let route = {
-                let net = self.net.lock(request.target.nid.cpt_of(self.common.partitions()));
-                net.route(net.shared(), source, request.target)
-            };
-            let launch = { self.bound.lock(partition).request(key, request, route)? };
-            self.launch(launch, work);
-            Ok(())
-        })
     }
 }

@@ -1,6 +1,7 @@
 //! What is done when the locks are released: messages are launched, handed over and ended.
 
 use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
+use lnet_proto::Header;
 
 use super::Engine;
 use crate::message::{Admitted, Inbound, Launch, Local, Message, Way};
@@ -77,7 +78,11 @@ impl Engine {
 
     /// Sends a message: over the network, or to this node itself.
     pub(super) fn launch(&self, launch: Launch, work: &mut Work) {
-        let Way::Over { partition, .. } = launch.way else { return self.loop_back(launch, work) };
+        let Way::Over { partition, .. } = launch.way else {
+            let Launch { message, header, payload, .. } = launch;
+            self.net.lock(self.common.here()).count_loopback(message.op.kind(), header.payload_length);
+            return self.deliver_here(&mut Some(Local { message, payload }), &header, work);
+        };
         let launched = {
             let mut net = self.net.lock(partition);
             let (part, shared) = net.split();
@@ -94,7 +99,7 @@ impl Engine {
 
     /// Hands a message to its LND, in the caller's thread. One that has waited for credits is not sent for an MD that was
     /// unlinked meanwhile (lnet-semantics 7).
-    fn hand_over(&self, outgoing: Outgoing, work: &mut Work) {
+    pub(super) fn hand_over(&self, outgoing: Outgoing, work: &mut Work) {
         let Outgoing { lnd, tx, md, waited } = outgoing;
         let token = tx.token;
         let unlinked = |md| self.with_mds(md, |mds, key| mds.is_unlinked(key));
@@ -162,15 +167,12 @@ impl Engine {
         }
     }
 
-    /// Delivers a message of this node to itself: no LND, no credits (lnet-wire 14).
-    fn loop_back(&self, launch: Launch, work: &mut Work) {
-        let Launch { message, header, payload, .. } = launch;
-        self.net.lock(self.common.here()).count_loopback(message.op.kind(), header.payload_length);
+    /// Delivers a message of this node to itself, which has been counted: no LND, no credits (lnet-wire 14). It waits elsewhere, or
+    /// ends here.
+    pub(super) fn deliver_here(&self, local: &mut Option<Local>, header: &Header, work: &mut Work) {
         let nids = smallvec::smallvec![header.src.nid];
         let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), held: 0, nids };
-        let mut local = Some(Local { message, payload });
-        let admitted = Admitted { inbound: &inbound, header: &header };
-        let delivery = match self.receive(admitted, &mut local, work) {
+        let delivery = match self.receive(Admitted { inbound: &inbound, header }, local, work) {
             Verdict::Deliver(delivery) => Some(delivery),
             _ => None,
         };
@@ -180,13 +182,12 @@ impl Engine {
     }
 
     /// Ends a message from this node to itself: copies its payload where that is to be delivered, and ends what receives it.
-    pub(super) fn end_local(&self, local: Local, delivery: Option<Delivery>, work: &mut Work) {
-        let Local { message, payload } = local;
+    pub(super) fn end_local(&self, local: &mut Local, delivery: Option<Delivery>, work: &mut Work) {
         let (token, sink) = delivery.map_or((None, None), |delivery| (Some(delivery.token), delivery.sink));
-        if let (Some(from), Some(mut to)) = (payload, sink) {
+        if let (Some(from), Some(mut to)) = (local.payload.take(), sink) {
             lnet_region::copy(&from, &mut to);
         }
-        self.end_outgoing(&message, Ok(()), work);
+        self.end_outgoing(&local.message, Ok(()), work);
         if let Some(token) = token {
             self.received(token, Ok(()), work);
         }

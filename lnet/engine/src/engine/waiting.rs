@@ -144,8 +144,8 @@ impl Engine {
             Verdict::Delay(_) | Verdict::Stay(_) => return,
             Verdict::Done | Verdict::Discard | Verdict::Close(_) => None,
         };
-        if let Some(local) = waiting.local {
-            return self.end_local(local, delivery, work);
+        if let Some(mut local) = waiting.local {
+            return self.end_local(&mut local, delivery, work);
         }
         // Its LND goes on with it.
         let Way::Over { ni, partition, .. } = waiting.inbound.back else { return };
@@ -175,8 +175,8 @@ impl Engine {
         } else {
             self.drop_put(waiting.admitted(), reason, work)
         };
-        if let Some(local) = waiting.local {
-            self.end_local(local, None, work);
+        if let Some(mut local) = waiting.local {
+            self.end_local(&mut local, None, work);
         }
         true
     }

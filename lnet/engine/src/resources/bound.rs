@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, Unlink, Verdict};
+use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, TxToken, Unlink, Verdict};
 use lnet_nid::ProcessId;
-use lnet_proto::{Body, Header, WireHandle};
+use lnet_proto::WireHandle;
 use lnet_region::{ReadVec, RegionError, WriteVec};
 
 use super::response::{BY_DEADLINE, Response};
@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::groups::{GROUP, Groups};
 use crate::list::{Linked, List};
-use crate::message::{Admitted, Launch, Message, Op, PeerName, Route, Way, known_as};
+use crate::message::{Admitted, Message, Op, PeerName, Route, Way, known_as};
 use crate::names::{MdName, Place};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
@@ -34,17 +34,17 @@ pub(crate) struct Bound {
     pub(super) by_debtor: Groups,
 }
 
-/// A PUT or GET that is about to be sent from a bound MD; the engine fills it in.
-pub(crate) struct Request<B> {
-    pub(crate) md: MdHandle,
-    pub(crate) op: Op,
-    pub(crate) target: ProcessId,
-    /// The kind of the answer that is waited for.
-    pub(crate) answer: Option<EventKind>,
-    /// What the MD's owner will be told, but for the lengths.
-    pub(crate) event: Event,
-    /// Makes the header's body from the MD's length and the handle that an answer names.
-    pub(crate) body: B,
+/// What a PUT or GET has of the MD that is committed to it. It crosses to the engine, so the crate sees its fields.
+pub(crate) struct Committed {
+    pub(crate) md: MdName,
+    /// The bytes of the MD.
+    pub(crate) length: u32,
+    /// What an answer names.
+    pub(crate) handle: WireHandle,
+    /// The memory of a PUT.
+    pub(crate) payload: Option<ReadVec>,
+    /// The answer that is expected.
+    pub(crate) response: Key,
 }
 
 impl Resources for Bound {
@@ -84,41 +84,56 @@ impl Bound {
         Ok(self.mds.handle(index))
     }
 
-    /// Commits the MD that `key` names to a PUT or GET, which is to be launched.
+    /// Binds an MD for one PUT or GET, which [`Bound::commit`] commits it to under the same hold of the lock.
     ///
     /// # Errors
-    /// ENOENT if the MD is gone or exhausted; why there is no route; EBUSY while its memory is being written, ENOMEM if its
-    /// memory has too many leases or the answers waited for are too many.
-    pub(crate) fn request(
+    /// As for [`Bound::bind`].
+    pub(crate) fn make(&mut self, md: Md) -> Result<u32, LNetError> {
+        self.mds.enter(md, NONE, Unlink::Auto)
+    }
+
+    /// Frees an MD that [`Bound::make`] has made and that nothing uses: it has no event.
+    pub(crate) fn unmake(&mut self, md: u32, work: &mut Work) {
+        self.mds.free(md, work);
+    }
+
+    /// The MD that `key` names, if it takes another PUT or GET.
+    pub(crate) fn sendable(&self, key: Key) -> Option<u32> {
+        self.mds.live(key).filter(|&index| !self.mds.objects.md(index).is_exhausted())
+    }
+
+    /// Commits an MD that takes another operation to a PUT or GET, which is to be launched.
+    ///
+    /// # Errors
+    /// EBUSY while its memory is being written, ENOMEM if its memory has too many leases or the answers waited for are too
+    /// many.
+    pub(crate) fn commit(
         &mut self,
-        key: Key,
-        request: Request<impl FnOnce(u32, WireHandle) -> Body>,
-        route: Result<Route, LNetError>,
-    ) -> Result<Launch, LNetError> {
-        let Request { md: handle, op, target, answer, event, body } = request;
-        let live = self.mds.live(key).filter(|&index| !self.mds.objects.md(index).is_exhausted());
-        let md = live.ok_or(LNetError::NoSuch { object: "MD", handle: handle.0 })?;
-        let route = route?;
+        md: u32,
+        op: Op,
+        answer: Option<EventKind>,
+        target: ProcessId,
+        route: &Route,
+    ) -> Result<Committed, LNetError> {
         let descriptor = self.mds.objects.md(md);
         let length = descriptor.len() as u32;
-        let plain = WireHandle::new(self.mds.common.config.interface_cookie, handle.0);
+        let name = MdName { place: self.mds.place, key: self.mds.objects.key(md) };
+        let own = self.mds.common.handles.md(name.place, name.key);
+        let plain = WireHandle::new(self.mds.common.config.interface_cookie, own.0);
         let takes_refusals = descriptor.options.contains(MdOptions::TAKES_REFUSALS);
-        let wire_handle = if takes_refusals { plain.taking_refusals() } else { plain };
-        let payload = if op == Op::Put { self.lease_whole(md, handle)? } else { None };
-        let event = Event { rlength: length, mlength: length, ..event };
+        let handle = if takes_refusals { plain.taking_refusals() } else { plain };
+        let payload = if op == Op::Put { self.lease_whole(md, own)? } else { None };
         let response = match answer {
-            Some(kind) => self.expect(kind, md, &route, target)?,
+            Some(kind) => self.expect(kind, md, route, target)?,
             None => Key::NULL,
         };
         self.mds.begin(md);
-        let message = Message { op, md: Some(MdName { place: self.mds.place, key }), event, response };
-        let header = Header {
-            dest: target,
-            src: ProcessId::new(route.source, self.mds.common.config.pid),
-            payload_length: if op == Op::Put { length } else { 0 },
-            body: body(length, wire_handle),
-        };
-        Ok(Launch { way: route.way, message, header, payload, reply_to: None })
+        Ok(Committed { md: name, length, handle, payload, response })
+    }
+
+    /// The message of an MD that has just been committed to it waits for credits; as [`MdTable::remember`].
+    pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {
+        self.mds.remember(md, token, work);
     }
 
     fn lease_whole(&self, md: u32, handle: MdHandle) -> Result<Option<ReadVec>, LNetError> {

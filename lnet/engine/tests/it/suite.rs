@@ -22,6 +22,7 @@ mod loopback;
 mod matching;
 mod model;
 mod objects;
+mod one_call;
 mod parallel;
 mod partitions;
 mod ping;

@@ -76,6 +76,16 @@ impl Rig {
         self.lnet.get(&get(md))
     }
 
+    /// A PUT of 8 bytes that makes its MD, for `threshold` operations.
+    fn bind_put(&self, ack: AckRequest, threshold: u32) -> Put<Md> {
+        put(MdHandle(0), ack).with_md(self.md(8, MdOptions::empty(), threshold)).0
+    }
+
+    /// A GET of 8 bytes that makes its MD, for `threshold` operations.
+    fn bind_get(&self, threshold: u32) -> Get<Md> {
+        get(MdHandle(0)).with_md(self.md(8, MdOptions::empty(), threshold)).0
+    }
+
     /// The same with a log of its own, in which nothing is.
     fn unheard(&self) -> Rig {
         Rig { lnet: self.lnet.clone(), log: EventLog::new(), eq: self.eq }

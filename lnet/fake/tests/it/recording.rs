@@ -17,6 +17,8 @@ fn every_call_is_recorded_with_its_arguments_and_in_order() {
     let bound = lnet.md_bind(rig.md(8, MdOptions::empty(), 2), Unlink::Auto).unwrap();
     rig.put(bound, AckRequest::NoAck).unwrap();
     rig.get(bound).unwrap();
+    let sent = lnet.bind_put(rig.bind_put(AckRequest::Ack, 2)).unwrap().expect("it waits to be sent");
+    let asked = lnet.bind_get(rig.bind_get(2)).unwrap().expect("it waits to be sent");
     lnet.md_unlink(attached).unwrap();
     lnet.me_unlink(beside).unwrap();
     lnet.set_lazy(portal(9), true);
@@ -25,7 +27,8 @@ fn every_call_is_recorded_with_its_arguments_and_in_order() {
     assert_eq!(lnet.local_ids().len(), 1);
     assert_eq!(errno(lnet.eq_free(eq)), Errno::EBUSY);
 
-    assert_eq!((lnet.puts(), lnet.gets()), (vec![put(bound, AckRequest::NoAck)], vec![get(bound)]));
+    let puts = [put(bound, AckRequest::NoAck), put(sent, AckRequest::Ack)];
+    assert_eq!((lnet.puts(), lnet.gets()), (puts.to_vec(), vec![get(bound), get(asked)]));
     assert!(matches!(lnet.calls_of(CallKind::EqFree)[..], [Call::EqFree(freed)] if freed == eq));
     let calls = lnet.take_calls();
     assert!(
@@ -39,6 +42,8 @@ fn every_call_is_recorded_with_its_arguments_and_in_order() {
         Call::MdBind { md: sender, unlink: Unlink::Auto },
         Call::Put(_),
         Call::Get(_),
+        Call::BindPut { md: sends, .. },
+        Call::BindGet { md: asks, .. },
         Call::MdUnlink(unlinked),
         Call::MeUnlink(removed),
         Call::SetLazy { lazy: true, .. },
@@ -49,7 +54,7 @@ fn every_call_is_recorded_with_its_arguments_and_in_order() {
         && *first == spec() && *second == spec()
         && (*other, *entry, *removed) == (me, me, beside)
         && (getter.options, getter.memory.len()) == (MdOptions::OP_GET, 64)
-        && (sender.memory.len(), sender.user_ptr) == (8, USER)
+        && [sender, sends, asks].iter().all(|md| (md.memory.len(), md.user_ptr) == (8, USER))
         && *unlinked == attached
         && *nid == peer().nid),
         "{calls:?}"

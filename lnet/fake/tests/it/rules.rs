@@ -140,6 +140,36 @@ fn only_bound_descriptors_with_operations_left_send() {
     assert_eq!(errno(rig.get(md)), Errno::ENOENT);
 }
 
+/// What refuses a call that makes its MD leaves neither an MD nor an event, and the memory free.
+#[test]
+fn a_refused_call_that_makes_its_md_leaves_none() {
+    let rig = Rig::new();
+    let nowhere = ProcessId::lnet("10.0.0.2@tcp1".parse().unwrap());
+    let (good, bytes) = (rig.bind_put(AckRequest::Ack, 2), IoVec::whole(Region::heap(8).unwrap()));
+    let with = |md: Md| Put { md, ..good.clone() };
+    let own = || Md { memory: bytes.clone(), ..good.md.clone() };
+    let refused = [
+        (Put { target: nowhere, ..with(own()) }, Errno::EHOSTUNREACH),
+        (Put { source: Some(peer().nid), ..with(own()) }, Errno::EADDRNOTAVAIL),
+        (with(Md { options: MdOptions::OP_GET, ..own() }), Errno::EINVAL),
+        (with(Md { threshold: Threshold::Limited(0), ..own() }), Errno::EINVAL),
+        (with(Md { eq: Some(EqHandle(99)), ..own() }), Errno::ENOENT),
+    ];
+    for (put, expected) in refused {
+        let Put { source, target, portal, match_bits, offset, .. } = put;
+        let get = Get { source, md: put.md.clone(), target, portal, match_bits, offset };
+        assert_eq!(errno(rig.lnet.bind_put(put)), expected);
+        assert_eq!(errno(rig.lnet.bind_get(get)), expected);
+    }
+    let written = bytes.write(0..1).unwrap();
+    assert_eq!(errno(rig.lnet.bind_put(with(own()))), Errno::EBUSY);
+    drop(written);
+    assert_eq!((rig.lnet.objects().mds, rig.brief()), (0, vec![]));
+    assert!(bytes.write(0..8).is_ok(), "no message has it");
+    rig.lnet.eq_free(rig.eq).unwrap();
+    rig.lnet.assert_quiet();
+}
+
 #[test]
 fn memory_that_is_written_to_is_not_sent_and_what_is_sent_is_not_written_to() {
     let rig = Rig::new();

@@ -53,6 +53,11 @@ fn every_call_that_can_fail_can_be_made_to() {
     check(rig.put(md, AckRequest::NoAck));
     fail(CallKind::Get);
     check(rig.get(md));
+    fail(CallKind::BindPut);
+    check(lnet.bind_put(rig.bind_put(AckRequest::NoAck, 1)).map(drop));
+    fail(CallKind::BindGet);
+    check(lnet.bind_get(rig.bind_get(2)).map(drop));
+    assert_eq!(lnet.objects().mds, 1, "a refused call makes none");
     fail(CallKind::Distance);
     check(lnet.distance(peer().nid).map(drop));
     // The entry of an attach that fails goes.
@@ -84,5 +89,14 @@ fn events_come_inside_the_call_in_the_order_that_was_said() {
     assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
     rig.expect(MdOptions::OP_PUT, 2);
     assert_eq!(rig.brief(), [(EventKind::Put, Ok(()), false)]);
+    // A call that makes its MD gives no handle of one that has ended.
+    rig.lnet.complete_inside(CallKind::BindGet, [Happening::reply(), Happening::send()]);
+    rig.lnet.complete_inside(CallKind::BindPut, [Happening::send()]);
+    assert_eq!(rig.lnet.bind_get(rig.bind_get(2)), Ok(None));
+    assert_eq!(rig.brief(), [(EventKind::Reply, Ok(()), false), (EventKind::Send, Ok(()), true)]);
+    let put = rig.lnet.bind_put(rig.bind_put(AckRequest::Ack, 2)).unwrap().expect("its ACK is to come");
+    assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
+    rig.lnet.inject(put, Happening::ack());
+    assert_eq!(rig.brief(), [(EventKind::Ack, Ok(()), true)]);
     assert!(panic_of(|| rig.lnet.complete_inside(CallKind::MeAttach, [])).contains("no event can come"));
 }

@@ -26,6 +26,10 @@ fn calls_pass_through_and_are_noted_with_their_arguments() {
     let bound = spy.md_bind(rig.md(8, MdOptions::empty(), 2), Unlink::Auto).unwrap();
     spy.put(&put(bound, AckRequest::NoAck)).unwrap();
     spy.get(&get(bound)).unwrap();
+    let asked = spy.bind_get(rig.bind_get(2)).unwrap().expect("it waits to be sent");
+    assert_eq!(spy.last_md(), asked);
+    let sent = spy.bind_put(rig.bind_put(AckRequest::NoAck, 1)).unwrap().expect("it waits to be sent");
+    assert_eq!(spy.last_md(), sent);
     spy.set_lazy(portal(30), true);
     let polled = spy.eq_alloc_polled(4, Some(rig.log.clone())).unwrap();
     assert_eq!(spy.eq_poll(&[polled]), Ok(None));
@@ -46,12 +50,16 @@ fn events_are_noted_before_their_handler_has_them_and_end_their_mds() {
     let sent = rig.lnet.inject(md, Happening::send());
     assert_eq!((spy.take_events(), rig.log.take(), rig.log.wakes()), (vec![sent], vec![sent], 1));
     assert_eq!(spy.mds(), 0);
+    rig.lnet.complete_inside(CallKind::BindPut, [Happening::send()]);
+    assert_eq!(spy.bind_put(rig.bind_put(AckRequest::NoAck, 1)), Ok(None));
+    assert_eq!((spy.mds(), spy.take_events().len()), (0, 1));
 }
 
 #[test]
 fn a_refused_call_does_not_reach_the_lnet_below() {
     let (rig, spy) = watched();
-    let fallible = [CallKind::MeAttach, CallKind::MdBind, CallKind::Put, CallKind::Get, CallKind::MdUnlink];
+    use CallKind::{BindGet, BindPut, Get, MdBind, MdUnlink, MeAttach, Put};
+    let fallible = [MeAttach, MdBind, Put, Get, BindPut, BindGet, MdUnlink];
     let bound = spy.md_bind(rig.md(8, MdOptions::empty(), 1), Unlink::Auto).unwrap();
     rig.lnet.take_calls();
     for kind in fallible {
@@ -61,6 +69,8 @@ fn a_refused_call_does_not_reach_the_lnet_below() {
     assert_eq!(errno(spy.md_bind(rig.md(8, MdOptions::empty(), 1), Unlink::Auto)), Errno::ENOMEM);
     assert_eq!(errno(spy.put(&put(bound, AckRequest::NoAck))), Errno::ENOMEM);
     assert_eq!(errno(spy.get(&get(bound))), Errno::ENOMEM);
+    assert_eq!(errno(spy.bind_put(rig.bind_put(AckRequest::NoAck, 1))), Errno::ENOMEM);
+    assert_eq!(errno(spy.bind_get(rig.bind_get(2))), Errno::ENOMEM);
     assert_eq!(errno(spy.md_unlink(bound)), Errno::ENOMEM);
     assert_eq!(rig.lnet.take_kinds(), []);
     spy.md_unlink(bound).unwrap();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use lnet::{Engine, EngineConfig};
-use lnet_api::{EqHandle, Event, EventHandler, Get, LNet, LNetError, Lnd, LndError, Put};
+use lnet_api::{EqHandle, Event, EventHandler, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle, Put};
 use lnet_cpt::CptTable;
 use lnet_lnd::Network;
 use lnet_nid::{Nid, Pid, ProcessId};
@@ -13,10 +13,12 @@ use parking_lot::Mutex;
 use crate::kit::{HostHandle, Net, NodeScenario, Transport};
 
 /// A call that is made as soon as LNet wakes the program.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Call {
     Put(Put),
     Get(Get),
+    BindPut(Put<Md>),
+    BindGet(Get<Md>),
 }
 
 /// What a program's event queue does: it keeps the events, and makes calls from inside an upcall.
@@ -26,7 +28,7 @@ pub(super) struct Inbox {
     /// Operations to begin when LNet wakes the program, by number.
     pub(super) nested: Mutex<VecDeque<(u64, Call)>>,
     /// What became of such calls.
-    pub(super) called: Mutex<Vec<(u64, Result<(), LNetError>)>>,
+    pub(super) called: Mutex<Vec<(u64, Called)>>,
     engine: Mutex<Weak<Engine>>,
 }
 
@@ -43,10 +45,15 @@ impl EventHandler for Inbox {
     }
 }
 
-pub(super) fn make(engine: &Engine, call: Call) -> Result<(), LNetError> {
+/// What became of a call: the MD that it has made, unless that has ended.
+pub(super) type Called = Result<Option<MdHandle>, LNetError>;
+
+pub(super) fn make(engine: &Engine, call: Call) -> Called {
     match call {
-        Call::Put(put) => engine.put(&put),
-        Call::Get(get) => engine.get(&get),
+        Call::Put(put) => engine.put(&put).map(|()| None),
+        Call::Get(get) => engine.get(&get).map(|()| None),
+        Call::BindPut(put) => engine.bind_put(put),
+        Call::BindGet(get) => engine.bind_get(get),
     }
 }
 

@@ -7,7 +7,7 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region, RegionError};
 
 use super::ledger::{Kind, Operation, pattern};
-use super::node::{Call, make};
+use super::node::{Call, Called, make};
 use super::{Later, World};
 use crate::kit::Transport;
 
@@ -193,7 +193,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Binds what the initiator of an operation sends from, or receives into; gives the call that begins it.
+    /// Binds what the initiator of an operation sends from, or receives into; gives the call that begins it. The calls of every
+    /// second operation bind it themselves.
     fn bind(&mut self, number: u64, portal: Portal) -> Result<Call, String> {
         let Some(operation) = self.ledger.operations.get_mut(&number) else {
             return Err("no such".to_owned());
@@ -208,22 +209,22 @@ impl<T: Transport> World<T> {
             user_ptr: number << 1,
             eq: Some(self.nodes[from.node].eq),
         };
+        let (source, target, match_bits) = (Some(nids.0), ProcessId::lnet(nids.1), MatchBits(number));
+        let get = Get { source, md: (), target, portal, match_bits, offset: 0 };
+        let ack = if kind == (Kind::Put { ack: true }) { AckRequest::Ack } else { AckRequest::NoAck };
+        let put = Put { source, md: (), ack, target, portal, match_bits, offset: 0, hdr_data: number };
+        if number.is_multiple_of(2) {
+            return Ok(match kind {
+                Kind::Get => Call::BindGet(get.with_md(md).0),
+                Kind::Put { .. } => Call::BindPut(put.with_md(md).0),
+            });
+        }
         let md = self.nodes[from.node].engine.md_bind(md, Unlink::Auto);
         let md = md.map_err(|error| format!("node {} binds a buffer: {error}", from.node))?;
         operation.md = Some(md);
-        let (source, target, match_bits) = (Some(nids.0), ProcessId::lnet(nids.1), MatchBits(number));
         Ok(match kind {
-            Kind::Get => Call::Get(Get { source, md, target, portal, match_bits, offset: 0 }),
-            Kind::Put { ack } => Call::Put(Put {
-                source,
-                md,
-                ack: if ack { AckRequest::Ack } else { AckRequest::NoAck },
-                target,
-                portal,
-                match_bits,
-                offset: 0,
-                hdr_data: number,
-            }),
+            Kind::Get => Call::Get(get.with_md(md).0),
+            Kind::Put { .. } => Call::Put(put.with_md(md).0),
         })
     }
 
@@ -247,10 +248,22 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// A call that is refused has begun nothing: its buffer is taken back.
-    pub(super) fn called(&mut self, number: u64, result: Result<(), LNetError>) -> Result<(), String> {
-        let Err(error) = result else { return Ok(()) };
+    /// A call has made its MD, which is unlinked now if that was wanted before. A call that is refused has begun nothing: its
+    /// buffer is taken back, if there is one.
+    pub(super) fn called(&mut self, number: u64, result: Called) -> Result<(), String> {
         let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
+        let error = match result {
+            Ok(None) => return Ok(()),
+            Ok(Some(md)) => {
+                operation.md = Some(md);
+                if operation.unlinked && operation.from.life == self.nodes[operation.from.node].life {
+                    // ENOENT: it ends by itself at this moment.
+                    let _ = self.nodes[operation.from.node].engine.md_unlink(md);
+                }
+                return Ok(());
+            }
+            Err(error) => error,
+        };
         let legal =
             matches!(error, LNetError::NoRoute { .. } | LNetError::NotLocal { .. } | LNetError::ShuttingDown);
         // It was unlinked before it began.
@@ -262,6 +275,10 @@ impl<T: Transport> World<T> {
         let (node, md) = (operation.from.node, operation.md);
         if let Some(md) = md.filter(|_| operation.from.life == self.nodes[node].life) {
             let _ = self.nodes[node].engine.md_unlink(md);
+        } else if md.is_none() && !operation.ended {
+            // No event comes of it.
+            operation.ended = true;
+            self.ledger.seen.unlinked += 1;
         }
         Ok(())
     }

@@ -1,0 +1,90 @@
+//! The lock of programs, which notes for tests where it was taken.
+
+use core::cell::RefCell;
+use core::panic::Location;
+use std::vec::Vec;
+
+pub use parking_lot::MutexGuard;
+
+std::thread_local! {
+    /// The places at which the thread has taken locks, while it counts them.
+    static TAKEN: RefCell<Option<Vec<&'static Location<'static>>>> = const { RefCell::new(None) };
+}
+
+/// `parking_lot::Mutex`, as far as this workspace uses it.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// An open lock.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(parking_lot::Mutex::new(value))
+    }
+
+    /// Blocks until the lock is free.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        note(Location::caller());
+        self.0.lock()
+    }
+
+    /// Takes the lock, if it is free.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let place = Location::caller();
+        self.0.try_lock().inspect(|_| note(place))
+    }
+
+    /// The value, for the owner of the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+fn note(place: &'static Location<'static>) {
+    // A thread that ends counts no more.
+    let _ = TAKEN.try_with(|taken| {
+        if let Some(taken) = &mut *taken.borrow_mut() {
+            taken.push(place);
+        }
+    });
+}
+
+/// Runs `work`, and returns the places at which this thread took a lock of this crate meanwhile, in order.
+pub fn locks_taken<R>(work: impl FnOnce() -> R) -> (R, Vec<&'static Location<'static>>) {
+    let before = TAKEN.replace(Some(Vec::new()));
+    let result = work();
+    (result, TAKEN.replace(before).unwrap_or_default())
+}
+
+/// Runs a check that only debug builds make; its locks are not counted.
+pub fn uncounted<R>(check: impl FnOnce() -> R) -> R {
+    let counting = TAKEN.take();
+    let result = check();
+    TAKEN.set(counting);
+    result
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_counted_where_they_are_taken_on_this_thread_alone() {
+        let (one, other) = (Mutex::new(1), Mutex::new(2));
+        let (sum, taken) = locks_taken(|| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| *one.lock() += 1);
+            });
+            uncounted(|| drop(one.lock()));
+            let held = one.lock();
+            assert!(one.try_lock().is_none(), "it is taken");
+            let free = other.try_lock().expect("it is free");
+            *held + *free
+        });
+        assert_eq!((sum, taken.len()), (4, 2));
+        assert!(taken.iter().all(|place| place.file().ends_with("counted.rs")));
+        assert!(taken[0].line() < taken[1].line());
+        assert!(locks_taken(|| drop(one.lock())).1.len() == 1, "each count begins at none");
+    }
+}
