@@ -102,7 +102,11 @@ impl Transport for Ib {
             concurrent_sends: rng.pick(&[0, 0, 1, 4]),
             cksum: rng.chance(1_000),
             keepalive_s: rng.pick(&[100, 100, 5]),
-            held: HeldLimits { peer_kb: rng.pick(&[2048, 40, 0]), ..HeldLimits::default() },
+            held: HeldLimits {
+                peer_kb: rng.pick(&[2048, 40, 0]),
+                drop_beyond: rng.chance(3_000),
+                ..HeldLimits::default()
+            },
             ..O2ibConfig::default()
         };
         Ib { habits, configs: (0..nodes).map(config).collect(), privileged }
@@ -133,6 +137,10 @@ impl Transport for Ib {
 
     fn losses(lnd: &O2ibLnd) -> u64 {
         lnd.counters().rx.closes + lnd.counters().rx.held_lost
+    }
+
+    fn dropped_beyond(lnd: &O2ibLnd) -> u64 {
+        lnd.counters().rx.held_dropped
     }
 
     fn conns_and_credits(&self, node: usize) -> (u8, usize) {

@@ -39,6 +39,8 @@ counts! {
         held_and_dropped: "held messages dropped",
         /// Messages that were held when their connection was lost.
         held_and_cut: "held messages cut with their connection",
+        /// Messages that would have met a buffer, and were dropped as there was no memory to hold them.
+        held_beyond: "messages dropped because the limit of held ones was reached",
         /// Polls.
         polls: "polls",
     }

@@ -97,6 +97,9 @@ pub trait Transport: Clone + fmt::Debug + Sized {
     /// Peers that an LND has lost, or connections, if messages are lost with each of them.
     fn losses(lnd: &Network<Self::Protocol>) -> u64;
 
+    /// Held messages that an LND has dropped because its limit for memory was reached.
+    fn dropped_beyond(lnd: &Network<Self::Protocol>) -> u64;
+
     /// How many connections peers have at first, and messages under way an NI.
     fn conns_and_credits(&self, node: usize) -> (u8, usize);
 

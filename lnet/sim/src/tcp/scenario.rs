@@ -143,7 +143,11 @@ impl Transport for Tcp {
             conns_per_peer: rng.pick(&[1, 1, 1, 2, 4]),
             credits: peer_credits * rng.pick(&[1, 8]),
             peer_credits,
-            held: HeldLimits { peer_kb: rng.pick(&[2048, 40, 0]), ..HeldLimits::default() },
+            held: HeldLimits {
+                peer_kb: rng.pick(&[2048, 40, 0]),
+                drop_beyond: rng.chance(3_000),
+                ..HeldLimits::default()
+            },
             ..SockConfig::default()
         };
         let large_nids = policy != TcpPolicy::Mixed && rng.chance(2_000);
@@ -207,6 +211,10 @@ impl Transport for Tcp {
 
     fn losses(lnd: &SockLnd) -> u64 {
         lnd.counters().rx.peers_lost
+    }
+
+    fn dropped_beyond(lnd: &SockLnd) -> u64 {
+        lnd.counters().rx.held_dropped
     }
 
     fn conns_and_credits(&self, _: usize) -> (u8, usize) {

@@ -1,6 +1,7 @@
 //! Messages that wait on a lazy portal for a buffer that comes later, or never (lnet-semantics 11; S-109, S-310).
 
 use lnet_api::{Errno, LNet};
+use lnet_lnd::Config;
 use lnet_nid::Portal;
 
 use super::ledger::{Kind, Operation, Party};
@@ -103,10 +104,11 @@ impl<T: Transport> World<T> {
 
     /// What a node has just done to the messages that it holds is known.
     pub(super) fn note_held(&mut self, node: usize) {
-        self.nodes[node].held = (self.held(node), T::losses(&self.nodes[node].lnd));
+        let lnd = &self.nodes[node].lnd;
+        self.nodes[node].held = (self.held(node), T::losses(lnd) + T::dropped_beyond(lnd));
     }
 
-    /// What is held goes by the program's doing, or with its connection.
+    /// What is held goes by the program's doing, with its connection, or because it finds no memory.
     pub(super) fn check_held(&mut self, node: usize) -> Result<(), String> {
         let (before, lost) = self.nodes[node].held;
         self.note_held(node);
@@ -114,7 +116,7 @@ impl<T: Transport> World<T> {
         let cut = before.saturating_sub(now);
         if cut > 0 && lost == now_lost {
             return Err(format!(
-                "node {node} held {before} messages, holds {now}, and has lost no connection"
+                "node {node} held {before} messages, holds {now}, and has lost no connection and dropped none"
             ));
         }
         self.seen.nodes.held_and_cut += cut;
@@ -164,7 +166,11 @@ impl<T: Transport> World<T> {
     /// On a healthy network, what is held is received once it is met; else it is dropped, or cut with its connection.
     pub(super) fn what_waits_goes_on(&mut self) -> Result<(), String> {
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, true))?;
-        let before: Vec<u64> = self.nodes.iter().map(|node| node.engine.counters().drop_count).collect();
+        let counts = |world: &Self, node: usize| {
+            let node = &world.nodes[node];
+            (node.engine.counters().drop_count, T::dropped_beyond(&node.lnd))
+        };
+        let before: Vec<(u64, u64)> = (0..self.nodes.len()).map(|node| counts(self, node)).collect();
         for (from, to) in self.pairs() {
             for number in 0..HELD {
                 self.begin_unposted(from, to, Kind::Put { ack: number % 2 == 0 })?;
@@ -175,13 +181,16 @@ impl<T: Transport> World<T> {
         let alone = (0..self.nodes.len()).find(|node| self.held(*node) == 0);
         // One that is held and does not fit into the sockets keeps its sender's credit: with few of them, nothing else leaves.
         let enough = self.scenario.transport.conns_and_credits(0).1 >= HELD * self.nodes.len();
-        if let Some(node) = alone.filter(|node| enough && self.scenario.nis == 1 && self.is_asked(*node)) {
+        let holds =
+            |node: &usize| !self.drops_beyond(*node) && self.scenario.nis == 1 && self.is_asked(*node);
+        if let Some(node) = alone.filter(|node| enough && holds(node)) {
             return Err(format!("node {node} holds nothing, and its buffers are not posted"));
         }
         if self.rng.chance(CUT) {
             return self.what_is_in_memory_outlives_its_connection(numbers);
         }
-        let (met, dropped): (Vec<u64>, Vec<u64>) = numbers.into_iter().partition(|_| self.rng.chance(5_000));
+        let (met, mut dropped): (Vec<u64>, Vec<u64>) =
+            numbers.into_iter().partition(|_| self.rng.chance(5_000));
         met.iter().rev().try_for_each(|number| self.post_late(*number))?;
         self.run_until(self.net.now_ns() + COMES_NS / 2)?;
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
@@ -195,13 +204,26 @@ impl<T: Transport> World<T> {
             // One that has not been used may back off still.
             return Ok(());
         }
-        for (node, before) in before.into_iter().enumerate() {
+        // Those that came when there was no memory left were dropped at once, each counted.
+        let (met, beyond): (Vec<u64>, Vec<u64>) = met.into_iter().partition(|number| {
+            let operation = &self.ledger.operations[number];
+            operation.met || operation.delivered > 0 || !self.drops_beyond(operation.to.node)
+        });
+        self.seen.nodes.held_beyond += beyond.len() as u64;
+        dropped.extend(&beyond);
+        for (node, (before, before_beyond)) in before.into_iter().enumerate() {
+            let to_it = |number: &&u64| self.ledger.operations[*number].to.node == node;
+            let beyond = beyond.iter().filter(to_it).count() as u64;
+            let counted = counts(self, node).1 - before_beyond;
+            if beyond > counted {
+                return Err(format!("node {node} has not taken {beyond} messages, and dropped {counted}"));
+            }
             let expected =
                 dropped.iter().filter(|number| self.ledger.operations[number].to.node == node).count();
             // Answers to operations that were given up before may come only now.
             let given_up = |operation: &&Operation| operation.from.node == node && !operation.succeeded();
             let late = self.ledger.operations.values().filter(given_up).count();
-            let dropped = |world: &Self| (world.nodes[node].engine.counters().drop_count - before) as usize;
+            let dropped = |world: &Self| (counts(world, node).0 - before) as usize;
             self.run_while(|world| dropped(world) < expected)?;
             let is = dropped(self);
             if !(expected..=expected + late).contains(&is) {
@@ -256,6 +278,11 @@ impl<T: Transport> World<T> {
             "operation {number} ({kind:?}) on a lazy portal, held when its buffer came: {met}: sent {sent:?}, answered \
              {answered:?}, {delivered} delivered, {failed} failed"
         ))
+    }
+
+    /// Whether a node drops what it has no memory for.
+    fn drops_beyond(&self, node: usize) -> bool {
+        self.nodes[node].lnd.config().held().drop_beyond
     }
 
     /// Whether anybody can send anything to a node.
