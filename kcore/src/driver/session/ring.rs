@@ -13,7 +13,7 @@ use super::refusing::{no_descriptor, no_memory, no_queue};
 use super::{Session, Violation};
 use crate::driver::custody::SharedFd;
 use crate::driver::seal::Seal;
-use crate::driver::wakeups::{gathered, whole};
+use crate::driver::wakeups::gathered;
 use crate::driver::watched::WatchedQueue;
 
 /// Bytes that take as long to copy as an entry to carry out, roughly.
@@ -193,7 +193,7 @@ impl Session {
                 for submission in ring.consumer.drain(most) {
                     let entry = submission.read().map_err(Violation::Entry)?;
                     let bulk = moved_bytes(&entry);
-                    whole(|| self.enter(entry, started_ns));
+                    self.enter(entry, started_ns);
                     drained += 1;
                     if !goes_on(bulk) {
                         break;

@@ -11,7 +11,7 @@ use nlx_sync::{Bell, Sleeper};
 use super::*;
 use crate::driver::HostConfig;
 use crate::driver::outlet::Outlet;
-use crate::driver::wakeups::{GATHERED_MAX, gathered, whole};
+use crate::driver::wakeups::{GATHERED_MAX, gathered};
 use crate::taker::{Losses, News, Taker};
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
@@ -140,42 +140,6 @@ fn the_end_of_a_bulk_transfer_wakes_all_at_once() {
         assert!(sleeps(&outlets[2]));
     });
     assert!(!sleeps(&outlets[2]));
-}
-
-/// A transfer between clients: both are woken, and not before both have their events.
-#[test]
-fn an_operation_is_done_before_its_events_wake_anybody() {
-    let (_session, outlets) = outlets(3);
-    fall_asleep(&outlets);
-    gathered(|| {
-        ring(&outlets[2], News::Messages);
-        whole(|| {
-            ring(&outlets[0], News::Bulk);
-            ring(&outlets[1], News::Bulk);
-            assert!(outlets.iter().all(sleeps));
-        });
-        assert_eq!(asleep(&outlets), [false, false, false]);
-        fall_asleep(&outlets);
-        whole(|| ring(&outlets[0], News::Messages));
-        assert!(sleeps(&outlets[0]), "a message waits for the end of the step");
-    });
-    whole(|| ring(&outlets[1], News::Bulk));
-    assert_eq!(asleep(&outlets), [false, false, true]);
-}
-
-/// An operation of very many events wakes at once what it has no room to note.
-#[test]
-fn an_operation_notes_as_many_events_as_there_is_room_for() {
-    let (_session, outlets) = outlets(GATHERED_MAX as usize + 2);
-    fall_asleep(&outlets);
-    gathered(|| {
-        whole(|| {
-            outlets.iter().for_each(|outlet| ring(outlet, News::Messages));
-            let (noted, beyond) = outlets.split_at(GATHERED_MAX as usize);
-            assert!(noted.iter().all(sleeps) && !beyond.iter().any(sleeps));
-        });
-        assert!(!outlets.iter().any(sleeps));
-    });
 }
 
 /// However many events a step has, a wake-up waits for so many of them at the most.
