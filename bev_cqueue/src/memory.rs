@@ -57,7 +57,8 @@ pub fn taken(memory: &impl Memory) -> u64 {
     memory.header().consumer.consumed.load(GET.acquire())
 }
 
-/// The number that was told last ([`Producer::tell`], [`tell`]), 0 at first: for those that are not the consumer.
+/// Returns the producer's number of [`Producer::tell`] and [`tell`], 0 at first. Needs no half of the queue, so a thread that
+/// is not the consumer can read it without a lock.
 pub fn told(memory: &impl Memory) -> u64 {
     memory.header().producer.word.load(Relaxed)
 }

@@ -31,8 +31,8 @@ pub(crate) struct Shared<T: Taker> {
     side: Mutex<Side<T>>,
     /// Some operation has [`Op::doomed`] set.
     doomed: AtomicBool,
-    /// The [`News`] for which nobody has been woken yet. Most that LNet tells of a GET is none, and a wake-up for nothing is
-    /// dear. Raised under the producer lock.
+    /// The greatest [`News`] since the last wake-up. Most LNet events of a GET are none, and a needless wake-up is expensive.
+    /// Raised under the producer lock.
     news: AtomicU32,
     /// Once the transfer machine has been dropped.
     remains: OnceLock<Remains>,

@@ -40,7 +40,7 @@ impl Waiters {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether anybody may be asleep, or about to be, besides the thread whose wait this is.
+    /// Whether another waiter or an armed event loop may be asleep, or about to be; `own` is the caller's wait, if it waits.
     pub(crate) fn others_than(&self, own: Option<&Waiting<'_>>) -> bool {
         self.count.load(Ordering::SeqCst) > usize::from(own.is_some())
     }

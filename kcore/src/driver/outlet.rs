@@ -82,11 +82,12 @@ impl Outlet {
         self.wake();
     }
 
-    /// Wakes those of the client that sleep.
+    /// Wakes the client's thread and its event loop, if they sleep. Never blocks.
     ///
-    /// The futex lies in our mapping, and this end of the sockets is ours: only want of memory makes a signal fail, and it is sent
-    /// later then. Neither blocks: the sender waits neither for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error. The
-    /// futex wakes one; whatever watches the sockets is woken as well, which can take long ([`Signals`](super::signals::Signals)).
+    /// The futex lies in this process's mapping, and this end of the socket pair belongs to this process: a signal fails only
+    /// without memory, and is sent later then. It waits neither for the client to read its end nor for the memory in which the
+    /// client receives; a client that has closed its end is no error. The futex wakes one thread. The signal wakes every watcher
+    /// of the socket, which can take long ([`Signals`](super::signals::Signals)).
     pub(super) fn wake(&self) {
         // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
         // after it has announced its sleep, and that after it was set here.

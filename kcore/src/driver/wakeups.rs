@@ -65,7 +65,8 @@ fn note(outlet: &TryArc<Outlet>) -> bool {
         let mut outlets = outlets.borrow_mut();
         // Events often come for one client in a row: the latest is looked at first.
         if !outlets.iter().rev().any(|known| TryArc::ptr_eq(known, outlet)) {
-            // There is room: each stands for an event that has been counted.
+            // Does not allocate: at most `GATHERED_MAX` events are gathered, each adds one entry at most, and `has_room` has reserved
+            // as many.
             outlets.push(outlet.clone());
         }
     });

@@ -204,8 +204,8 @@ impl Machine {
     /// As [`Machine::descriptor`], and ENOMEM.
     pub fn arm(&self) -> Result<bool, Error> {
         self.check_waited()?;
-        // From here on, whoever starts an operation with an earlier deadline says so, and whoever takes events leaves the others
-        // where they wake the loop.
+        // From here on a thread that starts an operation with an earlier deadline wakes the loop, and a thread that takes events
+        // takes them one by one, so that the others stay where they wake the loop.
         self.waiters.arm();
         // Events that have been taken from the transport before, or that it has ended.
         if self.operations.has_news() {

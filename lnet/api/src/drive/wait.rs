@@ -258,7 +258,7 @@ impl<'a> Held<'a> {
         }
         let readable = sleep(self.drive, self.mask, self.sleeper, next_ns);
         if lacks {
-            // As long as it stands in the list, nobody else takes what it was woken for.
+            // While this waiter is on the list, other waiters leave it the shards that it was woken for.
             self.take(self.drive.now_ns());
         }
         Slept::Until(readable)

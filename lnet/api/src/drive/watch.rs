@@ -24,7 +24,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch that nobody keeps yet, over shards that may lie unpolled for `grace` before their stewards take them.
+    /// A watch without a keeper, over shards that may go unpolled for `grace` before their scheduler threads take them.
     pub fn new(grace: Duration) -> Watch {
         Watch {
             grace_ns: u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX),
