@@ -99,9 +99,22 @@ machine_options() { # machine_options WORK
     done < <(share_folders)
 }
 
+# How the guest's kernel complains: an identifier of the connection manager whose destruction blocks, a bug of the kernel's own, a
+# task or a processor that makes no progress.
+COMPLAINTS='cm_destroy_id_wait_timeout|BUG: |Oops: |blocked for more than|soft lockup|detected stalls'
+
+# Prints the kernel's first complaints. They change no exit status: the kernel may be wrong, or what the command asked of it.
+tell_complaints() { # tell_complaints WORK
+    local complaints
+    complaints=$(grep -aEm 3 "$COMPLAINTS" "$1/console" 2>/dev/null) || return 0
+    echo "guest: its kernel complains; a test that failed beside that shows either a fault of the kernel or what led to it:" >&2
+    sed 's/^/guest:   /' <<<"$complaints" >&2
+}
+
 # Ends with the command's status, or says why there is none.
 tell_end() { # tell_end WORK STATUS
     local said=
+    tell_complaints "$1"
     [ ! -f "$1/status" ] || said=$(tr -d '\0' <"$1/status" | tail -n 1)
     case $said in
     "ended "*) exit "${said#ended }" ;;
