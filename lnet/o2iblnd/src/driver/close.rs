@@ -74,11 +74,14 @@ impl Driver {
     }
 
     /// Ends what else there is of an NI whose peers are gone.
+    ///
+    /// A peer that was accepted and has not established its connection yet is rejected without LNet's record, by the connection
+    /// manager, when its endpoint is dropped. An explicit reject after an accept would carry the record, but Linux then repeats the
+    /// accept for 64 s, and destroying the endpoint, which all other connections of this thread wait for, takes as long
+    /// ([`Endpoint::reject`](crate::fabric::Endpoint::reject)).
     pub(super) fn end_listeners(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
-            if let Some(mut opening) = take_opening(&mut self.sources, key) {
-                opening.turn_down();
-            }
+            drop(take_opening(&mut self.sources, key));
             self.sources.remove(key);
         }
         let unused = !turn.shared.nis.uses(ni.ip);

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_proto::ib::{ConnParams, Link, Reject, RejectReason};
+use lnet_proto::ib::{ConnParams, Link};
 
 use crate::buffers::Buffers;
 use crate::fabric::{COMPLETIONS_PER_LOOK, Endpoint, PostError, QueueSizes, ReceiveWork};
@@ -39,21 +39,6 @@ pub(super) enum Stage {
     Asking,
     /// The peer was accepted.
     Accepting { link: Link, params: ConnParams },
-}
-
-impl Opening {
-    /// Rejects a peer that was accepted and has not established its connection yet, because the NI ends. Without a record its
-    /// attempt would fail as fatal (see [`Driver::end_listener`](super::Driver::end_listener)).
-    pub(super) fn turn_down(&mut self) {
-        let Stage::Accepting { link, .. } = self.stage else { return };
-        let params = Some(self.peer.ni.own.params());
-        let record =
-            Reject { version: link.version, reason: RejectReason::Early, stamp: link.local.stamp, params };
-        let mut bytes = [0; Reject::LEN];
-        if let Ok(length) = record.emit(&mut bytes) {
-            self.endpoint.reject(&bytes[..length]);
-        }
-    }
 }
 
 /// The queues of an endpoint, and the memory of their messages.

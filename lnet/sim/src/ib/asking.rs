@@ -15,7 +15,7 @@ const ANSWERED_BYTES: usize = 196;
 const REJECTED_BYTES: usize = 148;
 
 /// A rejection without a word from the program: the status of the connection manager for a consumer's reject.
-const WITHOUT_REASON: i32 = 28;
+pub(super) const WITHOUT_REASON: i32 = 28;
 
 /// A listener, as the network has it.
 pub(super) struct Listening {

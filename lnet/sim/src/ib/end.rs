@@ -5,9 +5,10 @@ use std::net::SocketAddrV4;
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{
     COMPLETIONS_PER_LOOK, Completion, Completions, ConnectOptions, Piece, PrivateData, QueueSizes,
-    ReceiveWork, SendKind, SendWork, Token, WorkError,
+    ReceiveWork, Rejected, SendKind, SendWork, Token, WorkError,
 };
 
+use super::asking::WITHOUT_REASON;
 use super::channel::Heard;
 use super::habits::IbFault;
 use super::state::{Answer, Event, Queue, State, Status};
@@ -62,6 +63,8 @@ pub(super) struct End {
     pub(super) phase: Phase,
     /// The active side has established the connection.
     established: bool,
+    /// The passive side has accepted, and does not know yet that the connection is established.
+    half_open: bool,
     /// The peer has been told, or has told, that it ends.
     hung_up: bool,
     sizes: Option<QueueSizes>,
@@ -100,6 +103,7 @@ impl End {
             private_data: PrivateData::new(),
             phase: Phase::Beginning,
             established: false,
+            half_open: false,
             hung_up: false,
             sizes: None,
             rnr_retries: FOR_EVER,
@@ -161,6 +165,7 @@ impl State {
         end.rnr_retries = options.rnr_retry_count;
         if end.peer.is_some() {
             end.phase = Phase::Standing;
+            end.half_open = true;
         }
         Ok(())
     }
@@ -228,14 +233,18 @@ impl State {
     }
 
     pub(super) fn established(&mut self, id: u64) {
-        let Some(end) = self.own.ends.get(&id).filter(|end| end.phase == Phase::Standing) else { return };
+        let Some(end) = self.own.ends.get_mut(&id).filter(|end| end.phase == Phase::Standing) else { return };
+        end.half_open = false;
         let (channel, token) = (end.channel, end.token);
         self.tell(channel, Heard::Established(token));
     }
 
-    /// This side ends the connection.
+    /// This side ends the connection. Of one that is half open the connection manager says nothing before the endpoint goes.
     pub(super) fn disconnect(&mut self, id: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
+        if end.half_open {
+            return self.break_end(id);
+        }
         let told = std::mem::replace(&mut end.hung_up, true);
         let (here, peer) = (end.host, end.peer);
         self.break_end(id);
@@ -289,9 +298,12 @@ impl State {
         }
     }
 
-    /// The endpoint is destroyed.
+    /// The endpoint is destroyed. A peer that was accepted and has not established the connection is rejected without a record.
     pub(super) fn remove(&mut self, id: u64) {
-        self.own.ends.remove(&id);
+        let Some(end) = self.own.ends.remove(&id) else { return };
+        if let Some(peer) = end.peer.filter(|_| end.half_open && !end.hung_up) {
+            self.reject((end.host, peer), Rejected::Other(WITHOUT_REASON));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use lnet_o2iblnd::fabric::{
 };
 
 use super::device::NAME;
+use super::end::Phase;
 use super::net::IbNet;
 use super::state::State;
 
@@ -54,6 +55,12 @@ impl Endpoint for SimEndpoint {
 
     fn reject(&mut self, record: &[u8]) {
         let mut state = self.net.lock();
+        if state.own.ends.get(&self.id).is_some_and(|end| end.phase != Phase::Beginning) {
+            state.wrong(|| {
+                "a peer is rejected that was accepted before: Linux repeats the accept for a minute"
+                    .to_string()
+            });
+        }
         let to = state.own.ends.get_mut(&self.id).and_then(|end| Some((end.host, end.peer.take()?)));
         if let Some(to) = to {
             state.reject_with(to, record);

@@ -1,6 +1,9 @@
 //! The guest's devices.
 
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,6 +24,8 @@ pub struct Place {
     pub(super) time: RealTime,
     /// What the devices had to do before.
     resources: String,
+    /// The kernel's complaints before.
+    complaints: Vec<String>,
 }
 
 /// This host's devices.
@@ -43,6 +48,33 @@ fn resources() -> String {
     String::from_utf8(shown.stdout).unwrap()
 }
 
+/// What the kernel's log has of identifiers of the connection manager whose destruction blocked for ten seconds or more. Only root may
+/// read the log.
+fn complaints() -> Vec<String> {
+    let log = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open("/dev/kmsg");
+    let Ok(mut log) = log else {
+        assert!(!nix::unistd::geteuid().is_root(), "root cannot read the kernel's log");
+        return Vec::new();
+    };
+    let mut complaints = Vec::new();
+    // As many bytes as the kernel gives of one record, which is what each read returns.
+    let mut record = [0; 8192];
+    loop {
+        match log.read(&mut record) {
+            Ok(length) => {
+                let record = String::from_utf8_lossy(&record[..length]);
+                if record.contains("cm_destroy_id_wait_timeout") {
+                    complaints.push(record.trim().to_owned());
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return complaints,
+            // Records were overwritten: it goes on with the oldest that there is.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            Err(error) => panic!("the kernel's log: {error}"),
+        }
+    }
+}
+
 /// What the guest says of itself.
 pub fn told(name: &str) -> Vec<String> {
     let words = std::env::var(name).unwrap_or_else(|_| panic!("the guest says nothing of {name}"));
@@ -62,7 +94,8 @@ impl Place {
         let _alone = ONE_AT_A_TIME.lock();
         // The libraries open each device once, and keep it.
         addresses.iter().for_each(|address| drop(fabric().open(*address).unwrap()));
-        Some(Place { _alone, addresses, time: RealTime::new(), resources: resources() })
+        let (resources, complaints) = (resources(), complaints());
+        Some(Place { _alone, addresses, time: RealTime::new(), resources, complaints })
     }
 
     /// The address of this number, from 1: beyond those that the guest has, it is added.
@@ -98,8 +131,10 @@ impl Place {
         }
     }
 
-    /// What was made of the devices' is gone.
+    /// What was made of the devices' is gone, and nothing of it kept the thread that destroyed it waiting.
     pub fn check_resources(&self) {
+        let new = complaints().into_iter().find(|complaint| !self.complaints.contains(complaint));
+        assert_eq!(new, None, "destroying an identifier has blocked its thread");
         let begin = Instant::now();
         // The kernel forgets what was destroyed a little later.
         while resources() != self.resources {

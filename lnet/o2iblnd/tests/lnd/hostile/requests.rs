@@ -128,18 +128,15 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
     poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
 }
 
-/// Ends the node's NI, and starts it again; returns the record that rejects this request.
-fn rejected_at_the_end(scene: &Scene, line: Line) -> Record {
+/// Ends the node's NI, and starts it again; returns how this request was rejected.
+fn rejected_at_the_end(scene: &Scene, line: Line) -> Rejected {
     scene.victim().end();
-    let record = match scene.told(line.token) {
-        Told::Rejected(Rejected::Record(record)) => Record::of(&record),
-        other => panic!("{other:?}"),
-    };
+    let Told::Rejected(rejected) = scene.told(line.token) else { panic!("it is not rejected") };
     drop(line);
     scene.nodes[1].take();
     scene.victim().start();
     scene.check_honest();
-    record
+    rejected
 }
 
 /// A request that is pending in the connection manager when the NI ends is rejected with LNet's record: kernel nodes log any other
@@ -152,20 +149,22 @@ fn pending_when_the_ni_ends() {
     scene.until(|| victim.arm());
     line.endpoint.connect(&scene.request(), &OPTIONS).unwrap();
     scene.bed.until(&[honest], || is_readable(victim.lnd.wait_fd(0)));
-    let record = rejected_at_the_end(&scene, line);
+    let rejected = rejected_at_the_end(&scene, line);
+    let Rejected::Record(record) = rejected else { panic!("{rejected:?}") };
+    let record = Record::of(&record);
     assert_eq!((record.magic, record.version, record.reason), (MAGIC, VERSION, EARLY), "{record:?}");
     scene.end();
 }
 
-/// The same for a peer that was accepted and has not established its connection yet.
+/// A peer that was accepted and has not established its connection yet is rejected without a record. A reject with a record after
+/// the accept would make Linux block the NI's thread for a minute: the guest's kernel complains of that, and the simulated
+/// devices call it wrong.
 #[test]
 fn half_open_when_the_ni_ends() {
     let scene = Scene::new();
     let (line, told) = scene.ask(&scene.request());
     assert!(matches!(told, Told::Accepted(_)), "{told:?}");
-    let record = rejected_at_the_end(&scene, line);
-    assert_eq!((record.magic, record.version, record.reason), (MAGIC, VERSION, EARLY), "{record:?}");
-    assert_eq!((record.depth, record.fragments, record.bytes), (8, 257, 4096));
-    assert_ne!(record.stamp, 0);
+    let rejected = rejected_at_the_end(&scene, line);
+    assert!(matches!(rejected, Rejected::NoListener | Rejected::Other(_)), "{rejected:?}");
     scene.end();
 }
