@@ -41,7 +41,7 @@ pub use points::set_points;
 pub use rule::{End, Rule};
 #[cfg(loom)]
 pub use rule::{broken, weakened};
-pub use slots::{SlotKey, Slots};
+pub use slots::{PlaceMemory, Room, SlotKey, Slots};
 pub use wait::SleepWord;
 #[cfg(feature = "wait")]
 pub use wait::{

@@ -1,9 +1,12 @@
 //! Tables of objects that are named by place and generation.
 
 use alloc::collections::TryReserveError;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::ops::{Index, IndexMut};
+use core::panic::RefUnwindSafe;
 
 /// Slots of the first chunk. Each further one doubles the table, up to [`CHUNK_MAX`].
 const CHUNK_MIN: usize = 8;
@@ -50,6 +53,45 @@ const fn low_bits(count: u32) -> u64 {
     (1 << count) - 1
 }
 
+/// Places the memory of tables: it runs the work that allocates and touches the memory.
+pub trait PlaceMemory: Send + Sync + RefUnwindSafe {
+    /// Runs `work`, once.
+    fn place(&self, work: &mut dyn FnMut());
+}
+
+/// The source of a table's memory; by default the allocator, without placement.
+#[derive(Clone, Default)]
+pub struct Room(Option<Arc<dyn PlaceMemory>>);
+
+impl Room {
+    /// Memory that `place` places.
+    #[must_use]
+    pub fn placed(place: Arc<dyn PlaceMemory>) -> Room {
+        Room(Some(place))
+    }
+
+    /// Runs what allocates.
+    pub fn make<R>(&self, allocate: impl FnOnce() -> R) -> R {
+        let Some(place) = &self.0 else { return allocate() };
+        let (mut allocate, mut made) = (Some(allocate), None);
+        place.place(&mut || made = allocate.take().map(|allocate| allocate()));
+        made.unwrap_or_else(|| unreachable!("the work is run once"))
+    }
+
+    /// Touches memory that is placed: its pages come when they are touched.
+    fn touch<T>(&self, memory: &mut [MaybeUninit<T>]) {
+        if self.0.is_some() {
+            memory.fill_with(MaybeUninit::zeroed);
+        }
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Room(placed)" } else { "Room" })
+    }
+}
+
 /// A table of at most so many objects. An object stays where it is until it is removed, and its slot is used again, the last free one first,
 /// under the next generation: so the key of an object that is gone is recognised, until its slot has been used as often as there are generations.
 ///
@@ -65,6 +107,7 @@ pub struct Slots<T, A = ()> {
     live: usize,
     limit: usize,
     last_generation: u32,
+    room: Room,
 }
 
 #[repr(C)]
@@ -80,7 +123,22 @@ impl<T, A> Slots<T, A> {
     #[must_use]
     pub const fn new(limit: usize) -> Slots<T, A> {
         let limit = if limit < NONE as usize { limit } else { NONE as usize };
-        Slots { chunks: Vec::new(), free: NONE, used: 0, live: 0, limit, last_generation: u32::MAX }
+        Slots {
+            chunks: Vec::new(),
+            free: NONE,
+            used: 0,
+            live: 0,
+            limit,
+            last_generation: u32::MAX,
+            room: Room(None),
+        }
+    }
+
+    /// The same table with memory from `room`.
+    #[must_use]
+    pub fn within(mut self, room: &Room) -> Slots<T, A> {
+        self.room = room.clone();
+        self
     }
 
     /// The same with generations from 1 to `last`.
@@ -137,12 +195,23 @@ impl<T, A> Slots<T, A> {
     pub fn reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
         let wanted = self.live.saturating_add(more).min(self.limit);
         while first_of(self.chunks.len()) < wanted {
-            let mut chunk = Vec::new();
-            chunk.try_reserve_exact(chunk_len(self.chunks.len()))?;
-            self.chunks.try_reserve(1)?;
-            self.chunks.push(chunk);
+            self.add_chunk()?;
         }
         Ok(())
+    }
+
+    #[cold]
+    fn add_chunk(&mut self) -> Result<(), TryReserveError> {
+        let Slots { chunks, room, .. } = self;
+        let room = &*room;
+        room.make(|| {
+            let mut chunk = Vec::new();
+            chunk.try_reserve_exact(chunk_len(chunks.len()))?;
+            room.touch(chunk.spare_capacity_mut());
+            chunks.try_reserve(1)?;
+            chunks.push(chunk);
+            Ok(())
+        })
     }
 
     /// Makes room for one. Whether the next [`Slots::insert`] finds room: not if the table is full, or there is no memory.
@@ -441,6 +510,32 @@ mod tests {
                 next = (next.0 + 1, 0);
             }
         }
+    }
+
+    /// All that a table allocates, it allocates and touches where it is placed; what needs no room goes nowhere.
+    #[test]
+    fn a_table_grows_in_its_place() {
+        use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+        #[derive(Default)]
+        struct Counted(AtomicUsize);
+        impl PlaceMemory for Counted {
+            fn place(&self, work: &mut dyn FnMut()) {
+                self.0.fetch_add(1, Relaxed);
+                work();
+            }
+        }
+        let place = Arc::new(Counted::default());
+        let mut slots = Slots::<u64>::new(LIMIT).within(&Room::placed(place.clone()));
+        while let Some(key) = slots.insert(1) {
+            assert_eq!(place.0.load(Relaxed), slots.chunks.len());
+            // Each slot is given back once: the table still fills up.
+            if key.generation == 1 && key.index % 3 == 0 {
+                slots.remove(key);
+            }
+        }
+        assert!(first_of(slots.chunks.len()) >= LIMIT);
+        assert_eq!(Room::default().make(|| 7), 7);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! CPU partitions: tables, patterns, partitioned locks and counts, NUMA-aware memory, thread binding.
+//! CPU partitions: tables, patterns, partitioned locks, NUMA-aware memory, thread binding.
 //!
 //! A *CPU partition* (CPT) is a set of CPUs that share caches and memory. State that every message touches is split
 //! by partition, so that a message is handled where its data lies and partitions do not wait for one another. A
@@ -7,7 +7,7 @@
 //! This crate knows nothing of LNet. Which partition a NID belongs to is computed where NIDs are known.
 //!
 //! ```
-//! use lnet_cpt::{CptConfig, PercptLock, Topology, alloc_in, bind_thread, threads_for};
+//! use lnet_cpt::{CptConfig, PercptLock, Topology, alloc_in, bind_thread, near, threads_for};
 //!
 //! // The tunables of this host, applied to the CPUs that this process may use.
 //! let config: CptConfig = "cpu_npartitions=1".parse()?;
@@ -20,10 +20,13 @@
 //! assert_eq!(messages.lock_all().parts_mut().map(|count| *count).sum::<u64>(), 1);
 //!
 //! // A pool of threads, each bound to the partition and with memory near it.
-//! for _ in 0..threads_for(&table, cpt, 0).initial {
+//! for _ in 0..threads_for(&table, cpt, 0) {
 //!     bind_thread(&table, cpt)?;
 //!     let buffer = alloc_in(&table, cpt, 64 * 1024)?;
 //!     assert_eq!(buffer.len(), 64 * 1024);
+//!     // What the program's own allocator gives, when it is filled for the first time:
+//!     let list: Vec<u64> = near(&table, cpt, || (0..100).collect());
+//!     assert_eq!(list.len(), 100);
 //! }
 //! # Ok::<(), lnet_cpt::CptError>(())
 //! ```
@@ -37,8 +40,8 @@
 //! | `cfs_cpt_set_cpu`, `…_cpumask`, `…_node`; `cfs_cpt_unset_…` | [`CptTable::set_cpu`], [`set_cpumask`](CptTable::set_cpumask), [`set_node`](CptTable::set_node); `unset_…` |
 //! | `cfs_cpt_current` | [`CptTable::current`], after what the thread said by [`set_current`] or [`with_partition`] |
 //! | `cfs_percpt_lock_alloc`, `cfs_percpt_lock`, with index −1 | [`PercptLock::new`], [`lock`](PercptLock::lock), [`lock_all`](PercptLock::lock_all) |
-//! | the event queue's count per partition (S-311) | a plain number in what a [`PercptLock`] guards, as LNet's engine does it: it holds the partition's lock already. [`PercptRef`] is for counts that change without one |
-//! | `cfs_cpt_malloc`, `cfs_cpt_vmalloc`, `cfs_page_cpt_alloc` | [`alloc_in`] |
+//! | the event queue's count per partition (S-311) | a plain number in what a [`PercptLock`] guards, as LNet's engine does it: it holds the partition's lock already |
+//! | `cfs_cpt_malloc`, `cfs_cpt_vmalloc`, `cfs_page_cpt_alloc` | [`alloc_in`] for large blocks, [`near`] for what the program's allocator gives; both by [`PartitionMemory`] |
 //! | `cfs_cpt_bind` | [`bind_thread`] |
 //! | `cpu_npartitions`, `cpu_pattern` | [`CptConfig`], [`Pattern`], [`Estimate`] |
 //! | `cpu_partition_table`, `cpu_partition_distance` | `Display` of [`CptTable`] and of [`Distances`] |
@@ -57,7 +60,6 @@ mod list;
 mod lock;
 mod memory;
 mod pattern;
-mod refs;
 mod set;
 mod sys;
 mod table;
@@ -70,10 +72,9 @@ pub use current::{set_current, with_partition};
 pub use error::CptError;
 pub use estimate::Estimate;
 pub use lock::{ExclusiveGuard, PercptLock, PrivateGuard};
-pub use memory::{CptMemory, INTERLEAVED_BYTES, Placement, alloc_in};
+pub use memory::{CptMemory, INTERLEAVED_BYTES, PartitionMemory, Placement, alloc_in, near};
 pub use pattern::{Pattern, Without};
-pub use refs::PercptRef;
 pub use set::{CoreSet, CpuSet, Kind, MAX_CPUS, MAX_NODES, NodeSet, NumberSet, OfCores, OfCpus, OfNodes};
 pub use table::{CptTable, Distances, MAX_PARTITIONS};
-pub use threads::{MAX_POOL_THREADS, PoolSize, threads_for, threads_for_interfaces};
+pub use threads::{MAX_POOL_THREADS, threads_for};
 pub use topology::{Cpu, LOCAL_DISTANCE, REMOTE_DISTANCE, Topology};

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use memmap2::MmapMut;
 use nix::errno::Errno;
 
-use crate::sys::{self, Policy};
+use crate::sys::{self, Policy, ThreadPolicy};
 use crate::{CptError, CptTable, NodeSet};
 
 /// From this length on the pages of a block interleave over the nodes of its partition; shorter blocks take the nodes
@@ -69,11 +70,45 @@ pub fn alloc_in(
     Ok(CptMemory { map, placement })
 }
 
-fn place(table: &CptTable, cpt: Option<usize>, memory: &mut [u8]) -> Placement {
-    let nodes = table.nodemask(cpt);
-    if !table.has_affinity() || nodes.is_empty() || !table.topology().is_some_and(|t| t.is_numa()) {
-        return Placement::Anywhere;
+/// Runs `work` while memory that the calling thread touches first comes from a partition's NUMA nodes, or with `None` from
+/// those of the whole table, spread evenly over them (S-305): for what `work` builds with the program's own allocator. The
+/// thread's memory policy is restored afterwards, also on a panic.
+///
+/// Pages that the allocator had in use before stay where they are. So this suits what is built once and what grows in large
+/// steps; a large block of its own is better made by [`alloc_in`]. It costs three system calls where memory is placed at
+/// all, and nothing where it is not: a table without affinity, or a machine without NUMA nodes. If the system refuses a policy,
+/// memory lies where the thread runs.
+///
+/// ```
+/// use lnet_cpt::{CptTable, near};
+///
+/// let list: Vec<u32> = near(&CptTable::single(), 0, || (0..3).collect());
+/// assert_eq!(list, [0, 1, 2]);
+/// ```
+pub fn near<R>(table: &CptTable, cpt: impl Into<Option<usize>>, work: impl FnOnce() -> R) -> R {
+    struct Restore(ThreadPolicy);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // The kernel has had it before: it does not refuse it.
+            let _ = self.0.set();
+        }
     }
+    let _restore = nodes_of(table, cpt.into()).and_then(|nodes| {
+        let policy = if nodes.len() == 1 { Policy::Preferred } else { Policy::Interleave };
+        ThreadPolicy::new(policy, nodes).replace().ok().map(Restore)
+    });
+    work()
+}
+
+/// The nodes on which memory of a partition is placed, if it is placed at all.
+fn nodes_of(table: &CptTable, cpt: Option<usize>) -> Option<&NodeSet> {
+    let nodes = table.nodemask(cpt);
+    let placed = table.has_affinity() && !nodes.is_empty() && table.topology().is_some_and(|t| t.is_numa());
+    placed.then_some(nodes)
+}
+
+fn place(table: &CptTable, cpt: Option<usize>, memory: &mut [u8]) -> Placement {
+    let Some(nodes) = nodes_of(table, cpt) else { return Placement::Anywhere };
     let wanted = match table.spread_node(cpt) {
         Some(node) if memory.len() < INTERLEAVED_BYTES || nodes.len() == 1 => Placement::Node(node),
         _ => Placement::Interleaved(nodes.clone()),
@@ -91,10 +126,63 @@ fn place(table: &CptTable, cpt: Option<usize>, memory: &mut [u8]) -> Placement {
     }
 }
 
+/// The memory of a table's partitions, for code that builds partitioned state and does not know the table. The default value
+/// places nothing.
+#[derive(Debug, Clone, Default)]
+pub struct PartitionMemory(Option<Arc<CptTable>>);
+
+impl PartitionMemory {
+    /// The memory of this table's partitions. On a machine of one NUMA node nothing is placed.
+    #[must_use]
+    pub fn of(table: &Arc<CptTable>) -> PartitionMemory {
+        let several = table.topology().is_some_and(|topology| topology.nodes().len() > 1);
+        PartitionMemory(nodes_of(table, None).filter(|_| several).map(|_| table.clone()))
+    }
+
+    /// Whether memory is placed at all. If not, the methods cost nothing.
+    #[must_use]
+    pub fn is_placed(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// [`near`] for the table.
+    pub fn near<R>(&self, cpt: impl Into<Option<usize>>, work: impl FnOnce() -> R) -> R {
+        match &self.0 {
+            Some(table) => near(table, cpt, work),
+            None => work(),
+        }
+    }
+
+    /// [`alloc_in`] for the table.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc(&self, cpt: impl Into<Option<usize>>, bytes: usize) -> Result<CptMemory, CptError> {
+        match &self.0 {
+            Some(table) => alloc_in(table, cpt, bytes),
+            None => alloc_in(&CptTable::single(), None, bytes),
+        }
+    }
+}
+
+/// Whether both are the memory of one table.
+impl PartialEq for PartitionMemory {
+    fn eq(&self, other: &PartitionMemory) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
+    }
+}
+
+impl Eq for PartitionMemory {}
+
 impl CptMemory {
     /// Where it has been placed.
     pub fn placement(&self) -> &Placement {
         &self.placement
+    }
+
+    /// Returns the mapping itself, which keeps its placement.
+    pub fn into_map(self) -> MmapMut {
+        self.map
     }
 }
 
@@ -143,6 +231,29 @@ mod tests {
         if sys::place(&mut block, Policy::Interleave, &node).is_ok() {
             assert_eq!(sys::policy_of(&block), Ok(libc::MPOL_INTERLEAVE));
         }
+    }
+
+    /// S-305: while state is built near a partition the thread has a policy, and then the one that it had before, whatever
+    /// becomes of the work. Where memory is not placed, or may not be, the policy does not change.
+    #[test]
+    fn the_policy_of_a_thread_is_restored() {
+        let before = sys::thread_policy();
+        let machine = Topology::machine().unwrap();
+        let (partitions, nodes) = (machine.cpus().len(), machine.nodes().clone());
+        let table = Arc::new(CptTable::create(machine, partitions).unwrap());
+        let preferred = ThreadPolicy::new(Policy::Preferred, &nodes);
+        let may = preferred.replace().is_ok_and(|policy| policy.set().is_ok());
+        let placed = nodes_of(&table, Some(0)).is_some() && may;
+        let expected = if placed { Ok(libc::MPOL_PREFERRED) } else { before };
+        assert_eq!((near(&table, 0, sys::thread_policy), sys::thread_policy()), (expected, before));
+        let failed = std::panic::catch_unwind(|| near(&table, 0, || panic!("the work fails")));
+        assert_eq!((failed.is_err(), sys::thread_policy()), (true, before));
+        let memory = PartitionMemory::of(&table);
+        assert_eq!(memory.is_placed(), nodes_of(&table, None).is_some() && nodes.len() > 1);
+        let expected = if memory.is_placed() { expected } else { before };
+        assert_eq!(memory.near(0, sys::thread_policy), expected);
+        assert_eq!(PartitionMemory::default().near(0, sys::thread_policy), before);
+        assert!(!PartitionMemory::of(&Arc::new(CptTable::single())).is_placed());
     }
 
     /// S-305: the nodes of a machine that is not this one cannot all be used; the memory comes all the same.

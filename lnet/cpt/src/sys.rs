@@ -11,13 +11,78 @@ const LONG_BITS: usize = libc::c_ulong::BITS as usize;
 type CpuMask = [libc::c_ulong; MAX_CPUS / LONG_BITS];
 type NodeMask = [libc::c_ulong; MAX_NODES / LONG_BITS];
 
-/// How the pages of a range choose their node.
+/// How pages choose their node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// The one node named, and others once it is full.
     Preferred,
     /// The nodes named, page by page.
     Interleave,
+}
+
+impl Policy {
+    /// The kernel's number.
+    fn mode(self) -> libc::c_int {
+        match self {
+            Policy::Preferred => libc::MPOL_PREFERRED,
+            Policy::Interleave => libc::MPOL_INTERLEAVE,
+        }
+    }
+}
+
+/// The memory policy of a thread, as the kernel has it: where pages come from that the thread is the first to touch.
+pub(crate) struct ThreadPolicy {
+    mode: libc::c_int,
+    nodes: NodeMask,
+}
+
+impl ThreadPolicy {
+    /// This policy over these nodes.
+    pub(crate) fn new(policy: Policy, nodes: &NodeSet) -> ThreadPolicy {
+        ThreadPolicy { mode: policy.mode(), nodes: node_mask(nodes) }
+    }
+
+    /// Sets it for the calling thread; returns the one that the thread had before.
+    pub(crate) fn replace(&self) -> Result<ThreadPolicy, Errno> {
+        let mut before = ThreadPolicy { mode: libc::MPOL_DEFAULT, nodes: [0; MAX_NODES / LONG_BITS] };
+        // SAFETY: without flags the kernel writes one int to `mode` and at most MAX_NODES bits to `nodes`, which both live
+        // through the call. It counts one bit less than it is told.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut before.mode,
+                before.nodes.as_mut_ptr(),
+                MAX_NODES + 1,
+                std::ptr::null::<u8>(),
+                0usize,
+            )
+        };
+        Errno::result(rc)?;
+        self.set().map(|()| before)
+    }
+
+    /// Sets it for the calling thread.
+    pub(crate) fn set(&self) -> Result<(), Errno> {
+        // SAFETY: the kernel reads the MAX_NODES bits of `nodes`, which live through the call, and changes the policy of
+        // this thread alone: no page that exists moves.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_set_mempolicy,
+                libc::c_long::from(self.mode),
+                self.nodes.as_ptr(),
+                MAX_NODES + 1,
+            )
+        };
+        Errno::result(rc).map(drop)
+    }
+}
+
+fn node_mask(nodes: &NodeSet) -> NodeMask {
+    let mut mask: NodeMask = [0; MAX_NODES / LONG_BITS];
+    for node in nodes.iter() {
+        mask[node / LONG_BITS] |= 1 << (node % LONG_BITS);
+    }
+    mask
 }
 
 /// The CPUs the calling thread may run on: its affinity within the control group's set of CPUs.
@@ -43,14 +108,7 @@ pub(crate) fn set_affinity(cpus: &CpuSet) -> Result<(), CptError> {
 
 /// Sets where the pages of `memory` will come from. Pages that exist already stay where they are.
 pub(crate) fn place(memory: &mut [u8], policy: Policy, nodes: &NodeSet) -> Result<(), Errno> {
-    let mut mask: NodeMask = [0; MAX_NODES / LONG_BITS];
-    for node in nodes.iter() {
-        mask[node / LONG_BITS] |= 1 << (node % LONG_BITS);
-    }
-    let mode = match policy {
-        Policy::Preferred => libc::MPOL_PREFERRED,
-        Policy::Interleave => libc::MPOL_INTERLEAVE,
-    };
+    let mask = node_mask(nodes);
     // SAFETY: mbind changes no content of `memory` (MPOL_MF_MOVE is not asked for), which the caller borrows
     // exclusively; it reads the MAX_NODES bits of `mask`, which lives through the call. It counts one bit less than
     // it is told.
@@ -59,13 +117,31 @@ pub(crate) fn place(memory: &mut [u8], policy: Policy, nodes: &NodeSet) -> Resul
             libc::SYS_mbind,
             memory.as_mut_ptr(),
             memory.len(),
-            libc::c_long::from(mode),
+            libc::c_long::from(policy.mode()),
             &raw const mask,
             MAX_NODES + 1,
             0usize,
         )
     };
     Errno::result(rc).map(drop)
+}
+
+/// The policy number that the kernel holds for the calling thread.
+#[cfg(test)]
+pub(crate) fn thread_policy() -> Result<libc::c_int, Errno> {
+    let mut mode: libc::c_int = -1;
+    // SAFETY: the kernel writes one int to `mode`; no mask is asked for.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut mode,
+            std::ptr::null_mut::<libc::c_ulong>(),
+            0usize,
+            std::ptr::null::<u8>(),
+            0usize,
+        )
+    };
+    Errno::result(rc).map(|_| mode)
 }
 
 /// The policy number that the kernel holds for the page at `memory`.

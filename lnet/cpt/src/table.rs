@@ -315,6 +315,14 @@ impl CptTable {
         }
     }
 
+    /// How far a NUMA node, of a device for instance, is from the CPUs of a partition: the largest of the distances from their
+    /// nodes. A partition without nodes, as virtual ones are, is near to all.
+    pub fn distance_to_node(&self, from: usize, node: usize) -> u32 {
+        let Some(topology) = &self.topology else { return LOCAL_DISTANCE };
+        let distances = self.nodemask(from).iter().map(|from| topology.distance(from, node));
+        distances.max().unwrap_or(LOCAL_DISTANCE)
+    }
+
     /// The nodes of a partition in turn, so that what is placed by it spreads evenly.
     pub fn spread_node(&self, cpt: impl Into<Option<usize>>) -> Option<usize> {
         let cpt = cpt.into();

@@ -231,3 +231,21 @@ fn a_foreign_cpu_is_hashed_only_on_request() {
     assert_eq!(table.current(false), None);
     assert!(table.current(true).is_some_and(|cpt| cpt < 2));
 }
+
+/// S-209: the distance of a device's node is the largest from any node of the partition, as the machine has it.
+#[test]
+fn a_node_is_as_far_as_from_the_farthest_node_of_a_partition() {
+    for machine in MACHINES {
+        for partitions in [1, 2] {
+            let table = CptTable::create(machine.topology(), partitions).unwrap();
+            for (cpt, node) in
+                (0..partitions).flat_map(|cpt| (0..machine.nodes()).map(move |node| (cpt, node)))
+            {
+                let own = table.cpumask(cpt).iter().map(|cpu| machine.node_of(cpu));
+                let expected = own.map(|own| machine.distance(own, node)).max().unwrap();
+                assert_eq!(table.distance_to_node(cpt, node), expected, "{machine:?} {cpt} {node}");
+            }
+        }
+    }
+    assert_eq!(CptTable::virtual_parts(2).unwrap().distance_to_node(1, 5), LOCAL_DISTANCE);
+}
