@@ -37,7 +37,7 @@ bitflags::bitflags! {
     /// | LNet's | bit | why it is absent |
     /// | --- | --- | --- |
     /// | `KIOV` (and `IOVEC`, retired) | 0x0100 (0x0040) | memory is always a list of fragments, [`Md::memory`] |
-    /// | `BULK_HANDLE` | 0x0200 | names a second MD, whose place helps to choose an interface: nodes here choose none by NUMA |
+    /// | `BULK_HANDLE` | 0x0200 | names a second MD, whose memory's place helps to choose an interface: here that is the CPU partition of the MD itself, in which the thread runs that binds it |
     /// | `GNILND` | 0x1000 | a driver's own business |
     /// | `GPU_ADDR` | 0x2000 | memory is the process's; no driver here reads a GPU's |
     /// | `DISCARD` | 0x4000 | a hint of benchmarks that the payload may be thrown away; here it always arrives |
@@ -383,6 +383,13 @@ pub trait LNet: Send + Sync {
     /// # Errors
     /// EBUSY if there is a watcher already: one has room for all who stand above it.
     fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError>;
+
+    /// Returns the CPU partition of a wildcard portal's entries with these match bits, as long as no entry of the portal has
+    /// ignore bits (S-308). Their events are delivered there. By default there is one partition.
+    fn home(&self, portal: Portal, bits: MatchBits) -> usize {
+        let _ = (portal, bits);
+        0
+    }
 
     /// How far a node is, and from which NID it is reached (`LNetDist`). EHOSTUNREACH without a way to it.
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError>;

@@ -2,6 +2,8 @@
 
 use std::ops::IndexMut;
 
+use nlx_sync::Room;
+
 use crate::list::{Linked, Links};
 use crate::slab::NONE;
 
@@ -30,9 +32,15 @@ pub(crate) struct Buckets {
     count: usize,
     /// Objects in the index.
     objects: usize,
+    room: Room,
 }
 
 impl Buckets {
+    /// An empty index with memory from `room`.
+    pub(crate) fn within(room: &Room) -> Buckets {
+        Buckets { room: room.clone(), ..Buckets::default() }
+    }
+
     /// The first object of the chain where objects of this hash are, or [`NONE`].
     pub(crate) fn first(&self, hash: u32) -> u32 {
         if self.count == 0 { NONE } else { self.head(self.bucket(hash)) }
@@ -126,14 +134,17 @@ impl Buckets {
     }
 
     fn add_chunk(&mut self) -> bool {
-        let mut chunk = Vec::new();
-        if chunk.try_reserve_exact(CHUNK).is_err() || self.chunks.try_reserve(1).is_err() {
-            return false;
-        }
-        chunk.resize(CHUNK, NONE);
-        let chunk = Box::<[u32; CHUNK]>::try_from(chunk.into_boxed_slice());
-        self.chunks.extend(chunk);
-        true
+        let Buckets { chunks, room, .. } = self;
+        room.make(|| {
+            let mut chunk = Vec::new();
+            if chunk.try_reserve_exact(CHUNK).is_err() || chunks.try_reserve(1).is_err() {
+                return false;
+            }
+            chunk.resize(CHUNK, NONE);
+            let chunk = Box::<[u32; CHUNK]>::try_from(chunk.into_boxed_slice());
+            chunks.extend(chunk);
+            true
+        })
     }
 
     fn push<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, bucket: usize, index: u32) {

@@ -4,12 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use lnet_api::{Event, EventKind};
+use lnet_cpt::PartitionMemory;
 use lnet_nid::{Nid, ProcessId};
+use nlx_sync::Room;
 
 use crate::config::EngineConfig;
 use crate::event_queue::EventQueues;
 use crate::keys::Hasher;
 use crate::names::Handles;
+use crate::slab::room_of;
 
 /// What every room reads: the configuration, the key of the hashes, the naming of handles, the event queues, the clock.
 /// Nothing in it is changed under a partition's lock. Its fields cross all rooms, so the crate sees them; those that change
@@ -19,6 +22,7 @@ pub(crate) struct Common {
     pub(crate) hasher: Hasher,
     pub(crate) handles: Handles,
     pub(crate) queues: EventQueues,
+    pub(crate) memory: PartitionMemory,
     /// The time that [`crate::Engine::advance`] was told, in nanoseconds.
     now_ns: AtomicU64,
     /// For each partition, no later than its earliest response deadline: so that time passes without its lock.
@@ -32,6 +36,7 @@ impl Common {
             hasher: Hasher::default(),
             handles: Handles::new(partitions),
             queues: EventQueues::new(config.limits.event_queues),
+            memory: PartitionMemory::of(&config.partitions),
             now_ns: AtomicU64::new(0),
             deadlines: (0..partitions).map(|_| never()).collect(),
             config,
@@ -64,6 +69,11 @@ impl Common {
 
     pub(crate) fn partitions(&self) -> usize {
         self.deadlines.len()
+    }
+
+    /// The source of memory for the tables of a partition.
+    pub(crate) fn room(&self, partition: usize) -> Room {
+        room_of(&self.memory, partition)
     }
 
     /// The partition that the calling thread acts for.

@@ -30,6 +30,8 @@ pub struct EngineConfig {
     pub match_order: MatchOrder,
     /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, yes); else at 1.
     pub local_nid_dist_zero: bool,
+    /// NUMA distances up to this one count as equally near when an NI is chosen (`lnet_numa_range`, 0).
+    pub numa_range: u32,
     /// Sizes of the tables.
     pub limits: Limits,
 }
@@ -47,6 +49,7 @@ impl EngineConfig {
             stealing: Stealing::default(),
             match_order: MatchOrder::default(),
             local_nid_dist_zero: true,
+            numa_range: 0,
             limits: Limits::default(),
         }
     }

@@ -82,11 +82,13 @@ impl Engine {
         let portals: Arc<[PortalState]> = (0..Portal::COUNT).map(|_| PortalState::new(delayed)).collect();
         let posted = PercptLock::with_partitions(
             partitions,
-            |partition| Posted::new(&common, &portals, partition),
+            |partition| common.room(partition).make(|| Posted::new(&common, &portals, partition)),
             (),
         );
-        let bound = PercptLock::with_partitions(partitions, |partition| Bound::new(&common, partition), ());
-        let net = PercptLock::with_partitions(partitions, |partition| Net::new(&common, partition), shared);
+        let bound = |partition| common.room(partition).make(|| Bound::new(&common, partition));
+        let bound = PercptLock::with_partitions(partitions, bound, ());
+        let net = |partition| common.room(partition).make(|| Net::new(&common, partition));
+        let net = PercptLock::with_partitions(partitions, net, shared);
         let engine = Arc::new_cyclic(|this: &Weak<Engine>| Engine {
             this: this.clone(),
             posted,

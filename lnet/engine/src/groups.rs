@@ -2,6 +2,8 @@
 
 use std::ops::IndexMut;
 
+use nlx_sync::Room;
+
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::list::{Linked, Links};
 use crate::slab::NONE;
@@ -28,6 +30,11 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
+    /// No groups, with memory from `room`.
+    pub(crate) fn within(room: &Room) -> Groups {
+        Groups { index: Buckets::within(room) }
+    }
+
     /// The first object with this hash of which `wanted` is true, or [`NONE`]; `wanted` must be true or false for all of
     /// a group.
     pub(crate) fn first<T: Grouped>(

@@ -5,6 +5,7 @@
 
 mod admit;
 mod audit;
+mod choice;
 mod credits;
 #[cfg(test)]
 pub(crate) mod damage;
@@ -25,8 +26,9 @@ use lnet_proto::{Header, MessageType};
 pub(crate) use self::admit::Refusal;
 use self::identity::Identities;
 pub(crate) use self::interfaces::PushedNids;
-pub(crate) use self::ni::Cpts;
+pub(crate) use self::ni::{Cpts, Distances};
 use self::ni::{Ni, Nis, Phase};
+use self::nid_map::NidMap;
 use self::peer::Peers;
 use self::sending::{Awaits, QUEUE, Sending};
 use crate::common::Common;
@@ -101,6 +103,9 @@ pub(crate) struct Net {
     /// The messages that wait for credits.
     waiting: Slab<Tx>,
     peers: Peers,
+    /// Preferred NIs of peers that are no multi-rail nodes, where several NIs lead to a peer and are not equally near
+    /// (lnet-routing 17). A NID is entered in the partition of its hash among all partitions.
+    preferred: NidMap<Key>,
     /// By the index of the NI.
     shares: Vec<Option<Share>>,
     counters: Counters,
@@ -111,13 +116,14 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Net {
-        let limits = &common.config.limits;
+        let (limits, room) = (&common.config.limits, common.room(partition));
         Net {
             common: common.clone(),
             partition,
-            messages: slab(limits.messages),
-            waiting: slab(limits.messages),
-            peers: Peers::new(limits.peers, limits.messages),
+            messages: slab(limits.messages).within(&room),
+            waiting: slab(limits.messages).within(&room),
+            peers: Peers::new(limits.peers, limits.messages, &room),
+            preferred: NidMap::within(limits.peers, &room),
             shares: Vec::new(),
             counters: Counters::default(),
             drops: RecentDrops::default(),
@@ -314,15 +320,17 @@ impl Net {
         self.counters.send_length += u64::from(payload_length);
     }
 
-    /// The way to a process (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no router.
+    /// The way of a message to a process (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no
+    /// router. Its MD belongs to partition `from`.
     ///
     /// # Errors
     /// EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM if the messages of this partition are too many.
     pub(crate) fn route(
-        &self,
+        &mut self,
         shared: &NetShared,
         source: Option<Nid>,
         target: ProcessId,
+        from: usize,
     ) -> Result<Route, LNetError> {
         let NetShared { nis, identities } = shared;
         if let Some(nid) = source.filter(|&nid| !nis.is_local(nid)) {
@@ -332,11 +340,8 @@ impl Net {
             let (way, nid) = (Way::Here, target.nid);
             return Ok(Route { way, source: nid, primary: nid, debtor: None });
         }
-        let leads = |nid: Nid| nid.net() == target.nid.net() && source.is_none_or(|source| source == nid);
-        let found = || nis.iter().filter(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
-        // One whose link is down is better than none: its LND says what becomes of the message.
-        let found = found().find(|(_, ni)| ni.link).or_else(|| found().next());
-        let (key, ni) = found.ok_or(LNetError::NoRoute { nid: target.nid })?;
+        let (key, ni) =
+            self.choose_ni(shared, source, target.nid, from).ok_or(LNetError::NoRoute { nid: target.nid })?;
         let partition = ni.cpts.of(target.nid);
         // Elsewhere, a full table shows when the message is launched.
         if partition == self.partition && self.messages.is_full() {

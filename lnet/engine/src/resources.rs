@@ -76,13 +76,14 @@ pub(crate) struct MdTable {
 
 impl MdTable {
     fn new(common: &Arc<Common>, place: Place) -> MdTable {
-        let limits = &common.config.limits;
+        let (limits, room) = (&common.config.limits, common.room(place.partition));
+        let entries = if place.bound { 0 } else { limits.match_entries };
         MdTable {
             common: common.clone(),
             place,
-            objects: Objects::new(if place.bound { 0 } else { limits.match_entries }, limits.descriptors),
+            objects: Objects::new(entries, limits.descriptors, &room),
             queues: QueueUses::default(),
-            receiving: slab(limits.messages),
+            receiving: slab(limits.messages).within(&room),
             counters: Counters::default(),
         }
     }

@@ -1,6 +1,9 @@
 //! Tables of objects named by index and generation: [`nlx_sync::Slots`] in the engine's measures.
 
-use nlx_sync::{SlotKey, Slots};
+use std::sync::Arc;
+
+use lnet_cpt::PartitionMemory;
+use nlx_sync::{PlaceMemory, Room, SlotKey, Slots};
 
 /// No index: ends lists.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -26,6 +29,17 @@ pub(crate) struct CacheLine;
 /// An empty table for at most `limit` objects.
 pub(crate) fn slab<T>(limit: usize) -> Slab<T> {
     Slots::new(limit.min(INDEX_MAX)).with_generations(GENERATION_MAX)
+}
+
+/// The source of memory for the tables of a partition: memory near it (S-305).
+pub(crate) fn room_of(memory: &PartitionMemory, partition: usize) -> Room {
+    struct Near(PartitionMemory, usize);
+    impl PlaceMemory for Near {
+        fn place(&self, work: &mut dyn FnMut()) {
+            self.0.near(self.1, work);
+        }
+    }
+    if memory.is_placed() { Room::placed(Arc::new(Near(memory.clone(), partition))) } else { Room::default() }
 }
 
 /// The index, if it is one.

@@ -6,7 +6,7 @@ use lnet_api::{
     Distance, DropWatcher, EqHandle, Errno, Event, EventHandler, Get, Handler, LNet, LNetError, Md, MdHandle,
     MeHandle, MeSpec, Polled, Put, Unlink,
 };
-use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use parking_lot::Mutex;
 
 use crate::fake::{as_scripted, assert_fallible};
@@ -247,6 +247,10 @@ impl LNet for Spy {
     fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
         self.enter(Call::WatchDrops)?;
         self.lnet.watch_drops(watcher)
+    }
+
+    fn home(&self, portal: Portal, bits: MatchBits) -> usize {
+        self.lnet.home(portal, bits)
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {

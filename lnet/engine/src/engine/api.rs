@@ -6,7 +6,7 @@ use lnet_api::{
     Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, EventHandler, Get, Handler, LNet, LNetError, Md, MdHandle,
     MeHandle, MeSpec, Polled, Position, Put, Unlink,
 };
-use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 
 use super::Engine;
 use super::requests::Request;
@@ -14,6 +14,7 @@ use crate::common::Common;
 use crate::drops::DropReason;
 use crate::event_queue::EventQueue;
 use crate::names::Place;
+use crate::placement::home_of_bits;
 use crate::resources::{Attached, Posted, Resources};
 use crate::slab::Key;
 
@@ -151,6 +152,10 @@ impl LNet for Engine {
 
     fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
         self.watcher.set(watcher).map_err(|_| LNetError::Busy { object: "watcher of drops", handle: 0 })
+    }
+
+    fn home(&self, portal: Portal, bits: MatchBits) -> usize {
+        home_of_bits(portal.index(), bits, self.common.partitions())
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {

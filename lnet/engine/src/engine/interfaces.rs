@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{Errno, LNetError, Lnd};
+use lnet_cpt::LOCAL_DISTANCE;
 use lnet_nid::{Nid, ProcessId};
 
 use super::Engine;
 use crate::drops::DropReason;
 use crate::message::Way;
-use crate::net::Cpts;
+use crate::net::{Cpts, Distances};
 use crate::resources::Resources;
 use crate::slab::Key;
 use crate::work::Work;
@@ -31,6 +32,22 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::add_ni`]; EINVAL for a partition that is not there, or one named twice.
     pub fn add_ni_on(&self, id: ProcessId, lnd: Arc<dyn Lnd>, cpts: &[usize]) -> Result<(), LNetError> {
+        self.add_ni_at(id, lnd, cpts, None)
+    }
+
+    /// As [`Engine::add_ni_on`], for an NI whose device is attached to this NUMA node. Of several NIs that lead to a peer, the
+    /// one whose device is nearest to the partition of the message's MD is chosen (S-209, lnet-semantics 14). One of an
+    /// unknown node is near to every partition.
+    ///
+    /// # Errors
+    /// As for [`Engine::add_ni_on`].
+    pub fn add_ni_at(
+        &self,
+        id: ProcessId,
+        lnd: Arc<dyn Lnd>,
+        cpts: &[usize],
+        numa_node: Option<usize>,
+    ) -> Result<(), LNetError> {
         let _alone = self.ni_change.lock();
         if id.nid.is_any() || id.nid.is_loopback() {
             let rule = "it must name one interface of one network";
@@ -46,7 +63,11 @@ impl Engine {
         let ni = {
             let mut net = self.net.lock_all();
             let (parts, shared) = net.split();
-            shared.enter_ni(parts, (id, lnd.clone()), Cpts::new(partitions, cpts))?
+            shared.enter_ni(
+                parts,
+                (id, lnd.clone()),
+                (Cpts::new(partitions, cpts), self.distances(numa_node)),
+            )?
         };
         self.ni_count.fetch_add(1, Ordering::Relaxed);
         self.ping_target.publish(self);
@@ -66,6 +87,16 @@ impl Engine {
                 Err(error.into())
             }
         }
+    }
+
+    /// How far a NUMA node is from each partition.
+    fn distances(&self, numa_node: Option<usize>) -> Distances {
+        let config = &self.common.config;
+        let distance = |partition| {
+            let distance = numa_node.map(|node| config.partitions.distance_to_node(partition, node));
+            distance.unwrap_or(LOCAL_DISTANCE).max(config.numa_range)
+        };
+        (0..self.common.partitions()).map(distance).collect()
     }
 
     /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. Any thread may call it that is not inside

@@ -121,7 +121,7 @@ impl Engine {
             let md = choose(bound)?;
             let mut net = self.net.lock(home);
             let (part, shared) = net.split();
-            let committed = part.route(shared, request.via, request.target).and_then(|route| {
+            let committed = part.route(shared, request.via, request.target, partition).and_then(|route| {
                 let committed = bound.commit(md, request.op, request.answer, request.target, &route)?;
                 Ok((route, committed))
             });

@@ -8,7 +8,7 @@ use lnet_proto::ping::{Interface, NiStatus};
 use smallvec::SmallVec;
 
 use super::identity::Identities;
-use super::ni::{Cpts, NIS_MAX, Ni, Nis, Phase, STARTING_LIMITS};
+use super::ni::{Cpts, Distances, NIS_MAX, Ni, Nis, Phase, STARTING_LIMITS};
 use super::{Net, NetShared, Share};
 use crate::counters::Traffic;
 use crate::list::List;
@@ -47,7 +47,8 @@ impl NetShared {
         NetShared { nis: Nis::new(), identities: Identities::new(known_nodes) }
     }
 
-    /// Enters an NI that its LND is about to start; its peers belong to the partitions `cpts`.
+    /// Enters an NI that its LND is about to start; its peers belong to the partitions `cpts`, and its device is so
+    /// far from each partition.
     ///
     /// # Errors
     /// EEXIST if there is one with its NID, ENOMEM if there are too many.
@@ -55,7 +56,7 @@ impl NetShared {
         &mut self,
         parts: impl Iterator<Item = &'a mut Net>,
         (id, lnd): (ProcessId, Arc<dyn Lnd>),
-        cpts: Cpts,
+        (cpts, distances): (Cpts, Distances),
     ) -> Result<Key, LNetError> {
         let nid = id.nid;
         if self.nis.find(nid).is_some() {
@@ -63,7 +64,7 @@ impl NetShared {
                 LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
             );
         }
-        let ni = Ni::new(id, lnd.clone(), cpts.clone());
+        let ni = Ni::new(id, lnd.clone(), cpts.clone(), distances);
         let credits = ni.credits_per_partition(&STARTING_LIMITS);
         let key = self.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
         let parts = parts.filter(|part| cpts.contains(part.partition));

@@ -62,6 +62,9 @@ impl Cpts {
     }
 }
 
+/// NUMA distances from the CPUs of each partition.
+pub(crate) type Distances = SmallVec<[u32; 8]>;
+
 /// A network interface.
 pub(super) struct Ni {
     pub(super) id: ProcessId,
@@ -71,11 +74,13 @@ pub(super) struct Ni {
     /// Its LND has not said that the link is down (LNet's fatal flag is clear).
     pub(super) link: bool,
     pub(super) cpts: Cpts,
+    /// How far its device is from each partition; what is nearer than `numa_range` counts as equally near.
+    pub(super) distances: Distances,
 }
 
 impl Ni {
-    pub(super) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts) -> Ni {
-        Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts }
+    pub(super) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts, distances: Distances) -> Ni {
+        Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts, distances }
     }
 
     /// Whether peers are told of it: from before it can be pinged until it stops.

@@ -1,6 +1,7 @@
 //! What is known of NIDs: a hash table that grows in steps.
 
 use lnet_nid::{Nid, Pid, ProcessId};
+use nlx_sync::Room;
 
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::keys::Hasher;
@@ -43,7 +44,12 @@ impl<V> Hashed for Entry<V> {
 impl<V> NidMap<V> {
     /// Room for `limit` NIDs.
     pub(super) fn new(limit: usize) -> NidMap<V> {
-        NidMap { slab: slab(limit), index: Buckets::default(), hasher: Hasher::default() }
+        NidMap::within(limit, &Room::default())
+    }
+
+    /// The same with memory from `room`.
+    pub(super) fn within(limit: usize, room: &Room) -> NidMap<V> {
+        NidMap { slab: slab(limit).within(room), index: Buckets::within(room), hasher: Hasher::default() }
     }
 
     /// Whether nothing is known of any NID.

@@ -1,6 +1,7 @@
 //! Peers: next hops, with their credits (lnet-semantics 13).
 
 use lnet_nid::{Nid, ProcessId};
+use nlx_sync::Room;
 
 use super::host::Host;
 use super::nid_map::NidMap;
@@ -72,14 +73,16 @@ pub(super) struct Peers {
     hand: u32,
     /// The peer asked for last, which may have gone: messages come in runs, and are answered at once.
     recent: u32,
+    room: Room,
 }
 
 impl Peers {
     /// Room for `limit` peers, and `messages` messages to them.
-    pub(super) fn new(limit: usize, messages: usize) -> Peers {
-        let (slab, nids) = (slab(limit), NidMap::new(limit));
+    pub(super) fn new(limit: usize, messages: usize, room: &Room) -> Peers {
+        let (slab, nids, index) =
+            (slab(limit).within(room), NidMap::within(limit, room), Buckets::within(room));
         let (hosts, hosts_limit) = (Vec::new(), limit.saturating_add(messages));
-        Peers { slab, index: Buckets::default(), nids, hosts, hosts_limit, hand: 0, recent: NONE }
+        Peers { slab, index, nids, hosts, hosts_limit, hand: 0, recent: NONE, room: room.clone() }
     }
 
     /// Makes room for the hosts of an NI, of which there are none.
@@ -88,7 +91,7 @@ impl Peers {
         if self.hosts.len() <= index {
             self.hosts.resize_with(index + 1, || NidMap::new(limit));
         }
-        self.hosts[index] = NidMap::new(limit);
+        self.hosts[index] = NidMap::within(limit, &self.room);
     }
 
     /// A host of an NI, which must exist.

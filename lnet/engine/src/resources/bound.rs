@@ -67,11 +67,12 @@ impl Resources for Bound {
 
 impl Bound {
     pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Bound {
+        let room = common.room(partition);
         Bound {
             mds: MdTable::new(common, Place { bound: true, partition }),
-            responses: slab(common.config.limits.messages),
+            responses: slab(common.config.limits.messages).within(&room),
             deadlines: List::new(),
-            by_debtor: Groups::default(),
+            by_debtor: Groups::within(&room),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 use lnet_api::LNetError;
+use nlx_sync::Room;
 
 use super::entry::Entry;
 use super::md::Descriptor;
@@ -33,8 +34,8 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Tables for this many entries and MDs.
-    pub(super) fn new(max_entries: usize, max_mds: usize) -> Objects {
-        let slab = slab(max_entries.saturating_add(max_mds));
+    pub(super) fn new(max_entries: usize, max_mds: usize, room: &Room) -> Objects {
+        let slab = slab(max_entries.saturating_add(max_mds)).within(room);
         Objects { slab, entries: 0, mds: 0, max_entries, max_mds }
     }
 

@@ -83,10 +83,11 @@ impl Resources for Posted {
 
 impl Posted {
     pub(crate) fn new(common: &Arc<Common>, portals: &Arc<[PortalState]>, partition: usize) -> Posted {
+        let room = common.room(partition);
         Posted {
             mds: MdTable::new(common, Place { bound: false, partition }),
             portals: portals.clone(),
-            tables: (0..Portal::COUNT).map(|_| Table::new()).collect(),
+            tables: (0..Portal::COUNT).map(|_| Table::new(&room)).collect(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use lnet_api::{LNetError, MeSpec, Position};
 use lnet_nid::{MatchBits, ProcessId};
+use nlx_sync::Room;
 
 use super::entry::{Entry, Kind};
 use super::objects::Objects;
@@ -32,9 +33,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new() -> Table {
+    /// Without entries.
+    pub(super) fn new(room: &Room) -> Table {
         Table {
-            exact: Groups::default(),
+            exact: Groups::within(room),
             masked: List::new(),
             sequence: Sequence::new(),
             placed: PlacedEntries::default(),

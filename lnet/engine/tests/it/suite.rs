@@ -21,6 +21,7 @@ mod limits;
 mod loopback;
 mod matching;
 mod model;
+mod nearest;
 mod objects;
 mod one_call;
 mod parallel;

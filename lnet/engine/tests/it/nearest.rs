@@ -1,0 +1,204 @@
+//! Which of several NIs a message leaves over (S-209, lnet-semantics 14, lnet-routing 17).
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+
+use lnet::{Engine, EngineConfig};
+use lnet_api::{AckRequest, LNet, MdOptions, Put, Threshold, Unlink, Upcalls};
+use lnet_cpt::{CptTable, CpuSet, Topology, with_partition};
+use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use proptest::prelude::*;
+
+use super::PARTITIONS;
+use super::common::*;
+use super::ping::asleep;
+
+/// From each NUMA node of the machine to each.
+const DISTANCES: [[u32; 2]; 2] = [[10, 21], [21, 10]];
+
+/// CPUs of each node.
+const CPUS: usize = 2;
+
+/// A machine of two nodes, as its kernel would show it, in so many partitions.
+fn table() -> Arc<CptTable> {
+    let root = tempfile::tempdir().unwrap();
+    let put = |name: &str, content: &str| {
+        let path = root.path().join("devices/system").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    put("node/online", "0-1");
+    for (node, row) in DISTANCES.iter().enumerate() {
+        put(&format!("node/node{node}/cpulist"), &format!("{}-{}", node * CPUS, (node + 1) * CPUS - 1));
+        put(&format!("node/node{node}/distance"), &format!("{} {}", row[0], row[1]));
+    }
+    let all = CpuSet::of(0..2 * CPUS).unwrap();
+    Arc::new(CptTable::create(Topology::of_root(root.path(), &all).unwrap(), PARTITIONS).unwrap())
+}
+
+/// The nodes of a partition: half of the partitions are of either node, and a single one is of both.
+fn nodes_of(partition: usize) -> impl Iterator<Item = usize> {
+    (0..2).filter(move |node| PARTITIONS == 1 || partition * 2 / PARTITIONS == *node)
+}
+
+/// A node whose NIs are on devices of these NUMA nodes.
+struct Sender {
+    network: Arc<Network>,
+    engine: Arc<Engine>,
+}
+
+impl Sender {
+    fn new(devices: &[Option<usize>], numa_range: u32) -> Sender {
+        let (network, partitions) = (Network::new(), table());
+        let engine =
+            Engine::new(EngineConfig { partitions, numa_range, ..EngineConfig::new(Pid::LNET, cookie(1)) });
+        for (number, device) in devices.iter().enumerate() {
+            engine.add_ni_at(ProcessId::lnet(nid(own(number))), network.clone(), &[], *device).unwrap();
+        }
+        Sender { network, engine }
+    }
+
+    /// The NI over which a message from this partition leaves.
+    fn sends_over(&self, partition: usize, target: Nid, source: Option<Nid>) -> Nid {
+        let (threshold, memory) = (Threshold::Limited(1), memory(1));
+        let options = MdOptions::empty();
+        let md = lnet_api::Md { memory, threshold, max_size: 0, options, user_ptr: 0, eq: None };
+        let md = with_partition(partition, || self.engine.md_bind(md, Unlink::Auto)).unwrap();
+        let put = Put {
+            source,
+            md,
+            target: ProcessId::lnet(target),
+            portal: portal(),
+            match_bits: MatchBits(1),
+            offset: 0,
+            hdr_data: 0,
+            ack: AckRequest::NoAck,
+        };
+        self.engine.put(&put).unwrap();
+        let from = self.network.queue.lock()[0].from;
+        self.network.lose(0);
+        from
+    }
+}
+
+/// The last byte of the NID of an own NI.
+fn own(number: usize) -> u8 {
+    100 + number as u8
+}
+
+/// What the rules say, in plain words.
+struct Model {
+    devices: Vec<Option<usize>>,
+    numa_range: u32,
+    links: Vec<bool>,
+    preferred: HashMap<u8, usize>,
+}
+
+impl Model {
+    fn distance(&self, ni: usize, partition: usize) -> u32 {
+        let far = |device: usize| nodes_of(partition).map(move |node| DISTANCES[node][device]).max().unwrap();
+        self.devices[ni].map_or(10, far).max(self.numa_range)
+    }
+
+    fn sends_over(&mut self, partition: usize, peer: u8, is_multi_rail: bool) -> usize {
+        let all = 0..self.devices.len();
+        let up: Vec<usize> = all.clone().filter(|&ni| self.links[ni]).collect();
+        let usable = if up.is_empty() { all.collect() } else { up };
+        let row = |ni: usize| (0..PARTITIONS).map(|cpt| self.distance(ni, cpt)).collect::<Vec<_>>();
+        if usable.iter().all(|&ni| row(ni) == row(usable[0])) {
+            return usable[0];
+        }
+        let mut nearest = usable[0];
+        for &ni in &usable {
+            if self.distance(ni, partition) < self.distance(nearest, partition) {
+                nearest = ni;
+            }
+        }
+        if is_multi_rail {
+            return nearest;
+        }
+        match self.preferred.get(&peer) {
+            Some(preferred) if usable.contains(preferred) => *preferred,
+            _ => {
+                self.preferred.insert(peer, nearest);
+                nearest
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Send { partition: usize, peer: u8 },
+    Link { ni: usize, up: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..PARTITIONS, 10..14_u8).prop_map(|(partition, peer)| Step::Send { partition, peer }),
+        1 => (0..4_usize, any::<bool>()).prop_map(|(ni, up)| Step::Link { ni, up }),
+    ]
+}
+
+/// A peer that has told of two NIDs; the others have one.
+const MULTI_RAIL: u8 = 13;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// S-209.
+    #[test]
+    fn the_nearest_ni_is_chosen_as_a_plain_model_says(
+        devices in prop::collection::vec(prop_oneof![Just(None), (0..2_usize).prop_map(Some)], 1..5),
+        numa_range in prop_oneof![Just(0), Just(15), Just(40)],
+        steps in prop::collection::vec(step(), 1..40),
+    ) {
+        let sender = Sender::new(&devices, numa_range);
+        let rails = Node::new(&sender.network, MULTI_RAIL);
+        rails.engine.add_ni(ProcessId::lnet(nid(200)), sender.network.clone()).unwrap();
+        let _push = rails.engine.push(Some(rails.nid), ProcessId::lnet(nid(own(0))), asleep()).unwrap();
+        sender.network.run();
+        prop_assert_eq!(sender.engine.primary_nid(nid(200)), rails.nid);
+        let links = vec![true; devices.len()];
+        let mut model = Model { devices, numa_range, links, preferred: HashMap::new() };
+        for step in steps {
+            match step {
+                Step::Send { partition, peer } => {
+                    let expected = model.sends_over(partition, peer, peer == MULTI_RAIL);
+                    prop_assert_eq!(sender.sends_over(partition, nid(peer), None), nid(own(expected)));
+                }
+                Step::Link { ni, up } => {
+                    let ni = ni % model.links.len();
+                    model.links[ni] = up;
+                    sender.engine.link_changed(nid(own(ni)), up);
+                }
+            }
+        }
+    }
+}
+
+/// S-209: messages to a multi-rail node leave by the card beside their MD; to another node all by one NI; and one whose source is
+/// given goes over that.
+#[test]
+fn each_partition_sends_over_the_card_beside_it() {
+    let sender = Sender::new(&[Some(0), Some(1)], 0);
+    let rails = Node::new(&sender.network, MULTI_RAIL);
+    rails.engine.add_ni(ProcessId::lnet(nid(200)), sender.network.clone()).unwrap();
+    let _push = rails.engine.push(Some(rails.nid), ProcessId::lnet(nid(own(0))), asleep()).unwrap();
+    sender.network.run();
+    let last = PARTITIONS - 1;
+    // A partition of both nodes is equally far from both cards.
+    let beside_last = nid(own(usize::from(PARTITIONS > 1)));
+    assert_eq!(sender.sends_over(0, rails.nid, None), nid(own(0)));
+    assert_eq!(sender.sends_over(last, rails.nid, None), beside_last);
+    assert_eq!(sender.sends_over(last, nid(10), None), beside_last);
+    assert_eq!(sender.sends_over(0, nid(10), None), beside_last, "it would take another NI for another node");
+    for ni in [0, 1].map(own).map(nid) {
+        assert_eq!(sender.sends_over(0, nid(10), Some(ni)), ni);
+    }
+    // The card that it was spoken to over is gone for good.
+    sender.engine.remove_ni(beside_last).unwrap();
+    let other = if PARTITIONS > 1 { own(0) } else { own(1) };
+    assert_eq!(sender.sends_over(last, nid(10), None), nid(other));
+}
