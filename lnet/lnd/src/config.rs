@@ -1,6 +1,7 @@
 //! The tunables of LNDs.
 
 use lnet_api::{Errno, LndError};
+use lnet_cpt::PartitionMemory;
 
 use crate::HeldLimits;
 
@@ -19,8 +20,11 @@ pub trait Config: Clone + Send + Sync {
     /// Names the first that cannot.
     fn check(&self) -> Result<(), BadTunable>;
 
-    /// How many partitions there are, and the most shards of each (`nscheds`).
+    /// How many partitions there are, and the most shards of each (`nscheds`; 0 counts as 1).
     fn shards(&self) -> (usize, usize);
+
+    /// The memory of the partitions: what a shard has lies near its own.
+    fn memory(&self) -> &PartitionMemory;
 
     /// How much of what the engine holds back is taken into memory.
     fn held(&self) -> HeldLimits;

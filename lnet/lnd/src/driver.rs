@@ -8,7 +8,7 @@ use crate::closing::{close_broken, end_conns};
 use crate::held::{HeldTable, resume};
 use crate::protocol::{Connection, Driver, Links};
 use crate::timers::{FAILURES_KEPT, Timers};
-use crate::{LIST_ROOM, Miss, Ni, Peer, Protocol, Request, Shard, Shared};
+use crate::{Config, LIST_ROOM, Miss, Ni, Peer, Protocol, Request, Shard, Shared};
 
 /// The time, and what everybody shares, for the length of one call.
 pub struct Turn<'a, P: Protocol> {
@@ -29,6 +29,12 @@ impl<P: Protocol> Clone for Turn<'_, P> {
 impl<P: Protocol> Copy for Turn<'_, P> {}
 
 impl<P: Protocol> Turn<'_, P> {
+    /// Runs `work`, which allocates memory for the driver's shard, so that the memory lies near its partition (S-305).
+    pub fn near<R>(self, work: impl FnOnce() -> R) -> R {
+        let partition = self.shared.shards.partition_of(self.shard.number);
+        self.shared.config.memory().near(partition, work)
+    }
+
     /// The peers of an NI that are this shard's.
     pub fn peers_of(self, ni: &Arc<Ni<P>>) -> Vec<Arc<Peer<P>>> {
         self.shared.peers.all(|peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == self.shard.number)

@@ -54,7 +54,7 @@ pub use driver::{Core, Turn};
 pub use failure::{Cause, Failure, Miss, Step};
 pub use held::{Admitted, HeldLimits, HeldTable, Memory};
 pub use network::Network;
-pub use ni::{Ni, NiTable};
+pub use ni::{Hardware, Ni, NiTable};
 pub use peer::{Peer, PeerState};
 pub use protocol::Protocol;
 pub use requests::{LIST_ROOM, Requests};

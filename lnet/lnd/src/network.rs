@@ -16,20 +16,33 @@ use crate::driver::{clear_up, end_ni};
 use crate::peer::PeerKey;
 use crate::protocol::{Driver, NiConfig, OfShard, OnThisHost};
 use crate::slab::Key;
-use crate::{BadTunable, Config, Failure, Protocol, Request, Shared, Step, Turn};
+use crate::{BadTunable, Config, Failure, Hardware, Protocol, Request, Shared, Step, Turn};
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;
 
 /// An LND: all networks of one kind that a node has.
 ///
-/// It has a shard per CPU partition, which whoever holds the shard's token drives with [`Lnd::poll`]. Further NIs bring further
-/// shards, up to `nscheds` per partition (S-203, S-312). All connections of a peer are on one shard: that of the NI on the partition
+/// It has a shard per CPU partition, which whoever holds the shard's token drives with [`Lnd::poll`]. Further hardware interfaces
+/// bring further shards, up to `nscheds` per partition (S-203, S-312). All connections of a peer are on one shard: that of the NI on the partition
 /// which [`Upcalls::partition_of`] names (S-209).
 pub struct Network<P: Protocol> {
     shared: Shared<P>,
     /// NIs start and end one at a time. What some of them have otherwise than the others.
-    setup: Mutex<HashMap<Nid, NiConfig<P>>>,
+    setup: Mutex<HashMap<Nid, Setup<P>>>,
+}
+
+/// What is known of an NI before it starts.
+struct Setup<P: Protocol> {
+    /// Its own tunables, if it has some.
+    own: Option<NiConfig<P>>,
+    hardware: Hardware,
+}
+
+impl<P: Protocol> Default for Setup<P> {
+    fn default() -> Setup<P> {
+        Setup { own: None, hardware: Hardware::default() }
+    }
 }
 
 /// What was counted on all shards.
@@ -125,8 +138,14 @@ impl<P: Protocol> Network<P> {
     /// A value that cannot be.
     pub fn configure(&self, nid: Nid, config: NiConfig<P>) -> Result<(), BadTunable> {
         self.shared.config.of(&config).check()?;
-        self.setup.lock().insert(nid, config);
+        self.setup.lock().entry(nid).or_default().own = Some(config);
         Ok(())
+    }
+
+    /// Sets the hardware of the NI with this NID, from its next start on. NIs on one device share their shards; without this call an
+    /// NI counts as one on a separate device (S-312).
+    pub fn set_hardware(&self, nid: Nid, hardware: Hardware) {
+        self.setup.lock().entry(nid).or_default().hardware = hardware;
     }
 
     /// Sets how many connections peers have (over TCP: of each bulk type), of one NI or of all there are and will be (S-208); 0
@@ -142,7 +161,8 @@ impl<P: Protocol> Network<P> {
         if nid.is_none() {
             self.shared.set_conns_per_peer(count);
         }
-        for (_, config) in setup.iter_mut().filter(|(of, _)| nid.is_none_or(|nid| nid == **of)) {
+        let own = setup.iter_mut().filter(|(of, _)| nid.is_none_or(|nid| nid == **of));
+        for config in own.filter_map(|(_, setup)| setup.own.as_mut()) {
             *P::Config::conns_per_peer(config) = count;
         }
         for ni in self.shared.nis.matching(nid) {
@@ -161,12 +181,14 @@ impl<P: Protocol> Lnd for Network<P> {
 
     fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
         let setup = self.setup.lock();
-        let own = setup.get(&ni.nid).cloned().unwrap_or_else(|| {
+        let known = setup.get(&ni.nid);
+        let hardware = known.map(|known| known.hardware.clone()).unwrap_or_default();
+        let own = known.and_then(|known| known.own.clone()).unwrap_or_else(|| {
             let mut own = NiConfig::<P>::from(&self.shared.config);
             *P::Config::conns_per_peer(&mut own) = self.shared.conns_per_peer();
             own
         });
-        P::start(&self.shared, ni, own, upcalls)
+        P::start(&self.shared, ni, (own, hardware), upcalls)
     }
 
     fn shutdown(&self, ni: Nid) {

@@ -12,6 +12,25 @@ use parking_lot::RwLock;
 
 use crate::Protocol;
 
+/// The hardware that an NI lies on: the network device with its queues and interrupts. NIs of one device share their shards
+/// (S-312).
+#[derive(Debug, Clone, Default)]
+pub struct Hardware(Option<Arc<str>>);
+
+impl Hardware {
+    /// The device of this name. By default an NI has a device of its own.
+    #[must_use]
+    pub fn named(name: &str) -> Hardware {
+        Hardware(Some(name.into()))
+    }
+
+    /// Whether both are one device.
+    #[must_use]
+    pub fn is(&self, other: &Hardware) -> bool {
+        self.0.is_some() && self.0 == other.0
+    }
+}
+
 /// A local network interface that is up.
 pub struct Ni<P: Protocol> {
     /// Its name.
@@ -22,6 +41,8 @@ pub struct Ni<P: Protocol> {
     pub upcalls: Arc<dyn Upcalls>,
     /// How long a message may take, whatever it waits for.
     pub timeout_ns: u64,
+    /// What it lies on.
+    pub hardware: Hardware,
     /// Its peers are on this one of their partition's shards ([`Shards`](crate::shards::Shards)).
     pub sub: usize,
     /// Connections to a peer; can change.
@@ -36,11 +57,11 @@ impl<P: Protocol> Ni<P> {
         (id, ip): (ProcessId, IpAddr),
         upcalls: Arc<dyn Upcalls>,
         timeout_ns: u64,
-        sub: usize,
+        (hardware, sub): (Hardware, usize),
         conns_per_peer: u8,
         own: P::OfNi,
     ) -> Ni<P> {
-        Ni { id, ip, upcalls, timeout_ns, sub, conns_per_peer: AtomicU8::new(conns_per_peer), own }
+        Ni { id, ip, upcalls, timeout_ns, hardware, sub, conns_per_peer: AtomicU8::new(conns_per_peer), own }
     }
 
     /// Its address with this port.
@@ -125,9 +146,30 @@ impl<P: Protocol> NiTable<P> {
         self.any(|ni| ni.ip == ip)
     }
 
-    /// The sub among so many that has the fewest NIs, the first of these.
-    pub fn emptiest_sub(&self, subs: usize) -> usize {
-        let nis = self.0.read();
-        (0..subs).min_by_key(|sub| nis.values().filter(|ni| ni.sub == *sub).count()).unwrap_or(0)
+    /// Returns the number of hardware interfaces that the NIs and an NI on `hardware` lie on.
+    pub fn interfaces_with(&self, hardware: &Hardware) -> usize {
+        self.hardware(|_| true).len() + usize::from(self.sub_of(hardware).is_none())
+    }
+
+    /// Returns the sub for an NI on `hardware`, out of `subs`: the sub of the NIs that lie there already, else the first of those with
+    /// the fewest hardware interfaces.
+    pub fn sub_for(&self, hardware: &Hardware, subs: usize) -> usize {
+        let emptiest = || (0..subs).min_by_key(|sub| self.hardware(|ni| ni.sub == *sub).len());
+        self.sub_of(hardware).or_else(emptiest).unwrap_or(0)
+    }
+
+    fn sub_of(&self, hardware: &Hardware) -> Option<usize> {
+        self.0.read().values().find(|ni| ni.hardware.is(hardware)).map(|ni| ni.sub)
+    }
+
+    /// The distinct hardware of the NIs for which `is_such` is true.
+    fn hardware(&self, is_such: impl Fn(&Ni<P>) -> bool) -> Vec<Hardware> {
+        let mut all: Vec<Hardware> = Vec::new();
+        for ni in self.0.read().values().filter(|ni| is_such(ni)) {
+            if !all.iter().any(|known| known.is(&ni.hardware)) {
+                all.push(ni.hardware.clone());
+            }
+        }
+        all
     }
 }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::closing::{Ends, InUse};
 use crate::counting::Counted;
 use crate::slab::Key;
-use crate::{Config, Core, Miss, Ni, Peer, PeerState, Shard, Shared, Turn};
+use crate::{Config, Core, Hardware, Miss, Ni, Peer, PeerState, Shard, Shared, Turn};
 
 /// One kind of network: what its LND ([`Network`](crate::Network)) has beside all that LNDs have in common. The value itself is what
 /// senders, drivers and everybody else of the LND share: its system, its policies.
@@ -56,12 +56,16 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// What the system refuses.
     fn open(config: Self::Config, system: Arc<Self::System>) -> Result<Shared<Self>, LndError>;
 
-    /// Starts an NI, one at a time: enters it into the table, and has it listened for.
+    /// Starts an NI on this hardware, one at a time: enters it into the table, and has it listened for.
     ///
     /// # Errors
     /// As [`lnet_api::Lnd::startup`].
-    fn start(shared: &Shared<Self>, id: ProcessId, own: NiConfig<Self>, upcalls: Arc<dyn Upcalls>)
-    -> Started;
+    fn start(
+        shared: &Shared<Self>,
+        id: ProcessId,
+        setup: (NiConfig<Self>, Hardware),
+        upcalls: Arc<dyn Upcalls>,
+    ) -> Started;
 
     /// An NI has left the table and all shards, which may have been asked for something meanwhile.
     fn ending(_ni: &Ni<Self>) {}

@@ -17,7 +17,7 @@ pub struct Slot<S, D> {
 }
 
 /// All shards (S-203, S-312): shard `sub * partitions + partition`, so that growing appends. There is one per partition at
-/// first; further NIs bring further ones, up to `nscheds` per partition.
+/// first; further hardware interfaces bring further ones, up to `nscheds` per partition.
 #[derive(Debug)]
 pub struct Shards<S, D> {
     partitions: usize,
@@ -38,7 +38,7 @@ impl<S, D> Shards<S, D> {
         }
     }
 
-    /// Makes sure that there are those of so many NIs, one caller at a time; `make` gets the number of each.
+    /// Makes sure that there are those of so many hardware interfaces, one caller at a time; `make` gets the number of each.
     ///
     /// # Errors
     /// Those of `make`: the shards that are there by then stay.

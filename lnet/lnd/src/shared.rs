@@ -46,13 +46,16 @@ impl<P: Protocol> Shared<P> {
         }
     }
 
-    /// Makes sure that there are the shards of so many NIs; `own` makes what a shard of this number has of its kind of network.
+    /// Makes sure that there are the shards of so many hardware interfaces; `own` makes what a shard of this number has of its
+    /// kind of network. What a shard has lies in memory near its partition (S-305).
     ///
     /// # Errors
     /// Those of `own`.
-    pub fn grow<E>(&self, nis: usize, own: impl Fn(usize) -> Result<P::OfShard, E>) -> Result<(), E> {
-        self.shards
-            .grow(nis, |number| Ok((Shard::new(number, own(number)?), P::Driver::new(&self.config, number))))
+    pub fn grow<E>(&self, interfaces: usize, own: impl Fn(usize) -> Result<P::OfShard, E>) -> Result<(), E> {
+        self.shards.grow(interfaces, |number| {
+            let make = || Ok((Shard::new(number, own(number)?), P::Driver::new(&self.config, number)));
+            self.config.memory().near(self.shards.partition_of(number), make)
+        })
     }
 
     /// Connections to a peer that NIs have which say nothing of their own.

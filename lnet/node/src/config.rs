@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lnet::{EngineConfig, FaultRule, MatchOrder, Rotor, Stealing};
-use lnet_api::DEFAULT_SPIN;
-use lnet_cpt::{CptConfig, CptError, CptTable};
+use lnet_api::{DEFAULT_SPIN, MAX_SHARDS};
+use lnet_cpt::{CptConfig, CptError, CptTable, PartitionMemory, threads_for};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_socklnd::{AcceptPolicy, BadTunable, Config as _, NiConfig, SockConfig};
@@ -230,9 +230,16 @@ impl NodeConfig {
         &mut self.o2ib
     }
 
-    /// What the verbs LND is set up with, of a node with so many partitions.
-    pub(crate) fn verbs(&self, partitions: usize) -> O2ibConfig {
-        O2ibConfig { partitions, ..self.o2ib.clone() }
+    /// What the TCP LND is set up with, on a node with these partitions.
+    pub(crate) fn tcp_on(&self, table: &Arc<CptTable>) -> SockConfig {
+        let (partitions, nscheds) = shards_on(table, self.tcp.nscheds);
+        SockConfig { partitions, nscheds, memory: PartitionMemory::of(table), ..self.sock() }
+    }
+
+    /// What the verbs LND is set up with, on a node with these partitions.
+    pub(crate) fn verbs_on(&self, table: &Arc<CptTable>) -> O2ibConfig {
+        let (partitions, nscheds) = shards_on(table, self.o2ib.nscheds);
+        O2ibConfig { partitions, nscheds, memory: PartitionMemory::of(table), ..self.o2ib.clone() }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -316,6 +323,15 @@ impl NodeConfig {
     pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<PlannedNi>, NodeError> {
         plan(&self.nets, &[], partitions)
     }
+}
+
+/// How many partitions an LND has shards on, and the most shards of each: as many as the smallest partition has room for
+/// threads (S-314), and so many that the shards of both LNDs have room among those of a node.
+fn shards_on(table: &CptTable, nscheds: usize) -> (usize, usize) {
+    const LNDS: usize = 2;
+    let partitions = table.partitions().clamp(1, MAX_SHARDS);
+    let most = (0..partitions).map(|cpt| threads_for(table, cpt, nscheds)).min().unwrap_or(1);
+    (partitions, most.min(MAX_SHARDS / LNDS / partitions).max(1))
 }
 
 impl Default for NodeConfig {

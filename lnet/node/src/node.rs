@@ -3,12 +3,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lnet::{Counters, Engine, FaultId, FaultRule, FaultStatistics};
-use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled};
+use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, Polled};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_o2iblnd::O2ibLnd;
 use lnet_region::Origin;
-use lnet_socklnd::{SockConfig, SockLnd};
+use lnet_socklnd::{Hardware, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
 use crate::drive::NodeDrive;
@@ -60,10 +60,8 @@ impl Node {
         for &rule in &config.faults {
             engine.add_fault(rule).map_err(|source| NodeError::Fault { source })?;
         }
-        let partitions = table.partitions().min(MAX_SHARDS);
-        let tcp = SockConfig { partitions, ..config.sock() };
-        let sock =
-            SockLnd::new(tcp).map_err(|error| NodeError::System { what: error.what, errno: error.errno })?;
+        let sock = SockLnd::new(config.tcp_on(&table))
+            .map_err(|error| NodeError::System { what: error.what, errno: error.errno })?;
         let sock = Arc::new(sock);
         let lnds: Vec<Arc<dyn Lnd>> = vec![sock.clone()];
         let drive = NodeDrive::new(engine, lnds, config.spin, table.clone())
@@ -72,7 +70,7 @@ impl Node {
         drive.engine.advance(drive.now_ns());
         let stewards = Stewards::new(drive.clone(), table.clone());
         let nids = Arc::new(RwLock::default());
-        let verbs = Arc::new(Verbs::new(config.verbs(partitions)));
+        let verbs = Arc::new(Verbs::new(config.verbs_on(&table)));
         let lnds = (sock.clone(), verbs.clone());
         let view = View::new(drive.clone(), lnds, nids.clone(), table.partitions(), config);
         let node = Node {
@@ -150,21 +148,24 @@ impl Node {
         let id = ProcessId { nid, pid: self.config.pid() };
         let set = self.conns_per_peer.load(Ordering::Relaxed);
         let conns_per_peer = |own: &mut u8| *own = if set == 0 { *own } else { set };
+        let hardware = Hardware::named(&ni.device);
         let refused = |error: LndError| NodeError::Start { nid, source: LNetError::Lnd(error) };
         let lnd: Arc<dyn Lnd> = if ni.is_o2ib() {
             let lnd = self.verbs.lnd(nid, &self.drive)?;
             let mut own = ni.tunables.o2ib(&self.config.o2ib);
             conns_per_peer(&mut own.conns_per_peer);
             lnd.configure(nid, own).map_err(|error| refused(error.into()))?;
+            lnd.set_hardware(nid, hardware);
             self.verbs.claim(nid).map_err(refused)?;
             lnd.clone()
         } else {
             let mut own = ni.tunables.tcp(&self.config.tcp, ni.conns_per_peer);
             conns_per_peer(&mut own.conns_per_peer);
             self.sock.configure(nid, own).map_err(|error| refused(error.into()))?;
+            self.sock.set_hardware(nid, hardware);
             self.sock.clone()
         };
-        let started = self.drive.engine.add_ni_on(id, lnd, &ni.cpts);
+        let started = self.drive.engine.add_ni_at(id, lnd, &ni.cpts, ni.numa_node);
         let started = started.inspect_err(|_| self.verbs.release(nid));
         started.map_err(|source| NodeError::Start { nid, source })
     }

@@ -7,12 +7,21 @@ mod station;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 
+use lnet_api::{Md, MdOptions, MeSpec, Position, Threshold, Unlink};
+use lnet_cpt::bind_thread;
+use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_node::NodeConfig;
+use lnet_region::{IoVec, Region};
+use nlx_testkit::numa::pages_of;
 use station::{Station, exchange};
 
 /// The longest message.
 const LNET_MTU: usize = 1 << 20;
+
+/// Held by each test: what threads and pages a process has is its tests' in common.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The CPUs of the kernel's NUMA node, as it writes them.
 fn cpus_of_node(node: usize) -> String {
@@ -35,6 +44,7 @@ fn bindings() -> BTreeSet<String> {
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn scheduler_threads_are_bound_to_numa_nodes() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let nodes = [0, 1].map(cpus_of_node);
     let start = |tunables: &str, net: &str| {
         let config = NodeConfig::new().cpt(tunables.parse().unwrap()).accept_port(21_945);
@@ -47,4 +57,55 @@ fn scheduler_threads_are_bound_to_numa_nodes() {
     assert_eq!(both.node.partitions().partitions(), 2);
     exchange(&second, &both, LNET_MTU);
     exchange(&both, &second, LNET_MTU);
+}
+
+/// S-305: the engine's tables of a partition lie on its NUMA node, whichever thread fills them, while the node answers over TCP.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn tables_lie_on_the_node_of_their_partition() {
+    const ENTRIES: u64 = 20_000;
+    /// An entry and its MD have more, in whole pages.
+    const ENTRY_BYTES: usize = 256;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = |net: &str| {
+        let config = NodeConfig::new().cpt(r#"cpu_pattern="N""#.parse().unwrap()).accept_port(21_946);
+        Station::start(&config.net(net).unwrap())
+    };
+    let (station, peer) = (start("tcp(127.47.0.3)"), start("tcp(127.47.0.4)"));
+    exchange(&peer, &station, LNET_MTU);
+    let table = station.node.partitions();
+    let memory = IoVec::whole(Region::heap(8).unwrap());
+    let post = |machine: u64| {
+        for number in 0..ENTRIES {
+            let me = MeSpec {
+                portal: Portal::new(30).unwrap(),
+                match_id: ProcessId::ANY,
+                match_bits: MatchBits(machine << 52 | number),
+                ignore_bits: MatchBits(0),
+                unlink: Unlink::Auto,
+                position: Position::After,
+            };
+            let md = Md {
+                memory: memory.clone(),
+                threshold: Threshold::Limited(1),
+                max_size: 0,
+                options: MdOptions::OP_PUT,
+                user_ptr: 0,
+                eq: None,
+            };
+            station.lnet.md_attach(station.lnet.me_attach(&me).unwrap(), md, Unlink::Auto).unwrap();
+        }
+    };
+    for (machine, poster) in [(2, 1), (3, 0)] {
+        let home = station.lnet.home(Portal::new(30).unwrap(), MatchBits(machine << 52));
+        assert_eq!(home, 1 - poster);
+        let filled = || {
+            bind_thread(table, poster).unwrap();
+            pages_of(|| post(machine)).0
+        };
+        let pages = std::thread::scope(|scope| scope.spawn(filled).join().unwrap());
+        assert!(pages[home] * 4096 >= ENTRIES as usize * ENTRY_BYTES, "{pages:?} of partition {home}");
+        assert!(pages[poster] * 20 < pages[home], "{pages:?} of partition {home}");
+    }
+    exchange(&peer, &station, LNET_MTU);
 }

@@ -4,6 +4,7 @@ use lnet_api::MAX_SHARDS;
 
 use crate::fabric::ConnectOptions;
 use crate::sizes::Tunables;
+use lnet_cpt::PartitionMemory;
 use lnet_lnd::{BadTunable, Config, HeldLimits};
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
@@ -29,7 +30,8 @@ pub struct O2ibConfig {
     /// Seconds a message may wait, be on its way, or wait for its completion, before its connection is closed (`timeout`); 0,
     /// with which kernel nodes take LNet's own, is [`TIMEOUT_S`].
     pub timeout_s: u32,
-    /// The most shards per CPU partition (`nscheds`); 0 counts as 1.
+    /// The most shards per CPU partition; a further one comes with each hardware interface beyond the first (`nscheds`, S-312). 0
+    /// counts as 1; a node chooses by its cores instead.
     pub nscheds: usize,
     /// Connections to a peer that this node opens (`conns_per_peer`).
     pub conns_per_peer: u8,
@@ -59,6 +61,8 @@ pub struct O2ibConfig {
     pub tos: Option<u8>,
     /// CPU partitions of the node: there is a shard for each.
     pub partitions: usize,
+    /// Their memory: what a shard has lies near its partition (S-305).
+    pub memory: PartitionMemory,
     /// Whether peers may connect. A node that only asks others needs no port to listen on; LNet has no such tunable.
     pub listens: bool,
     /// How much of what waits on lazy portals is taken into memory (`held_peer_kb`, `held_kb`, `held_full`).
@@ -85,6 +89,7 @@ impl Default for O2ibConfig {
             wrq_sge: 2,
             tos: None,
             partitions: 1,
+            memory: PartitionMemory::default(),
             listens: true,
             held: HeldLimits::default(),
         }
@@ -118,6 +123,10 @@ impl Config for O2ibConfig {
 
     fn shards(&self) -> (usize, usize) {
         (self.partitions, self.nscheds)
+    }
+
+    fn memory(&self) -> &PartitionMemory {
+        &self.memory
     }
 
     fn check(&self) -> Result<(), BadTunable> {

@@ -92,5 +92,5 @@ pub use census::Census;
 pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use fabric::Fabric;
-pub use lnet_lnd::{BadTunable, Cause, Config, Failure, HeldLimits, Step};
+pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Hardware, HeldLimits, Step};
 pub use o2ib::{O2ib, O2ibLnd};

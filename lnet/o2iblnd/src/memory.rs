@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use lnet_api::{Errno, TxToken};
+use lnet_cpt::PartitionMemory;
 use lnet_nid::Nid;
 use lnet_proto::ib::Fragment;
 use lnet_region::{IoVec, LndSlot, ReadVec, Region, WriteVec};
@@ -311,9 +312,10 @@ const BYTES: usize = BOUNCE_BYTES as usize;
 const COUNT: usize = BOUNCES as usize / 2;
 
 /// Bounce buffers of an NI: made when the first is needed. Those that payloads are written from have a pool of their own, for peers
-/// have no key to it.
+/// have no key to it. Their memory is spread over the NUMA nodes of all partitions.
 pub(crate) struct Pool {
     by: By,
+    memory: PartitionMemory,
     buffers: Mutex<Buffers>,
 }
 
@@ -416,8 +418,8 @@ pub(crate) enum Taken {
 
 impl Pool {
     /// An empty one, for work requests of this node or of peers.
-    pub(crate) fn new(by: By) -> Pool {
-        Pool { by, buffers: Mutex::default() }
+    pub(crate) fn new(by: By, memory: PartitionMemory) -> Pool {
+        Pool { by, memory, buffers: Mutex::default() }
     }
 
     /// A buffer of so many bytes, or a place in the line for one.
@@ -430,7 +432,8 @@ impl Pool {
     ) -> Taken {
         let mut buffers = self.buffers.lock();
         if buffers.made.is_none() && buffers.refused_until_ns <= now_ns {
-            buffers.made = Made::new(device, self.by);
+            // All partitions share it.
+            buffers.made = self.memory.near(None, || Made::new(device, self.by));
             buffers.free = (0..buffers.made.as_ref().map_or(0, |made| made.count)).collect();
             buffers.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
         }

@@ -2,6 +2,7 @@ use crate::o2ib::O2ib;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
+use lnet_cpt::PartitionMemory;
 use lnet_lnd::{NiTable, Seldom};
 use lnet_nid::Nid;
 use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
@@ -45,6 +46,7 @@ impl OfNi {
         device: Arc<dyn Device>,
         tos: Option<u8>,
         adjusted: Adjusted,
+        memory: &PartitionMemory,
     ) -> OfNi {
         OfNi {
             ip,
@@ -52,8 +54,8 @@ impl OfNi {
             device,
             tos,
             adjusted,
-            pool: Arc::new(Pool::new(By::Us)),
-            sinks: Arc::new(Pool::new(By::Peers)),
+            pool: Arc::new(Pool::new(By::Us, memory.clone())),
+            sinks: Arc::new(Pool::new(By::Peers, memory.clone())),
             admission: Arc::new(Admission::new(BOUNDS)),
             depths: Depths::default(),
             refused_memory: Seldom::default(),

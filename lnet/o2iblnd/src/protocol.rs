@@ -7,7 +7,7 @@ use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
 use lnet_lnd::protocol::{Conns, Protocol, Started};
-use lnet_lnd::{Config as _, Miss};
+use lnet_lnd::{Config as _, Hardware, Miss};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
 use lnet_region::Region;
@@ -49,7 +49,12 @@ impl Protocol for O2ib {
     type Counted = Live;
     type Census = Census;
 
-    fn start(shared: &Shared, id: ProcessId, own: NiConfig, upcalls: Arc<dyn Upcalls>) -> Started {
+    fn start(
+        shared: &Shared,
+        id: ProcessId,
+        (own, hardware): (NiConfig, Hardware),
+        upcalls: Arc<dyn Upcalls>,
+    ) -> Started {
         let nid = id.nid;
         let wrong = |why, errno| LndError { what: format!("{nid} {why}"), errno };
         let ip = nid.ipv4().filter(|_| nid.net().net_type() == NetType::O2IB);
@@ -64,15 +69,17 @@ impl Protocol for O2ib {
         let device = fabric.open(ip).map_err(refused)?;
         // What the device cannot do is better known now than with the first peer.
         sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
-        shared.grow(nis.len() + 1, |number| Ok(OfShard::new(number, fabric.channel()?))).map_err(refused)?;
-        let sub = nis.emptiest_sub(shards.subs());
+        let interfaces = nis.interfaces_with(&hardware);
+        shared.grow(interfaces, |number| Ok(OfShard::new(number, fabric.channel()?))).map_err(refused)?;
+        let sub = nis.sub_for(&hardware, shards.subs());
         let timeout_ns = own.timeout_ns();
         let limits =
             NiLimits { credits: adjusted.credits, peer_credits: adjusted.peer_credits.into(), timeout_ns };
         let listens = config.listens && !nis.uses(ip.into());
         let end = End { nid, stamp: replies::marked(fabric.incarnation()) };
-        let of_ni = OfNi::new((ip, end), device.clone(), own.tos, adjusted);
-        let ni = Arc::new(Ni::new((id, ip.into()), upcalls, timeout_ns, sub, own.conns_per_peer, of_ni));
+        let of_ni = OfNi::new((ip, end), device.clone(), own.tos, adjusted, &config.memory);
+        let place = (hardware, sub);
+        let ni = Arc::new(Ni::new((id, ip.into()), upcalls, timeout_ns, place, own.conns_per_peer, of_ni));
         let number = shards.shard(sub, 0).number;
         if let Some(slot) = shards.slot(number).filter(|_| listens) {
             let address = ni.own.address(config.service);

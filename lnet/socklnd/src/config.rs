@@ -1,4 +1,5 @@
 use lnet_api::MAX_SHARDS;
+use lnet_cpt::PartitionMemory;
 use lnet_lnd::{BadTunable, Config, HeldLimits};
 use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
@@ -68,7 +69,10 @@ pub struct SockConfig {
     pub conns_per_peer: u8,
     /// CPU partitions of the node: there is a shard for each.
     pub partitions: usize,
-    /// The most shards per partition; a further one comes with each NI beyond the first (`nscheds`, S-203). 0 counts as 1.
+    /// Their memory: what a shard has lies near its partition (S-305).
+    pub memory: PartitionMemory,
+    /// The most shards per partition; a further one comes with each hardware interface beyond the first (`nscheds`, S-203,
+    /// S-312). 0 counts as 1; a node chooses by its cores instead.
     pub nscheds: usize,
     /// Connections that are being opened at a time (`nconnds_max`); peers beyond that queue.
     pub nconnds_max: u16,
@@ -113,7 +117,8 @@ impl Default for SockConfig {
             eager_ack: 0,
             conns_per_peer: 1,
             partitions: 1,
-            nscheds: 1,
+            memory: PartitionMemory::default(),
+            nscheds: 0,
             nconnds_max: 64,
             credits: 256,
             peer_credits: 8,
@@ -142,6 +147,10 @@ impl Config for SockConfig {
 
     fn shards(&self) -> (usize, usize) {
         (self.partitions, self.nscheds)
+    }
+
+    fn memory(&self) -> &PartitionMemory {
+        &self.memory
     }
 
     fn check(&self) -> Result<(), BadTunable> {

@@ -82,6 +82,6 @@ pub use config::{AcceptPolicy, SockConfig};
 pub use connections::{Census, Connection, Connections, ConnectionsByType};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
-pub use lnet_lnd::{BadTunable, Cause, Config, Failure, HeldLimits, Step};
+pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Hardware, HeldLimits, Step};
 pub use ni_config::NiConfig;
 pub use sock::{Sock, SockLnd};

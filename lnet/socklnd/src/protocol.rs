@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
-use lnet_lnd::Miss;
 use lnet_lnd::admission::Admission;
 use lnet_lnd::protocol::{Conns, OnThisHost, Protocol, Started};
+use lnet_lnd::{Hardware, Miss};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
@@ -59,16 +59,21 @@ impl Protocol for Sock {
         Ok(shared)
     }
 
-    fn start(shared: &Shared, id: ProcessId, own: NiConfig, upcalls: Arc<dyn Upcalls>) -> Started {
+    fn start(
+        shared: &Shared,
+        id: ProcessId,
+        (own, hardware): (NiConfig, Hardware),
+        upcalls: Arc<dyn Upcalls>,
+    ) -> Started {
         let nid = id.nid;
         let ip =
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
         let Shared { nis, shards, config, own: sock, .. } = shared;
         let claim = Mutex::new(Some(sock.net.claim(nid)?));
-        grow(shared, nis.len() + 1, nid)?;
-        let sub = nis.emptiest_sub(shards.subs());
+        grow(shared, nis.interfaces_with(&hardware), nid)?;
+        let sub = nis.sub_for(&hardware, shards.subs());
         let of_ni = OfNi { incarnation: sock.net.incarnation(), options: Options::of(config, &own), claim };
-        let ni = Ni::new((id, ip), upcalls, own.timeout_ns(), sub, own.conns_per_peer, of_ni);
+        let ni = Ni::new((id, ip), upcalls, own.timeout_ns(), (hardware, sub), own.conns_per_peer, of_ni);
         let listeners = listeners(shared, &ni)?;
         nis.insert(Arc::new(ni));
         for listener in listeners {
@@ -112,12 +117,12 @@ impl OnThisHost for Sock {
     }
 }
 
-/// Makes sure that there are the shards of so many NIs.
-fn grow(shared: &Shared, nis: usize, of: impl Display) -> Result<(), SockError> {
+/// Makes sure that there are the shards of so many hardware interfaces.
+fn grow(shared: &Shared, interfaces: usize, of: impl Display) -> Result<(), SockError> {
     let Sock { net, identity, .. } = &shared.own;
     let own = |_| Ok(OfShard::new(net.poller(shared.config.epoll_busy_poll_us)?, identity.clone()));
     shared
-        .grow(nis, own)
+        .grow(interfaces, own)
         .map_err(|errno| SockError::System { what: format!("set up a shard for {of}"), errno })
 }
 

@@ -5,6 +5,7 @@
 //! | [`addresses`] | loopback addresses that no other test has |
 //! | [`buffers`] | memory in pieces, and bytes in which a mix-up shows |
 //! | [`heap`] | [`heap::WatchedHeap`], an allocator that may refuse; one that counts for each thread |
+//! | [`numa`] | where memory lies |
 //! | [`warnings`] | the warnings of a thread |
 //! | `lnds` (with the feature `lnds`) | nodes of an engine and an LND, over TCP and over verbs |
 
@@ -16,4 +17,5 @@ pub mod buffers;
 pub mod heap;
 #[cfg(feature = "lnds")]
 pub mod lnds;
+pub mod numa;
 pub mod warnings;

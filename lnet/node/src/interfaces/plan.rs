@@ -16,6 +16,10 @@ pub(crate) struct PlannedNi {
     pub(crate) conns_per_peer: u8,
     /// What the network says of its NIs.
     pub(crate) tunables: NiTunables,
+    /// The network device that it lies on.
+    pub(crate) device: String,
+    /// The NUMA node of that device, if the system knows it.
+    pub(crate) numa_node: Option<usize>,
 }
 
 impl PlannedNi {
@@ -50,7 +54,9 @@ pub(crate) fn plan(
             }
             let conns_per_peer = interface.automatic_conns_per_peer();
             let (cpts, tunables) = (cpts.iter().collect(), spec.tunables.clone());
-            planned.push(PlannedNi { nid, cpts, conns_per_peer, tunables });
+            let (device, numa_node) = (interface.device().to_string(), interface.numa_node);
+            let numa_node = numa_node.and_then(|node| usize::try_from(node).ok());
+            planned.push(PlannedNi { nid, cpts, conns_per_peer, tunables, device, numa_node });
         }
     }
     let count = present.len() + planned.len();

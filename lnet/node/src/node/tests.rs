@@ -1,5 +1,5 @@
 use std::fs;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lnet_cpt::{CptTable, Topology};
 use lnet_nid::Nid;
 use lnet_region::{IoVec, Region};
 
-use crate::{DiscoverOptions, Node, NodeConfig, NodeError, PingStep};
+use crate::{DiscoverOptions, Interface, Node, NodeConfig, NodeError, PingStep};
 
 mod traffic;
 
@@ -89,6 +89,32 @@ fn each_shard_has_its_thread_and_a_busy_node_answers() {
         let answer = asking.ping(nid("127.44.0.5@tcp"), None, PATIENCE).unwrap();
         assert_eq!(answer.nids, busy.nids());
     }
+}
+
+/// S-312, S-314: two NIs of one network device bring no more threads than one; a second device does, up to what `nscheds`
+/// allows, which by default is what the cores of the partitions allow.
+#[test]
+fn threads_follow_network_devices() {
+    let threads = |nets: &str, nscheds: usize, table: CptTable| {
+        let config = NodeConfig::new().networks(nets).unwrap().partitions(Arc::new(table));
+        let mut config = config.accept_port(PORT);
+        config.tcp().nscheds = nscheds;
+        Node::start(&config).unwrap().threads()
+    };
+    let virtual_parts = || CptTable::virtual_parts(2).unwrap();
+    assert_eq!(threads("tcp(127.44.0.60),tcp1(127.44.0.61)", 4, virtual_parts()), 2);
+    let others = Interface::all().unwrap();
+    let other = others.iter().filter(|interface| interface.up && !interface.loopback);
+    let Some(other) = other.filter_map(Interface::address).find(IpAddr::is_ipv4) else {
+        nlx_skip::skipped("threads of a second network device", "this host has no second one that is up");
+        return;
+    };
+    let nets = format!("tcp(127.44.0.62),tcp1({other})");
+    assert_eq!([1, 2, 3].map(|nscheds| threads(&nets, nscheds, virtual_parts())), [2, 4, 4]);
+    let whole = CptTable::create(Topology::machine().unwrap(), 1).unwrap();
+    assert_eq!(threads(&nets, 0, virtual_parts()), 2, "a virtual partition counts as one core");
+    let cores = whole.cores(0);
+    assert_eq!(threads(&nets, 0, whole), if cores > 1 { 2 } else { 1 });
 }
 
 /// S-202: NIs come and go while another carries traffic; peers that ask are told, each change under a higher number.

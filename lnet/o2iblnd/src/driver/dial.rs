@@ -89,7 +89,8 @@ impl Driver {
         let asked = peer.state.lock().links.params();
         let connected = (|| {
             let no_queues = |detail| Miss::new(Step::Queues, Errno::ENOMEM, detail);
-            let made = make_queues(&mut **endpoint, &peer.ni, asked, turn.now_ns).map_err(no_queues)?;
+            let made = turn.near(|| make_queues(&mut **endpoint, &peer.ni, asked, turn.now_ns));
+            let made = made.map_err(no_queues)?;
             made.post_receives(&**endpoint).map_err(|error| Miss::new(Step::Queues, error.errno, error))?;
             let params = lnet_proto::ib::ConnParams {
                 queue_depth: made.sizes.depth,

@@ -221,7 +221,8 @@ fn grant(
         turn.shard.own.channel.adopt(token(key), request).map_err(|error| failed(error.to_string()))?;
     let asked = ConnParams { max_message: MESSAGE_MAX as u32, ..offer.asked };
     let accept = |endpoint: &mut Box<dyn fabric::Endpoint>| {
-        let queues = super::opening::make_queues(&mut **endpoint, ni, asked, turn.now_ns)?;
+        let make = || super::opening::make_queues(&mut **endpoint, ni, asked, turn.now_ns);
+        let queues = turn.near(make)?;
         let params =
             ConnParams { queue_depth: queues.sizes.depth, max_fragments: queues.sizes.fragments, ..asked };
         let answer = offer.accept(params).map_err(|error| error.to_string())?;

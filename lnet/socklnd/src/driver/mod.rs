@@ -56,7 +56,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         Driver {
             core: Core::new(shard, config.keepalive_ns().unwrap_or(u64::MAX)),
             sources: Sources::new(shard),
-            buffers: BufferPool::default(),
+            buffers: BufferPool::new(&config.memory, shard % config.partitions.max(1)),
             patience: Patience::new(),
             spin: Spin::default(),
             events: Some(Events::new()),

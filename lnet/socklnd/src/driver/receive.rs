@@ -18,7 +18,7 @@ use crate::conn::Conn;
 use crate::sock::Turn;
 use crate::sys::Stream;
 pub(super) use buffers::BufferPool;
-use buffers::Stash;
+use buffers::{ReceiveBuffer, Stash};
 use incoming::Incoming;
 use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;

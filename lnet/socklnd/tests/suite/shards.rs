@@ -12,7 +12,8 @@ use crate::common::{
 };
 use lnet_api::{Errno, Lnd, Upcalls};
 use lnet_nid::ProcessId;
-use lnet_socklnd::SockConfig;
+use lnet_socklnd::sys::Os;
+use lnet_socklnd::{Hardware, SockConfig, SockLnd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Drives one shard, asleep or awake, until `done`.
@@ -98,7 +99,7 @@ fn messages_behind_the_hello_are_handed_over() {
     }
 }
 
-/// S-203: each further NI brings a shard per partition, up to `nscheds`; they stay when NIs go, and are used again.
+/// S-203: each further NI on a device of its own brings a shard per partition, up to `nscheds`; they stay when NIs go, and are used again.
 #[test]
 fn shards_come_with_nis() {
     let node = Node::with(SockConfig { nscheds: 2, ..config() });
@@ -126,6 +127,26 @@ fn shards_come_with_nis() {
     drive(&[&node, &peer], || peer.lost().len() == 1);
     peer.put_bytes(ProcessId::lnet(others[0]), b"z", 0);
     drive(&[&node, &peer], || node.received() == 3);
+}
+
+/// S-312: NIs on one network device share their shards; the first NI of another device brings further ones.
+#[test]
+fn nis_of_one_device_share_their_shards() {
+    let lnd = SockLnd::over(SockConfig { nscheds: 3, ..config() }, Arc::new(Os)).unwrap();
+    let engine = Arc::new(Engine::default());
+    let start = |device: Option<&str>| {
+        let nid = nid_of(address());
+        device.into_iter().for_each(|device| lnd.set_hardware(nid, Hardware::named(device)));
+        lnd.startup(ProcessId::lnet(nid), engine.clone()).unwrap();
+        (nid, lnd.shards() / PARTITIONS)
+    };
+    let counts = [Some("eth0"), Some("eth0"), Some("eth1"), Some("eth0"), None, None, Some("eth2")]
+        .map(|device| start(device).1);
+    // An NI of an unknown device has one of its own, and there are no more than `nscheds`.
+    assert_eq!(counts, [1, 1, 2, 2, 3, 3, 3]);
+    let again = start(Some("eth1"));
+    lnd.shutdown(again.0);
+    assert_eq!(lnd.shards(), 3 * PARTITIONS, "shards stay");
 }
 
 /// Whoever fills the handshakes of one shard's listener leaves those of another's: nobody there could make room.

@@ -105,6 +105,15 @@ pub(super) const ROWS: &[Tunable] = &[
         |config, value| config.engine.local_nid_dist_zero = value != 0,
     ),
     number(
+        "lnet_numa_range",
+        "",
+        (0, u32::MAX as i64),
+        ALONE,
+        "NUMA distances up to this one count as equally near when an interface is chosen for a message",
+        |config| config.engine.numa_range.into(),
+        |config, value| config.engine.numa_range = value as u32,
+    ),
+    number(
         "cpu_npartitions",
         "partitions",
         (0, lnet_cpt::MAX_PARTITIONS as i64),
@@ -132,7 +141,6 @@ pub(super) const ROWS: &[Tunable] = &[
     idle!(LNET: "routes", "", "", NO_ROUTERS),
     idle!(LNET: "rnet_htable_size", "128", "128", NO_ROUTERS),
     idle!(LNET: "use_tcp_bonding", "0", "0", "a feature that LNet itself has given up"),
-    idle!(LNET: "lnet_numa_range", "0", "0", "nlx chooses no interface by its NUMA distance"),
     idle!(LNET: "lnet_health_sensitivity", "100", "0", NO_HEALTH),
     idle!(LNET: "lnet_recovery_interval", "1", "1", NO_HEALTH),
     idle!(LNET: "lnet_recovery_limit", "0", "0", NO_HEALTH),

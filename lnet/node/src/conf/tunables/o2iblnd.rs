@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Tunable] = &[
     },
     switch!(O2IBLND, o2ib, cksum: "whether own messages carry a checksum, and those of peers are looked at"),
     number!(O2IBLND, o2ib, "timeout", timeout_s: u32, "s", 0..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed (a quarter without progress while messages wait for credits of the NI); 0 is 50"),
-    number!(O2IBLND, o2ib, "nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
+    number!(O2IBLND, o2ib, "nscheds", nscheds: usize, "threads", 0..=64, "how many scheduler threads a CPU partition may have: one, and one more for each further network device; 0 goes by its cores: half of them, and at least 3 if there are so many; a node has at most 64"),
     number!(O2IBLND, o2ib, "conns_per_peer", conns_per_peer: u8, "connections", 1..=CONNS_MAX, "how many connections this node opens to a peer"),
     number!(O2IBLND, o2ib, "credits", credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight on an NI, all peers together"),
     Tunable {

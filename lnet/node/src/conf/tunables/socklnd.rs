@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Tunable] = &[
     switch!(SOCKLND, tcp, round_robin: "whether connections that suit a message alike take turns, or the first takes it"),
     number!(SOCKLND, tcp, "eager_ack", eager_ack: u32, "bits", 0..=15, "the connections on which TCP acknowledges at once: 2 CONTROL, 4 BULK_IN, 8 BULK_OUT"),
     tos!(SOCKLND, tcp),
-    number!(SOCKLND, tcp, "nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
+    number!(SOCKLND, tcp, "nscheds", nscheds: usize, "threads", 0..=64, "how many scheduler threads a CPU partition may have: one, and one more for each further network device; 0 goes by its cores: half of them, and at least 3 if there are so many; a node has at most 64"),
     switch!(SOCKLND, tcp, nagle: "whether small segments wait for each other"),
     number!(SOCKLND, tcp, "keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a peer may be silent before it is sent LNet's own keepalive; 0 for none"),
     number!(SOCKLND, tcp, "keepalive_idle", keepalive_idle_s: u32, "s", 0..=32_767, "how long TCP waits in silence before its first probe; 0 for none"),

@@ -1,30 +1,79 @@
 //! Receive buffers, which all connections of a shard share.
 
+use std::ops::{Deref, DerefMut};
+
+use lnet_cpt::{CptMemory, PartitionMemory};
+
 /// Bytes of a receive buffer: hundreds of small messages per call, and little enough to stay in the cache.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
 /// Receive buffers that are kept; more are needed only while messages are held on several connections.
 const BUFFERS_KEPT: usize = 4;
 
-/// Receive buffers, reused.
-#[derive(Default)]
-pub(crate) struct BufferPool(Vec<Box<[u8]>>);
+/// A receive buffer.
+pub(crate) enum ReceiveBuffer {
+    /// From the allocator.
+    Heap(Box<[u8]>),
+    /// On the NUMA node of the shard's partition.
+    Placed(CptMemory),
+}
+
+impl Deref for ReceiveBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            ReceiveBuffer::Heap(bytes) => bytes,
+            ReceiveBuffer::Placed(memory) => memory,
+        }
+    }
+}
+
+impl DerefMut for ReceiveBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            ReceiveBuffer::Heap(bytes) => bytes,
+            ReceiveBuffer::Placed(memory) => memory,
+        }
+    }
+}
+
+/// Receive buffers of a shard, reused; near its partition.
+pub(crate) struct BufferPool {
+    kept: Vec<ReceiveBuffer>,
+    memory: PartitionMemory,
+    partition: usize,
+}
 
 impl BufferPool {
-    pub(super) fn take(&mut self) -> Box<[u8]> {
-        self.0.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
+    pub(crate) fn new(memory: &PartitionMemory, partition: usize) -> BufferPool {
+        BufferPool { kept: Vec::with_capacity(BUFFERS_KEPT), memory: memory.clone(), partition }
     }
 
-    pub(super) fn put(&mut self, buffer: Box<[u8]>) {
-        if self.0.len() < BUFFERS_KEPT {
-            self.0.push(buffer);
+    pub(super) fn take(&mut self) -> ReceiveBuffer {
+        self.kept.pop().unwrap_or_else(|| self.make())
+    }
+
+    #[cold]
+    fn make(&self) -> ReceiveBuffer {
+        if self.memory.is_placed()
+            && let Ok(memory) = self.memory.alloc(self.partition, BUFFER_BYTES)
+        {
+            return ReceiveBuffer::Placed(memory);
+        }
+        ReceiveBuffer::Heap(vec![0; BUFFER_BYTES].into_boxed_slice())
+    }
+
+    pub(super) fn put(&mut self, buffer: ReceiveBuffer) {
+        if self.kept.len() < BUFFERS_KEPT {
+            self.kept.push(buffer);
         }
     }
 }
 
 /// Bytes that were read and must wait: for their turn, or for the engine.
 pub(super) struct Stash {
-    pub(super) buffer: Box<[u8]>,
+    pub(super) buffer: ReceiveBuffer,
     pub(super) start: usize,
     pub(super) end: usize,
 }

@@ -9,7 +9,7 @@ use lnet_proto::Header;
 use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
 
 use super::incoming::Incoming;
-use super::{BufferPool, RxConn, Stash, State, Unread};
+use super::{BufferPool, ReceiveBuffer, RxConn, Stash, State, Unread};
 use crate::peer::Choose;
 
 /// Behind a payload of at least so much, little is read ahead: the next one then takes two system calls, and is not
@@ -24,7 +24,7 @@ impl RxConn {
         turn: Turn<'_>,
         pool: &mut BufferPool,
         held: &mut HeldTable<Sock>,
-        (buffer, range): (Box<[u8]>, Range<usize>),
+        (buffer, range): (ReceiveBuffer, Range<usize>),
         budget: &mut usize,
     ) -> Result<(), Miss> {
         let mut start = range.start;

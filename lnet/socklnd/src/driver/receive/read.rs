@@ -7,7 +7,7 @@ use lnet_lnd::{HeldTable, Miss};
 use lnet_region::PartMut;
 
 use super::buffers::BUFFER_BYTES;
-use super::{BufferPool, RxConn, State};
+use super::{BufferPool, ReceiveBuffer, RxConn, State};
 use crate::sys::{Received, Scatter};
 
 /// A payload of which at least so much is still to come goes straight to its place. Below, the longer list that the
@@ -45,7 +45,7 @@ impl RxConn {
         turn: Turn<'_>,
         pool: &mut BufferPool,
         held: &mut HeldTable<Sock>,
-        mut buffer: Box<[u8]>,
+        mut buffer: ReceiveBuffer,
         budget: &mut usize,
     ) -> Result<bool, Miss> {
         let start = self.head_len;
@@ -74,7 +74,7 @@ impl RxConn {
         turn: Turn<'_>,
         pool: &mut BufferPool,
         held: &mut HeldTable<Sock>,
-        mut buffer: Box<[u8]>,
+        mut buffer: ReceiveBuffer,
         budget: &mut usize,
     ) -> Result<bool, Miss> {
         let State::Payload(incoming) = &mut self.state else { return Ok(false) };
