@@ -192,6 +192,21 @@ pub trait CoreTm: Send + Sync {
     /// Ends the wait of whoever waits now, or the next one if nobody does.
     fn wake(&self);
 
+    /// Binds the calling thread, for good, to the processors that are nearest to what this transfer machine has: best for a
+    /// thread that takes its events. By default, and where all are equally near, the thread stays where it is.
+    ///
+    /// # Errors
+    /// What the system says: EPERM if this process may not use some of them.
+    fn bind_thread(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Runs `allocate`, so that the memory that it is the first to touch lies near those processors. By default it lies
+    /// anywhere.
+    fn near(&self, allocate: &mut dyn FnMut()) {
+        allocate();
+    }
+
     /// Messages for this transfer machine that were lost since its start, because there was no receive buffer that took
     /// them: none was posted, or it had less room than the message is long. Motr's core drops them without a word (X13).
     ///

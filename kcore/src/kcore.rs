@@ -5,9 +5,11 @@ use std::sync::Arc;
 use lnet_api::{Drive, LNet};
 use lnet_nid::Nid;
 use lnet_region::IoVec;
+#[cfg(not(loom))]
+use nlx_bev_cqueue::{Consumer, Producer};
 use nlx_bev_cqueue::{Halves, Heap};
 use nlx_core::{
-    BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, Random, StartAddress,
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, Random, StartAddress,
     TmOptions, usable_portal,
 };
 use nlx_fallible::TryArc;
@@ -53,13 +55,18 @@ impl Kcore {
         network.check_local(wanted)?;
         // One slot more than the events: the ring's divider holds none.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
-        let (producer, consumer) = event_queue(slots).map_err(no_queue)?;
         let random = match options.match_counters {
             MatchCounters::Sequential => None,
             MatchCounters::Random => Some(Random::new()?),
         };
         let notices = Notices::new(options.spin.unwrap_or(network.drive.spin()));
-        let works = Works::start(network, wanted, options.lazy, random, (producer, TryArc::new(notices)))?;
+        let mut consuming = None;
+        let works = Works::start(network, wanted, options.lazy, random, |address| {
+            let (producer, consumer) = event_queue(network, address, slots)?;
+            consuming = Some(consumer);
+            Ok((producer, TryArc::new(notices)))
+        })?;
+        let consumer = consuming.unwrap_or_else(|| unreachable!("a machine has started with its queue"));
         Ok(Machine::new(self.domain.clone(), works, consumer, options.descriptors))
     }
 }
@@ -90,9 +97,29 @@ impl Core for Kcore {
     }
 }
 
-/// A queue of events that grows up to this many slots, which cost no memory until they are used.
-fn event_queue(slots: u32) -> Result<Halves<BufferEvent, Heap>, nlx_bev_cqueue::Error> {
-    nlx_bev_cqueue::heap(slots)
+/// A queue of events that grows up to this many slots, which cost no memory until they are used. It lies near the partition of
+/// its transfer machine, in which its events are produced (S-305).
+#[cfg(not(loom))]
+fn event_queue(
+    network: &Network,
+    address: &Address,
+    slots: u32,
+) -> Result<Halves<BufferEvent, Heap>, CoreError> {
+    let bytes = Heap::bytes(slots).map_err(no_queue)?;
+    let memory = network.drive.memory().alloc(network.home(address), bytes);
+    let memory = memory.map_err(|error| CoreError::Transport {
+        action: "make a queue of events",
+        reason: error.to_string(),
+        errno: error.errno(),
+    })?;
+    let heap = Heap::mapped(slots, memory.into_map()).map_err(no_queue)?;
+    let halves = || Ok((Producer::new(heap.clone())?, Consumer::new(heap.clone())?));
+    halves().map_err(no_queue)
+}
+
+#[cfg(loom)]
+fn event_queue(_: &Network, _: &Address, slots: u32) -> Result<Halves<BufferEvent, Heap>, CoreError> {
+    nlx_bev_cqueue::heap(slots).map_err(no_queue)
 }
 
 fn no_queue(error: nlx_bev_cqueue::Error) -> CoreError {

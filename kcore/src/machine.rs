@@ -133,6 +133,11 @@ impl Machine {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
     }
 
+    /// The CPU partition in which its entries lie, and its events are produced.
+    fn home(&self) -> usize {
+        self.works.network.home(&self.shared().address)
+    }
+
     /// What a program with a loop of its own sleeps on.
     fn lookout(&self) -> Result<&Lookout, CoreError> {
         let lookout = match self.lookout.get() {
@@ -243,6 +248,14 @@ impl CoreTm for Machine {
             Err(_) => wait_without_sleeper(&**drive, deadline_ns, ready),
         };
         self.pending()
+    }
+
+    fn bind_thread(&self) -> Result<(), Errno> {
+        self.shared().drive.bind_thread(self.home())
+    }
+
+    fn near(&self, allocate: &mut dyn FnMut()) {
+        self.shared().drive.memory().near(self.home(), allocate);
     }
 
     fn has_ended(&self) -> bool {

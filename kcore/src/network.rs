@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use lnet_api::{Drive, LNet, LNetError};
 use lnet_nid::{Nid, ProcessId};
-use nlx_core::{Address, CoreError, Limits, RegionError, StartAddress};
+use nlx_core::{
+    Address, CoreError, Limits, MatchCounter, RegionError, StartAddress, match_bits, usable_portal,
+};
 #[cfg(not(loom))]
 use nlx_fallible::try_push;
 use nlx_fallible::{NoMemory, text_of};
@@ -84,6 +86,13 @@ impl Network {
         let mut found = false;
         self.lnet.for_each_local_id(&mut |id| found |= id == own);
         if found { Ok(()) } else { Err(CoreError::NotLocal { nid, pid }) }
+    }
+
+    /// The CPU partition in which the entries of this transfer machine lie, and its events are produced.
+    pub(crate) fn home(&self, address: &Address) -> usize {
+        let bits = match_bits(address.tmid, MatchCounter::UNSOLICITED);
+        // A machine that has started has a portal that can be.
+        usable_portal(address.portal).map_or(0, |portal| self.lnet.home(portal, bits))
     }
 
     /// An address is free again.

@@ -6,7 +6,7 @@ use lnet_api::{EqHandle, EventHandler, Handler};
 use lnet_region::Origin;
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
-    BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
+    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
     StartAddress, usable_portal,
 };
 use nlx_fallible::{TryArc, unsize};
@@ -64,18 +64,19 @@ pub(crate) struct Beginning<'a> {
 }
 
 impl<T: Taker> Works<T> {
-    /// Takes an address, and an event queue of LNet for it.
+    /// Takes an address, and an event queue of LNet for it; `make_queue` makes the producer's half of its own queue.
     pub(crate) fn start(
         network: &Arc<Network>,
         wanted: &StartAddress,
         lazy: bool,
         random: Option<Random>,
-        (producer, taker): (Producer<BufferEvent, T::Memory>, TryArc<T>),
+        make_queue: impl FnOnce(&Address) -> Result<(Producer<BufferEvent, T::Memory>, TryArc<T>), CoreError>,
     ) -> Result<Works<T>, CoreError> {
         let portal = usable_portal(wanted.portal)?;
         let address = network.node.registry.lock().take(wanted)?;
-        let shared = TryArc::try_new(Shared::new(address, network, producer, taker.clone(), random));
-        let made = shared.map_err(no_memory).and_then(|shared| {
+        let made = make_queue(&address).and_then(|(producer, taker)| {
+            let shared = Shared::new(address, network, producer, taker.clone(), random);
+            let shared = TryArc::try_new(shared).map_err(no_memory)?;
             network.node.enter(address, unsize!(taker => dyn Losses))?;
             let handler = Handler::Fallible(unsize!(shared.clone() => dyn EventHandler));
             let eq = network.lnet.eq_alloc_for(handler).map_err(|error| {

@@ -87,6 +87,10 @@ impl<'a> MachineBuilder<'a> {
     /// With an event thread that calls this for each event (Motr's automatic delivery). The thread waits for events as any
     /// other waiter, and moves the network meanwhile.
     ///
+    /// It runs on the processors of the CPU partition in which the machine's events are produced, of a node in this process; so do
+    /// threads that a callback starts. [`MachineBuilder::confine`] names other processors. Where the node has one partition of all
+    /// processors (`cpu_npartitions=1`), and over a helper, it runs anywhere.
+    ///
     /// The callback may start operations, cancel them, and stop the machine. While it runs, no other event and no timeout of
     /// this machine is looked at (X15). One that panics makes the machine fail: what is in flight is cancelled, the buffers
     /// are given up, and the address becomes free.
@@ -95,7 +99,8 @@ impl<'a> MachineBuilder<'a> {
         self
     }
 
-    /// With an event thread that runs on these processors only, by number (S-416); the last call counts.
+    /// With an event thread that runs on these processors only, by number (S-416), in place of those of its CPU partition; the last
+    /// call counts.
     pub fn confine(mut self, processors: &[usize]) -> Self {
         self.confined = Some(processors.to_vec());
         self

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nlx_core::{Address, CoreTm, Descriptor, Queue};
+use nlx_core::{Address, CoreTm, Descriptor, Errno, Queue};
 use parking_lot::Mutex;
 
 use crate::callbacks::{Callbacks, is_event_thread};
@@ -143,6 +143,23 @@ impl Machine {
     /// Its address, with the id it was given.
     pub fn address(&self) -> Address {
         self.tm.address()
+    }
+
+    /// A buffer of new memory, as [`Domain::allocate`](crate::Domain::allocate) gives it, near the processors on which this
+    /// transfer machine's events are produced: those of its CPU partition, on a node in this process that has several on a machine
+    /// of several NUMA nodes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
+        let mut made = None;
+        self.tm.near(&mut || made = Some(Buffer::allocate(self.domain.clone(), bytes)));
+        made.unwrap_or_else(|| unreachable!("a transport allocates when it is asked to"))
+    }
+
+    /// Binds the calling thread to the processors of the machine's CPU partition.
+    pub(crate) fn bind_thread(&self) -> Result<(), Errno> {
+        self.tm.bind_thread()
     }
 
     /// Itself as an end point: a message sent there comes back.

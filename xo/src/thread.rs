@@ -14,7 +14,7 @@ use crate::{Error, Event, Machine, TmState};
 /// What the client wants to be done with each event.
 pub(crate) type Callback = Box<dyn FnMut(&Machine, Event) + Send>;
 
-/// Starts the thread; it runs where it is confined to when this returns.
+/// Starts the thread; it runs where it is confined to, or else on the processors of its machine's CPU partition, when this returns.
 pub(crate) fn spawn(
     machine: &Arc<Machine>,
     callback: Callback,
@@ -27,7 +27,13 @@ pub(crate) fn spawn(
         .name(name)
         .spawn(move || {
             enter_event_thread();
-            let confined = processors.map_or(Ok(()), |set| sched_setaffinity(Pid::from_raw(0), &set));
+            let confined = match processors {
+                Some(set) => sched_setaffinity(Pid::from_raw(0), &set),
+                None => {
+                    follow(&machine);
+                    Ok(())
+                }
+            };
             let ready = confined.is_ok();
             // Who started it waits for this.
             let _ = tell.send(confined);
@@ -40,6 +46,13 @@ pub(crate) fn spawn(
         Ok(Ok(())) => Ok(thread),
         Ok(Err(errno)) => Err(Error::Confine { processors: listed(processors.as_ref()), errno }),
         Err(_) => Err(Error::Thread { errno: Errno::ECHILD }),
+    }
+}
+
+/// Binds the calling thread to the processors of its machine's CPU partition. If the system refuses, the thread runs anywhere.
+fn follow(machine: &Machine) {
+    if let Err(errno) = machine.bind_thread() {
+        tracing::warn!(address = %machine.address(), %errno, "an event thread is not bound to its CPU partition");
     }
 }
 

@@ -59,6 +59,29 @@ impl Heap {
         format(&heap);
         Ok(heap)
     }
+
+    /// The same in a mapping that the caller provides, for callers that decide where memory lies. The mapping is private and
+    /// zeroed, and has at least [`Heap::bytes`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::new`]; [`Error::NoMemory`] also for a mapping that is too short.
+    #[cfg(all(feature = "std", not(loom)))]
+    pub fn mapped(max_slots: u32, map: memmap2::MmapMut) -> Result<Self, Error> {
+        let heap = Heap(Parts::mapped(check_slot_count(max_slots)?, map)?);
+        format(&heap);
+        Ok(heap)
+    }
+
+    /// Returns the bytes of a mapping for a ring that can grow to `max_slots` slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotCount`], as [`Heap::new`].
+    #[cfg(all(feature = "std", not(loom)))]
+    pub fn bytes(max_slots: u32) -> Result<usize, Error> {
+        check_slot_count(max_slots).map(Parts::bytes)
+    }
 }
 
 impl Memory for Heap {

@@ -30,6 +30,22 @@ fn no_memory_is_made_for_too_few_or_too_many_slots() {
     }
 }
 
+/// A mapping of the caller's serves as one of the queue's own, unless it is too short.
+#[test]
+fn a_mapping_of_the_callers_holds_a_queue() {
+    const SLOTS: u32 = 100;
+    let bytes = Heap::bytes(SLOTS).unwrap();
+    let map = |bytes| memmap2::MmapMut::map_anon(bytes).unwrap();
+    assert_eq!(Heap::mapped(SLOTS, map(bytes - 1)).unwrap_err(), Error::NoMemory { slots: SLOTS as usize });
+    assert_eq!(Heap::bytes(MIN_SLOTS - 1).unwrap_err(), Heap::mapped(MIN_SLOTS - 1, map(1)).unwrap_err());
+    let memory = Heap::mapped(SLOTS, map(bytes)).unwrap();
+    assert_eq!(memory.slots().len(), SLOTS as usize);
+    let (mut producer, mut consumer) =
+        (Producer::new(memory.clone()).unwrap(), Consumer::new(memory).unwrap());
+    producer.push(10).unwrap();
+    assert_eq!(consumer.pop(), Ok(10));
+}
+
 /// S-408: what one side writes at the ends of each part, the other reads there.
 #[test]
 fn two_mappings_show_the_same_memory() {

@@ -55,7 +55,8 @@ impl Served {
         events.provision(2).expect("room");
         let wanted: StartAddress = "0@lo:12345:31:7".parse().expect("an address");
         let taker = TryArc::new(Counted::default());
-        let works = Works::start(&network, &wanted, false, None, (producer, taker)).expect("it starts");
+        let works =
+            Works::start(&network, &wanted, false, None, |_| Ok((producer, taker))).expect("it starts");
         let memory = IoVec::whole(Region::heap(BYTES).expect("memory"));
         let buffer = TryArc::new(crate::buffers::Buffer::new(BufferHandle(1 << 32), memory));
         Served { lnet, works, events, buffer }

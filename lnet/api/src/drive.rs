@@ -16,6 +16,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use lnet_cpt::PartitionMemory;
+
 use crate::Errno;
 
 // Loom sees it in its own models alone: the drive of other crates' models is the real one.
@@ -115,6 +117,10 @@ pub trait Drive: Clock {
     fn bind_thread(&self, partition: usize) -> Result<(), Errno> {
         let _ = partition;
         Ok(())
+    }
+    /// The memory of the CPU partitions (S-305); by default it lies anywhere.
+    fn memory(&self) -> PartitionMemory {
+        PartitionMemory::default()
     }
     /// Whether a thread more would find a processor to run on; by default it would.
     fn has_spare_processor(&self) -> bool {

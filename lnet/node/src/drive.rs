@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lnet::Engine;
 use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Sleeper, Tokens};
 use lnet_api::{has_spare_processor, wait_until};
-use lnet_cpt::{CptTable, bind_thread};
+use lnet_cpt::{CptTable, PartitionMemory, bind_thread};
 use parking_lot::Mutex;
 
 /// The drive handle: the shards of all LNDs, the engine's timers, and the clock.
@@ -146,6 +146,10 @@ impl Drive for NodeDrive {
 
     fn bind_thread(&self, partition: usize) -> Result<(), Errno> {
         bind_thread(&self.table, partition).map(drop).map_err(|error| error.errno())
+    }
+
+    fn memory(&self) -> PartitionMemory {
+        PartitionMemory::of(&self.table)
     }
 
     fn has_spare_processor(&self) -> bool {

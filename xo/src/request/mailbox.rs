@@ -72,7 +72,7 @@ impl Mailbox {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
-        Buffer::allocate(self.tm.domain().clone(), bytes)
+        self.tm.allocate(bytes)
     }
 
     /// A buffer with this behind its header.

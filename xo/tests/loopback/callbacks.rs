@@ -1,8 +1,9 @@
 //! Callbacks on an event thread, observers, states.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
-use nlx::{Errno, Error, TmEvent, TmState};
+use lnet_cpt::{CptTable, Topology};
+use nlx::{Domain, Errno, Error, NodeConfig, TmEvent, TmState};
 
 use super::{ONE_MESSAGE, domain};
 
@@ -46,4 +47,28 @@ fn confining_without_an_event_thread_or_to_no_processor_is_refused() {
     assert!(matches!(without, Error::ConfineWithoutThread));
     // None of them has kept the address.
     domain.transfer_machine("0@lo:12345:31:9", Default::default()).unwrap();
+}
+
+/// S-306: without `confine` the event thread runs on the processors of the partition in which its machine's entries lie, which
+/// follows from portal and id (`docs/engine.md`). With one partition of all processors it runs anywhere.
+#[test]
+fn an_event_thread_runs_where_its_machine_lies() {
+    const PORTAL: usize = 31;
+    let machine = Arc::new(Topology::machine().unwrap());
+    let all = machine.cpus();
+    for partitions in 1..=all.len().min(4) {
+        let table = Arc::new(CptTable::create(machine.clone(), partitions).unwrap());
+        let domain = Domain::in_process(&NodeConfig::new().partitions(table.clone())).unwrap();
+        for tmid in 1..=2 * partitions {
+            let (tell, told) = mpsc::channel();
+            let called =
+                move |_: &nlx::Machine, _| drop(tell.send(Topology::machine().unwrap().cpus().clone()));
+            let tm =
+                domain.machine().callbacks(called).start(&format!("0@lo:12345:{PORTAL}:{tmid}")).unwrap();
+            tm.receive(tm.allocate(4096).unwrap(), ONE_MESSAGE, None).unwrap();
+            tm.send(tm.allocate(64).unwrap(), 64, tm.own_end_point(), None).unwrap();
+            let expected = if partitions == 1 { all } else { table.cpumask((PORTAL + tmid) % partitions) };
+            assert_eq!(told.recv().unwrap(), *expected, "machine {tmid} of {partitions} partitions");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use memmap2::{Advice, MmapOptions, UncheckedAdvice};
+use memmap2::{Advice, MmapMut, MmapOptions, UncheckedAdvice};
 
 use crate::error::Error;
 use crate::layout::{Header, Link, Slot};
@@ -15,9 +15,19 @@ use crate::memory::mapping::{Mapping, Places};
 pub(super) struct Parts(Mapping);
 
 impl Parts {
+    pub(super) fn bytes(slots: usize) -> usize {
+        Places::of(slots).end
+    }
+
     pub(super) fn zeroed(slots: usize) -> Result<Self, Error> {
-        let bytes = Places::of(slots).end;
-        let map = MmapOptions::new().len(bytes).map_anon().map_err(|_| Error::NoMemory { slots })?;
+        let map = MmapOptions::new().len(Parts::bytes(slots)).map_anon();
+        Parts::mapped(slots, map.map_err(|_| Error::NoMemory { slots })?)
+    }
+
+    pub(super) fn mapped(slots: usize, map: MmapMut) -> Result<Self, Error> {
+        if map.len() < Parts::bytes(slots) {
+            return Err(Error::NoMemory { slots });
+        }
         // Where the system gives huge pages to everybody, the first slot would take 2 MiB. A system without them refuses.
         let _ = map.advise(Advice::NoHugePage);
         Mapping::of(map.into(), slots).map(Parts).map_err(|_| Error::NoMemory { slots })

@@ -137,7 +137,7 @@ impl Session {
         let outlet =
             Outlet::new(memory, seal, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
         let outlet = TryArc::try_new(outlet).map_err(starved)?;
-        let works = Works::start(&self.host.network, &wanted, lazy, None, (producer, outlet.clone()));
+        let works = Works::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, outlet.clone())));
         let works = works.map_err(|error| refusal_of(&error))?;
         let address = works.address();
         let inserted =
