@@ -24,6 +24,7 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Header, MessageType};
 
 pub(crate) use self::admit::Refusal;
+pub(crate) use self::choice::Leaving;
 use self::identity::Identities;
 pub(crate) use self::interfaces::PushedNids;
 pub(crate) use self::ni::{Cpts, Distances};
@@ -103,8 +104,8 @@ pub(crate) struct Net {
     /// The messages that wait for credits.
     waiting: Slab<Tx>,
     peers: Peers,
-    /// Preferred NIs of peers that are no multi-rail nodes, where several NIs lead to a peer and are not equally near
-    /// (lnet-routing 17). A NID is entered in the partition of its hash among all partitions.
+    /// The NIs of the first messages to or from peers, where several NIs are on a peer's network (lnet-routing 17). A NID is
+    /// entered in the partition of its hash among all partitions.
     preferred: NidMap<Key>,
     /// By the index of the NI.
     shares: Vec<Option<Share>>,
@@ -321,18 +322,13 @@ impl Net {
     }
 
     /// The way of a message to a process (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no
-    /// router. Its MD belongs to partition `from`.
+    /// router.
     ///
     /// # Errors
     /// EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM if the messages of this partition are too many.
-    pub(crate) fn route(
-        &mut self,
-        shared: &NetShared,
-        source: Option<Nid>,
-        target: ProcessId,
-        from: usize,
-    ) -> Result<Route, LNetError> {
+    pub(crate) fn route(&mut self, shared: &NetShared, leaving: &Leaving) -> Result<Route, LNetError> {
         let NetShared { nis, identities } = shared;
+        let &Leaving { source, target, .. } = leaving;
         if let Some(nid) = source.filter(|&nid| !nis.is_local(nid)) {
             return Err(LNetError::NotLocal { nid });
         }
@@ -340,8 +336,7 @@ impl Net {
             let (way, nid) = (Way::Here, target.nid);
             return Ok(Route { way, source: nid, primary: nid, debtor: None });
         }
-        let (key, ni) =
-            self.choose_ni(shared, source, target.nid, from).ok_or(LNetError::NoRoute { nid: target.nid })?;
+        let (key, ni) = self.choose_ni(shared, leaving).ok_or(LNetError::NoRoute { nid: target.nid })?;
         let partition = ni.cpts.of(target.nid);
         // Elsewhere, a full table shows when the message is launched.
         if partition == self.partition && self.messages.is_full() {

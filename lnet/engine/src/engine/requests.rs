@@ -8,7 +8,7 @@ use super::Engine;
 use crate::common::Common;
 use crate::message::{Launch, Local, Message, Op, Way};
 use crate::names::{MdName, Place};
-use crate::net::Launched;
+use crate::net::{Launched, Leaving};
 use crate::resources::Bound;
 use crate::work::Work;
 
@@ -121,7 +121,9 @@ impl Engine {
             let md = choose(bound)?;
             let mut net = self.net.lock(home);
             let (part, shared) = net.split();
-            let committed = part.route(shared, request.via, request.target, partition).and_then(|route| {
+            let &Request { via: source, target, portal, .. } = request;
+            let leaving = Leaving { source, target, portal, partition };
+            let committed = part.route(shared, &leaving).and_then(|route| {
                 let committed = bound.commit(md, request.op, request.answer, request.target, &route)?;
                 Ok((route, committed))
             });

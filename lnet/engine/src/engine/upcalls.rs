@@ -139,7 +139,19 @@ impl Engine {
             net = self.net.lock(partition);
         }
         let (part, shared) = net.split();
-        part.admit(shared, arrival)
+        let inbound = part.admit(shared, arrival)?;
+        let rail = inbound.back.ni().filter(|_| shared.has_rails_beside(arrival.ni));
+        if let Some(rail) = rail {
+            let from = arrival.from.nid;
+            let hashed = from.cpt_of(self.common.partitions());
+            if hashed != partition {
+                drop(net);
+                net = self.net.lock(hashed);
+            }
+            let (part, shared) = net.split();
+            part.heard(shared, from, rail);
+        }
+        Ok(inbound)
     }
 
     /// A header for this node, from the network or from itself, to which something may happen on purpose.

@@ -1,26 +1,48 @@
 //! Which NI a message leaves over (lnet-semantics 14, lnet-routing 17).
 
-use lnet_nid::Nid;
+use lnet_nid::{Nid, ProcessId};
 
 use super::ni::{Ni, Phase};
 use super::{Net, NetShared};
 use crate::slab::Key;
 
+/// What the choice of an NI depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leaving {
+    /// The local NID to send from, if the program has chosen one.
+    pub(crate) source: Option<Nid>,
+    pub(crate) target: ProcessId,
+    /// The target's portal. On portal 0 LNet talks to itself: pings and pushes.
+    pub(crate) portal: u32,
+    /// The partition of the MD.
+    pub(crate) partition: usize,
+}
+
+impl NetShared {
+    /// Whether this NI has others beside it on its network.
+    pub(crate) fn has_rails_beside(&self, ni: Nid) -> bool {
+        self.nis.iter().filter(|(_, other)| other.id.nid.net() == ni.net()).nth(1).is_some()
+    }
+}
+
 impl Net {
-    /// Returns the NI for a message to a NID, whose MD belongs to partition `from`: `source`, if one is given; else one of the NIs
-    /// on the target's network. `None` if there is none.
+    /// Returns the NI for a message: `source`, if one is given; else one of the NIs on the target's network. `None` if there is
+    /// none.
     ///
-    /// The first difference decides: a link that is up, the smaller NUMA distance from the partition to the NI's device
-    /// (S-209), the order in which they came. A node that has told of several NIDs is a multi-rail one, and takes each message
-    /// from any NI. Another node would take several NIs for several nodes: it keeps the NI that its first message chose.
+    /// A node that has told of several NIDs is a multi-rail one, and takes each message from any NI. The first difference
+    /// decides: a link that is up, the smaller NUMA distance from the MD's partition to the NI's device (S-209), the order
+    /// in which they came. Pings and pushes go to any node so.
+    ///
+    /// Another node would take several NIs for several nodes. It keeps the NI of its first message, whichever side sent that,
+    /// while the NI is there and its link is up.
     pub(super) fn choose_ni<'a>(
         &mut self,
         shared: &'a NetShared,
-        source: Option<Nid>,
-        target: Nid,
-        from: usize,
+        leaving: &Leaving,
     ) -> Option<(Key, &'a Ni)> {
         let NetShared { nis, identities } = shared;
+        let &Leaving { source, target, portal, partition } = leaving;
+        let target = target.nid;
         let leads = |nid: Nid| nid.net() == target.net() && source.is_none_or(|source| source == nid);
         let all = || nis.iter().filter(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
         let mut several = all();
@@ -31,25 +53,38 @@ impl Net {
         // One whose link is down is better than none: its LND says what becomes of the message.
         let linked = all().any(|(_, ni)| ni.link);
         let usable = || all().filter(|(_, ni)| ni.link == linked);
-        let first = usable().next()?;
-        if usable().all(|(_, ni)| ni.distances == first.1.distances) {
-            return Some(first);
-        }
-        let nearest = usable().min_by_key(|(_, ni)| ni.distances.get(from).copied());
-        if !identities.nids(target).is_empty() {
-            return nearest;
+        let nearest = |partition| usable().min_by_key(|(_, ni)| ni.distances.get(partition).copied());
+        if portal == 0 || !identities.nids(target).is_empty() {
+            return nearest(partition);
         }
         let known = self.preferred.find(target);
         let preferred = known.map(|at| *self.preferred.at_mut(at));
         if let Some(kept) = preferred.and_then(|preferred| usable().find(|(key, _)| *key == preferred)) {
             return Some(kept);
         }
-        let (key, _) = nearest?;
+        let chosen = nearest(partition)?;
         match known {
-            Some(at) => *self.preferred.at_mut(at) = key,
-            // Without room it is chosen anew the next time.
-            None => _ = self.preferred.insert(target, key),
+            Some(at) => *self.preferred.at_mut(at) = chosen.0,
+            // Without room to remember it, each message chooses alike.
+            None if self.preferred.insert(target, chosen.0).is_none() => return nearest(self.partition),
+            None => {}
         }
-        nearest
+        Some(chosen)
+    }
+
+    /// A message has come from this NID over an NI. If it is the first one between the two nodes, what is sent there leaves over
+    /// the same NI. This is the partition of the NID's hash among all partitions.
+    pub(crate) fn heard(&mut self, shared: &NetShared, from: Nid, ni: Key) {
+        match self.preferred.find(from) {
+            // It is that of a message before, which may be an NI that has gone.
+            Some(at) => {
+                let preferred = self.preferred.at_mut(at);
+                if shared.nis.get(*preferred).is_none() {
+                    *preferred = ni;
+                }
+            }
+            // Without room nothing is remembered.
+            None => _ = self.preferred.insert(from, ni),
+        }
     }
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::Arc;
 
-use lnet::{Engine, EngineConfig};
+use lnet::{Engine, EngineConfig, Limits};
 use lnet_api::{AckRequest, LNet, MdOptions, Put, Threshold, Unlink, Upcalls};
 use lnet_cpt::{CptTable, CpuSet, Topology, with_partition};
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
 use proptest::prelude::*;
 
 use super::PARTITIONS;
@@ -49,10 +50,12 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(devices: &[Option<usize>], numa_range: u32) -> Sender {
+    /// `peers`: how many peers each partition has room for.
+    fn new(devices: &[Option<usize>], numa_range: u32, peers: usize) -> Sender {
         let (network, partitions) = (Network::new(), table());
-        let engine =
-            Engine::new(EngineConfig { partitions, numa_range, ..EngineConfig::new(Pid::LNET, cookie(1)) });
+        let config = EngineConfig::new(Pid::LNET, cookie(1));
+        let limits = Limits { peers, ..config.limits };
+        let engine = Engine::new(EngineConfig { partitions, numa_range, limits, ..config });
         for (number, device) in devices.iter().enumerate() {
             engine.add_ni_at(ProcessId::lnet(nid(own(number))), network.clone(), &[], *device).unwrap();
         }
@@ -76,9 +79,31 @@ impl Sender {
             ack: AckRequest::NoAck,
         };
         self.engine.put(&put).unwrap();
+        self.left_over()
+    }
+
+    /// The NI over which a ping from this partition leaves.
+    fn pings_over(&self, partition: usize, target: Nid) -> Nid {
+        let target = ProcessId::lnet(target);
+        let _ping = with_partition(partition, || self.engine.ping(None, target, asleep())).unwrap();
+        self.left_over()
+    }
+
+    fn left_over(&self) -> Nid {
         let from = self.network.queue.lock()[0].from;
         self.network.lose(0);
         from
+    }
+
+    /// A message without an answer comes from a NID, over an NI.
+    fn hears(&self, from: Nid, ni: Nid) {
+        let (dest, src) = (ProcessId::lnet(ni), ProcessId::lnet(from));
+        let (ack_wmd, match_bits, portal) = (WireHandle::NONE, MatchBits(1), portal().get());
+        let body = Body::Put { ack_wmd, match_bits, hdr_data: 0, portal, offset: 0 };
+        let header = Header { dest, src, payload_length: 0, body };
+        let discarded = self.network.verdicts().discarded;
+        self.network.arrive(Packet { from, to: dest, header, payload: Vec::new(), tx: None });
+        assert_eq!(self.network.verdicts().discarded, discarded + 1, "no entry takes it");
     }
 }
 
@@ -92,6 +117,8 @@ struct Model {
     devices: Vec<Option<usize>>,
     numa_range: u32,
     links: Vec<bool>,
+    /// Peers that each partition has room for.
+    peers: usize,
     preferred: HashMap<u8, usize>,
 }
 
@@ -101,29 +128,52 @@ impl Model {
         self.devices[ni].map_or(10, far).max(self.numa_range)
     }
 
-    fn sends_over(&mut self, partition: usize, peer: u8, is_multi_rail: bool) -> usize {
+    fn usable(&self) -> Vec<usize> {
         let all = 0..self.devices.len();
         let up: Vec<usize> = all.clone().filter(|&ni| self.links[ni]).collect();
-        let usable = if up.is_empty() { all.collect() } else { up };
-        let row = |ni: usize| (0..PARTITIONS).map(|cpt| self.distance(ni, cpt)).collect::<Vec<_>>();
-        if usable.iter().all(|&ni| row(ni) == row(usable[0])) {
-            return usable[0];
-        }
+        if up.is_empty() { all.collect() } else { up }
+    }
+
+    fn nearest(&self, partition: usize) -> usize {
+        let usable = self.usable();
         let mut nearest = usable[0];
         for &ni in &usable {
             if self.distance(ni, partition) < self.distance(nearest, partition) {
                 nearest = ni;
             }
         }
-        if is_multi_rail {
-            return nearest;
+        nearest
+    }
+
+    fn remembers(&mut self, peer: u8, ni: usize) -> bool {
+        let home = |peer: u8| nid(peer).cpt_of(PARTITIONS);
+        let known = self.preferred.keys().filter(|&&known| home(known) == home(peer)).count();
+        let room = self.preferred.contains_key(&peer) || known < self.peers;
+        if room {
+            self.preferred.insert(peer, ni);
         }
-        match self.preferred.get(&peer) {
-            Some(preferred) if usable.contains(preferred) => *preferred,
-            _ => {
-                self.preferred.insert(peer, nearest);
-                nearest
-            }
+        room
+    }
+
+    fn sends_over(&mut self, partition: usize, peer: u8) -> usize {
+        if peer == MULTI_RAIL || self.devices.len() == 1 {
+            return self.nearest(partition);
+        }
+        if let Some(&preferred) = self.preferred.get(&peer)
+            && self.usable().contains(&preferred)
+        {
+            return preferred;
+        }
+        let nearest = self.nearest(partition);
+        match self.remembers(peer, nearest) {
+            true => nearest,
+            false => self.nearest(nid(peer).cpt_of(PARTITIONS)),
+        }
+    }
+
+    fn hears(&mut self, peer: u8, ni: usize) {
+        if !self.preferred.contains_key(&peer) && self.devices.len() > 1 {
+            self.remembers(peer, ni);
         }
     }
 }
@@ -131,12 +181,16 @@ impl Model {
 #[derive(Debug, Clone)]
 enum Step {
     Send { partition: usize, peer: u8 },
+    Ping { partition: usize, peer: u8 },
+    Hear { peer: u8, ni: usize },
     Link { ni: usize, up: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0..PARTITIONS, 10..14_u8).prop_map(|(partition, peer)| Step::Send { partition, peer }),
+        1 => (0..PARTITIONS, 10..14_u8).prop_map(|(partition, peer)| Step::Ping { partition, peer }),
+        2 => (10..14_u8, 0..4_usize).prop_map(|(peer, ni)| Step::Hear { peer, ni }),
         1 => (0..4_usize, any::<bool>()).prop_map(|(ni, up)| Step::Link { ni, up }),
     ]
 }
@@ -152,21 +206,33 @@ proptest! {
     fn the_nearest_ni_is_chosen_as_a_plain_model_says(
         devices in prop::collection::vec(prop_oneof![Just(None), (0..2_usize).prop_map(Some)], 1..5),
         numa_range in prop_oneof![Just(0), Just(15), Just(40)],
+        peers in prop_oneof![Just(2), Just(100)],
         steps in prop::collection::vec(step(), 1..40),
     ) {
-        let sender = Sender::new(&devices, numa_range);
+        let sender = Sender::new(&devices, numa_range, peers);
         let rails = Node::new(&sender.network, MULTI_RAIL);
         rails.engine.add_ni(ProcessId::lnet(nid(200)), sender.network.clone()).unwrap();
         let _push = rails.engine.push(Some(rails.nid), ProcessId::lnet(nid(own(0))), asleep()).unwrap();
         sender.network.run();
         prop_assert_eq!(sender.engine.primary_nid(nid(200)), rails.nid);
         let links = vec![true; devices.len()];
-        let mut model = Model { devices, numa_range, links, preferred: HashMap::new() };
+        let mut model = Model { devices, numa_range, links, peers, preferred: HashMap::new() };
+        // Its push came that way.
+        model.hears(MULTI_RAIL, 0);
         for step in steps {
             match step {
                 Step::Send { partition, peer } => {
-                    let expected = model.sends_over(partition, peer, peer == MULTI_RAIL);
+                    let expected = model.sends_over(partition, peer);
                     prop_assert_eq!(sender.sends_over(partition, nid(peer), None), nid(own(expected)));
+                }
+                Step::Ping { partition, peer } => {
+                    let expected = model.nearest(partition);
+                    prop_assert_eq!(sender.pings_over(partition, nid(peer)), nid(own(expected)));
+                }
+                Step::Hear { peer, ni } => {
+                    let ni = ni % model.links.len();
+                    sender.hears(nid(peer), nid(own(ni)));
+                    model.hears(peer, ni);
                 }
                 Step::Link { ni, up } => {
                     let ni = ni % model.links.len();
@@ -178,11 +244,11 @@ proptest! {
     }
 }
 
-/// S-209: messages to a multi-rail node leave by the card beside their MD; to another node all by one NI; and one whose source is
-/// given goes over that.
+/// S-209: messages to a multi-rail node leave by the card beside their MD; to another node all by one NI, which is that of
+/// its own message if that came first; and one whose source is given goes over that.
 #[test]
 fn each_partition_sends_over_the_card_beside_it() {
-    let sender = Sender::new(&[Some(0), Some(1)], 0);
+    let sender = Sender::new(&[Some(0), Some(1)], 0, 100);
     let rails = Node::new(&sender.network, MULTI_RAIL);
     rails.engine.add_ni(ProcessId::lnet(nid(200)), sender.network.clone()).unwrap();
     let _push = rails.engine.push(Some(rails.nid), ProcessId::lnet(nid(own(0))), asleep()).unwrap();
@@ -196,6 +262,12 @@ fn each_partition_sends_over_the_card_beside_it() {
     assert_eq!(sender.sends_over(0, nid(10), None), beside_last, "it would take another NI for another node");
     for ni in [0, 1].map(own).map(nid) {
         assert_eq!(sender.sends_over(0, nid(10), Some(ni)), ni);
+    }
+    for (peer, ni) in [(11, 0), (12, 1)] {
+        sender.hears(nid(peer), nid(own(ni)));
+        for partition in [0, last] {
+            assert_eq!(sender.sends_over(partition, nid(peer), None), nid(own(ni)), "it knows this node so");
+        }
     }
     // The card that it was spoken to over is gone for good.
     sender.engine.remove_ni(beside_last).unwrap();
