@@ -251,7 +251,7 @@ impl CoreTm for Machine {
     }
 
     fn bind_thread(&self) -> Result<(), Errno> {
-        self.shared().drive.bind_thread(self.home())
+        self.shared().drive.bind_thread(Some(self.home()))
     }
 
     fn near(&self, allocate: &mut dyn FnMut()) {

@@ -109,12 +109,12 @@ pub trait Drive: Clock {
         let _ = shard;
         0
     }
-    /// Binds this thread to the processors of a CPU partition, for good, as suits a thread that drives its shards; by default it
-    /// stays where it is.
+    /// Binds this thread to the processors of a CPU partition, as suits a thread that drives its shards, or with `None` to those of
+    /// all partitions; by default it stays where it is.
     ///
     /// # Errors
     /// What the system says: EPERM if this process may not use some of them.
-    fn bind_thread(&self, partition: usize) -> Result<(), Errno> {
+    fn bind_thread(&self, partition: Option<usize>) -> Result<(), Errno> {
         let _ = partition;
         Ok(())
     }

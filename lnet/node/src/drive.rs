@@ -144,7 +144,7 @@ impl Drive for NodeDrive {
         shard.lnd.partition(shard.number) % self.table.partitions().max(1)
     }
 
-    fn bind_thread(&self, partition: usize) -> Result<(), Errno> {
+    fn bind_thread(&self, partition: Option<usize>) -> Result<(), Errno> {
         bind_thread(&self.table, partition).map(drop).map_err(|error| error.errno())
     }
 

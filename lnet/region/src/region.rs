@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nlx_fallible::{TryArc, WeakArc};
-use parking_lot::Mutex;
+use nlx_sync::plain::Mutex;
 use static_assertions::assert_impl_all;
 
 use crate::arena::ArenaPiece;

@@ -10,27 +10,26 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 pub(super) struct Network {
     thread: usize,
     threads: usize,
-    /// It has been bound to the CPU partition of its shards, if they are of one.
-    is_bound: bool,
+    /// How many shards the node had when this thread was bound to processors.
+    bound_for: usize,
     /// Those that it has; their descriptors stand in its `epoll`.
     held: u64,
 }
 
 impl Network {
     pub(super) fn new(thread: usize, threads: usize) -> Network {
-        Network { thread, threads, is_bound: false, held: 0 }
+        Network { thread, threads, bound_for: 0, held: 0 }
     }
 
-    /// Binds this thread, whose own they are, to the processors of their CPU partition; it stays where it is if they are of
-    /// several.
+    /// Binds this thread, whose own they are, to the processors of their CPU partition; if they are of several, to those of all
+    /// partitions. A further NI may bring further shards.
     fn bind(&mut self, drive: &dyn Drive) {
-        self.is_bound = true;
+        self.bound_for = drive.shards();
         let mut partitions = self.shards(drive).map(|shard| drive.partition(shard));
         let Some(first) = partitions.next() else { return };
-        if partitions.all(|partition| partition == first)
-            && let Err(errno) = drive.bind_thread(first)
-        {
-            tracing::warn!(thread = self.thread, partition = first, %errno, "a serving thread is not bound");
+        let partition = partitions.all(|partition| partition == first).then_some(first);
+        if let Err(errno) = drive.bind_thread(partition) {
+            tracing::warn!(thread = self.thread, ?partition, %errno, "a serving thread is not bound");
         }
     }
 
@@ -40,6 +39,9 @@ impl Network {
 
     /// Moves all of them forward.
     pub(super) fn poll(&mut self, drive: &dyn Drive, epoll: &Epoll, mark: u64) -> Poll {
+        if drive.shards() != self.bound_for {
+            self.bind(drive);
+        }
         let mut all = Poll::default();
         for shard in self.shards(drive) {
             if self.claim(drive, shard, epoll, mark) {
@@ -75,14 +77,78 @@ impl Network {
         }
         let watched = epoll.add(drive.wait_fd(shard), EpollEvent::new(EpollFlags::EPOLLIN, mark));
         match watched {
-            Ok(()) => {
-                self.held |= bit;
-                if !self.is_bound {
-                    self.bind(drive);
-                }
-            }
+            Ok(()) => self.held |= bit,
             Err(_) => drive.tokens().release(shard, drive.now_ns()),
         }
         watched.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    use lnet_api::{Clock, Errno, Tokens};
+    use nix::sys::epoll::EpollCreateFlags;
+    use nix::sys::eventfd::EventFd;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// A node whose shards are of these partitions.
+    struct Node {
+        tokens: Tokens,
+        partitions: Vec<usize>,
+        events: Vec<EventFd>,
+        bound: Mutex<Vec<Option<usize>>>,
+    }
+
+    impl Clock for Node {
+        fn now_ns(&self) -> u64 {
+            0
+        }
+    }
+
+    impl Drive for Node {
+        fn tokens(&self) -> &Tokens {
+            &self.tokens
+        }
+
+        fn partition(&self, shard: usize) -> usize {
+            self.partitions[shard]
+        }
+
+        fn bind_thread(&self, partition: Option<usize>) -> Result<(), Errno> {
+            self.bound.lock().push(partition);
+            Ok(())
+        }
+
+        fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
+            self.events[shard].as_fd()
+        }
+    }
+
+    /// S-312: a serving thread runs on the CPUs of the partition of its shards, and no longer when an NI brings it shards of another.
+    #[test]
+    fn a_thread_is_bound_to_the_partition_of_its_shards() {
+        let node = Node {
+            tokens: Tokens::new(2),
+            partitions: vec![0, 1, 0, 1],
+            events: (0..4).map(|_| EventFd::new().unwrap()).collect(),
+            bound: Mutex::default(),
+        };
+        let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+        let mut threads: Vec<_> = (0..3).map(|thread| Network::new(thread, 3)).collect();
+        let mut bound = |node: &Node| {
+            threads.iter_mut().for_each(|thread| {
+                // A second time there is nothing new.
+                thread.poll(node, &epoll, 0);
+                thread.poll(node, &epoll, 0);
+            });
+            std::mem::take(&mut *node.bound.lock())
+        };
+        assert_eq!(bound(&node), [Some(0), Some(1)], "the third has no shard");
+        node.tokens.grow(4);
+        assert_eq!(bound(&node), [None, Some(1), Some(0)], "the first has the shards 0 and 3");
     }
 }
