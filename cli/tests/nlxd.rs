@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use lnet_cpt::{CptTable, CpuSet, Topology};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{
@@ -242,6 +243,42 @@ fn users_without_the_right_are_refused() {
     let _server =
         place.configured("[helper]\nmode = \"0666\"\n[[helper.policy]]\nuser = 65534\nconnect = false\n");
     assert!(try_as_nobody(&place).contains("refused: EPERM User"));
+}
+
+/// S-312: each serving thread runs on the CPUs of the partition whose shards are its own; and waits are as the file says.
+#[test]
+fn serving_threads_run_where_their_shards_are() {
+    let place = Place::new(40);
+    let cpus = |path: PathBuf| {
+        let status = fs::read_to_string(path.join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.and_then(|list| list.trim().parse::<CpuSet>().ok())
+    };
+    let all = cpus("/proc/self".into()).unwrap();
+    let table = CptTable::create(Topology::machine().unwrap(), all.len().min(2)).unwrap();
+    let mut expected: Vec<_> = (0..table.partitions()).map(|cpt| table.cpumask(cpt).clone()).collect();
+    expected.sort_by_key(ToString::to_string);
+    let (partitions, threads) = (table.partitions(), table.partitions());
+    let text = format!(
+        "[lnet]\ncpu_npartitions = {partitions}\n[nlx]\nspin_us = 9\n[helper]\nthreads = {threads}\n"
+    );
+    let server = place.configured(&text);
+    support::until("the threads are bound", || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        let serving = tasks.map(|task| task.unwrap().path()).filter(|task| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("nlx-serve-"))
+        });
+        let mut found: Vec<_> = serving.filter_map(cpus).collect();
+        found.sort_by_key(ToString::to_string);
+        found == expected
+    });
+    let command = nlx(&["status", &server.pid().to_string(), "--json", "--timeout", "60"]);
+    let output = place.within(command).output().unwrap();
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&status["nodes"][0]["spin_us"], &status["nodes"][0]["partitions"]),
+        (&9.into(), &partitions.into())
+    );
 }
 
 /// MT-237: a user has so many clients at a time and no more; that takes no place from another user, and root has no such limit.

@@ -52,6 +52,23 @@ fn a_node_tells_programs_what_it_does() {
     assert_eq!((&stopped["tcp"]["refusals"], &stopped["tcp"]["protocol_errors"]), (&0.into(), &0.into()));
 }
 
+/// The spin limit that a node has: by default, or as its command line says.
+#[test]
+fn a_node_waits_as_its_command_line_says() {
+    let spin_of = |last: u8, more: &[&str]| {
+        let address = Ipv4Addr::new(127, 2, 12, last);
+        let server = serve(address, free_port(address), more);
+        let output =
+            nlx(&["status", &server.pid().to_string(), "--json", "--timeout", "60"]).output().unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        status["nodes"][0]["spin_us"].clone()
+    };
+    assert_eq!(
+        [spin_of(1, &[]), spin_of(2, &["--spin-us", "7"]), spin_of(3, &["--spin-us", "0"])],
+        [50, 7, 0]
+    );
+}
+
 #[test]
 fn one_message_is_no_messages() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 2, 10, last));

@@ -56,7 +56,7 @@ impl Machine {
         &self.works.shared
     }
 
-    fn notices(&self) -> &Notices {
+    pub(crate) fn notices(&self) -> &Notices {
         &self.shared().taker
     }
 

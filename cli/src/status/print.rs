@@ -63,7 +63,7 @@ impl fmt::Display for NodeStatus {
         if !self.last_drops.is_empty() {
             writeln!(f, "{}", last_drops(&self.last_drops))?;
         }
-        for rails in self.unused_rails() {
+        for rails in self.rails() {
             writeln!(f, "rails        {rails}")?;
         }
         let Counters { in_flight, in_flight_max, responses_awaited, .. } = &self.counters;
@@ -97,17 +97,16 @@ impl NodeStatus {
         table
     }
 
-    /// A line for each network with several NIs: only one of them sends what the node itself begins.
-    fn unused_rails(&self) -> impl Iterator<Item = String> {
+    /// A line for each network with several NIs: messages are not spread over them.
+    fn rails(&self) -> impl Iterator<Item = String> {
         let mut nets: BTreeMap<&str, Vec<&Ni>> = BTreeMap::new();
         for ni in self.nis.iter().filter(|ni| ni.nid != "0@lo") {
             let net = ni.nid.split_once('@').map_or("", |(_, net)| net);
             nets.entry(net).or_default().push(ni);
         }
         nets.into_iter().filter(|(_, nis)| nis.len() > 1).map(|(net, nis)| {
-            let sender = nis.iter().find(|ni| ni.up).unwrap_or(&nis[0]);
-            let (net, sender) = (printable(net), printable(&sender.nid));
-            format!("{net} has {} NIs; new messages leave from {sender} only", nis.len())
+            let (net, nis) = (printable(net), nis.len());
+            format!("{net} has {nis} NIs; a peer is sent to over the one that carried the first message to or from it")
         })
     }
 

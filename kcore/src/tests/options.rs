@@ -1,9 +1,12 @@
 //! What the options of a transfer machine change: the form of descriptors, and where match bits come from.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use lnet_api::Drive;
 use lnet_fake::Call;
 use nlx_core::{DescriptorForm, MatchCounters, split_match_bits};
+use nlx_sync::Spin;
 
 use super::*;
 
@@ -25,6 +28,23 @@ fn with_large_nid() -> (Arc<FakeLnet>, Arc<Kcore>, Machine, BufferHandle) {
     let buffer = core.register(&IoVec::whole(Region::heap(BUFFER_BYTES).unwrap())).unwrap();
     lnet.take_calls();
     (lnet, core, tm, buffer)
+}
+
+/// The spin limit of a machine's waits: its own, else that of its node.
+#[test]
+fn waits_spin_for_as_long_as_was_asked_for() {
+    let limit = |options| {
+        let rig = Rig::with(options);
+        assert_eq!(rig.drive.spin(), Duration::ZERO);
+        rig.tm.notices().waiters.sleeper().unwrap().spin_limit()
+    };
+    let asked = Duration::from_micros(20);
+    // With one processor, nothing spins.
+    let expected = Spin::new(asked).limit();
+    assert_eq!(
+        [limit(TmOptions::default()), limit(TmOptions::default().spin(asked))],
+        [Duration::ZERO, expected]
+    );
 }
 
 /// MT-74: Motr's form is the default.

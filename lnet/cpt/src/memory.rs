@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -19,7 +20,8 @@ pub enum Placement {
     Node(usize),
     /// Page by page over these nodes.
     Interleaved(NodeSet),
-    /// Where the system likes: the table has no affinity, or the machine tells no nodes.
+    /// Where the system likes: the table has no affinity, the machine tells no nodes, or the thread has a memory policy of its own
+    /// (`numactl --membind`, `--interleave`), which is left to it.
     Anywhere,
     /// Where the system likes, because it would not place it: `EPERM` and `ENOSYS` in containers and on kernels
     /// without NUMA, `EINVAL` if no node of the partition has memory.
@@ -77,7 +79,7 @@ pub fn alloc_in(
 /// Pages that the allocator had in use before stay where they are. So this suits what is built once and what grows in large
 /// steps; a large block of its own is better made by [`alloc_in`]. It costs three system calls where memory is placed at
 /// all, and nothing where it is not: a table without affinity, or a machine without NUMA nodes. If the system refuses a policy,
-/// memory lies where the thread runs.
+/// memory lies where the thread runs; if the thread has a policy of its own (`numactl`), as that says.
 ///
 /// ```
 /// use lnet_cpt::{CptTable, near};
@@ -86,18 +88,34 @@ pub fn alloc_in(
 /// assert_eq!(list, [0, 1, 2]);
 /// ```
 pub fn near<R>(table: &CptTable, cpt: impl Into<Option<usize>>, work: impl FnOnce() -> R) -> R {
-    struct Restore(ThreadPolicy);
+    struct Restore {
+        policy: ThreadPolicy,
+        is_near: bool,
+    }
     impl Drop for Restore {
         fn drop(&mut self) {
             // The kernel has had it before: it does not refuse it.
-            let _ = self.0.set();
+            let _ = self.policy.set();
+            IS_NEAR.set(self.is_near);
         }
     }
-    let _restore = nodes_of(table, cpt.into()).and_then(|nodes| {
+    let _restore = nodes_of(table, cpt.into()).filter(|_| may_place()).and_then(|nodes| {
         let policy = if nodes.len() == 1 { Policy::Preferred } else { Policy::Interleave };
-        ThreadPolicy::new(policy, nodes).replace().ok().map(Restore)
+        let policy = ThreadPolicy::new(policy, nodes).replace().ok()?;
+        Some(Restore { policy, is_near: IS_NEAR.replace(true) })
     });
     work()
+}
+
+thread_local! {
+    /// The thread is inside [`near`]: its memory policy is that of this module.
+    static IS_NEAR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread leaves it to the kernel, or to this module, where its memory lies.
+fn may_place() -> bool {
+    // A system that does not tell says soon enough whether it places memory.
+    IS_NEAR.get() || ThreadPolicy::current().map_or(true, |policy| policy.is_default())
 }
 
 /// The nodes on which memory of a partition is placed, if it is placed at all.
@@ -108,7 +126,7 @@ fn nodes_of(table: &CptTable, cpt: Option<usize>) -> Option<&NodeSet> {
 }
 
 fn place(table: &CptTable, cpt: Option<usize>, memory: &mut [u8]) -> Placement {
-    let Some(nodes) = nodes_of(table, cpt) else { return Placement::Anywhere };
+    let Some(nodes) = nodes_of(table, cpt).filter(|_| may_place()) else { return Placement::Anywhere };
     let wanted = match table.spread_node(cpt) {
         Some(node) if memory.len() < INTERLEAVED_BYTES || nodes.len() == 1 => Placement::Node(node),
         _ => Placement::Interleaved(nodes.clone()),

@@ -44,6 +44,17 @@ impl ThreadPolicy {
 
     /// Sets it for the calling thread; returns the one that the thread had before.
     pub(crate) fn replace(&self) -> Result<ThreadPolicy, Errno> {
+        let before = ThreadPolicy::current()?;
+        self.set().map(|()| before)
+    }
+
+    /// Whether it is the kernel's own: memory lies where the thread runs that touches it first.
+    pub(crate) fn is_default(&self) -> bool {
+        matches!(self.mode, libc::MPOL_DEFAULT | libc::MPOL_LOCAL)
+    }
+
+    /// The one of the calling thread.
+    pub(crate) fn current() -> Result<ThreadPolicy, Errno> {
         let mut before = ThreadPolicy { mode: libc::MPOL_DEFAULT, nodes: [0; MAX_NODES / LONG_BITS] };
         // SAFETY: without flags the kernel writes one int to `mode` and at most MAX_NODES bits to `nodes`, which both live
         // through the call. It counts one bit less than it is told.
@@ -57,8 +68,7 @@ impl ThreadPolicy {
                 0usize,
             )
         };
-        Errno::result(rc)?;
-        self.set().map(|()| before)
+        Errno::result(rc).map(|_| before)
     }
 
     /// Sets it for the calling thread.

@@ -329,9 +329,9 @@ impl NodeConfig {
 /// threads (S-314), and so many that the shards of both LNDs have room among those of a node.
 fn shards_on(table: &CptTable, nscheds: usize) -> (usize, usize) {
     const LNDS: usize = 2;
-    let partitions = table.partitions().clamp(1, MAX_SHARDS);
+    let partitions = table.partitions().clamp(1, MAX_SHARDS / LNDS);
     let most = (0..partitions).map(|cpt| threads_for(table, cpt, nscheds)).min().unwrap_or(1);
-    (partitions, most.min(MAX_SHARDS / LNDS / partitions).max(1))
+    (partitions, most.min(MAX_SHARDS / LNDS / partitions))
 }
 
 impl Default for NodeConfig {

@@ -105,7 +105,12 @@ impl Interface {
 
     /// The device that it is of: an alias (`eth0:1`) is another address of the one before the colon.
     pub(crate) fn device(&self) -> &str {
-        self.name.split_once(':').map_or(&self.name, |(device, _)| device)
+        sysfs::device(&self.name)
+    }
+
+    /// The network device that carries it: the card below a VLAN, the first one of a bond.
+    pub(crate) fn carrier(&self) -> String {
+        sysfs::carrier(&self.name)
     }
 
     /// How many connections of each bulk type a peer gets over it when the tunable `conns_per_peer` is 0 (lnet-wire 23):

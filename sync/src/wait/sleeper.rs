@@ -174,6 +174,11 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         self.spin.set(limit);
     }
 
+    /// The spin limit in force; zero where spinning is off.
+    pub fn spin_limit(&self) -> Duration {
+        self.spin.limit()
+    }
+
     /// A word that its owner keeps with it from one wait to the next; 0 at first. It means nothing here.
     pub fn memo(&self) -> u64 {
         self.memo.load(Ordering::Relaxed)

@@ -83,6 +83,11 @@ impl Spin {
         self.limit_ns.store(limit_ns, Relaxed);
     }
 
+    /// The limit in force.
+    pub fn limit(&self) -> Duration {
+        Duration::from_nanos(self.limit_ns.load(Relaxed).into())
+    }
+
     fn is_overcommitted(&self, now: Instant) -> bool {
         !self.ignores_load.load(Relaxed) && load::is_overcommitted(now)
     }

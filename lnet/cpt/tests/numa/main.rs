@@ -6,7 +6,7 @@
 mod kernel;
 
 use lnet_cpt::{
-    CptConfig, CptTable, Estimate, INTERLEAVED_BYTES, Placement, Topology, alloc_in, bind_thread,
+    CptConfig, CptTable, Estimate, INTERLEAVED_BYTES, Placement, Topology, alloc_in, bind_thread, near,
 };
 
 const PAGE: usize = 4096;
@@ -93,6 +93,22 @@ fn pages_lie_on_the_node_of_their_partition() {
             });
         }
     }
+}
+
+/// S-305: who starts a program under a memory policy has its memory where that says.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn a_policy_of_the_operator_is_obeyed() {
+    let table = &per_node();
+    on_a_thread(|| {
+        kernel::bind_memory(0);
+        let mut memory = alloc_in(table, 1, 64 * PAGE).unwrap();
+        assert_eq!(memory.placement(), &Placement::Anywhere);
+        memory.fill(0xa5);
+        assert_eq!(kernel::nodes_of_pages(&memory), [Ok(0); 64]);
+        let list = near(table, 1, || vec![0xa5_u8; LONG]);
+        assert!(kernel::nodes_of_pages(&list).iter().all(|node| *node == Ok(0)));
+    });
 }
 
 /// S-305: without a placement pages lie where they are first touched. The test above would see a placement without effect.

@@ -54,7 +54,7 @@ pub(crate) fn plan(
             }
             let conns_per_peer = interface.automatic_conns_per_peer();
             let (cpts, tunables) = (cpts.iter().collect(), spec.tunables.clone());
-            let (device, numa_node) = (interface.device().to_string(), interface.numa_node);
+            let (device, numa_node) = (interface.carrier(), interface.numa_node);
             let numa_node = numa_node.and_then(|node| usize::try_from(node).ok());
             planned.push(PlannedNi { nid, cpts, conns_per_peer, tunables, device, numa_node });
         }

@@ -1,22 +1,54 @@
 //! What the system tells of an interface in its files alone.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Where the system describes its interfaces.
+const INTERFACES: &str = "/sys/class/net";
+
+/// How many interfaces may be stacked: more than anybody stacks, and an end should the links lead in a circle.
+const STACKED_MAX: usize = 8;
 
 /// Mbit/s. The file cannot be read while the interface is down, and says -1 where there is no such thing as a speed.
 pub(super) fn speed_mbps(name: &str) -> Option<u32> {
-    number(&fs::read_to_string(folder(name).join("speed")).ok()?)
+    number(&fs::read_to_string(Path::new(INTERFACES).join(device(name)).join("speed")).ok()?)
 }
 
-/// The file says -1 on machines of one node.
+/// The network device that carries an interface: the card below a VLAN, the first one of a bond, else the interface itself.
+pub(super) fn carrier(name: &str) -> String {
+    carrier_in(Path::new(INTERFACES), name)
+}
+
+fn carrier_in(interfaces: &Path, name: &str) -> String {
+    let mut name = device(name).to_string();
+    for _ in 0..STACKED_MAX {
+        match lower(&interfaces.join(&name)) {
+            Some(lower) => name = lower,
+            None => break,
+        }
+    }
+    name
+}
+
+/// The interface below this one, the first if there are several; `None` for one with a device of its own.
+fn lower(folder: &Path) -> Option<String> {
+    if folder.join("device").exists() {
+        return None;
+    }
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("lower_").map(str::to_string)).min()
+}
+
+/// The NUMA node of the device that carries an interface. The file says -1 on machines of one node.
 pub(super) fn numa_node(name: &str) -> Option<u32> {
-    number(&fs::read_to_string(folder(name).join("device/numa_node")).ok()?)
+    let folder: PathBuf = Path::new(INTERFACES).join(carrier(name));
+    number(&fs::read_to_string(folder.join("device/numa_node")).ok()?)
 }
 
 /// An alias (`eth0:1`) is another address of the interface before the colon.
-fn folder(name: &str) -> PathBuf {
-    let device = name.split_once(':').map_or(name, |(device, _)| device);
-    PathBuf::from("/sys/class/net").join(device)
+pub(super) fn device(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(device, _)| device)
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -35,8 +67,20 @@ mod tests {
         }
     }
 
+    /// S-312: what counts is the card, however many VLANs, bonds and aliases it has.
     #[test]
-    fn an_alias_has_the_files_of_its_interface() {
-        assert_eq!(folder("eth0:1"), folder("eth0"));
+    fn an_interface_is_carried_by_its_card() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str| fs::create_dir_all(root.path().join(path)).unwrap();
+        let folders =
+            ["eth0/device", "eth1/device", "eth0.5/lower_eth0", "bond0/lower_eth1", "bond0/lower_eth0"];
+        folders.map(put);
+        ["bond0.7/lower_bond0", "dummy0", "a/lower_b", "b/lower_a"].map(put);
+        let carrier = |name: &str| carrier_in(root.path(), name);
+        for name in ["eth0", "eth0:1", "eth0.5", "eth0.5:2", "bond0", "bond0.7"] {
+            assert_eq!(carrier(name), "eth0", "{name}");
+        }
+        assert_eq!(["eth1", "dummy0", "absent"].map(carrier), ["eth1", "dummy0", "absent"]);
+        assert!(["a", "b"].contains(&carrier("a").as_str()), "a circle ends");
     }
 }

@@ -89,6 +89,7 @@ impl View {
             .value("accept_port", self.accept_port)
             .text("accept", &self.accept)
             .value("partitions", self.partitions)
+            .value("spin_us", self.drive.spin().as_micros())
             .value("counters", counters(&self.drive.engine.counters()))
             .list("nis", self.nis().iter().map(ni))
             .value("peers", self.peers())
