@@ -72,10 +72,10 @@ mod tests {
     fn an_interface_is_carried_by_its_card() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str| fs::create_dir_all(root.path().join(path)).unwrap();
-        let folders =
+        let of_cards =
             ["eth0/device", "eth1/device", "eth0.5/lower_eth0", "bond0/lower_eth1", "bond0/lower_eth0"];
-        folders.map(put);
-        ["bond0.7/lower_bond0", "dummy0", "a/lower_b", "b/lower_a"].map(put);
+        let of_none = ["bond0.7/lower_bond0", "dummy0", "a/lower_b", "b/lower_a"];
+        of_cards.into_iter().chain(of_none).for_each(put);
         let carrier = |name: &str| carrier_in(root.path(), name);
         for name in ["eth0", "eth0:1", "eth0.5", "eth0.5:2", "bond0", "bond0.7"] {
             assert_eq!(carrier(name), "eth0", "{name}");

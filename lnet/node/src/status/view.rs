@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, RecentDrop, Traffic};
+use lnet_api::Drive;
 use lnet_nid::Nid;
 use lnet_o2iblnd::{Census as O2ibCensus, O2ibCounters, O2ibLnd};
 use lnet_socklnd::sys::TcpFacts;
