@@ -9,7 +9,6 @@
 
 mod args;
 mod calc;
-mod descriptors;
 mod discover;
 mod failure;
 mod help;

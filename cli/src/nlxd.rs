@@ -1,17 +1,14 @@
 //! `nlxd`: holds the network for the programs of this host, which share memory with it.
 
-#[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
-mod activation;
 mod args;
 mod capacity;
 mod config;
 mod listener;
-mod man;
-mod notify;
 mod policy;
 mod porter;
 mod signals;
 mod status;
+mod systemd;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,13 +23,13 @@ use nlx_kcore::driver::{Host, HostConfig};
 use crate::failure::{Context, Failure};
 use crate::setup::Ports;
 use crate::units::plural;
-use crate::{descriptors, output, setup};
+use crate::{output, setup};
 use args::NlxdArgs;
 use capacity::HostLimits;
 use config::HelperConfig;
 use listener::Listener;
-use notify::Notify;
 use signals::{Asked, Signals};
+use systemd::Notify;
 
 /// How long messages that wait for nobody's answer get to leave when all else has ended.
 const PARTING: Duration = Duration::from_secs(1);
@@ -41,7 +38,7 @@ const PARTING: Duration = Duration::from_secs(1);
 const PULSE: Duration = Duration::from_secs(10);
 
 pub(crate) fn main() -> ExitCode {
-    let args = man::command().try_get_matches().and_then(|matches| NlxdArgs::from_arg_matches(&matches));
+    let args = args::command().try_get_matches().and_then(|matches| NlxdArgs::from_arg_matches(&matches));
     let args = match args {
         Ok(args) => args,
         Err(error) => return misused(&error),
@@ -51,8 +48,8 @@ pub(crate) fn main() -> ExitCode {
     }
     crate::init_log();
     let outcome = match (&args.man, args.completions) {
-        (Some(folder), _) => man::write(folder),
-        (None, Some(shell)) => man::completions(shell),
+        (Some(folder), _) => args::write_man(folder),
+        (None, Some(shell)) => args::print_completions(shell),
         (None, None) => run(&args),
     };
     match outcome {
@@ -81,7 +78,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
         node_config.check().map_err(|error| Failure::of_node(&error, port))?;
         return output::line("the configuration is right");
     }
-    descriptors::use_all();
+    setup::use_all_descriptors();
     // Before any thread, lock or socket: it has nothing of this process.
     let porter =
         porter::start().map_err(|errno| Failure::at("start the porter", errno, "cannot start a process"))?;

@@ -13,14 +13,14 @@ use serde_json::json;
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::{descriptors, output, setup};
+use crate::{output, setup};
 use rates::Rates;
 use totals::Totals;
 
 use crate::setup::Ports;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    descriptors::use_all();
+    setup::use_all_descriptors();
     let signals = Signals::take(true)?;
     let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
     let (ports, policy) = (Ports::of(&mut config), config.tcp().accept_policy());

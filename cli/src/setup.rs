@@ -1,7 +1,8 @@
-//! The configuration of a node, from a file and from options.
+//! What a node is started with: its configuration, from a file and from options, and the descriptors of its process.
 
 use lnet_nid::{NetType, Nid};
 use lnet_node::{AcceptPolicy, Node, NodeConfig};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::args::SetupArgs;
 use crate::failure::Failure;
@@ -34,6 +35,17 @@ pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Fa
     };
     let refused = |error| Failure::of_node(&error, 0);
     nets.into_iter().try_fold(config.without_nets(), |config, net| config.net(net).map_err(refused))
+}
+
+/// Raises the limit of descriptors that a shell sets (1024, mostly) to the one that the system allows: a node has a descriptor for
+/// each connection. To be called before the node starts, which shares out what there is. Without it there is room for fewer
+/// peers, which is no reason not to start.
+pub(crate) fn use_all_descriptors() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(errno) = raised {
+        tracing::warn!(%errno, "cannot raise the limit of open files");
+    }
 }
 
 /// Has the node take the probes of `nlx ping --size --to-nlx`. What it is for does not depend on it.

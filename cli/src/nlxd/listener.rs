@@ -22,7 +22,7 @@ use nlx_driver_proto::SOCKET_PATH;
 use nlx_kcore::driver::porter::Porter;
 use nlx_kcore::driver::service::bind_with;
 
-use super::activation;
+use super::systemd;
 use crate::failure::{Context, Failure};
 
 /// Bytes of a path: the system's 107 for a socket's, and the name it has until it is ready is five longer.
@@ -68,7 +68,7 @@ struct Lock {
 impl Listener {
     /// Systemd's, or one of our own.
     pub(super) fn open(config: &SocketConfig) -> Result<Listener, Failure> {
-        if let Some(socket) = activation::socket()? {
+        if let Some(socket) = systemd::listening_socket()? {
             return Ok(Listener { path: name_of(&socket), socket, own: None });
         }
         let path = config.path.clone().map_or_else(default_path, Ok)?;

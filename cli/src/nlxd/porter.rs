@@ -8,16 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use lnet_api::Errno;
 use nlx_kcore::driver::porter::{self, Porter};
 
-/// Variables that systemd has set for this process alone.
-const OWN_VARIABLES: [&str; 7] = [
-    "LISTEN_FDS",
-    "LISTEN_FDNAMES",
-    "LISTEN_PID",
-    "MAINPID",
-    "NOTIFY_SOCKET",
-    "WATCHDOG_PID",
-    "WATCHDOG_USEC",
-];
+use super::systemd;
 
 /// Starts it, and another one should it end. Never by a fork of this process, which has threads and locks later.
 pub(super) fn start() -> Result<Porter, Errno> {
@@ -41,7 +32,7 @@ fn command(channel: OwnedFd) -> Command {
     command.arg0("nlx-porter").args(["--porter", &std::process::id().to_string()]);
     // Neither files nor pipes of this process: a process that waits for their end waits for the end of nlxd.
     command.stdin(channel).stdout(Stdio::null()).stderr(Stdio::null());
-    for name in OWN_VARIABLES {
+    for name in systemd::VARIABLES {
         command.env_remove(name);
     }
     command

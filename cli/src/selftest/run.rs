@@ -17,7 +17,7 @@ use super::{faults, html, report, serve};
 use crate::args::{DeliveryArg, SelftestArgs};
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::{descriptors, output};
+use crate::{output, setup};
 
 /// Messages in flight when their rate is measured, unless more are asked for.
 const RATE_IN_FLIGHT: u32 = 64;
@@ -28,7 +28,7 @@ const TIMEOUT_WITH_FAULTS: Duration = Duration::from_secs(1);
 
 /// Runs the self-test and prints its result; fails if a byte or an event was wrong or missing.
 pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
-    descriptors::use_all();
+    setup::use_all_descriptors();
     let signals = Signals::take(false)?;
     args.helped()?;
     if args.server {

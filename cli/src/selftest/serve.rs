@@ -12,7 +12,7 @@ use super::world::command_address;
 use crate::args::{Helped, SelftestArgs, SelftestPeerArgs};
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::{descriptors, output, setup};
+use crate::{output, setup};
 
 /// The port of a self-test between hosts: one that needs no privileges.
 pub(super) const PORT: u16 = 9988;
@@ -68,7 +68,7 @@ pub(super) fn one_socket() -> Failure {
 
 /// Runs the second process of a self-test on one host; prints the address of its commands first.
 pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
-    descriptors::use_all();
+    setup::use_all_descriptors();
     process::tie_to_parent()?;
     let domain = match &args.socket {
         Some(socket) => helper::domain(socket, args.cpus.spin)?,
