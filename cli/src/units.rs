@@ -1,6 +1,6 @@
-//! Amounts as people read them.
+//! Amounts and moments as people read them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes with a decimal unit.
 pub(crate) fn in_bytes(bytes: u64) -> String {
@@ -50,6 +50,12 @@ pub(crate) fn in_words(time: Duration) -> String {
     }
 }
 
+/// In the form of ISO 8601, in UTC: `2026-11-21T21:45:03Z`. A clock before 1970 counts as 1970; Linux has none beyond the year 9999,
+/// which this form could not write.
+pub(crate) fn in_iso(moment: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(moment.max(UNIX_EPOCH)).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +84,16 @@ mod tests {
         let times = [0.25, 59.94, 61.0, 3_599.0, 7_260.0, 90_000.0].map(Duration::from_secs_f64);
         let expected = ["0.2 s", "59.9 s", "1 min 1 s", "59 min 59 s", "2 h 1 min", "1 d 1 h"];
         assert_eq!(times.map(in_words), expected);
+    }
+
+    #[test]
+    fn moments_are_what_a_calendar_says() {
+        let at = |seconds| in_iso(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_709_251_200), "2024-03-01T00:00:00Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+        assert_eq!(in_iso(UNIX_EPOCH - Duration::from_secs(1)), at(0));
     }
 }

@@ -14,7 +14,7 @@
 //! | `tally`, `stats`, `ring`, `random`, `faults` | what they count, and need |
 //! | `result`, `figures`, `series` | what is found out: as it is, in rates and percentiles, over time |
 //! | `progress`, `report`, `html` | how it is shown: while it runs, as a table or JSON, as a page |
-//! | `machine`, `moment` | where and when |
+//! | `machine` | where |
 
 mod client;
 mod command;
@@ -28,7 +28,6 @@ mod findings;
 mod helper;
 mod html;
 mod machine;
-mod moment;
 mod node;
 mod pattern;
 mod process;

@@ -5,10 +5,9 @@ use std::fmt::Display;
 use super::{latency, throughput};
 use crate::selftest::figures::Figures;
 use crate::selftest::machine::Machine;
-use crate::selftest::moment::in_iso;
 use crate::selftest::result::{Ending, Outcome, Phase, RuleCount, total};
 use crate::svg::{STYLE, escaped, in_time, quoted};
-use crate::units::{counted, grouped, in_bytes, in_words, plural};
+use crate::units::{counted, grouped, in_bytes, in_iso, in_words, plural};
 
 /// The phase that is run for its latency; the others are for their throughput.
 const PING_PONG: &str = "ping_pong";

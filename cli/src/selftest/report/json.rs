@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::selftest::figures::Figures;
 use crate::selftest::machine::Machine;
-use crate::selftest::moment::in_iso;
 use crate::selftest::result::{Ending, Outcome, RuleCount, Settings};
+use crate::units::in_iso;
 
 /// Keys are what the table's columns are called, in snake case.
 #[derive(Debug, Serialize)]
