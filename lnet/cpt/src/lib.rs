@@ -49,7 +49,6 @@
 //! `unsafe` stands in two modules: `sys` (system calls that nix lacks) and `lock` (data that is shared under any
 //! private lock and changed under all of them).
 
-mod bind;
 mod config;
 mod current;
 mod error;
@@ -66,7 +65,6 @@ mod table;
 mod threads;
 mod topology;
 
-pub use bind::bind_thread;
 pub use config::{Conflict, CptConfig};
 pub use current::{set_current, with_partition};
 pub use error::CptError;
@@ -76,5 +74,5 @@ pub use memory::{CptMemory, INTERLEAVED_BYTES, PartitionMemory, Placement, alloc
 pub use pattern::{Pattern, Without};
 pub use set::{CoreSet, CpuSet, Kind, MAX_CPUS, MAX_NODES, NodeSet, NumberSet, OfCores, OfCpus, OfNodes};
 pub use table::{CptTable, Distances, MAX_PARTITIONS};
-pub use threads::{MAX_POOL_THREADS, threads_for};
+pub use threads::{MAX_POOL_THREADS, bind_thread, threads_for};
 pub use topology::{Cpu, LOCAL_DISTANCE, REMOTE_DISTANCE, Topology};

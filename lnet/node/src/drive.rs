@@ -3,7 +3,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use lnet::Engine;
-use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Sleeper, Tokens};
+use lnet_api::{
+    Clock, Drive, Ending, EqHandle, Errno, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Poll, Polled, Sleeper,
+    Tokens,
+};
 use lnet_api::{has_spare_processor, wait_until};
 use lnet_cpt::{CptTable, PartitionMemory, bind_thread};
 use parking_lot::Mutex;
@@ -88,6 +91,35 @@ impl NodeDrive {
     ) -> bool {
         sleeper.spin_for(self.spin);
         wait_until(self, sleeper, deadline_ns, ready)
+    }
+
+    /// Waits for the next event of polled queues, and drives meanwhile ([`crate::Node::eq_poll`]).
+    pub(crate) fn eq_poll(
+        &self,
+        eqs: &[EqHandle],
+        timeout: Option<Duration>,
+    ) -> Result<Option<Polled>, LNetError> {
+        // What is there already costs neither a list nor a descriptor.
+        if let Some(polled) = self.engine.eq_poll(eqs)? {
+            return Ok(Some(polled));
+        }
+        let deadline_ns = timeout.map(|timeout| {
+            let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            self.now_ns().saturating_add(timeout_ns)
+        });
+        let outcome = crate::interrupt::with_sleeper(|sleeper| {
+            let _watch = self.engine.eq_watch(eqs, sleeper)?;
+            let mut found = Ok(None);
+            self.wait(sleeper, deadline_ns, || {
+                found = self.engine.eq_poll(eqs);
+                !matches!(found, Ok(None))
+            });
+            found
+        });
+        let no_sleeper = |errno| LndError { what: "make an eventfd to wait for events".to_string(), errno };
+        let found = outcome.map_err(no_sleeper)??;
+        let drive: &dyn Drive = self;
+        if found.is_none() && drive.has_ended() { Err(LNetError::ShuttingDown) } else { Ok(found) }
     }
 
     /// The node has been shut down: all waits end.

@@ -66,7 +66,6 @@ mod config;
 mod cpts;
 mod discover;
 mod drive;
-mod eq_poll;
 mod error;
 mod interfaces;
 mod interrupt;

@@ -303,7 +303,7 @@ impl Node {
     /// ENOENT if a queue is gone, or goes meanwhile; EINVAL if it cannot be polled; ESHUTDOWN once the node has been shut
     /// down and the queues are empty; EMFILE without descriptors.
     pub fn eq_poll(&self, eqs: &[EqHandle], timeout: Option<Duration>) -> Result<Option<Polled>, LNetError> {
-        crate::eq_poll::eq_poll(&self.drive, eqs, timeout)
+        self.drive.eq_poll(eqs, timeout)
     }
 
     /// Ends the node. Messages that are being sent, those that wait for credits or a connection among them, get `drain` to

@@ -49,7 +49,7 @@
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | `verbs` | this host's devices (with the feature `verbs`) |
 //! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
-//! | `shard`, `asked` | what senders and one driver share; what is asked of the driver |
+//! | `shard` | what senders and one driver share; what is asked of the driver |
 //! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; what is kept with each operation; preparing and emitting; posting together |
 //! | `admission`, `depths` | how many connections of peers are let in; how deep the queues are that a device makes |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
@@ -60,7 +60,6 @@
 
 mod admission;
 mod advice;
-mod asked;
 mod batch;
 mod buffers;
 mod census;

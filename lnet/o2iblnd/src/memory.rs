@@ -17,12 +17,12 @@ use lnet_region::{IoVec, LndSlot, ReadVec, Region, WriteVec};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::asked::Asked;
 use crate::config::NS_PER_S;
 use crate::conn::Key as OpKey;
 use crate::connection::Connection;
 use crate::fabric::{Device, FabricError, Memory, Piece};
 use crate::item::{Described, PendingGet};
+use crate::shard::Asked;
 use crate::sizes::{BOUNCE_BYTES, BOUNCES};
 use crate::writes::fragments;
 

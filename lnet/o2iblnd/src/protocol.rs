@@ -13,7 +13,6 @@ use lnet_proto::ib::End;
 use lnet_region::Region;
 
 use crate::advice::advice;
-use crate::asked::Asked;
 use crate::connection::Connection;
 use crate::counters::Live;
 use crate::driver::Driver;
@@ -23,6 +22,7 @@ use crate::links::{Bounds, Links};
 use crate::memory::{self, By};
 use crate::ni::{OfNi, look_at_port};
 use crate::send::send;
+use crate::shard::Asked;
 use crate::shard::OfShard;
 use crate::{Census, NiConfig, O2ibConfig, replies, sizes};
 

@@ -2,11 +2,34 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Slab;
+use lnet_proto::ib::Offer;
 use parking_lot::Mutex;
 
-use crate::fabric::Channel;
-use crate::item::AskedGet;
+use crate::conn::Key as OpKey;
+use crate::connection::Connection;
+use crate::fabric::{Channel, Request};
+use crate::item::{AskedGet, PendingGet};
+use crate::o2ib::Ni;
+
+/// What is asked of a shard's driver over verbs alone.
+pub enum Asked {
+    /// A peer of this shard has asked another one's listener.
+    Offered(Box<Offered>),
+    /// There is a bounce buffer for this operation.
+    Prepare(Arc<Connection>, OpKey),
+    /// There is a bounce buffer for this GET.
+    BeginGet(Box<PendingGet>),
+}
+
+/// A request that this node can grant.
+pub struct Offered {
+    pub(crate) request: Box<dyn Request>,
+    pub(crate) offer: Offer,
+    pub(crate) ni: Arc<Ni>,
+    pub(crate) guest: Guest,
+}
 
 /// What a shard has over verbs: its channel, and the GETs that the engine answers.
 pub struct OfShard {

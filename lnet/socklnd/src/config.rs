@@ -3,8 +3,6 @@ use lnet_cpt::PartitionMemory;
 use lnet_lnd::{BadTunable, Config, HeldLimits};
 use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
-use crate::NiConfig;
-
 /// Whose connections are accepted (lnet-wire 20, `accept`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptPolicy {
@@ -221,6 +219,36 @@ impl SockConfig {
 
     pub(crate) fn keepalive_ns(&self) -> Option<u64> {
         (self.keepalive_s > 0).then(|| u64::from(self.keepalive_s) * NS_PER_S)
+    }
+}
+
+/// The tunables that each NI may have otherwise than the LND's [`SockConfig`] (what `lnetctl net set` and `lnet.conf` call
+/// `tunables` and `lnd tunables`). To be given to [`SockLnd::configure`](crate::SockLnd::configure) before the NI starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NiConfig {
+    /// Messages in flight over the NI, all peers together.
+    pub credits: u32,
+    /// Messages in flight to one peer.
+    pub peer_credits: u32,
+    /// Connections of each bulk type to a peer (S-208).
+    pub conns_per_peer: u8,
+    /// Seconds without progress of a send, a receive or an attempt to connect before it fails (`timeout`).
+    pub timeout_s: u32,
+    /// The type of service, or traffic class, of the NI's connections; `None` (LNet's -1) leaves it to the system.
+    pub tos: Option<u8>,
+}
+
+impl NiConfig {
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        u64::from(self.timeout_s) * NS_PER_S
+    }
+}
+
+/// What an NI has that says nothing of its own.
+impl From<&SockConfig> for NiConfig {
+    fn from(config: &SockConfig) -> NiConfig {
+        let SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, .. } = *config;
+        NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos }
     }
 }
 

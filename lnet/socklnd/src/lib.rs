@@ -41,13 +41,13 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `sock`, `protocol` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`]; what it brings to the LND skeleton |
-//! | `config`, `ni_config` | [`SockConfig`], [`NiConfig`] |
+//! | `config` | [`SockConfig`], [`NiConfig`] |
 //! | `error`, `advice`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
 //! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
 //! | `choice` | which connection a message goes on |
 //! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
 //! | `shard` | what senders and one driver share: its poller, what is asked of it |
-//! | `offered`, `admission`, `attempts` | peers that have said who they are; how many strangers are let in; how many connections are opened at a time |
+//! | `admission`, `attempts` | how many strangers are let in; how many connections are opened at a time |
 //! | `connections` | what there is at a moment: [`Census`], [`Connection`], [`Connections`] |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
@@ -68,8 +68,6 @@ mod driver;
 mod error;
 mod links;
 mod ni;
-mod ni_config;
-mod offered;
 mod outgoing;
 mod peer;
 mod protocol;
@@ -78,10 +76,9 @@ mod shard;
 mod sock;
 pub mod sys;
 
-pub use config::{AcceptPolicy, SockConfig};
+pub use config::{AcceptPolicy, NiConfig, SockConfig};
 pub use connections::{Census, Connection, Connections, ConnectionsByType};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
 pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Hardware, HeldLimits, Step};
-pub use ni_config::NiConfig;
 pub use sock::{Sock, SockLnd};

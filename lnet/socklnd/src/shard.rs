@@ -1,18 +1,26 @@
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lnet_lnd::LIST_ROOM;
+use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;
+use lnet_nid::ProcessId;
+use lnet_proto::sock::Offer;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::burst::{BurstOver, is_burst, thread_id};
 use crate::conn::Conn;
-use crate::offered::Offered;
-use crate::sys::{Listener, Poller};
+use crate::sock::Ni;
+use crate::sys::{Listener, Poller, Stream};
 
 /// How many times in a row one poll writes what its own upcalls queue.
 const UNCORK_ROUNDS_MAX: usize = 8;
+
+/// More than a handshake sends in one piece, and little enough that what follows it is not much.
+pub(crate) const HANDSHAKE_READ: usize = 256;
 
 /// What is asked of a shard's driver over TCP alone.
 pub enum Asked {
@@ -22,6 +30,19 @@ pub enum Asked {
     Decide(Box<Offered>),
     /// Go on writing.
     Flush(Key),
+}
+
+/// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
+pub struct Offered {
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) remote: SocketAddr,
+    pub(crate) guest: Guest,
+    pub(crate) ni: Arc<Ni>,
+    pub(crate) id: ProcessId,
+    pub(crate) rewrite: Option<ProcessId>,
+    pub(crate) offer: Offer,
+    /// What came with the hello.
+    pub(crate) behind: SmallVec<[u8; HANDSHAKE_READ]>,
 }
 
 /// What a shard has over TCP: its poller, and what waits to be written.

@@ -13,12 +13,11 @@ use super::Driver;
 use super::opening::{Opening, Stage};
 use super::source::{Listening, Source, token};
 use crate::admission::DOOR;
-use crate::asked::Asked;
-use crate::asked::Offered;
 use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
 use crate::ni::destination;
 use crate::o2ib::Turn;
+use crate::shard::{Asked, Offered};
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 

@@ -26,13 +26,13 @@ use lnet_lnd::slab::Key;
 use lnet_lnd::{Core, LIST_ROOM};
 
 use crate::O2ibConfig;
-use crate::asked::Asked;
 use crate::connection::Connection;
 use crate::fabric::{DeviceChange, Happening};
 use crate::item::Held;
 use crate::memory::Who;
 use crate::ni::look_at_port;
 use crate::peer::choose;
+use crate::shard::Asked;
 use event::Event;
 use opening::Opening;
 use rx_conn::RxConn;

@@ -4,16 +4,16 @@
 use std::cmp::Reverse;
 use std::net::SocketAddr;
 
+use lnet_nid::Nid;
 use lnet_proto::sock::{AcceptProgress, Acceptor, PRIVILEGED_PORT_MAX};
 use tracing::debug;
 
 use super::Driver;
-use super::accepting::{Accepting, Listener};
 use super::receive::Rest;
 use super::source::{Source, take_accepting};
 use crate::AcceptPolicy;
 use crate::ni::Locals;
-use crate::offered::HANDSHAKE_READ;
+use crate::shard::HANDSHAKE_READ;
 use crate::sock::Turn;
 use crate::sys::{self, Accepted, Received, Stream};
 use lnet_lnd::admission::{Full, Guest};
@@ -24,6 +24,27 @@ const ACCEPTS_PER_TURN: usize = 16;
 
 /// How long accepting pauses when descriptors or memory run out or it is forbidden, while connections in use go on.
 pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+
+/// A listening socket.
+pub(super) struct Listener {
+    pub(super) listener: Box<dyn sys::Listener>,
+    pub(super) address: SocketAddr,
+    /// It stands in the ready list.
+    pub(super) queued: bool,
+    /// Nothing is accepted before then; `None` while there are descriptors.
+    pub(super) paused_until_ns: Option<u64>,
+}
+
+/// A peer that has connected and has yet to say who it is.
+pub(super) struct Accepting {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) remote: SocketAddr,
+    pub(super) guest: Guest,
+    pub(super) machine: Acceptor<Locals>,
+    pub(super) deadline_ns: u64,
+    /// The NI the peer asked for, once it has.
+    pub(super) ni: Option<Nid>,
+}
 
 impl Driver {
     pub(super) fn listen(&mut self, turn: Turn<'_>, listener: Box<dyn sys::Listener>) {

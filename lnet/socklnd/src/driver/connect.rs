@@ -15,7 +15,7 @@ use super::source::{Source, take_connecting};
 use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
 use crate::links::{Life, Next, Outcome};
-use crate::offered::HANDSHAKE_READ;
+use crate::shard::HANDSHAKE_READ;
 use crate::sock::Turn;
 use crate::sys::{Readiness, Received, Stream};
 use crate::{Failure, Step};

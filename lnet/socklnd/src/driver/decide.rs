@@ -12,13 +12,13 @@ use smallvec::SmallVec;
 use tracing::debug;
 
 use super::Driver;
-use super::accepting::Accepting;
+use super::accept::Accepting;
 use super::receive::RxConn;
 use super::source::{Source, take_accepting};
 use crate::AcceptPolicy;
 use crate::links::{Answer, Life};
-use crate::offered::Offered;
 use crate::shard::Asked;
+use crate::shard::Offered;
 use crate::sock::Turn;
 use crate::sys::Stream;
 use lnet_lnd::closing::close_peer;

@@ -3,7 +3,6 @@
 //! One thread at a time drives; nothing here is touched by senders, so that upcalls made from here may send.
 
 mod accept;
-mod accepting;
 mod close;
 mod connect;
 mod connecting;

@@ -3,7 +3,7 @@
 use lnet_lnd::slab::Key;
 use lnet_lnd::sources::Queued;
 
-use super::accepting::{Accepting, Listener};
+use super::accept::{Accepting, Listener};
 use super::connecting::Connecting;
 use super::receive::RxConn;
 

@@ -11,7 +11,6 @@ mod events;
 mod facts;
 mod options;
 mod os;
-mod pieces;
 mod traits;
 
 pub use events::{EVENTS_MAX, Events, Readiness};
@@ -20,4 +19,4 @@ pub use options::Options;
 pub use os::{Claim, Os, holder_of};
 pub use traits::{Accepted, Connecting, Handle, Listener, Net, Poller, Received, Stream};
 
-pub(crate) use pieces::{Gather, PIECES_MAX, Scatter};
+pub(crate) use traits::{Gather, PIECES_MAX, Scatter};
