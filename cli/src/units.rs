@@ -50,6 +50,38 @@ pub(crate) fn in_words(time: Duration) -> String {
     }
 }
 
+/// A time in microseconds, in the unit and with the digits that people would use.
+pub(crate) fn in_time(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{} µs", three_digits(us)),
+        us if us < 1e6 => format!("{} ms", three_digits(us / 1e3)),
+        us => format!("{} s", three_digits(us / 1e6)),
+    }
+}
+
+/// A rate, with a prefix where it is large.
+pub(crate) fn in_thousands(value: f64) -> String {
+    match value {
+        value if value < 10e3 => three_digits(value),
+        value if value < 1e6 => format!("{} k", three_digits(value / 1e3)),
+        value => format!("{} M", three_digits(value / 1e6)),
+    }
+}
+
+/// Three digits that count; no zeros at the end of a fraction.
+pub(crate) fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text,
+    }
+}
+
 /// In the form of ISO 8601, in UTC: `2026-11-21T21:45:03Z`. A clock before 1970 counts as 1970; Linux has none beyond the year 9999,
 /// which this form could not write.
 pub(crate) fn in_iso(moment: SystemTime) -> String {
@@ -84,6 +116,17 @@ mod tests {
         let times = [0.25, 59.94, 61.0, 3_599.0, 7_260.0, 90_000.0].map(Duration::from_secs_f64);
         let expected = ["0.2 s", "59.9 s", "1 min 1 s", "59 min 59 s", "2 h 1 min", "1 d 1 h"];
         assert_eq!(times.map(in_words), expected);
+    }
+
+    #[test]
+    fn times_and_rates_have_three_digits() {
+        let times = [0.0, 0.5, 63.14, 200.0, 1_944.6, 13_344.8, 2e6];
+        let expected = ["0 µs", "0.5 µs", "63.1 µs", "200 µs", "1.94 ms", "13.3 ms", "2 s"];
+        assert_eq!(times.map(in_time), expected);
+        assert_eq!(
+            [0.0, 7.25, 4_147.1, 15_472.0, 3.2e6].map(in_thousands),
+            ["0", "7.25", "4147", "15.5 k", "3.2 M"]
+        );
     }
 
     #[test]

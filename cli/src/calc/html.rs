@@ -5,16 +5,12 @@ use std::path::Path;
 
 use super::sweep::{Point, Sweep};
 use crate::failure::{Context, Failure};
-use crate::svg::{Anchor, Linear, STYLE, Svg, escaped, in_thousands};
-use crate::units::{counted, in_bytes};
+use crate::svg::{Anchor, Frame, document, escaped, section};
+use crate::units::{counted, in_bytes, in_thousands};
 
-/// The whole picture, and where its axes end.
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 270.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = WIDTH - 14.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = HEIGHT - 44.0;
+/// Of all pictures. Above the axis, and below its ticks, there is room for units.
+const FRAME: Frame =
+    Frame { width: 560.0, height: 270.0, left: 64.0, right: 546.0, top: 34.0, bottom: 226.0 };
 
 /// About as many steps as an axis has.
 const STEPS: u32 = 5;
@@ -60,7 +56,10 @@ pub(super) fn page(sweep: &Sweep) -> String {
             false,
         ),
     ];
-    let pictures: String = quantities.iter().map(|quantity| section(sweep, quantity)).collect();
+    let pictures: String = quantities
+        .iter()
+        .map(|quantity| section(quantity.0, "", &format!("<figure>{}</figure>", picture(sweep, quantity))))
+        .collect();
     let key = |class: &str| {
         format!(r#"<svg viewBox="0 0 34 10" aria-hidden="true"><path class="{class}" d="M0 5L34 5"/></svg>"#)
     };
@@ -73,48 +72,28 @@ pub(super) fn page(sweep: &Sweep) -> String {
         key("side-b"),
         failures(sweep),
     );
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>\n{STYLE}{MORE_STYLE}</style>\n</head>\n\
-         <body class=\"sweep\">\n{body}</body>\n</html>\n",
-        escaped(title)
-    )
+    document(title, MORE_STYLE, "sweep", &body)
 }
 
 /// Title, unit, value of each side, and whether both have the same.
 type Quantity<'a> = (&'a str, &'a str, &'a dyn Fn(&Point) -> Option<[f64; 2]>, bool);
 
-fn section(sweep: &Sweep, quantity: &Quantity<'_>) -> String {
-    let (title, ..) = quantity;
-    format!(
-        "<section><div class=\"head\"><h2>{}</h2></div><figure>{}</figure></section>\n",
-        escaped(title),
-        picture(sweep, quantity)
-    )
-}
-
 fn picture(sweep: &Sweep, (title, unit, values, same): &Quantity<'_>) -> String {
-    let mut svg = Svg::new(WIDTH, HEIGHT, format_args!("{title}, against {}", sweep.name));
     let points = &sweep.points;
     let all = || points.iter().filter_map(|point| Some((f64::from(point.value), values(point)?)));
     let most = all().flat_map(|(_, values)| values).fold(0.0, f64::max);
-    let upright = Linear::rounded(most, STEPS, BOTTOM, TOP);
-    let across =
-        Linear::exact(points.iter().map(|point| f64::from(point.value)).fold(0.0, f64::max), LEFT, RIGHT);
-    for value in upright.ticks(STEPS) {
-        let y = upright.place(value);
-        svg.line("grid", (LEFT, y), (RIGHT, y));
-        let words = if *unit == "bytes" { in_bytes(value as u64) } else { in_thousands(value) };
-        svg.text("tick", Anchor::End, (LEFT - 7.0, y + 3.5), words);
-    }
-    for value in across.ticks(STEPS) {
-        let x = across.place(value);
-        svg.line("axis", (x, BOTTOM), (x, BOTTOM + 4.0));
-        svg.text("tick", Anchor::Middle, (x, BOTTOM + 16.0), in_thousands(value));
-    }
-    svg.line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM));
+    let upright = FRAME.upright(most, STEPS);
+    let across = FRAME.across(points.iter().map(|point| f64::from(point.value)).fold(0.0, f64::max));
+    let words = |value: f64| if *unit == "bytes" { in_bytes(value as u64) } else { in_thousands(value) };
+    let label = format!("{title}, against {}", sweep.name);
+    let mut svg = FRAME.picture(label, &upright.labels(STEPS, words), &across.labels(STEPS, in_thousands));
     svg.text("unit", Anchor::Start, (4.0, 16.0), unit);
-    svg.text("unit", Anchor::End, (RIGHT, HEIGHT - 8.0), format_args!("{}, {}", sweep.name, sweep.unit));
+    svg.text(
+        "unit",
+        Anchor::End,
+        (FRAME.right, FRAME.height - 8.0),
+        format_args!("{}, {}", sweep.name, sweep.unit),
+    );
     let sides: &[(usize, &str)] = if *same { &[(0, "side-a")] } else { &[(0, "side-a"), (1, "side-b")] };
     for (side, class) in sides {
         // A line ends where there is no connection.

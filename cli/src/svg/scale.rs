@@ -3,6 +3,9 @@
 /// The round numbers of each power of ten.
 const ROUND: [f64; 3] = [1.0, 2.0, 5.0];
 
+/// What an axis says: the place of a tick, and its words.
+pub(crate) type Tick = (f64, String);
+
 /// Equal steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Linear {
@@ -29,8 +32,12 @@ impl Linear {
         self.from + (self.to - self.from) * (value / self.end).clamp(0.0, 1.0)
     }
 
-    /// Round numbers from 0 to the end, about so many.
-    pub(crate) fn ticks(&self, about: u32) -> Vec<f64> {
+    /// Round numbers from 0 to the end, about so many, in these words.
+    pub(crate) fn labels(&self, about: u32, words: impl Fn(f64) -> String) -> Vec<Tick> {
+        self.ticks(about).into_iter().map(|value| (self.place(value), words(value))).collect()
+    }
+
+    fn ticks(&self, about: u32) -> Vec<f64> {
         let step = round_up(self.end / f64::from(about) * 0.999);
         (0..)
             .map(|number| f64::from(number) * step)
@@ -74,8 +81,12 @@ impl Log {
         self.low * (self.high / self.low).powf(share)
     }
 
-    /// Powers of ten, and where there are few of them 2 and 5 as well.
-    pub(crate) fn ticks(&self) -> Vec<f64> {
+    /// Powers of ten, and where there are few of them 2 and 5 as well, in these words.
+    pub(crate) fn labels(&self, words: impl Fn(f64) -> String) -> Vec<Tick> {
+        self.ticks().into_iter().map(|value| (self.place(value), words(value))).collect()
+    }
+
+    fn ticks(&self) -> Vec<f64> {
         const MANY_DECADES: f64 = 2.5;
         let decades = (self.high / self.low).log10();
         let round: &[f64] = if decades > MANY_DECADES { &ROUND[..1] } else { &ROUND };

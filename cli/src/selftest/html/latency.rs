@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
+use super::{FRAME, STEPS};
 use crate::selftest::figures::Figures;
-use crate::svg::{Anchor, Log, Svg, in_time, three_digits};
-use crate::units::counted;
+use crate::svg::{Anchor, Log, Svg};
+use crate::units::{counted, in_time, three_digits};
 
 /// Bars of a picture: narrow enough to show two peaks, wide enough to be pointed at.
 const BARS: usize = 72;
@@ -27,23 +27,21 @@ const LEAST_HEIGHT: f64 = 1.5;
 pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> String {
     let label = format!("Latencies of {}: {}", figures.name(), in_words(figures));
     if latencies_ns.is_empty() {
-        return figure::nothing(&label, "no operation came to its end");
+        return FRAME.nothing(label, "no operation came to its end");
     }
     let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-    let across = Log::around(us(latencies_ns.min().max(1)), us(latencies_ns.max().max(1)), LEFT, RIGHT);
+    let across =
+        Log::around(us(latencies_ns.min().max(1)), us(latencies_ns.max().max(1)), FRAME.left, FRAME.right);
     let counts = counts(latencies_ns, &across);
     let all = latencies_ns.len() as f64;
     let share = |count: u64| count as f64 / all * 100.0;
-    let upright = figure::upright(share(counts.iter().copied().max().unwrap_or_default()));
-    let mut svg = Svg::new(WIDTH, HEIGHT, label);
-    let percent = |value: f64| (upright.place(value), format!("{} %", three_digits(value)));
-    let ticks: Vec<_> = upright.ticks(figure::STEPS).into_iter().map(percent).collect();
-    let below: Vec<_> = across.ticks().into_iter().map(|us| (across.place(us), in_time(us))).collect();
-    figure::frame(&mut svg, &ticks, &below);
+    let upright = FRAME.upright(share(counts.iter().copied().max().unwrap_or_default()), STEPS);
+    let percent = upright.labels(STEPS, |value| format!("{} %", three_digits(value)));
+    let mut svg = FRAME.picture(label, &percent, &across.labels(in_time));
     for (bar, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let edge = |at: usize| across.value(at as f64 / BARS as f64);
         let (low, high) = (edge(bar), edge(bar + 1));
-        let height = (BOTTOM - upright.place(share(*count))).max(LEAST_HEIGHT);
+        let height = (FRAME.bottom - upright.place(share(*count))).max(LEAST_HEIGHT);
         let more = format!(
             "{} to {}: {}, {:.3} %",
             in_time(low),
@@ -52,7 +50,7 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
             share(*count)
         );
         let width = across.place(high) - across.place(low) - 1.0;
-        svg.bar("latency", (across.place(low) + 0.5, BOTTOM - height), (width, height), more);
+        svg.bar("latency", (across.place(low) + 0.5, FRAME.bottom - height), (width, height), more);
     }
     percentiles(&mut svg, figures, &across);
     svg.end()
@@ -62,7 +60,8 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
 fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
     let mut counts = vec![0_u64; BARS];
     for value in latencies_ns.iter_recorded() {
-        let share = (across.place(value.value_iterated_to() as f64 / 1e3) - LEFT) / (RIGHT - LEFT);
+        let share =
+            (across.place(value.value_iterated_to() as f64 / 1e3) - FRAME.left) / (FRAME.right - FRAME.left);
         let bar = ((share * BARS as f64) as usize).min(BARS - 1);
         counts[bar] = counts[bar].saturating_add(value.count_since_last_iteration());
     }
@@ -84,17 +83,23 @@ fn percentiles(svg: &mut Svg, figures: &Figures<'_>, across: &Log) {
     for (x, name, us) in marks {
         let words = format!("{name} {}", in_time(us));
         let width = words.chars().count() as f64 * LETTER;
-        let start = (x - width / 2.0).clamp(LEFT, RIGHT - width);
+        let start = (x - width / 2.0).clamp(FRAME.left, FRAME.right - width);
         let row = ends.iter().position(|end| *end < start);
-        let y = TOP - 8.0 - row.unwrap_or(0) as f64 * ROW;
-        svg.line("mark", (x, y + 3.0), (x, BOTTOM));
+        let y = FRAME.top - 8.0 - row.unwrap_or(0) as f64 * ROW;
+        svg.line("mark", (x, y + 3.0), (x, FRAME.bottom));
         if let Some(row) = row {
             ends[row] = start + width + LETTER;
-            names.push((start, y, words));
+            // The letters of a browser may be wider. At an edge it matters where the name ends.
+            let (anchor, at) = match x {
+                x if x - width / 2.0 < FRAME.left => (Anchor::Start, FRAME.left),
+                x if x + width / 2.0 > FRAME.right => (Anchor::End, FRAME.right),
+                x => (Anchor::Middle, x),
+            };
+            names.push((anchor, (at, y), words));
         }
     }
     // On top of the lines.
-    names.into_iter().for_each(|(x, y, words)| svg.text("name", Anchor::Start, (x, y), words));
+    names.into_iter().for_each(|(anchor, at, words)| svg.text("name", anchor, at, words));
 }
 
 fn in_words(figures: &Figures<'_>) -> String {
@@ -110,7 +115,7 @@ mod tests {
     fn every_operation_stands_in_a_bar() {
         let mut latencies = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
         (0..5_000_u64).for_each(|at| latencies.record(40_000 + at * at).unwrap());
-        let across = Log::around(40.0, 25_000.0, LEFT, RIGHT);
+        let across = Log::around(40.0, 25_000.0, FRAME.left, FRAME.right);
         let counts = counts(&latencies, &across);
         assert_eq!(counts.iter().sum::<u64>(), 5_000);
         assert!(counts[0] > 0 && counts[BARS - 1] > 0);

@@ -4,13 +4,11 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `page` | the page from top to bottom |
-//! | `figure` | a picture's frame: where its axes are |
 //! | `latency` | the histogram of a phase's latencies |
 //! | `throughput` | its rate over time |
 //!
 //! What all reports share is in [`crate::svg`].
 
-mod figure;
 mod latency;
 mod page;
 mod throughput;
@@ -21,6 +19,14 @@ use std::path::Path;
 use super::machine::Machine;
 use super::result::Outcome;
 use crate::failure::{Context, Failure};
+use crate::svg::Frame;
+
+/// Of both pictures of a phase. Above the bars there is room for the names of percentiles.
+const FRAME: Frame =
+    Frame { width: 560.0, height: 244.0, left: 52.0, right: 548.0, top: 56.0, bottom: 222.0 };
+
+/// About as many steps as the upright axis has.
+const STEPS: u32 = 4;
 
 /// Writes the page to a file.
 ///

@@ -6,8 +6,8 @@ use super::{latency, throughput};
 use crate::selftest::figures::Figures;
 use crate::selftest::machine::Machine;
 use crate::selftest::result::{Ending, Outcome, Phase, RuleCount, total};
-use crate::svg::{STYLE, escaped, in_time, quoted};
-use crate::units::{counted, grouped, in_bytes, in_iso, in_words, plural};
+use crate::svg::{document, escaped, section};
+use crate::units::{counted, grouped, in_bytes, in_iso, in_time, in_words, plural};
 
 /// The phase that is run for its latency; the others are for their throughput.
 const PING_PONG: &str = "ping_pong";
@@ -25,14 +25,7 @@ pub(super) fn page(outcome: &Outcome, machine: &Machine) -> String {
         facts(outcome, machine),
     ];
     let title = format!("nlx selftest, {}: {}", machine.host, headline(outcome));
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n\
-         <body class=\"{}\">\n{}</body>\n</html>\n",
-        escaped(title),
-        class(outcome),
-        parts.concat()
-    )
+    document(title, "", class(outcome), &parts.concat())
 }
 
 fn class(outcome: &Outcome) -> &'static str {
@@ -125,16 +118,14 @@ fn pictures(figures: &Figures<'_>, phase: &Phase) -> String {
         counted(figures.size, "byte"),
         figures.concurrency
     );
-    format!(
-        "<section>\n<div class=\"head\"><h2>{}</h2><p>{}</p></div>\n<div class=\"pair\">\n\
-         <figure><h3>Latency: share of the operations</h3>{}</figure>\n\
-         <figure><h3>Throughput over time, {}</h3>{}</figure>\n</div>\n</section>\n",
-        escaped(capitalised(&figures.name())),
-        escaped(what),
+    let body = format!(
+        "<div class=\"pair\">\n<figure><h3>Latency: share of the operations</h3>{}</figure>\n\
+         <figure><h3>Throughput over time, {}</h3>{}</figure>\n</div>\n",
         latency::picture(figures, &phase.latencies_ns),
         throughput::unit(figures),
         throughput::picture(figures, &phase.samples)
-    )
+    );
+    section(&capitalised(&figures.name()), &what, &body)
 }
 
 fn capitalised(words: &str) -> String {
@@ -171,16 +162,16 @@ fn table<'a>(outcome: &Outcome, phases: impl Iterator<Item = &'a Figures<'a>>) -
             format!("<tr>{row}</tr>\n")
         })
         .collect();
-    section("All phases", &format!("<div class=\"wide\"><table>\n<tr>{head}</tr>\n{rows}</table></div>\n"))
+    section(
+        "All phases",
+        "",
+        &format!("<div class=\"wide\"><table>\n<tr>{head}</tr>\n{rows}</table></div>\n"),
+    )
 }
 
 fn cell(element: &str, class: &str, text: impl Display) -> String {
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
     format!("<{element}{class}>{}</{element}>", escaped(text))
-}
-
-fn section(title: &str, body: &str) -> String {
-    format!("<section>\n<div class=\"head\"><h2>{}</h2></div>\n{body}</section>\n", escaped(title))
 }
 
 /// What was dropped and delayed on purpose.
@@ -201,7 +192,7 @@ fn rules(rules: &[RuleCount]) -> String {
         .collect();
     let body =
         format!("<div class=\"wide\"><table class=\"words\">\n<tr>{head}</tr>\n{rows}</table></div>\n");
-    section("Faults on purpose", &body)
+    section("Faults on purpose", "", &body)
 }
 
 /// Where and how it was run.
@@ -230,7 +221,7 @@ fn facts(outcome: &Outcome, machine: &Machine) -> String {
         "<dl class=\"facts\">\n{facts}</dl>\n<pre><code>{}</code></pre>\n",
         escaped(command(outcome))
     );
-    section("How it was run", &body)
+    section("How it was run", "", &body)
 }
 
 /// The command that runs it again.
@@ -247,4 +238,13 @@ fn command(outcome: &Outcome) -> String {
     ];
     words.extend(settings.faults.as_ref().map(|faults| format!("--faults {}", quoted(faults))));
     words.join(" ")
+}
+
+/// A word for a shell.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=,".contains(letter);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::page::page;
+use super::page::{page, quoted};
 use super::{reserve, write};
 use crate::selftest::machine::Machine;
 use crate::selftest::result::{Ending, Outcome};
@@ -137,4 +137,10 @@ fn it_is_written_to_a_file_or_the_failure_names_it() {
     for failure in [write(&outcome(), &nowhere), reserve(&nowhere)].map(Result::unwrap_err) {
         assert!(failure.to_string().contains("no/where.html"));
     }
+}
+
+#[test]
+fn words_are_quoted_for_a_shell() {
+    let words = ["tcp", "drop 1/100 put", "it's", ""];
+    assert_eq!(words.map(quoted), ["tcp", "'drop 1/100 put'", r"'it'\''s'", "''"]);
 }

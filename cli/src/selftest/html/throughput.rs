@@ -1,10 +1,11 @@
 //! A phase's rate over time: whether it held.
 
-use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH};
+use super::{FRAME, STEPS};
 use crate::selftest::figures::Figures;
 use crate::selftest::result::Sample;
 use crate::selftest::series::{Span, spans};
-use crate::svg::{Anchor, Linear, Svg, in_thousands, three_digits};
+use crate::svg::Anchor;
+use crate::units::{in_thousands, three_digits};
 
 /// More points than this cannot be told apart.
 const POINTS: u32 = 240;
@@ -37,21 +38,14 @@ pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
     let label = format!("Throughput of {} over {:.1} s: {told} {of}", figures.name(), figures.seconds);
     let spans = spans(samples, POINTS);
     if spans.len() < 2 {
-        return figure::nothing(&label, "too short a time to draw a curve of it");
+        return FRAME.nothing(label, "too short a time to draw a curve of it");
     }
     let value = |span: &Span| if unit == "MB/s" { span.mb_per_s } else { span.operations_per_s };
-    let upright = figure::upright(spans.iter().map(value).fold(mean, f64::max));
+    let upright = FRAME.upright(spans.iter().map(value).fold(mean, f64::max), STEPS);
     let end = spans.last().map_or(0.0, |span| span.to.as_secs_f64());
-    let across = Linear::exact(end, LEFT, RIGHT);
-    let mut svg = Svg::new(WIDTH, HEIGHT, label);
-    let ticks: Vec<_> = upright
-        .ticks(figure::STEPS)
-        .into_iter()
-        .map(|rate| (upright.place(rate), in_thousands(rate)))
-        .collect();
-    let below: Vec<_> =
-        across.ticks(6).into_iter().map(|s| (across.place(s), format!("{} s", three_digits(s)))).collect();
-    figure::frame(&mut svg, &ticks, &below);
+    let across = FRAME.across(end);
+    let times = across.labels(6, |s| format!("{} s", three_digits(s)));
+    let mut svg = FRAME.picture(label, &upright.labels(STEPS, in_thousands), &times);
     // Each span is as long as it is, and its rate held for all of it.
     let steps: Vec<(f64, f64)> = spans
         .iter()
@@ -60,11 +54,11 @@ pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
             [span.from, span.to].map(|at| (across.place(at.as_secs_f64()), y))
         })
         .collect();
-    let ground = [(across.place(end), BOTTOM), (LEFT, BOTTOM)];
+    let ground = [(across.place(end), FRAME.bottom), (FRAME.left, FRAME.bottom)];
     svg.path("area", steps.iter().copied().chain(ground));
     svg.path("rate", steps.iter().copied());
     let y = upright.place(mean);
-    svg.line("mark", (LEFT, y), (RIGHT, y));
-    svg.text("name", Anchor::End, (RIGHT, figure::TOP - 8.0), format!("mean {told} {of}"));
+    svg.line("mark", (FRAME.left, y), (FRAME.right, y));
+    svg.text("name", Anchor::End, (FRAME.right, FRAME.top - 8.0), format!("mean {told} {of}"));
     svg.end()
 }
