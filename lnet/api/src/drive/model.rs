@@ -2,17 +2,21 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lnet-api --release --lib model`
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use nlx_sync::wait::Signals;
 use nlx_sync::{Bell, SleepWord};
 
 use super::token::TAKEN_AFTER_NS;
-use super::wait::wait_with;
+use super::wait::{SHARED_AFTER_NS, wait_with};
 use super::watch::drive_shard_with;
 use super::{Clock, Drive, Poll, Sleeper, Tokens, shards_of};
 
+mod hand_over;
 mod lookout;
+mod share;
 mod watch;
 
 /// The most shards and threads of a model.
@@ -27,6 +31,14 @@ const BEDS: usize = ONLOOKER + 1;
 /// What has not happened by then never does.
 const LATEST_NS: u64 = 100;
 
+/// How long a poll takes that finds something, where polls take time. Two of them are load for long enough that a waiter shares its
+/// shards, and leave a third shard alone for less than others wait before they take it.
+const BUSY_NS: u64 = SHARED_AFTER_NS / 2;
+const _: () = assert!(2 * BUSY_NS >= SHARED_AFTER_NS && 2 * BUSY_NS < TAKEN_AFTER_NS);
+
+/// The number of a message that is for no waiter.
+const FOR_NONE: usize = MOST;
+
 /// What a kernel would know: who has been woken, and which messages lie unread.
 #[derive(Debug, Default)]
 struct Kernel {
@@ -38,14 +50,23 @@ struct Kernel {
     due: Vec<(u64, usize, usize)>,
     /// Who sleeps.
     beds: [Option<Bed>; BEDS],
-    /// How many threads there are; time passes when all of them sleep. 0: it never passes.
-    threads: usize,
     /// Everybody sleeps, and nothing will ever end that.
     stalled: bool,
+    /// All threads of a part have ended.
+    gone: [bool; 2],
+}
+
+/// What a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// It waits for its message.
+    Waiter,
+    /// It serves until all is over.
+    Steward,
 }
 
 /// What ends somebody's sleep.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Bed {
     /// Shards that become readable.
     mask: u64,
@@ -53,6 +74,8 @@ struct Bed {
     until_ns: Option<u64>,
     /// That everybody else sleeps for ever.
     stall: bool,
+    /// The end of the last thread of a part.
+    gone: Option<Part>,
 }
 
 /// The kernel, and the clock.
@@ -62,6 +85,9 @@ struct System {
     bell: Condvar,
     /// The time. Not loom's: that somebody reads the clock a moment earlier or later is no interleaving of its own.
     now_ns: std::sync::atomic::AtomicU64,
+    /// How many threads there are of each part, beside the first one; time passes when all threads sleep. Not loom's: they grow
+    /// while the first thread is awake, and shrink under the kernel's lock.
+    threads: [std::sync::atomic::AtomicUsize; 2],
 }
 
 /// A node of some shards; message `n` is for waiter `n`.
@@ -70,7 +96,14 @@ struct Net {
     system: Arc<System>,
     sleepers: [std::sync::Arc<Sleeper>; BEDS],
     got: [AtomicBool; MOST],
-    drivers: [AtomicUsize; MOST],
+    /// How often each shard has been polled, as its driver sees it, and in truth. They differ if two threads drive it at the same time,
+    /// or the next driver does not see what the last one did.
+    polls: [AtomicUsize; MOST],
+    true_polls: [std::sync::atomic::AtomicUsize; MOST],
+    /// They have differed.
+    clash: std::sync::atomic::AtomicBool,
+    /// How long a poll takes that finds something. Not loom's: it is set once.
+    busy_ns: std::sync::atomic::AtomicU64,
     /// A bit for each shard on which nothing goes on. Not loom's: no interleaving depends on it alone.
     quiet: std::sync::atomic::AtomicU64,
     /// The handler of the first waiter's message blocks until the second's has come. Not loom's: it is set once.
@@ -91,7 +124,7 @@ impl System {
         let mut kernel = self.kernel.lock().unwrap();
         kernel.beds[number] = Some(bed);
         while !kernel.rouses(number, bed, self.now_ns()) {
-            if let Some(now_ns) = kernel.pass_time(self.now_ns()) {
+            if let Some(now_ns) = kernel.pass_time(self.now_ns(), self.threads()) {
                 self.set_time(now_ns);
             } else {
                 kernel = self.bell.wait(kernel).unwrap();
@@ -102,11 +135,24 @@ impl System {
     }
 
     fn now_ns(&self) -> u64 {
-        self.now_ns.load(std::sync::atomic::Ordering::Relaxed)
+        self.now_ns.load(Relaxed)
     }
 
     fn set_time(&self, now_ns: u64) {
-        self.now_ns.store(now_ns, std::sync::atomic::Ordering::Relaxed);
+        self.now_ns.store(now_ns, Relaxed);
+        self.bell.notify_all();
+    }
+
+    fn threads(&self) -> usize {
+        1 + self.threads.iter().map(|threads| threads.load(Relaxed)).sum::<usize>()
+    }
+
+    /// A thread ends.
+    fn leave(&self, part: Part) {
+        let mut kernel = self.kernel.lock().unwrap();
+        if self.threads[part as usize].fetch_sub(1, Relaxed) == 1 {
+            kernel.gone[part as usize] = true;
+        }
         self.bell.notify_all();
     }
 }
@@ -120,13 +166,17 @@ impl Kernel {
     /// Whether a sleep is over.
     fn rouses(&self, number: usize, bed: Bed, now_ns: u64) -> bool {
         let is_late = bed.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
-        self.woken[number] > 0 || self.readable(bed.mask) != 0 || is_late || (bed.stall && self.stalled)
+        self.woken[number] > 0
+            || self.readable(bed.mask) != 0
+            || is_late
+            || (bed.stall && self.stalled)
+            || bed.gone.is_some_and(|part| self.gone[part as usize])
     }
 
     /// The time to which it is time to go on, if everybody sleeps and nothing else ends that: the earliest that does.
-    fn pass_time(&mut self, now_ns: u64) -> Option<u64> {
+    fn pass_time(&mut self, now_ns: u64, threads: usize) -> Option<u64> {
         let asleep = || self.beds.iter().enumerate().filter_map(|(number, bed)| Some((number, (*bed)?)));
-        let all_asleep = asleep().count() == self.threads;
+        let all_asleep = asleep().count() == threads;
         if !all_asleep || asleep().any(|(number, bed)| self.rouses(number, bed, now_ns)) {
             return None;
         }
@@ -154,7 +204,10 @@ impl Net {
             sleepers: std::array::from_fn(sleeper),
             system,
             got: Default::default(),
-            drivers: Default::default(),
+            polls: Default::default(),
+            true_polls: Default::default(),
+            clash: Default::default(),
+            busy_ns: Default::default(),
             quiet: Default::default(),
             blocks: Default::default(),
             over: AtomicBool::new(false),
@@ -163,7 +216,7 @@ impl Net {
 
     /// How a thread sleeps.
     fn sleep(&self, number: usize) -> impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64 {
-        move |_, mask, _, until_ns| self.system.sleep(number, Bed { mask, until_ns, stall: false })
+        move |_, mask, _, until_ns| self.system.sleep(number, Bed { mask, until_ns, ..Bed::default() })
     }
 
     /// A message for a waiter arrives on a shard.
@@ -180,18 +233,32 @@ impl Net {
             sleeper.prepare();
             over = self.got[number].load(Ordering::Acquire) || self.is_stalled();
             if !over {
-                self.system.sleep(bed, Bed { mask: 0, until_ns: None, stall: true });
+                self.system.sleep(bed, Bed { stall: true, ..Bed::default() });
             }
             sleeper.finish();
         }
+    }
+
+    /// Waits for a message, as a thread does that takes part in the driving.
+    fn wait(&self, number: usize) {
+        let ready = || self.got[number].load(Ordering::Acquire);
+        assert!(wait_with(self, &self.sleepers[number], None, ready, self.sleep(number)));
     }
 
     fn is_stalled(&self) -> bool {
         self.system.kernel.lock().unwrap().stalled
     }
 
+    /// Ends every wait, in a model that has failed: one that panics while its threads run cannot be caught.
+    fn give_up(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.got.iter().for_each(|got| got.store(true, Ordering::SeqCst));
+        self.sleepers.iter().for_each(|sleeper| sleeper.wake());
+    }
+
     /// All is over: every token is free, and nobody stands in the list.
     fn check_end(&self) {
+        assert!(!self.clash.load(Relaxed), "two threads drive one shard");
         for shard in 0..self.tokens.count() {
             assert!(self.tokens.claim(shard), "the token of shard {shard} is free");
         }
@@ -223,36 +290,48 @@ impl Drive for Net {
         &self.tokens
     }
     fn is_active(&self, shard: usize) -> bool {
-        self.quiet.load(std::sync::atomic::Ordering::Relaxed) & 1 << shard == 0
+        self.quiet.load(Relaxed) & 1 << shard == 0
     }
     fn poll(&self, shard: usize, _: usize) -> Poll {
-        let drivers = &self.drivers[shard];
-        assert_eq!(drivers.fetch_add(1, Ordering::Relaxed), 0, "two threads drive one shard");
+        let polls = self.polls[shard].load(Ordering::Relaxed);
+        if polls != self.true_polls[shard].fetch_add(1, Relaxed) {
+            self.clash.store(true, Relaxed);
+            self.give_up();
+        }
         let message = self.system.kernel.lock().unwrap().unread[shard].pop();
-        if let Some(number) = message {
+        if message.is_some() {
+            self.system.now_ns.fetch_add(self.busy_ns.load(Relaxed), Relaxed);
+        }
+        if let Some(number) = message.filter(|&number| number != FOR_NONE) {
             self.got[number].store(true, Ordering::Release);
             self.sleepers[number].wake();
             for bed in [HANDLER, ONLOOKER] {
                 self.sleepers[bed].wake();
             }
-            if number == 0 && self.blocks.load(std::sync::atomic::Ordering::Relaxed) {
+            if number == 0 && self.blocks.load(Relaxed) {
                 self.expect(1, HANDLER);
             }
         }
-        drivers.fetch_sub(1, Ordering::Relaxed);
+        self.polls[shard].store(polls + 1, Ordering::Relaxed);
         Poll { work: usize::from(message.is_some()), deadline_ns: None }
     }
 }
 
 type Running = loom::thread::JoinHandle<()>;
 
+/// Starts a thread.
+fn start(net: &Arc<Net>, part: Part, run: impl FnOnce(&Net) + 'static) -> Running {
+    let net = net.clone();
+    net.system.threads[part as usize].fetch_add(1, Relaxed);
+    loom::thread::spawn(move || {
+        run(&net);
+        net.system.leave(part);
+    })
+}
+
 /// A thread that waits for its message.
 fn waiter(net: &Arc<Net>, number: usize) -> Running {
-    let net = net.clone();
-    loom::thread::spawn(move || {
-        let ready = || net.got[number].load(Ordering::Acquire);
-        assert!(wait_with(&*net, &net.sleepers[number], None, ready, net.sleep(number)));
-    })
+    start(net, Part::Waiter, move |net| net.wait(number))
 }
 
 /// A shard's steward, which has seen that the shard was neglected.
@@ -260,14 +339,25 @@ fn steward(net: &Arc<Net>, shard: usize) -> Running {
     let number = MOST + shard;
     let sleeper = net.sleepers[number].clone();
     net.tokens.set_steward(shard, sleeper.clone());
-    let net = net.clone();
-    loom::thread::spawn(move || {
+    start(net, Part::Steward, move |net| {
         let over = || net.over.load(Ordering::SeqCst);
-        drive_shard_with(&*net, shard, &sleeper, over, net.sleep(number));
+        drive_shard_with(net, shard, &sleeper, over, net.sleep(number));
     })
 }
 
+/// Sleeps until the last thread of a part has ended, or all threads sleep for ever; then they need not any more.
+fn until_gone(net: &Net, part: Part) {
+    net.system.sleep(ONLOOKER, Bed { stall: true, gone: Some(part), ..Bed::default() });
+    if net.is_stalled() {
+        net.give_up();
+    }
+}
+
 fn end(net: &Net, waiters: impl IntoIterator<Item = Running>, stewards: impl IntoIterator<Item = Running>) {
+    let waiters: Vec<Running> = waiters.into_iter().collect();
+    if !waiters.is_empty() {
+        until_gone(net, Part::Waiter);
+    }
     for waiter in waiters {
         waiter.join().unwrap();
     }
@@ -276,6 +366,7 @@ fn end(net: &Net, waiters: impl IntoIterator<Item = Running>, stewards: impl Int
     for steward in stewards {
         steward.join().unwrap();
     }
+    assert!(!net.is_stalled(), "everybody sleeps, and a message lies there");
     net.check_end();
 }
 
@@ -288,87 +379,103 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-#[test]
-fn each_waiter_gets_its_message_whoever_drives() {
-    check(3, || {
-        let net = Net::new(1);
-        let waiters = [0, 1].map(|number| waiter(&net, number));
-        net.arrive(0, 1);
-        net.arrive(0, 0);
-        end(&net, waiters, []);
-    });
+fn one_shard_and_two_waiters() {
+    let net = Net::new(1);
+    let waiters = [0, 1].map(|number| waiter(&net, number));
+    net.arrive(0, 1);
+    net.arrive(0, 0);
+    end(&net, waiters, []);
 }
 
 /// The two may divide the shards, or one may have both.
+fn two_shards_and_two_waiters() {
+    let net = Net::new(2);
+    let waiters = [0, 1].map(|number| waiter(&net, number));
+    net.arrive(1, 0);
+    net.arrive(0, 1);
+    end(&net, waiters, []);
+}
+
+fn one_waiter_and_its_steward() {
+    let net = Net::new(1);
+    let (steward, waiter) = (steward(&net, 0), waiter(&net, 0));
+    net.arrive(0, 0);
+    end(&net, [waiter], [steward]);
+}
+
+/// Two stewards serve a shard each, and leave them to a waiter.
+fn one_waiter_and_two_stewards() {
+    let net = Net::new(2);
+    let (stewards, waiter) = ([0, 1].map(|shard| steward(&net, shard)), waiter(&net, 0));
+    net.arrive(1, 0);
+    end(&net, [waiter], stewards);
+}
+
+/// Two waiters want the shard of one steward: whichever it wakes passes it on.
+fn two_waiters_and_a_steward() {
+    let net = Net::new(1);
+    let steward = steward(&net, 0);
+    let waiters = [0, 1].map(|number| waiter(&net, number));
+    net.arrive(0, 0);
+    net.arrive(0, 1);
+    end(&net, waiters, [steward]);
+}
+
+/// A waiter that does not poll a shard for a while may lose it to another waiter at any moment.
+fn a_shard_left_lying() {
+    let net = Net::new(2);
+    let waiters = [0, 1].map(|number| waiter(&net, number));
+    net.arrive(0, 1);
+    net.system.set_time(TAKEN_AFTER_NS);
+    net.arrive(1, 0);
+    end(&net, waiters, []);
+}
+
+/// A shard comes while one waiter drives and another sleeps for want of a token.
+fn a_shard_that_comes() {
+    let net = Net::new(1);
+    let waiters = [0, 1].map(|number| waiter(&net, number));
+    net.tokens.grow(2);
+    net.arrive(1, 1);
+    net.arrive(0, 0);
+    end(&net, waiters, []);
+}
+
+#[test]
+fn each_waiter_gets_its_message_whoever_drives() {
+    check(3, one_shard_and_two_waiters);
+}
+
 #[test]
 fn each_waiter_gets_its_message_on_whichever_shard() {
-    check(2, || {
-        let net = Net::new(2);
-        let waiters = [0, 1].map(|number| waiter(&net, number));
-        net.arrive(1, 0);
-        net.arrive(0, 1);
-        end(&net, waiters, []);
-    });
+    check(2, two_shards_and_two_waiters);
 }
 
 /// A waiter takes a shard from its steward, or is woken by it; nobody sleeps for ever on a shard that nobody drives.
 #[test]
 fn a_waiter_and_a_steward_take_turns() {
-    check(2, || {
-        let net = Net::new(1);
-        let (steward, waiter) = (steward(&net, 0), waiter(&net, 0));
-        net.arrive(0, 0);
-        end(&net, [waiter], [steward]);
-    });
+    check(2, one_waiter_and_its_steward);
 }
 
-/// Two stewards serve a shard each, and leave them to a waiter. Each alone is seen above with more preemptions; of the two
-/// together one is enough: the other goes on at whatever point the first is stopped at.
+/// Each steward alone is seen above with more preemptions; of the two together one is enough: the other goes on at whatever point
+/// the first is stopped at.
 #[test]
 fn a_waiter_takes_turns_with_two_stewards() {
-    check(1, || {
-        let net = Net::new(2);
-        let (stewards, waiter) = ([0, 1].map(|shard| steward(&net, shard)), waiter(&net, 0));
-        net.arrive(1, 0);
-        end(&net, [waiter], stewards);
-    });
+    check(1, one_waiter_and_two_stewards);
 }
 
-/// Two waiters want the shard of one steward: whichever it wakes passes it on.
 #[test]
 fn two_waiters_call_a_steward_off() {
-    check(2, || {
-        let net = Net::new(1);
-        let steward = steward(&net, 0);
-        let waiters = [0, 1].map(|number| waiter(&net, number));
-        net.arrive(0, 0);
-        net.arrive(0, 1);
-        end(&net, waiters, [steward]);
-    });
+    check(2, two_waiters_and_a_steward);
 }
 
-/// A waiter that does not poll a shard for a while may lose it to another waiter at any moment. The two never drive it at the same time.
+/// The two waiters never drive it at the same time.
 #[test]
 fn a_shard_that_is_left_lying_is_taken() {
-    check(2, || {
-        let net = Net::new(2);
-        let waiters = [0, 1].map(|number| waiter(&net, number));
-        net.arrive(0, 1);
-        net.system.set_time(TAKEN_AFTER_NS);
-        net.arrive(1, 0);
-        end(&net, waiters, []);
-    });
+    check(2, a_shard_left_lying);
 }
 
-/// A shard comes while one waiter drives and another sleeps for want of a token: it is driven.
 #[test]
 fn a_shard_that_comes_is_driven() {
-    check(2, || {
-        let net = Net::new(1);
-        let waiters = [0, 1].map(|number| waiter(&net, number));
-        net.tokens.grow(2);
-        net.arrive(1, 1);
-        net.arrive(0, 0);
-        end(&net, waiters, []);
-    });
+    check(2, a_shard_that_comes);
 }

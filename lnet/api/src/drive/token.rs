@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
+use nlx_sync::Rule;
+
 use super::Sleeper;
+use crate::drive::rules::{BEGIN, CALL, CLAIM, CLAIM_GIVEN, DOZE, DROP, GIVE, HAND_OVER, TAKE};
 use crate::drive::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// How long a shard lies unpolled until another thread may take it from a driver that is awake, in nanoseconds. Longer than a poll
@@ -112,10 +115,17 @@ impl Token {
         self.left_ns.load(Relaxed)
     }
 
-    /// Puts one word in the place of another.
-    fn turn(&self, from: u64, to: u64) -> bool {
-        // SYNC tokens.hand-over: what the last driver did is seen by the next one.
-        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// Puts one word in the place of another, in one step. Where a model breaks the step's rule, another thread may come between
+    /// the look and the change.
+    fn turn(&self, step: Rule, from: u64, to: u64) -> bool {
+        if !step.holds() {
+            let is_there = self.newest() == from;
+            if is_there {
+                self.word.store(to, HAND_OVER.release());
+            }
+            return is_there;
+        }
+        self.word.compare_exchange(from, to, HAND_OVER.chain(), Ordering::Relaxed).is_ok()
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -134,18 +144,18 @@ impl Token {
 
     pub(super) fn claim(&self) -> bool {
         // The line stays shared as long as somebody else holds it.
-        self.newest() == FREE && self.turn(FREE, HELD)
+        self.newest() == FREE && self.turn(CLAIM, FREE, HELD)
     }
 
     /// The same, also from a waiter that has left it lying.
     pub(super) fn claim_left(&self, now_ns: u64) -> bool {
         let word = self.newest();
-        self.can_be_taken(word, now_ns) && self.turn(word, HELD)
+        self.can_be_taken(word, now_ns) && self.turn(CLAIM, word, HELD)
     }
 
     /// The same, if it was given to this steward.
     pub(super) fn claim_given(&self, steward: Holder) -> bool {
-        self.is_parked_by(steward) && self.turn(steward.0 | PARKED, HELD)
+        self.is_parked_by(steward) && self.turn(CLAIM_GIVEN, steward.0 | PARKED, HELD)
     }
 
     pub(super) fn is_parked_by(&self, holder: Holder) -> bool {
@@ -155,14 +165,13 @@ impl Token {
     /// Ends [`Token::claim`].
     pub(super) fn release(&self, now_ns: u64) {
         self.left_ns.store(now_ns, Relaxed);
-        // SYNC tokens.hand-over
-        self.word.store(FREE, Ordering::Release);
+        self.word.store(FREE, HAND_OVER.release());
     }
 
     /// A waiter takes it, if it is free or its holder has left it lying.
     pub(super) fn take(&self, waiter: Holder, now_ns: u64) -> bool {
         let word = self.newest();
-        let taken = self.can_be_taken(word, now_ns) && self.turn(word, waiter.0 | PARKED);
+        let taken = self.can_be_taken(word, now_ns) && self.turn(TAKE, word, waiter.0 | PARKED);
         if taken {
             self.left_ns.store(now_ns, Relaxed);
         }
@@ -171,19 +180,18 @@ impl Token {
 
     /// A waiter that has taken it is about to poll; false if somebody else has taken it since.
     pub(super) fn begin(&self, waiter: Holder) -> bool {
-        self.turn(waiter.0 | PARKED, waiter.0 | POLLED)
+        self.turn(BEGIN, waiter.0 | PARKED, waiter.0 | POLLED)
     }
 
     /// It has polled, or is awake again.
     pub(super) fn end(&self, waiter: Holder, now_ns: u64) {
         self.left_ns.store(now_ns, Relaxed);
-        // SYNC tokens.hand-over
-        self.word.store(waiter.0 | PARKED, Ordering::Release);
+        self.word.store(waiter.0 | PARKED, HAND_OVER.release());
     }
 
     /// It is about to sleep; false if somebody else has taken the token.
     pub(super) fn doze(&self, waiter: Holder) -> bool {
-        self.turn(waiter.0 | PARKED, waiter.0 | WATCHED)
+        self.turn(DOZE, waiter.0 | PARKED, waiter.0 | WATCHED)
     }
 
     /// A waiter lets go of it, whatever it was doing; false if somebody else has taken it.
@@ -193,15 +201,19 @@ impl Token {
         if is_its_own {
             self.left_ns.store(now_ns, Relaxed);
         }
-        is_its_own && self.turn(word, FREE)
+        is_its_own && self.turn(DROP, word, FREE)
     }
 
     /// A waiter gives it to the shard's steward, if there is one, and wakes that.
     pub(super) fn give(&self, waiter: Holder, now_ns: u64) -> bool {
         let Some(steward) = self.steward.get() else { return false };
         self.left_ns.store(now_ns, Relaxed);
-        let given = self.turn(waiter.0 | PARKED, Holder::of_steward(steward).0 | PARKED);
-        if given {
+        let late = !CALL.holds();
+        if late {
+            steward.wake();
+        }
+        let given = self.turn(GIVE, waiter.0 | PARKED, Holder::of_steward(steward).0 | PARKED);
+        if given && !late {
             steward.wake();
         }
         given

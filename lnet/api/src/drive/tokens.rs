@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::token::{FREE, Holder, Token, is_attended};
 use super::{MAX_SHARDS, Sleeper, shards_of};
-use crate::drive::rules::{RELEASE, ROUSE};
+use crate::drive::rules::{LISTENERS, PASS_ON, RELEASE, ROUSE, STEWARD, WAITERS, WAKE};
 use crate::drive::sync::{AtomicUsize, Mutex, Ordering, fence};
 
 /// For how many shards there is room; a model checker has as many tokens as its models look at.
@@ -93,10 +93,14 @@ impl Tokens {
 
     fn after_release(&self) {
         self.releases.fetch_add(1, Relaxed);
-        // SYNC tokens.waiters: either this sees the waiter that has enlisted, or that waiter sees the token free.
-        // SYNC tokens.keeper: either this sees the keeper asleep without a timer, or the keeper sees the token free.
-        fence(Ordering::SeqCst);
-        self.wake_one();
+        // SYNC tokens.keeper: either this sees the keeper asleep without a timer, or the keeper sees the token free. It is the
+        // fence of `LISTENERS`, too.
+        if WAITERS.holds() {
+            fence(Ordering::SeqCst);
+        }
+        if WAKE.holds() {
+            self.wake_one();
+        }
         if RELEASE.holds() {
             self.wake_keeper();
         }
@@ -201,7 +205,12 @@ impl Tokens {
 
     /// Whether some waiter lacks a token.
     pub fn wanted(&self) -> bool {
-        self.waiters.load(Ordering::SeqCst) > 0
+        self.waiting() > 0
+    }
+
+    /// Returns how many waiters lack a token: those that sleep for want of it, or are about to.
+    pub fn waiting(&self) -> usize {
+        self.waiters.load(Ordering::SeqCst)
     }
 
     /// Notes a waiter that lacks a token. It must try [`Tokens::take`] once more before it sleeps, and [`Tokens::leave`]
@@ -212,10 +221,13 @@ impl Tokens {
             waiting.push_back(sleeper.clone());
             self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
-        // SYNC tokens.waiters
-        // SYNC tokens.steward: either this sees the steward on duty, or that steward sees the waiter.
-        fence(Ordering::SeqCst);
-        self.present().for_each(Token::call_off_steward);
+        // It is the fence of `STEWARD`, too.
+        if WAITERS.holds() {
+            fence(Ordering::SeqCst);
+        }
+        if STEWARD.holds() {
+            self.present().for_each(Token::call_off_steward);
+        }
     }
 
     /// Takes a waiter off the list. If a token is free, the next waiter is woken: the wake-up that this one may have got
@@ -229,7 +241,7 @@ impl Tokens {
             self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
-        if self.present().any(|token| !token.is_held()) {
+        if PASS_ON.holds() && self.present().any(|token| !token.is_held()) {
             self.wake_one();
         }
     }
@@ -242,8 +254,9 @@ impl Tokens {
             listening.push(sleeper.clone());
             self.listeners.store(listening.len(), Ordering::SeqCst);
         }
-        // SYNC tokens.listeners: either who releases a token sees this listener, or the listener sees the token free.
-        fence(Ordering::SeqCst);
+        if LISTENERS.holds() {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Takes a listener off the list.
@@ -285,9 +298,8 @@ impl Tokens {
     pub(crate) fn steward_begins(&self, shard: usize) {
         let token = &self.shards[shard];
         token.steward_unwanted.store(false, Ordering::Relaxed);
+        // The announcement of its sleep is the barrier between this and its last look whether it is called off.
         token.steward_on_duty.store(true, Ordering::Relaxed);
-        // SYNC tokens.steward
-        fence(Ordering::SeqCst);
     }
 
     /// Whether a steward should stop.
@@ -326,7 +338,7 @@ impl Tokens {
     }
 
     fn wake_listeners(&self) {
-        // SYNC tokens.listeners: whoever calls this has freed a token, and then fenced.
+        // After the fence of `WAITERS`.
         if self.listeners.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -6,14 +6,16 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nlx_sync::Bell;
 use smallvec::SmallVec;
 
+use super::rules::SHARE;
 use super::sync::{AtomicBool, Ordering};
 use super::token::{Holder, Mark, TAKEN_AFTER_NS};
 use super::{Drive, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
 
 /// How long a waiter must have had work on several shards, in one round or in several without a break, until it shares them: longer
-/// than a burst of messages takes, so that a thread that keeps up alone is not joined by others.
-const SHARED_AFTER_NS: u64 = 1_000_000;
+/// than a burst of messages takes, so that a thread that keeps up alone is not joined by others. In a model, as long as two polls
+/// that take time.
+pub(super) const SHARED_AFTER_NS: u64 = if cfg!(all(test, loom)) { 4 } else { 1_000_000 };
 
 /// Waits until `ready` says so (`true`), or until the deadline has passed or the node has been shut down
 /// ([`Drive::ending`]; `false`, and `ready` is asked once more then). While it waits it drives the shards whose tokens are
@@ -201,7 +203,7 @@ impl<'a> Held<'a> {
 
     /// After a round that found work on some shards: gives half of them to others, if it has been so for long.
     fn share(&mut self, worked: u64, (began_ns, now_ns): (u64, u64)) {
-        if worked.count_ones() < 2 {
+        if worked.count_ones() < 2 || !SHARE.holds() {
             self.loaded_ns = 0;
             return;
         }

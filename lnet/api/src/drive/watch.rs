@@ -103,8 +103,8 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
                 tokens.keeper_rests(self.shard);
             }
             let look_ns = self.drive.now_ns().saturating_add(watch.grace_ns);
-            // SYNC tokens.keeper: the announcement of sleep is the barrier before this look.
-            let stays = || !rests || tokens.all_attended();
+            // SYNC tokens.keeper, tokens.call: the announcement of sleep is the barrier before this look.
+            let stays = || !tokens.is_given(self.shard, self.sleeper) && (!rests || tokens.all_attended());
             self.sleep_while(Some(look_ns).filter(|_| !rests), || !watch.has_ended() && stays());
             tokens.keeper_looks();
             quiet = releases.filter(|_| !rests);

@@ -5,14 +5,13 @@ use super::*;
 
 /// A thread with such a loop, for its message.
 fn listener(net: &Arc<Net>, number: usize) -> Running {
-    let net = net.clone();
-    loom::thread::spawn(move || {
+    start(net, Part::Waiter, move |net| {
         let sleeper = &net.sleepers[number];
         let ready = || net.got[number].load(Ordering::Acquire);
-        let drive: &dyn Drive = &*net;
+        let drive: &dyn Drive = net;
         while !ready() {
             if let Some(armed) = arm_with(drive, sleeper, None, ready) {
-                net.system.sleep(number, Bed { mask: armed.mask, until_ns: None, stall: false });
+                net.system.sleep(number, Bed { mask: armed.mask, ..Bed::default() });
                 armed.end(drive, sleeper);
             }
         }
@@ -20,26 +19,30 @@ fn listener(net: &Arc<Net>, number: usize) -> Running {
 }
 
 /// Either may find the other's message; the waiter holds the shard while it sleeps, and leaves with what is for the other unread.
+pub(super) fn a_listener_and_a_waiter() {
+    let net = Net::new(1);
+    let threads = [waiter(&net, 0), listener(&net, 1)];
+    net.arrive(0, 0);
+    net.arrive(0, 1);
+    end(&net, threads, []);
+}
+
+pub(super) fn two_listeners() {
+    let net = Net::new(1);
+    let threads = [0, 1].map(|number| listener(&net, number));
+    net.arrive(0, 1);
+    net.arrive(0, 0);
+    end(&net, threads, []);
+}
+
 #[test]
 fn a_listener_hears_of_its_message_though_a_waiter_drives() {
-    check(3, || {
-        let net = Net::new(1);
-        let threads = [waiter(&net, 0), listener(&net, 1)];
-        net.arrive(0, 0);
-        net.arrive(0, 1);
-        end(&net, threads, []);
-    });
+    check(3, a_listener_and_a_waiter);
 }
 
 #[test]
 fn two_listeners_and_no_waiter() {
-    check(3, || {
-        let net = Net::new(1);
-        let threads = [0, 1].map(|number| listener(&net, number));
-        net.arrive(0, 1);
-        net.arrive(0, 0);
-        end(&net, threads, []);
-    });
+    check(3, two_listeners);
 }
 
 /// The steward drives until it is called off or all is over, which no listener does: the message is delivered all the same.

@@ -26,15 +26,14 @@ struct World {
 }
 
 impl World {
-    /// Stewards for two shards, a program, and so many threads that wait.
-    fn new(waiters: usize) -> World {
-        World::after(waiters, |_| {})
+    /// Stewards for two shards, and a program.
+    fn new() -> World {
+        World::after(|_| {})
     }
 
     /// The same, after something that no steward sees.
-    fn after(waiters: usize, prepare: impl FnOnce(&Net)) -> World {
+    fn after(prepare: impl FnOnce(&Net)) -> World {
         let net = Net::new(2);
-        net.system.kernel.lock().unwrap().threads = 2 + 1 + waiters;
         net.system.set_time(GRACE_NS);
         // Nobody has neglected them yet.
         (0..2).for_each(|shard| net.tokens.release(shard, GRACE_NS));
@@ -43,8 +42,10 @@ impl World {
         let sleepers = [0, 1].map(|shard| net.sleepers[MOST + shard].clone());
         (0..2).for_each(|shard| net.tokens.set_steward(shard, sleepers[shard].clone()));
         let stewards = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
-            let (net, watch) = (net.clone(), watch.clone());
-            loom::thread::spawn(move || watch.serve_with(&*net, shard, &sleeper, net.sleep(MOST + shard)))
+            let watch = watch.clone();
+            start(&net, Part::Steward, move |net| {
+                watch.serve_with(net, shard, &sleeper, net.sleep(MOST + shard))
+            })
         });
         World { stewards: stewards.collect(), net, watch }
     }
@@ -61,29 +62,14 @@ impl World {
         self.net.expect(number, number);
     }
 
-    /// Waits for the first message, as a thread does that has the net's only program.
-    fn wait(&self) {
-        let ready = || self.net.got[0].load(Ordering::Acquire);
-        assert!(wait_with(&*self.net, &self.net.sleepers[0], None, ready, self.net.sleep(0)));
-    }
-
-    /// A thread that was counted has ended.
-    fn join(&self, thread: Running) {
-        thread.join().unwrap();
-        self.net.system.kernel.lock().unwrap().threads -= 1;
-    }
-
-    /// A model that panics while its threads run cannot be caught.
     fn end(self) {
-        let stalled = self.net.is_stalled();
         self.watch.end(&*self.net);
         end(&self.net, [], self.stewards);
-        assert!(!stalled, "everybody sleeps, and a message lies there");
     }
 }
 
 fn two_neglected_shards() {
-    let world = World::new(0);
+    let world = World::new();
     world.net.arrive(0, 0);
     world.net.arrive(1, 1);
     world.pass();
@@ -94,12 +80,12 @@ fn two_neglected_shards() {
 
 /// The first shard needs its steward; the second one only later.
 fn one_after_the_other() {
-    let world = World::new(0);
-    world.net.quiet.store(0b10, std::sync::atomic::Ordering::Relaxed);
+    let world = World::new();
+    world.net.quiet.store(0b10, Relaxed);
     world.net.arrive(0, 0);
     world.pass();
     world.expect(0);
-    world.net.quiet.store(0, std::sync::atomic::Ordering::Relaxed);
+    world.net.quiet.store(0, Relaxed);
     world.net.arrive(1, 1);
     world.expect(1);
     world.end();
@@ -107,10 +93,10 @@ fn one_after_the_other() {
 
 /// Both stewards drive, or are about to; a waiter calls them off and leaves the shards again.
 fn a_waiter_that_comes_and_goes() {
-    let world = World::new(1);
+    let world = World::new();
     let waiter = waiter(&world.net, 0);
     world.net.arrive(0, 0);
-    world.join(waiter);
+    waiter.join().unwrap();
     world.net.arrive(1, 1);
     world.expect(1);
     world.end();
@@ -118,38 +104,38 @@ fn a_waiter_that_comes_and_goes() {
 
 /// The program has all shards alone, so that no timer runs; then it lets go of them.
 fn a_holder_that_goes() {
-    let world = World::after(0, |net| (0..2).for_each(|shard| assert!(net.tokens.claim(shard))));
-    world.net.system.sleep(ONLOOKER, Bed { mask: 0, until_ns: Some(QUIET_NS), stall: false });
+    let world = World::after(|net| (0..2).for_each(|shard| assert!(net.tokens.claim(shard))));
+    world.net.system.sleep(ONLOOKER, Bed { until_ns: Some(QUIET_NS), ..Bed::default() });
     world.net.arrive(0, 0);
     (0..2).for_each(|shard| world.net.tokens.release(shard, world.net.now_ns()));
     world.expect(0);
     world.end();
 }
 
-/// With so many threads that wait: a message comes on each shard when everybody sleeps, and the handler of the first blocks until the
+/// A message comes on each shard when everybody sleeps, and the handler of the first blocks until the
 /// second has come.
-fn with_a_handler_that_blocks(waiters: usize) -> World {
-    World::after(waiters, |net| {
-        net.blocks.store(true, std::sync::atomic::Ordering::Relaxed);
+fn with_a_handler_that_blocks() -> World {
+    World::after(|net| {
+        net.blocks.store(true, Relaxed);
         net.system.kernel.lock().unwrap().due = vec![(QUIET_NS, 0, 0), (QUIET_NS, 1, 1)];
     })
 }
 
 /// The program waits for the first message, and then for the second.
 fn a_handler_that_blocks() {
-    let world = with_a_handler_that_blocks(0);
-    world.wait();
+    let world = with_a_handler_that_blocks();
+    world.net.wait(0);
     world.expect(1);
     world.end();
 }
 
 /// Another thread waits for the second message, and has no shard.
 fn a_handler_that_blocks_beside_a_waiter() {
-    let world = with_a_handler_that_blocks(1);
+    let world = with_a_handler_that_blocks();
     let other = waiter(&world.net, 1);
-    world.wait();
+    world.net.wait(0);
     world.net.expect(1, ONLOOKER);
-    world.join(other);
+    other.join().unwrap();
     world.end();
 }
 

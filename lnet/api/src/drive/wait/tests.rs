@@ -1,13 +1,21 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::{Clock, Sleeper, Tokens};
 use super::*;
 
-/// A node whose time stands still, and which notes how it is driven.
+/// A node that notes how it is driven. Its time stands still, but for polls that find work.
 struct Noted {
     tokens: Tokens,
+    now_ns: AtomicU64,
+    /// How long a poll takes that finds work; no time at first.
+    busy_ns: AtomicU64,
+    /// The shards of this thread's partition; all at first.
+    near: AtomicU64,
+    has_spare: bool,
     polls: Mutex<Vec<usize>>,
     /// What the next polls of each shard find.
     work: Mutex<Vec<usize>>,
@@ -19,6 +27,10 @@ impl Noted {
     fn new(shards: usize) -> Noted {
         Noted {
             tokens: Tokens::new(shards),
+            now_ns: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
+            near: AtomicU64::new(u64::MAX),
+            has_spare: true,
             polls: Mutex::default(),
             work: Mutex::new(vec![0; shards]),
             fds: (0..shards).map(|_| Sleeper::new().unwrap()).collect(),
@@ -36,11 +48,28 @@ impl Noted {
         self.fds[shard].prepare();
         self.fds[shard].wake();
     }
+
+    /// A node whose shards have work that does not end, each poll of which takes so long.
+    fn loaded(shards: usize, busy_ns: u64) -> Noted {
+        let net = Noted::new(shards);
+        net.busy_ns.store(busy_ns, Relaxed);
+        (0..shards).for_each(|shard| net.arrive(shard, usize::MAX));
+        net
+    }
+
+    /// Takes what is free, and for the stewards what they have been given.
+    fn take_given(&self) -> u64 {
+        let tokens = &self.tokens;
+        let by_steward =
+            |shard| tokens.steward(shard).is_some_and(|steward| tokens.claim_given(shard, &steward));
+        let given = (0..tokens.count()).filter(|&shard| tokens.claim(shard) || by_steward(shard));
+        given.fold(0, |given, shard| given | 1 << shard)
+    }
 }
 
 impl Clock for Noted {
     fn now_ns(&self) -> u64 {
-        0
+        self.now_ns.load(Relaxed)
     }
 }
 
@@ -56,7 +85,14 @@ impl Drive for Noted {
         let left = &mut self.work.lock().unwrap()[shard];
         let work = usize::from(*left > 0);
         *left -= work;
+        self.now_ns.fetch_add(work as u64 * self.busy_ns.load(Relaxed), Relaxed);
         Poll { work, deadline_ns: None }
+    }
+    fn near(&self) -> u64 {
+        self.near.load(Relaxed)
+    }
+    fn has_spare_processor(&self) -> bool {
+        self.has_spare
     }
     fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
         self.fds[shard].fd().unwrap()
@@ -298,4 +334,106 @@ fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
     };
     watch.serve_with(&net, 0, &steward, sleep);
     assert_eq!(timed.into_inner(), [true, false, true, true, false, true]);
+}
+
+/// What a waiter has given away after each of so many rounds. Others take it at once.
+fn given_after_rounds(net: &Noted, sleeper: &Arc<Sleeper>, rounds: usize) -> Vec<u64> {
+    let (mut given, mut looks) = (Vec::new(), 0);
+    let ready = || {
+        looks += 1;
+        // The first look comes before it drives, the second one before it shares for the first time.
+        if looks > 2 {
+            given.push(given.last().unwrap_or(&0) | net.take_given());
+        }
+        given.len() == rounds
+    };
+    assert!(wait_with(net, sleeper, None, ready, |_, _, _, _| unreachable!("there is work")));
+    given
+}
+
+fn with_stewards(net: Noted) -> Noted {
+    (0..net.shards()).for_each(|shard| net.tokens.set_steward(shard, sleeper()));
+    net
+}
+
+/// It gives half of `mask` away: shards of other partitions first, and before all others those that did not bring what it waited for
+/// last.
+fn expected_half(mask: u64, fed: u64, near: u64) -> u64 {
+    let mut shards: Vec<usize> = (0..MAX_SHARDS).filter(|shard| mask >> shard & 1 == 1).collect();
+    shards.sort_by_key(|shard| (fed >> shard & 1, near >> shard & 1, *shard));
+    shards.truncate(shards.len() / 2);
+    shards.into_iter().fold(0, |half, shard| half | 1 << shard)
+}
+
+/// A waiter keeps the shards that feed its queue, then those of its partition, whichever shards they are; and it gives some away
+/// when it has had work for long enough, not before.
+#[test]
+fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
+    const SHARDS: usize = 4;
+    const ALL: u64 = (1 << SHARDS) - 1;
+    const ROUND_NS: u64 = SHARED_AFTER_NS / 2;
+    for (fed, near) in (0..=ALL).flat_map(|fed| (0..=ALL).map(move |near| (fed, near))) {
+        let net = with_stewards(Noted::loaded(SHARDS, ROUND_NS / SHARDS as u64));
+        net.near.store(near, Relaxed);
+        let sleeper = sleeper();
+        sleeper.set_memo(fed);
+        // It gives the first half away after two rounds. Later rounds have half the shards, and take half the time.
+        let first = expected_half(ALL, fed, near);
+        let second = first | expected_half(ALL & !first, fed, near);
+        let given = given_after_rounds(&net, &sleeper, 6);
+        assert_eq!(given, [0, first, first, first, first, second], "fed {fed:b}, near {near:b}");
+        assert_eq!(sleeper.memo().count_ones(), 1, "one shard is left, and brings what it waits for");
+    }
+}
+
+/// One that has no more work than it gets done keeps its shards: a round with work on a single shard ends the load.
+#[test]
+fn a_waiter_whose_load_has_breaks_keeps_its_shards() {
+    let net = with_stewards(Noted::new(2));
+    net.busy_ns.store(SHARED_AFTER_NS / 3, Relaxed);
+    let rounds = Cell::new(0);
+    let ready = || {
+        rounds.set(rounds.get() + 1);
+        net.arrive(0, 1);
+        net.arrive(1, rounds.get() % 2);
+        assert!(rounds.get() == 1 || net.take_given() == 0, "round {}", rounds.get());
+        rounds.get() == 20
+    };
+    assert!(wait_with(&net, &sleeper(), None, ready, |_, _, _, _| unreachable!("there is work")));
+}
+
+/// The others that wait get the shards from which nothing came that this waiter waits for. Which ones those are it learns by itself, and
+/// knows in its next wait.
+#[test]
+fn a_waiter_keeps_the_shards_that_feed_its_queue() {
+    const SHARDS: usize = 4;
+    for fed in 0..SHARDS {
+        let net = Noted::loaded(SHARDS, 0);
+        let sleeper = sleeper();
+        // Its event comes from one shard alone.
+        let came = Cell::new(false);
+        (0..SHARDS).filter(|&shard| shard != fed).for_each(|shard| net.work.lock().unwrap()[shard] = 0);
+        let event = || came.replace(true);
+        assert!(wait_with(&net, &sleeper, None, event, |_, _, _, _| unreachable!("there is work")));
+        (0..SHARDS).for_each(|shard| net.arrive(shard, usize::MAX));
+        net.busy_ns.store(SHARED_AFTER_NS, Relaxed);
+        // It gives half away in each round, the last but one of its shards in the second.
+        let other = self::sleeper();
+        net.tokens.join(&other);
+        let given = given_after_rounds(&net, &sleeper, 3);
+        net.tokens.leave(&other);
+        let kept = given.iter().map(|given| (given >> fed & 1, given.count_ones())).collect::<Vec<_>>();
+        assert_eq!(kept, [(0, 2), (0, 3), (0, 3)], "shard {fed}");
+    }
+}
+
+/// Without another that waits, and without a processor for a steward, it keeps all.
+#[test]
+fn nothing_is_given_where_no_thread_could_drive_it() {
+    let net = Noted::loaded(2, SHARED_AFTER_NS);
+    assert_eq!(given_after_rounds(&net, &sleeper(), 3), [0; 3], "there are no stewards");
+    let net = Noted { has_spare: false, ..with_stewards(Noted::loaded(2, SHARED_AFTER_NS)) };
+    assert_eq!(given_after_rounds(&net, &sleeper(), 3), [0; 3], "they would find no processor");
+    net.tokens.join(&sleeper());
+    assert_eq!(given_after_rounds(&net, &sleeper(), 1), [0b01], "one that waits has one");
 }
