@@ -67,7 +67,8 @@ impl<P: Protocol> Core<P> {
     }
 
     /// How a poll ends in which so much was done.
-    pub fn polled(&self, work: usize) -> Poll {
+    pub fn polled(&mut self, work: usize) -> Poll {
+        self.held.sign_ns().into_iter().for_each(|at_ns| self.timers.note(at_ns));
         Poll { work, deadline_ns: self.timers.next_ns() }
     }
 }
@@ -102,10 +103,14 @@ pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) ->
     count
 }
 
-/// Looks at all peers of the driver's shard: fails what has waited for too long, goes on with each, and forgets those of which nothing
-/// is remembered. Gives how much was done.
+/// Looks at all peers of the driver's shard: shows those that this node lives of which it holds messages back, fails what has waited for
+/// too long, goes on with each, and forgets those of which nothing is remembered. Gives how much was done.
 pub fn look_at_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> usize {
     let mut peers = std::mem::take(&mut driver.core().peers);
+    driver.core().held.take_signs(turn.now_ns, &mut peers);
+    for peer in peers.drain(..) {
+        driver.show_life(turn, &peer);
+    }
     turn.shared.peers.collect(&mut peers, |peer| peer.shard.number == turn.shard.number);
     let crowded = peers.len() > FAILURES_KEPT;
     let mut count = 0;

@@ -1,8 +1,8 @@
 //! Messages that the engine holds back: PUTs for which a lazy portal has no entry yet (lnet-semantics 11).
 //!
 //! They wait without a time limit. Up to a [limit](HeldLimits) they are taken into memory, where they stop nothing. What is beyond stays on
-//! its connection, which over TCP is not read meanwhile, or keeps its receive buffer and with it a credit of the peer's, over verbs. Or it is
-//! dropped, if that is asked for.
+//! its connection, which over TCP is not read meanwhile, or keeps its receive buffer and with it a credit of the peer's, over verbs; the peer
+//! is shown that this node lives ([`crate::life`]). Or it is dropped, if that is asked for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use lnet_region::{IoVec, ReadVec, Region, WriteVec};
 
 use crate::config::Config;
 use crate::counting::CountsLife;
+use crate::life::sign_period_ns;
 use crate::protocol::Driver;
 use crate::slab::{Key, Slab};
 use crate::{Ni, Peer, Protocol, Turn};
@@ -46,6 +47,8 @@ pub struct HeldTable<P: Protocol> {
     table: Slab<Held<P>>,
     /// Those that end with a connection.
     by_conn: BTreeSet<(Key, Key)>,
+    /// When the peers of those that stay on connections are shown next that this node lives.
+    sign_ns: Option<u64>,
 }
 
 struct Held<P: Protocol> {
@@ -120,7 +123,7 @@ pub enum Admitted {
 impl<P: Protocol> HeldTable<P> {
     /// None, of the shard of this number, which is below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub(crate) fn new(shard: usize) -> HeldTable<P> {
-        HeldTable { table: Slab::new(shard as u8), by_conn: BTreeSet::new() }
+        HeldTable { table: Slab::new(shard as u8), by_conn: BTreeSet::new(), sign_ns: None }
     }
 
     /// The name of the next message that is held back. The engine gets it with each message that it may hold back: another thread may
@@ -158,7 +161,36 @@ impl<P: Protocol> HeldTable<P> {
         token: RxToken,
         what: P::Held,
     ) {
+        self.note_sign(turn.now_ns, peer);
         self.enter(turn, peer, token, Place::Conn { conn, what });
+    }
+
+    /// When peers are to be shown next that this node lives, if any are.
+    pub(crate) const fn sign_ns(&self) -> Option<u64> {
+        self.sign_ns
+    }
+
+    fn note_sign(&mut self, now_ns: u64, peer: &Peer<P>) {
+        let at_ns = now_ns.saturating_add(sign_period_ns(peer.ni.timeout_ns));
+        self.sign_ns = Some(self.sign_ns.map_or(at_ns, |sign_ns| sign_ns.min(at_ns)));
+    }
+
+    /// Adds the peers to a list that are to be shown now that this node lives: it holds messages of theirs on connections. Each is there
+    /// once.
+    pub(crate) fn take_signs(&mut self, now_ns: u64, peers: &mut Vec<Arc<Peer<P>>>) {
+        if self.sign_ns.take_if(|sign_ns| *sign_ns <= now_ns).is_none() {
+            return;
+        }
+        for (_, key) in &self.by_conn {
+            if let Some(Held { peer, place: Place::Conn { .. }, .. }) = self.table.get(*key) {
+                peers.push(peer.clone());
+            }
+        }
+        peers.sort_unstable_by_key(|peer| peer.key);
+        peers.dedup_by(|other, peer| Arc::ptr_eq(other, peer));
+        for peer in &*peers {
+            self.note_sign(now_ns, peer);
+        }
     }
 
     /// The payload of a message that was just admitted cannot come into memory after all: it stays on its connection, or is dropped
@@ -172,6 +204,8 @@ impl<P: Protocol> HeldTable<P> {
             return false;
         }
         *place = Place::Conn { conn, what };
+        let peer = peer.clone();
+        self.note_sign(turn.now_ns, &peer);
         true
     }
 

@@ -13,6 +13,7 @@
 //! | [`driver`] | what all drivers do alike: serving requests, looking at peers, ending NIs |
 //! | [`closing`] | how connections in use end |
 //! | `held` | [`HeldTable`]: messages that the engine holds back |
+//! | [`life`] | whether a peer lives that takes nothing |
 //! | [`admission`] | how many connections of peers are let in |
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
 //! | [`sources`] | what a driver is told of by name, and the queue of what it looks at unasked |
@@ -34,6 +35,7 @@ pub mod counting;
 pub mod driver;
 mod failure;
 mod held;
+pub mod life;
 mod network;
 mod ni;
 pub mod pace;

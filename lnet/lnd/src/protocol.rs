@@ -195,6 +195,13 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// done.
     fn look_at(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>) -> usize;
 
+    /// Shows a peer that this node's program runs: with a NOOP on each connection, where nothing else is being sent.
+    fn show_life(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
+
+    /// When something of a peer last came, on any of its connections. What comes on a connection on which the engine holds a message back
+    /// may not be read: `None` if nothing can be heard.
+    fn heard_ns(&self, peer: &Peer<P>) -> Option<u64>;
+
     /// How many connections are being opened to peers that have some already.
     fn completing(&self) -> usize;
 

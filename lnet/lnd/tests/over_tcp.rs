@@ -27,3 +27,8 @@ const HELD: usize = 2;
 /// Memory that a payload of 5,000 bytes waits in, and how much a peer may have for two such messages.
 const PAYLOAD_IN_MEMORY: usize = 5000;
 const PEER_KB: u32 = 12;
+
+/// A message that leaves though it is held back, and others of which not all leave behind it: more than both sockets take.
+const FIRST: usize = 5000;
+const BEHIND: usize = 8;
+const BEHIND_LENGTH: usize = 1 << 20;

@@ -27,3 +27,8 @@ const HELD: usize = 4;
 /// Memory that a payload of 5,000 bytes waits in, and how much a peer may have for two such messages.
 const PAYLOAD_IN_MEMORY: usize = 2 * 4096;
 const PEER_KB: u32 = 18;
+
+/// A message that leaves though it is held back, and others of which not all leave behind it: more than there are credits.
+const FIRST: usize = 64;
+const BEHIND: usize = 12;
+const BEHIND_LENGTH: usize = 64;

@@ -92,6 +92,10 @@ pub struct Conn<T> {
     waiting: VecDeque<Key>,
     /// NOOPs that are posted.
     noops: u8,
+    /// A NOOP is wanted, whatever the rules say, unless something else is sent.
+    shows_life: bool,
+    /// NOOPs that were sent since something last came: a peer that has stopped does not post their buffers again.
+    unheard: u8,
     own: u16,
     /// Counts the steps of own operations: messages posted, sends completed, answers received.
     steps: u64,
@@ -115,6 +119,8 @@ impl<T> Conn<T> {
             ready: queue(),
             waiting: queue(),
             noops: 0,
+            shows_life: false,
+            unheard: 0,
             own: 0,
             steps: 0,
             last_sent_ns: now_ns,
@@ -167,9 +173,40 @@ impl<T> Conn<T> {
 
     /// Takes back an own message of which nothing has left.
     pub fn withdraw(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Option<T> {
+        self.take_queued(|slot| slot.item.as_ref().is_some_and(&mut wanted))
+    }
+
+    /// Takes back an own message of which nothing has left, and which should have ended by then.
+    pub fn take_overdue(&mut self, now_ns: u64) -> Option<T> {
+        self.take_queued(|slot| slot.deadline_ns <= now_ns)
+    }
+
+    /// The peer lives, and may hold PUTs back for as long as it takes (lnet-semantics 11): those that it has not answered in time have
+    /// until then.
+    pub fn wait_for_answers(&mut self, now_ns: u64, until_ns: u64) {
+        let is_late =
+            |slot: &table::Slot<T>| slot.is_unanswered(MessageKind::PutReq) && slot.deadline_ns <= now_ns;
+        self.table.live_mut().filter(|slot| is_late(slot)).for_each(|slot| slot.deadline_ns = until_ns);
+        self.earliest_ns = self.earliest_ns.min(until_ns);
+    }
+
+    /// Gives up an own PUT that the peer has not answered: nothing of its payload has left. If it is wanted after all, the peer is told that it
+    /// does not come.
+    pub fn abandon(&mut self) -> Option<T> {
+        let slot = self.table.live_mut().find(|slot| slot.is_unanswered(MessageKind::PutReq))?;
+        slot.deadline_ns = u64::MAX;
+        slot.item.take()
+    }
+
+    /// Whether an own GET waits for its answer: until then the peer may write into its memory.
+    #[must_use]
+    pub fn awaits_data(&self) -> bool {
+        self.table.live().any(|slot| slot.is_unanswered(MessageKind::GetReq))
+    }
+
+    fn take_queued(&mut self, mut wanted: impl FnMut(&table::Slot<T>) -> bool) -> Option<T> {
         let Conn { table, waiting, ready, credits, .. } = self;
-        let mut is_wanted =
-            |key: &Key| table.find(*key).is_some_and(|slot| slot.item.as_ref().is_some_and(&mut wanted));
+        let mut is_wanted = |key: &Key| table.find(*key).is_some_and(|slot| wanted(slot));
         let key = if let Some(at) = waiting.iter().position(&mut is_wanted) {
             waiting.remove(at)?
         } else {
@@ -182,6 +219,12 @@ impl<T> Conn<T> {
         };
         self.promote();
         self.forget(key)
+    }
+
+    /// The peer is to see that this side lives: [`Conn::next`] gives a NOOP if it gives nothing else. Two, if nothing comes from the peer
+    /// meanwhile: it may have stopped, and has no buffers for more.
+    pub fn show_life(&mut self) {
+        self.shows_life = true;
     }
 
     /// The next message to emit, if the rules allow one.
@@ -226,6 +269,7 @@ impl<T> Conn<T> {
     pub fn received(&mut self, message: &Message<'_>) -> Result<(Receipt, Received<T>), ConnError> {
         let kind = message.body.kind();
         self.credits.returned(message.head.credits)?;
+        self.unheard = 0;
         match &message.body {
             Body::ConnReq(_) | Body::ConnAck(_) => Err(ConnError::Unexpected { kind }),
             Body::Noop => Ok((Receipt::Plain, Received::Nothing)),
@@ -385,8 +429,9 @@ impl<T> Conn<T> {
     /// of an own operation. What the peer asks for, and is answered, is no progress.
     #[must_use]
     pub fn progress(&self) -> Option<u64> {
-        // In this state an operation waits for this side.
-        let is_awaited = |slot: &table::Slot<T>| slot.own && slot.state != State::Wanted;
+        // In this state an operation waits for this side; one without an item has been abandoned.
+        let is_awaited =
+            |slot: &table::Slot<T>| slot.own && slot.state != State::Wanted && slot.item.is_some();
         self.table.live().any(is_awaited).then_some(self.steps)
     }
 

@@ -7,7 +7,7 @@ use nlx_testkit::buffers::{bytes, filled, pattern, whole};
 use nlx_testkit::lnds::{S, TestBed, exchange, portal};
 
 use super::on_pairs;
-use crate::{Bed, Config, HELD, Node, PAYLOAD_IN_MEMORY, PEER_KB, connections};
+use crate::{BEHIND, BEHIND_LENGTH, Bed, Config, FIRST, HELD, Node, PAYLOAD_IN_MEMORY, PEER_KB, connections};
 
 /// Over verbs, the first comes with its header, and the others are fetched, one of less than a page; over TCP they go on two connections.
 const LENGTHS: [usize; 4] = [64, 3980, 5000, 1 << 20];
@@ -177,6 +177,37 @@ fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
         b.post(&sink, 3, MdOptions::OP_PUT);
         bed.until(&[a, b], || b.has(EventKind::Put));
         assert_eq!(bytes(&sink), pattern(3, 64));
+    });
+}
+
+/// Nor is it lost by what its sender has behind it, more than can leave: a peer that holds back shows that it lives, and its
+/// sender waits.
+#[test]
+fn what_waits_behind_it_does_not_end_its_connection() {
+    on_lazy_pairs(NONE, |bed, [a, b]| {
+        a.put_unasked(b.id, &filled(whole(FIRST), 3), 3);
+        bed.until(&[a, b], || held(b) == [1, 1] && a.count(EventKind::Send).1 == 1);
+        let behind: Vec<u64> = (10..).take(BEHIND).collect();
+        for bits in &behind {
+            a.put_unasked(b.id, &filled(whole(BEHIND_LENGTH), *bits), *bits);
+        }
+        // Time passes as on hosts that are awake: no longer between two looks than a peer may be silent.
+        for _ in 0..1000 {
+            bed.later(&[a, b], S);
+        }
+        assert_eq!([a, b].map(|node| node.lnd.counters().rx.peers_lost), [0, 0]);
+        assert!(a.count(EventKind::Send).1 < 1 + BEHIND, "all have left: the case does not appear");
+        assert!(held(b)[0] >= 1 && b.lnd.counters().rx.held_lost == 0);
+        let sink = whole(FIRST);
+        b.post(&sink, 3, MdOptions::OP_PUT);
+        bed.until(&[a, b], || b.has(EventKind::Put));
+        assert!(bytes(&sink) == pattern(3, FIRST));
+        // Each of the others is lost to its sender, or comes.
+        b.engine.set_lazy(portal(), false);
+        bed.until(&[a, b], || a.count(EventKind::Send).0 == 1 + BEHIND && held(b) == [0, 0]);
+        a.take();
+        b.take();
+        exchange(bed, [a, b], &filled(whole(9999), 2), &whole(9999));
     });
 }
 

@@ -40,6 +40,7 @@ impl<T> Conn<T> {
             self.credits.answered();
         }
         self.last_sent_ns = now_ns;
+        self.shows_life = false;
         let credits = self.credits.give();
         let id = self.posts.post(Post { key: Some(key), works: slot.works })?;
         Some(Emit { id, credits, what, item: slot.item.as_mut() })
@@ -48,13 +49,16 @@ impl<T> Conn<T> {
     /// The rule of lnet-wire 36; that nothing else can be sent is known.
     pub(super) fn noop_is_due(&self, now_ns: u64) -> bool {
         let idle = now_ns.saturating_sub(self.last_sent_ns) >= self.limits.keepalive_ns;
-        self.noops < NOOPS_MAX && (idle || self.credits.wants_noop())
+        let sign = self.shows_life && self.unheard < NOOPS_MAX;
+        self.noops < NOOPS_MAX && (idle || sign || self.credits.wants_noop())
     }
 
     pub(super) fn emit_noop(&mut self, now_ns: u64) -> Option<Emit<'_, T>> {
         let id = self.posts.post(Post { key: None, works: 1 })?;
         self.noops += 1;
+        self.unheard = self.unheard.saturating_add(1);
         self.last_sent_ns = now_ns;
+        self.shows_life = false;
         self.credits.note_noop();
         Some(Emit { id, credits: self.credits.give(), what: What::Noop, item: None })
     }
@@ -74,8 +78,8 @@ impl<T> Conn<T> {
         Ok(key)
     }
 
-    /// The peer wants the payload of a PUT: as much as its descriptor has room for. If that is more than there is, nothing is
-    /// written, and it is told so (lnet-wire 35.2).
+    /// The peer wants the payload of a PUT: as much as its descriptor has room for. If that is more than there is, or the PUT has been
+    /// abandoned, nothing is written, and it is told so (lnet-wire 35.2).
     pub(super) fn wanted(
         &mut self,
         source: Cookie,
@@ -86,9 +90,11 @@ impl<T> Conn<T> {
         let (put, slot) = self.table.named(MessageKind::PutAck, source, state)?;
         slot.peer = sink;
         self.steps += 1;
-        if length > slot.length.into() {
+        let refusal = if slot.item.is_none() { Some(Errno::ETIMEDOUT) } else { None };
+        let refusal = refusal.or((length > slot.length.into()).then_some(Errno::EPROTO));
+        if let Some(errno) = refusal {
             slot.state = State::Replying(MessageKind::PutDone);
-            slot.outcome = Err(Errno::EPROTO);
+            slot.outcome = Err(errno);
             let deadline_ns = slot.deadline_ns;
             self.answer(put, 1, deadline_ns);
             return Ok(Received::Nothing);

@@ -132,6 +132,11 @@ impl<T> Table<T> {
         self.0.iter().map(|(_, slot)| slot)
     }
 
+    /// The live operations, to change.
+    pub(super) fn live_mut(&mut self) -> impl Iterator<Item = &mut Slot<T>> {
+        self.0.iter_mut().map(|(_, slot)| slot)
+    }
+
     /// All that the driver kept, with the reason for which each operation ends.
     pub(super) fn into_items(mut self) -> impl Iterator<Item = Ended<T>> {
         std::iter::from_fn(move || self.0.pop()).filter_map(|(_, slot)| {
@@ -142,6 +147,11 @@ impl<T> Table<T> {
 }
 
 impl<T> Slot<T> {
+    /// Whether it is an own request of this kind, which has left and is not answered, and somebody waits for that.
+    pub(super) fn is_unanswered(&self, kind: MessageKind) -> bool {
+        self.state == State::Asked(kind) && self.sends == 0 && self.item.is_some()
+    }
+
     fn new(state: State, own: bool) -> Slot<T> {
         Slot {
             state,

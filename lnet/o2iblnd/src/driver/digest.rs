@@ -17,6 +17,7 @@ use crate::item::{Described, Item, Source as Payload};
 use crate::o2ib::Turn;
 use lnet_lnd::Miss;
 use lnet_lnd::closing::close_broken;
+use lnet_lnd::life::sign_period_ns;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -65,7 +66,10 @@ impl RxConn {
         let mut reposts = Reposts::new();
         for completion in done.drain(..) {
             let taken = match place_of(completion.id) {
-                Some(place) => self.received(turn, state, place, &completion, events, &mut reposts),
+                Some(place) => {
+                    self.heard_ns = turn.now_ns;
+                    self.received(turn, state, place, &completion, events, &mut reposts)
+                }
                 None => sent(state, &completion, events),
             };
             if let Err(broken) = taken {
@@ -86,7 +90,7 @@ impl RxConn {
 
     /// A message has come.
     fn received(
-        &self,
+        &mut self,
         turn: Turn<'_>,
         state: &mut State,
         place: usize,
@@ -139,7 +143,15 @@ impl RxConn {
                 conn.prepare(state, put);
             }
             (Received::Ended(ended), _) => events.push(Event::Ended(ended)),
-            (_, Body::Noop) => counters.noops.one(),
+            (_, Body::Noop) => {
+                counters.noops.one();
+                // A peer that holds messages back shows that it lives, and goes on as long as it sees that this side does.
+                let period_ns = sign_period_ns(conn.ni().timeout_ns);
+                if live.machine.progress().is_some() && turn.now_ns >= self.answered_ns + period_ns / 2 {
+                    self.answered_ns = turn.now_ns;
+                    live.machine.show_life();
+                }
+            }
             _ => {}
         }
         reposts.push((place, receipt));

@@ -172,6 +172,23 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         count
     }
 
+    fn show_life(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        let conns = peer.state.lock().conns.clone();
+        for conn in conns {
+            let mut state = conn.state.lock();
+            if let Some(live) = &mut state.live {
+                live.machine.show_life();
+            }
+            conn.pump(&mut state, turn.now_ns);
+        }
+    }
+
+    /// Receive buffers are kept for messages that are held back, and others are there for NOOPs: a peer is always heard.
+    fn heard_ns(&self, peer: &Peer) -> Option<u64> {
+        let state = peer.state.lock();
+        state.conns.iter().filter_map(|conn| self.sources.get(conn.key)?.conn()).map(|rx| rx.heard_ns).max()
+    }
+
     fn end_ni(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         self.end_listeners(turn, ni);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_lnd::admission::Guest;
+use lnet_lnd::life::Doubt;
 use smallvec::SmallVec;
 
 use crate::buffers::Receive;
@@ -28,6 +29,12 @@ pub(super) struct RxConn {
     pub(super) idle: u32,
     /// Sends had not completed when it was looked at last.
     pub(super) awaits_sends: bool,
+    /// When something last came on it.
+    pub(super) heard_ns: u64,
+    /// When a NOOP of the peer was last answered by one.
+    pub(super) answered_ns: u64,
+    /// Whether the peer lives, while it gives no credits or answers.
+    pub(super) doubt: Doubt,
     /// The progress of its own operations, and the first look at which it was that.
     pub(super) progress_mark: Option<(u64, u64)>,
     /// What came when it was armed, or shortly before.
@@ -38,6 +45,7 @@ pub(super) struct RxConn {
 
 impl RxConn {
     pub(super) fn new(conn: Arc<Connection>, receive: Receive, guest: Option<Guest>) -> RxConn {
+        let heard_ns = conn.shard().own.now_ns();
         RxConn {
             conn,
             receive,
@@ -45,6 +53,9 @@ impl RxConn {
             idle: 0,
             awaits_sends: false,
             progress_mark: None,
+            heard_ns,
+            answered_ns: 0,
+            doubt: Doubt::default(),
             stash: Completions::new(),
             _guest: guest,
         }

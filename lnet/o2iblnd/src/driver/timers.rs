@@ -4,12 +4,14 @@ use lnet_api::Errno;
 use lnet_lnd::Miss;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::driver::look_at_peers;
+use lnet_lnd::life::Silence;
+use lnet_lnd::protocol::Driver as _;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 
 use super::Driver;
-use super::events::give_up;
+use super::events::{end, give_up};
 use super::rx_conn::RxConn;
-use crate::conn::Late;
+use crate::conn::{Ended, Late};
 use crate::o2ib::Turn;
 use lnet_lnd::slab::Key;
 
@@ -30,34 +32,42 @@ enum Look {
     /// Its queues are gone.
     Closed,
     /// An operation has not ended by its deadline.
-    Late(Late),
-    /// Neither.
-    Well {
-        /// When it is to be looked at again.
-        deadline_ns: u64,
-        /// When it has made no progress for the short part of the timeout, if own operations are under way.
-        stuck_at_ns: Option<u64>,
-    },
+    Late,
+    /// Own operations are under way, and have made no progress for the short part of the timeout.
+    Stuck,
+    /// Own operations are under way.
+    Busy,
+    /// None is.
+    Idle,
 }
 
-/// Looks at a connection, and sends what is due on it.
-fn look(rx: &mut RxConn, now_ns: u64) -> Look {
+/// Looks at a connection, and sends what is due on it. The times at which it is to be looked at again go to `note`.
+fn look(rx: &mut RxConn, now_ns: u64, mut note: impl FnMut(u64)) -> Look {
     let mut guard = rx.conn.state.lock();
     let state = &mut *guard;
     let Some(live) = &mut state.live else { return Look::Closed };
-    if let Some(late) = live.machine.late(now_ns) {
-        return Look::Late(late);
-    }
     rx.progress_mark = match (rx.progress_mark, live.machine.progress()) {
         (_, None) => None,
         (Some(mark), Some(steps)) if mark.0 == steps => Some(mark),
         (_, Some(steps)) => Some((steps, now_ns)),
     };
+    if live.machine.late(now_ns).is_some() {
+        return Look::Late;
+    }
     let short_ns = rx.conn.ni().timeout_ns / SHORT_PART;
-    let stuck_at_ns = rx.progress_mark.map(|(_, since_ns)| since_ns.saturating_add(short_ns));
-    let deadline_ns = live.machine.deadline_ns();
+    note(live.machine.deadline_ns().max(now_ns + 1));
     rx.conn.pump(state, now_ns);
-    Look::Well { deadline_ns, stuck_at_ns }
+    match rx.progress_mark.map(|(_, since_ns)| since_ns.saturating_add(short_ns)) {
+        Some(at_ns) if at_ns <= now_ns => Look::Stuck,
+        Some(at_ns) => {
+            note(at_ns);
+            Look::Busy
+        }
+        None => {
+            rx.doubt.end();
+            Look::Idle
+        }
+    }
 }
 
 impl Driver {
@@ -81,31 +91,76 @@ impl Driver {
     /// Connections that are at their end, each with the reason.
     fn look_at_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, &'static str)> {
         let now_ns = turn.now_ns;
-        let mut found = Vec::new();
+        let mut doubtful = Vec::new();
         let mut connections = false;
-        let mut shortages = Shortages::default();
+        let timers = &mut self.core.timers;
         for (key, rx) in self.sources.iter_mut().filter_map(|(key, source)| Some((key, source.conn_mut()?))) {
             connections = true;
-            match look(rx, now_ns) {
-                Look::Closed => {}
-                Look::Late(late) => found.push((key, what_is(late))),
-                Look::Well { deadline_ns, stuck_at_ns } => {
-                    self.core.timers.note(deadline_ns.max(now_ns + 1));
-                    match stuck_at_ns {
-                        Some(at_ns) if at_ns > now_ns => self.core.timers.note(at_ns),
-                        Some(_) => {
-                            let ni = rx.conn.ni();
-                            if shortages.is_short(ni.id.nid, &*ni.upcalls) {
-                                found.push((key, STUCK));
-                            }
-                        }
-                        None => {}
-                    }
-                }
+            match look(rx, now_ns, |at_ns| timers.note(at_ns)) {
+                Look::Closed | Look::Idle => {}
+                found => doubtful.push((key, found)),
             }
         }
         if connections {
             self.core.timers.note_period(now_ns);
+        }
+        let mut shortages = Shortages::default();
+        let judge = |(key, found)| Some((key, self.judge(turn, key, found, &mut shortages)?));
+        doubtful.into_iter().filter_map(judge).collect()
+    }
+
+    /// Why a connection is at its end whose own operations are under way, if it is: it makes no progress, or something is late. A peer that is heard may hold back
+    /// what it was sent before ([`lnet_lnd::life`]). PUTs that it has not answered wait on, then. What has not left ends when it is overdue;
+    /// and where messages to others wait for credits, that and the PUTs end at once. GETs are not held back: an answer that does not come
+    /// ends the connection.
+    fn judge(
+        &mut self,
+        turn: Turn<'_>,
+        key: Key,
+        found: Look,
+        shortages: &mut Shortages,
+    ) -> Option<&'static str> {
+        let now_ns = turn.now_ns;
+        let peer = self.sources.get(key)?.conn()?.conn.peer.clone();
+        let heard_ns = self.heard_ns(&peer).unwrap_or(now_ns);
+        let rx = self.sources.get_mut(key)?.conn_mut()?;
+        let (silence, changes_ns) = rx.doubt.look(now_ns, heard_ns, peer.ni.timeout_ns);
+        if matches!(found, Look::Busy) {
+            self.core.timers.note(changes_ns.max(now_ns + 1));
+            return None;
+        }
+        let is_short = matches!(found, Look::Stuck) && shortages.is_short(peer.ni.id.nid, &*peer.ni.upcalls);
+        if is_short && silence >= Silence::Short {
+            return Some(STUCK);
+        }
+        let conn = rx.conn.clone();
+        let mut gone = Vec::new();
+        let found = {
+            let mut guard = conn.state.lock();
+            let state = &mut *guard;
+            let live = state.live.as_mut()?;
+            if is_short && silence == Silence::None {
+                gone.extend(std::iter::from_fn(|| live.machine.take_overdue(u64::MAX)));
+                gone.extend(std::iter::from_fn(|| live.machine.abandon()));
+            } else if silence < Silence::Whole {
+                gone.extend(std::iter::from_fn(|| live.machine.take_overdue(now_ns)));
+                live.machine.wait_for_answers(now_ns, changes_ns);
+            }
+            let unanswered = || is_short && silence == Silence::None && live.machine.awaits_data();
+            let found = if unanswered() { Some(STUCK) } else { live.machine.late(now_ns).map(what_is) };
+            if found.is_none() {
+                // Whoever holds messages back answers it.
+                live.machine.show_life();
+                self.core.timers.note(live.machine.deadline_ns().min(changes_ns).max(now_ns + 1));
+                conn.pump(state, now_ns);
+            }
+            found
+        };
+        if !gone.is_empty() {
+            for item in gone {
+                let _ = end(&conn, &turn.shard.counters, Ended { item, outcome: Err(Errno::ETIMEDOUT) });
+            }
+            self.flush_waiting(&peer);
         }
         found
     }

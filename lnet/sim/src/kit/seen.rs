@@ -41,6 +41,8 @@ counts! {
         held_and_cut: "held messages cut with their connection",
         /// Messages that would have met a buffer, and were dropped as there was no memory to hold them.
         held_beyond: "messages dropped because the limit of held ones was reached",
+        /// Messages that were held for several timeouts, with others behind them.
+        held_for_long: "messages held for several timeouts",
         /// Polls.
         polls: "polls",
     }

@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use lnet_api::Errno;
+use lnet_socklnd::sys::TcpFacts;
 
 use super::habits::{TcpFault, TcpHabits};
 use super::state::{Event, Packet, State};
 
 /// A pair of addresses rests for so long after a connection, at the side that closed first.
 const REST_NS: u64 = 60_000_000_000;
+
+/// What is not acknowledged for so long has been sent again.
+const REPEAT_NS: u64 = 3_000_000_000;
 
 /// How far an end is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +63,8 @@ pub(super) struct End {
     /// When the last thing that it has sent arrives.
     pub(super) last_arrival_ns: u64,
     acked: u64,
+    /// When it last sent data.
+    sent_ns: u64,
     heard_ns: u64,
     timing: bool,
     pub(super) times: Times,
@@ -96,6 +102,7 @@ impl End {
             fin_received: false,
             last_arrival_ns: 0,
             acked: 0,
+            sent_ns: 0,
             heard_ns: 0,
             timing: false,
             times: Times::default(),
@@ -191,6 +198,10 @@ impl State {
             let Some(peer) = end.peer.filter(|_| end.phase == Phase::Open && !end.broken) else { return };
             let most = end.tx.len().min(end.window);
             if most == 0 {
+                if !end.tx.is_empty() {
+                    self.time(id);
+                }
+                let Some(end) = self.own.ends.get_mut(&id) else { return };
                 if end.shut && end.tx.is_empty() && !end.fin_sent {
                     end.fin_sent = true;
                     self.launch(hosts, id, peer, Packet::Fin);
@@ -201,10 +212,8 @@ impl State {
             let mut bytes: Vec<u8> = end.tx.drain(..size).collect();
             end.unacked += size;
             end.window -= size;
-            if !std::mem::replace(&mut end.timing, true) && end.times.user_timeout_ns > 0 {
-                let (at_ns, acked) = (self.now_ns + end.times.user_timeout_ns, end.acked);
-                self.schedule(at_ns, Event::UserTimeout { end: id, acked });
-            }
+            end.sent_ns = self.now_ns;
+            self.time(id);
             self.seen.segments += 1;
             self.seen.single_bytes += u64::from(size == 1);
             if self.rng.chance(self.habits.resets) {
@@ -361,10 +370,49 @@ impl State {
         }
     }
 
-    /// Data that TCP cannot get acknowledged breaks the connection.
+    /// Has it looked at whether what is to be sent is acknowledged in time, from now on.
+    fn time(&mut self, id: u64) {
+        let Some(end) = self.own.ends.get_mut(&id).filter(|end| end.times.user_timeout_ns > 0) else {
+            return;
+        };
+        if !std::mem::replace(&mut end.timing, true) {
+            let (at_ns, acked) = (self.now_ns + end.times.user_timeout_ns, end.acked);
+            self.schedule(at_ns, Event::UserTimeout { end: id, acked });
+        }
+    }
+
+    /// A program sets the user timeout.
+    pub(super) fn limit_unacked(&mut self, id: u64, user_timeout_ns: u64) {
+        let Some(end) = self.own.ends.get_mut(&id) else { return };
+        end.times.user_timeout_ns = user_timeout_ns;
+        if !end.tx.is_empty() || end.unacked > 0 {
+            self.time(id);
+        }
+    }
+
+    /// What TCP knows of it. What is sent is acknowledged after two ways, unless it is lost; where there is no room, questions for it are
+    /// answered, unless they are lost.
+    pub(super) fn facts(&mut self, id: u64) -> Option<TcpFacts> {
+        let is_open = |end: &&End| end.phase == Phase::Open && !end.broken;
+        let (host, remote) = self.own.ends.get(&id).filter(is_open).map(|end| (end.host, end.remote))?;
+        let reached = self.host_of(remote.ip()).is_some_and(|there| {
+            self.hosts[there].up
+                && [(host, there), (there, host)].into_iter().all(|hosts| self.way(hosts).cut.is_none())
+        });
+        let end = self.own.ends.get(&id)?;
+        let repeated = end.unacked > 0 && self.now_ns >= end.sent_ns + REPEAT_NS;
+        Some(TcpFacts {
+            unanswered: if repeated { 2 } else { 0 },
+            probes: if reached { 0 } else { 3 },
+            unacked_bytes: (end.tx.len() + end.unacked) as u64,
+            ..TcpFacts::default()
+        })
+    }
+
+    /// Data that TCP cannot get acknowledged, or for which the other end has no room, breaks the connection.
     pub(super) fn user_timeout(&mut self, id: u64, acked: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
-        if end.unacked == 0 {
+        if end.unacked == 0 && end.tx.is_empty() || end.times.user_timeout_ns == 0 {
             end.timing = false;
         } else if end.acked == acked {
             self.seen.user_timeouts += 1;

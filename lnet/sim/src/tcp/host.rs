@@ -13,7 +13,7 @@ use super::sockets::{SimListener, SimStream};
 use super::state::{State, TcpWire};
 use crate::kit::{EPHEMERAL_MIN, HostHandle};
 
-const NS_PER_S: u64 = 1_000_000_000;
+pub(super) const NS_PER_S: u64 = 1_000_000_000;
 
 /// The TCP that one start of one host of a [`TcpNet`](super::TcpNet) offers to a [`SockLnd`](lnet_socklnd::SockLnd).
 pub type SimHost = HostHandle<TcpWire>;

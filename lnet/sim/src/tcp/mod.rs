@@ -12,7 +12,7 @@
 //! | buffers | bounded at both ends; a sender writes as far as there is room, segments of any size (1 byte, too) arrive in order |
 //! | edges | a poller reports what has changed since it was last asked, with its *present* state, and nothing else; now and then it reports something that has not changed |
 //! | ends | half-closes, resets, data for a socket that is gone, a rest of 60 s for a pair of addresses |
-//! | time | TCP_USER_TIMEOUT and keepalive probes |
+//! | time | TCP_USER_TIMEOUT, which counts while the other end has no room, too, and keepalive probes |
 //! | scarcity | privileged ports (EACCES, EADDRINUSE), descriptors (EMFILE) |
 //! | outages | directions between hosts that are cut, links that are down, hosts without power, programs that were killed |
 //!

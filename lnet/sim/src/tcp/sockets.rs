@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use lnet_api::Errno;
 use lnet_region::{Part, PartMut};
-use lnet_socklnd::sys::{Accepted, Handle, Listener, Options, Received, Stream};
+use lnet_socklnd::sys::{Accepted, Handle, Listener, Options, Received, Stream, TcpFacts};
 
 use super::end::{Phase, Taken};
-use super::host::{SimHost, times};
+use super::host::{NS_PER_S, SimHost, times};
 
 /// A connection's end.
 pub(super) struct SimStream {
@@ -69,6 +69,14 @@ impl Stream for SimStream {
             }
         }
         Ok(())
+    }
+
+    fn limit_unacked(&self, seconds: u32) {
+        self.host.lock().limit_unacked(self.id, u64::from(seconds) * NS_PER_S);
+    }
+
+    fn facts(&self) -> Option<TcpFacts> {
+        self.host.lock().facts(self.id)
     }
 
     fn shutdown(&self) {

@@ -135,32 +135,34 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
     }
 }
 
-/// The connection is full and has been idle for long when a message comes: its time counts from there.
+/// Both sockets of a connection are full, and nothing else is to be sent.
+fn fill(stage: &mut Stage, house: &mut House) {
+    // One makes the connections; the other fits into both buffers exactly: 8 KiB with prefix and header.
+    for size in [10, (8 << 10) - 96] {
+        let put = stage.put(PEER, size);
+        let end = stage.end_of(put, S, |_| house.serve());
+        assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
+        stage.until(100 * MS, |_| {
+            house.serve();
+            None::<()>
+        });
+    }
+}
+
+/// What is in the sockets does not move either: the connection ends, though nothing waits.
 #[test]
-fn a_peer_stops_reading_long_before() {
+fn a_peer_stops_reading_when_all_has_left() {
     for times in TIMES_S {
-        for early_ns in [100 * MS, u64::from(times.0) * S / 5] {
-            let (mut stage, timer_ns) = narrow(times);
-            let mut house = House::open(&stage, Manner::Welcomes);
-            // One makes the connections; the other fits into both buffers exactly: 8 KiB with prefix and header.
-            for size in [10, (8 << 10) - 96] {
-                let put = stage.put(PEER, size);
-                let end = stage.end_of(put, S, |_| house.serve());
-                assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
-                stage.until(100 * MS, |_| {
-                    house.serve();
-                    None::<()>
-                });
-            }
-            stage.until(timer_ns + early_ns, |_| {
-                house.serve();
-                None::<()>
-            });
-            let put = stage.put(PEER, 3_000);
-            let end = stage.end_of(put, watched_ns(timer_ns), |_| house.serve());
-            assert_fires("nothing is taken", end.map(|(ns, _)| ns), timer_ns);
-            assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
-        }
+        let (mut stage, timer_ns) = narrow(times);
+        let mut house = House::open(&stage, Manner::Welcomes);
+        fill(&mut stage, &mut house);
+        let begun_ns = stage.now_ns() - 100 * MS;
+        let ended = stage.until(watched_ns(timer_ns), |stage| {
+            house.serve();
+            (stage.lnd.counters().rx.closes > 0).then(|| stage.now_ns() - begun_ns)
+        });
+        assert_fires("nothing is taken", ended, timer_ns);
+        assert_timed_out(&stage);
     }
 }
 
@@ -190,4 +192,112 @@ fn a_peer_reads_too_slowly() {
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
         assert_timed_out(&stage);
     }
+}
+
+/// Lets the peer say on one of its connections that it lives, each second, while it reads nothing.
+fn lives(house: &mut House) -> impl FnMut(&mut Stage) + '_ {
+    let mut said_ns = 0;
+    move |stage| {
+        house.serve();
+        if stage.now_ns() >= said_ns {
+            said_ns = stage.now_ns() + S;
+            stage.net.at(said_ns, 0);
+            if let Some(wire) = house.wires.iter().find(|wire| wire.wanted == 1) {
+                wire.send(&noop(1));
+            }
+        }
+    }
+}
+
+/// A peer that reads nothing and says on another connection that it lives may hold a message back: its connections stand, and what has
+/// begun to leave waits. What has not begun ends in its own time. When the peer falls silent, as a program that is stopped does whose
+/// system answers still, it is given up.
+#[test]
+fn a_peer_holds_what_it_was_sent() {
+    for times in TIMES_S {
+        let (mut stage, timer_ns) = narrow(times);
+        let mut house = House::open(&stage, Manner::Welcomes);
+        let (begun, behind) = (stage.put(PEER, 100_000), stage.put(PEER, 2_000));
+        let end = stage.end_of(behind, watched_ns(timer_ns), lives(&mut house));
+        assert_fires("a message behind it", end.map(|(ns, _)| ns), timer_ns);
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        assert_eq!(stage.end_of(begun, 20 * timer_ns, lives(&mut house)), None, "it lives");
+        assert_eq!(stage.lnd.counters().rx.closes, 0);
+        let end = stage.end_of(begun, watched_ns(timer_ns), |_| house.serve());
+        // It has said something within the second before.
+        let end = end.map(|(ns, result)| (ns + S, result));
+        assert_fires("silence", end.map(|(ns, _)| ns), timer_ns);
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        assert_timed_out(&stage);
+    }
+}
+
+/// The same where all has left, for the system: it waits in a socket, and TCP would give up what finds no room for so long (tcp(7)).
+#[test]
+fn a_peer_holds_what_is_in_the_socket() {
+    for times in TIMES_S {
+        let (mut stage, timer_ns) = narrow(times);
+        let mut house = House::open(&stage, Manner::Welcomes);
+        fill(&mut stage, &mut house);
+        let closed = |stage: &mut Stage| (stage.lnd.counters().rx.closes > 0).then_some(());
+        let mut script = lives(&mut house);
+        let ended = stage.until(20 * timer_ns, |stage| {
+            script(stage);
+            closed(stage)
+        });
+        drop(script);
+        assert_eq!((ended, stage.net.seen().user_timeouts), (None, 0), "it lives");
+        let ended = stage.until(watched_ns(timer_ns), |stage| {
+            house.serve();
+            closed(stage)
+        });
+        assert_eq!(ended, Some(()), "it is silent");
+        assert_timed_out(&stage);
+    }
+}
+
+/// Where messages to others wait for credits, a peer that lives keeps its connections, and the credit of what has begun to leave. What
+/// has not begun ends after a quarter of the time.
+#[test]
+fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
+    for (seconds, keepalive_s) in TIMES_S {
+        let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
+        let config = SockConfig {
+            timeout_s: seconds,
+            keepalive_s,
+            credits: 2,
+            peer_credits: 2,
+            ..SockConfig::default()
+        };
+        let (mut stage, timer_ns) = (Stage::over(&config, habits), u64::from(seconds) * S);
+        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut other = House::at(&stage, OTHER, Manner::Welcomes);
+        let (begun, behind) = (stage.put(PEER, 100_000), stage.put(PEER, 2_000));
+        let waiting = stage.put(OTHER, 10);
+        let mut script = lives(&mut house);
+        let mut script = |stage: &mut Stage| {
+            script(stage);
+            other.serve();
+        };
+        let end = stage.end_of(waiting, timer_ns, &mut script);
+        let spent_ns = end.map_or(0, |(ns, _)| ns);
+        assert!((timer_ns / 4..=timer_ns / 2 + S).contains(&spent_ns), "{spent_ns} ns of {timer_ns}");
+        assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
+        assert_eq!(stage.result(behind), Some(Err(Errno::ETIMEDOUT)));
+        assert_eq!(stage.end_of(begun, 5 * timer_ns, &mut script), None, "it lives");
+        assert_eq!(stage.lnd.counters().rx.closes, 0);
+    }
+}
+
+/// A node that cannot send to a peer says nothing else to it: so a kernel node that holds a message, and is silent else, says by its own
+/// keepalive that it lives (lnet-wire 28).
+#[test]
+fn who_waits_for_a_peer_leaves_the_keepalive_to_it() {
+    let (mut stage, timer_ns) = narrow((50, 10));
+    let mut house = House::open(&stage, Manner::Welcomes);
+    let put = stage.put(PEER, 100_000);
+    assert_eq!(stage.end_of(put, 4 * timer_ns, lives(&mut house)), None);
+    // It is silent for longer than that, but not for too long.
+    assert_eq!(stage.end_of(put, 3 * timer_ns / 5, |_| house.serve()), None);
+    assert_eq!(stage.lnd.counters().tx.keepalives, 0);
 }

@@ -56,6 +56,13 @@ impl Conn {
         overdue.iter().filter_map(|message| message.token).collect()
     }
 
+    /// Takes out all messages of which nothing is gone, unless somebody is writing them.
+    pub(crate) fn take_unbegun(&self) -> Vec<TxToken> {
+        let taken = self.outbox.lock().take_unbegun(|message| message.token.is_some());
+        self.discount(&taken);
+        taken.iter().filter_map(|message| message.token).collect()
+    }
+
     /// These messages are not queued any more.
     pub(super) fn discount(&self, messages: &[Outgoing]) {
         for message in messages {

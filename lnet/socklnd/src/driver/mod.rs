@@ -9,6 +9,7 @@ mod connecting;
 mod decide;
 mod opened;
 mod receive;
+mod sending;
 mod source;
 mod spin;
 mod timers;
@@ -22,6 +23,7 @@ use lnet_lnd::closing::{Ends, InUse, close_broken};
 use lnet_lnd::driver::serve_requests;
 use lnet_lnd::slab::Key;
 use lnet_lnd::{Core, LIST_ROOM, Miss};
+use lnet_proto::sock::Version;
 
 use crate::burst::Patience;
 use crate::conn::Conn;
@@ -145,6 +147,18 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
     fn look_at(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         self.advance(turn, peer);
         self.keep_alive(turn, peer)
+    }
+
+    /// The peer, too, may not read some of its connections. Version 2 has no keepalives.
+    fn show_life(&mut self, _turn: Turn<'_>, peer: &Arc<Peer>) {
+        let conns = peer.state.lock().conns.clone();
+        conns.iter().filter(|conn| conn.version != Version::V2).for_each(|conn| conn.keep_alive());
+    }
+
+    fn heard_ns(&self, peer: &Peer) -> Option<u64> {
+        let state = peer.state.lock();
+        let conns = state.conns.iter().filter_map(|conn| self.sources.get(conn.key)?.conn());
+        conns.filter(|rx| !rx.is_held()).map(|rx| rx.last_heard_ns).max()
     }
 
     fn end_ni(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {

@@ -14,6 +14,7 @@ use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
 use lnet_proto::sock::{ConnType, Decoder, MessageChecksum, Version};
 
+use super::sending::Sending;
 use crate::conn::Conn;
 use crate::sock::Turn;
 use crate::sys::Stream;
@@ -62,9 +63,8 @@ pub(super) struct RxConn {
     pub(super) silent: bool,
     /// When the message in reception began, or was resumed; `None` between messages, and while one is held back.
     begun_ns: Option<u64>,
-    /// What had been written when that was last different, and when: to see whether the connection moves. `None` if
-    /// nothing was queued when that was last looked at.
-    pub(super) write_mark: Option<(u64, u64)>,
+    /// Whether what is sent moves.
+    pub(super) sending: Sending,
     /// Who the peer is taken for, in place of what its headers say.
     rewrite: Option<ProcessId>,
     /// A peer that connected in.
@@ -124,7 +124,7 @@ impl RxConn {
             heard: false,
             silent: true,
             begun_ns: None,
-            write_mark: None,
+            sending: Sending::default(),
             rewrite: None,
             guest: None,
         }
@@ -162,9 +162,10 @@ impl RxConn {
         matches!(self.state, State::Payload(_)) || (self.head_len > 0 && !self.is_held())
     }
 
-    /// When too long a time will have passed in which nothing could be sent, if nothing can until then.
-    pub(super) fn stuck_at_ns(&self, timeout_ns: u64) -> Option<u64> {
-        self.write_mark.map(|(_, since_ns)| since_ns.saturating_add(timeout_ns))
+    /// Whether something that is to be sent has not moved since the last look, or is long overdue.
+    pub(super) fn sends_late(&self, now_ns: u64, timeout_ns: u64) -> bool {
+        self.sending.stalled_since_ns(self.conn.queued()).is_some()
+            || self.conn.begun_deadline_ns().is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns)
     }
 
     /// Whether the message that is in reception is so for as long as that.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use lnet_api::Errno;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::driver::look_at_peers;
+use lnet_lnd::life::Silence;
+use lnet_lnd::protocol::Driver as _;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 use lnet_proto::sock::Keepalive;
 
@@ -14,6 +16,7 @@ use super::Driver;
 use super::receive::RxConn;
 use super::source::Source;
 use crate::attempts::CROWDED_NS;
+use crate::config::NS_PER_S;
 use crate::peer::Choose;
 use crate::sock::Turn;
 use lnet_lnd::slab::Key;
@@ -31,28 +34,8 @@ enum Due {
     Gone,
 }
 
-/// Whether a connection still moves, and may go on as it does.
-fn judge(
-    rx: &mut RxConn,
-    now_ns: u64,
-    timeout_ns: u64,
-    is_short: impl FnOnce(&RxConn) -> bool,
-) -> Option<Due> {
-    let written = rx.conn.written();
-    rx.write_mark = match rx.write_mark {
-        _ if rx.conn.queued() == 0 => None,
-        Some(mark) if mark.0 == written => Some(mark),
-        _ => Some((written, now_ns)),
-    };
-    if rx.stuck_at_ns(timeout_ns).is_some_and(|at_ns| at_ns <= now_ns) {
-        return Some(Due::Stuck("nothing can be sent on it"));
-    }
-    if rx.stuck_at_ns(timeout_ns / SHORT_PART).is_some_and(|at_ns| at_ns <= now_ns) && is_short(rx) {
-        return Some(Due::Stuck("nothing can be sent on it, and messages to others wait for its credits"));
-    }
-    if rx.conn.begun_deadline_ns().is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns) {
-        return Some(Due::Stuck("a message has begun to leave and is long overdue"));
-    }
+/// Whether what comes on a connection still moves, and may go on as it does.
+fn judge_receiving(rx: &RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
         return Some(Due::Stuck("a message has begun and does not end"));
     }
@@ -93,8 +76,8 @@ impl Driver {
     fn look_at_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
         let now_ns = turn.now_ns;
         let mut found = Vec::new();
+        let mut late = Vec::new();
         let mut connections = false;
-        let mut shortages = Shortages::default();
         let crowded = turn.shared.own.attempts.is_crowded();
         for (key, source) in self.sources.iter_mut() {
             let (deadline_ns, due) = match source {
@@ -118,12 +101,11 @@ impl Driver {
                         rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
                     }
                     let timeout_ns = rx.peer.ni.timeout_ns;
-                    let is_short = |rx: &RxConn| shortages.is_short(rx.peer.ni.id.nid, &*rx.peer.ni.upcalls);
-                    found.extend(judge(rx, now_ns, timeout_ns, is_short).map(|due| (key, due)));
-                    // What has happened between two looks is known at the second: the end must not wait for another.
-                    let ends = [timeout_ns / SHORT_PART, timeout_ns].map(|part_ns| rx.stuck_at_ns(part_ns));
-                    if let Some(at_ns) = ends.into_iter().flatten().find(|at_ns| *at_ns > now_ns) {
-                        self.core.timers.note(at_ns);
+                    rx.sending.look(&rx.conn, now_ns, (timeout_ns / NS_PER_S) as u32);
+                    match judge_receiving(rx, now_ns, timeout_ns) {
+                        Some(due) => found.push((key, due)),
+                        None if rx.sends_late(now_ns, timeout_ns) => late.push(key),
+                        None => rx.sending.doubt.end(),
                     }
                     continue;
                 }
@@ -138,15 +120,69 @@ impl Driver {
         if connections {
             self.core.timers.note_period(now_ns);
         }
+        let mut shortages = Shortages::default();
+        for key in late {
+            found.extend(self.judge_sending(now_ns, key, &mut shortages).map(|due| (key, due)));
+        }
         found
+    }
+
+    /// Whether a connection may stand on which something to be sent does not move, or moves too slowly. Not if its peer has not been heard
+    /// of for as long. One that is heard may hold back what it was sent before ([`lnet_lnd::life`]): then all that ends is what has not
+    /// begun to leave and has credits that messages to others wait for.
+    fn judge_sending(&mut self, now_ns: u64, key: Key, shortages: &mut Shortages) -> Option<Due> {
+        let peer = self.sources.get(key)?.conn()?.peer.clone();
+        let heard_ns = self.heard_ns(&peer);
+        let rx = self.sources.get_mut(key)?.conn_mut()?;
+        let timeout_ns = peer.ni.timeout_ns;
+        let (silence, changes_ns) = match heard_ns {
+            Some(heard_ns) => rx.sending.doubt.look(now_ns, heard_ns, timeout_ns),
+            None => (Silence::None, u64::MAX),
+        };
+        let queued = rx.conn.queued();
+        let stalled_ns = rx.sending.stalled_since_ns(queued);
+        let lasts =
+            |part_ns: u64| stalled_ns.is_some_and(|since_ns| since_ns.saturating_add(part_ns) <= now_ns);
+        if silence == Silence::Whole && lasts(timeout_ns) {
+            return Some(Due::Stuck("nothing can be sent on it"));
+        }
+        if queued > 0
+            && lasts(timeout_ns / SHORT_PART)
+            && shortages.is_short(peer.ni.id.nid, &*peer.ni.upcalls)
+        {
+            if silence >= Silence::Short {
+                return Some(Due::Stuck(
+                    "nothing can be sent on it, and messages to others wait for its credits",
+                ));
+            }
+            let lives = silence == Silence::None;
+            for token in lives.then(|| rx.conn.take_unbegun()).into_iter().flatten() {
+                peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
+            }
+        }
+        let begun_ns = rx.conn.begun_deadline_ns();
+        if silence == Silence::Whole && begun_ns.is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns) {
+            return Some(Due::Stuck("a message has begun to leave and is long overdue"));
+        }
+        // What has happened between two looks is known at the second: the end must not wait for another.
+        let ends = [timeout_ns / SHORT_PART, timeout_ns]
+            .map(|part_ns| stalled_ns.map(|ns| ns.saturating_add(part_ns)));
+        let ends = ends.into_iter().flatten().chain([changes_ns]);
+        ends.filter(|at_ns| *at_ns > now_ns).for_each(|at_ns| self.core.timers.note(at_ns));
+        None
     }
 
     /// Sends a keepalive to a peer that has not been heard of for long.
     pub(super) fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let conn = {
             let mut state = peer.state.lock();
-            let heard = |key| self.sources.get(key).and_then(Source::conn).map_or(0, |rx| rx.last_heard_ns);
-            let Some(heard_ns) = state.conns.iter().map(|conn| heard(conn.key)).max() else { return 0 };
+            let conns = || state.conns.iter().filter_map(|conn| self.sources.get(conn.key)?.conn());
+            let Some(heard_ns) = conns().map(|rx| rx.last_heard_ns).max() else { return 0 };
+            // What is not acknowledged says as much. And a kernel node, which holds messages back and gives no other sign, sends one of
+            // these to a peer that is silent.
+            if conns().any(|rx| rx.sending.is_stalled()) {
+                return 0;
+            }
             let Some(conn) = state.choose_for_noop().cloned() else { return 0 };
             let silence_ns = turn.shared.config.keepalive_ns();
             let new = || Keepalive::new(conn.version, silence_ns, heard_ns);

@@ -15,6 +15,8 @@ pub struct TcpFacts {
     pub retransmissions: u32,
     /// How often the oldest unacknowledged segment has been sent again; 0 as soon as anything is acknowledged.
     pub unanswered: u8,
+    /// How often it has been asked, without an answer, whether the other end has room again.
+    pub probes: u8,
     /// Bytes that wait for an acknowledgement or to be sent; what was sent counts in whole segments.
     pub unacked_bytes: u64,
 }
@@ -37,8 +39,15 @@ impl TcpFacts {
             rtt_us: word(offset_of!(tcp_info, tcpi_rtt)),
             retransmissions: word(offset_of!(tcp_info, tcpi_total_retrans)),
             unanswered: info.get(offset_of!(tcp_info, tcpi_retransmits)).copied().unwrap_or(0),
+            probes: info.get(offset_of!(tcp_info, tcpi_probes)).copied().unwrap_or(0),
             unacked_bytes: in_flight + u64::from(word(offset_of!(tcp_info, tcpi_notsent_bytes))),
         }
+    }
+
+    /// Whether something waits for room at the other end, whose system answers: a question or two may be under way, or lost.
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        self.unacked_bytes > 0 && self.unanswered == 0 && self.probes <= 2
     }
 
     /// Whether segments are sent again and again without an answer: at least twice, for one may get lost anywhere.
@@ -64,5 +73,11 @@ mod tests {
         assert_eq!((facts.mss, facts.unacked_bytes, facts.is_stuck()), (1448, 3 * 1448 + 7, true));
         assert_eq!(TcpFacts::parse(&info[..TcpFacts::BYTES - 4]).unacked_bytes, 3 * 1448);
         assert!(!TcpFacts { unanswered: 1, ..facts }.is_stuck());
+        info[offset_of!(tcp_info, tcpi_probes)] = 3;
+        assert_eq!(TcpFacts::parse(&info).probes, 3);
+        let waiting = TcpFacts { unanswered: 0, probes: 2, ..facts };
+        assert!(waiting.waits_for_room() && !facts.waits_for_room());
+        assert!(!TcpFacts { probes: 3, ..waiting }.waits_for_room());
+        assert!(!TcpFacts { unacked_bytes: 0, ..waiting }.waits_for_room());
     }
 }

@@ -114,6 +114,10 @@ pub trait Stream: Send + Sync {
     /// Ends both directions: the other side sees the end, and so does who receives or sends here.
     fn shutdown(&self);
 
+    /// For how many seconds what was sent may stay unacknowledged, or wait for room at the other end, before the system gives the
+    /// connection up (TCP_USER_TIMEOUT); 0 for as long as the other end answers at all.
+    fn limit_unacked(&self, seconds: u32);
+
     /// What the system knows of the connection; `None` from one that says nothing.
     fn facts(&self) -> Option<TcpFacts> {
         None

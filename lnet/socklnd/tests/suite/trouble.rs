@@ -111,6 +111,7 @@ fn a_delayed_message_holds_its_connection_alone() {
         // It waits for the engine, not for the peer.
         node.later(900 * S);
         settle(&[&node]);
+        assert_eq!(wire.read(&[&node], 24), raw::noop(0, 1), "it shows that it lives");
         assert!(node.lost().iter().all(|(lost, _)| lost.nid != nid_of(peer)), "{:?}", node.lost());
 
         let rx = node.with_got(|got| got[0].rx);
@@ -353,7 +354,11 @@ fn a_send_without_progress_times_out() {
     assert_eq!(node.sent(tokens[63]), None);
     node.later(10 * S);
     settle(&[&node]);
+    // The node has slept: a peer that lives would be heard within an eighth of the timeout.
     node.later(63 * S);
+    settle(&[&node]);
+    assert_eq!(node.sent(tokens[63]), None);
+    node.later(7 * S);
     drive(&[&node], || node.sent(tokens[63]).is_some());
     assert_eq!(node.sent(tokens[63]), Some(Err(Errno::ETIMEDOUT)));
     assert_eq!(node.lost(), [(id, Errno::ETIMEDOUT)]);
@@ -405,6 +410,8 @@ fn messages_that_wait_for_a_slow_reader_keep_their_deadlines() {
     assert!(node.lost().is_empty());
     // Something was sent within the last 50 s, but not this message to its end.
     node.later(35 * S);
+    settle(&[&node]);
+    node.later(7 * S);
     drive(&[&node], || node.lost().len() == 1);
     assert_eq!(node.sent(tokens[begun]), Some(Err(Errno::ETIMEDOUT)));
     assert!(bulk.write(0..1 << 20).is_ok(), "all leases have been given back");

@@ -122,22 +122,78 @@ fn silence_while_nobody_waits() {
     }
 }
 
-/// What it asks for, and is answered, is no progress with what it holds.
+/// What it asks for, and is answered, is no progress with what it holds: others get its credits after a quarter of the timeout. But it
+/// lives, and may hold messages back (lnet-semantics 11): its connection stands. What it wants later does not come, and it is told so.
 #[test]
-fn requests_are_no_progress() {
+fn who_lives_keeps_its_connection_and_no_credits() {
     for length in LENGTHS {
         let (scene, mut line, other) = scene();
         hold_all(&scene, length);
+        let victim = scene.victim();
+        let heard = [line.heard(), line.heard()].concat();
         let waiting = wait_for_a_credit(&scene);
-        let header = header(1, scene.own().nid, other.nid, 5000, 99);
+        let own = scene.own();
+        let header = header(1, own.nid, other.nid, 5000, 99);
         let asks = [&header[..], &[1; 8]].concat();
+        let lives = |line: &mut Line| {
+            // It is answered that nobody wants this.
+            line.say(&message(PUT_REQ, own, other, &asks));
+            line.say(&message(NOOP, own, other, &[]));
+        };
+        let (begun_ns, mut sent_ns) = (scene.bed.now_ns(), None);
+        let ended = given_up_after(&scene, 15, || {
+            if victim.outcome(EventKind::Send, waiting) == Some(Ok(())) {
+                sent_ns.get_or_insert(scene.bed.now_ns() - begun_ns);
+            }
+            lives(&mut line);
+            line.taken();
+        });
+        assert_eq!((ended, victim.lnd.counters().rx.timeouts), (None, 0));
+        // It is looked at every fifth of the timeout.
+        assert!(sent_ns.is_some_and(|ns| ns <= TIMEOUT_S * S), "{sent_ns:?}");
+        let (all, well) = victim.count(EventKind::Send);
+        assert_eq!(all - well, CREDITS, "what it held has failed");
+        for request in heard.iter().filter(|heard| heard[6] == PUT_REQ) {
+            let body = [&request[120..128], &[5; 8], &descriptor(1, 1, &[(5000, 8)])[..]].concat();
+            line.say(&message(PUT_ACK, own, other, &body));
+            scene.until(|| {
+                let done = line.heard().into_iter().find(|heard| heard[6] == PUT_DONE);
+                done.is_some_and(|done| done[48..] == [&[5; 8][..], &(-110_i32).to_le_bytes()].concat())
+            });
+        }
+        victim.take();
+        drop(line);
+        scene.end();
+    }
+}
+
+/// Where nobody wants the credits, PUTs that it has not answered wait for as long as it lives, and what has not left has its own time. A
+/// device answers for a program that is stopped: when nothing is heard of it any more, it is given up.
+#[test]
+fn who_lives_is_waited_for_until_it_falls_silent() {
+    for length in LENGTHS {
+        let (scene, mut line, other) = scene();
+        hold_all(&scene, length);
+        let victim = scene.victim();
         let nap = message(NOOP, scene.own(), other, &[]);
-        // It is answered that nobody wants this.
-        assert_short(given_up_after(&scene, 5, || {
-            line.say(&message(PUT_REQ, scene.own(), other, &asks));
+        let ended = given_up_after(&scene, 20, || {
             line.say(&nap);
-        }));
-        end(scene, line, waiting);
+            line.taken();
+        });
+        assert_eq!(ended, None);
+        let (all, well) = victim.count(EventKind::Send);
+        let failed = if length > 4000 { 0 } else { CREDITS };
+        assert_eq!((all - well, victim.lnd.counters().rx.timeouts), (failed, 0));
+        if failed > 0 {
+            victim.put_unasked(scene.id(), &filled(whole(length), 1), 99);
+        }
+        // It has said something a fifth ago.
+        assert_eq!(given_up_after(&scene, 3, || {}), None, "it has all of the timeout");
+        assert!(given_up_after(&scene, 4, || {}).is_some());
+        assert_eq!(victim.lnd.counters().rx.timeouts, 1);
+        victim.take();
+        drop(line);
+        scene.end();
     }
 }
 

@@ -18,6 +18,12 @@ const COMES_NS: u64 = 1_000 * MS;
 /// Chances in 10,000 that they are cut with their connections.
 const CUT: u32 = 3_000;
 
+/// Chances in 10,000 that they wait for longer than any timeout, with others behind them.
+const LONG: u32 = 3_000;
+
+/// So many timeouts they wait then.
+const LONG_TIMEOUTS: u64 = 4;
+
 /// So many messages from each node to each other must wait.
 const HELD: usize = 4;
 
@@ -189,6 +195,9 @@ impl<T: Transport> World<T> {
         if self.rng.chance(CUT) {
             return self.what_is_in_memory_outlives_its_connection(numbers);
         }
+        if self.scenario.nis == 1 && self.rng.chance(LONG) {
+            return self.what_is_held_waits_for_long(numbers);
+        }
         let (met, mut dropped): (Vec<u64>, Vec<u64>) =
             numbers.into_iter().partition(|_| self.rng.chance(5_000));
         met.iter().rev().try_for_each(|number| self.post_late(*number))?;
@@ -268,6 +277,38 @@ impl<T: Transport> World<T> {
             }
         }
         Ok(())
+    }
+
+    /// A peer that holds messages back is not given up, whatever waits behind them: those that were told to have left are received when
+    /// their buffers come. Nobody loses a connection.
+    fn what_is_held_waits_for_long(&mut self, mut numbers: Vec<u64>) -> Result<(), String> {
+        let losses = |world: &Self| world.nodes.iter().map(|node| T::losses(&node.lnd)).collect::<Vec<u64>>();
+        let before = losses(self);
+        for (from, to) in self.pairs() {
+            for _ in 0..HELD {
+                numbers.extend(self.begin_unposted(from, to, Kind::Put { ack: false })?);
+            }
+        }
+        self.unposted.clear();
+        self.run_until(self.net.now_ns() + LONG_TIMEOUTS * self.scenario.transport.timeout_ns())?;
+        if losses(self) != before {
+            return Err(format!(
+                "nodes hold messages, and have lost {before:?}, then {:?} peers",
+                losses(self)
+            ));
+        }
+        self.seen.nodes.held_for_long += self.nodes.iter().map(|node| node.lnd.held() as u64).sum::<u64>();
+        let sent = |number: &u64| self.ledger.operations[number].sent == Some(Ok(()));
+        let gone: Vec<u64> = numbers.iter().copied().filter(sent).collect();
+        numbers.iter().try_for_each(|number| self.post_late(*number))?;
+        self.everything_ends()?;
+        self.what_was_met_is_received()?;
+        let is_kept = |number: &&u64| !self.drops_beyond(self.ledger.operations[*number].to.node);
+        let kept: Vec<u64> = gone.iter().copied().filter(|number| is_kept(&number)).collect();
+        self.run_while(|world| kept.iter().any(|number| world.ledger.operations[number].delivered == 0))?;
+        (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
+        self.check_outcomes(&kept, |operation| operation.delivered == 1)?;
+        self.check_outcomes(&numbers, |operation| operation.delivered <= 1)
     }
 
     fn check_outcomes(&self, numbers: &[u64], good: impl Fn(&Operation) -> bool) -> Result<(), String> {

@@ -58,6 +58,11 @@ impl Stream for Socket {
         let _ = Socket::shutdown(self, Shutdown::Both);
     }
 
+    fn limit_unacked(&self, seconds: u32) {
+        // It fails on no TCP socket.
+        let _ = self.set_tcp_user_timeout(Some(Duration::from_secs(u64::from(seconds))));
+    }
+
     fn facts(&self) -> Option<TcpFacts> {
         let mut info = [0; TcpFacts::BYTES];
         let length = lnet_region::tcp_info(self.as_fd(), &mut info).ok()?;
@@ -172,6 +177,11 @@ mod tests {
             assert_eq!((socket.tcp_nodelay().unwrap(), socket.linger().unwrap()), (true, None));
             assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
             assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(50)));
+            for seconds in [0, 7] {
+                Stream::limit_unacked(&socket, seconds);
+                let limit = socket.tcp_user_timeout().unwrap().unwrap_or_default();
+                assert_eq!(limit, Duration::from_secs(u64::from(seconds)));
+            }
         }
     }
 }
