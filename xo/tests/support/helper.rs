@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use lnet_api::{Drive, LNet};
 use nlx::{Domain, Node, NodeConfig};
 use nlx_kcore::driver::service::{self, Service, ServiceConfig};
 use nlx_kcore::driver::{Host, HostConfig, Policy, Rights};
@@ -20,11 +21,16 @@ pub(crate) struct Helper {
 
 impl Helper {
     pub(crate) fn over(node: &Node) -> Helper {
+        Helper::serving(node.lnet(), node.drive())
+    }
+
+    /// A helper over a node's LNet, or over something between that and the helper.
+    pub(crate) fn serving(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Helper {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nlxd.sock");
         // Tests use portals of all kinds, whoever runs them.
         let policy = Policy::default().others(Some(Rights::all()));
-        let host = Host::new(node.lnet(), node.drive(), HostConfig { policy, ..HostConfig::default() });
+        let host = Host::new(lnet, drive, HostConfig { policy, ..HostConfig::default() });
         let listener = service::bind(&socket).unwrap();
         let service = Service::start(host, listener, ServiceConfig::default()).unwrap();
         Helper { _service: service, socket, _folder: folder }

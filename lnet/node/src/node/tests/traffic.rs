@@ -173,9 +173,18 @@ impl EventHandler for Meeting {
     fn wake(&self) {}
 }
 
+/// How a thread of a program waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By [`wait_until`].
+    Until,
+    /// In a loop of [`Node::eq_poll`], for the events of a machine.
+    EqPoll,
+}
+
 /// Sends a message to each of `partitions` transfer machines of a node, over a connection in as many partitions, while so many of
 /// the node's threads wait. Their handlers meet: so they run at once, on threads whose names are given.
-fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
+fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<String> {
     let busy = node(&format!("tcp(127.44.{subnet}.1)"), partitions);
     let own = busy.nids()[0];
     let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
@@ -185,10 +194,12 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
     take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.clone()).unwrap()));
     let is_in = |nid: Nid, partition| busy.engine().partition_of(own, nid) == partition;
     let mut hosts = 2..;
+    let handler = || Some(meeting.clone() as Arc<dyn EventHandler>);
+    let eqs: Vec<EqHandle> =
+        (0..partitions).map(|_| busy.lnet().eq_alloc_polled(8, handler()).unwrap()).collect();
     let peers: Vec<Node> = (0..partitions)
         .map(|partition| {
-            let eq = busy.lnet().eq_alloc(meeting.clone()).unwrap();
-            take_puts_of(&busy, bits(partition), Some(eq));
+            take_puts_of(&busy, bits(partition), Some(eqs[partition]));
             let mut nids = hosts.by_ref().map(|host: u8| format!("127.44.{subnet}.{host}"));
             let nid = nids.find(|nid| is_in(format!("{nid}@tcp").parse().unwrap(), partition)).unwrap();
             let peer = node(&format!("tcp({nid})"), 1);
@@ -204,7 +215,15 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
             let (busy, stop) = (&busy, &stop);
             let deadline_ns = Some(busy.deadline_ns(2 * PATIENCE));
             let over = || stop.load(Ordering::SeqCst);
-            let wait = move || wait_until(&*busy.drive(), sleeper, deadline_ns, over);
+            let eqs = &eqs[waiter..=waiter];
+            let wait = move || match way {
+                Way::Until => drop(wait_until(&*busy.drive(), sleeper, deadline_ns, over)),
+                Way::EqPoll => {
+                    while !over() {
+                        busy.eq_poll(eqs, Some(2 * PATIENCE)).unwrap();
+                    }
+                }
+            };
             thread::Builder::new().name(format!("waiter-{waiter}")).spawn_scoped(scope, wait).unwrap();
         }
         // Once a waiter has read a message it keeps the shard, or leaves it to others that wait.
@@ -213,17 +232,19 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
             waiters == 0 || deliverers.last().starts_with("waiter-")
         });
         until("the others wait, too", || waiters < 2 || busy.drive().tokens().wanted());
-        let sent: Vec<_> = (0..partitions)
-            .map(|machine| {
-                let mut sender = Sender::new(&peers[machine], 0);
-                sender.match_bits = bits(machine);
-                let source = peers[machine].nids()[0];
-                scope.spawn(move || sender.put(source, own))
-            })
-            .collect();
+        let put_to = |machine: usize| {
+            let mut sender = Sender::new(&peers[machine], 0);
+            sender.match_bits = bits(machine);
+            sender.put(peers[machine].nids()[0], own)
+        };
+        let sent: Vec<_> = (0..partitions).map(|machine| scope.spawn(move || put_to(machine))).collect();
         let sent = sent.into_iter().map(|put| put.join().unwrap()).collect::<Vec<_>>();
         stop.store(true, Ordering::SeqCst);
-        sleepers.iter().for_each(|sleeper| sleeper.wake());
+        match way {
+            Way::Until => sleepers.iter().for_each(|sleeper| sleeper.wake()),
+            // Another message each; no handler waits any more.
+            Way::EqPoll => (0..waiters).for_each(|machine| put_to(machine).unwrap()),
+        }
         assert_eq!(sent, vec![Ok(()); partitions]);
     });
     let there = meeting.there.lock().unwrap().clone();
@@ -234,9 +255,12 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize) -> BTreeSet<String> {
 /// S-203, S-311, S-316: as many handlers run at once as there are partitions, if so many threads wait.
 #[test]
 fn threads_that_wait_run_handlers_at_once() {
-    for (subnet, partitions) in [(60, 1), (61, 2), (62, 4)] {
-        let there = meeting(subnet, partitions, partitions);
-        assert!(there.iter().all(|name| name.starts_with("waiter-")), "{there:?}");
+    let ways = [(60, Way::Until), (70, Way::EqPoll)];
+    for (subnet, way) in ways {
+        for (number, partitions) in [1, 2, 4].into_iter().enumerate() {
+            let there = meeting(subnet + number as u8, partitions, partitions, way);
+            assert!(there.iter().all(|name| name.starts_with("waiter-")), "{way:?}: {there:?}");
+        }
     }
 }
 
@@ -244,9 +268,11 @@ fn threads_that_wait_run_handlers_at_once() {
 #[test]
 fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
     for (subnet, partitions) in [(63, 2), (64, 4)] {
-        let there = meeting(subnet, partitions, 1);
-        assert!(there.iter().any(|name| name.starts_with("lnet-sched-")), "{there:?}");
-        let there = meeting(subnet, partitions, 0);
+        for (way, subnet) in [(Way::Until, subnet), (Way::EqPoll, subnet + 10)] {
+            let there = meeting(subnet, partitions, 1, way);
+            assert!(there.iter().any(|name| name.starts_with("lnet-sched-")), "{way:?}: {there:?}");
+        }
+        let there = meeting(subnet, partitions, 0, Way::Until);
         assert!(there.iter().all(|name| name.starts_with("lnet-sched-")), "{there:?}");
     }
 }

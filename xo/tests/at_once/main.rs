@@ -1,0 +1,280 @@
+//! How many messages are delivered at a time, and by which threads: several transfer machines of
+//! one node get a message each, from peers that are spread over the node's partitions.
+//!
+//! Each message is held inside the call that drives the network, before its event is in the
+//! machine's queue ([`watched::Gate`]). What the held thread keeps from others, a shard or a lock,
+//! no other message passes. So exactly as many messages are held at a time as the node has
+//! partitions: fewer if the threads do not share the shards, or if the machines share a partition.
+
+#![cfg(all(feature = "in-process", feature = "helper"))]
+// All of this crate is test code, helpers included.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lnet_api::LNet;
+use lnet_cpt::CptTable;
+use lnet_nid::{MatchBits, Portal};
+use nlx::{Domain, EndPoint, Event, Nid, Node, NodeConfig, Receive, TmOptions, TransferMachine};
+use nlx_kcore::Kcore;
+use nlx_testkit::addresses;
+use parking_lot::Mutex;
+
+use crate::helper::Helper;
+use crate::watched::{Delivery, Gate, Opens, Watched};
+
+#[path = "../support/helper.rs"]
+mod helper;
+mod watched;
+
+/// What takes longer has hung.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many machines there are: as many as the node has partitions, or more.
+const MACHINES: usize = 4;
+
+/// The threads beside one that drives, if each machine has one. While so many wait, scheduler
+/// threads leave the shards to them.
+const OTHERS: usize = MACHINES - 1;
+
+const PORTAL: u32 = 31;
+
+/// What messages say, the same number of bytes each: the first one, which connects; those that show
+/// who drives; the last one.
+const FIRST: &[u8] = b"hello";
+const PROBE: &[u8] = b"probe";
+const NEWS: &[u8] = b"news!";
+
+/// The most messages for a machine, probes included.
+const MESSAGES: u32 = 1 << 14;
+
+/// How the machines' events are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// This many threads of the program wait, each for the events of one machine.
+    Waiting(usize),
+    /// Event threads call back.
+    Callbacks,
+    /// Threads of the program wait; the machines are a helper's, which drives the network.
+    Helper,
+}
+
+/// A machine that takes messages.
+struct Target {
+    tm: TransferMachine,
+    /// The events that its callback was given, if it has one.
+    called: Option<Mutex<Receiver<Event>>>,
+}
+
+impl Target {
+    fn start(domain: &Domain, nid: Nid, id: usize, by: By) -> Target {
+        let (tell, called) = channel();
+        let builder = domain.machine().options(TmOptions::default());
+        let builder = match by {
+            By::Callbacks => builder.callbacks(move |_, event| drop(tell.send(event))),
+            By::Waiting(_) | By::Helper => builder,
+        };
+        let tm = builder.start(&address(nid, id)).unwrap();
+        let messages = Receive { min_receive_size: NEWS.len(), max_messages: MESSAGES };
+        tm.receive(domain.allocate(MESSAGES as usize * NEWS.len()).unwrap(), messages, None).unwrap();
+        Target { tm, called: (by == By::Callbacks).then(|| Mutex::new(called)) }
+    }
+
+    /// Takes the next message that is no probe.
+    fn take(&self, text: &[u8]) {
+        let mut message = self.next();
+        while message == PROBE {
+            message = self.next();
+        }
+        assert_eq!(message, text);
+    }
+
+    fn next(&self) -> Vec<u8> {
+        let event = match &self.called {
+            Some(called) => called.lock().recv_timeout(2 * PATIENCE).expect("it hangs"),
+            None => self.tm.wait(Some(2 * PATIENCE)).unwrap().expect("it hangs"),
+        };
+        event.status.unwrap();
+        event.message.unwrap().to_vec()
+    }
+}
+
+/// A machine on a node of its own, which sends to a target.
+struct Peer {
+    domain: Domain,
+    tm: TransferMachine,
+    to: EndPoint,
+}
+
+impl Peer {
+    fn start(nid: Nid, port: u16, target: &Target) -> Peer {
+        let domain = Domain::on(node(nid, port, 1));
+        let tm = domain.transfer_machine(&address(nid, 1), TmOptions::default()).unwrap();
+        let to = tm.end_point(&target.tm.address().to_string()).unwrap();
+        Peer { domain, tm, to }
+    }
+
+    /// Sends a message; it has left when this returns.
+    fn send(&self, text: &[u8]) {
+        let mut buffer = self.domain.allocate(text.len()).unwrap();
+        buffer.write().unwrap().copy_from_slice(text);
+        self.tm.send(buffer, text.len(), &self.to, None).unwrap();
+        assert_eq!(self.tm.wait(Some(PATIENCE)).unwrap().expect("it hangs").status, Ok(()));
+    }
+}
+
+fn address(nid: Nid, id: usize) -> String {
+    format!("{nid}:12345:{PORTAL}:{id}")
+}
+
+fn node(nid: Nid, port: u16, partitions: usize) -> Arc<Node> {
+    let config = NodeConfig::new().net(&format!("tcp({})", nid.ipv4().unwrap())).unwrap();
+    let table = Arc::new(CptTable::virtual_parts(partitions).unwrap());
+    Arc::new(Node::start(&config.accept_port(port).partitions(table)).unwrap())
+}
+
+fn unused() -> Nid {
+    format!("{}@tcp", addresses::unused()).parse().unwrap()
+}
+
+/// The deliveries that a node of so many partitions holds at a time.
+fn held_at_once(partitions: usize, by: By) -> Vec<Delivery> {
+    let nid = unused();
+    let free = TcpListener::bind(SocketAddr::from((nid.ipv4().unwrap(), 0))).unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let node = node(nid, port, partitions);
+    let (lnet, gate) = Watched::new(node.lnet());
+    let helper = (by == By::Helper).then(|| Helper::serving(lnet.clone(), node.drive()));
+    let domain = match &helper {
+        Some(helper) => helper.domain(),
+        None => Domain::over(Kcore::new(lnet.clone(), node.drive())),
+    };
+    let targets: Vec<Target> = (1..=MACHINES).map(|id| Target::start(&domain, nid, id, by)).collect();
+    // The peer of a machine is one whose shard is that of the machine's partition.
+    let peers: Vec<Peer> = (1..=MACHINES)
+        .zip(&targets)
+        .map(|(id, target)| {
+            let home = lnet.home(Portal::new(PORTAL).unwrap(), MatchBits((id as u64) << 52));
+            let mut nids = std::iter::repeat_with(unused);
+            Peer::start(nids.find(|nid| nid.cpt_of(partitions) == home).unwrap(), port, target)
+        })
+        .collect();
+    for (peer, target) in peers.iter().zip(&targets) {
+        peer.send(FIRST);
+        target.take(FIRST);
+    }
+    let waiters = match by {
+        By::Waiting(waiters) => waiters,
+        By::Callbacks => 0,
+        By::Helper => MACHINES,
+    };
+    let (waited, others) = targets.split_at(waiters);
+    let held = thread::scope(|scope| {
+        let opens = Opens(&gate);
+        for (number, target) in waited.iter().enumerate() {
+            let thread = thread::Builder::new().name(format!("waiter-{number}"));
+            thread.spawn_scoped(scope, || target.take(NEWS)).unwrap();
+        }
+        until_driven(&node, &gate, by, &peers);
+        gate.close();
+        peers.iter().for_each(|peer| peer.send(NEWS));
+        let held = gate.wait_for(partitions);
+        // All messages have left their senders. None of the others passes those that are held.
+        let shards = held.len();
+        assert_eq!(shards, partitions, "{held:?}");
+        drop(opens);
+        held
+    });
+    others.iter().for_each(|target| target.take(NEWS));
+    let (all, most) = gate.deliveries();
+    assert_eq!(most, partitions, "deliveries at a time: {all:?}");
+    held
+}
+
+/// Waits until the threads that are to drive do, in place of scheduler threads.
+fn until_driven(node: &Node, gate: &Gate, by: By, peers: &[Peer]) {
+    let begun = Instant::now();
+    let goes_on = || assert!(begun.elapsed() < PATIENCE, "no thread drives");
+    let mut sent = peers.len();
+    // A waiter that has delivered a message has the shard, and leaves it to other waiters alone.
+    let mut until_delivered = |peer: &Peer| {
+        let mut name = String::from("lnet-sched-");
+        while name.starts_with("lnet-sched-") {
+            goes_on();
+            peer.send(PROBE);
+            sent += 1;
+            name = gate.wait_for_passed(sent);
+        }
+    };
+    let until_others_wait = || {
+        while node.drive().tokens().waiting() < OTHERS {
+            goes_on();
+            thread::yield_now();
+        }
+    };
+    match by {
+        By::Waiting(1) => until_delivered(&peers[MACHINES - 1]),
+        // The waiters have all shards, and `OTHERS` of them lack one.
+        By::Waiting(_) | By::Callbacks => {
+            until_others_wait();
+            peers.iter().for_each(&mut until_delivered);
+            until_others_wait();
+        }
+        // Its threads always drive.
+        By::Helper => {}
+    }
+}
+
+/// How many of them are threads with names that begin so. Each delivers for another machine.
+fn count(held: &[Delivery], name: &str) -> usize {
+    for (number, one) in held.iter().enumerate() {
+        let same = |other: &Delivery| other.machine == one.machine || other.thread == one.thread;
+        assert!(!held[..number].iter().any(same), "{held:?}");
+    }
+    held.iter().filter(|delivery| delivery.name.starts_with(name)).count()
+}
+
+/// S-203, S-311, S-316: threads that wait drive as many partitions as there are.
+#[test]
+fn threads_that_wait_for_machines_deliver_at_once() {
+    for partitions in [1, 2, 4] {
+        let held = held_at_once(partitions, By::Waiting(MACHINES));
+        let (waiters, stewards) = (count(&held, "waiter-"), count(&held, "lnet-sched-"));
+        assert!(waiters >= partitions.min(OTHERS) && waiters + stewards == partitions, "{held:?}");
+    }
+}
+
+/// S-203, S-312: beside one thread that waits, the scheduler threads drive what it leaves lying.
+#[test]
+fn scheduler_threads_deliver_beside_a_thread_that_waits_for_a_machine() {
+    for partitions in [1, 2, 4] {
+        let held = held_at_once(partitions, By::Waiting(1));
+        let (waiters, stewards) = (count(&held, "waiter-"), count(&held, "lnet-sched-"));
+        assert!(waiters + stewards == partitions && stewards >= partitions - 1, "{held:?}");
+    }
+}
+
+/// S-203, S-316: so do the event threads of machines with callbacks.
+#[test]
+fn event_threads_deliver_at_once() {
+    for partitions in [1, 2, 4] {
+        let held = held_at_once(partitions, By::Callbacks);
+        let (callers, stewards) = (count(&held, "nlx "), count(&held, "lnet-sched-"));
+        assert!(callers >= partitions.min(OTHERS) && callers + stewards == partitions, "{held:?}");
+    }
+}
+
+/// S-203, S-316: so do the threads of a helper, while threads of its client wait; none of these
+/// drives.
+#[test]
+fn the_threads_of_a_helper_deliver_at_once() {
+    for partitions in [1, 2, 4] {
+        let held = held_at_once(partitions, By::Helper);
+        assert_eq!(count(&held, "nlx-serve-") + count(&held, "lnet-sched-"), partitions, "{held:?}");
+    }
+}
