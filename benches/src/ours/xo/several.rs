@@ -71,17 +71,32 @@ enum By {
 
 /// Machines of a node with as many partitions, on which as many threads wait; handlers block. Thousands of messages a second.
 pub(crate) fn waiting<const MACHINES: usize>(round: &Round) -> Result<Sample> {
-    handled(round, MACHINES, By::Waiting, Work::Block)
+    handled(round, MACHINES, MACHINES, By::Waiting, Work::Block)
 }
 
-/// The same with callbacks.
+/// The same on a node of one partition.
+pub(crate) fn waiting_unpartitioned<const MACHINES: usize>(round: &Round) -> Result<Sample> {
+    handled(round, MACHINES, 1, By::Waiting, Work::Block)
+}
+
+/// The same as [`waiting`] with callbacks.
 pub(crate) fn called<const MACHINES: usize>(round: &Round) -> Result<Sample> {
-    handled(round, MACHINES, By::Callbacks, Work::Block)
+    handled(round, MACHINES, MACHINES, By::Callbacks, Work::Block)
+}
+
+/// The same on a node of one partition.
+pub(crate) fn called_unpartitioned<const MACHINES: usize>(round: &Round) -> Result<Sample> {
+    handled(round, MACHINES, 1, By::Callbacks, Work::Block)
 }
 
 /// The same as [`waiting`], through a helper whose node has as many partitions.
 pub(crate) fn helped<const MACHINES: usize>(round: &Round) -> Result<Sample> {
-    handled(round, MACHINES, By::Helper, Work::Block)
+    handled(round, MACHINES, MACHINES, By::Helper, Work::Block)
+}
+
+/// The same with a node of one partition.
+pub(crate) fn helped_unpartitioned<const MACHINES: usize>(round: &Round) -> Result<Sample> {
+    handled(round, MACHINES, 1, By::Helper, Work::Block)
 }
 
 /// The same as [`waiting`] with handlers that compute, on all cores: one more than machines, for the peers.
@@ -90,7 +105,7 @@ pub(crate) fn busy<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     if count <= MACHINES {
         return Err(cores::lacks(count, &format!("{MACHINES} busy handlers and their peers need more")));
     }
-    roaming(|| handled(round, MACHINES, By::Waiting, Work::Compute))
+    roaming(|| handled(round, MACHINES, MACHINES, By::Waiting, Work::Compute))
 }
 
 /// One thread that only computes what a handler does. Thousands of handlers' work a second.
@@ -112,8 +127,8 @@ fn roaming<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
 }
 
 /// Thousands of messages that are handled in a second.
-fn handled(round: &Round, machines: usize, by: By, work: Work) -> Result<Sample> {
-    let nodes = Nodes::choose()?.partitioned(machines);
+fn handled(round: &Round, machines: usize, partitions: usize, by: By, work: Work) -> Result<Sample> {
+    let nodes = Nodes::choose()?.partitioned(partitions);
     let helper = (by == By::Helper).then(|| Helper::start(round.cores, nodes, nodes.server)).transpose()?;
     let domain = match &helper {
         Some(helper) => helper.domain()?,
@@ -123,7 +138,7 @@ fn handled(round: &Round, machines: usize, by: By, work: Work) -> Result<Sample>
     let names = (1..=machines).map(|id| format!("{}@tcp:12345:{PORTAL}:{id}", nodes.server));
     let names: Vec<String> = names.collect();
     let receivers = names.iter().map(|name| handler.machine(name, by)).collect::<Result<Vec<_>>>()?;
-    let peers = nodes.peers_by_partition()?;
+    let peers = nodes.partitioned(machines).peers_by_partition()?;
     let sender = |(own, to): (_, &String)| {
         let domain = pair::in_process(nodes.partitioned(1), own)?;
         Party::start(domain, &format!("{own}@tcp:12345:{PORTAL}:1"), to)
