@@ -98,27 +98,27 @@ pub(super) static ROWS: &[Row] = &[
     row("smp/xo-wait-2", "k/s", several::waiting::<2>)
         .beside(BLOCKING, several::waiting::<1>)
         .goal(AtLeast(1.8))
-        .and("2 threads that wait, npartitions=1", several::waiting_unpartitioned::<2>, AtLeast(1.0)),
+        .and("2 threads that wait, npartitions=1", several::waiting_unpartitioned::<2>, AtLeast(0.9)),
     row("smp/xo-wait-4", "k/s", several::waiting::<4>)
         .beside(BLOCKING, several::waiting::<1>)
         .goal(AtLeast(3.6))
-        .and("4 threads that wait, npartitions=1", several::waiting_unpartitioned::<4>, AtLeast(1.0)),
+        .and("4 threads that wait, npartitions=1", several::waiting_unpartitioned::<4>, AtLeast(0.9)),
     row("smp/xo-callbacks-2", "k/s", several::called::<2>)
         .beside("one event thread, handlers that block 1 ms", several::called::<1>)
         .goal(AtLeast(1.8))
-        .and("2 event threads, npartitions=1", several::called_unpartitioned::<2>, AtLeast(1.0)),
+        .and("2 event threads, npartitions=1", several::called_unpartitioned::<2>, AtLeast(0.9)),
     row("smp/xo-callbacks-4", "k/s", several::called::<4>)
         .beside("one event thread, handlers that block 1 ms", several::called::<1>)
         .goal(AtLeast(3.6))
-        .and("4 event threads, npartitions=1", several::called_unpartitioned::<4>, AtLeast(1.0)),
+        .and("4 event threads, npartitions=1", several::called_unpartitioned::<4>, AtLeast(0.9)),
     row("smp/helper-2", "k/s", several::helped::<2>)
         .beside(BLOCKING, several::helped::<1>)
         .goal(AtLeast(1.8))
-        .and("2 threads that wait, npartitions=1", several::helped_unpartitioned::<2>, AtLeast(1.0)),
+        .and("2 threads that wait, npartitions=1", several::helped_unpartitioned::<2>, AtLeast(0.9)),
     row("smp/helper-4", "k/s", several::helped::<4>)
         .beside(BLOCKING, several::helped::<1>)
         .goal(AtLeast(3.6))
-        .and("4 threads that wait, npartitions=1", several::helped_unpartitioned::<4>, AtLeast(1.0)),
+        .and("4 threads that wait, npartitions=1", several::helped_unpartitioned::<4>, AtLeast(0.9)),
     row("smp/busy-1", "k/s", several::busy::<1>).beside("one thread that only computes", several::computing),
     busy("smp/busy-2", several::busy::<2>, 1.8),
     busy("smp/busy-4", several::busy::<4>, 3.6),
