@@ -83,6 +83,8 @@ fn a_cable_that_is_pulled_from_idle_connections() {
         hung_unless("a whole set of connections", || {
             one.counts(0).number("connects") == 3 && other.counts(0).number("accepts") == 3
         });
+        // Else that is what is found to be unanswered, and no keepalive is sent.
+        hung_unless("all is acknowledged", || sides.iter().all(|side| !side.awaits_acknowledgement()));
         let before = sides.each_mut().map(|side| side.counts(0));
         hosts.set_cable("down");
         for ((side, before), quiet) in sides.iter_mut().zip(before).zip(quiet) {

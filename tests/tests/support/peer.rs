@@ -186,6 +186,16 @@ impl Peer {
         targets.filter(|target| target.to_string_lossy().starts_with(kind)).count()
     }
 
+    /// Whether a peer's TCP has not acknowledged all that was sent from the process's network namespace.
+    pub fn awaits_acknowledgement(&self) -> bool {
+        let sockets = std::fs::read_to_string(format!("/proc/{}/net/tcp", self.pid())).unwrap();
+        // The fifth column is `SENT:RECEIVED`, bytes in hexadecimal digits.
+        let queues = sockets.lines().skip(1).map(|line| line.split_whitespace().nth(4).unwrap());
+        queues
+            .map(|queue| queue.split_once(':').unwrap().0)
+            .any(|sent| sent.bytes().any(|digit| digit != b'0'))
+    }
+
     /// Bytes of memory that are the process's and in use.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
