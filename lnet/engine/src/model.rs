@@ -1,14 +1,14 @@
 //! The engine itself under loom: two threads, every interleaving of its locks.
 //!
-//! Locks and the portals' atomics are loom's here. What belongs to the tests (a recorder of events, an LND that keeps
+//! Locks and the portals' atomics are loom's here. What belongs to the tests (a log of events, an LND that keeps
 //! what it is handed) uses plain locks, which are never held across one of the engine's.
 
 use std::sync::{Arc, Mutex};
 
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, EventKind, LNet, LNetError, Lnd,
-    LndError, Md, MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx,
-    TxToken, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventKind, LNet, LNetError, Lnd, LndError, Md,
+    MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink,
+    Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -16,6 +16,7 @@ use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 use loom::thread;
 use nlx_sync::{End, broken, weakened};
+use nlx_testkit::events::EventLog;
 
 use crate::engine::waiting::ANNOUNCED;
 use crate::placement::PLACED;
@@ -39,17 +40,6 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 
 fn nid(text: &str) -> Nid {
     text.parse().expect("a NID")
-}
-
-#[derive(Default)]
-struct Recorder(Mutex<Vec<Event>>);
-
-impl EventHandler for Recorder {
-    fn event(&self, event: &Event) {
-        self.0.lock().unwrap().push(*event);
-    }
-
-    fn wake(&self) {}
 }
 
 /// Keeps what it is handed, until the test finalises it.
@@ -92,7 +82,7 @@ struct Node {
     engine: Arc<Engine>,
     lnd: Arc<Keeper>,
     eq: EqHandle,
-    recorder: Arc<Recorder>,
+    log: Arc<EventLog>,
 }
 
 impl Node {
@@ -108,10 +98,10 @@ impl Node {
     fn over(partitions: usize, keeper: Keeper) -> Node {
         let table = Arc::new(CptTable::virtual_parts(partitions).expect("a small number"));
         let engine = Engine::new(EngineConfig { partitions: table, ..EngineConfig::new(Pid::LNET, 1) });
-        let (lnd, recorder) = (Arc::new(keeper), Arc::new(Recorder::default()));
+        let (lnd, log) = (Arc::new(keeper), EventLog::new());
         engine.add_ni(ProcessId::lnet(nid(US)), lnd.clone()).expect("an NI");
-        let eq = engine.eq_alloc(recorder.clone()).expect("an EQ");
-        Node { engine, lnd, eq, recorder }
+        let eq = engine.eq_alloc(log.clone()).expect("an EQ");
+        Node { engine, lnd, eq, log }
     }
 
     fn md(&self, options: MdOptions, bytes: usize) -> Md {
@@ -185,12 +175,12 @@ impl Node {
     }
 
     fn kinds(&self) -> Vec<EventKind> {
-        self.recorder.0.lock().unwrap().iter().map(|event| event.kind).collect()
+        self.log.kinds()
     }
 
     /// One event tells that the MD is gone: its last.
     fn assert_ended_once(&self, md: MdHandle) {
-        let events = self.recorder.0.lock().unwrap();
+        let events = self.log.events();
         let of_md: Vec<&Event> = events.iter().filter(|event| event.md == md).collect();
         assert_eq!(of_md.iter().filter(|event| event.unlinked).count(), 1, "{of_md:?}");
         assert!(of_md.last().is_some_and(|event| event.unlinked), "{of_md:?}");
@@ -417,7 +407,7 @@ fn unlink_and_finalise_end_an_md_once() {
         let unlinked = node.engine.md_unlink(md);
         finalizer.join().unwrap();
         node.assert_ended_once(md);
-        let events = node.recorder.0.lock().unwrap().clone();
+        let events = node.log.events();
         let status = events.last().expect("an event").status;
         assert_eq!(status, if unlinked.is_ok() { Err(Errno::ETIMEDOUT) } else { Ok(()) });
         node.assert_quiet();
@@ -581,7 +571,7 @@ fn a_call_that_makes_its_md_is_refused_or_ends() {
         remover.join().unwrap();
         node.finalize_any();
         let sent = usize::from(made.is_ok());
-        let events = node.recorder.0.lock().unwrap().clone();
+        let events = node.log.events();
         assert_eq!((events.len(), events.iter().filter(|event| event.unlinked).count()), (sent, sent));
         assert_eq!(node.engine.counters().msgs_alloc, 0);
         node.engine.eq_free(node.eq).expect("no MD is left that uses it");
@@ -605,7 +595,7 @@ fn a_call_that_makes_its_md_and_one_that_takes_all_locks_get_through() {
     }
     beside(|node| node.engine.audit().expect("all tables agree"));
     beside(|node| {
-        let unused = node.engine.eq_alloc(node.recorder.clone()).expect("an EQ");
+        let unused = node.engine.eq_alloc(node.log.clone()).expect("an EQ");
         node.engine.eq_free(unused).expect("no MD uses it");
     });
     beside(|node| node.engine.link_changed(nid(US), false));

@@ -8,12 +8,13 @@ use std::sync::{Arc, OnceLock};
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Event, EventHandler, Get, LNet, Lnd, LndError, Md, MdOptions,
-    MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Delivery, EqHandle, EventHandler, Get, LNet, Lnd, LndError, Md, MdOptions, MeSpec,
+    NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
+use nlx_testkit::events::on_event;
 use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
 #[global_allocator]
@@ -60,18 +61,6 @@ impl Lnd for Wire {
     fn resume(&self, _: RxContext, _: Option<Delivery>) {}
 }
 
-#[derive(Default)]
-struct Counter(AtomicUsize);
-
-impl EventHandler for Counter {
-    fn event(&self, event: &Event) {
-        assert_eq!(event.status, Ok(()));
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn wake(&self) {}
-}
-
 struct End {
     engine: Arc<Engine>,
     eq: EqHandle,
@@ -81,7 +70,13 @@ struct End {
 }
 
 impl End {
-    fn new(wire: &Arc<Wire>, handler: &Arc<Counter>, number: u32, partitions: usize, polled: bool) -> End {
+    fn new(
+        wire: &Arc<Wire>,
+        handler: &Arc<dyn EventHandler>,
+        number: u32,
+        partitions: usize,
+        polled: bool,
+    ) -> End {
         let id = ProcessId::lnet(Nid::new_numeric(lnet_nid::Net::TCP, number));
         let partitions = Arc::new(CptTable::virtual_parts(partitions).unwrap());
         let config = EngineConfig::new(Pid::LNET, u64::from(number));
@@ -148,7 +143,12 @@ fn assert_steady(partitions: usize, polled: bool) {
 
 /// The same on a portal on which each node has these entries as well.
 fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
-    let handler = Arc::new(Counter::default());
+    let events = Arc::new(AtomicUsize::new(0));
+    let counter = events.clone();
+    let handler = on_event(move |event| {
+        assert_eq!(event.status, Ok(()));
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
     let wire = Arc::new(Wire::default());
     let [a, b] = [1, 2].map(|number| End::new(&wire, &handler, number, partitions, polled));
     for (end, entry) in [&a, &b].into_iter().flat_map(|end| entries.iter().map(move |entry| (end, entry))) {
@@ -176,10 +176,10 @@ fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
     for here in 0..partitions {
         with_partition(here, || {
             let polled = rounds();
-            let events = handler.0.swap(0, Ordering::Relaxed);
+            let told = events.swap(0, Ordering::Relaxed);
             assert_eq!(allocations(rounds), (polled, 0));
-            assert_eq!(handler.0.swap(0, Ordering::Relaxed), events);
-            assert!(events + polled > 10_000);
+            assert_eq!(events.swap(0, Ordering::Relaxed), told);
+            assert!(told + polled > 10_000);
         });
     }
 }

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use common::*;
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, Errno, Event, EventHandler, EventKind, LNet, LNetError, Lnd, LndError,
-    MdHandle, MdOptions, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Delivery, Errno, EventHandler, EventKind, LNet, LNetError, Lnd, LndError, MdHandle,
+    MdOptions, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::IoVec;
+use nlx_testkit::events::{EventLog, on_event};
 use nlx_testkit::heap::WatchedHeap;
 
 /// Each partition has its own tables, so two find what one hides.
@@ -99,14 +100,10 @@ impl Lnd for Calm {
     }
 }
 
-struct CalmHandler(Arc<Recorder>);
-
-impl EventHandler for CalmHandler {
-    fn event(&self, event: &Event) {
-        calmly(|| self.0.event(event));
-    }
-
-    fn wake(&self) {}
+/// The same for a log.
+fn calm(log: &Arc<EventLog>) -> Arc<dyn EventHandler> {
+    let log = log.clone();
+    on_event(move |event| calmly(|| log.event(event)))
 }
 
 /// The one message of a test that is received piece by piece.
@@ -128,9 +125,9 @@ impl World {
         let peer = Node::new(&network, 3);
         let engine = Engine::new(partitioned(EngineConfig::new(Pid::LNET, cookie(2))));
         engine.add_ni(ProcessId::lnet(nid(2)), Arc::new(Calm(network.clone()))).unwrap();
-        let recorder = Arc::new(Recorder::default());
-        let eq = engine.eq_alloc(Arc::new(CalmHandler(recorder.clone()))).unwrap();
-        let poor = Node { engine, nid: nid(2), eq, recorder };
+        let log = EventLog::strict();
+        let eq = engine.eq_alloc(calm(&log)).unwrap();
+        let poor = Node { engine, nid: nid(2), eq, log };
         World { network, poor, peer, mds: Vec::new(), buffer: memory(64) }
     }
 
@@ -244,7 +241,7 @@ fn calls_about_objects_are_refused() {
         "eq_alloc",
         |_| {},
         |world, failing| {
-            let handler = Arc::new(CalmHandler(world.poor.recorder.clone()));
+            let handler = calm(&world.poor.log);
             if let Some(eq) = refused(starving(failing, || world.poor.engine.eq_alloc(handler))) {
                 world.poor.engine.eq_free(eq).unwrap();
             }
@@ -500,9 +497,7 @@ fn a_node_without_buffers_for_pushes_works() {
     let engine = starving(Failing::Sized(PUSH_BUFFER_BYTES), || Engine::new(config));
     assert!(FAILED.replace(false));
     engine.add_ni(ProcessId::lnet(nid(4)), world.network.clone()).unwrap();
-    let recorder = Arc::new(Recorder::default());
-    let eq = engine.eq_alloc(recorder.clone()).unwrap();
-    let poorest = Node { engine, nid: nid(4), eq, recorder };
+    let poorest = Node::over(engine, nid(4));
     let md = world.bind(2);
     let push = Put {
         source: None,

@@ -4,34 +4,21 @@
 
 use std::sync::Arc;
 
-use lnet_api::{
-    Event, EventHandler, EventKind, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshold, Unlink,
-};
+use lnet_api::{EventKind, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshold, Unlink};
 use lnet_fake::{CallKind, FakeLnet, Happening};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
-use parking_lot::Mutex;
+use nlx_testkit::events::EventLog;
 
 const LETTERS: u32 = 2;
 const LETTER_BYTES: u32 = 80;
 const BITS: MatchBits = MatchBits(0x1e77e5);
 
-/// What has come: bytes of the buffer, and whether the buffer is used up.
-#[derive(Default)]
-struct Slot(Mutex<Vec<Event>>);
-
-impl EventHandler for Slot {
-    fn event(&self, event: &Event) {
-        self.0.lock().push(*event);
-    }
-
-    fn wake(&self) {}
-}
-
 /// The program under test.
 struct Mailbox {
     lnet: Arc<dyn LNet>,
-    slot: Arc<Slot>,
+    /// What has come: bytes of the buffer, and whether the buffer is used up.
+    log: Arc<EventLog>,
     eq: lnet_api::EqHandle,
     portal: Portal,
     memory: IoVec,
@@ -39,10 +26,10 @@ struct Mailbox {
 
 impl Mailbox {
     fn open(lnet: Arc<dyn LNet>, portal: Portal) -> Result<Mailbox, Box<dyn std::error::Error>> {
-        let slot = Arc::new(Slot::default());
-        let eq = lnet.eq_alloc(slot.clone())?;
+        let log = EventLog::new();
+        let eq = lnet.eq_alloc(log.clone())?;
         let memory = IoVec::whole(Region::heap((LETTERS * LETTER_BYTES) as usize)?);
-        let mailbox = Mailbox { lnet, slot, eq, portal, memory };
+        let mailbox = Mailbox { lnet, log, eq, portal, memory };
         mailbox.post()?;
         Ok(mailbox)
     }
@@ -69,7 +56,7 @@ impl Mailbox {
 
     /// The letters that have come: who wrote, and what.
     fn collect(&self) -> Result<Vec<(ProcessId, String)>, Box<dyn std::error::Error>> {
-        let events = std::mem::take(&mut *self.slot.0.lock());
+        let events = self.log.take();
         let mut letters = Vec::new();
         for event in events {
             let start = event.offset as usize;

@@ -19,9 +19,10 @@
 //! use lnet_api::{
 //!     AckRequest, Errno, LNet, LNetError, Md, MdOptions, Put, Threshold, Unlink,
 //! };
-//! use lnet_fake::{Answer, CallKind, EventLog, FakeLnet, Happening};
+//! use lnet_fake::{Answer, CallKind, FakeLnet, Happening};
 //! use lnet_nid::{MatchBits, Portal, ProcessId};
 //! use lnet_region::{IoVec, Region};
+//! use nlx_testkit::events::EventLog;
 //!
 //! /// Sends `memory`, at most `attempts` times. On success the number of attempts it took.
 //! fn send(lnet: &dyn LNet, memory: &IoVec, to: ProcessId, attempts: u32) -> Result<u32, Errno> {
@@ -136,7 +137,6 @@ mod drive;
 mod dropping;
 mod fake;
 mod happening;
-mod log;
 mod partitions;
 mod queue;
 mod rules;
@@ -153,7 +153,6 @@ pub use descriptor::DEFAULT_PEER;
 pub use drive::{FakeClock, FakeDrive};
 pub use fake::{FakeLnet, Objects};
 pub use happening::Happening;
-pub use log::EventLog;
 pub use rules::OBJECTS_MAX;
 pub use script::CALLS_MAX;
 pub use spy::Spy;

@@ -19,7 +19,8 @@ use crate::{Call, CallKind};
 ///
 /// ```
 /// use lnet_api::{Errno, LNet};
-/// use lnet_fake::{CallKind, EventLog, FakeLnet, Spy};
+/// use lnet_fake::{CallKind, FakeLnet, Spy};
+/// use nlx_testkit::events::EventLog;
 ///
 /// let spy = Spy::new(FakeLnet::new(&["10.0.0.1@tcp"]));
 /// spy.fail(CallKind::EqAlloc, Errno::ENOMEM);

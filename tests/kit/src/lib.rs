@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`addresses`] | loopback addresses that no other test has |
 //! | [`buffers`] | memory in pieces, and bytes in which a mix-up shows |
+//! | [`events`] | event handlers: a log, and closures |
 //! | [`heap`] | [`heap::WatchedHeap`], an allocator that may refuse; one that counts for each thread |
 //! | [`numa`] | where memory lies |
 //! | [`warnings`] | the warnings of a thread |
@@ -14,6 +15,7 @@
 
 pub mod addresses;
 pub mod buffers;
+pub mod events;
 pub mod heap;
 #[cfg(feature = "lnds")]
 pub mod lnds;

@@ -208,7 +208,7 @@ proptest! {
             prop_assert!(node.events().iter().all(|event| event.unlinked));
             // No EQ is used any more, and all credits are back.
             node.engine.eq_free(node.eq).unwrap();
-            let eq = node.engine.eq_alloc(node.recorder.clone()).unwrap();
+            let eq = node.engine.eq_alloc(node.log.clone()).unwrap();
             for _ in 0..5 {
                 let md = lnet_api::Md { eq: Some(eq), ..node.md(&memory(1), MdOptions::empty(), 1) };
                 let md = node.engine.md_bind(md, Unlink::Auto).unwrap();

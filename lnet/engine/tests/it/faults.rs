@@ -35,9 +35,9 @@ fn inbox(node: &Node) -> impl Fn() -> Vec<u8> {
     let memory = memory(4000);
     let md = lnet_api::Md { threshold: Threshold::Infinite, ..node.md(&memory, MdOptions::OP_PUT, 0) };
     node.engine.md_attach(node.post(1), md, Unlink::Auto).unwrap();
-    let recorder = node.recorder.clone();
+    let log = node.log.clone();
     move || {
-        let puts = recorder.take().into_iter().filter(|event| event.kind == Put);
+        let puts = log.take().into_iter().filter(|event| event.kind == Put);
         puts.map(|event| content(&memory)[event.offset as usize]).collect()
     }
 }
@@ -213,9 +213,7 @@ fn late_messages_go_with_their_interface() {
 fn a_node_whose_time_does_not_pass_delays_nothing() {
     let engine = lnet::Engine::new(partitioned(lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1)));
     engine.add_fault("delay 1ms".parse().unwrap()).unwrap();
-    let recorder = Arc::new(Recorder::default());
-    let eq = engine.eq_alloc(recorder.clone()).unwrap();
-    let node = Node { engine, nid: lnet_nid::Nid::LOOPBACK, eq, recorder };
+    let node = Node::over(engine, lnet_nid::Nid::LOOPBACK);
     let received = inbox(&node);
     send(&node, node.id(), 3, AckRequest::NoAck);
     assert_eq!((received(), only(&node).passed, node.engine.held()), (vec![3], 1, 0));

@@ -36,7 +36,7 @@ fn event_queues() {
     let network = Network::new();
     let node = node(&network, Limits { event_queues: 8, ..Limits::default() });
     for _ in 0..3 {
-        let alloc = || node.engine.eq_alloc(node.recorder.clone());
+        let alloc = || node.engine.eq_alloc(node.log.clone());
         let eqs = fill("event queues", 8, alloc);
         assert_eq!(errno(node.engine.eq_alloc_polled(4, None)), Errno::ENOMEM);
         eqs.into_iter().for_each(|eq| node.engine.eq_free(eq).unwrap());

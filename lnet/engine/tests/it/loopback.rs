@@ -3,22 +3,17 @@
 use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
 use lnet_api::{AckRequest, Event, EventKind, LNet, MdOptions};
 use lnet_nid::{Nid, ProcessId};
+use nlx_testkit::events::on_wake;
 
 use super::common::*;
 
-/// Sends the next message to its own node from inside `wake`.
-struct Relay {
-    node: std::sync::OnceLock<std::sync::Weak<lnet::Engine>>,
-    left: std::sync::atomic::AtomicU32,
-}
-
-impl lnet_api::EventHandler for Relay {
-    fn event(&self, _: &Event) {}
-
-    fn wake(&self) {
+/// Sends the next message to its own node from inside `wake`, so often.
+fn relay(node: &Node, messages: u32) -> std::sync::Arc<dyn lnet_api::EventHandler> {
+    let (node, left) = (std::sync::Arc::downgrade(&node.engine), std::sync::atomic::AtomicU32::new(messages));
+    on_wake(move || {
         use std::sync::atomic::Ordering::Relaxed;
-        let Some(node) = self.node.get().and_then(std::sync::Weak::upgrade) else { return };
-        if self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+        let Some(node) = node.upgrade() else { return };
+        if left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
             return;
         }
         let md = lnet_api::Md {
@@ -40,7 +35,7 @@ impl lnet_api::EventHandler for Relay {
             hdr_data: 0,
         };
         node.put(&put).unwrap();
-    }
+    })
 }
 
 /// However many messages follow from one another, the stack does not grow with them.
@@ -48,12 +43,7 @@ impl lnet_api::EventHandler for Relay {
 fn messages_sent_from_inside_wake_go_on_for_ever() {
     const MESSAGES: u32 = 100_000;
     let (_network, node) = one_node();
-    let relay = std::sync::Arc::new(Relay {
-        node: std::sync::OnceLock::new(),
-        left: std::sync::atomic::AtomicU32::new(MESSAGES),
-    });
-    relay.node.set(std::sync::Arc::downgrade(&node.engine)).unwrap();
-    let eq = node.engine.eq_alloc(relay.clone()).unwrap();
+    let eq = node.engine.eq_alloc(relay(&node, MESSAGES)).unwrap();
     let inbox = lnet_api::Md {
         eq: Some(eq),
         threshold: lnet_api::Threshold::Infinite,
@@ -155,33 +145,25 @@ fn a_second_name_of_the_node_is_local_too() {
     assert_eq!(node.engine.local_ids(), ids);
 }
 
-/// Notes who is woken; the first panics.
-struct Panics(std::sync::atomic::AtomicU32);
-
-impl lnet_api::EventHandler for Panics {
-    fn event(&self, _: &Event) {}
-
-    fn wake(&self) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        panic!("a handler of the test's");
-    }
-}
-
 /// A handler that panics is its owner's trouble: the others are woken, now and later.
 #[test]
 fn a_handler_that_panics_takes_no_wake_up_along() {
     let (_network, node) = one_node();
-    let panics = std::sync::Arc::new(Panics(std::sync::atomic::AtomicU32::new(0)));
-    let eq = node.engine.eq_alloc(panics.clone()).unwrap();
+    let (woken, wakes) = std::sync::mpsc::channel();
+    let panics = on_wake(move || {
+        woken.send(()).unwrap();
+        panic!("a handler of the test's");
+    });
+    let eq = node.engine.eq_alloc(panics).unwrap();
     for round in 1..=2 {
         node.expect(1, &memory(1), MdOptions::OP_PUT);
         let md = lnet_api::Md { eq: Some(eq), ..node.md(&memory(1), MdOptions::empty(), 1) };
         let md = node.engine.md_bind(md, lnet_api::Unlink::Auto).unwrap();
         let put = || node.put(md, node.id(), 1, AckRequest::NoAck);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(put)).is_err());
-        assert_eq!(panics.0.load(std::sync::atomic::Ordering::Relaxed), round);
+        assert_eq!(wakes.try_iter().count(), 1);
         // The event of the sender came first, that of the buffer second.
-        assert_eq!(node.recorder.wakes.load(std::sync::atomic::Ordering::Relaxed), round as usize);
+        assert_eq!(node.log.wakes(), round);
     }
     assert!(node.is_quiet());
 }

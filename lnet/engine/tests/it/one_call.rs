@@ -135,7 +135,7 @@ fn a_refusal_leaves_nothing() {
     let nowhere = ProcessId::lnet("10.0.0.1@o2ib9".parse().unwrap());
     let bytes = memory(8);
     let gone = {
-        let eq = a.engine.eq_alloc(a.recorder.clone()).unwrap();
+        let eq = a.engine.eq_alloc(a.log.clone()).unwrap();
         a.engine.eq_free(eq).unwrap();
         eq
     };

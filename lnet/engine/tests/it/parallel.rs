@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
 use lnet_api::{
-    AckRequest, EqHandle, Event, EventHandler, EventKind, LNet, Md, MdOptions, MeSpec, Position, Unlink,
+    AckRequest, EqHandle, EventHandler, EventKind, LNet, Md, MdOptions, MeSpec, Position, Unlink,
 };
 use lnet_cpt::with_partition;
 use lnet_nid::MatchBits;
+use nlx_testkit::events::on_event;
 use parking_lot::{Condvar, Mutex};
 
 use super::PARTITIONS;
@@ -21,29 +22,17 @@ use super::common::*;
 /// How long a test waits for what comes at once if all is well. It only decides when a failure is seen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Says that it is inside an event, and waits there until it is told to leave.
-struct Gate {
-    inside: Sender<EventKind>,
-    leave: Mutex<Receiver<()>>,
-}
-
-impl EventHandler for Gate {
-    fn event(&self, event: &Event) {
-        self.inside.send(event.kind).unwrap();
-        self.leave
-            .lock()
-            .recv_timeout(PATIENCE)
-            .expect("nothing waits for what holds the lock of this event");
-    }
-
-    fn wake(&self) {}
-}
-
+/// A queue whose handler says that it is inside an event, and waits there until it is told to leave.
 fn gate(node: &Node) -> (EqHandle, Receiver<EventKind>, Sender<()>) {
     let (inside, is_inside) = channel();
     let (leave, may_leave) = channel();
-    let gate = Gate { inside, leave: Mutex::new(may_leave) };
-    (node.engine.eq_alloc(Arc::new(gate)).unwrap(), is_inside, leave)
+    let may_leave = Mutex::new(may_leave);
+    let gate = on_event(move |event| {
+        inside.send(event.kind).unwrap();
+        let told = may_leave.lock().recv_timeout(PATIENCE);
+        told.expect("nothing waits for what holds the lock of this event");
+    });
+    (node.engine.eq_alloc(gate).unwrap(), is_inside, leave)
 }
 
 /// The partition of what is posted on the tests' portal.
@@ -162,30 +151,23 @@ fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
     }
 }
 
-/// Leaves its event when events of all partitions have come in.
-#[derive(Default)]
-struct Meeting {
-    inside: Mutex<usize>,
-    complete: Condvar,
-}
-
-impl EventHandler for Meeting {
-    fn event(&self, _: &Event) {
-        let mut inside = self.inside.lock();
+/// A handler that leaves its event when events of all partitions have come in.
+fn meeting() -> Arc<dyn EventHandler> {
+    let (inside, complete) = (Mutex::new(0), Condvar::new());
+    on_event(move |_| {
+        let mut inside = inside.lock();
         *inside += 1;
-        self.complete.notify_all();
-        let late = self.complete.wait_while_for(&mut inside, |inside| *inside < PARTITIONS, PATIENCE);
+        complete.notify_all();
+        let late = complete.wait_while_for(&mut inside, |inside| *inside < PARTITIONS, PATIENCE);
         assert!(!late.timed_out(), "{inside} of {PARTITIONS} events at the same time");
-    }
-
-    fn wake(&self) {}
+    })
 }
 
 /// S-307, S-311: messages of all partitions are received at the same time, up to their events.
 #[test]
 fn events_of_all_partitions_are_delivered_at_the_same_time() {
     let (network, node) = one_node();
-    let eq = node.engine.eq_alloc(Arc::new(Meeting::default())).unwrap();
+    let eq = node.engine.eq_alloc(meeting()).unwrap();
     for here in 0..PARTITIONS {
         with_partition(here, || {
             let me = MeSpec { position: Position::Local, ..spec(here as u64) };
@@ -208,7 +190,7 @@ fn events_of_all_partitions_are_delivered_at_the_same_time() {
 #[test]
 fn handlers_of_as_many_machines_as_partitions_run_at_the_same_time() {
     let (network, node) = one_node();
-    let meeting = Arc::new(Meeting::default());
+    let meeting = meeting();
     // Each machine has a queue of its own, as those of programs have.
     let eqs: Vec<EqHandle> = (0..PARTITIONS)
         .map(|machine| {

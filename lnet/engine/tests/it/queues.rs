@@ -43,7 +43,7 @@ fn a_count_is_rounded_up_to_a_power_of_two_and_the_oldest_events_are_missed() {
 #[test]
 fn a_polled_queue_may_have_a_callback_as_well() {
     let (_network, node) = one_node();
-    let eq = node.engine.eq_alloc_polled(8, Some(node.recorder.clone())).unwrap();
+    let eq = node.engine.eq_alloc_polled(8, Some(node.log.clone())).unwrap();
     for number in 0..3 {
         event(&node, eq, number);
     }

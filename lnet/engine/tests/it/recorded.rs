@@ -82,9 +82,7 @@ impl Side {
         let network = Network::new();
         let engine = Engine::new(partitioned(EngineConfig::new(Pid::LNET, cookie(0))));
         engine.add_ni(ProcessId::lnet(nid), network.clone()).unwrap();
-        let recorder = Arc::new(Recorder::default());
-        let eq = engine.eq_alloc(recorder.clone()).unwrap();
-        let node = Node { engine, nid, eq, recorder };
+        let node = Node::over(engine, nid);
         let mut side = Side { network, node, posted: Vec::new() };
         for exchange in exchanges.iter().filter(|exchange| exchange.asked() == nid && !is_internal(exchange))
         {

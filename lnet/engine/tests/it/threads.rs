@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 
-use lnet_api::{AckRequest, Event, EventHandler, LNet, Md, MdOptions, Threshold, Unlink};
+use lnet_api::{AckRequest, Event, LNet, Md, MdOptions, Threshold, Unlink};
 use lnet_nid::ProcessId;
+use nlx_testkit::events::on_event;
 
 use super::common::*;
 
@@ -25,8 +26,8 @@ struct Slot {
     events: AtomicU32,
 }
 
-impl EventHandler for Checker {
-    fn event(&self, event: &Event) {
+impl Checker {
+    fn check(&self, event: &Event) {
         let slot = &self.slots[event.user_ptr as usize];
         assert!(!slot.inside.swap(true, Ordering::SeqCst), "two events of one MD at once");
         assert!(!slot.ended.load(Ordering::SeqCst), "an event after the last one");
@@ -37,8 +38,6 @@ impl EventHandler for Checker {
         }
         slot.inside.store(false, Ordering::SeqCst);
     }
-
-    fn wake(&self) {}
 }
 
 #[test]
@@ -46,7 +45,8 @@ fn puts_gets_and_unlinks_race_and_every_descriptor_ends_once() {
     let (network, a, b) = two_nodes();
     let slots = (0..THREADS * ROUNDS).map(|_| Slot::default()).collect();
     let checker = Arc::new(Checker { slots, ended: AtomicUsize::new(0) });
-    let eq = a.engine.eq_alloc(checker.clone()).unwrap();
+    let checks = checker.clone();
+    let eq = a.engine.eq_alloc(on_event(move |event| checks.check(event))).unwrap();
     let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
     let open = Md { threshold: Threshold::Infinite, eq: None, ..b.md(&memory(8), options, 0) };
     b.engine.md_attach(b.post(1), open, Unlink::Retain).unwrap();

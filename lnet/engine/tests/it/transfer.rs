@@ -169,7 +169,7 @@ fn a_handler_is_woken_once_for_all_the_events_of_a_call() {
     let md = node.bind(&memory(0), 2);
     node.put(md, node.id(), 1, AckRequest::Ack).unwrap();
     assert_eq!(node.events().len(), 3);
-    assert_eq!(node.recorder.wakes.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(node.log.wakes(), 1);
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! What a program leaves behind, and what it must not do.
 
-use std::sync::OnceLock;
-
-use lnet_api::EventHandler;
 use lnet_fake::{CallKind, Happening, Objects};
+use nlx_testkit::events::{on_event, on_wake};
 
 use super::*;
 
@@ -43,22 +41,11 @@ fn what_is_left_is_told() {
     rig.lnet.assert_quiet();
 }
 
-/// Calls LNet where it must not.
-#[derive(Default)]
-struct Careless(OnceLock<Arc<FakeLnet>>);
-
-impl EventHandler for Careless {
-    fn event(&self, event: &Event) {
-        let _ = self.0.get().unwrap().md_unlink(event.md);
-    }
-
-    fn wake(&self) {}
-}
-
 #[test]
 fn a_callback_that_calls_lnet_is_caught() {
-    let (lnet, careless) = (FakeLnet::new(&["0@lo"]), Arc::new(Careless::default()));
-    careless.0.set(lnet.clone()).ok().unwrap();
+    let lnet = FakeLnet::new(&["0@lo"]);
+    let called = lnet.clone();
+    let careless = on_event(move |event| drop(called.md_unlink(event.md)));
     let eq = lnet.eq_alloc(careless).unwrap();
     let rig = Rig { lnet: lnet.clone(), log: EventLog::new(), eq };
     let md = rig.expect(MdOptions::OP_PUT, 2);
@@ -68,25 +55,15 @@ fn a_callback_that_calls_lnet_is_caught() {
     assert_eq!(lnet.local_ids().len(), 1);
 }
 
-/// Does in `wake` what it must not do in `event`.
-#[derive(Default)]
-struct Careful(OnceLock<Arc<FakeLnet>>);
-
-impl EventHandler for Careful {
-    fn event(&self, _: &Event) {}
-
-    fn wake(&self) {
-        let lnet = self.0.get().unwrap();
-        if lnet.objects().mds > 0 {
-            lnet.md_unlink(lnet.last_md()).unwrap();
-        }
-    }
-}
-
 #[test]
 fn lnet_may_be_called_from_wake() {
-    let (lnet, careful) = (FakeLnet::new(&["0@lo"]), Arc::new(Careful::default()));
-    careful.0.set(lnet.clone()).ok().unwrap();
+    let lnet = FakeLnet::new(&["0@lo"]);
+    let called = lnet.clone();
+    let careful = on_wake(move || {
+        if called.objects().mds > 0 {
+            called.md_unlink(called.last_md()).unwrap();
+        }
+    });
     let eq = lnet.eq_alloc(careful).unwrap();
     let rig = Rig { lnet: lnet.clone(), log: EventLog::new(), eq };
     lnet.inject(rig.expect(MdOptions::OP_PUT, 2), Happening::put().length(0));

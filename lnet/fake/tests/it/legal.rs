@@ -186,28 +186,20 @@ proptest! {
 fn events_of_one_md_never_overlap() {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    #[derive(Default)]
-    struct Alone {
-        inside: AtomicBool,
-        events: AtomicU32,
-    }
-
-    impl lnet_api::EventHandler for Alone {
-        fn event(&self, event: &Event) {
-            assert!(!self.inside.swap(true, Ordering::AcqRel), "two at once");
-            let number = self.events.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(u64::from(number), event.offset, "in their order");
-            self.inside.store(false, Ordering::Release);
-        }
-
-        fn wake(&self) {}
-    }
+    use nlx_testkit::events::on_event;
 
     const THREADS: u32 = 4;
     const EACH: u32 = 500;
     let rig = Rig::new();
-    let alone = Arc::new(Alone::default());
-    let eq = rig.lnet.eq_alloc(alone.clone()).unwrap();
+    let (inside, events) = (AtomicBool::new(false), Arc::new(AtomicU32::new(0)));
+    let counter = events.clone();
+    let alone = on_event(move |event| {
+        assert!(!inside.swap(true, Ordering::AcqRel), "two at once");
+        let number = counter.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(u64::from(number), event.offset, "in their order");
+        inside.store(false, Ordering::Release);
+    });
+    let eq = rig.lnet.eq_alloc(alone).unwrap();
     let all = (THREADS * EACH) as usize;
     let md = Md { eq: Some(eq), ..rig.md(all, MdOptions::OP_PUT, THREADS * EACH) };
     let md = rig.lnet.md_attach(rig.post(), md, Unlink::Auto).unwrap();
@@ -218,5 +210,5 @@ fn events_of_one_md_never_overlap() {
             });
         }
     });
-    assert_eq!((alone.events.load(Ordering::Relaxed), rig.lnet.objects().mds), (THREADS * EACH, 0));
+    assert_eq!((events.load(Ordering::Relaxed), rig.lnet.objects().mds), (THREADS * EACH, 0));
 }

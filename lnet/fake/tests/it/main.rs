@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    AckRequest, EqHandle, Errno, Event, EventKind, Get, LNet, LNetError, Md, MdHandle, MdOptions, MeHandle,
-    MeSpec, Position, Put, Threshold, Unlink,
+    AckRequest, EqHandle, Errno, EventKind, Get, LNet, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec,
+    Position, Put, Threshold, Unlink,
 };
-use lnet_fake::{EventLog, FakeLnet};
+use lnet_fake::FakeLnet;
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
+use nlx_testkit::events::EventLog;
 
 mod courses;
 mod drive;

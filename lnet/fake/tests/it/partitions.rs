@@ -2,40 +2,24 @@
 
 use std::thread::ThreadId;
 
-use lnet_api::EventHandler;
 use lnet_cpt::CptTable;
 use lnet_fake::{CallKind, Happening};
+use nlx_testkit::events::on_both;
 use parking_lot::Mutex;
 
 use super::*;
 
-/// Notes on which thread, and for which partition, each event and each wake-up came.
-struct Places {
-    table: CptTable,
-    noted: Mutex<Vec<(ThreadId, Option<usize>)>>,
-}
+/// On which thread, and for which partition, each event and each wake-up came.
+type Places = Arc<Mutex<Vec<(ThreadId, Option<usize>)>>>;
 
-impl Places {
-    fn note(&self) {
-        self.noted.lock().push((std::thread::current().id(), self.table.current(true)));
-    }
-}
-
-impl EventHandler for Places {
-    fn event(&self, _: &Event) {
-        self.note();
-    }
-
-    fn wake(&self) {
-        self.note();
-    }
-}
-
-fn rig(partitions: usize) -> (Rig, Arc<Places>) {
+fn rig(partitions: usize) -> (Rig, Places) {
     let lnet = FakeLnet::with_partitions(&["10.0.0.1@tcp", "0@lo"], partitions);
     let table = CptTable::virtual_parts(partitions).unwrap();
-    let places = Arc::new(Places { table, noted: Mutex::default() });
-    let eq = lnet.eq_alloc(places.clone()).unwrap();
+    let places = Places::default();
+    let (table, noted) = (Arc::new(table), places.clone());
+    let note = move || noted.lock().push((std::thread::current().id(), table.current(true)));
+    let noting = note.clone();
+    let eq = lnet.eq_alloc(on_both(move |_| noting(), note)).unwrap();
     (Rig { lnet, log: EventLog::new(), eq }, places)
 }
 
@@ -47,7 +31,7 @@ fn what_is_injected_comes_on_a_thread_of_the_peers_partition() {
         for last in 2..10 {
             let from: ProcessId = format!("12345-10.0.0.{last}@tcp").parse().unwrap();
             rig.lnet.inject(md, Happening::put().from(from).length(1));
-            let noted = std::mem::take(&mut *places.noted.lock());
+            let noted = std::mem::take(&mut *places.lock());
             let partition = from.nid.cpt_of(partitions);
             assert_eq!(noted.iter().map(|place| place.1).collect::<Vec<_>>(), [Some(partition); 2]);
             assert!(noted.iter().all(|place| place.0 != std::thread::current().id()));
@@ -64,7 +48,7 @@ fn what_completes_inside_a_call_comes_on_the_callers_thread() {
     rig.put(rig.bind(1), AckRequest::NoAck).unwrap();
     rig.lnet.md_unlink(rig.expect(MdOptions::OP_PUT, 1)).unwrap();
     let here = std::thread::current().id();
-    assert_eq!(places.noted.lock().iter().map(|place| place.0).collect::<Vec<_>>(), [here; 6]);
+    assert_eq!(places.lock().iter().map(|place| place.0).collect::<Vec<_>>(), [here; 6]);
 }
 
 #[test]

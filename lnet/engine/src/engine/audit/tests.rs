@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Event, EventHandler, LNet, Lnd, LndError, Md, MdHandle,
-    MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Delivery, EqHandle, LNet, Lnd, LndError, Md, MdHandle, MdOptions, MeSpec, NiLimits,
+    Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
+use nlx_testkit::events::EventLog;
 
 use crate::resources::damage::{LAZY, PORTAL};
 use crate::resources::{self, Resources};
@@ -18,12 +19,6 @@ use crate::{Engine, EngineConfig, net, placement, portal_state};
 
 const US: &str = "10.0.0.1@tcp";
 const PEER: &str = "10.0.0.2@tcp";
-struct Quiet;
-
-impl EventHandler for Quiet {
-    fn event(&self, _: &Event) {}
-    fn wake(&self) {}
-}
 
 /// Takes every message and never ends one.
 struct Keeper;
@@ -81,7 +76,7 @@ fn bare_node(partitions: usize) -> (Arc<Engine>, EqHandle) {
     let partitions = Arc::new(CptTable::virtual_parts(partitions).unwrap());
     let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, 1) });
     engine.add_ni(ProcessId::lnet(nid(US)), Arc::new(Keeper)).unwrap();
-    let eq = engine.eq_alloc(Arc::new(Quiet)).unwrap();
+    let eq = engine.eq_alloc(EventLog::new()).unwrap();
     (engine, eq)
 }
 

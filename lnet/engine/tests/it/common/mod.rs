@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, Get, LNet, LNetError, Lnd, LndError,
-    Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx,
-    TxToken, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle,
+    MdOptions, MeHandle, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink,
+    Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
+use nlx_testkit::events::EventLog;
 use parking_lot::Mutex;
 
 use super::PARTITIONS;
@@ -277,39 +278,12 @@ impl Lnd for Network {
     }
 }
 
-/// Remembers events, and checks what holds for all of them.
-#[derive(Default)]
-pub(crate) struct Recorder {
-    events: Mutex<Vec<Event>>,
-    pub(crate) wakes: AtomicUsize,
-}
-
-impl Recorder {
-    /// The events since the last call.
-    pub(crate) fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut *self.events.lock())
-    }
-}
-
-impl EventHandler for Recorder {
-    fn event(&self, event: &Event) {
-        let mut events = self.events.lock();
-        let gone = events.iter().any(|earlier| earlier.md == event.md && earlier.unlinked);
-        assert!(!gone, "an event after the last one: {event:?}");
-        events.push(*event);
-    }
-
-    fn wake(&self) {
-        self.wakes.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// An engine with an NI on the network, and an event queue.
 pub(crate) struct Node {
     pub(crate) engine: Arc<Engine>,
     pub(crate) nid: Nid,
     pub(crate) eq: EqHandle,
-    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) log: Arc<EventLog>,
 }
 
 pub(crate) fn nid(last: u8) -> Nid {
@@ -380,9 +354,14 @@ impl Node {
     pub(crate) fn with_config(network: &Arc<Network>, last: u8, config: EngineConfig) -> Node {
         let engine = Engine::new(partitioned(config));
         engine.add_ni(ProcessId::lnet(nid(last)), network.clone()).expect("the NI starts");
-        let recorder = Arc::new(Recorder::default());
-        let eq = engine.eq_alloc(recorder.clone()).expect("room for an EQ");
-        Node { engine, nid: nid(last), eq, recorder }
+        Node::over(engine, nid(last))
+    }
+
+    /// An engine with an NI, and an event queue.
+    pub(crate) fn over(engine: Arc<Engine>, nid: Nid) -> Node {
+        let log = EventLog::strict();
+        let eq = engine.eq_alloc(log.clone()).expect("room for an EQ");
+        Node { engine, nid, eq, log }
     }
 
     pub(crate) fn id(&self) -> ProcessId {
@@ -433,7 +412,7 @@ impl Node {
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
-        self.recorder.take()
+        self.log.take()
     }
 
     /// Whether nothing is in flight or awaited, and all memory is given back.
