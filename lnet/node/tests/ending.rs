@@ -1,26 +1,25 @@
 //! The end of a node, whatever state its peers are in.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(unreachable_pub, reason = "stations and raw peers are modules of tests alone")]
+#![allow(unreachable_pub, reason = "raw peers are a module of tests alone")]
 
 mod raw;
-mod station;
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lnet_api::{Errno, Event, EventKind, LNet};
 use lnet_nid::{MatchBits, Net, Nid, Pid, Portal, ProcessId};
 use lnet_node::{DiscoverOptions, Node, NodeConfig, PUSH_BACK_NS, Pushed, holder_of};
-use lnet_region::{IoVec, Region};
 use lnet_socklnd::Step;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket};
+use nlx_testkit::buffers::whole;
+use nlx_testkit::station::Station;
+use nlx_testkit::{PATIENCE, until};
 use raw::Manners;
-use station::{PATIENCE, Station};
 
 const PORT: u16 = 21_948;
 /// More than the buffers of a connection hold.
@@ -34,18 +33,6 @@ fn config(address: Ipv4Addr) -> NodeConfig {
 
 fn id(address: Ipv4Addr) -> ProcessId {
     ProcessId { nid: Nid::new_v4(Net::TCP, address), pid: Pid::LNET }
-}
-
-fn memory(length: usize) -> IoVec {
-    IoVec::whole(Region::heap(length).unwrap())
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: never");
-        thread::yield_now();
-    }
 }
 
 /// An address that answers no SYN: as many connections as may wait there to be accepted.
@@ -83,16 +70,16 @@ impl Trouble {
         let portal = Portal::new(30).unwrap();
         let [station, sender] = [own, sender].map(|address| Station::start(&config(address)));
         station.lnet.set_lazy(portal, true);
-        sender.begin_put(id(own), portal, MatchBits(0), memory(LONG / 16), 0);
+        sender.begin_put(id(own), portal, MatchBits(0), &whole(LONG / 16), 0);
         sender.expect(EventKind::Send);
         until("a delayed message", || station.node.counters().msgs_alloc > 0);
 
         let seen = raw::start(PORT, Manners { reads_payloads: false, ..Manners::of(reader) });
-        station.begin_put(id(reader), portal, MatchBits(0), memory(LONG), STUCK);
+        station.begin_put(id(reader), portal, MatchBits(0), &whole(LONG), STUCK);
         until("a message that is stuck", || seen.stuck.load(Ordering::SeqCst) == 1);
 
         let _deaf = Deaf::at(deaf);
-        station.begin_put(id(deaf), portal, MatchBits(0), memory(1), CONNECTING);
+        station.begin_put(id(deaf), portal, MatchBits(0), &whole(1), CONNECTING);
         until("an attempt to connect", || station.node.tcp().progress(id(deaf).nid) == Some(Step::Connect));
         Trouble { station, sender, _deaf }
     }
@@ -103,12 +90,12 @@ impl Trouble {
         let own = station.id();
         assert!(holder_of(own.nid).is_some());
         end(&mut station);
-        let Station { node, lnet, inbox, .. } = station;
+        let Station { node, lnet, log, .. } = station;
         let rest: Weak<dyn LNet> = Arc::downgrade(&lnet);
         drop((node, lnet));
         assert!(rest.upgrade().is_none(), "a thread or a connection of the node is left");
         assert_eq!(holder_of(own.nid), None);
-        let events = inbox.take();
+        let events = log.take();
         for number in [STUCK, CONNECTING] {
             let of: Vec<&Event> = events.iter().filter(|event| event.user_ptr == number).collect();
             let errors: Vec<Errno> = of.iter().filter_map(|event| event.status.err()).collect();

@@ -1,15 +1,12 @@
 //! Nodes with addresses of a network namespace of the test's own. Needs root, so `./test namespaces` runs it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(unreachable_pub, reason = "the stations are a module of tests alone")]
-
-mod station;
 
 use std::process::Command;
 
 use lnet_node::{NodeConfig, holder_of};
 use nix::sched::{CloneFlags, unshare};
-use station::{Station, exchange};
+use nlx_testkit::station::{Station, exchange};
 
 /// The longest message.
 const LNET_MTU: usize = 1 << 20;

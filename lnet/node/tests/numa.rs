@@ -1,9 +1,6 @@
 //! A node on two NUMA nodes of four CPUs each, which `./test verbs` makes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(unreachable_pub, reason = "the stations are a module of tests alone")]
-
-mod station;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +12,7 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_node::NodeConfig;
 use lnet_region::{IoVec, Region};
 use nlx_testkit::numa::pages_of;
-use station::{Station, exchange};
+use nlx_testkit::station::{Station, exchange};
 
 /// The longest message.
 const LNET_MTU: usize = 1 << 20;

@@ -1,9 +1,6 @@
 //! Two nodes over TCP, with their state split by 1, 2 and 4 CPU partitions.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(unreachable_pub, reason = "the stations are a module of tests alone")]
-
-mod station;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -11,7 +8,8 @@ use std::sync::Arc;
 use lnet_cpt::{CptTable, Topology};
 use lnet_nid::Nid;
 use lnet_node::NodeConfig;
-use station::{PATIENCE, Station};
+use nlx_testkit::PATIENCE;
+use nlx_testkit::station::{self, Station};
 
 /// What most operations move.
 const BYTES: usize = 200_000;

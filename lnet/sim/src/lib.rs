@@ -27,20 +27,11 @@
 //! use std::sync::atomic::{AtomicU32, Ordering};
 //!
 //! use lnet::{Engine, EngineConfig};
-//! use lnet_api::{AckRequest, Event, EventHandler, LNet, Md, MdOptions, Put, Threshold, Unlink};
+//! use lnet_api::{AckRequest, LNet, Md, MdOptions, Put, Threshold, Unlink};
 //! use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 //! use lnet_region::{IoVec, Region};
 //! use lnet_sim::{LinkModel, SimNet, Step};
-//!
-//! #[derive(Default)]
-//! struct Ended(AtomicU32);
-//!
-//! impl EventHandler for Ended {
-//!     fn event(&self, event: &Event) {
-//!         self.0.fetch_add(u32::from(event.unlinked), Ordering::Relaxed);
-//!     }
-//!     fn wake(&self) {}
-//! }
+//! use nlx_testkit::events::on_event;
 //!
 //! let net = SimNet::new(42, Arc::new(()));
 //! let lnd = net.lnd(NetType::TCP, LinkModel { lost: 500, ..LinkModel::reliable() })?;
@@ -48,8 +39,11 @@
 //! a.add_ni("12345-10.0.0.1@tcp".parse()?, lnd.clone())?;
 //! b.add_ni("12345-10.0.0.2@tcp".parse()?, lnd)?;
 //!
-//! let ended = Arc::new(Ended::default());
-//! let eq = a.eq_alloc(ended.clone())?;
+//! let ended = Arc::new(AtomicU32::new(0));
+//! let counter = ended.clone();
+//! let eq = a.eq_alloc(on_event(move |event| {
+//!     counter.fetch_add(u32::from(event.unlinked), Ordering::Relaxed);
+//! }))?;
 //! for number in 0..1000 {
 //!     let memory = IoVec::whole(Region::heap(100)?);
 //!     let (threshold, options) = (Threshold::Limited(1), MdOptions::empty());
@@ -67,7 +61,7 @@
 //! }
 //! // Virtual time reaches an engine only by `advance`: here at every tenth of a second of it.
 //! net.after(100_000_000, 0);
-//! while ended.0.load(Ordering::Relaxed) < 1000 {
+//! while ended.load(Ordering::Relaxed) < 1000 {
 //!     match net.step().expect("a timer at the least") {
 //!         Step::Network => {}
 //!         Step::Timer(number) => {

@@ -15,9 +15,9 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
 /// Regions that are shorter are not registered.
 const PAGE: usize = 4096;
 
-/// Memory in a region of its own, which is worth registering.
+/// Memory in a region of its own, which is worth registering; it may have no bytes.
 pub fn whole(length: usize) -> IoVec {
-    at(0, length)
+    IoVec::whole(Region::heap(length.max(PAGE)).unwrap()).trimmed(length).unwrap()
 }
 
 /// The same, from this offset of the region on.

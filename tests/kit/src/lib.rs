@@ -8,6 +8,7 @@
 //! | [`heap`] | [`heap::WatchedHeap`], an allocator that may refuse; one that counts for each thread |
 //! | [`numa`] | where memory lies |
 //! | [`warnings`] | the warnings of a thread |
+//! | `station` (with the feature `node`) | whole nodes that exchange messages |
 //! | `lnds` (with the feature `lnds`) | nodes of an engine and an LND, over TCP and over verbs |
 
 #![deny(unsafe_code)]
@@ -20,4 +21,9 @@ pub mod heap;
 #[cfg(feature = "lnds")]
 pub mod lnds;
 pub mod numa;
+#[cfg(feature = "node")]
+pub mod station;
+mod waiting;
 pub mod warnings;
+
+pub use waiting::{PATIENCE, until};

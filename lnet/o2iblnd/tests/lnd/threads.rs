@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use lnet_api::{
-    AckRequest, Clock, Drive, EqHandle, Event, EventHandler, EventKind, LNet, Lnd, Md, MdOptions, MeSpec,
-    Poll, Position, Put, Sleeper, Threshold, Tokens, Unlink, wait_until,
+    AckRequest, Clock, Drive, EqHandle, Event, EventKind, LNet, Lnd, Md, MdOptions, MeSpec, Poll, Position,
+    Put, Sleeper, Threshold, Tokens, Unlink, wait_until,
 };
 use lnet_nid::{MatchBits, ProcessId};
 use lnet_o2iblnd::O2ibConfig;
@@ -14,6 +14,7 @@ use lnet_region::IoVec;
 use lnet_sim::Rng;
 use lnet_sim::ib::IbHabits;
 use nlx_testkit::buffers::{bytes, filled, pattern, whole};
+use nlx_testkit::events::on_both;
 use nlx_testkit::lnds::{S, TestBed as _, portal, states};
 
 use crate::{Bed, Node};
@@ -90,10 +91,8 @@ impl Board {
     fn wake_all(&self) {
         self.sleepers.iter().for_each(|sleeper| sleeper.wake());
     }
-}
 
-impl EventHandler for Board {
-    fn event(&self, event: &Event) {
+    fn note(&self, event: &Event) {
         let (counts, number) = match event.kind {
             EventKind::Send => (&self.sent, event.user_ptr),
             EventKind::Ack => (&self.acked, event.user_ptr),
@@ -105,10 +104,6 @@ impl EventHandler for Board {
         if matches!(event.kind, EventKind::Send | EventKind::Ack) {
             self.ended[number / MESSAGES].fetch_add(1, Ordering::SeqCst);
         }
-    }
-
-    fn wake(&self) {
-        self.wake_all();
     }
 }
 
@@ -123,7 +118,9 @@ struct Side<'a> {
 impl<'a> Side<'a> {
     fn new(bed: &'a Bed, node: &'a Node, peer: ProcessId) -> Side<'a> {
         let board = Arc::new(Board::new());
-        let eq = node.engine.eq_alloc(board.clone()).unwrap();
+        let (noting, waking) = (board.clone(), board.clone());
+        let handler = on_both(move |event| noting.note(event), move || waking.wake_all());
+        let eq = node.engine.eq_alloc(handler).unwrap();
         let spec = MeSpec {
             portal: portal(),
             match_id: ProcessId::ANY,

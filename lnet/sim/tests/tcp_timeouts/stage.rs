@@ -1,18 +1,17 @@
 //! A node under test: an engine and an LND on a simulated host, driven as a thread that sleeps would drive them.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, EqHandle, Errno, Event, EventHandler, EventKind, LNet, Lnd, Md, MdOptions, Put, Threshold,
-    Unlink,
+    AckRequest, EqHandle, Errno, Event, EventKind, LNet, Lnd, Md, MdOptions, Put, Threshold, Unlink,
 };
 use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
 use lnet_sim::tcp::{SimHost, TcpHabits, TcpNet};
 use lnet_socklnd::{SockConfig, SockLnd};
+use nlx_testkit::events::EventLog;
 use parking_lot::Mutex;
 
 /// The node, its scripted peer, and a third host.
@@ -29,20 +28,6 @@ const POLLS_MAX: usize = 200_000;
 /// LNDs of former stages. They are kept, so that no two have the same address: threads know them by that.
 static GRAVEYARD: Mutex<Vec<Arc<SockLnd>>> = Mutex::new(Vec::new());
 
-/// What became of each PUT.
-#[derive(Default)]
-struct Sent(Mutex<BTreeMap<u64, Result<(), Errno>>>);
-
-impl EventHandler for Sent {
-    fn event(&self, event: &Event) {
-        if event.kind == EventKind::Send {
-            self.0.lock().insert(event.user_ptr, event.status);
-        }
-    }
-
-    fn wake(&self) {}
-}
-
 pub(crate) struct Stage {
     pub(crate) net: TcpNet,
     pub(crate) lnd: Arc<SockLnd>,
@@ -50,7 +35,7 @@ pub(crate) struct Stage {
     pub(crate) peer: SimHost,
     engine: Arc<Engine>,
     node: SimHost,
-    sent: Arc<Sent>,
+    log: Arc<EventLog>,
     eq: EqHandle,
     puts: u64,
     poll_ns: Option<u64>,
@@ -74,10 +59,10 @@ impl Stage {
         let lnd = Arc::new(SockLnd::over(config.clone(), Arc::new(node.clone())).unwrap());
         let engine = Engine::new(EngineConfig::new(Pid::LNET, 1));
         engine.advance(net.now_ns());
-        let sent = Arc::new(Sent::default());
-        let eq = engine.eq_alloc(sent.clone()).unwrap();
+        let log = EventLog::new();
+        let eq = engine.eq_alloc(log.clone()).unwrap();
         engine.add_ni(ProcessId::lnet(nid(NODE)), lnd.clone()).unwrap();
-        let mut stage = Stage { net, lnd, peer, engine, node, sent, eq, puts: 0, poll_ns: Some(0), polls: 0 };
+        let mut stage = Stage { net, lnd, peer, engine, node, log, eq, puts: 0, poll_ns: Some(0), polls: 0 };
         // Its listener is there from now on.
         stage.run_for(0);
         stage
@@ -120,7 +105,8 @@ impl Stage {
 
     /// What became of a PUT, if it has ended.
     pub(crate) fn result(&self, put: u64) -> Option<Result<(), Errno>> {
-        self.sent.0.lock().get(&put).copied()
+        let is_its = |event: &&Event| event.kind == EventKind::Send && event.user_ptr == put;
+        self.log.events().iter().rfind(is_its).map(|event| event.status)
     }
 
     /// Lets time pass until something is seen, and no more than so long.

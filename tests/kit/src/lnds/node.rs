@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, Lnd, Md, MdHandle, MdOptions,
-    MeSpec, POLL_BUDGET, Poll, Position, Put, Threshold, Unlink,
+    AckRequest, EqHandle, Errno, Event, EventKind, Get, LNet, Lnd, Md, MdHandle, MdOptions, MeSpec,
+    POLL_BUDGET, Poll, Position, Put, Threshold, Unlink,
 };
 use lnet_cpt::CptTable;
 use lnet_lnd::Network;
 use lnet_nid::{MatchBits, Net, Nid, Pid, Portal, ProcessId};
 use lnet_region::IoVec;
-use parking_lot::Mutex;
 
 use super::Kind;
+use crate::events::EventLog;
 
 /// Where all buffers are posted.
 pub const PORTAL: u32 = 34;
@@ -36,17 +36,6 @@ fn put_of(md: MdHandle, ack: AckRequest, target: ProcessId, match_bits: u64) -> 
 
 fn get_of(md: MdHandle, target: ProcessId, match_bits: u64) -> Get {
     Get { source: None, md, target, portal: portal(), match_bits: MatchBits(match_bits), offset: 0 }
-}
-
-#[derive(Default)]
-struct Inbox(Mutex<Vec<Event>>);
-
-impl EventHandler for Inbox {
-    fn event(&self, event: &Event) {
-        self.0.lock().push(*event);
-    }
-
-    fn wake(&self) {}
 }
 
 /// How nodes are, for people.
@@ -69,7 +58,7 @@ pub struct Node<K: Kind> {
     pub engine: Arc<Engine>,
     /// The LND.
     pub lnd: Arc<Network<K>>,
-    inbox: Arc<Inbox>,
+    log: Arc<EventLog>,
     eq: EqHandle,
 }
 
@@ -94,10 +83,10 @@ impl<K: Kind> Node<K> {
         let seed = SEED.fetch_add(1, Ordering::Relaxed);
         let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, seed) });
         engine.advance(now_ns);
-        let inbox = Arc::new(Inbox::default());
-        let eq = engine.eq_alloc(inbox.clone()).unwrap();
+        let log = EventLog::new();
+        let eq = engine.eq_alloc(log.clone()).unwrap();
         let id = ProcessId::lnet(Nid::new_v4(Net::new(K::NET_TYPE, 0), address));
-        Node { id, engine, lnd, inbox, eq }
+        Node { id, engine, lnd, log, eq }
     }
 
     /// Brings its NI up, for another life.
@@ -215,13 +204,13 @@ impl<K: Kind> Node<K> {
 
     /// The events since it forgot some.
     pub fn events(&self) -> Vec<Event> {
-        self.inbox.0.lock().clone()
+        self.log.events()
     }
 
     /// How many events of this kind there have been, and how many of them tell of a success.
     pub fn count(&self, kind: EventKind) -> (usize, usize) {
-        let inbox = self.inbox.0.lock();
-        let of_kind = || inbox.iter().filter(|event| event.kind == kind);
+        let events = self.events();
+        let of_kind = || events.iter().filter(|event| event.kind == kind);
         (of_kind().count(), of_kind().filter(|event| event.status.is_ok()).count())
     }
 
@@ -232,18 +221,17 @@ impl<K: Kind> Node<K> {
 
     /// What the first event of this kind of this MD says.
     pub fn outcome(&self, kind: EventKind, md: MdHandle) -> Option<Result<(), Errno>> {
-        let inbox = self.inbox.0.lock();
-        inbox.iter().find(|event| event.kind == kind && event.md == md).map(|event| event.status)
+        self.events().iter().find(|event| event.kind == kind && event.md == md).map(|event| event.status)
     }
 
     /// Forgets its events, none of which tells of a failure.
     pub fn clear(&self) {
-        let events = std::mem::take(&mut *self.inbox.0.lock());
+        let events = self.take();
         assert!(events.iter().all(|event| event.status == Ok(())), "{events:?}");
     }
 
     /// Forgets its events.
     pub fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut *self.inbox.0.lock())
+        self.log.take()
     }
 }

@@ -5,8 +5,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use lnet_api::{AckRequest, EqHandle, Event, EventHandler, MeSpec, Position, Put, Upcalls};
+use lnet_api::{AckRequest, EqHandle, EventHandler, MeSpec, Position, Put, Upcalls};
 use lnet_nid::{MatchBits, Pid, Portal, ProcessId};
+use nlx_testkit::events::on_event;
+use nlx_testkit::until;
 
 use super::*;
 use crate::holder_of;
@@ -16,23 +18,24 @@ const BYTES: usize = 8;
 /// PUTs at a time have an offset each.
 const LANES: u32 = 16;
 
-/// Notes the names of the threads that deliver events.
+/// The names of the threads that deliver events.
 #[derive(Default)]
-struct Deliverers(Mutex<Vec<String>>);
-
-impl EventHandler for Deliverers {
-    fn event(&self, _: &Event) {
-        let name = thread::current().name().unwrap_or("?").to_string();
-        self.0.lock().unwrap().push(name);
-    }
-
-    fn wake(&self) {}
-}
+struct Deliverers(Arc<Mutex<Vec<String>>>);
 
 impl Deliverers {
+    /// A handler that notes them.
+    fn handler(&self) -> Arc<dyn EventHandler> {
+        let names = self.0.clone();
+        on_event(move |_| names.lock().unwrap().push(own_name()))
+    }
+
     fn last(&self) -> String {
         self.0.lock().unwrap().last().cloned().unwrap_or_default()
     }
+}
+
+fn own_name() -> String {
+    thread::current().name().unwrap_or("?").to_string()
 }
 
 fn portal() -> Portal {
@@ -124,21 +127,13 @@ impl Drop for Stop<'_> {
     }
 }
 
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let begun = std::time::Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: never");
-        thread::yield_now();
-    }
-}
-
 /// S-203, S-312: while no thread of the program waits, each shard's own thread serves the peers of its partition.
 #[test]
 fn peers_are_served_by_the_threads_of_their_partitions() {
     let busy = node("tcp(127.44.50.1)", 4);
     let own = busy.nids()[0];
-    let deliverers = Arc::new(Deliverers::default());
-    take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.clone()).unwrap()));
+    let deliverers = Deliverers::default();
+    take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.handler()).unwrap()));
     let mut threads = BTreeSet::new();
     for host in 0..LANES {
         let peer = node(&format!("tcp(127.44.50.{})", host + 2), 1);
@@ -160,17 +155,15 @@ struct Meeting {
     met: Condvar,
 }
 
-impl EventHandler for Meeting {
-    fn event(&self, _: &Event) {
+impl Meeting {
+    fn come(&self) {
         let mut there = self.there.lock().unwrap();
-        there.insert(thread::current().name().unwrap_or("?").to_string());
+        there.insert(own_name());
         self.met.notify_all();
         let missing = |there: &mut BTreeSet<String>| there.len() < self.all;
         // Who has waited for so long in vain lets the test end and fail.
         let (_there, _) = self.met.wait_timeout_while(there, PATIENCE, missing).unwrap();
     }
-
-    fn wake(&self) {}
 }
 
 /// How a thread of a program waits.
@@ -190,13 +183,15 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
     let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
     // As transfer machines post: whose buffer it is, the upper bits say.
     let bits = |machine: usize| MatchBits((1 + machine as u64) << 52);
-    let deliverers = Arc::new(Deliverers::default());
-    take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.clone()).unwrap()));
+    let deliverers = Deliverers::default();
+    take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.handler()).unwrap()));
     let is_in = |nid: Nid, partition| busy.engine().partition_of(own, nid) == partition;
     let mut hosts = 2..;
-    let handler = || Some(meeting.clone() as Arc<dyn EventHandler>);
-    let eqs: Vec<EqHandle> =
-        (0..partitions).map(|_| busy.lnet().eq_alloc_polled(8, handler()).unwrap()).collect();
+    let queue = || {
+        let met = meeting.clone();
+        busy.lnet().eq_alloc_polled(8, Some(on_event(move |_| met.come()))).unwrap()
+    };
+    let eqs: Vec<EqHandle> = (0..partitions).map(|_| queue()).collect();
     let peers: Vec<Node> = (0..partitions)
         .map(|partition| {
             take_puts_of(&busy, bits(partition), Some(eqs[partition]));
@@ -338,8 +333,8 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
     let (node, peer) = (node("tcp(127.44.52.1)", 1), node("tcp(127.44.52.2)", 1));
     let (own, from) = (node.nids()[0], peer.nids()[0]);
     let (lnet, sender) = (node.lnet(), Sender::new(&peer, 0));
-    let deliverers = Arc::new(Deliverers::default());
-    let eq = lnet.eq_alloc_polled(8, Some(deliverers.clone())).unwrap();
+    let deliverers = Deliverers::default();
+    let eq = lnet.eq_alloc_polled(8, Some(deliverers.handler())).unwrap();
     take_puts(&node, Some(eq));
     let stop = AtomicBool::new(false);
     let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
