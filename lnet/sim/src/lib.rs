@@ -141,6 +141,6 @@ pub use kit::seen::{NodeSeen, WorldSeen};
 pub use model::Mutant;
 pub use net::{Defect, Judgement, Lane, LinkModel, Note, Observer, Seen, SimNet, Step};
 pub use rng::Rng;
-pub use run::{Failure, run};
-pub use scenario::{DEFAULT_STEPS, Scenario};
+pub use run::{Failure, Worlds, run};
+pub use scenario::Scenario;
 pub use world::engine_config;

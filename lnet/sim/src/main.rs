@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lnet_sim::ib::{DEFAULT_IB_STEPS, IbScenario};
-use lnet_sim::tcp::{DEFAULT_TCP_STEPS, TcpScenario};
-use lnet_sim::{Counts, DEFAULT_STEPS, Failure, Scenario, ib, run, tcp};
+use lnet_sim::ib::IbScenario;
+use lnet_sim::tcp::TcpScenario;
+use lnet_sim::{Counts, Scenario, Worlds};
 
 #[path = "heap.rs"]
 mod heap;
@@ -65,15 +65,9 @@ struct Seeds {
 fn main() -> ExitCode {
     let args = Args::parse();
     match args.command {
-        None => args
-            .seeds
-            .run("", DEFAULT_STEPS, |seed, steps| run(&Scenario { steps, ..Scenario::from_seed(seed) })),
-        Some(Command::Tcp(seeds)) => seeds.run("tcp ", DEFAULT_TCP_STEPS, |seed, steps| {
-            tcp::run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) })
-        }),
-        Some(Command::Ib(seeds)) => seeds.run("ib ", DEFAULT_IB_STEPS, |seed, steps| {
-            ib::run(&IbScenario { steps, ..IbScenario::from_seed(seed) })
-        }),
+        None => args.seeds.run::<Scenario>(),
+        Some(Command::Tcp(seeds)) => seeds.run::<TcpScenario>(),
+        Some(Command::Ib(seeds)) => seeds.run::<IbScenario>(),
         Some(Command::Peers { peers, mds }) => match peers::measure(peers, mds) {
             Ok(cost) => {
                 println!("{cost}");
@@ -89,15 +83,10 @@ fn main() -> ExitCode {
 
 impl Seeds {
     /// Runs the seeds until one fails, and prints what happened. The first line printed is a command for each range of seeds
-    /// that runs it again; `command` is its subcommand, with a blank behind it.
-    fn run<S: Counts>(
-        &self,
-        command: &str,
-        default_steps: u64,
-        run: impl Fn(u64, u64) -> Result<S, Box<Failure>>,
-    ) -> ExitCode {
-        let mut seen = S::default();
-        let steps = self.steps.unwrap_or(default_steps);
+    /// that runs it again.
+    fn run<W: Worlds>(&self) -> ExitCode {
+        let mut seen = W::Seen::default();
+        let (command, steps) = (W::COMMAND, self.steps.unwrap_or(W::STEPS));
         let ranges = [(self.seed, self.seeds), (from_clock(), self.fresh)];
         for (first, count) in ranges.into_iter().filter(|(_, count)| *count > 0) {
             println!(
@@ -113,7 +102,7 @@ impl Seeds {
         progress.enable_steady_tick(Duration::from_millis(200));
         for seed in ranges.into_iter().flat_map(|(first, count)| first..first.saturating_add(count)) {
             progress.set_message(seed.to_string());
-            match run(seed, steps) {
+            match W::of_seed(seed).run_for(steps) {
                 Ok(new) => seen.add(&new),
                 Err(failure) => {
                     progress.abandon();

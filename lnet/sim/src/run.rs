@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use crate::Scenario;
 use crate::net::Seen;
+use crate::scenario::DEFAULT_STEPS;
 use crate::world::World;
+use crate::{Counts, Scenario};
 
 /// A run that was not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,12 +36,48 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A kind of worlds: all that a run of one depends on.
+pub trait Worlds: Sized {
+    /// What has happened in a run.
+    type Seen: Counts + fmt::Debug + PartialEq;
+
+    /// The command of the program that runs such worlds, with a blank behind it; empty for the first kind.
+    const COMMAND: &str;
+    /// Steps of a run if nothing else is said.
+    const STEPS: u64;
+
+    /// The world that belongs to a seed.
+    #[must_use]
+    fn of_seed(seed: u64) -> Self;
+
+    /// Runs it for so many steps and to its end.
+    ///
+    /// # Errors
+    /// What was not as it should be.
+    fn run_for(self, steps: u64) -> Result<Self::Seen, Box<Failure>>;
+}
+
+impl Worlds for Scenario {
+    type Seen = Seen;
+
+    const COMMAND: &str = "";
+    const STEPS: u64 = DEFAULT_STEPS;
+
+    fn of_seed(seed: u64) -> Scenario {
+        Scenario::from_seed(seed)
+    }
+
+    fn run_for(self, steps: u64) -> Result<Seen, Box<Failure>> {
+        run(&Scenario { steps, ..self })
+    }
+}
+
 /// Runs a scenario to its end; a failure comes with a trace and as few steps as show it.
 ///
 /// # Errors
 /// What was not as the model says.
 pub fn run(scenario: &Scenario) -> Result<Seen, Box<Failure>> {
-    search("", scenario.seed, scenario.steps, |steps, traced| {
+    search(Scenario::COMMAND, scenario.seed, scenario.steps, |steps, traced| {
         let scenario = Scenario { steps, ..scenario.clone() };
         // On a partition that does not depend on the thread's CPU.
         lnet_cpt::with_partition(0, || play(World::new(scenario, traced), steps))

@@ -8,7 +8,7 @@ use crate::model::Mutant;
 use crate::net::{Defect, LinkModel};
 
 /// Steps of a run if nothing else is said.
-pub const DEFAULT_STEPS: u64 = 500;
+pub(crate) const DEFAULT_STEPS: u64 = 500;
 
 /// Everything that a run depends on. All of it follows from the seed, unless somebody changes it.
 #[derive(Debug, Clone)]

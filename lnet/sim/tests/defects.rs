@@ -2,17 +2,11 @@
 
 mod harness;
 
-use std::fmt::Debug;
+use harness::check_noticed;
+use lnet_sim::{Defect, Mutant, Scenario, Worlds};
 
-use lnet_sim::{DEFAULT_STEPS, Defect, Mutant, Scenario, run};
-
-/// Seeds among which each defect must show.
-const SEEDS: u64 = 300;
-
-fn check_noticed(what: &dyn Debug, scenario: impl Fn(u64) -> Scenario) {
-    let run = |seed, steps| run(&Scenario { steps, ..scenario(seed) });
-    harness::check_noticed(what, "", (SEEDS, DEFAULT_STEPS), run);
-}
+/// Seeds among which each defect must show, and their steps.
+const RUNS: (u64, u64) = (300, Scenario::STEPS);
 
 #[test]
 fn defects_of_a_driver_are_noticed() {
@@ -23,7 +17,7 @@ fn defects_of_a_driver_are_noticed() {
         Defect::Corrupts,
         Defect::LosesSilently,
     ] {
-        check_noticed(&defect, |seed| Scenario::from_seed(seed).with_defect(defect));
+        check_noticed(&defect, RUNS, |scenario: Scenario| scenario.with_defect(defect));
     }
 }
 
@@ -36,6 +30,6 @@ fn a_wrong_model_is_noticed() {
         Mutant::ForgivesAborts,
         Mutant::KeepsForgotten,
     ] {
-        check_noticed(&mutant, |seed| Scenario { mutant: Some(mutant), ..Scenario::from_seed(seed) });
+        check_noticed(&mutant, RUNS, |scenario| Scenario { mutant: Some(mutant), ..scenario });
     }
 }

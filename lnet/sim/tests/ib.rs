@@ -8,7 +8,7 @@ mod harness;
 use lnet_api::{Errno, MdOptions};
 use lnet_o2iblnd::{O2ib, O2ibConfig};
 use lnet_region::IoVec;
-use lnet_sim::ib::{IbDevice, IbHabits, IbNet, IbScenario, run};
+use lnet_sim::ib::{IbDevice, IbHabits, IbNet, IbScenario};
 use nlx_testkit::buffers::{apart, bytes, filled, gapped, pattern, whole};
 use nlx_testkit::lnds::{Network, Node, TestBed as _, VerbsBed, exchange};
 
@@ -97,11 +97,10 @@ fn without_memory_transfers_fail_and_small_messages_go_on() {
 /// Worlds of seeds: each message ends once and is what was sent, whatever happens; then all is idle, and given back.
 #[test]
 fn seeds() {
-    let run = |seed, steps| run(&IbScenario { steps, ..IbScenario::from_seed(seed) });
-    harness::check_seeds((SEEDS, STEPS), run);
+    harness::check_seeds::<IbScenario>((SEEDS, STEPS));
 }
 
 #[test]
 fn a_seed_gives_the_same_run_again() {
-    harness::check_repeats(10, |seed| run(&IbScenario { steps: STEPS, ..IbScenario::from_seed(seed) }));
+    harness::check_repeats::<IbScenario>((10, STEPS));
 }

@@ -2,35 +2,27 @@
 
 mod harness;
 
-use std::fmt::Debug;
+use harness::check_noticed;
+use lnet_sim::ib::{IbFault, IbScenario};
 
-use lnet_sim::ib::{IbFault, IbScenario, run};
+/// Seeds among which each of them must show, and their steps.
+const RUNS: (u64, u64) = (100, 30);
 
-/// Seeds among which each of them must show.
-const SEEDS: u64 = 100;
-
-/// Steps of each run.
-const STEPS: u64 = 30;
-
-fn check_noticed(what: &dyn Debug, scenario: impl Fn(u64) -> IbScenario) {
-    let run = |seed, steps| run(&IbScenario { steps, ..scenario(seed) });
-    harness::check_noticed(what, "ib ", (SEEDS, STEPS), run);
+fn check_fault(fault: IbFault) {
+    check_noticed(&fault, RUNS, |scenario: IbScenario| scenario.with_fault(fault));
 }
 
 #[test]
 fn bytes_that_change_are_noticed() {
-    check_noticed(&IbFault::ChangesByte, |seed| IbScenario::from_seed(seed).with_fault(IbFault::ChangesByte));
+    check_fault(IbFault::ChangesByte);
 }
 
 #[test]
 fn writes_that_are_not_carried_out_are_noticed() {
-    check_noticed(&IbFault::DropsWrite, |seed| IbScenario::from_seed(seed).with_fault(IbFault::DropsWrite));
+    check_fault(IbFault::DropsWrite);
 }
 
 #[test]
 fn a_wrong_expectation_is_noticed() {
-    check_noticed(&"another pattern", |seed| IbScenario {
-        other_pattern: true,
-        ..IbScenario::from_seed(seed)
-    });
+    check_noticed(&"another pattern", RUNS, |scenario| IbScenario { other_pattern: true, ..scenario });
 }

@@ -2,7 +2,8 @@
 
 mod harness;
 
-use lnet_sim::tcp::{DEFAULT_TCP_STEPS, TcpScenario, run};
+use lnet_sim::Worlds;
+use lnet_sim::tcp::TcpScenario;
 
 /// Runs that the test makes unless the environment says otherwise.
 const SEEDS: u64 = 100;
@@ -11,11 +12,10 @@ const SEEDS: u64 = 100;
 /// payload once or not at all, end each operation once, keep the rules of connections, and reach each other again.
 #[test]
 fn seeds() {
-    let run = |seed, steps| run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) });
-    harness::check_seeds((SEEDS, DEFAULT_TCP_STEPS), run);
+    harness::check_seeds::<TcpScenario>((SEEDS, TcpScenario::STEPS));
 }
 
 #[test]
 fn a_seed_gives_the_same_run_again() {
-    harness::check_repeats(10, |seed| run(&TcpScenario { steps: 100, ..TcpScenario::from_seed(seed) }));
+    harness::check_repeats::<TcpScenario>((10, 100));
 }

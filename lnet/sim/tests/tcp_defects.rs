@@ -2,20 +2,11 @@
 
 mod harness;
 
-use std::fmt::Debug;
+use harness::check_noticed;
+use lnet_sim::tcp::{TcpFault, TcpMutant, TcpScenario};
 
-use lnet_sim::tcp::{TcpFault, TcpMutant, TcpScenario, run};
-
-/// Seeds among which each of them must show.
-const SEEDS: u64 = 100;
-
-/// Steps of each run.
-const STEPS: u64 = 60;
-
-fn check_noticed(what: &dyn Debug, scenario: impl Fn(u64) -> TcpScenario) {
-    let run = |seed, steps| run(&TcpScenario { steps, ..scenario(seed) });
-    harness::check_noticed(what, "tcp ", (SEEDS, STEPS), run);
-}
+/// Seeds among which each of them must show, and their steps.
+const RUNS: (u64, u64) = (100, 60);
 
 #[test]
 fn faults_of_the_network_are_noticed() {
@@ -26,17 +17,14 @@ fn faults_of_the_network_are_noticed() {
         TcpFault::LosesWritable,
         TcpFault::Repeats,
     ] {
-        check_noticed(&fault, |seed| TcpScenario::from_seed(seed).with_fault(fault));
+        check_noticed(&fault, RUNS, |scenario: TcpScenario| scenario.with_fault(fault));
     }
 }
 
 #[test]
 fn wrong_expectations_are_noticed() {
     for mutant in [TcpMutant::FewerConnections, TcpMutant::LongerBackoff, TcpMutant::OneIncarnation] {
-        check_noticed(&mutant, |seed| TcpScenario::from_seed(seed).with_mutant(mutant));
+        check_noticed(&mutant, RUNS, |scenario: TcpScenario| scenario.with_mutant(mutant));
     }
-    check_noticed(&"another pattern", |seed| TcpScenario {
-        other_pattern: true,
-        ..TcpScenario::from_seed(seed)
-    });
+    check_noticed(&"another pattern", RUNS, |scenario| TcpScenario { other_pattern: true, ..scenario });
 }

@@ -23,5 +23,5 @@ pub use crate::kit::world::run;
 pub use habits::{IbDevice, IbFault, IbHabits};
 pub use host::SimFabric;
 pub use net::IbNet;
-pub use scenario::{DEFAULT_IB_STEPS, Ib, IbScenario};
+pub use scenario::{Ib, IbScenario};
 pub use seen::IbSeen;

@@ -11,9 +11,6 @@ use super::{IbNet, SimFabric};
 use crate::Rng;
 use crate::kit::{NodeScenario, Transport, World};
 
-/// Steps of a run if nothing else is said.
-pub const DEFAULT_IB_STEPS: u64 = 150;
-
 const S: u64 = 1_000_000_000;
 
 /// The longest pause between attempts to connect.
@@ -49,7 +46,7 @@ impl Transport for Ib {
 
     const COMMAND: &str = "ib ";
     const SALT: u64 = 0x1b;
-    const STEPS: u64 = DEFAULT_IB_STEPS;
+    const STEPS: u64 = 150;
     /// A host has one device.
     const NIS: [usize; 3] = [1; 3];
     const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [20 * S, 150 * S];
@@ -58,23 +55,7 @@ impl Transport for Ib {
     const USUAL_SIZES: usize = Self::SIZES.len();
     const FILLING: u32 = 0;
     const BURST_MAX: u32 = 40;
-    const ERRNOS: &[Errno] = &[
-        Errno::ECONNRESET,
-        Errno::ECONNREFUSED,
-        Errno::ENOTCONN,
-        Errno::ETIMEDOUT,
-        Errno::EHOSTUNREACH,
-        Errno::ESHUTDOWN,
-        Errno::ENETDOWN,
-        Errno::ECANCELED,
-        Errno::ENODATA,
-        Errno::ENODEV,
-        Errno::EIO,
-        Errno::ENOBUFS,
-        Errno::ENOMEM,
-        Errno::ESTALE,
-        Errno::EMSGSIZE,
-    ];
+    const ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENOMEM, Errno::ESTALE, Errno::EMSGSIZE];
     /// Its device may be gone, or its port down.
     const NI_ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENETDOWN];
     /// The LND does not ask a device before for memory that it has refused.

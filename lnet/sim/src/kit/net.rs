@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::queue::EventQueue;
-use crate::{Rng, Step};
+use crate::{Counts, Rng, Step};
 
 /// Virtual time at the start; not 0, so that nothing depends on a clock that starts there.
 const BEGINNING_NS: u64 = 1_000_000_000;
@@ -29,7 +30,7 @@ pub trait Wire: Default + Sized {
     /// How bad the network is.
     type Habits;
     /// How often each kind of thing has happened.
-    type Seen: Copy + Default;
+    type Seen: Counts + Copy + fmt::Debug + PartialEq + Send;
 
     /// The parts of a new host.
     fn of_host(state: &mut State<Self>) -> Self::OfHost;

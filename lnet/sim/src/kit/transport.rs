@@ -9,13 +9,28 @@ use lnet_nid::Nid;
 
 use super::net::{HostHandle, Net, Wire};
 use super::world::World;
-use crate::{Counts, Rng};
+use crate::Rng;
+
+/// How an operation may fail on any network: its connection, its peer, its NI or its time is gone.
+pub(crate) const COMMON_ERRNOS: &[Errno] = &[
+    Errno::ECONNRESET,
+    Errno::ECONNREFUSED,
+    Errno::ENOTCONN,
+    Errno::ETIMEDOUT,
+    Errno::EHOSTUNREACH,
+    Errno::ESHUTDOWN,
+    Errno::ENETDOWN,
+    Errno::ECANCELED,
+    Errno::ENODATA,
+    Errno::EIO,
+    Errno::ENOBUFS,
+];
 
 /// A kind of network as the worlds of whole nodes know it: the simulated network, the LND on it, the trouble that only it has, and
 /// what else must hold on it. A value of it is the part of a [`Scenario`](super::Scenario) that only such worlds have.
-pub trait Transport: Clone + fmt::Debug + Sized {
+pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// The simulated network.
-    type Wire: Wire<Seen: Counts, Habits: Clone>;
+    type Wire: Wire<Habits: Clone>;
     /// The protocol of its LND.
     type Protocol: Protocol;
     /// What a world has beside its nodes.
@@ -39,7 +54,7 @@ pub trait Transport: Clone + fmt::Debug + Sized {
     const FILLING: u32;
     /// The most operations that a program begins at once.
     const BURST_MAX: u32;
-    /// How an operation may fail: its connection, its peer, its NI, its device or its time is gone; or there is no memory.
+    /// How an operation may fail on such networks alone: its device is gone, say, or there is no memory for it.
     const ERRNOS: &[Errno];
     /// How an NI may fail to start under trouble.
     const NI_ERRNOS: &[Errno];

@@ -68,6 +68,6 @@ pub use crate::kit::world::run;
 pub use habits::{TcpFault, TcpHabits};
 pub use host::SimHost;
 pub use net::TcpNet;
-pub use scenario::{DEFAULT_TCP_STEPS, Tcp, TcpMutant, TcpPolicy, TcpScenario};
+pub use scenario::{Tcp, TcpMutant, TcpPolicy, TcpScenario};
 pub use seen::TcpSeen;
 pub use world::PLAIN_OPTIONS;

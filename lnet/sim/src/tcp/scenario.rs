@@ -15,9 +15,6 @@ use crate::kit::{NodeScenario, Transport, World};
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// Steps of a run if nothing else is said.
-pub const DEFAULT_TCP_STEPS: u64 = 300;
-
 /// What is sent when nothing may fail any more: enough for all kinds of connections.
 const LONGEST_AT_END: usize = 5_000;
 
@@ -94,7 +91,7 @@ impl Transport for Tcp {
 
     const COMMAND: &str = "tcp ";
     const SALT: u64 = 0x7c9;
-    const STEPS: u64 = DEFAULT_TCP_STEPS;
+    const STEPS: u64 = 300;
     const NIS: [usize; 3] = [1, 1, 2];
     const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [5 * S, 150 * S];
     /// `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
@@ -103,24 +100,8 @@ impl Transport for Tcp {
     /// It fills a small buffer of TCP.
     const FILLING: u32 = 2_500;
     const BURST_MAX: u32 = 10;
-    const ERRNOS: &[Errno] = &[
-        Errno::ECONNRESET,
-        Errno::ECONNREFUSED,
-        Errno::ETIMEDOUT,
-        Errno::EHOSTUNREACH,
-        Errno::ESHUTDOWN,
-        Errno::ENETDOWN,
-        Errno::EPIPE,
-        Errno::EPROTO,
-        Errno::ECANCELED,
-        Errno::EMFILE,
-        Errno::EADDRNOTAVAIL,
-        Errno::EALREADY,
-        Errno::ENODATA,
-        Errno::EIO,
-        Errno::ENOBUFS,
-        Errno::ENOTCONN,
-    ];
+    const ERRNOS: &[Errno] =
+        &[Errno::EPIPE, Errno::EPROTO, Errno::EMFILE, Errno::EADDRNOTAVAIL, Errno::EALREADY];
     /// There may be no descriptor for a listener.
     const NI_ERRNOS: &[Errno] = &[Errno::EMFILE];
     const REST_NS: u64 = 0;

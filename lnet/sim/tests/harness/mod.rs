@@ -1,25 +1,23 @@
-//! What the tests of both kinds of worlds have in common: running seeds, and finding one that fails.
+//! What the tests of all kinds of worlds have in common: running seeds, and finding one that fails.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::fmt::Debug;
 
-use lnet_sim::{Counts, Failure};
-
-/// What a world of a seed and so many steps comes to.
-type Verdict<S> = Result<S, Box<Failure>>;
+use lnet_sim::{Counts, Worlds};
 
 /// Runs so many seeds of so many steps and gives what was `seen` in all of them; `NLX_SIM_SEED` (the first one),
 /// `NLX_SIM_SEEDS` and `NLX_SIM_STEPS` say otherwise. A failure prints how it is had again. If nothing was said, nothing
 /// may be missing in the list of what happened.
-pub(crate) fn check_seeds<S: Counts>((count, steps): (u64, u64), run: impl Fn(u64, u64) -> Verdict<S>) {
+pub(crate) fn check_seeds<W: Worlds>((count, steps): (u64, u64)) {
     let number = |variable: &str| -> Option<u64> { std::env::var(variable).ok()?.parse().ok() };
     let said = ["NLX_SIM_SEED", "NLX_SIM_SEEDS", "NLX_SIM_STEPS"].map(number);
     let [first, said_count, said_steps] = said;
     let first = first.unwrap_or(0);
-    let mut seen = S::default();
+    let mut seen = W::Seen::default();
     for seed in first..first + said_count.unwrap_or(count) {
-        let new = run(seed, said_steps.unwrap_or(steps)).unwrap_or_else(|failure| panic!("{failure}"));
+        let new = W::of_seed(seed).run_for(said_steps.unwrap_or(steps));
+        let new = new.unwrap_or_else(|failure| panic!("{failure}"));
         seen.add(&new);
     }
     if said == [None; 3] {
@@ -28,25 +26,27 @@ pub(crate) fn check_seeds<S: Counts>((count, steps): (u64, u64), run: impl Fn(u6
     }
 }
 
-/// So many seeds give the same run again.
-pub(crate) fn check_repeats<S: PartialEq + Debug>(count: u64, run: impl Fn(u64) -> Verdict<S>) {
+/// So many seeds of so many steps give the same run again.
+pub(crate) fn check_repeats<W: Worlds>((count, steps): (u64, u64)) {
     for seed in 0..count {
-        let [once, again] = [(); 2].map(|()| run(seed).unwrap_or_else(|failure| panic!("{failure}")));
+        let run = || W::of_seed(seed).run_for(steps).unwrap_or_else(|failure| panic!("{failure}"));
+        let [once, again] = [run(), run()];
         assert_eq!(once, again, "seed {seed}");
     }
 }
 
 /// Among so many seeds one fails, with a trace and with the command that has it again; and it fails again.
-pub(crate) fn check_noticed<S: Debug>(
+pub(crate) fn check_noticed<W: Worlds>(
     what: &dyn Debug,
-    command: &str,
     (count, steps): (u64, u64),
-    run: impl Fn(u64, u64) -> Verdict<S>,
+    change: impl Fn(W) -> W,
 ) {
+    let run = |seed, steps| change(W::of_seed(seed)).run_for(steps);
     let failure = (0..count).find_map(|seed| run(seed, steps).err());
     let failure = failure.unwrap_or_else(|| panic!("nobody notices {what:?}"));
     assert!(!failure.trace.is_empty());
     let text = failure.to_string();
+    let command = W::COMMAND;
     let again = format!("-- {command}--seeds 1 --seed {} --steps {}", failure.seed, failure.steps);
     assert!(text.contains(&again), "{text}");
     // Not in the same words: an engine draws its handles at random. And halving again may find fewer steps.

@@ -5,6 +5,7 @@ use lnet_api::{Errno, LNet};
 use super::World;
 use super::ledger::Operation;
 use crate::kit::Transport;
+use crate::kit::transport::COMMON_ERRNOS;
 
 /// Tables are looked at as a whole at one check in so many.
 const AUDIT_EVERY: usize = 8;
@@ -45,7 +46,8 @@ impl<T: Transport> World<T> {
         }
         let events = std::mem::take(&mut *inbox.events.lock());
         let (party, now_ns) = (self.party(node), self.net.now_ns());
-        let errnos = if self.nodes[node].alive { T::ERRNOS } else { &[T::ERRNOS, DEAD_ERRNOS].concat() };
+        let dead_errnos = if self.nodes[node].alive { &[] } else { DEAD_ERRNOS };
+        let errnos = &[COMMON_ERRNOS, T::ERRNOS, dead_errnos].concat();
         for event in events {
             self.trace(|| {
                 let (number, side) =

@@ -16,7 +16,7 @@ use lnet_lnd::Network;
 use lnet_nid::Nid;
 
 use super::{Net, NodeScenario, Trace, Transport, Wire, WorldSeen, stamped};
-use crate::run::{Failure, Play, play, search};
+use crate::run::{Failure, Play, Worlds, play, search};
 use crate::{Counts, Rng, Step};
 use ledger::{Ledger, Party};
 use node::Node;
@@ -64,14 +64,26 @@ impl<T: Transport> NodeScenario<T> {
     }
 }
 
+impl<T: Transport> Worlds for NodeScenario<T> {
+    type Seen = SeenOf<T>;
+
+    const COMMAND: &str = T::COMMAND;
+    const STEPS: u64 = T::STEPS;
+
+    fn of_seed(seed: u64) -> NodeScenario<T> {
+        NodeScenario::from_seed(seed)
+    }
+
+    fn run_for(self, steps: u64) -> Result<SeenOf<T>, Box<Failure>> {
+        run(&NodeScenario { steps, ..self })
+    }
+}
+
 /// Runs a scenario of whole nodes to its end; a failure comes with a trace and as few steps as show it.
 ///
 /// # Errors
 /// What was not as it should be.
-pub fn run<T: Transport + Sync>(scenario: &NodeScenario<T>) -> Result<SeenOf<T>, Box<Failure>>
-where
-    <T::Wire as Wire>::Seen: Send,
-{
+pub fn run<T: Transport>(scenario: &NodeScenario<T>) -> Result<SeenOf<T>, Box<Failure>> {
     search(T::COMMAND, scenario.seed, scenario.steps, |steps, traced| {
         let scenario = || NodeScenario { steps, ..scenario.clone() };
         // A thread of its own: what the LND remembers of a thread must not come from an earlier run.
