@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use lnet::{Engine, EngineConfig, Limits};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, Get, LNet, Md, MdHandle, MdOptions,
-    MeSpec, Position, Put, RxContext, RxToken, Threshold, Tx, TxToken, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, Get, LNet, Md, MdHandle, MdOptions, MeSpec,
+    Position, Put, RxContext, RxToken, Threshold, Tx, TxToken, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
+use nlx_testkit::events::on_event;
 use parking_lot::Mutex;
 
 use super::Outcome;
@@ -46,8 +47,8 @@ struct Witness {
     kinds: Mutex<BTreeSet<String>>,
 }
 
-impl EventHandler for Witness {
-    fn event(&self, event: &Event) {
+impl Witness {
+    fn see(&self, event: &Event) {
         let mut ended = self.ended.lock();
         assert!(!ended.contains(&event.md), "an event after the last one: {event:?}");
         assert!(event.mlength <= event.rlength || event.rlength == 0, "{event:?}");
@@ -56,8 +57,6 @@ impl EventHandler for Witness {
         }
         self.kinds.lock().insert(format!("{:?} {}", event.kind, event.status.is_ok()));
     }
-
-    fn wake(&self) {}
 }
 
 /// An engine in the hands of an input.
@@ -123,12 +122,14 @@ impl World {
         };
         let config =
             EngineConfig { partitions: Arc::new(table), limits, ..EngineConfig::new(Pid::LNET, COOKIE) };
-        let (engine, keeper, witness) = (Engine::new(config), Arc::new(Keeper::default()), Arc::default());
+        let (engine, keeper, witness) =
+            (Engine::new(config), Arc::new(Keeper::default()), Arc::<Witness>::default());
         let here = HERE.map(|nid| nid.parse().expect("a NID"));
         for nid in here {
             engine.add_ni(ProcessId::lnet(nid), keeper.clone()).expect("an NI");
         }
-        let eq = engine.eq_alloc(Arc::clone(&witness) as Arc<dyn EventHandler>).expect("room for an EQ");
+        let seeing = witness.clone();
+        let eq = engine.eq_alloc(on_event(move |event| seeing.see(event))).expect("room for an EQ");
         let (mds, memories, handles, verdicts) = Default::default();
         let mut world = World {
             engine,

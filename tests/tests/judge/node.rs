@@ -1,17 +1,18 @@
 //! A node of nlx, for the judge.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lnet_api::{
-    AckRequest, EqHandle, Event, EventHandler, EventKind, Get, LNet, Md, MdOptions, MeSpec, Position, Put,
-    Threshold, Unlink,
+    AckRequest, EqHandle, Event, EventKind, Get, LNet, Md, MdOptions, MeSpec, Position, Put, Threshold,
+    Unlink,
 };
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_node::{AcceptPolicy, Node, NodeConfig, SockConfig};
 use lnet_region::{IoVec, Region};
+use nlx_testkit::events::on_event;
 use nlx_tests::judge::{Policy, Target, wire};
 
 /// Far beyond what anything here takes.
@@ -29,17 +30,6 @@ pub(crate) struct Nlx {
     lnet: Arc<dyn LNet>,
     eq: EqHandle,
     events: Mutex<Receiver<Event>>,
-}
-
-struct Pass(SyncSender<Event>);
-
-impl EventHandler for Pass {
-    fn event(&self, event: &Event) {
-        // Whoever misses an event that did not fit waits in vain, and fails.
-        let _ = self.0.try_send(*event);
-    }
-
-    fn wake(&self) {}
 }
 
 impl Nlx {
@@ -63,7 +53,11 @@ impl Nlx {
         let node = Node::start(&config.accept_port(port).accept(accept)).unwrap();
         let (sender, events) = sync_channel(64);
         let lnet = node.lnet();
-        let eq = lnet.eq_alloc(Arc::new(Pass(sender))).unwrap();
+        // Whoever misses an event that did not fit waits in vain, and fails.
+        let pass = on_event(move |event| {
+            let _ = sender.try_send(*event);
+        });
+        let eq = lnet.eq_alloc(pass).unwrap();
         let nlx = Nlx { node, port, address, lnet, eq, events: Mutex::new(events) };
         nlx.post_board();
         nlx

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lnet_region::IoVec;
 
-use super::exchange::{Events, Exchange};
+use super::exchange::{Exchange, counting};
 use super::local::Letter;
 use super::node::{self, Node};
 use crate::error::Result;
@@ -19,7 +19,7 @@ const STEPS: u64 = 10_000;
 /// What each of `PEERS` peers costs with which nothing goes on, after a PUT to each: bytes.
 pub(crate) fn idle_peer<const PEERS: u32>(_: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
-    let eq = node.queue(Arc::new(Events::default()))?;
+    let eq = node.queue(counting(&Arc::default()))?;
     let md = node.bind(node::own_md(IoVec::whole(node::memory(64)?), eq))?;
     let watch = Watch::begin();
     for number in 0..PEERS {
@@ -31,7 +31,7 @@ pub(crate) fn idle_peer<const PEERS: u32>(_: &Round) -> Result<Sample> {
 /// What each of `MDS` posted MDs costs with its match entry, its memory aside: bytes.
 pub(crate) fn posted_md<const MDS: u32>(_: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
-    let eq = node.queue(Arc::new(Events::default()))?;
+    let eq = node.queue(counting(&Arc::default()))?;
     let memory = IoVec::whole(node::memory(64)?);
     let watch = Watch::begin();
     for number in 0..MDS {

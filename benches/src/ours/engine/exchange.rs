@@ -1,9 +1,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use lnet_api::{EqHandle, Event, EventHandler};
+use lnet_api::{EqHandle, EventHandler};
 use lnet_nid::ProcessId;
 use lnet_region::IoVec;
+use nlx_testkit::events::on_event;
 
 use super::node::{self, Node};
 use crate::cores;
@@ -68,13 +69,21 @@ fn exchanges(round: &Round, nodes: &[&Node], partitions: usize) -> Result<Sample
     Ok(Sample::of(rates.iter().sum()))
 }
 
+/// A handler that counts its events.
+pub(super) fn counting(events: &Arc<AtomicU64>) -> Arc<dyn EventHandler> {
+    let events = events.clone();
+    on_event(move |_| {
+        events.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
 /// A thread's own event queue, memory and peer.
 pub(super) struct Exchange<'a> {
     node: &'a Node,
     peer: ProcessId,
     memory: IoVec,
     eq: EqHandle,
-    events: Arc<Events>,
+    events: Arc<AtomicU64>,
     /// Tells this thread's buffers from those of the others.
     bits: u64,
 }
@@ -85,8 +94,8 @@ impl<'a> Exchange<'a> {
         let addresses = 0x0a02_0000..;
         let mut peers = addresses.map(node::process).filter(|peer| peer.nid.cpt_of(THREADS) == number);
         let peer = peers.next().unwrap_or(ProcessId::ANY);
-        let events = Arc::new(Events::default());
-        let (eq, memory) = (node.queue(events.clone())?, IoVec::whole(node::memory(64)?));
+        let events = Arc::new(AtomicU64::new(0));
+        let (eq, memory) = (node.queue(counting(&events))?, IoVec::whole(node::memory(64)?));
         Ok(Exchange { node, peer, memory, eq, events, bits: (number as u64) << 32 })
     }
 
@@ -94,34 +103,16 @@ impl<'a> Exchange<'a> {
     /// and binds one, which is sent and unlinked. Each has its event.
     pub(super) fn step(&mut self) -> Result<()> {
         self.bits += 1;
-        let before = self.events.count();
+        let before = self.events.load(Ordering::Relaxed);
         let inbox = node::open_md(self.memory.clone(), self.eq, 0);
         self.node.post(ProcessId::ANY, self.bits, node::once(inbox))?;
         self.node.arrive(self.peer, self.bits)?;
         let letter = node::own_md(self.memory.clone(), self.eq);
         let letter = self.node.bind(node::once(letter))?;
         self.node.put(letter, self.peer, self.bits)?;
-        match self.events.count() - before {
+        match self.events.load(Ordering::Relaxed) - before {
             2 => Ok(()),
             value => Err(BenchError::Wrong { what: "events of two messages", value, expected: 2 }),
         }
     }
-}
-
-/// How many events there were.
-#[derive(Default)]
-pub(super) struct Events(AtomicU64);
-
-impl Events {
-    pub(super) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl EventHandler for Events {
-    fn event(&self, _: &Event) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn wake(&self) {}
 }

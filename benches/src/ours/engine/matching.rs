@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lnet_api::{EqHandle, Event, EventHandler};
+use lnet_api::EqHandle;
 use lnet_nid::ProcessId;
 use lnet_region::{Fragment, IoVec, Region};
+use nlx_testkit::events::on_event;
 
 use super::node::{self, Node};
 use crate::error::{BenchError, Result};
@@ -36,8 +37,10 @@ fn arrivals(
     sources: usize,
     match_id: fn(ProcessId) -> ProcessId,
 ) -> Result<Sample> {
-    let (node, last) = (Node::new(1)?, Arc::new(Last::default()));
-    let eq = node.queue(last.clone())?;
+    // The `user_ptr` of the last event.
+    let (node, last) = (Node::new(1)?, Arc::new(AtomicU64::new(0)));
+    let noted = last.clone();
+    let eq = node.queue(on_event(move |event| noted.store(event.user_ptr, Ordering::Relaxed)))?;
     greet(&node, eq, sources)?;
     let from = |number: u32| node::process(keys::address(number, sources));
     let memory = node::memory(count * BUFFER)?;
@@ -49,7 +52,7 @@ fn arrivals(
     let timed = Timed::warm(round.time, || {
         for _ in 0..BATCH {
             node.arrive(from(number), keys::bits(number))?;
-            number = last.0.load(Ordering::Relaxed) as u32;
+            number = last.load(Ordering::Relaxed) as u32;
         }
         Ok(BATCH)
     })?;
@@ -59,7 +62,7 @@ fn arrivals(
 /// Posts `COUNT` MDs on a unique portal: the processor time of posting the one that takes longest, in milliseconds.
 pub(crate) fn worst_post<const COUNT: usize>(_: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
-    let eq = node.queue(Arc::new(Last::default()))?;
+    let eq = node.queue(on_event(|_| {}))?;
     let memory = IoVec::whole(node::memory(BUFFER)?);
     let mut stopwatch = Stopwatch::start()?;
     for number in 0..COUNT as u32 {
@@ -83,16 +86,4 @@ fn buffer(memory: &Region, number: u32) -> Result<IoVec> {
     let fragment = Fragment::new(memory.clone(), number as usize * BUFFER, BUFFER);
     let fragment = fragment.map_err(BenchError::nlx("cut memory"))?;
     IoVec::new([fragment]).map_err(BenchError::nlx("make a buffer"))
-}
-
-/// The `user_ptr` of the last event.
-#[derive(Default)]
-struct Last(AtomicU64);
-
-impl EventHandler for Last {
-    fn event(&self, event: &Event) {
-        self.0.store(event.user_ptr, Ordering::Relaxed);
-    }
-
-    fn wake(&self) {}
 }

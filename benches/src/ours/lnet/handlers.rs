@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use lnet_api::{AckRequest, Event, EventHandler, EventKind, MdHandle, Sleeper, wait_until};
+use lnet_api::{AckRequest, EventKind, MdHandle, Sleeper, wait_until};
+use nlx_testkit::events::on_event;
 
 use super::station::{Station, Wait, buffer};
 use crate::error::{BenchError, Result};
@@ -38,28 +39,20 @@ pub(crate) fn unpartitioned<const THREADS: usize>(round: &Round) -> Result<Sampl
     handled(round, THREADS, 1)
 }
 
-/// Blocks, and counts.
-#[derive(Default)]
-struct Slow(AtomicU64);
-
-impl EventHandler for Slow {
-    fn event(&self, event: &Event) {
-        if event.kind == EventKind::Put {
-            std::thread::sleep(BLOCKS);
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn wake(&self) {}
-}
-
 /// Thousands of messages a second.
 fn handled(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
     let nodes = Nodes::choose()?.partitioned(partitions);
     let server = Station::server(nodes)?;
-    let slow = Arc::new(Slow::default());
+    let slow = Arc::new(AtomicU64::new(0));
+    let count = slow.clone();
+    let handler = on_event(move |event| {
+        if event.kind == EventKind::Put {
+            std::thread::sleep(BLOCKS);
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
     for machine in 0..threads {
-        let eq = server.node.lnet().eq_alloc(slow.clone());
+        let eq = server.node.lnet().eq_alloc(handler.clone());
         server.post_for(eq.map_err(BenchError::nlx("make an event queue"))?, machine, buffer(BYTES)?)?;
     }
     let peers = nodes.partitioned(threads).peers_by_partition()?;
@@ -85,9 +78,9 @@ fn handled(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
         };
         let sending: Vec<_> = senders.into_iter().enumerate().map(sending).collect();
         start.wait();
-        let (begun, before) = (Instant::now(), slow.0.load(Ordering::Relaxed));
+        let (begun, before) = (Instant::now(), slow.load(Ordering::Relaxed));
         std::thread::sleep(round.time);
-        let handled = slow.0.load(Ordering::Relaxed) - before;
+        let handled = slow.load(Ordering::Relaxed) - before;
         let seconds = begun.elapsed().as_secs_f64();
         over.store(true, Ordering::Relaxed);
         let sent = sending.into_iter().map(|thread| thread.join().expect("the thread does not panic"));

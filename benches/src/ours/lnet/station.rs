@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lnet_api::{
-    AckRequest, DEFAULT_SPIN, Drive, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, Md,
-    MdHandle, MdOptions, MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
+    AckRequest, DEFAULT_SPIN, Drive, EqHandle, Errno, Event, EventKind, Get, LNet, Md, MdHandle, MdOptions,
+    MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
 };
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_node::Node;
 use lnet_region::{IoVec, Region};
+use nlx_testkit::events::on_both;
 
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
@@ -106,8 +107,10 @@ impl<N> Station<N> {
         peer: ProcessId,
     ) -> Result<Station<N>> {
         let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().map_err(BenchError::system("make an eventfd"))?);
-        let ended = Arc::new(Ended::new(sleeper.clone()));
-        let eq = lnet.eq_alloc(ended.clone()).map_err(BenchError::nlx("make an event queue"))?;
+        let ended = Arc::new(Ended::default());
+        let (counting, waking) = (ended.clone(), sleeper.clone());
+        let handler = on_both(move |event| counting.note(event), move || waking.wake());
+        let eq = lnet.eq_alloc(handler).map_err(BenchError::nlx("make an event queue"))?;
         let portal = Portal::new(PORTAL).map_err(BenchError::nlx("choose a portal"))?;
         Ok(Station { lnet, drive, sleeper, ended, eq, portal, peer, node })
     }
@@ -254,17 +257,13 @@ pub(crate) fn buffer(length: usize) -> Result<IoVec> {
 }
 
 /// Counts the operations that have ended on each buffer.
+#[derive(Default)]
 struct Ended {
     counts: [AtomicU64; SLOTS],
     failure: AtomicI32,
-    sleeper: Arc<Sleeper>,
 }
 
 impl Ended {
-    fn new(sleeper: Arc<Sleeper>) -> Ended {
-        Ended { counts: Default::default(), failure: AtomicI32::new(0), sleeper }
-    }
-
     fn has_failed(&self) -> bool {
         self.failure.load(Ordering::Acquire) != 0
     }
@@ -275,10 +274,8 @@ impl Ended {
             errno => Err(BenchError::nlx("an LNet operation")(Errno::from_raw(errno))),
         }
     }
-}
 
-impl EventHandler for Ended {
-    fn event(&self, event: &Event) {
+    fn note(&self, event: &Event) {
         if let Err(errno) = event.status {
             self.failure.store(errno as i32, Ordering::Release);
         }
@@ -286,9 +283,5 @@ impl EventHandler for Ended {
         if let (true, Some(count)) = (ends, self.counts.get(event.user_ptr as usize)) {
             count.fetch_add(1, Ordering::Release);
         }
-    }
-
-    fn wake(&self) {
-        self.sleeper.wake();
     }
 }

@@ -19,13 +19,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lnet_api::{EqHandle, Event, EventHandler, LNet, Md, MdOptions, Sleeper, Threshold, wait_until};
+use lnet_api::{EqHandle, Event, LNet, Md, MdOptions, Sleeper, Threshold, wait_until};
 use lnet_node::Node;
 use lnet_region::IoVec;
+use nlx_testkit::events::EventLog;
 
 use crate::board::{Board, Stream};
 use crate::list::{Expect, Run};
@@ -105,35 +106,16 @@ impl Commands {
     }
 }
 
-/// Keeps events until the node's thread takes them.
-struct Inbox {
-    events: Mutex<Vec<Event>>,
-    sleeper: Arc<Sleeper>,
-}
-
 /// More events than the operations that are ever in flight make.
 const EVENTS: usize = 4096;
-
-impl EventHandler for Inbox {
-    fn event(&self, event: &Event) {
-        lock(&self.events).push(*event);
-    }
-
-    fn wake(&self) {
-        self.sleeper.wake();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// A node, its event queue and its jobs.
 pub(crate) struct Station {
     number: usize,
     options: Options,
     orders: Rc<Orders>,
-    inbox: Arc<Inbox>,
+    /// Keeps events until the node's thread takes them.
+    log: Arc<EventLog>,
     /// There is one but for the moment of a restart.
     life: Option<Life>,
 }
@@ -146,10 +128,10 @@ struct Life {
 }
 
 impl Life {
-    fn begin(number: usize, options: &Options, inbox: &Arc<Inbox>) -> Result<Life, String> {
+    fn begin(number: usize, options: &Options, log: &Arc<EventLog>) -> Result<Life, String> {
         let node = Node::start(&options.config(number)?).map_err(|error| error.to_string())?;
         let lnet = node.lnet();
-        let eq = lnet.eq_alloc(inbox.clone()).map_err(|error| error.to_string())?;
+        let eq = lnet.eq_alloc(log.clone()).map_err(|error| error.to_string())?;
         Ok(Life { node, lnet, eq })
     }
 }
@@ -158,16 +140,15 @@ type Jobs = HashMap<u32, Box<dyn Job>>;
 
 impl Station {
     pub(crate) fn start(number: usize, options: &Options, orders: Orders) -> Result<Station, String> {
-        let events = Mutex::new(Vec::with_capacity(EVENTS));
-        let inbox = Arc::new(Inbox { events, sleeper: orders.sleeper.clone() });
-        let life = Some(Life::begin(number, options, &inbox)?);
-        Ok(Station { number, options: options.clone(), orders: Rc::new(orders), inbox, life })
+        let log = EventLog::waking(orders.sleeper.clone(), EVENTS);
+        let life = Some(Life::begin(number, options, &log)?);
+        Ok(Station { number, options: options.clone(), orders: Rc::new(orders), log, life })
     }
 
     /// Serves until it is told to quit.
     pub(crate) fn serve(mut self) {
         let mut jobs = Jobs::new();
-        let (orders, inbox) = (self.orders.clone(), self.inbox.clone());
+        let (orders, log) = (self.orders.clone(), self.log.clone());
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             let drive = self.life().node.drive();
@@ -175,9 +156,9 @@ impl Station {
             let deadline_ns = jobs.values().filter_map(|job| job.deadline_ns()).min();
             wait_until(&*drive, &orders.sleeper, deadline_ns, || {
                 line = line.take().or_else(|| orders.lines.try_recv().ok());
-                line.is_some() || !lock(&inbox.events).is_empty()
+                line.is_some() || !log.is_empty()
             });
-            std::mem::swap(&mut *lock(&inbox.events), &mut events);
+            log.swap(&mut events);
             for event in events.drain(..) {
                 let tag = Tag::from(event.user_ptr);
                 self.with(&mut jobs, tag.job, |job, station| job.event(station, tag.number, &event));
@@ -260,8 +241,8 @@ impl Station {
     fn restart(&mut self, id: u32) -> Result<(), String> {
         // The NID is free once the former life has ended.
         self.life = None;
-        lock(&self.inbox.events).clear();
-        self.life = Some(Life::begin(self.number, &self.options, &self.inbox)?);
+        self.log.take();
+        self.life = Some(Life::begin(self.number, &self.options, &self.log)?);
         self.say("restarted", id, "");
         Ok(())
     }
