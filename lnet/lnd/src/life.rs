@@ -2,8 +2,8 @@
 //!
 //! A node that holds back more than it takes into memory reads nothing more from its peer, for as long as it takes. To its peer it looks
 //! like one that hangs: over TCP its system goes on answering, over verbs its device. So it shows that its program runs: while it holds
-//! messages on connections, it sends the peer a NOOP in each [period](sign_period_ns), on every connection (over verbs two, until it hears from
-//! the peer: who waits for something answers them). And who cannot send gives
+//! messages on connections, it sends the peer a NOOP in each [period](sign_period_ns), on every connection (over verbs one, until it hears from
+//! the peer: who waits for something answers it). And who cannot send gives
 //! nobody up who was heard within the timeout, on any connection of that peer. What has not begun to leave ends by its own deadline.
 //!
 //! LNet's kernel nodes send no such signs, and give up whoever takes nothing for the timeout.

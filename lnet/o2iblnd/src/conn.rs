@@ -94,7 +94,8 @@ pub struct Conn<T> {
     noops: u8,
     /// A NOOP is wanted, whatever the rules say, unless something else is sent.
     shows_life: bool,
-    /// NOOPs that were sent since something last came: a peer that has stopped does not post their buffers again.
+    /// NOOPs that were sent since something last came. A peer that has stopped has buffers for two: one may show it that this side
+    /// lives, the other one is for credits, without which it may have nothing to say.
     unheard: u8,
     own: u16,
     /// Counts the steps of own operations: messages posted, sends completed, answers received.
@@ -221,8 +222,8 @@ impl<T> Conn<T> {
         self.forget(key)
     }
 
-    /// The peer is to see that this side lives: [`Conn::next`] gives a NOOP if it gives nothing else. Two, if nothing comes from the peer
-    /// meanwhile: it may have stopped, and has no buffers for more.
+    /// The peer is to see that this side lives: [`Conn::next`] gives a NOOP if it gives nothing else, unless it has given one since the peer
+    /// was last heard: a peer that has stopped has no buffers for more.
     pub fn show_life(&mut self) {
         self.shows_life = true;
     }
@@ -404,7 +405,7 @@ impl<T> Conn<T> {
     /// When [`Conn::late`] or [`Conn::next`] is to be asked again even if nothing happens. It may be too early, never too late.
     #[must_use]
     pub fn deadline_ns(&self) -> u64 {
-        self.earliest_ns.min(self.last_sent_ns.saturating_add(self.limits.keepalive_ns))
+        self.earliest_ns.min(self.keepalive_at_ns())
     }
 
     /// Whether an operation has not ended by its deadline, and how far it is: the connection is then to be closed

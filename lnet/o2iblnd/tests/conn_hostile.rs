@@ -275,13 +275,37 @@ fn a_connection_that_is_idle_says_that_it_lives() {
     let first = conn.next(100 * S).unwrap();
     assert_eq!((first.what, first.credits), (What::Noop, 0));
     let id = first.id;
-    assert!(conn.next(100 * S).is_none());
+    assert!(conn.next(200 * S).is_none(), "the peer may have stopped, and has no buffers for more");
+    assert_eq!(conn.deadline_ns(), u64::MAX);
+    let _ = hear(&mut conn, 0, Body::Noop).unwrap();
     assert_eq!(conn.deadline_ns(), 200 * S);
     assert!(conn.next(200 * S).is_some());
+    let _ = hear(&mut conn, 0, Body::Noop).unwrap();
     assert!(conn.next(300 * S).is_none(), "two are posted");
     conn.completed(id.bits()).unwrap();
     assert!(conn.next(300 * S).is_some());
     assert!(matches!(conn.completed(id.bits()), Err(ConnError::UnknownSend { .. })), "it has completed");
+}
+
+/// It has buffers for two NOOPs: one shows that this side lives, and the other one is for credits.
+#[test]
+fn a_silent_peer_gets_credits_after_a_sign_of_life() {
+    let mut conn = conn();
+    let mut held: Vec<_> = (0..LIMITS.depth).map(|_| hear(&mut conn, 0, immediate()).unwrap().0).collect();
+    conn.show_life();
+    let sign = conn.next(0).unwrap();
+    assert_eq!((sign.what, sign.credits), (What::Noop, 0));
+    let id = sign.id;
+    conn.completed(id.bits()).unwrap();
+    conn.show_life();
+    assert!(conn.next(0).is_none());
+    let half = usize::from(LIMITS.depth) / 2;
+    held.drain(..half).for_each(|receipt| conn.reposted(receipt));
+    assert_eq!(conn.next(0).map(|emit| usize::from(emit.credits)), Some(half));
+    held.drain(..half).for_each(|receipt| conn.reposted(receipt));
+    assert!(conn.next(0).is_none(), "it can use those that it has, and is heard then");
+    let _ = hear(&mut conn, 0, immediate()).unwrap();
+    assert_eq!(conn.next(0).map(|emit| usize::from(emit.credits)), Some(half));
 }
 
 #[test]

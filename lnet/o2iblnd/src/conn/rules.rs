@@ -48,9 +48,14 @@ impl<T> Conn<T> {
 
     /// The rule of lnet-wire 36; that nothing else can be sent is known.
     pub(super) fn noop_is_due(&self, now_ns: u64) -> bool {
-        let idle = now_ns.saturating_sub(self.last_sent_ns) >= self.limits.keepalive_ns;
-        let sign = self.shows_life && self.unheard < NOOPS_MAX;
-        self.noops < NOOPS_MAX && (idle || sign || self.credits.wants_noop())
+        let sign = self.unheard == 0 && (self.shows_life || now_ns >= self.keepalive_at_ns());
+        let credits = self.unheard < NOOPS_MAX && self.credits.wants_noop();
+        self.noops < NOOPS_MAX && (sign || credits)
+    }
+
+    /// When a NOOP is due because nothing was sent.
+    pub(super) fn keepalive_at_ns(&self) -> u64 {
+        if self.unheard == 0 { self.last_sent_ns.saturating_add(self.limits.keepalive_ns) } else { u64::MAX }
     }
 
     pub(super) fn emit_noop(&mut self, now_ns: u64) -> Option<Emit<'_, T>> {

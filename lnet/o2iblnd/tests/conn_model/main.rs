@@ -33,6 +33,8 @@ enum Step {
     /// The peer returns so many credits of those it could.
     Return(u8),
     Withdraw(usize),
+    /// The peer is to see that this side lives.
+    ShowLife,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -49,6 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => which.clone().prop_map(Step::Taken),
         1 => (1u8..4).prop_map(Step::Return),
         1 => which.prop_map(Step::Withdraw),
+        1 => Just(Step::ShowLife),
     ]
 }
 
@@ -99,6 +102,7 @@ impl Test {
         let (receipt, received) =
             self.conn.received(&message(&link(1), credits, what, (0, length), &pieces(length))).unwrap();
         self.receipts.push(receipt);
+        self.model.unheard = 0;
         received
     }
 
@@ -153,6 +157,10 @@ impl Test {
                 assert!(matches!(self.hear(credits as u8, What::Noop, 0), Received::Nothing));
             }
             Step::Withdraw(at) => self.withdraw(at),
+            Step::ShowLife => {
+                self.conn.show_life();
+                self.model.shows_life = true;
+            }
             _ => {}
         }
         let counts = self.conn.counts();

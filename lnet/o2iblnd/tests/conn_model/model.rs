@@ -27,6 +27,10 @@ pub(crate) struct Model {
     pub(crate) posted: Vec<(u64, Queued)>,
     /// For each NOOP with credits: how many of the credits that the peer had then it has still not used.
     pub(crate) unseen: Vec<usize>,
+    /// The peer is to see that this side lives.
+    pub(crate) shows_life: bool,
+    /// NOOPs since the peer was heard.
+    pub(crate) unheard: usize,
 }
 
 impl Model {
@@ -45,6 +49,8 @@ impl Model {
             waiting: Vec::new(),
             posted: Vec::new(),
             unseen: Vec::new(),
+            shows_life: false,
+            unheard: 0,
         }
     }
 
@@ -80,15 +86,20 @@ impl Model {
             // One that is not known to be seen is one whose first credit is not used.
             let unseen = self.unseen.iter().filter(|left| **left > 0).count();
             let stuck = self.granted == 0 && self.outstanding > 0;
-            if posted == 2 || unseen >= 2 || !(stuck || self.outstanding >= self.high_water) {
+            let credits = unseen < 2 && self.unheard < 2 && (stuck || self.outstanding >= self.high_water);
+            if posted == 2 || !(credits || self.shows_life && self.unheard == 0) {
                 return None;
             }
-            self.unseen.push(self.granted + 1);
+            if self.outstanding > 0 {
+                self.unseen.push(self.granted + 1);
+            }
+            self.unheard += 1;
             Queued { kind: MessageKind::Noop, op: usize::MAX, works: 1 }
         };
         if [MessageKind::PutAck, MessageKind::PutNak, MessageKind::GetDone].contains(&queued.kind) {
             self.peer_reserved += 1;
         }
+        self.shows_life = false;
         let credits = std::mem::take(&mut self.outstanding);
         self.granted += credits;
         Some((queued, credits))
