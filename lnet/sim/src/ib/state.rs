@@ -10,7 +10,7 @@ use lnet_o2iblnd::fabric::{DeviceChange, PrivateData, Rejected};
 use super::asking::{Asking, Listening};
 use super::channel::{Heard, Hearing};
 use super::device::SimDevice;
-use super::end::End;
+use super::end::{End, Phase};
 use super::habits::{IbDevice, IbHabits};
 use super::memory::Registered;
 use super::seen::IbSeen;
@@ -117,7 +117,11 @@ impl Wire for IbWire {
         *card = Card { limits: card.limits, device, opened: None, port_up: true };
     }
 
+    /// Only what stands can break: of an attempt to connect the connection manager tells in other ways.
     fn reset(state: &mut State, end: u64) {
+        if state.own.ends.get(&end).is_none_or(|end| end.phase != Phase::Standing) {
+            return;
+        }
         state.seen.breaks += 1;
         state.hang_up(end);
     }
