@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use lnet_api::{EventKind, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshold, Unlink};
+use lnet_fake::events::EventLog;
 use lnet_fake::{CallKind, FakeLnet, Happening};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
-use nlx_testkit::events::EventLog;
 
 const LETTERS: u32 = 2;
 const LETTER_BYTES: u32 = 80;

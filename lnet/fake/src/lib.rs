@@ -19,10 +19,9 @@
 //! use lnet_api::{
 //!     AckRequest, Errno, LNet, LNetError, Md, MdOptions, Put, Threshold, Unlink,
 //! };
-//! use lnet_fake::{Answer, CallKind, FakeLnet, Happening};
+//! use lnet_fake::{Answer, CallKind, EventLog, FakeLnet, Happening};
 //! use lnet_nid::{MatchBits, Portal, ProcessId};
 //! use lnet_region::{IoVec, Region};
-//! use nlx_testkit::events::EventLog;
 //!
 //! /// Sends `memory`, at most `attempts` times. On success the number of attempts it took.
 //! fn send(lnet: &dyn LNet, memory: &IoVec, to: ProcessId, attempts: u32) -> Result<u32, Errno> {
@@ -135,6 +134,7 @@ mod calls;
 mod descriptor;
 mod drive;
 mod dropping;
+pub mod events;
 mod fake;
 mod happening;
 mod partitions;
@@ -151,6 +151,7 @@ pub use answer::Answer;
 pub use call::{Call, CallKind};
 pub use descriptor::DEFAULT_PEER;
 pub use drive::{FakeClock, FakeDrive};
+pub use events::EventLog;
 pub use fake::{FakeLnet, Objects};
 pub use happening::Happening;
 pub use rules::OBJECTS_MAX;

@@ -19,8 +19,7 @@ use crate::{Call, CallKind};
 ///
 /// ```
 /// use lnet_api::{Errno, LNet};
-/// use lnet_fake::{CallKind, FakeLnet, Spy};
-/// use nlx_testkit::events::EventLog;
+/// use lnet_fake::{CallKind, EventLog, FakeLnet, Spy};
 ///
 /// let spy = Spy::new(FakeLnet::new(&["10.0.0.1@tcp"]));
 /// spy.fail(CallKind::EqAlloc, Errno::ENOMEM);

@@ -16,7 +16,6 @@
 
 pub mod addresses;
 pub mod buffers;
-pub mod events;
 pub mod heap;
 #[cfg(feature = "lnds")]
 pub mod lnds;
@@ -26,4 +25,5 @@ pub mod station;
 mod waiting;
 pub mod warnings;
 
+pub use lnet_fake::events;
 pub use waiting::{PATIENCE, until};

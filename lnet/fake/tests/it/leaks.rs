@@ -1,7 +1,7 @@
 //! What a program leaves behind, and what it must not do.
 
+use lnet_fake::events::{on_event, on_wake};
 use lnet_fake::{CallKind, Happening, Objects};
-use nlx_testkit::events::{on_event, on_wake};
 
 use super::*;
 

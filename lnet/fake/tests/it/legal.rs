@@ -186,7 +186,7 @@ proptest! {
 fn events_of_one_md_never_overlap() {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    use nlx_testkit::events::on_event;
+    use lnet_fake::events::on_event;
 
     const THREADS: u32 = 4;
     const EACH: u32 = 500;

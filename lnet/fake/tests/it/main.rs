@@ -10,9 +10,9 @@ use lnet_api::{
     Position, Put, Threshold, Unlink,
 };
 use lnet_fake::FakeLnet;
+use lnet_fake::events::EventLog;
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
-use nlx_testkit::events::EventLog;
 
 mod courses;
 mod drive;

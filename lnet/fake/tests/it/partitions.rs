@@ -3,8 +3,8 @@
 use std::thread::ThreadId;
 
 use lnet_cpt::CptTable;
+use lnet_fake::events::on_both;
 use lnet_fake::{CallKind, Happening};
-use nlx_testkit::events::on_both;
 use parking_lot::Mutex;
 
 use super::*;
