@@ -13,10 +13,10 @@ pub mod store;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+pub use nlx_testkit::until;
 
 /// The tool, built by cargo for these tests.
 pub fn nlx(args: &[&str]) -> Command {
@@ -67,16 +67,6 @@ pub fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
 /// What `nlx status` says of all nodes of this host.
 pub fn status() -> serde_json::Value {
     serde_json::from_slice(&run(&["status", "--json", "--timeout", "60"]).stdout).unwrap()
-}
-
-/// Waits for something that a test waits for in vain if it takes very long.
-#[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it hangs: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// A running `nlx serve`; it is killed when the test ends.

@@ -8,6 +8,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use nlx_testkit::buffers::pattern;
+
 use super::helper::Helper;
 use super::until;
 
@@ -58,10 +60,10 @@ impl Store {
     pub fn put_and_get(&self, helper: &Helper, client: usize, length: usize) {
         let name = format!("object-{client}-{length}");
         let (file, copy) = (self.file(&name), self.file(&format!("{name}.copy")));
-        fs::write(&file, content(client, length)).unwrap();
+        fs::write(&file, pattern(client as u64, length)).unwrap();
         self.succeeds(helper, &["put", &file, &name]);
         self.succeeds(helper, &["get", &name, &copy]);
-        assert!(fs::read(&copy).unwrap() == content(client, length), "{name} came back changed");
+        assert!(fs::read(&copy).unwrap() == pattern(client as u64, length), "{name} came back changed");
     }
 
     /// A client that is in the middle of putting something so large that nobody is done with it.
@@ -125,8 +127,4 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn content(seed: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251 + seed * 7) as u8).collect()
 }

@@ -9,6 +9,7 @@ use lnet_region::{
     Fragment, IoVec, MAX_FRAGMENTS, Pages, Part, PartMut, Region, RegionError, copy, receive, send,
 };
 use nix::sys::socket::MsgFlags;
+use nlx_testkit::buffers::pattern;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone, Copy)]
@@ -51,10 +52,6 @@ fn shapes() -> impl Strategy<Value = Vec<(usize, usize)>> {
     prop::collection::vec((0usize..9, length), 1..12)
 }
 
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|i| (i * 31 + i / 251 + 7) as u8).collect()
-}
-
 proptest! {
     /// MT-227: trimming at every byte count over mixed vectors, and copying between any two shapes (MT-190).
     #[test]
@@ -63,7 +60,7 @@ proptest! {
     ) {
         let ((_, from), (_, to)) = (buffer(from_kind, &a), buffer(to_kind, &b));
         let length = cut.min(from.len());
-        let bytes = pattern(length);
+        let bytes = pattern(1, length);
         prop_assert_eq!(from.write(0..length).unwrap().copy_from(0, &bytes), length);
         let source = from.trimmed(length).unwrap().read(0..length).unwrap();
         let moved = copy(&source, &mut to.write(0..to.len()).unwrap());
@@ -78,7 +75,7 @@ proptest! {
         shape in shapes(), kind in kinds(), cuts in prop::collection::vec(0usize..9000, 0..8), reads in any::<bool>()
     ) {
         let (region, vec) = buffer(kind, &shape);
-        let bytes = pattern(vec.len());
+        let bytes = pattern(1, vec.len());
         vec.write(0..vec.len()).unwrap().copy_from(0, &bytes);
         let mut at = 0;
         let mut parts = Vec::new();
@@ -122,7 +119,7 @@ proptest! {
     #[test]
     fn the_places_of_a_lease_hold_its_bytes(shape in shapes(), kind in kinds(), skip in 0usize..500) {
         let (region, vec) = buffer(kind, &shape);
-        let bytes = pattern(vec.len());
+        let bytes = pattern(1, vec.len());
         vec.write(0..vec.len()).unwrap().copy_from(0, &bytes);
         let lease = vec.outgoing(0..vec.len()).unwrap();
         let places: Vec<_> = lease.parts(skip).map(|(region, part)| (region.clone(), part)).collect();
@@ -144,7 +141,7 @@ proptest! {
     fn parts_name_each_byte_once_and_in_order(shape in shapes(), kind in kinds(), skip in 0usize..500) {
         let (_, vec) = buffer(kind, &shape);
         let skip = skip.min(vec.len() - 1);
-        let bytes = pattern(vec.len() - skip);
+        let bytes = pattern(1, vec.len() - skip);
         let (ours, theirs) = UnixStream::pair().unwrap();
 
         prop_assert_eq!(send(theirs.as_fd(), &[Part::new(&bytes)], MsgFlags::MSG_NOSIGNAL), Ok(bytes.len()));
@@ -175,7 +172,7 @@ proptest! {
         let mut model = vec![byte; vec.len()];
         let mut lease = vec.write(0..vec.len()).unwrap();
         lease.fill(byte);
-        let bytes = pattern(length);
+        let bytes = pattern(1, length);
         let count = length.min(vec.len().saturating_sub(skip));
         prop_assert_eq!(lease.copy_from(skip, &bytes), count);
         if count > 0 {

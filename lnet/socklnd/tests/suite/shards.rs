@@ -15,6 +15,7 @@ use lnet_nid::ProcessId;
 use lnet_socklnd::sys::Os;
 use lnet_socklnd::{Hardware, SockConfig, SockLnd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nlx_testkit::until;
 
 /// Drives one shard, asleep or awake, until `done`.
 fn drive_shard(node: &Node, shard: usize, done: &AtomicBool) {
@@ -48,15 +49,6 @@ fn with_drivers<T>(nodes: &[&Node], work: impl FnOnce() -> T) -> T {
         let _done = Done(done);
         work()
     })
-}
-
-/// Waits for what other threads do.
-fn until(condition: impl Fn() -> bool) {
-    let start = std::time::Instant::now();
-    while !condition() {
-        assert!(start.elapsed().as_secs() < 60, "nothing happens any more");
-        std::thread::yield_now();
-    }
 }
 
 /// S-209, S-312: one shard per partition; a peer that connects in on the listener's shard is served by its own.
@@ -246,9 +238,11 @@ fn shards_are_driven_by_several_threads_under_traffic() {
         });
         // Of each other node: its PUTs and GETs, and the REPLYs to this one's GETs.
         let expected = 3 * EACH * (nodes.len() - 1);
-        until(|| nodes.iter().all(|node| node.received() == expected));
+        until("all have come", || nodes.iter().all(|node| node.received() == expected));
         let messages = 2 * EACH * (nodes.len() - 1);
-        until(|| nodes.iter().all(|node| (1..=messages as u64).all(|token| node.sent(token).is_some())));
+        until("all are sent", || {
+            nodes.iter().all(|node| (1..=messages as u64).all(|token| node.sent(token).is_some()))
+        });
     });
     for node in &nodes {
         assert!(node.engine.sent.lock().unwrap().values().all(|result| *result == Ok(())));
@@ -289,18 +283,18 @@ fn nis_come_and_go_under_traffic() {
                     // In both directions over the NI that comes and goes.
                     tokens.push(a.get_over(extra.nid, &engine, b.id()));
                     b.put(extra, &bytes, 0);
-                    until(|| a.sent(token).is_some() && b.received() > before);
+                    until("it goes on", || a.sent(token).is_some() && b.received() > before);
                 }
                 tokens
             });
             for round in 0..ROUNDS {
                 a.lnd.startup(extra, engine.clone()).unwrap();
                 let before = engine.received();
-                until(|| engine.received() > before + 2);
+                until("it goes on", || engine.received() > before + 2);
                 a.lnd.shutdown(extra.nid);
                 let after = engine.upcalls.load(Ordering::Relaxed);
                 let before = b.received();
-                until(|| b.received() > before + 5);
+                until("it goes on", || b.received() > before + 5);
                 let upcalls = engine.upcalls.load(Ordering::Relaxed) - after;
                 assert_eq!(upcalls, 0, "round {round}: an upcall for an NI that has ended");
             }

@@ -15,7 +15,9 @@ use lnet_api::{
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
-use lnet_region::{IoVec, Region};
+use lnet_region::IoVec;
+use nlx_testkit::buffers;
+pub(crate) use nlx_testkit::buffers::{bytes as content, whole as memory};
 use nlx_testkit::events::EventLog;
 use parking_lot::Mutex;
 
@@ -439,26 +441,13 @@ pub(crate) fn spec(bits: u64) -> MeSpec {
     }
 }
 
-/// Memory of this many bytes, also 0.
-pub(crate) fn memory(bytes: usize) -> IoVec {
-    let whole = IoVec::whole(Region::heap(bytes.max(1)).expect("memory"));
-    whole.trimmed(bytes).expect("no longer than it is")
-}
-
 /// Memory with a pattern in it.
 pub(crate) fn pattern(bytes: usize, seed: u8) -> IoVec {
-    let memory = memory(bytes);
-    let content = pattern_bytes(bytes, seed);
-    memory.write(0..bytes).expect("idle memory").copy_from(0, &content);
-    memory
+    buffers::filled(memory(bytes), seed.into())
 }
 
 pub(crate) fn pattern_bytes(bytes: usize, seed: u8) -> Vec<u8> {
-    (0..bytes).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
-}
-
-pub(crate) fn content(memory: &IoVec) -> Vec<u8> {
-    memory.read(0..memory.len()).expect("idle memory").to_vec()
+    buffers::pattern(seed.into(), bytes)
 }
 
 pub(crate) fn token_of(packet: &Packet) -> TxToken {
