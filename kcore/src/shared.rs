@@ -9,7 +9,7 @@ use nlx_core::{
     Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, Random, Sequential, TmId,
 };
 use nlx_fallible::TryArc;
-use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering};
+use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering, rule};
 
 use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS, UNNAMED};
 use crate::buffers::Buffer;
@@ -216,9 +216,16 @@ impl<T: Taker> Shared<T> {
     /// The transfer machine is gone. What it leaves is cleared at once, or by the callback of the last event.
     pub(crate) fn leave_behind(&self, remains: Remains) -> Result<(), LNetError> {
         // SYNC kcore.remains
-        let early = (!REMAINS.holds()).then(|| remains.clear());
-        let remains = self.remains.get_or_init(|| remains);
-        early.unwrap_or_else(|| remains.clear())
+        let set = |remains| self.remains.get_or_init(|| remains);
+        rule!(
+            REMAINS,
+            set(remains).clear(),
+            broken = {
+                let cleared = remains.clear();
+                set(remains);
+                cleared
+            }
+        )
     }
 
     /// Event slots reserved by the operations in flight; those whose last event waits to be taken are not among them.
@@ -280,14 +287,13 @@ impl<T: Taker> Shared<T> {
         op.left -= 1;
         let news = News::of(op.queue);
         let made = buffer_event(op, event, outcome, now_ns);
+        let mut leave = || {
+            if event.unlinked {
+                self.leave(flight, key);
+            }
+        };
         // SYNC kcore.leave
-        if event.unlinked && LEAVE.holds() {
-            self.leave(flight, key);
-        }
-        self.push(producer, made);
-        if event.unlinked && !LEAVE.holds() {
-            self.leave(flight, key);
-        }
+        rule!(LEAVE, leave(), then = self.push(producer, made));
         self.note_news(news);
     }
 
@@ -323,23 +329,24 @@ impl<T: Taker> Shared<T> {
 
     /// Unlinks what only an unlink can end.
     fn unlink_doomed(&self) {
-        // SYNC kcore.doom
-        if !self.doomed.swap(false, Ordering::Relaxed) {
+        if !self.doomed.load(Ordering::Relaxed) {
             return;
         }
-        while let Some(md) = self.next_doomed() {
-            // ENOENT means that its last event is on the way.
-            let _ = self.lnet.md_unlink(md);
-        }
-        if !DOOM.holds() {
-            self.doomed.store(false, Ordering::Relaxed);
-        }
+        let unlink = || {
+            while let Some(md) = self.next_doomed() {
+                // ENOENT means that its last event is on the way.
+                let _ = self.lnet.md_unlink(md);
+            }
+        };
+        // SYNC kcore.doom
+        rule!(DOOM, self.doomed.store(false, Ordering::Relaxed), then = unlink());
     }
 
     fn next_doomed(&self) -> Option<MdHandle> {
         let mut side = self.side.lock();
         // SYNC kcore.unnamed
-        let op = side.flight.live().find(|op| op.doomed && (op.md.is_some() || !UNNAMED.holds()))?;
+        let is_due = |op: &&mut Op| op.doomed && rule!(UNNAMED, op.md.is_some(), broken = true);
+        let op = side.flight.live().find(is_due)?;
         op.doomed = false;
         op.md
     }

@@ -7,7 +7,8 @@
 //! | `model` | loom's atomics and locks with the same faces |
 //! | [`Slots`] | tables of objects that are named by place and generation |
 //! | [`wait`] | sleeping and waking, in one process and between processes that share memory |
-//! | [`Rule`] | a name for what two places agree about, and a model's way to break it |
+//! | [`Rule`] | a rule by which threads synchronize, under a name; a model's way to break it |
+//! | [`rule!`] | steps of hot code that a model leaves out, swaps or replaces, to break a rule |
 //!
 //! A crate that models a part of itself imports from here, and has loom as a dev-dependency under `cfg(loom)` for the threads of
 //! its models. One whose models are not those of the crates above it picks [`plain`] or `model` itself.

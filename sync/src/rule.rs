@@ -2,9 +2,10 @@
 
 use crate::{Ordering, fence};
 
-/// What two or more places agree about: a pair of memory orderings, the order of two steps, or what one hold of a lock covers. It
-/// is a constant with a comment that begins with `SYNC` and its name; every place names the constant. A model breaks each rule, to show
-/// that it would notice (`broken`, `weakened`).
+/// A rule by which threads synchronize: a pair of memory orderings, a step that must not be left out, the order of two steps, or what
+/// one hold of a lock covers. It is a constant with a comment that begins with `SYNC` and its name; every place names the constant:
+/// orderings by the methods here, steps by [`rule!`](crate::rule!). A model breaks each rule, to show that it would notice
+/// (`broken`, `weakened`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(&'static str);
 
@@ -69,11 +70,9 @@ impl Rule {
         mutex.lock()
     }
 
-    /// True but in a model that breaks the rule.
     #[cfg(not(loom))]
     #[inline]
-    #[must_use]
-    pub const fn holds(self) -> bool {
+    const fn holds(self) -> bool {
         let Rule(_name) = self;
         true
     }
@@ -83,6 +82,61 @@ impl Rule {
     const fn holds_at(self, _: End) -> bool {
         self.holds()
     }
+}
+
+/// Steps that a [`Rule`] demands. In a program they are the steps alone; a model that breaks the rule does something else instead.
+///
+/// | in the code | a program | a model that breaks the rule |
+/// | --- | --- | --- |
+/// | `rule!(RULE, step)` | does the step | leaves it out |
+/// | `rule!(RULE, step, then = next)` | does both in this order; gives what the second one gives | does them in the other order |
+/// | `rule!(RULE, step, broken = fault)` | does the step | does the fault instead, which programs do not compile |
+///
+/// ```
+/// use nlx_sync::{Rule, rule};
+///
+/// const COUNTED: Rule = Rule::new("example.counted");
+///
+/// let mut count = 0;
+/// let found = rule!(COUNTED, count += 1, then = count);
+/// assert_eq!(found, 1);
+/// ```
+#[cfg(not(loom))]
+#[macro_export]
+macro_rules! rule {
+    ($rule:path, $step:expr, then = $next:expr $(,)?) => {{
+        let _: $crate::Rule = $rule;
+        $step;
+        $next
+    }};
+    ($rule:path, $step:expr $(, broken = $fault:expr)? $(,)?) => {{
+        let _: $crate::Rule = $rule;
+        $step
+    }};
+}
+
+/// The same in a model, where rules can be broken.
+#[cfg(loom)]
+#[macro_export]
+macro_rules! rule {
+    ($rule:path, $step:expr, then = $next:expr $(,)?) => {
+        if $crate::Rule::holds($rule) {
+            $step;
+            $next
+        } else {
+            let next = $next;
+            $step;
+            next
+        }
+    };
+    ($rule:path, $step:expr, broken = $fault:expr $(,)?) => {
+        if $crate::Rule::holds($rule) { $step } else { $fault }
+    };
+    ($rule:path, $step:expr $(,)?) => {
+        if $crate::Rule::holds($rule) {
+            $step
+        }
+    };
 }
 
 #[cfg(loom)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-use nlx_sync::Rule;
+use nlx_sync::{Rule, rule};
 
 use super::Sleeper;
 use crate::drive::rules::{BEGIN, CALL, CLAIM, CLAIM_GIVEN, DOZE, DROP, GIVE, HAND_OVER, TAKE};
@@ -118,14 +118,17 @@ impl Token {
     /// Puts one word in the place of another, in one step. Where a model breaks the step's rule, another thread may come between
     /// the look and the change.
     fn turn(&self, step: Rule, from: u64, to: u64) -> bool {
-        if !step.holds() {
-            let is_there = self.newest() == from;
-            if is_there {
-                self.word.store(to, HAND_OVER.release());
-            }
-            return is_there;
-        }
-        self.word.compare_exchange(from, to, HAND_OVER.chain(), Ordering::Relaxed).is_ok()
+        rule!(
+            step,
+            self.word.compare_exchange(from, to, HAND_OVER.chain(), Ordering::Relaxed).is_ok(),
+            broken = {
+                let is_there = self.newest() == from;
+                if is_there {
+                    self.word.store(to, HAND_OVER.release());
+                }
+                is_there
+            },
+        )
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -208,15 +211,15 @@ impl Token {
     pub(super) fn give(&self, waiter: Holder, now_ns: u64) -> bool {
         let Some(steward) = self.steward.get() else { return false };
         self.left_ns.store(now_ns, Relaxed);
-        let late = !CALL.holds();
-        if late {
-            steward.wake();
-        }
-        let given = self.turn(GIVE, waiter.0 | PARKED, Holder::of_steward(steward).0 | PARKED);
-        if given && !late {
-            steward.wake();
-        }
-        given
+        let turn = || self.turn(GIVE, waiter.0 | PARKED, Holder::of_steward(steward).0 | PARKED);
+        rule!(
+            CALL,
+            turn().then(|| steward.wake()).is_some(),
+            broken = {
+                steward.wake();
+                turn()
+            }
+        )
     }
 
     pub(super) fn call_off_steward(&self) {

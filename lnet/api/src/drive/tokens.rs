@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nlx_sync::rule;
 use smallvec::SmallVec;
 
 use super::token::{FREE, Holder, Token, is_attended};
@@ -95,15 +96,9 @@ impl Tokens {
         self.releases.fetch_add(1, Relaxed);
         // SYNC tokens.keeper: either this sees the keeper asleep without a timer, or the keeper sees the token free. It is the
         // fence of `LISTENERS`, too.
-        if WAITERS.holds() {
-            fence(Ordering::SeqCst);
-        }
-        if WAKE.holds() {
-            self.wake_one();
-        }
-        if RELEASE.holds() {
-            self.wake_keeper();
-        }
+        rule!(WAITERS, fence(Ordering::SeqCst));
+        rule!(WAKE, self.wake_one());
+        rule!(RELEASE, self.wake_keeper());
     }
 
     /// Whether nobody has polled a shard since then although somebody could.
@@ -146,8 +141,8 @@ impl Tokens {
         shards_of(mask).for_each(|shard| self.shards[shard].end(waiter, now_ns));
         // SYNC tokens.keeper
         fence(Ordering::SeqCst);
-        if self.count() > 1 && ROUSE.holds() {
-            self.wake_keeper();
+        if self.count() > 1 {
+            rule!(ROUSE, self.wake_keeper());
         }
     }
 
@@ -222,12 +217,8 @@ impl Tokens {
             self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
         // It is the fence of `STEWARD`, too.
-        if WAITERS.holds() {
-            fence(Ordering::SeqCst);
-        }
-        if STEWARD.holds() {
-            self.present().for_each(Token::call_off_steward);
-        }
+        rule!(WAITERS, fence(Ordering::SeqCst));
+        rule!(STEWARD, self.present().for_each(Token::call_off_steward));
     }
 
     /// Takes a waiter off the list. If a token is free, the next waiter is woken: the wake-up that this one may have got
@@ -241,8 +232,8 @@ impl Tokens {
             self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
-        if PASS_ON.holds() && self.present().any(|token| !token.is_held()) {
-            self.wake_one();
+        if self.present().any(|token| !token.is_held()) {
+            rule!(PASS_ON, self.wake_one());
         }
     }
 
@@ -254,9 +245,7 @@ impl Tokens {
             listening.push(sleeper.clone());
             self.listeners.store(listening.len(), Ordering::SeqCst);
         }
-        if LISTENERS.holds() {
-            fence(Ordering::SeqCst);
-        }
+        rule!(LISTENERS, fence(Ordering::SeqCst));
     }
 
     /// Takes a listener off the list.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nlx_sync::Bell;
+use nlx_sync::{Bell, rule};
 use smallvec::SmallVec;
 
 use super::rules::SHARE;
@@ -74,7 +74,7 @@ pub(crate) fn wait_with(
         if ended || deadline_ns.is_some_and(|deadline| now_ns >= deadline) {
             return false;
         }
-        held.share(polled.mask, (began_ns, now_ns));
+        rule!(SHARE, held.share(polled.mask, (began_ns, now_ns)));
         let all = polled.found.and(idle.found);
         idle = Polled { mask: 0, found: never };
         if all.work > 0 {
@@ -203,7 +203,7 @@ impl<'a> Held<'a> {
 
     /// After a round that found work on some shards: gives half of them to others, if it has been so for long.
     fn share(&mut self, worked: u64, (began_ns, now_ns): (u64, u64)) {
-        if worked.count_ones() < 2 || !SHARE.holds() {
+        if worked.count_ones() < 2 {
             self.loaded_ns = 0;
             return;
         }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nlx_sync::rule;
+
 use super::rules::{LEAVE, REST};
 use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use super::wait::sleep_on_descriptors;
@@ -115,8 +117,8 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
         // SYNC watch.kept: either this sees a steward at rest, or that steward sees that nobody keeps watch.
         fence(Ordering::SeqCst);
         let next = shards_of(watch.resting.load(Ordering::Relaxed)).next();
-        if let Some(next) = next.filter(|_| LEAVE.holds()) {
-            self.drive.tokens().wake_steward(next);
+        if let Some(next) = next {
+            rule!(LEAVE, self.drive.tokens().wake_steward(next));
         }
         true
     }
@@ -124,19 +126,10 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
     /// Sleeps until there may be something to do, or nobody keeps watch.
     fn rest(&self) {
         let watch = self.watch;
-        let late = !REST.holds();
         let announce = || watch.resting.fetch_or(1 << self.shard, Ordering::Relaxed);
-        if !late {
-            announce();
-        }
         // SYNC watch.kept: the announcement of sleep is the barrier between that of rest and this look.
-        self.sleep_while(None, || {
-            let stays = !watch.has_ended() && watch.kept.load(Ordering::Acquire) && !self.is_needed();
-            if late {
-                announce();
-            }
-            stays
-        });
+        let stays = || !watch.has_ended() && watch.kept.load(Ordering::Acquire) && !self.is_needed();
+        rule!(REST, announce(), then = self.sleep_while(None, stays));
         watch.resting.fetch_and(!(1 << self.shard), Ordering::Relaxed);
     }
 

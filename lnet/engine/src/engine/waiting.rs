@@ -11,7 +11,7 @@
 
 use lnet_api::{RxToken, Verdict};
 use lnet_proto::PING_PORTAL;
-use nlx_sync::Rule;
+use nlx_sync::{Rule, rule};
 
 use super::Engine;
 use crate::drops::DropReason;
@@ -44,14 +44,7 @@ impl Engine {
         }
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
-        let late = !ANNOUNCED.holds();
-        if !late {
-            state.announce();
-        }
-        let attempt = self.search_again(portal, search, work);
-        if late {
-            state.announce();
-        }
+        let attempt = rule!(ANNOUNCED, state.announce(), then = self.search_again(portal, search, work));
         // Under the queue's lock: whoever ends the portal's or the NI's life comes before this, or finds the message.
         let outcome = match attempt {
             Attempt::Taken(verdict) => Ok(verdict),
