@@ -4,6 +4,8 @@ use core::marker::PhantomData;
 
 mod resize;
 
+use nlx_sync::point;
+
 use self::resize::Spare;
 use crate::error::{Corruption, Error, PopError};
 use crate::layout::{Event, MIN_SLOTS, Slot, Stamp};

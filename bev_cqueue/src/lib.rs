@@ -145,9 +145,6 @@ extern crate alloc;
 #[cfg(any(feature = "std", loom))]
 extern crate std;
 
-#[macro_use]
-mod points;
-
 mod consumer;
 mod error;
 mod layout;

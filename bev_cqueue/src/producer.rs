@@ -2,6 +2,8 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
 
+use nlx_sync::point;
+
 use crate::error::{Corruption, Error, PushError};
 use crate::layout::{Event, MIN_SLOTS, Stamp};
 use crate::memory::{Memory, take_producer};

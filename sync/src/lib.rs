@@ -9,6 +9,7 @@
 //! | [`wait`] | sleeping and waking, in one process and between processes that share memory |
 //! | [`Rule`] | a rule by which threads synchronize, under a name; a model's way to break it |
 //! | [`rule!`] | steps of hot code that a model leaves out, swaps or replaces, to break a rule |
+//! | [`point!`] | points of the code at which tests kill or stop the process |
 //!
 //! A crate that models a part of itself imports from here, and has loom as a dev-dependency under `cfg(loom)` for the threads of
 //! its models. One whose models are not those of the crates above it picks [`plain`] or `model` itself.
@@ -18,7 +19,6 @@
 
 extern crate alloc;
 
-#[cfg(feature = "wait")]
 #[macro_use]
 mod points;
 
@@ -38,7 +38,7 @@ pub use model::*;
 #[cfg(not(loom))]
 pub use plain::*;
 #[cfg(feature = "points")]
-pub use points::set_points;
+pub use points::{meet, set_points};
 pub use rule::{End, Rule};
 #[cfg(loom)]
 pub use rule::{broken, weakened};

@@ -1,13 +1,17 @@
 //! Named points, at which tests kill or stop a process. Without the feature `points` they are nothing.
 
+/// A named point of the code, at which a test may kill or stop the process ([`set_points`]).
 #[cfg(feature = "points")]
+#[macro_export]
 macro_rules! point {
     ($name:ident) => {
-        $crate::points::meet(stringify!($name))
+        $crate::meet(stringify!($name))
     };
 }
 
+/// A named point of the code, at which a test may kill or stop the process; nothing without the feature `points`.
 #[cfg(not(feature = "points"))]
+#[macro_export]
 macro_rules! point {
     ($name:ident) => {};
 }
@@ -21,8 +25,10 @@ pub fn set_points(met: fn(&'static str)) {
     MET.get_or_init(|| met);
 }
 
+/// What [`point!`](crate::point!) does.
 #[cfg(feature = "points")]
-pub(crate) fn meet(name: &'static str) {
+#[doc(hidden)]
+pub fn meet(name: &'static str) {
     if let Some(met) = MET.get() {
         met(name);
     }

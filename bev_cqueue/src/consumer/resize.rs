@@ -9,7 +9,7 @@ use crate::layout::{Event, Link, MIN_SLOTS, Stamp};
 use crate::memory::Memory;
 use crate::producer::Producer;
 use crate::rules::GROW;
-use nlx_sync::AtomicU32;
+use nlx_sync::{AtomicU32, point};
 
 impl<T: Event, M: Memory> Consumer<T, M> {
     /// Links `more` slots in, those first that [`shrink`](Consumer::shrink) has put aside. The producer sees all of them at

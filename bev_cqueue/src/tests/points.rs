@@ -25,6 +25,14 @@ macro_rules! points {
 
         impl Point {
             pub(crate) const ALL: &[(Point, Half)] = &[$($((Point::$name, Half::$half),)+)+];
+
+            /// The point of this name.
+            fn named(name: &str) -> Option<Point> {
+                match name {
+                    $($(stringify!($name) => Some(Point::$name),)+)+
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -84,15 +92,6 @@ points! {
     }
 }
 
-impl Point {
-    /// The code has come to this point.
-    pub(crate) fn hit(self) {
-        if let Some(trap) = TRAP.get() {
-            trap.meet(self);
-        }
-    }
-}
-
 /// Set in a process that is to end at a point, and in no other.
 static TRAP: OnceLock<Trap> = OnceLock::new();
 
@@ -110,10 +109,9 @@ impl Trap {
     /// From now on this process is stopped by `signal` when it comes to `point` for the `nth` time.
     pub(crate) fn arm(point: Point, nth: u32, signal: Signal, board: Board) {
         TRAP.set(Trap { point, left: AtomicU32::new(nth), signal, board }).expect("there is one trap");
-        // Those of sleeping and waking are in another crate.
         nlx_sync::set_points(|name| {
-            let named = |(point, _): &&(Point, Half)| format!("{point:?}") == name;
-            Point::ALL.iter().find(named).expect("a point that is known").0.hit();
+            let trap = TRAP.get().expect("the trap is set");
+            trap.meet(Point::named(name).expect("a point that is known"));
         });
     }
 
