@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use clap::FromArgMatches;
 use lnet_nid::NetType;
 use lnet_node::{Node, NodeConfig};
-use nlx_kcore::driver::accounts::AccountsConfig;
-use nlx_kcore::driver::service::Service;
-use nlx_kcore::driver::{Host, HostConfig};
+use nlx_helper::accounts::AccountsConfig;
+use nlx_helper::service::Service;
+use nlx_helper::{Host, HostConfig};
 
 use crate::failure::{Context, Failure};
 use crate::setup::Ports;

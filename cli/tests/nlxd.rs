@@ -436,7 +436,7 @@ fn a_killed_helpers_name_is_taken_over_and_a_running_ones_is_not() {
     assert!(place.refused(&[]).contains("EEXIST"));
     assert_eq!(fs::read_to_string(place.socket()).unwrap(), "mine");
     fs::remove_file(place.socket()).unwrap();
-    let _other = nlx_kcore::driver::service::bind(&place.socket()).unwrap();
+    let _other = nlx_helper::service::bind(&place.socket()).unwrap();
     assert!(place.refused(&[]).contains("another program listens there"));
 }
 

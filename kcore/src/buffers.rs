@@ -15,7 +15,7 @@ const IDLE: u64 = 0;
 const GONE: u64 = u64::MAX;
 
 /// A registered buffer.
-pub(crate) struct Buffer {
+pub struct Buffer {
     handle: BufferHandle,
     /// Taken out at deregistration, so that an association of old does not keep the memory.
     memory: Mutex<Option<IoVec>>,
@@ -24,17 +24,23 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn new(handle: BufferHandle, memory: IoVec) -> Buffer {
+    /// A buffer with this handle and memory, without an operation.
+    #[must_use]
+    pub fn new(handle: BufferHandle, memory: IoVec) -> Buffer {
         Buffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
     }
 
     /// Its handle.
-    pub(crate) fn handle(&self) -> BufferHandle {
+    #[must_use]
+    pub fn handle(&self) -> BufferHandle {
         self.handle
     }
 
     /// Its memory, shared.
-    pub(crate) fn memory(&self) -> Result<IoVec, CoreError> {
+    ///
+    /// # Errors
+    /// ENOENT once it is deregistered.
+    pub fn memory(&self) -> Result<IoVec, CoreError> {
         self.memory.lock().clone().ok_or(CoreError::NoSuchBuffer { buffer: self.handle })
     }
 
@@ -56,8 +62,11 @@ impl Buffer {
         }
     }
 
-    /// Nobody gets the buffer any more; gives its memory.
-    pub(crate) fn retire(&self) -> Result<Option<IoVec>, CoreError> {
+    /// Deregisters the buffer, so that no operation gets it any more; returns its memory.
+    ///
+    /// # Errors
+    /// EBUSY while an operation has it, ENOENT if it is deregistered already.
+    pub fn retire(&self) -> Result<Option<IoVec>, CoreError> {
         self.take(GONE)?;
         Ok(self.memory.lock().take())
     }

@@ -123,7 +123,6 @@ impl Flight {
     }
 
     /// Whether nothing is in flight.
-    #[cfg(not(loom))]
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }

@@ -30,6 +30,9 @@
 //! }
 //! ```
 //!
+//! A program that serves transfer machines to other programs uses the parts in place of the whole: [`Works`] is a transfer
+//! machine whose events go to a [`Taker`] of that program's own. `nlx-helper` does so.
+//!
 //! # Faults done better
 //!
 //! What motr-transport 14 lists as weak in Motr's core, and how it is here:
@@ -83,16 +86,13 @@
 //! | `remains` | what a transfer machine dropped in use leaves until LNet lets go |
 //! | `shared` | what a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
-//! | [`driver`] | the helper's side of the driver protocol |
 //! | `rules` | what each LNet event means for its operation |
 //! | `agreed` | the rules by which threads agree |
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod agreed;
 mod buffers;
-#[cfg(not(loom))]
-pub mod driver;
 mod flight;
 mod kcore;
 mod machine;
@@ -114,5 +114,9 @@ mod model;
 #[cfg(not(loom))]
 mod tests;
 
+pub use buffers::Buffer;
 pub use kcore::Kcore;
-pub use network::Faults;
+pub use network::{FaultCounters, Faults, Network};
+pub use submit::Plan;
+pub use taker::{Losses, News, Taker};
+pub use works::{Beginning, Trace, Works};

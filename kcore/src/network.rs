@@ -7,15 +7,13 @@ use lnet_nid::{Nid, ProcessId};
 use nlx_core::{
     Address, CoreError, Limits, MatchCounter, RegionError, StartAddress, match_bits, usable_portal,
 };
-#[cfg(not(loom))]
-use nlx_fallible::try_push;
-use nlx_fallible::{NoMemory, text_of};
+use nlx_fallible::{NoMemory, text_of, try_push};
 use nlx_sync::{AtomicU64, Ordering};
 
 use crate::node::{self, Node};
 
-/// LNet, and what is shared by all that stand on it.
-pub(crate) struct Network {
+/// LNet, and what all transfer machines over it share.
+pub struct Network {
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
     pub(crate) limits: Limits,
@@ -34,21 +32,38 @@ pub struct Faults {
     pub overruns: u64,
 }
 
+/// The counters behind [`Faults`].
 #[derive(Default)]
-pub(crate) struct FaultCounters {
+pub struct FaultCounters {
     pub(crate) unexpected: AtomicU64,
     pub(crate) stale: AtomicU64,
     pub(crate) overruns: AtomicU64,
 }
 
 impl Network {
-    pub(crate) fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Network> {
+    /// The network below this LNet, which `drive` moves forward.
+    pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Network> {
         let node = node::of(&lnet);
         Arc::new(Network { node, lnet, drive, limits: Limits::LNET, faults: Arc::default() })
     }
 
+    /// LNet.
+    pub fn lnet(&self) -> &Arc<dyn LNet> {
+        &self.lnet
+    }
+
+    /// What moves the network forward, and tells the time.
+    pub fn drive(&self) -> &Arc<dyn Drive> {
+        &self.drive
+    }
+
+    /// The bounds of what transfer machines may ask for.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// What has gone wrong between LNet and this crate so far.
-    pub(crate) fn faults(&self) -> Faults {
+    pub fn faults(&self) -> Faults {
         let FaultCounters { unexpected, stale, overruns } = &*self.faults;
         Faults { unexpected: read(unexpected), stale: read(stale), overruns: read(overruns) }
     }
@@ -60,12 +75,11 @@ impl Network {
         nids
     }
 
-    /// The same for a client of the helper.
+    /// The node's NIDs, `0@lo` as the last: the same where an allocation may fail.
     ///
     /// # Errors
     /// [`NoMemory`].
-    #[cfg(not(loom))]
-    pub(crate) fn try_nids(&self) -> Result<Vec<Nid>, NoMemory> {
+    pub fn try_nids(&self) -> Result<Vec<Nid>, NoMemory> {
         let mut nids = Vec::new();
         let mut outcome = Ok(());
         self.lnet.for_each_local_id(&mut |id| {
@@ -79,8 +93,11 @@ impl Network {
         Ok(nids)
     }
 
-    /// The node has this NID with this PID (MT-223).
-    pub(crate) fn check_local(&self, wanted: &StartAddress) -> Result<(), CoreError> {
+    /// Checks that the node has this NID with this PID (MT-223).
+    ///
+    /// # Errors
+    /// [`CoreError::NotLocal`] (ENOENT).
+    pub fn check_local(&self, wanted: &StartAddress) -> Result<(), CoreError> {
         let StartAddress { nid, pid, .. } = *wanted;
         let own = ProcessId::new(nid, pid);
         let mut found = false;

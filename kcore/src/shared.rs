@@ -313,14 +313,12 @@ impl<T: Taker> Shared<T> {
     }
 
     /// Gives the client an event that is not LNet's: of an operation that was refused.
-    #[cfg(not(loom))]
     pub(crate) fn deliver(&self, event: BufferEvent) {
         self.push(&mut self.side.lock().producer, event);
         T::ring(&self.taker, News::Messages);
     }
 
     /// Refuses operations from here on, unless some are in flight.
-    #[cfg(not(loom))]
     pub(crate) fn stop_if_idle(&self) -> bool {
         let mut side = self.side.lock();
         side.stopped |= side.flight.is_empty();

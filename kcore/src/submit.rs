@@ -15,7 +15,7 @@ use crate::shared::{Entered, Shared};
 use crate::taker::Taker;
 
 /// An operation whose numbers have been checked against its buffer.
-pub(crate) struct Plan {
+pub struct Plan {
     queue: Queue,
     /// The bytes of the buffer that are used.
     memory: IoVec,
@@ -40,7 +40,10 @@ struct Remote {
 
 impl Plan {
     /// Checks an operation on a buffer of this memory.
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    /// Those of [`OperationKind::fit`].
+    pub fn new(
         kind: &OperationKind,
         memory: IoVec,
         own: &Address,
@@ -78,8 +81,8 @@ impl Plan {
     }
 
     /// Whom it goes to, unless it waits for others.
-    #[cfg(not(loom))]
-    pub(crate) fn target(&self) -> Option<(ProcessId, Portal)> {
+    #[must_use]
+    pub fn target(&self) -> Option<(ProcessId, Portal)> {
         match &self.setup {
             Setup::Attach { .. } => None,
             Setup::Put { remote, .. } | Setup::Get { remote } => Some((remote.target, remote.portal)),

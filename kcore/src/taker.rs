@@ -9,7 +9,7 @@ use crate::network::FaultCounters;
 /// What a wake-up is for; of several kinds the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
-pub(crate) enum News {
+pub enum News {
     /// There is nothing to wake for.
     None = 0,
     /// Events of messages. More of them often follow at once, and a wake-up may wait for these.
@@ -39,7 +39,7 @@ impl News {
 }
 
 /// Who takes the events. LNet's event queue keeps it as long as it can be called.
-pub(crate) trait Taker: Losses {
+pub trait Taker: Losses {
     /// Where the queue of events lies.
     type Memory: Memory + Send;
 
@@ -66,7 +66,7 @@ pub(crate) trait Taker: Losses {
 }
 
 /// Who is told of messages that were lost for want of a receive buffer.
-pub(crate) trait Losses: Send + Sync + 'static {
+pub trait Losses: Send + Sync + 'static {
     /// One was.
     fn lost(&self);
 }

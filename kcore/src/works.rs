@@ -9,7 +9,7 @@ use nlx_core::{
     Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
     StartAddress, usable_portal,
 };
-use nlx_fallible::{TryArc, unsize};
+use nlx_fallible::{TryArc, WeakArc, unsize};
 use nlx_sync::Mutex;
 
 use crate::buffers::Buffer;
@@ -28,7 +28,7 @@ const SHED_PER_UNIT: usize = 4;
 /// What a transfer machine has from LNet and from its node, whoever takes its events. Dropped in use, it cancels what is in
 /// flight; if LNet still holds some of it afterwards, the address and the event queue stay taken until its last event: a
 /// message for them may be on its way.
-pub(crate) struct Works<T: Taker> {
+pub struct Works<T: Taker> {
     pub(crate) shared: TryArc<Shared<T>>,
     pub(crate) network: Arc<Network>,
     eq: EqHandle,
@@ -52,20 +52,27 @@ enum Ending {
 }
 
 /// What begins one operation.
-pub(crate) struct Beginning<'a> {
-    pub(crate) operation: &'a Operation,
-    pub(crate) buffer: TryArc<Buffer>,
-    pub(crate) plan: Plan,
+pub struct Beginning<'a> {
+    /// The operation.
+    pub operation: &'a Operation,
+    /// Its buffer.
+    pub buffer: TryArc<Buffer>,
+    /// How it is set up with LNet.
+    pub plan: Plan,
     /// The lower part of the match bits, if they are not the transfer machine's to choose.
-    pub(crate) counter: Option<MatchCounter>,
+    pub counter: Option<MatchCounter>,
     /// The form of a passive buffer's descriptor, if one is wanted.
-    pub(crate) descriptor: Option<DescriptorForm>,
-    pub(crate) started_ns: u64,
+    pub descriptor: Option<DescriptorForm>,
+    /// When the client asked for it.
+    pub started_ns: u64,
 }
 
 impl<T: Taker> Works<T> {
     /// Takes an address, and an event queue of LNet for it; `make_queue` makes the producer's half of its own queue.
-    pub(crate) fn start(
+    ///
+    /// # Errors
+    /// EADDRINUSE or EADDRNOTAVAIL for the address, ENOMEM, and those of `make_queue`.
+    pub fn start(
         network: &Arc<Network>,
         wanted: &StartAddress,
         lazy: bool,
@@ -101,9 +108,19 @@ impl<T: Taker> Works<T> {
         }
     }
 
-    #[cfg(not(loom))]
-    pub(crate) fn address(&self) -> nlx_core::Address {
+    /// Its address.
+    pub fn address(&self) -> Address {
         self.shared.address
+    }
+
+    /// Who takes its events.
+    pub fn taker(&self) -> &TryArc<T> {
+        &self.shared.taker
+    }
+
+    /// Tells whether LNet still has something of the transfer machine, also after it is dropped.
+    pub fn trace(&self) -> Trace<T> {
+        Trace(TryArc::downgrade(&self.shared))
     }
 
     /// Whether this is the process that it runs in.
@@ -112,7 +129,10 @@ impl<T: Taker> Works<T> {
     }
 
     /// Starts an operation whose events have room.
-    pub(crate) fn begin(&self, beginning: Beginning<'_>) -> Result<Option<Descriptor>, CoreError> {
+    ///
+    /// # Errors
+    /// EBUSY if its buffer has one already, and what LNet refuses.
+    pub fn begin(&self, beginning: Beginning<'_>) -> Result<Option<Descriptor>, CoreError> {
         let Beginning { operation, buffer, plan, counter, descriptor, started_ns } = beginning;
         let entered = self.shared.enter(NewOp {
             queue: operation.kind.queue(),
@@ -134,7 +154,10 @@ impl<T: Taker> Works<T> {
     }
 
     /// Asks for the end of the operation that this buffer has, if it carries this cookie.
-    pub(crate) fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<(), CoreError> {
+    ///
+    /// # Errors
+    /// ENOENT if there is no such operation (any more).
+    pub fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<(), CoreError> {
         if let Some(md) = self.shared.cancel(buffer, cookie)? {
             // ENOENT means that the operation has won: its last event is on the way.
             let _ = self.shared.lnet.md_unlink(md);
@@ -142,9 +165,22 @@ impl<T: Taker> Works<T> {
         Ok(())
     }
 
+    /// Gives the client an event that is not LNet's: of an operation that was refused.
+    pub fn deliver(&self, event: BufferEvent) {
+        self.shared.deliver(event);
+    }
+
+    /// Refuses operations from here on, unless some are in flight; returns whether it does.
+    pub fn close_if_idle(&self) -> bool {
+        self.shared.stop_if_idle()
+    }
+
     /// Ends the transfer machine, if `close` finds that no operation is in flight, and lets none start any more. To do so
     /// twice does nothing.
-    pub(crate) fn stop(&self, close: impl FnOnce() -> Result<(), CoreError>) -> Result<(), CoreError> {
+    ///
+    /// # Errors
+    /// Those of `close`, and EBUSY while LNet has not let go of the last MD.
+    pub fn stop(&self, close: impl FnOnce() -> Result<(), CoreError>) -> Result<(), CoreError> {
         let mut open = self.open.lock();
         if !*open {
             return Ok(());
@@ -163,7 +199,7 @@ impl<T: Taker> Works<T> {
 
     /// Does a part of what dropping it in use does: cancels operations, whose clients hear no more of them. Gives the units of
     /// work that it took, `budget` at the most; fewer once all is cancelled.
-    pub(crate) fn cancel_some(&mut self, budget: usize) -> usize {
+    pub fn cancel_some(&mut self, budget: usize) -> usize {
         let mut units = 0;
         while units < budget {
             match &mut self.ending {
@@ -196,6 +232,17 @@ impl<T: Taker> Works<T> {
         if let Some(portal) = self.lazy {
             node.unwant_lazy(&**lnet, portal);
         }
+    }
+}
+
+/// What LNet may still have of a transfer machine: its event queue, and whatever its callback touches.
+pub struct Trace<T: Taker>(WeakArc<Shared<T>>);
+
+impl<T: Taker> Trace<T> {
+    /// Whether LNet has let go of all of it, and the transfer machine is dropped.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 

@@ -32,3 +32,14 @@ fn of_lnet_a_client_of_the_helper_links_names_and_memory() {
         linked("in-process").is_superset(&["lnet", "lnet-socklnd", "nlx-kcore"].map(str::to_owned).into())
     );
 }
+
+/// A program with the stack inside it links neither the helper, which is a socket server, nor what is said to it.
+#[test]
+fn a_program_with_the_stack_inside_it_links_no_helper() {
+    let of_the_helper = |ours: BTreeSet<String>| -> Vec<String> {
+        let names = ["nlx-driver-proto", "nlx-helper", "nlx-ucore"].map(str::to_owned);
+        names.into_iter().filter(|name| ours.contains(name)).collect()
+    };
+    assert!(of_the_helper(linked("in-process")).is_empty());
+    assert_eq!(of_the_helper(linked("helper")), ["nlx-driver-proto", "nlx-ucore"]);
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use lnet_node::EngineLimits;
 use nix::sys::resource::{Resource as Limit, getrlimit};
-use nlx_kcore::driver::accounts::{AccountsConfig, Resource, UNBOUNDED};
+use nlx_helper::accounts::{AccountsConfig, Resource, UNBOUNDED};
 
 /// Mappings that are kept for the process itself, beside a part of all: the allocator's, threads' stacks, libraries, what
 /// devices map, and pages that take the place of holes which clients have punched.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use lnet_api::Errno;
 use lnet_node::{NodeConfig, NodeError, Section, Setting};
 use nix::unistd::{Gid, Group, Uid, User};
-use nlx_kcore::driver::accounts::{AccountsConfig, Resource, UNBOUNDED, UserId};
-use nlx_kcore::driver::owners::Owners;
-use nlx_kcore::driver::service::ServiceConfig;
-use nlx_kcore::driver::{ClientQuotas, HostConfig};
+use nlx_helper::accounts::{AccountsConfig, Resource, UNBOUNDED, UserId};
+use nlx_helper::owners::Owners;
+use nlx_helper::service::ServiceConfig;
+use nlx_helper::{ClientQuotas, HostConfig};
 
 use super::args::NlxdArgs;
 use super::listener::{PATH_MAX, SocketConfig};

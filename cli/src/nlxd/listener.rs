@@ -19,8 +19,8 @@ use nix::sys::socket::{
 };
 use nix::unistd::Uid;
 use nlx_driver_proto::SOCKET_PATH;
-use nlx_kcore::driver::porter::Porter;
-use nlx_kcore::driver::service::bind_with;
+use nlx_helper::porter::Porter;
+use nlx_helper::service::bind_with;
 
 use super::systemd;
 use crate::failure::{Context, Failure};

@@ -2,8 +2,8 @@
 
 use lnet_nid::NidList;
 use lnet_node::{NodeError, Section, Setting};
-use nlx_kcore::driver::accounts::{GroupCaps, GroupId};
-use nlx_kcore::driver::{ClientQuotas, Nids, Policy, Portals, Rights};
+use nlx_helper::accounts::{GroupCaps, GroupId};
+use nlx_helper::{ClientQuotas, Nids, Policy, Portals, Rights};
 
 use super::config::{group, read_amounts, read_quotas, user};
 
@@ -207,8 +207,8 @@ fn nids(setting: &Setting<'_>) -> Result<Nids, NodeError> {
 #[cfg(test)]
 mod tests {
     use lnet_node::NodeConfig;
-    use nlx_kcore::driver::Credentials;
-    use nlx_kcore::driver::accounts::{Resource, UNBOUNDED};
+    use nlx_helper::Credentials;
+    use nlx_helper::accounts::{Resource, UNBOUNDED};
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The porter's process: this program once more ([`nlx_kcore::driver::porter`]).
+//! The porter's process: this program once more ([`nlx_helper::porter`]).
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use lnet_api::Errno;
-use nlx_kcore::driver::porter::{self, Porter};
+use nlx_helper::porter::{self, Porter};
 
 use super::systemd;
 

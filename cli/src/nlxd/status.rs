@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lnet_node::{Node, Object, quoted};
-use nlx_kcore::driver::accounts::{Accounts, UNBOUNDED, UserStatus};
-use nlx_kcore::driver::service::{DoorStatus, Service};
-use nlx_kcore::driver::{ClientStatus, Host, HostStatus, TmStatus, Totals};
+use nlx_helper::accounts::{Accounts, UNBOUNDED, UserStatus};
+use nlx_helper::service::{DoorStatus, Service};
+use nlx_helper::{ClientStatus, Host, HostStatus, TmStatus, Totals};
 
 /// Clients that are listed, the busiest first; the others are counted. With their transfer machines they fit into the room of
 /// a socket.

@@ -11,7 +11,7 @@ use nlx_core::{
     Address, BufferHandle, Descriptor, OperationKind, PassiveBuffer, Queue, StartAddress, TmId, match_bits,
 };
 use nlx_driver_proto::{BufferName, Entry, Hello, Request, Segment, StartTm, Submission};
-use nlx_kcore::driver::{ClientQuotas, Host, HostConfig, Leftovers};
+use nlx_helper::{ClientQuotas, Host, HostConfig, Leftovers};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::engine::lnd::Keeper;

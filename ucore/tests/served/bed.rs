@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lnet_node::{Node, NodeConfig};
 use nlx_core::{Core, CoreTm, Errno, TmOptions};
-use nlx_kcore::driver::service::{Service, ServiceConfig, bind};
-use nlx_kcore::driver::{ClientQuotas, Host, HostConfig};
+use nlx_helper::service::{Service, ServiceConfig, bind};
+use nlx_helper::{ClientQuotas, Host, HostConfig};
 use nlx_ucore::{HelperOptions, Ucore};
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use nlx_core::{Core, Errno, OperationKind, TmOptions};
-use nlx_kcore::driver::ClientQuotas;
+use nlx_helper::ClientQuotas;
 use nlx_ucore::Ucore;
 
 use crate::bed::*;

@@ -2,7 +2,7 @@
 
 use lnet_region::Fragment;
 use nlx_core::{Core, Errno, IoVec, OperationKind, Region};
-use nlx_kcore::driver::ClientQuotas;
+use nlx_helper::ClientQuotas;
 use nlx_ucore::Ucore;
 
 use crate::bed::*;

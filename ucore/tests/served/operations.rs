@@ -1,7 +1,7 @@
 //! Operations of all six kinds, between transfer machines of one client and of two.
 
 use nlx_core::{Core, DescriptorForm, Errno, MatchCounters, OperationKind, TmOptions};
-use nlx_kcore::driver::ClientQuotas;
+use nlx_helper::ClientQuotas;
 
 use crate::bed::*;
 

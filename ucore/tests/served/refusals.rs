@@ -1,7 +1,7 @@
 //! What is refused, and where: here at once, or there with an event.
 
 use nlx_core::{Address, BufferHandle, Core, Descriptor, Errno, IoVec, OperationKind, TmOptions};
-use nlx_kcore::driver::ClientQuotas;
+use nlx_helper::ClientQuotas;
 use nlx_ucore::{HelperOptions, Ucore};
 
 use crate::bed::*;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use lnet_api::{Drive, LNet};
 use nlx::{Domain, Node, NodeConfig};
-use nlx_kcore::driver::service::{self, Service, ServiceConfig};
-use nlx_kcore::driver::{Host, HostConfig, Policy, Rights};
+use nlx_helper::service::{self, Service, ServiceConfig};
+use nlx_helper::{Host, HostConfig, Policy, Rights};
 
 /// A helper with a socket of its own; both end with this value. Its domains must have ended before.
 pub(crate) struct Helper {

@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::Pid;
 use nlx::Domain;
-use nlx_kcore::driver::service::{self, Service, ServiceConfig};
-use nlx_kcore::driver::{Host, HostConfig};
+use nlx_helper::service::{self, Service, ServiceConfig};
+use nlx_helper::{Host, HostConfig};
 
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};

@@ -8,7 +8,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{Address, BufferEvent, BufferHandle, MatchCounter, Operation, OperationKind};
 use nlx_driver_proto::{Entry, Header, Reply, Request, Submission};
-use nlx_kcore::driver::{Answer, ClientStatus, Credentials, Departure, Host, Session, Violation};
+use nlx_helper::{Answer, ClientStatus, Credentials, Departure, Host, Session, Violation};
 
 use crate::targets::same;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nlx_core::{Address, BufferHandle, OperationKind};
 use nlx_driver_proto::{Entry, Hello, Request, Segment, StartTm};
-use nlx_kcore::driver::{Departure, Host};
+use nlx_helper::{Departure, Host};
 
 use super::client::{Client, EVENTS, write_within};
 use crate::targets::same;

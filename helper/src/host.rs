@@ -1,0 +1,228 @@
+//! What all clients share.
+
+use std::sync::{Arc, OnceLock};
+
+use hashbrown::HashMap;
+use lnet_api::{Drive, LNet};
+use nlx_core::Address;
+use nlx_fallible::{NoMemory, TryArc};
+use nlx_kcore::Network;
+use parking_lot::Mutex;
+
+use super::accounts::{Accounts, AccountsConfig, Payer};
+use super::departed::Estate;
+use super::outlet::Outlet;
+use super::owners::Owners;
+use super::portal_shares::PortalShares;
+use super::session;
+use super::status::USERS_MAX;
+use super::tally::Tally;
+use super::{
+    ClientQuotas, ClientStatus, Credentials, Departure, HostStatus, Leftovers, Policy, TmStatus, Totals,
+};
+
+/// How clients are served.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostConfig {
+    /// Who may use what.
+    pub policy: Policy,
+    /// How much of it, where the policy does not say otherwise.
+    pub quotas: ClientQuotas,
+    /// Clients may have arenas on huge pages, where the host has some left.
+    pub huge_pages: bool,
+    /// What all clients together may hold, and the users' shares of it. Its groups come from the policy.
+    pub accounts: AccountsConfig,
+    /// Subordinate uids, which count for their owners.
+    pub owners: Owners,
+}
+
+/// What all clients share: LNet, the policy, and what clients that are gone have left.
+pub struct Host {
+    pub(super) network: Arc<Network>,
+    pub(super) config: HostConfig,
+    pub(super) accounts: Arc<Accounts>,
+    pub(super) portal_shares: Arc<PortalShares>,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Default)]
+struct Clients {
+    /// The last number that was given.
+    last: u64,
+    /// Those that are connected, by their number.
+    connected: HashMap<u64, TryArc<Record>, foldhash::fast::RandomState>,
+    /// What those that are gone have done.
+    past: Totals,
+    /// What they have left.
+    estates: Vec<TryArc<Estate>>,
+}
+
+/// A client as an operator sees it.
+pub(super) struct Record {
+    pub(super) client: u64,
+    pub(super) credentials: Credentials,
+    /// Once it has said it.
+    pub(super) name: OnceLock<String>,
+    pub(super) tally: TryArc<Tally>,
+    pub(super) tms: Mutex<HashMap<u64, (Address, TryArc<Outlet>), foldhash::fast::RandomState>>,
+}
+
+impl Host {
+    /// Serves clients from this LNet, which `drive` moves forward.
+    #[must_use]
+    pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
+        let accounts = AccountsConfig { groups: config.policy.groups(), ..config.accounts.clone() };
+        let accounts = Accounts::new(accounts);
+        session::prepare_process();
+        let portal_shares = Arc::default();
+        let network = Network::new(lnet, drive);
+        Arc::new(Host { network, config, accounts, portal_shares, clients: Mutex::default() })
+    }
+
+    /// What moves the network forward, and tells the time.
+    #[must_use]
+    pub fn drive(&self) -> &Arc<dyn Drive> {
+        self.network.drive()
+    }
+
+    /// LNet.
+    #[must_use]
+    pub fn lnet(&self) -> &Arc<dyn LNet> {
+        self.network.lnet()
+    }
+
+    /// Who may use what.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.config.policy
+    }
+
+    /// How much a client may have, if the policy says nothing else.
+    #[must_use]
+    pub fn quotas(&self) -> ClientQuotas {
+        self.config.quotas
+    }
+
+    /// What the clients of each user hold.
+    #[must_use]
+    pub fn accounts(&self) -> &Arc<Accounts> {
+        &self.accounts
+    }
+
+    /// The user that a client's resources are charged to, and its group.
+    #[must_use]
+    pub fn payer_of(&self, client: &Credentials) -> Payer {
+        let group = self.policy().rights_of(client).and_then(|rights| rights.group);
+        Payer { user: self.config.owners.user_of(client.uid), group: group.map(|(id, _)| id) }
+    }
+
+    /// How things stand.
+    #[must_use]
+    pub fn status(&self) -> HostStatus {
+        let (records, totals) = {
+            let clients = self.clients.lock();
+            (clients.connected.values().cloned().collect::<Vec<_>>(), clients.past)
+        };
+        let mut clients: Vec<_> = records.iter().map(|record| record.status()).collect();
+        clients.sort_by_key(|client| client.client);
+        let totals = clients.iter().fold(totals, |totals, client| totals.and(client.totals));
+        // Before the users are listed: what LNet has let go of is given back.
+        let leftovers = self.leftovers();
+        let (users, all) = self.accounts.users(USERS_MAX);
+        let users_left_out = (all - users.len()) as u64;
+        HostStatus { clients, users, users_left_out, leftovers, totals, faults: self.network.faults() }
+    }
+
+    /// Forgets what LNet has let go of. Gives whether anything is left over.
+    pub fn sweep(&self) -> bool {
+        self.leftovers() != Leftovers::default()
+    }
+
+    /// Forgets what LNet has let go of among what `most` clients have left, from number `at` on; gives the number to go on from,
+    /// `None` after the last one.
+    pub(super) fn sweep_some(&self, at: usize, most: usize) -> Option<usize> {
+        let mut clients = self.clients.lock();
+        let mut at = at;
+        for _ in 0..most {
+            match clients.estates.get(at) {
+                None => return None,
+                Some(estate) if estate.is_gone() => drop(clients.estates.swap_remove(at)),
+                Some(_) => at += 1,
+            }
+        }
+        Some(at)
+    }
+
+    /// Whether something of a client that is gone is still there, as far as is known.
+    pub(super) fn has_leftovers(&self) -> bool {
+        !self.clients.lock().estates.is_empty()
+    }
+
+    fn leftovers(&self) -> Leftovers {
+        let mut sum = Leftovers::default();
+        self.clients.lock().estates.retain(|estate| {
+            let left = estate.leftovers();
+            sum = sum.and(left);
+            left != Leftovers::default()
+        });
+        sum
+    }
+
+    /// A client has come. There is room for what it leaves.
+    pub(super) fn enter(&self, credentials: Credentials) -> Result<TryArc<Record>, NoMemory> {
+        let mut clients = self.clients.lock();
+        let Clients { last, connected, estates, .. } = &mut *clients;
+        connected.try_reserve(1).map_err(|_| NoMemory)?;
+        // Each that is connected may become one of those that have left something.
+        estates.try_reserve(connected.len() + 1).map_err(|_| NoMemory)?;
+        let record = TryArc::try_new(Record {
+            client: *last + 1,
+            credentials,
+            name: OnceLock::new(),
+            tally: TryArc::try_new(Tally::default())?,
+            tms: Mutex::default(),
+        })?;
+        *last += 1;
+        connected.insert(record.client, record.clone());
+        Ok(record)
+    }
+
+    /// A client is gone, and has left this.
+    pub(super) fn leave(&self, record: &Record, estate: TryArc<Estate>) -> Departure {
+        let mut clients = self.clients.lock();
+        clients.connected.remove(&record.client);
+        clients.past = clients.past.and(record.tally.totals());
+        if !estate.is_gone() {
+            clients.estates.push(estate.clone());
+        }
+        Departure(estate)
+    }
+}
+
+impl Record {
+    fn status(&self) -> ClientStatus {
+        let tms = self.tms.lock();
+        let mut tms: Vec<_> = tms
+            .values()
+            .map(|(address, outlet)| TmStatus {
+                address: *address,
+                operations: outlet.operations.get(),
+                dropped: outlet.dropped.get(),
+            })
+            .collect();
+        tms.sort_by_key(|tm| tm.address);
+        let Tally { buffers, arenas, bytes, operations, .. } = &*self.tally;
+        ClientStatus {
+            client: self.client,
+            pid: self.credentials.pid,
+            uid: self.credentials.uid,
+            name: self.name.get().cloned().unwrap_or_default(),
+            tms,
+            buffers: buffers.get(),
+            arenas: arenas.get(),
+            bytes: bytes.get(),
+            operations: operations.get(),
+            totals: self.tally.totals(),
+        }
+    }
+}

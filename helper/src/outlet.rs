@@ -1,0 +1,178 @@
+//! Where the events of a client's transfer machine go.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use nlx_bev_cqueue::{QueueWord, SharedMemory};
+use nlx_core::RegionError;
+use nlx_fallible::TryArc;
+use nlx_kcore::{FaultCounters, Losses, News, Taker};
+use nlx_sync::{Bell, Waker};
+use parking_lot::Mutex;
+
+use super::Violation;
+use super::seal::Seal;
+use super::tally::{Count, Tally};
+use super::wakeups;
+use super::watched::WatchedQueue;
+
+/// The client's end of a transfer machine, as LNet's callback sees it. It outlives the client as long as LNet has something
+/// of the transfer machine, and then writes into memory that the client may still have, but nobody else.
+pub(super) struct Outlet {
+    /// For a thread of the client that sleeps on the queue itself.
+    thread: Waker<QueueWord<SharedMemory>>,
+    /// For an event loop of the client that sleeps on a socket, once it has asked for one.
+    lookout: OnceLock<Waker<QueueWord<SharedMemory>>>,
+    /// A signal to that one was left.
+    left: AtomicBool,
+    memory: SharedMemory,
+    watched: WatchedQueue,
+    tally: TryArc<Tally>,
+    /// Operations in flight of this transfer machine, and the events that they may still need.
+    pub(super) operations: Count,
+    pub(super) reserved: Count,
+    pub(super) dropped: Count,
+    broken: AtomicBool,
+    /// The client has sealed the memory: before that nothing of it is touched, nor is there an operation.
+    open: AtomicBool,
+    /// What tells that.
+    seal: Mutex<Seal>,
+}
+
+impl Outlet {
+    pub(super) fn new(memory: SharedMemory, seal: Seal, tally: TryArc<Tally>) -> Result<Outlet, RegionError> {
+        Ok(Outlet {
+            thread: Waker::futex(QueueWord::consumer(memory.clone())),
+            lookout: OnceLock::new(),
+            left: AtomicBool::new(false),
+            watched: WatchedQueue::new(memory.clone())?,
+            memory,
+            tally,
+            operations: Count::default(),
+            reserved: Count::default(),
+            dropped: Count::default(),
+            broken: AtomicBool::new(false),
+            open: AtomicBool::new(false),
+            seal: Mutex::new(seal),
+        })
+    }
+
+    /// Whether the memory may be touched. Until then this costs a system call, which waits for nobody.
+    pub(super) fn is_open(&self) -> bool {
+        if self.open.load(Acquire) {
+            return true;
+        }
+        if !self.seal.lock().is_set() {
+            return false;
+        }
+        self.open.store(true, Release);
+        // What was lost meanwhile could not be told.
+        if self.dropped.get() > 0 {
+            self.tell_of_losses();
+        }
+        true
+    }
+
+    fn tell_of_losses(&self) {
+        nlx_bev_cqueue::tell(&self.memory, self.dropped.get());
+        self.wake();
+    }
+
+    /// Wakes the client's thread and its event loop, if they sleep. Never blocks.
+    ///
+    /// The futex lies in this process's mapping, and this end of the socket pair belongs to this process: a signal fails only
+    /// without memory, and is sent later then. It waits neither for the client to read its end nor for the memory in which the
+    /// client receives; a client that has closed its end is no error. The futex wakes one thread. The signal wakes every watcher
+    /// of the socket, which can take long ([`Signals`](super::signals::Signals)).
+    pub(super) fn wake(&self) {
+        // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
+        // after it has announced its sleep, and that after it was set here.
+        let _ = self.thread.wake();
+        if let Some(lookout) = self.lookout.get() {
+            let signals = &self.tally.signals;
+            if signals.send(|| self.wake_loop(lookout)) {
+                self.leave_signal();
+            }
+        }
+    }
+
+    /// From now on an event loop is woken, too, by this end of a pair of sockets.
+    pub(super) fn set_lookout(&self, bell: Bell) {
+        let _ = self.lookout.set(Waker::ringing(QueueWord::event_loop(self.memory.clone()), bell));
+    }
+
+    /// Sends the signal to the event loop that was left, if there is one. Gives whether the event loop slept. What comes later is
+    /// left again, and noted.
+    pub(super) fn send_left(&self) -> bool {
+        // The event was in the queue before: this look for a sleeper comes after it, as one in `wake` does.
+        self.left.swap(false, AcqRel) && self.lookout.get().is_some_and(|lookout| self.wake_loop(lookout))
+    }
+
+    /// Wakes the event loop if it sleeps; returns whether it did. Without memory for the signal (ENOMEM, ENOBUFS) it is sent later.
+    fn wake_loop(&self, lookout: &Waker<QueueWord<SharedMemory>>) -> bool {
+        lookout.wake().unwrap_or_else(|_| {
+            self.leave_signal();
+            false
+        })
+    }
+
+    /// Leaves the signal to the event loop to [`Outlet::send_left`].
+    fn leave_signal(&self) {
+        self.left.store(true, Release);
+        self.tally.signals.note_pending();
+    }
+
+    /// Whether its memory is what it was.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        self.watched.check("an event queue")
+    }
+
+    /// An event was lost, because the client had not the room for it that it must have.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Relaxed)
+    }
+}
+
+impl Taker for Outlet {
+    type Memory = SharedMemory;
+
+    fn ring(this: &TryArc<Outlet>, news: News) {
+        wakeups::wake(this, news);
+    }
+
+    fn entered(&self, events: u32) {
+        self.operations.add(1);
+        self.reserved.add(events.into());
+        self.tally.operations.add(1);
+        self.tally.started.add(1);
+    }
+
+    fn given(&self) {
+        self.tally.events.add(1);
+    }
+
+    fn left(&self, events: u32) {
+        self.operations.sub(1);
+        self.reserved.sub(events.into());
+        self.tally.operations.sub(1);
+    }
+
+    /// The client's fault, and nobody else's.
+    #[cold]
+    fn overrun(&self, _: &FaultCounters) {
+        self.broken.store(true, Relaxed);
+        self.tally.broken.store(true, Relaxed);
+    }
+}
+
+impl Losses for Outlet {
+    fn lost(&self) {
+        self.dropped.add(1);
+        if self.is_open() {
+            self.tell_of_losses();
+        }
+    }
+}

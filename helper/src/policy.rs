@@ -1,0 +1,239 @@
+//! Who may use what: by default root everything, everybody else portals that Lustre does not use.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use lnet_nid::{Nid, NidList, Portal};
+
+use super::ClientQuotas;
+use super::accounts::{GroupCaps, GroupId};
+
+/// Who is at the other end of a socket (`SO_PEERCRED`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credentials {
+    /// Its process when it connected, as this process sees it; 0 for one of another PID namespace.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// A set of portals that transfer machines may have, 1 to 63.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Portals(u64);
+
+impl Portals {
+    /// None.
+    pub const NONE: Portals = Portals(0);
+    /// All but LNet's own, portal 0.
+    pub const ALL: Portals = Portals(!1);
+    /// Those above all that Lustre uses: 35 to 63.
+    pub const FREE: Portals = Portals(!0 << 35);
+
+    /// From one portal to another, both included; portal 0 is never among them.
+    #[must_use]
+    pub fn range(first: u32, last: u32) -> Portals {
+        let bits = (first..=last.min(Portal::COUNT as u32 - 1)).fold(0, |bits, portal| bits | 1 << portal);
+        Portals(bits & Portals::ALL.0)
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, others: Portals) -> Portals {
+        Portals(self.0 | others.0)
+    }
+
+    /// Whether a portal is among them.
+    #[must_use]
+    pub const fn contains(self, portal: u32) -> bool {
+        portal < Portal::COUNT as u32 && self.0 >> portal & 1 != 0
+    }
+}
+
+/// A set of NIDs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Nids {
+    /// All.
+    #[default]
+    All,
+    /// Those of a list, as Lustre writes them: `10.0.0.[1-9]@tcp *@o2ib`.
+    Listed(NidList),
+}
+
+impl Nids {
+    /// Whether a NID is among them.
+    #[must_use]
+    pub fn contains(&self, nid: Nid) -> bool {
+        match self {
+            Nids::All => true,
+            Nids::Listed(list) => list.contains(nid),
+        }
+    }
+}
+
+/// What a client may use. What it may not is refused with EPERM, and counted.
+///
+/// Lustre takes what comes from a node's NID for root's: so who is not root there must not reach Lustre's portals, its own
+/// node's included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// Portals of its own transfer machines.
+    pub own_portals: Portals,
+    /// NIDs of its own transfer machines.
+    pub own_nids: Nids,
+    /// Portals that it may send to, write to and read from.
+    pub portals: Portals,
+    /// NIDs that it may.
+    pub nids: Nids,
+    /// Whether it may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait there take memory, and beyond a limit
+    /// hold the connection that they came over, which all clients share.
+    pub lazy: bool,
+    /// Its quotas, if they are not those of all.
+    pub quotas: Option<ClientQuotas>,
+    /// The group of users whose clients have caps together, and these caps. One id has the same caps wherever it occurs.
+    pub group: Option<(GroupId, GroupCaps)>,
+}
+
+impl Rights {
+    /// Everything: root's.
+    #[must_use]
+    pub fn all() -> Rights {
+        Rights {
+            own_portals: Portals::ALL,
+            own_nids: Nids::All,
+            portals: Portals::ALL,
+            nids: Nids::All,
+            lazy: true,
+            quotas: None,
+            group: None,
+        }
+    }
+
+    /// Everybody else's: all NIDs, and portals 35 to 63 as one's own and as others', none of which they may make lazy.
+    #[must_use]
+    pub fn ordinary() -> Rights {
+        Rights { own_portals: Portals::FREE, portals: Portals::FREE, lazy: false, ..Rights::all() }
+    }
+}
+
+/// Who may connect, and what each may use: by user, else by group, else what all others may.
+///
+/// ```
+/// use nlx_helper::{Credentials, Policy, Rights};
+///
+/// let policy = Policy::default().group(100, Some(Rights::all())).others(None);
+/// let rights = |uid, gid| policy.rights_of(&Credentials { pid: 1, uid, gid });
+/// assert_eq!(rights(0, 0), Some(&Rights::all()));
+/// assert_eq!(rights(1000, 100), Some(&Rights::all()));
+/// assert_eq!(rights(1000, 1000), None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    users: HashMap<u32, Option<Arc<Rights>>, foldhash::fast::RandomState>,
+    groups: HashMap<u32, Option<Arc<Rights>>, foldhash::fast::RandomState>,
+    others: Option<Arc<Rights>>,
+}
+
+impl Default for Policy {
+    /// Root may use everything, all others [what is ordinary](Rights::ordinary).
+    fn default() -> Policy {
+        let policy = Policy {
+            users: HashMap::default(),
+            groups: HashMap::default(),
+            others: Some(Arc::new(Rights::ordinary())),
+        };
+        policy.user(0, Some(Rights::all()))
+    }
+}
+
+impl Policy {
+    /// With other rights for a user; `None`: it may not connect.
+    #[must_use]
+    pub fn user(mut self, uid: u32, rights: Option<Rights>) -> Policy {
+        self.users.insert(uid, rights.map(Arc::new));
+        self
+    }
+
+    /// With other rights for a group's members that have none of their own.
+    #[must_use]
+    pub fn group(mut self, gid: u32, rights: Option<Rights>) -> Policy {
+        self.groups.insert(gid, rights.map(Arc::new));
+        self
+    }
+
+    /// With other rights for everybody who is not named.
+    #[must_use]
+    pub fn others(mut self, rights: Option<Rights>) -> Policy {
+        self.others = rights.map(Arc::new);
+        self
+    }
+
+    /// The caps of all groups of users, by [`GroupId`].
+    #[must_use]
+    pub(crate) fn groups(&self) -> Vec<GroupCaps> {
+        let rights = self.users.values().chain(self.groups.values()).chain([&self.others]).flatten();
+        let mut all = Vec::new();
+        for (GroupId(index), caps) in rights.filter_map(|rights| rights.group) {
+            let index = usize::from(index);
+            if all.len() <= index {
+                all.resize(index + 1, GroupCaps::default());
+            }
+            all[index] = caps;
+        }
+        all
+    }
+
+    /// What a client may use; `None` if it may not connect.
+    #[must_use]
+    pub fn rights_of(&self, client: &Credentials) -> Option<&Rights> {
+        self.shared_rights_of(client).map(|rights| &**rights)
+    }
+
+    /// The same, to be kept.
+    pub(super) fn shared_rights_of(&self, client: &Credentials) -> Option<&Arc<Rights>> {
+        let named = self.users.get(&client.uid).or_else(|| self.groups.get(&client.gid));
+        named.unwrap_or(&self.others).as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_clients_reach_no_portal_of_lustre() {
+        let portals = Rights::ordinary().portals;
+        assert!((0..35).all(|portal| !portals.contains(portal)));
+        assert!((35..64).all(|portal| portals.contains(portal)));
+        assert!([64, 65, 99, 128, u32::MAX].into_iter().all(|portal| !portals.contains(portal)));
+    }
+
+    #[test]
+    fn ranges_of_portals_hold_what_they_say_and_never_portal_0() {
+        let some = Portals::range(0, 3).and(Portals::range(60, 1000));
+        let held: Vec<_> = (0..70).filter(|&portal| some.contains(portal)).collect();
+        assert_eq!(held, [1, 2, 3, 60, 61, 62, 63]);
+        assert_eq!(Portals::range(1, 63), Portals::ALL);
+        assert_eq!(Portals::range(35, 63), Portals::FREE);
+        assert_eq!(Portals::range(9, 8), Portals::NONE);
+    }
+
+    #[test]
+    fn a_user_comes_before_its_group_and_the_group_before_all_others() {
+        let policy = Policy::default().user(7, None).group(50, Some(Rights::all()));
+        let rights = |uid, gid| policy.rights_of(&Credentials { pid: 1, uid, gid });
+        assert_eq!(rights(7, 50), None);
+        assert_eq!(rights(8, 50), Some(&Rights::all()));
+        assert_eq!(rights(8, 51), Some(&Rights::ordinary()));
+        assert_eq!(rights(0, 51), Some(&Rights::all()));
+    }
+
+    #[test]
+    fn listed_nids_are_those_of_the_list() {
+        let nids = Nids::Listed("10.0.0.[1-2]@tcp *@o2ib".parse().unwrap());
+        let contains = |nid: &str| nids.contains(nid.parse().unwrap());
+        assert!(contains("10.0.0.2@tcp") && contains("1.2.3.4@o2ib"));
+        assert!(!contains("10.0.0.3@tcp") && !contains("0@lo"));
+    }
+}

@@ -1,0 +1,193 @@
+//! Messages with descriptors between `nlxd`, the porter and its carriers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use lnet_api::Errno;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
+
+use crate::packets;
+
+/// Bytes of a message.
+const LEN: usize = 16;
+
+/// A message. `client` is `nlxd`'s number of a connection, or of a [shared](super::SHARED) descriptor; `user` the user that it counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// To the porter, with a socket: another channel, for a service thread.
+    Channel,
+    /// To the porter, with the listening socket: keep it. `own`: nobody else has it, so that it ends with `nlxd`.
+    Listener { own: bool },
+    /// To the porter, with a client's socket: keep it.
+    Keep { client: u64 },
+    /// To the porter: accept up to `count` clients, and number them from `first` on.
+    Accept { first: u64, count: u32 },
+    /// To the porter, with the client's socket if `nlxd` had it: it is closed there, in that case once `Closed` has come.
+    Drop { client: u64, user: u32 },
+    /// To the porter: `nlxd` has closed its own descriptor of the socket that came with `Drop`.
+    Closed { client: u64 },
+    /// To `nlxd`, with the client's socket.
+    Accepted { client: u64, user: u32 },
+    /// To `nlxd`: no more clients for this `Accept`; 0 or why.
+    AcceptEnd { errno: i32 },
+    /// To `nlxd`: the client's socket and all that was in it are closed.
+    Gone { client: u64 },
+    /// To a carrier, with sockets: close them once `Go` has come.
+    Close,
+    /// To a carrier: the porter has closed its own descriptors of the sockets.
+    Go,
+    /// To the porter: say that you are there.
+    Ask,
+    /// To `nlxd`: it is there.
+    Here,
+    /// From a carrier: it has nothing of a client any more.
+    Ready,
+}
+
+impl Message {
+    fn to_bytes(self) -> [u8; LEN] {
+        let (kind, word, first): (u32, u32, u64) = match self {
+            Message::Channel => (1, 0, 0),
+            Message::Listener { own } => (2, own.into(), 0),
+            Message::Keep { client } => (3, 0, client),
+            Message::Accept { first, count } => (4, count, first),
+            Message::Drop { client, user } => (6, user, client),
+            Message::Accepted { client, user } => (7, user, client),
+            Message::AcceptEnd { errno } => (8, errno.cast_unsigned(), 0),
+            Message::Gone { client } => (10, 0, client),
+            Message::Close => (12, 0, 0),
+            Message::Go => (13, 0, 0),
+            Message::Ready => (14, 0, 0),
+            Message::Closed { client } => (15, 0, client),
+            Message::Ask => (16, 0, 0),
+            Message::Here => (17, 0, 0),
+        };
+        let mut bytes = [0; LEN];
+        bytes[0..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].copy_from_slice(&word.to_le_bytes());
+        bytes[8..16].copy_from_slice(&first.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; LEN]) -> Option<Message> {
+        let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
+        let (word, first) = (half(4), long(8));
+        Some(match half(0) {
+            1 => Message::Channel,
+            2 => Message::Listener { own: word != 0 },
+            3 => Message::Keep { client: first },
+            4 => Message::Accept { first, count: word },
+            6 => Message::Drop { client: first, user: word },
+            7 => Message::Accepted { client: first, user: word },
+            8 => Message::AcceptEnd { errno: word.cast_signed() },
+            10 => Message::Gone { client: first },
+            12 => Message::Close,
+            13 => Message::Go,
+            14 => Message::Ready,
+            15 => Message::Closed { client: first },
+            16 => Message::Ask,
+            17 => Message::Here,
+            _ => return None,
+        })
+    }
+}
+
+/// The two ends of a channel.
+///
+/// # Errors
+/// The system's, without descriptors.
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+}
+
+/// Sends a message with descriptors, at most [`packets::DESCRIPTORS_MAX`]. Blocks only without `MSG_DONTWAIT`.
+///
+/// # Errors
+/// EAGAIN without room, ETOOMANYREFS, EPIPE or ECONNRESET if the other end is closed.
+pub(crate) fn send(
+    channel: BorrowedFd<'_>,
+    message: Message,
+    fds: &[impl AsFd],
+    flags: MsgFlags,
+) -> Result<(), Errno> {
+    loop {
+        let sent = packets::send(channel, &message.to_bytes(), fds, flags);
+        if sent != Err(Errno::EINTR) {
+            return sent;
+        }
+    }
+}
+
+/// Receives the next message, and gives `keep` its descriptors. `None`: the other end is closed.
+///
+/// # Errors
+/// EAGAIN if there is none and the flags have `MSG_DONTWAIT`; EPROTO for bytes that are no message.
+pub(crate) fn receive(
+    channel: BorrowedFd<'_>,
+    flags: MsgFlags,
+    mut keep: impl FnMut(OwnedFd),
+) -> Result<Option<Message>, Errno> {
+    let mut bytes = [0; LEN];
+    let received = loop {
+        match packets::receive(channel, &mut bytes, flags, &mut keep) {
+            // The system reports a reset once; what the other end sent before follows.
+            Err(Errno::EINTR | Errno::ECONNRESET) => {}
+            other => break other,
+        }
+    };
+    match received {
+        Ok(0) => Ok(None),
+        Ok(LEN) => Message::from_bytes(&bytes).ok_or(Errno::EPROTO).map(Some),
+        Ok(_) => Err(Errno::EPROTO),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The same, of a message that has at most one descriptor.
+///
+/// # Errors
+/// As above.
+pub(crate) fn receive_one(
+    channel: BorrowedFd<'_>,
+    flags: MsgFlags,
+) -> Result<Option<(Message, Option<OwnedFd>)>, Errno> {
+    let mut fd = None;
+    let received = receive(channel, flags, |received| fd = Some(received))?;
+    Ok(received.map(|message| (message, fd)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_as_it_was_sent() {
+        let (ours, theirs) = pair().unwrap();
+        for message in [
+            Message::Channel,
+            Message::Listener { own: true },
+            Message::Listener { own: false },
+            Message::Keep { client: u64::MAX },
+            Message::Accept { first: 1 << 40, count: 16 },
+            Message::Drop { client: 3, user: 1000 },
+            Message::Accepted { client: 9, user: 7 },
+            Message::AcceptEnd { errno: Errno::EMFILE as i32 },
+            Message::Gone { client: 8 },
+            Message::Close,
+            Message::Go,
+            Message::Ready,
+            Message::Closed { client: 1 << 63 | 1 },
+            Message::Ask,
+            Message::Here,
+        ] {
+            send(ours.as_fd(), message, &[theirs.as_fd()], MsgFlags::empty()).unwrap();
+            let (received, fd) = receive_one(theirs.as_fd(), MsgFlags::empty()).unwrap().unwrap();
+            assert_eq!((received, fd.is_some()), (message, true));
+        }
+        assert_eq!(receive_one(theirs.as_fd(), MsgFlags::MSG_DONTWAIT).err(), Some(Errno::EAGAIN));
+        drop(ours);
+        assert!(receive_one(theirs.as_fd(), MsgFlags::empty()).unwrap().is_none());
+    }
+}

@@ -1,0 +1,165 @@
+//! `nlxd`'s end of the porter's channels.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use lnet_api::Errno;
+use nix::sys::socket::MsgFlags;
+use nlx_fallible::NoMemory;
+
+use super::channel::{self, Message};
+
+/// What can wait of one client: that the porter drops it.
+const MESSAGES_PER_CLIENT: usize = 1;
+
+/// The channel of one service thread. It never blocks, and allocates nothing but by [`Link::reserve`].
+pub(crate) struct Link {
+    pub(crate) channel: OwnedFd,
+    /// Counts the porters of this process: another one knows nothing of what was said to an earlier one.
+    pub(crate) generation: u64,
+    outbox: VecDeque<(Message, Option<OwnedFd>)>,
+    /// The system refuses to send descriptors for now, though there is room.
+    refused: bool,
+    /// The porter is about to end: what waits in the outbox is for the next one.
+    ending: bool,
+}
+
+impl Link {
+    pub(super) fn new(channel: OwnedFd, generation: u64) -> Link {
+        Link { channel, generation, outbox: VecDeque::new(), refused: false, ending: false }
+    }
+
+    /// Makes room for all that can wait of so many clients, and for a question and a request to accept more.
+    pub(crate) fn reserve(&mut self, clients: usize) -> Result<(), NoMemory> {
+        let most = clients * MESSAGES_PER_CLIENT + 2;
+        self.outbox.try_reserve(most.saturating_sub(self.outbox.len())).map_err(|_| NoMemory)
+    }
+
+    /// Sends a message, now or when there is room.
+    pub(crate) fn push(&mut self, message: Message) {
+        self.outbox.push_back((message, None));
+        self.flush();
+    }
+
+    /// Has the porter keep a client's socket, or what is shared with one, if there is room now. Gives whether it does.
+    pub(crate) fn keep(&mut self, client: u64, socket: BorrowedFd<'_>) -> bool {
+        let sent = self.send(Message::Keep { client }, &[socket]);
+        sent.is_ok()
+    }
+
+    /// Closes this process's descriptor of a client's socket, and has the porter close the connection; the same for what is shared.
+    ///
+    /// The porter keeps its own descriptor until the one here is closed, so that the close here is not the last one. What it has not
+    /// been told when it dies, the next one is.
+    pub(crate) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) {
+        self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
+        self.flush();
+    }
+
+    /// Sends what there is room for.
+    pub(crate) fn flush(&mut self) {
+        self.refused = false;
+        if self.ending {
+            return;
+        }
+        while let Some((message, socket)) = self.outbox.front_mut() {
+            let fds = socket.as_ref().map(AsFd::as_fd);
+            match channel::send(self.channel.as_fd(), *message, fds.as_slice(), MsgFlags::MSG_DONTWAIT) {
+                Ok(()) => match (&message, socket.take()) {
+                    (&&mut Message::Drop { client, .. }, Some(socket)) => {
+                        drop(socket);
+                        *message = Message::Closed { client };
+                    }
+                    _ => drop(self.outbox.pop_front()),
+                },
+                // The end of the channel is seen where it is read.
+                Err(errno) => return self.refused = is_refusal(errno),
+            }
+        }
+    }
+
+    /// Keeps everything in the outbox from now on. A porter that has been killed may close what it
+    /// receives before this process closes its own descriptor, whose close would then be the last one.
+    pub(crate) fn stop_sending(&mut self) {
+        self.ending = true;
+    }
+
+    /// Whether something waits for room.
+    pub(crate) fn wants_room(&self) -> bool {
+        !self.outbox.is_empty() && !self.refused
+    }
+
+    /// Whether the system refuses what is to be sent. No event says when it will accept it again.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// The next message, with its descriptor. `None`: there is none now.
+    ///
+    /// # Errors
+    /// EPIPE: the porter is gone.
+    pub(crate) fn receive(&self) -> Result<Option<(Message, Option<OwnedFd>)>, Errno> {
+        match channel::receive_one(self.channel.as_fd(), MsgFlags::MSG_DONTWAIT) {
+            Ok(Some(received)) => Ok(Some(received)),
+            Err(Errno::EAGAIN) => Ok(None),
+            Ok(None) | Err(_) => Err(Errno::EPIPE),
+        }
+    }
+
+    /// Takes over the sockets that an earlier porter has not been told to drop, and calls `each` with
+    /// their numbers. Nothing else of what was asked of it is asked again.
+    pub(crate) fn take_over(&mut self, earlier: Link, mut each: impl FnMut(u64)) {
+        for (message, socket) in earlier.outbox {
+            if let (Message::Drop { client, .. }, Some(_)) = (message, &socket) {
+                each(client);
+                self.outbox.push_back((message, socket));
+            }
+        }
+        self.flush();
+    }
+
+    fn send(&mut self, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        if self.ending {
+            return Err(Errno::EPIPE);
+        }
+        let sent = channel::send(self.channel.as_fd(), message, fds, MsgFlags::MSG_DONTWAIT);
+        self.refused = sent.is_err_and(is_refusal);
+        sent
+    }
+}
+
+/// Whether the system refuses to have more descriptors on their way, or has no memory: that the channel has room means nothing then.
+fn is_refusal(errno: Errno) -> bool {
+    matches!(errno, Errno::ETOOMANYREFS | Errno::ENOBUFS | Errno::ENOMEM)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// While the system refuses to send, a porter that does not answer is not replaced.
+    #[test]
+    fn a_refusal_ends_with_the_next_message_that_is_sent() {
+        let (ours, theirs) = channel::pair().unwrap();
+        let (socket, _peer) = channel::pair().unwrap();
+        type Act = fn(&mut Link, &OwnedFd);
+        let acts: [Act; 3] = [
+            |link, socket| assert!(link.keep(1, socket.as_fd())),
+            |link, _| link.push(Message::Ask),
+            // What was refused is not to be sent any more.
+            |link, _| link.flush(),
+        ];
+        let mut link = Link::new(ours, 1);
+        for act in acts {
+            link.refused = true;
+            act(&mut link, &socket);
+            assert!(!link.is_refused());
+        }
+        drop(theirs);
+        link.refused = true;
+        assert!(!link.keep(1, socket.as_fd()));
+        assert!(!link.is_refused(), "the porter is gone: that is another error");
+    }
+}

@@ -1,0 +1,235 @@
+//! Packets over sockets of type `SOCK_SEQPACKET`. Descriptors are sent, and never received.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use lnet_api::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, getsockopt, listen, recv, recvmsg,
+    setsockopt, socket, sockopt,
+};
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
+use nlx_driver_proto::PACKET_MAX;
+
+use super::super::{Answer, Credentials, packets};
+
+/// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. A socket that
+/// is accepted has the option of its listener at the moment of `connect`. libc does not know it yet.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+sockopt_impl!(
+    /// [`SO_PASSRIGHTS`].
+    PassRights,
+    Both,
+    libc::SOL_SOCKET,
+    SO_PASSRIGHTS,
+    bool
+);
+
+/// Connections that wait to be accepted, in one queue for all users; Linux takes one more. A blocking `connect` that finds the
+/// queue full waits in the kernel, so a short queue refuses no client. A long one lets a single process that connects and closes
+/// in a loop stay thousands of connections ahead of everybody else.
+const BACKLOG: i32 = 64;
+
+nix::ioctl_read_bad!(
+    /// The bytes of packets that the other side has not received, as the kernel counts them.
+    unread_bytes,
+    libc::TIOCOUTQ,
+    libc::c_int
+);
+
+/// Room for a packet, used again and again.
+pub(super) struct Inbox {
+    packet: Box<[u8]>,
+}
+
+/// What came.
+pub(super) enum Received {
+    /// A packet of so many bytes, now in the inbox; one that is too long is cut to one byte more than there may be.
+    Packet(usize),
+    /// One that has descriptors, and has not been received.
+    Attached,
+    /// Nothing yet.
+    Nothing,
+    /// The other side has closed, or sent a packet without bytes.
+    End,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Inbox {
+        // One byte more, so that a packet that is too long is seen to be.
+        Inbox { packet: vec![0; PACKET_MAX + 1].into_boxed_slice() }
+    }
+
+    pub(super) fn packet(&self, length: usize) -> &[u8] {
+        &self.packet[..length]
+    }
+
+    /// Takes over a packet that was copied from an inbox; gives its length.
+    pub(super) fn put(&mut self, packet: &[u8]) -> usize {
+        let length = packet.len().min(self.packet.len());
+        self.packet[..length].copy_from_slice(&packet[..length]);
+        length
+    }
+
+    /// Receives the next packet, unless descriptors came with it: to receive those would make this process close them.
+    ///
+    /// With `may_attach` false the kernel lets no descriptors pass, and one system call is enough.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, may_attach: bool) -> Received {
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let seen = if may_attach { flags | MsgFlags::MSG_PEEK } else { flags };
+        let mut bytes = [IoSliceMut::new(&mut self.packet)];
+        let (length, attached) = match recvmsg::<()>(socket.as_raw_fd(), &mut bytes, None, seen) {
+            // Without room for them, descriptors are told by this flag alone. Nothing else could be meant: no option asks for
+            // other control messages.
+            Ok(seen) => (seen.bytes, seen.flags.contains(MsgFlags::MSG_CTRUNC)),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
+            Err(_) => return Received::End,
+        };
+        if attached {
+            return Received::Attached;
+        }
+        if length == 0 {
+            return Received::End;
+        }
+        if may_attach {
+            // The same packet: nothing else takes any from this socket. What does not fit into no room is dropped.
+            let _ = recv(socket.as_raw_fd(), &mut [], flags);
+        }
+        Received::Packet(length)
+    }
+}
+
+/// Sends an answer.
+///
+/// # Errors
+/// EAGAIN if there is no room for it, ETOOMANYREFS if too many descriptors are on their way to clients; anything else means
+/// that the connection is over.
+pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno> {
+    packets::send(socket, &answer.packet, &answer.fds, MsgFlags::MSG_DONTWAIT)
+}
+
+/// Whether the other side has received all packets that were sent to it, or is gone with them.
+pub(super) fn is_all_read(socket: BorrowedFd<'_>) -> bool {
+    let mut bytes = 0;
+    // SAFETY: the system writes an int there, and reads nothing.
+    let asked = unsafe { unread_bytes(socket.as_raw_fd(), &raw mut bytes) };
+    asked.is_ok() && bytes == 0
+}
+
+/// Whether the other side has closed, or hears nothing more.
+pub(super) fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
+    // A hang-up is told without being asked for.
+    let mut looked = [PollFd::new(socket, PollFlags::empty())];
+    let ended = PollFlags::POLLHUP | PollFlags::POLLERR;
+    poll(&mut looked, PollTimeout::ZERO).is_ok()
+        && looked[0].revents().is_some_and(|flags| flags.intersects(ended))
+}
+
+/// Prepares the socket of the next client. Returns who it is, and whether descriptors may come with its packets.
+///
+/// The system takes twice as many bytes of answers as it is told here, and counts some hundred for the smallest: one of the
+/// longest always finds room, and of the smallest some twenty.
+pub(super) fn prepare(socket: &OwnedFd) -> Result<(Credentials, bool), Errno> {
+    setsockopt(socket, sockopt::SndBuf, &PACKET_MAX)?;
+    let who = getsockopt(socket, sockopt::PeerCredentials)?;
+    // A client that connected before the listener was told may have sent some.
+    let may_attach = passes_rights(socket);
+    Ok((Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }, may_attach))
+}
+
+/// Whether descriptors may come. Older kernels do not know the option, and let them pass always.
+fn passes_rights(socket: &OwnedFd) -> bool {
+    getsockopt(socket, PassRights).unwrap_or(true)
+}
+
+/// Clients that connect from now on can send descriptors or not, where the kernel knows how to refuse them.
+pub(super) fn let_descriptors_pass(listener: &OwnedFd, pass: bool) {
+    let _ = setsockopt(listener, PassRights, &pass);
+}
+
+/// A socket that listens at a path, for [`Service::start`](super::Service::start). There must be nothing at the path.
+///
+/// # Errors
+/// EADDRINUSE if there is something, ENAMETOOLONG beyond 107 bytes, what the system says.
+pub fn bind(path: &Path) -> Result<OwnedFd, Errno> {
+    bind_with(path, || Ok(()))
+}
+
+/// As [`bind`]; what `prepare` does to the path, its owner and mode for instance, is done before the socket listens: nobody can
+/// connect until then.
+///
+/// # Errors
+/// Those of [`bind`], and of `prepare`, with which the socket is closed; its path stays.
+pub fn bind_with<E: From<Errno>>(path: &Path, prepare: impl FnOnce() -> Result<(), E>) -> Result<OwnedFd, E> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    let_descriptors_pass(&listener, false);
+    nix::sys::socket::bind(listener.as_raw_fd(), &UnixAddr::new(path)?)?;
+    prepare()?;
+    listen(&listener.as_fd(), Backlog::new(BACKLOG)?)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use nix::sys::eventfd::EventFd;
+    use nix::sys::socket::{accept, connect};
+    use std::os::fd::FromRawFd;
+
+    use super::*;
+    use crate::seal::MemoryFd;
+
+    /// Connections that nobody accepts: of connections that are closed at once as many wait as of others.
+    #[test]
+    fn few_connections_wait_to_be_accepted() {
+        let path = std::env::temp_dir().join(format!("nlx-backlog-{}", std::process::id()));
+        let _listener = bind(&path).unwrap();
+        let connections = || {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let ours = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+            connect(ours.as_raw_fd(), &UnixAddr::new(&path).unwrap())
+        };
+        let waiting = (0..5000).map_while(|_| connections().ok()).count();
+        let refused = connections();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((waiting, refused), (BACKLOG as usize + 1, Err(Errno::EAGAIN)));
+    }
+
+    /// D9: descriptors in answers that a client does not read count against the helper, and with it against all clients.
+    #[test]
+    fn a_client_that_does_not_read_gets_few_answers_and_the_longest_always_fits() {
+        let path = std::env::temp_dir().join(format!("nlx-unread-{}", std::process::id()));
+        let listener = bind(&path).unwrap();
+        let ours = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        connect(ours.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // SAFETY: the system has just made it, and nothing else knows it.
+        let theirs = unsafe { OwnedFd::from_raw_fd(accept(listener.as_raw_fd()).unwrap()) };
+        prepare(&theirs).unwrap();
+        let longest = Answer { packet: vec![1; PACKET_MAX], fds: Vec::new() };
+        send(theirs.as_fd(), &longest).unwrap();
+        let mut packet = [0; PACKET_MAX];
+        assert_eq!(nix::unistd::read(&ours, &mut packet).unwrap(), PACKET_MAX);
+
+        let descriptor = || MemoryFd::try_new(EventFd::new().unwrap().into()).unwrap().into();
+        let smallest = Answer { packet: vec![1; 40], fds: vec![descriptor(), descriptor()] };
+        let sent = (0..1000).take_while(|_| send(theirs.as_fd(), &smallest).is_ok()).count();
+        assert!((1..=32).contains(&sent), "{sent} answers");
+        assert_eq!(send(theirs.as_fd(), &smallest), Err(Errno::EAGAIN));
+        for left in (0..sent).rev() {
+            assert!(!is_all_read(theirs.as_fd()), "{left} answers and one are unread");
+            nix::unistd::read(&ours, &mut packet).unwrap();
+        }
+        assert!(is_all_read(theirs.as_fd()));
+        send(theirs.as_fd(), &smallest).unwrap();
+        assert!(!is_all_read(theirs.as_fd()));
+        drop(ours);
+        assert!(is_all_read(theirs.as_fd()), "what the client has not read is gone with it");
+    }
+}

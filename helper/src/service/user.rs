@@ -1,0 +1,86 @@
+//! What a thread keeps of each user that has clients here.
+
+use std::collections::VecDeque;
+
+use nlx_fallible::{NoMemory, TryArc};
+
+use super::super::accounts::UserId;
+use super::rate::SharedRate;
+use super::schedule::UserKey;
+use super::worker::{Worker, ns};
+use super::{PARK_LEAST, Phase, UNPARK_BUDGET};
+use crate::service::client::{State, Talk};
+
+/// A user, as a thread sees it.
+#[derive(Default)]
+pub(super) struct User {
+    /// Requests of all its connections per second; `None` without a limit.
+    pub(super) requests: Option<TryArc<SharedRate>>,
+    /// Connections whose requests wait until the user may make more, the first one first.
+    parked: VecDeque<u64>,
+}
+
+impl Worker {
+    /// A client has come: whose share it takes. It counts as a request of its user, if that may make one. There is room for all
+    /// that is to be kept of it there.
+    pub(super) fn enter_user(&mut self, user: UserId) -> Result<UserKey, NoMemory> {
+        let now_ns = self.now_ns();
+        let Worker { schedule, shared, parked, resting, .. } = self;
+        let make = || Ok(User { requests: shared.rates.of(user, now_ns)?, parked: VecDeque::new() });
+        let key = schedule.enter(user, make)?;
+        let connections = schedule.connections(key);
+        // As in the schedule: those that wait may have gone.
+        let reserved = schedule.state(key).map(|user| user.parked.try_reserve(connections));
+        let reserved = reserved
+            .transpose()
+            .map_err(|_| NoMemory)
+            .and_then(|_| parked.reserve(key.number() + 1))
+            .and_then(|()| resting.reserve(key.number() + 1));
+        if reserved.is_err() {
+            schedule.leave(key);
+        } else if let Some(requests) = schedule.state(key).and_then(|user| user.requests.as_ref()) {
+            // Where none is left it can ask for nothing yet.
+            let _ = requests.take(now_ns);
+        }
+        reserved.map(|()| key)
+    }
+
+    /// The client's user has made as many requests as it may: this client waits, and so do its others when their turn comes.
+    pub(super) fn park(&mut self, place: usize, until_ns: u64) {
+        let until_ns = until_ns.max(self.now_ns() + ns(PARK_LEAST));
+        let name = self.clients.name(place);
+        let Some(client) = self.clients.get(place) else { return };
+        let State::Served(served) = &mut client.state else { return };
+        served.talk = Talk::Parked;
+        self.shared.door.throttled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let key = client.user;
+        let Some(user) = self.schedule.state(key) else { return };
+        if user.parked.is_empty() {
+            self.parked.set(key.number(), Some(until_ns));
+        }
+        user.parked.push_back(name);
+    }
+
+    /// Lets clients read again whose users may make requests again, as many of each as the budget allows.
+    pub(super) fn unpark_due(&mut self, now_ns: u64) {
+        let Some(number) = self.parked.take_due(now_ns) else { return };
+        let key = UserKey::of(number);
+        for _ in 0..UNPARK_BUDGET {
+            let Some(name) = self.schedule.state(key).and_then(|user| user.parked.pop_front()) else {
+                return;
+            };
+            let Some(place) = self.clients.named(name) else { continue };
+            if let Some(served) = self.clients.served(place)
+                && matches!(served.talk, Talk::Parked)
+            {
+                served.talk = Talk::Reading;
+                if self.phase == Phase::Serving {
+                    self.queue(place);
+                }
+            }
+        }
+        if self.schedule.state(key).is_some_and(|user| !user.parked.is_empty()) {
+            self.parked.set(number, Some(now_ns + ns(PARK_LEAST)));
+        }
+    }
+}

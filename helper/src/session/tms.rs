@@ -1,0 +1,295 @@
+//! Transfer machines and their operations.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use lnet_nid::{Nid, Portal, ProcessId};
+use nlx_bev_cqueue::{Producer, SharedMemory};
+use nlx_core::{
+    BufferEvent, BufferHandle, CoreError, Errno, EventFlags, MatchCounter, Operation, StartAddress,
+    usable_portal,
+};
+use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
+use nlx_fallible::TryArc;
+use nlx_kcore::{Beginning, Plan, Works};
+use nlx_sync::Bell;
+
+use super::refusing::{no_descriptor, no_memory, no_queue, refusal_of, starved};
+use super::{Answer, Attachment, Session, Violation};
+use crate::accounts::{CHUNK, Charge, Resource};
+use crate::costs::{QueueCharges, TmCharges};
+use crate::custody::SharedFd;
+use crate::departed::Estate;
+use crate::outlet::Outlet;
+use crate::policy::{Nids, Portals};
+use crate::slots::Slots;
+use crate::tally::Tally;
+use crate::{ClientQuotas, Host};
+
+/// The transfer machines of a client.
+pub(super) struct Tms(Slots<Tm>);
+
+pub(super) struct Tm {
+    works: Works<Outlet>,
+    /// Events that its operations may need together.
+    events_max: u32,
+    /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
+    lookout: Option<SharedFd>,
+    /// Of the helper's end.
+    lookout_charge: Option<Charge>,
+    charges: TmCharges,
+}
+
+impl Tms {
+    pub(super) fn new(quotas: &ClientQuotas) -> Tms {
+        Tms(Slots::long(quotas.tms))
+    }
+
+    /// Whether the events of each have found room.
+    pub(super) fn check(&self, tally: &Tally) -> Result<(), Violation> {
+        if !tally.broken.load(Relaxed) {
+            return Ok(());
+        }
+        match self.0.iter().find(|tm| tm.outlet().is_broken()) {
+            Some(tm) => Err(Violation::EventQueue { address: tm.works.address() }),
+            // It is stopped since.
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the memory of their queues is what it was.
+    pub(super) fn check_memory(&self) -> Result<(), Violation> {
+        self.0.iter().try_for_each(|tm| tm.outlet().check())
+    }
+
+    /// Looks for the seals of queues that nothing has been written to yet. False once there is none without.
+    pub(super) fn look_for_seals(&self) -> bool {
+        self.0.iter().filter(|tm| !tm.outlet().is_open()).count() > 0
+    }
+
+    /// Sends signals to event loops that were left.
+    pub(super) fn send_left(&self, tally: &Tally) {
+        tally.signals.send_left(self.0.iter().map(|tm| || tm.outlet().send_left()));
+    }
+
+    /// Takes one out, in use or not; no more can be started then.
+    pub(super) fn pop(&mut self) -> Option<(u64, Tm)> {
+        self.0.pop()
+    }
+}
+
+impl Tm {
+    /// Cancels operations, as many as the budget allows ([`Works::cancel_some`]).
+    pub(super) fn cancel_some(&mut self, budget: usize) -> usize {
+        self.works.cancel_some(budget)
+    }
+
+    /// Drops it, and notes what there may be left of it.
+    pub(super) fn let_go(self, estate: &Estate) {
+        let Tm { works, charges, .. } = self;
+        let trace = works.trace();
+        // Before it is looked for.
+        drop(works);
+        if !trace.is_gone() {
+            estate.tms.lock().push((trace, charges));
+        }
+    }
+
+    fn outlet(&self) -> &TryArc<Outlet> {
+        self.works.taker()
+    }
+}
+
+fn no_tm(tm: u64) -> Refusal {
+    Refusal::of(Errno::ENOENT, Reason::NoTm, tm, 0)
+}
+
+/// What the policy says of a portal and a NID.
+fn check_rights(portals: Portals, nids: &Nids, portal: u32, nid: Nid) -> Result<(), Refusal> {
+    if !portals.contains(portal) {
+        return Err(Refusal::of(Errno::EPERM, Reason::Portal, portal.into(), 0));
+    }
+    if !nids.contains(nid) {
+        return Err(Refusal::new(Errno::EPERM, Reason::Nid));
+    }
+    Ok(())
+}
+
+impl Session {
+    pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut Answer) -> Result<Reply, Refusal> {
+        let StartTm { address: wanted, events_max, lazy } = *start;
+        self.check_start(&wanted, lazy)?;
+        // Its client has mapped the last one by now: one descriptor less.
+        self.tms.0.get(self.youngest_tm).map(|tm| tm.outlet().is_open());
+        self.tms.0.reserve().map_err(starved)?;
+        self.record.tms.lock().try_reserve(1).map_err(starved)?;
+        self.closing.estate().reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
+        // One slot more than the events: the ring's divider holds none.
+        let events_max = events_max.clamp(1, self.quotas.events);
+        let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
+        let Host { accounts, portal_shares, .. } = &*self.host;
+        let id = portal_shares.take(accounts, self.payer.user, &wanted)?;
+        let queue = QueueCharges::new(accounts, self.payer, bytes)?;
+        let charges = TmCharges::new(accounts, self.payer, id, queue.clone())?;
+        let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
+        let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
+        let seal = self.give_memory(fd, (memory.clone(), queue), answer)?;
+        let outlet =
+            Outlet::new(memory, seal, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
+        let outlet = TryArc::try_new(outlet).map_err(starved)?;
+        let works = Works::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, outlet.clone())));
+        let works = works.map_err(|error| refusal_of(&error))?;
+        let address = works.address();
+        let inserted =
+            self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
+        let tm = inserted.ok_or_else(|| self.too_many_tms())?;
+        self.record.tms.lock().insert(tm, (address, outlet));
+        (self.awaits_seals, self.youngest_tm) = (true, tm);
+        Ok(Reply::Started { tm, address })
+    }
+
+    fn too_many_tms(&self) -> Refusal {
+        let limit = u64::from(self.quotas.tms);
+        Refusal::of(Errno::ENOMEM, Reason::Tms, limit + 1, limit)
+    }
+
+    fn check_start(&self, wanted: &StartAddress, lazy: bool) -> Result<(), Refusal> {
+        let refused = |error: CoreError| refusal_of(&error);
+        usable_portal(wanted.portal).map_err(refused)?;
+        if let Some(rights) = &self.rights {
+            check_rights(rights.own_portals, &rights.own_nids, wanted.portal, wanted.nid)?;
+            if lazy && !rights.lazy {
+                return Err(Refusal::new(Errno::EPERM, Reason::Lazy));
+            }
+        }
+        self.host.network.check_local(wanted).map_err(refused)?;
+        if self.tms.0.is_full() { Err(self.too_many_tms()) } else { Ok(()) }
+    }
+
+    pub(super) fn stop_tm(&mut self, handle: u64) -> Result<Reply, Refusal> {
+        let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
+        let close = || match tm.works.close_if_idle() {
+            true => Ok(()),
+            false => {
+                let needed = tm.outlet().reserved.get() as usize;
+                Err(CoreError::TmBusy { address: tm.works.address(), needed })
+            }
+        };
+        tm.works.stop(close).map_err(|error| match refusal_of(&error) {
+            // LNet has not let go of the last message yet.
+            Refusal { errno: Errno::EBUSY, value, .. } => Refusal::of(Errno::EBUSY, Reason::TmBusy, value, 0),
+            refusal => refusal,
+        })?;
+        self.record.tms.lock().remove(&handle);
+        self.tms.0.remove(handle);
+        Ok(Reply::Done)
+    }
+
+    /// Nothing of the client's ever waits in these sockets: its end cannot send, so that to close them closes nothing of it.
+    pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
+        let (accounts, payer) = (&self.host.accounts, self.payer);
+        let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
+        if tm.lookout.is_none() {
+            let charge = accounts.charge(payer, Resource::Descriptors, 1)?;
+            let (ours, theirs) = Bell::socket_pair().map_err(no_descriptor)?;
+            let theirs = self.share(theirs.into())?;
+            let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
+            tm.works.taker().set_lookout(ours);
+            (tm.lookout, tm.lookout_charge) = (Some(theirs), Some(charge));
+        }
+        let theirs = self.tms.0.get(handle).and_then(|tm| tm.lookout.as_ref());
+        answer.reserve_fds(1)?;
+        answer.fds.extend(theirs.cloned().map(Attachment::from));
+        Ok(Reply::Done)
+    }
+
+    /// An operation is started, or refused with its last event.
+    pub(super) fn operate(&mut self, tm: u64, operation: &Operation, counter: MatchCounter, started_ns: u64) {
+        if self.tms.0.get(tm).is_some_and(|tm| !tm.outlet().is_open()) {
+            // There is no queue for an event.
+            return self.count(&Refusal::new(Errno::EPERM, Reason::Unsealed));
+        }
+        let charged = self.charge_operation(tm);
+        let Some(tm) = self.tms.0.get(tm) else {
+            // There is no queue for an event.
+            return self.count(&no_tm(tm));
+        };
+        let begun = charged.and_then(|()| self.begin(tm, operation, counter, started_ns));
+        if let Err(refusal) = begun {
+            self.count(&refusal);
+            tm.works.deliver(refused(operation, refusal.errno));
+        }
+    }
+
+    fn begin(
+        &self,
+        tm: &Tm,
+        operation: &Operation,
+        counter: MatchCounter,
+        started_ns: u64,
+    ) -> Result<(), Refusal> {
+        let refused = |error: CoreError| refusal_of(&error);
+        let buffer = self.buffers.find(operation.buffer).map_err(refused)?;
+        let memory = buffer.memory().map_err(refused)?;
+        let (address, limits) = (tm.works.address(), self.host.network.limits());
+        let plan = Plan::new(&operation.kind, memory, &address, limits).map_err(refused)?;
+        if let Some((target, portal)) = plan.target() {
+            self.check_target(target, portal)?;
+        }
+        self.check_quotas(tm, operation)?;
+        let counter = Some(counter).filter(|_| operation.kind.queue().is_passive());
+        let buffer = buffer.clone();
+        let beginning = Beginning { operation, buffer, plan, counter, descriptor: None, started_ns };
+        tm.works.begin(beginning).map(drop).map_err(refused)
+    }
+
+    /// Charges the user with one operation more, in chunks: those in flight, and the tables of the transfer machine, which
+    /// stay as large as they were once needed.
+    fn charge_operation(&mut self, tm: u64) -> Result<(), Refusal> {
+        let in_flight = self.record.tally.operations.get();
+        let (Some(charges), Some(tm)) = (&mut self.charges, self.tms.0.get_mut(tm)) else { return Ok(()) };
+        charges.operations.cover(in_flight + 1, CHUNK)?;
+        let own = tm.outlet().operations.get();
+        tm.charges.cover_operations(own + 1)
+    }
+
+    fn check_target(&self, target: ProcessId, portal: Portal) -> Result<(), Refusal> {
+        match &self.rights {
+            Some(rights) => check_rights(rights.portals, &rights.nids, portal.get(), target.nid),
+            None => Err(Refusal::new(Errno::EPERM, Reason::Nid)),
+        }
+    }
+
+    /// What LNet's threads count down meanwhile only makes room.
+    fn check_quotas(&self, tm: &Tm, operation: &Operation) -> Result<(), Refusal> {
+        let in_flight = self.record.tally.operations.get();
+        if in_flight >= self.quotas.operations.into() {
+            let limit = self.quotas.operations.into();
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Operations, in_flight + 1, limit));
+        }
+        let events = tm.outlet().reserved.get() + u64::from(operation.kind.events_max());
+        if events > tm.events_max.into() {
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Operations, events, tm.events_max.into()));
+        }
+        Ok(())
+    }
+
+    /// What is over already, or never was, needs no cancelling.
+    pub(super) fn cancel(&mut self, tm: u64, buffer: BufferHandle, cookie: u64) {
+        if let (Some(tm), Ok(buffer)) = (self.tms.0.get(tm), self.buffers.find(buffer)) {
+            let _ = tm.works.cancel(buffer, cookie);
+        }
+    }
+}
+
+/// The last event of an operation that was refused.
+fn refused(operation: &Operation, errno: Errno) -> BufferEvent {
+    let mut event = BufferEvent {
+        buffer: operation.buffer.0,
+        cookie: operation.cookie,
+        flags: EventFlags::UNLINKED,
+        released: operation.kind.events_max(),
+        ..BufferEvent::ZERO
+    };
+    event.set_status(Err(errno));
+    event
+}

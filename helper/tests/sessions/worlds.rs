@@ -1,0 +1,58 @@
+//! What a host stands on.
+
+use std::sync::Arc;
+
+use lnet::{Engine, EngineConfig};
+use lnet_cpt::CptTable;
+use lnet_fake::{FakeDrive, FakeLnet};
+use lnet_nid::Pid;
+use nlx_helper::{ClientQuotas, Credentials, Host, HostConfig, Policy};
+
+use crate::client::Client;
+
+/// A node that has `0@lo` alone: everything ends inside the call that starts it.
+pub(crate) fn loopback() -> Arc<Host> {
+    loopback_with(HostConfig::default())
+}
+
+pub(crate) fn loopback_with(config: HostConfig) -> Arc<Host> {
+    let partitions = Arc::new(CptTable::virtual_parts(1).unwrap());
+    let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, 1) });
+    Host::new(engine, FakeDrive::new(), config)
+}
+
+/// A scripted LNet, in which operations stay in flight until the test says otherwise.
+pub(crate) fn scripted() -> (Arc<FakeLnet>, Arc<Host>) {
+    scripted_with(HostConfig::default())
+}
+
+pub(crate) fn scripted_with(config: HostConfig) -> (Arc<FakeLnet>, Arc<Host>) {
+    let lnet = FakeLnet::new(&["10.0.0.1@tcp", "0@lo"]);
+    (lnet.clone(), Host::new(lnet, FakeDrive::new(), config))
+}
+
+/// A client of a node that has `0@lo` alone.
+pub(crate) fn loopback_client(who: Credentials) -> (Arc<Host>, Client) {
+    let host = loopback();
+    let client = Client::connect(&host, who);
+    (host, client)
+}
+
+/// A client above a scripted LNet.
+pub(crate) fn scripted_client(who: Credentials) -> (Arc<FakeLnet>, Arc<Host>, Client) {
+    let (lnet, host) = scripted();
+    let client = Client::connect(&host, who);
+    (lnet, host, client)
+}
+
+/// With these quotas for everybody.
+pub(crate) fn quotas(change: impl FnOnce(&mut ClientQuotas)) -> HostConfig {
+    let mut quotas = ClientQuotas::default();
+    change(&mut quotas);
+    HostConfig { quotas, ..HostConfig::default() }
+}
+
+/// With this policy.
+pub(crate) fn policy(policy: Policy) -> HostConfig {
+    HostConfig { policy, ..HostConfig::default() }
+}
