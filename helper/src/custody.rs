@@ -157,8 +157,8 @@ mod tests {
     use nix::sys::eventfd::EventFd;
     use proptest::prelude::*;
 
-    use super::super::accounts::{Accounts, AccountsConfig, Payer, Resource, UserId};
     use super::*;
+    use crate::accounts::{Accounts, AccountsConfig, Payer, Resource, UserId};
 
     #[derive(Debug, Clone)]
     enum Step {

@@ -96,8 +96,8 @@ impl Drop for IdCharge {
 
 #[cfg(test)]
 mod tests {
-    use super::super::accounts::AccountsConfig;
     use super::*;
+    use crate::accounts::AccountsConfig;
 
     #[test]
     fn no_user_takes_all_ids_of_a_portal() {

@@ -60,7 +60,9 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `worker` | a thread: its loop, its descriptors, time |
+//! | `worker` | a thread and its loop |
+//! | `descriptors` | what it watches, and what is done when the system reports it |
+//! | `due` | its deadlines and those of its clients |
 //! | `entrance` | who is let in, and room for what is kept of each |
 //! | `turns` | what is done in a client's turn |
 //! | `requests`, `answers` | reading a request, carrying it out, answering it |
@@ -97,6 +99,8 @@ use worker::Worker;
 mod answers;
 mod client;
 mod departing;
+mod descriptors;
+mod due;
 mod entrance;
 mod keeping;
 mod network;

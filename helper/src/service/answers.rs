@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use lnet_api::Errno;
 
-use super::super::Answer;
-use super::super::accounts::{Charge, Payer, Resource};
 use super::client::Talk;
-use super::worker::{END, REQUESTS, ROOM, Worker, ns};
+use super::descriptors::{END, REQUESTS, ROOM};
+use super::worker::{Worker, ns};
 use super::{Admission, CROWD_LOOK, Phase, UNREAD_BLAMED, socket};
+use crate::Answer;
+use crate::accounts::{Charge, Payer, Resource};
 
 /// A client that has gone, and has not received all descriptors that were sent to it.
 pub(super) struct Lingering {

@@ -6,10 +6,10 @@ use nlx_driver_proto::Refusal;
 use nlx_fallible::NoMemory;
 use nlx_sync::{SlotKey, Slots};
 
-use super::super::accounts::{Charge, Payer};
-use super::super::{Answer, Credentials, Departure, Session};
 use super::rate::Rate;
 use super::schedule::UserKey;
+use crate::accounts::{Charge, Payer};
+use crate::{Answer, Credentials, Departure, Session};
 
 /// A connection.
 pub(super) struct Client {

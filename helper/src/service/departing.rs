@@ -11,7 +11,8 @@ use nlx_driver_proto::{Reason, Refusal};
 
 use super::answers::Lingering;
 use super::client::{Client, Ring, State, Talk};
-use super::worker::{END, ROOM, Worker, ns};
+use super::descriptors::{END, ROOM};
+use super::worker::{Worker, ns};
 use super::{DEPARTURE_LOOK, LEFTOVERS_SLICE, PLACES_SLICE, Phase, SWEEP, socket};
 
 impl Worker {

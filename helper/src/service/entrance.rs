@@ -8,15 +8,16 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, PACKET_MAX, Reason, Refusal, Reply};
 use nlx_fallible::{NoMemory, try_box};
 
-use super::super::accounts::{Payer, Resource};
-use super::super::porter::Message;
-use super::super::{Credentials, Session};
 use super::client::{Client, Ring, Served, Source, State, Talk};
+use super::descriptors::{LISTENER, REQUESTS};
 use super::rate::Rate;
 use super::schedule::REQUEST_UNITS;
 use super::socket::{self, Received};
-use super::worker::{LISTENER, REQUESTS, Worker, ns};
+use super::worker::{Worker, ns};
 use super::{ACCEPT_BUDGET, ACCEPT_PAUSE, Arrival, HELLO_TIMEOUT, Phase, REFUSED_MAX, Shared};
+use crate::accounts::{Payer, Resource};
+use crate::porter::Message;
+use crate::{Credentials, Session};
 
 impl Worker {
     /// Nobody is accepted any more.

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use lnet_api::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-use super::super::accounts::{Charge, Payer, Resource, UserId};
-use super::super::porter::{Message, SILENCE_MAX};
-use super::worker::{PORTER, Worker, ns};
+use super::descriptors::PORTER;
+use super::worker::{Worker, ns};
 use super::{ACCEPT_BUDGET, Admission, PORTER_PAUSE, SWEEP};
+use crate::accounts::{Charge, Payer, Resource, UserId};
+use crate::porter::{Message, SILENCE_MAX};
 
 /// What the porter closes.
 pub(super) struct Leaving {
@@ -277,10 +278,10 @@ mod tests {
     use nix::sys::socket::{MsgFlags, recv};
     use parking_lot::Mutex;
 
-    use super::super::super::porter::{Porter, RESTART_PAUSE, pair, receive_one, send};
-    use super::super::super::{Host, HostConfig};
     use super::super::{Desk, ServiceConfig, Shared};
     use super::*;
+    use crate::porter::{Porter, RESTART_PAUSE, pair, receive_one, send};
+    use crate::{Host, HostConfig};
 
     const USER: u32 = 7;
 

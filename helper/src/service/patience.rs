@@ -9,9 +9,9 @@ use std::io::Read;
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 
-use super::super::signals::take_excused_ns;
 use super::worker::ns;
 use super::{LONG_TURN, REST_FACTOR, REST_MAX, WARY};
+use crate::signals::take_excused_ns;
 
 /// What a thread knows of its turns.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use nlx_fallible::{NoMemory, TryArc};
 use parking_lot::Mutex;
 
-use super::super::accounts::UserId;
+use crate::accounts::UserId;
 
 /// So many in a second, evenly over longer times; a second's worth at once.
 #[derive(Debug, Clone, Copy)]

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 
-use super::super::Drained;
 use super::client::{Pending, Ring, Source, State, Talk};
+use super::descriptors::{DOORBELL, END, ENDED, REQUESTS};
 use super::schedule::{REQUEST_UNITS, request_units};
 use super::socket::Received;
-use super::worker::{DOORBELL, END, ENDED, REQUESTS, Worker};
+use super::worker::Worker;
+use crate::Drained;
 
 impl Worker {
     pub(super) fn turn_to(&mut self, place: usize, flags: EpollFlags) {

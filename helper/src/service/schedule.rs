@@ -8,11 +8,11 @@
 //!
 //! | work | units |
 //! | --- | --- |
-//! | an entry of a submission ring | 1, and 1 for each [`BULK_BYTES_PER_UNIT`](super::super::BULK_BYTES_PER_UNIT) bytes that it moves; all of a turn once it lasts a [`SLICE`](super::super::SLICE) |
+//! | an entry of a submission ring | 1, and 1 for each [`BULK_BYTES_PER_UNIT`](crate::BULK_BYTES_PER_UNIT) bytes that it moves; all of a turn once it lasts a [`SLICE`](super::super::SLICE) |
 //! | a request | [`REQUEST_UNITS`], and 1 for each [`REQUEST_BYTES_PER_UNIT`] bytes |
 //! | a request that maps memory | [`MAPPING_UNITS`] |
 //! | a connection that is accepted | [`REQUEST_UNITS`] |
-//! | a step of closing a session | as [`Session::close_some`](super::super::Session::close_some) counts |
+//! | a step of closing a session | as [`Session::close_some`](crate::Session::close_some) counts |
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ use hashbrown::HashMap;
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 use nlx_fallible::NoMemory;
 
-use super::super::BULK_UNITS_MAX;
-use super::super::accounts::UserId;
+use crate::BULK_UNITS_MAX;
+use crate::accounts::UserId;
 
 /// Units of work of a user in a round: the entries of one ring that are carried out before another user has its turn. More of
 /// them are fewer looks at the network and at other users, and longer waits for these.

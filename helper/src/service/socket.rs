@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use nlx_driver_proto::PACKET_MAX;
 
-use super::super::{Answer, Credentials, packets};
+use crate::{Answer, Credentials, packets};
 
 /// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. A socket that
 /// is accepted has the option of its listener at the moment of `connect`. libc does not know it yet.

@@ -7,9 +7,9 @@ use lnet_fake::FakeLnet;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
-use super::super::{Answer, HostConfig};
 use super::client::{Ring, Talk};
 use super::*;
+use crate::{Answer, HostConfig};
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
 

@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-use super::super::Drained;
 use super::client::{Ring, Source, State, Talk};
+use super::descriptors::DOORBELL;
 use super::patience::rest_for;
 use super::schedule::{REQUEST_UNITS, UserKey};
-use super::worker::{DOORBELL, Worker, ns};
+use super::worker::{Worker, ns};
 use super::{IDLE_ROUNDS, Phase};
+use crate::Drained;
 
 impl Worker {
     /// A client has something to do: it gets its turn.

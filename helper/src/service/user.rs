@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use nlx_fallible::{NoMemory, TryArc};
 
-use super::super::accounts::UserId;
 use super::rate::SharedRate;
 use super::schedule::UserKey;
 use super::worker::{Worker, ns};
 use super::{PARK_LEAST, Phase, UNPARK_BUDGET};
+use crate::accounts::UserId;
 use crate::service::client::{State, Talk};
 
 /// A user, as a thread sees it.

@@ -3,7 +3,6 @@
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -11,12 +10,9 @@ use lnet_api::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nlx_sync::Spin;
 
-use super::super::Answer;
-use super::super::custody::Custody;
-use super::super::porter::Link;
-use super::super::wakeups::gathered;
 use super::answers::Lingering;
-use super::client::{Clients, Source, State, Talk};
+use super::client::Clients;
+use super::descriptors::{BELL, LISTENER, PORTER, SHARD};
 use super::keeping::Leaving;
 use super::network::Network;
 use super::patience::Patience;
@@ -24,31 +20,11 @@ use super::schedule::Schedule;
 use super::socket::Inbox;
 use super::timers::Timers;
 use super::user::User;
-use super::{BUSY_ROUNDS, DUE_BUDGET, Desk, LOOK_UNITS, Phase, SWEEP, Shared, UNREAD_LOOK};
-
-/// What the system says of descriptors that are no client's. No client's mark is so large.
-const BELL: u64 = u64::MAX;
-pub(super) const LISTENER: u64 = u64::MAX - 1;
-const SHARD: u64 = u64::MAX - 2;
-pub(super) const PORTER: u64 = u64::MAX - 3;
-
-/// Descriptors that one system call tells of.
-const EVENTS: usize = 64;
-
-/// A socket that is looked at for its end alone. All of a client's descriptors are reported once for each change: then its user's
-/// share, not the system's list, decides when it is served.
-pub(super) const END: EpollFlags = EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLET);
-
-/// How a doorbell is watched.
-pub(super) const DOORBELL: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
-
-/// And for requests, or for room.
-pub(super) const REQUESTS: EpollFlags = END.union(EpollFlags::EPOLLIN);
-pub(super) const ROOM: EpollFlags = END.union(EpollFlags::EPOLLOUT);
-
-/// How a socket says that its client has gone.
-pub(super) const ENDED: EpollFlags =
-    EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLHUP).union(EpollFlags::EPOLLERR);
+use super::{BUSY_ROUNDS, Desk, LOOK_UNITS, Phase, Shared};
+use crate::Answer;
+use crate::custody::Custody;
+use crate::porter::Link;
+use crate::wakeups::gathered;
 
 /// One of the service's threads.
 pub(super) struct Worker {
@@ -228,159 +204,6 @@ impl Worker {
     /// Announces on rings that nobody looks any more, and arms the shards. False if there is something to do.
     fn falls_asleep(&mut self) -> bool {
         self.rest_round() && self.network.arm(&**self.shared.host.drive())
-    }
-
-    // --- descriptors
-
-    /// Looks at all descriptors, and sleeps meanwhile. Gives whether a client or another thread wanted something.
-    ///
-    /// All that the system has to tell is taken at once, and put into the queues of users: so it does not matter of how many
-    /// sockets of one user it tells first. No descriptor is told of twice before its client has been served.
-    fn look(&mut self, timeout: EpollTimeout) -> bool {
-        let mut events = [EpollEvent::empty(); EVENTS];
-        let (mut found, mut timeout) = (false, timeout);
-        // Each client has two descriptors, and one that it makes tell again and again is muted.
-        for _ in 0..=self.clients.places() * 2 / EVENTS + 1 {
-            // EINTR and every other answer mean the same: look again.
-            let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
-            for event in &events[..count] {
-                found |= self.hear_of(event.data(), event.events());
-            }
-            if count < EVENTS {
-                break;
-            }
-            timeout = EpollTimeout::ZERO;
-        }
-        found
-    }
-
-    fn hear_of(&mut self, mark: u64, flags: EpollFlags) -> bool {
-        match mark {
-            SHARD => return false,
-            BELL => self.hear(),
-            LISTENER => self.accept(),
-            PORTER => _ = self.read_porter(),
-            mark => match self.clients.source(mark) {
-                Some(Source::Socket(place)) => self.turn_to(place, flags),
-                Some(Source::Doorbell(place)) => self.hear_doorbell(place),
-                None => return false,
-            },
-        }
-        true
-    }
-
-    pub(super) fn hear(&mut self) {
-        let _ = self.desk().bell.silence();
-        self.desk().heard.fetch_add(1, Ordering::AcqRel);
-        // Another thread has replaced the porter: arrivals are those of the next one.
-        if self.link.generation < self.shared.porter.generation() {
-            self.leave_porter();
-        }
-        self.admit_arrivals();
-        let phase = self.shared.phase();
-        if phase > self.phase {
-            self.phase = phase;
-            self.wind_up();
-        }
-    }
-
-    pub(super) fn watch(&mut self, place: usize, flags: EpollFlags) {
-        let mut event = EpollEvent::new(flags, self.clients.mark(Source::Socket(place)));
-        if let Some(client) = self.clients.get(place) {
-            // It stands in there: this cannot fail.
-            let _ = self.epoll.modify(&client.socket, &mut event);
-        }
-    }
-
-    // --- time
-
-    pub(super) fn set_due(&mut self, place: usize, due_ns: Option<u64>) {
-        if self.clients.get(place).is_some() {
-            self.timers.set(place, due_ns);
-        }
-    }
-
-    pub(super) fn handle_due(&mut self, now_ns: u64) {
-        for _ in 0..DUE_BUDGET {
-            let Some(place) = self.timers.take_due(now_ns) else { break };
-            self.for_client(place, |worker, place| worker.handle_one(place, now_ns));
-        }
-        self.unpark_due(now_ns);
-        self.resume_rested(now_ns);
-        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
-            self.paused_until_ns = None;
-            self.watch_listener(EpollFlags::EPOLLIN);
-        }
-        if self.deferred_ns.is_some_and(|until_ns| until_ns <= now_ns) {
-            self.deferred_ns = None;
-            self.admit_arrivals();
-        }
-        if self.retry_ns.is_some_and(|again_ns| again_ns <= now_ns) {
-            self.flush_link();
-        }
-        if self.relink_ns.is_some_and(|again_ns| again_ns <= now_ns) {
-            self.leave_porter();
-        }
-        if self.silent_ns().is_some_and(|silent_ns| silent_ns <= now_ns) {
-            self.replace_porter(now_ns);
-        }
-        if self.waits_for_readers() && self.unread_ns <= now_ns {
-            self.unread_ns = now_ns + ns(UNREAD_LOOK);
-            self.look_who_has_read();
-        }
-        if self.sweep_ns <= now_ns {
-            self.sweep_ns = now_ns + ns(SWEEP);
-            self.begin_sweep();
-        }
-    }
-
-    pub(super) fn handle_one(&mut self, place: usize, now_ns: u64) {
-        let Some(client) = self.clients.get(place) else { return };
-        match &mut client.state {
-            State::Served(served) => {
-                match served.talk {
-                    Talk::Throttled => {
-                        served.talk = Talk::Reading;
-                        // To wait did not give it more time for its hello.
-                        let due_ns = served.greet_until_ns;
-                        if self.phase == Phase::Serving {
-                            self.set_due(place, due_ns);
-                            self.queue(place);
-                        }
-                    }
-                    Talk::Answering { until_ns, crowded, .. } if crowded || now_ns < until_ns => {
-                        self.answer_now(place);
-                    }
-                    Talk::Answering { .. } => {
-                        self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
-                        self.cut_off(place, &"it does not read its answers");
-                    }
-                    Talk::Reading | Talk::Parked => {
-                        self.shared.door.silent.fetch_add(1, Ordering::Relaxed);
-                        self.cut_off(place, &"it sent no hello in time");
-                    }
-                }
-            }
-            State::Refused(_) => self.remove(place),
-            State::Departing { .. } => {}
-            State::Departed { .. } => self.look_at_departed(place, now_ns),
-        }
-    }
-
-    /// How long it can sleep.
-    fn timeout(&self, network_ns: Option<u64>) -> EpollTimeout {
-        let sweep_ns = (self.leftovers || !self.clients.is_empty()).then_some(self.sweep_ns);
-        let timer_ns = self.timers.first().map(|(due_ns, _)| due_ns);
-        let unread_ns = self.waits_for_readers().then_some(self.unread_ns);
-        let parked_ns = self.parked.first().map(|(until_ns, _)| until_ns);
-        let rested_ns = self.resting.first().map(|(until_ns, _)| until_ns);
-        let links = [self.relink_ns, self.retry_ns, self.silent_ns()];
-        let others = [self.paused_until_ns, self.deferred_ns, unread_ns, parked_ns, rested_ns];
-        let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).chain(links).flatten().min();
-        let Some(next_ns) = next_ns else { return EpollTimeout::NONE };
-        // Rounded up: a timer that comes too early is slept for again, and again.
-        let left = Duration::from_nanos(self.shared.host.drive().sleep_ns(next_ns));
-        EpollTimeout::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(EpollTimeout::MAX)
     }
 }
 

@@ -1,0 +1,101 @@
+//! What is due: the deadlines of clients, and those of a serving thread itself.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::sys::epoll::{EpollFlags, EpollTimeout};
+
+use super::client::{State, Talk};
+use super::worker::{Worker, ns};
+use super::{DUE_BUDGET, Phase, SWEEP, UNREAD_LOOK};
+
+impl Worker {
+    pub(super) fn set_due(&mut self, place: usize, due_ns: Option<u64>) {
+        if self.clients.get(place).is_some() {
+            self.timers.set(place, due_ns);
+        }
+    }
+
+    pub(super) fn handle_due(&mut self, now_ns: u64) {
+        for _ in 0..DUE_BUDGET {
+            let Some(place) = self.timers.take_due(now_ns) else { break };
+            self.for_client(place, |worker, place| worker.handle_one(place, now_ns));
+        }
+        self.unpark_due(now_ns);
+        self.resume_rested(now_ns);
+        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
+            self.paused_until_ns = None;
+            self.watch_listener(EpollFlags::EPOLLIN);
+        }
+        if self.deferred_ns.is_some_and(|until_ns| until_ns <= now_ns) {
+            self.deferred_ns = None;
+            self.admit_arrivals();
+        }
+        if self.retry_ns.is_some_and(|again_ns| again_ns <= now_ns) {
+            self.flush_link();
+        }
+        if self.relink_ns.is_some_and(|again_ns| again_ns <= now_ns) {
+            self.leave_porter();
+        }
+        if self.silent_ns().is_some_and(|silent_ns| silent_ns <= now_ns) {
+            self.replace_porter(now_ns);
+        }
+        if self.waits_for_readers() && self.unread_ns <= now_ns {
+            self.unread_ns = now_ns + ns(UNREAD_LOOK);
+            self.look_who_has_read();
+        }
+        if self.sweep_ns <= now_ns {
+            self.sweep_ns = now_ns + ns(SWEEP);
+            self.begin_sweep();
+        }
+    }
+
+    pub(super) fn handle_one(&mut self, place: usize, now_ns: u64) {
+        let Some(client) = self.clients.get(place) else { return };
+        match &mut client.state {
+            State::Served(served) => {
+                match served.talk {
+                    Talk::Throttled => {
+                        served.talk = Talk::Reading;
+                        // To wait did not give it more time for its hello.
+                        let due_ns = served.greet_until_ns;
+                        if self.phase == Phase::Serving {
+                            self.set_due(place, due_ns);
+                            self.queue(place);
+                        }
+                    }
+                    Talk::Answering { until_ns, crowded, .. } if crowded || now_ns < until_ns => {
+                        self.answer_now(place);
+                    }
+                    Talk::Answering { .. } => {
+                        self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
+                        self.cut_off(place, &"it does not read its answers");
+                    }
+                    Talk::Reading | Talk::Parked => {
+                        self.shared.door.silent.fetch_add(1, Ordering::Relaxed);
+                        self.cut_off(place, &"it sent no hello in time");
+                    }
+                }
+            }
+            State::Refused(_) => self.remove(place),
+            State::Departing { .. } => {}
+            State::Departed { .. } => self.look_at_departed(place, now_ns),
+        }
+    }
+
+    /// How long it can sleep.
+    pub(super) fn timeout(&self, network_ns: Option<u64>) -> EpollTimeout {
+        let sweep_ns = (self.leftovers || !self.clients.is_empty()).then_some(self.sweep_ns);
+        let timer_ns = self.timers.first().map(|(due_ns, _)| due_ns);
+        let unread_ns = self.waits_for_readers().then_some(self.unread_ns);
+        let parked_ns = self.parked.first().map(|(until_ns, _)| until_ns);
+        let rested_ns = self.resting.first().map(|(until_ns, _)| until_ns);
+        let links = [self.relink_ns, self.retry_ns, self.silent_ns()];
+        let others = [self.paused_until_ns, self.deferred_ns, unread_ns, parked_ns, rested_ns];
+        let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).chain(links).flatten().min();
+        let Some(next_ns) = next_ns else { return EpollTimeout::NONE };
+        // Rounded up: a timer that comes too early is slept for again, and again.
+        let left = Duration::from_nanos(self.shared.host.drive().sleep_ns(next_ns));
+        EpollTimeout::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(EpollTimeout::MAX)
+    }
+}
