@@ -17,6 +17,8 @@ const GONE: u64 = u64::MAX;
 /// A registered buffer.
 pub struct Buffer {
     handle: BufferHandle,
+    /// Bytes of its memory.
+    length: u64,
     /// Taken out at deregistration, so that an association of old does not keep the memory.
     memory: Mutex<Option<IoVec>>,
     /// [`IDLE`], [`GONE`], or the key of the operation that has the buffer.
@@ -27,7 +29,8 @@ impl Buffer {
     /// A buffer with this handle and memory, without an operation.
     #[must_use]
     pub fn new(handle: BufferHandle, memory: IoVec) -> Buffer {
-        Buffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
+        let length = memory.len() as u64;
+        Buffer { handle, length, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
     }
 
     /// Its handle.
@@ -36,11 +39,18 @@ impl Buffer {
         self.handle
     }
 
+    /// Bytes of its memory.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no buffer is empty")]
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
     /// Its memory, shared.
     ///
     /// # Errors
     /// ENOENT once it is deregistered.
-    pub fn memory(&self) -> Result<IoVec, CoreError> {
+    pub(crate) fn memory(&self) -> Result<IoVec, CoreError> {
         self.memory.lock().clone().ok_or(CoreError::NoSuchBuffer { buffer: self.handle })
     }
 

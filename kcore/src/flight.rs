@@ -37,7 +37,7 @@ impl OpKey {
 }
 
 /// An operation in flight: everything the event callback needs, so that it looks at nothing else.
-pub(crate) struct Op {
+pub(crate) struct OpRecord {
     pub(crate) queue: Queue,
     pub(crate) buffer: TryArc<Buffer>,
     /// The buffer's, so that the event callback need not look at the buffer for it: another way to memory.
@@ -77,7 +77,7 @@ struct Slot {
     tenancy: u32,
     live: bool,
     /// Stays when the operation is over, until the next tenant: the event callback frees no memory.
-    op: Op,
+    op: OpRecord,
 }
 
 impl Flight {
@@ -87,7 +87,7 @@ impl Flight {
     /// Those of `make`, and ENOMEM.
     pub(crate) fn enter(
         &mut self,
-        make: impl FnOnce(OpKey) -> Result<Op, CoreError>,
+        make: impl FnOnce(OpKey) -> Result<OpRecord, CoreError>,
     ) -> Result<OpKey, CoreError> {
         if let Some(&index) = self.free.last() {
             let slot = &mut self.slots[index as usize];
@@ -107,7 +107,7 @@ impl Flight {
     }
 
     /// The operation with this key, if it is in flight.
-    pub(crate) fn find(&mut self, key: OpKey) -> Option<&mut Op> {
+    pub(crate) fn find(&mut self, key: OpKey) -> Option<&mut OpRecord> {
         let slot = self.slots.get_mut(key.index())?;
         (slot.live && slot.tenancy == key.tenancy()).then_some(&mut slot.op)
     }
@@ -140,7 +140,7 @@ impl Flight {
 
     /// Looks at up to `looks` slots from `at` on, as far as the first operation in flight, which it gives; `at` is then the
     /// slot after the last one that was looked at.
-    pub(crate) fn live_from(&mut self, at: &mut usize, looks: usize) -> Option<&mut Op> {
+    pub(crate) fn live_from(&mut self, at: &mut usize, looks: usize) -> Option<&mut OpRecord> {
         let first = (*at).min(self.slots.len());
         let end = first.saturating_add(looks).min(self.slots.len());
         let looked_at = &mut self.slots[first..end];
@@ -164,7 +164,7 @@ impl Flight {
     }
 
     /// Everything in flight.
-    pub(crate) fn live(&mut self) -> impl Iterator<Item = &mut Op> {
+    pub(crate) fn live(&mut self) -> impl Iterator<Item = &mut OpRecord> {
         self.slots.iter_mut().filter(|slot| slot.live).map(|slot| &mut slot.op)
     }
 }

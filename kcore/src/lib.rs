@@ -117,6 +117,5 @@ mod tests;
 pub use buffers::Buffer;
 pub use kcore::Kcore;
 pub use network::{FaultCounters, Faults, Network};
-pub use submit::Plan;
 pub use taker::{Losses, News, Taker};
-pub use works::{Beginning, Trace, Works};
+pub use works::{Naming, Trace, Works};

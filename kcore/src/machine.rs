@@ -16,8 +16,7 @@ use crate::kcore::Domain;
 use crate::notices::{Notices, wait_without_sleeper};
 use crate::ring::Ring;
 use crate::shared::Shared;
-use crate::submit::Plan;
-use crate::works::{Beginning, Works};
+use crate::works::{Naming, Works};
 
 /// A started transfer machine.
 pub(crate) struct Machine {
@@ -90,16 +89,9 @@ impl Machine {
     ) -> Result<Submitted, CoreError> {
         let Domain { network, buffers } = &*self.domain;
         let buffer = buffers.find(operation.buffer)?;
-        let address = &self.shared().address;
-        let plan = Plan::new(&operation.kind, buffer.memory()?, address, &network.limits)?;
-        let descriptor = self.works.begin(Beginning {
-            operation,
-            buffer,
-            plan,
-            counter: None,
-            descriptor: Some(self.descriptors),
-            started_ns,
-        })?;
+        let fitted = operation.kind.fit(buffer.len(), &network.limits)?;
+        let naming = Naming::Here(self.descriptors);
+        let descriptor = self.works.begin(operation, fitted, buffer, naming, started_ns)?;
         room.events -= operation.kind.events_max();
         Ok(Submitted { descriptor })
     }

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, MdHandle};
 use nlx_bev_cqueue::{Consumer, Error, Producer};
 use nlx_core::{
-    Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, Random, Sequential, TmId,
+    Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Operation, Queue, Random, Sequential,
+    TmId,
 };
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering, rule};
 
 use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS, UNNAMED};
 use crate::buffers::Buffer;
-use crate::flight::{Flight, Op, OpKey};
+use crate::flight::{Flight, OpKey, OpRecord};
 use crate::network::{FaultCounters, Network};
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
 use crate::taker::{News, Taker};
+use crate::works::Naming;
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
@@ -29,7 +31,7 @@ pub(crate) struct Shared<T: Taker> {
     faults: Arc<FaultCounters>,
     /// The producer lock: it makes one producer of the many threads that LNet calls from.
     side: Mutex<Side<T>>,
-    /// Some operation has [`Op::doomed`] set.
+    /// Some operation has [`OpRecord::doomed`] set.
     doomed: AtomicBool,
     /// The greatest [`News`] since the last wake-up. Most LNet events of a GET are none, and a needless wake-up is expensive.
     /// Raised under the producer lock.
@@ -64,24 +66,6 @@ impl<T: Taker> DerefMut for HeldProducer<'_, T> {
     }
 }
 
-/// A new operation, as [`Shared::enter`] takes it.
-pub(crate) struct NewOp {
-    pub(crate) queue: Queue,
-    pub(crate) buffer: TryArc<Buffer>,
-    pub(crate) cookie: u64,
-    pub(crate) events: u32,
-    pub(crate) started_ns: u64,
-    /// The lower part of its match bits, if they are not to be chosen here.
-    pub(crate) counter: Option<MatchCounter>,
-}
-
-/// An operation that has been entered.
-#[derive(Clone, Copy)]
-pub(crate) struct Entered {
-    pub(crate) key: OpKey,
-    pub(crate) counter: MatchCounter,
-}
-
 impl<T: Taker> Shared<T> {
     pub(crate) fn new(
         address: Address,
@@ -112,31 +96,37 @@ impl<T: Taker> Shared<T> {
 
     /// Enters an operation: gives it its buffer and, if it is passive, its match bits. From here on its events are
     /// expected; the event that ends it may come before [`Shared::set_md`].
-    pub(crate) fn enter(&self, new: NewOp) -> Result<Entered, CoreError> {
-        let passive = new.queue.is_passive();
-        let chosen = passive && new.counter.is_none();
-        let random = self.random.as_ref().filter(|_| chosen).map(Random::number).transpose()?;
+    pub(crate) fn enter(
+        &self,
+        operation: &Operation,
+        buffer: TryArc<Buffer>,
+        naming: Naming,
+        started_ns: u64,
+    ) -> Result<(OpKey, MatchCounter), CoreError> {
+        let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
+        let is_named_here = queue.is_passive() && matches!(naming, Naming::Here(_));
+        let random = self.random.as_ref().filter(|_| is_named_here).map(Random::number).transpose()?;
         let mut side = self.side.lock();
         if side.stopped {
             return Err(CoreError::Stopped { address: self.address });
         }
         let Side { flight, counters, .. } = &mut *side;
-        let counter = match (new.counter, random) {
-            (Some(given), _) => given,
-            (None, Some(number)) => number.counter(flight.next_slot()),
-            (None, None) if passive => counters.next(|| flight.counters()),
-            (None, None) => MatchCounter::UNSOLICITED,
+        let counter = match (naming, random) {
+            _ if !queue.is_passive() => MatchCounter::UNSOLICITED,
+            (Naming::Client(counter), _) => counter,
+            (Naming::Here(_), Some(number)) => number.counter(flight.next_slot()),
+            (Naming::Here(_), None) => counters.next(|| flight.counters()),
         };
         let key = flight.enter(|key| {
-            new.buffer.associate(key)?;
-            Ok(Op {
-                queue: new.queue,
-                handle: new.buffer.handle(),
-                buffer: new.buffer,
-                cookie: new.cookie,
-                started_ns: new.started_ns,
-                events: new.events,
-                left: new.events,
+            buffer.associate(key)?;
+            Ok(OpRecord {
+                queue,
+                handle: buffer.handle(),
+                buffer,
+                cookie: operation.cookie,
+                started_ns,
+                events,
+                left: events,
                 counter,
                 md: None,
                 remembered: None,
@@ -145,14 +135,14 @@ impl<T: Taker> Shared<T> {
                 abandoned: false,
             })
         })?;
-        Ok(Entered { key, counter })
+        Ok((key, counter))
     }
 
     /// Notes the MD of an operation, unless the operation is over. Returns whether the MD is to be unlinked: the operation was
     /// cancelled, or doomed, before its MD was known.
     pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
         let mut side = self.side.lock();
-        let is_unwanted = |op: &mut Op| op.cancelled || std::mem::take(&mut op.doomed);
+        let is_unwanted = |op: &mut OpRecord| op.cancelled || std::mem::take(&mut op.doomed);
         let unwanted = side.flight.find(key).is_some_and(is_unwanted);
         // SYNC kcore.note
         let mut side = NOTE.hold(&self.side, side);
@@ -343,7 +333,7 @@ impl<T: Taker> Shared<T> {
     fn next_doomed(&self) -> Option<MdHandle> {
         let mut side = self.side.lock();
         // SYNC kcore.unnamed
-        let is_due = |op: &&mut Op| op.doomed && rule!(UNNAMED, op.md.is_some(), broken = true);
+        let is_due = |op: &&mut OpRecord| op.doomed && rule!(UNNAMED, op.md.is_some(), broken = true);
         let op = side.flight.live().find(is_due)?;
         op.doomed = false;
         op.md
@@ -376,7 +366,7 @@ impl<T: Taker> EventHandler for Shared<T> {
 }
 
 #[inline(always)]
-fn buffer_event(op: &Op, event: &Event, outcome: Outcome, now_ns: u64) -> BufferEvent {
+fn buffer_event(op: &OpRecord, event: &Event, outcome: Outcome, now_ns: u64) -> BufferEvent {
     let mut made = BufferEvent {
         buffer: op.handle.0,
         cookie: op.cookie,

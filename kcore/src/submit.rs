@@ -1,224 +1,160 @@
 //! How each operation is set up with LNet (S-413; motr-transport 5.6).
 
 use lnet_api::{
-    AckRequest, EqHandle, Get, LNetError, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+    AckRequest, Get, LNetError, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
 };
-use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_nid::{MatchBits, ProcessId};
 use lnet_region::IoVec;
-use nlx_core::{
-    Address, CoreError, Descriptor, DescriptorForm, Fitted, HdrData, Limits, MatchCounter, OperationKind,
-    Queue, match_bits, usable_portal,
-};
+use nlx_core::{CoreError, HdrData, MatchCounter, OperationKind, Remote, match_bits, usable_portal};
 
+use crate::flight::OpKey;
 use crate::network::transport_error;
-use crate::shared::{Entered, Shared};
 use crate::taker::Taker;
+use crate::works::Works;
 
-/// An operation whose numbers have been checked against its buffer.
-pub struct Plan {
-    queue: Queue,
-    /// The bytes of the buffer that are used.
-    memory: IoVec,
-    setup: Setup,
-}
-
-enum Setup {
-    /// Wait for messages or for a peer: an ME and its MD.
-    Attach { options: MdOptions, threshold: u32, max_size: u32 },
-    /// Send, or write into a peer's buffer: an MD and a PUT.
-    Put { remote: Remote, hdr_data: u64, ack: AckRequest },
-    /// Read a peer's buffer: an MD and a GET.
-    Get { remote: Remote },
-}
-
-#[derive(Clone, Copy)]
-struct Remote {
-    target: ProcessId,
-    portal: Portal,
-    match_bits: MatchBits,
-}
-
-impl Plan {
-    /// Checks an operation on a buffer of this memory.
-    ///
-    /// # Errors
-    /// Those of [`OperationKind::fit`].
-    pub fn new(
+impl<T: Taker> Works<T> {
+    /// Calls LNet for an operation that has been entered, on the bytes that it uses. On success it is under way, or over
+    /// already.
+    pub(crate) fn set_up(
+        &self,
         kind: &OperationKind,
+        remote: Option<Remote>,
         memory: IoVec,
-        own: &Address,
-        limits: &Limits,
-    ) -> Result<Plan, CoreError> {
-        let Fitted { length, remote } = kind.fit(memory.len() as u64, limits)?;
-        let remote = remote.map(Remote::of);
-        let setup = match (kind, remote) {
+        (key, counter): (OpKey, MatchCounter),
+    ) -> Result<(), CoreError> {
+        let md = |threshold, options| Md {
+            memory,
+            threshold: Threshold::Limited(threshold),
+            max_size: 0,
+            options,
+            user_ptr: key.value(),
+            eq: Some(self.eq),
+        };
+        match (kind, remote) {
+            // Waits for messages or for a peer: an ME and its MD.
             (&OperationKind::Receive { min_receive_size, max_messages }, _) => {
-                let options = MdOptions::OP_PUT | MdOptions::MAX_SIZE;
                 // At most a buffer's length, which fits.
                 let max_size = min_receive_size as u32;
-                Setup::Attach { options, threshold: max_messages, max_size }
+                let md = Md { max_size, ..md(max_messages, MdOptions::OP_PUT | MdOptions::MAX_SIZE) };
+                self.attach(key, counter, md)
             }
-            (OperationKind::PassiveSend { .. }, _) => {
-                Setup::Attach { options: MdOptions::OP_GET, threshold: 1, max_size: 0 }
-            }
+            (OperationKind::PassiveSend { .. }, _) => self.attach(key, counter, md(1, MdOptions::OP_GET)),
+            // Sends: an MD for the SEND, and a PUT.
             (OperationKind::Send { .. }, Some(remote)) => {
+                let own = &self.shared.address;
                 let hdr_data = HdrData { tmid: own.tmid.get(), portal: own.portal }.encode();
-                Setup::Put { remote, hdr_data, ack: AckRequest::NoAck }
+                self.put(key, &remote, md(1, MdOptions::empty()), (AckRequest::NoAck, hdr_data))
             }
-            // Its success means that the data is there: the buffer may have been used or cancelled meanwhile.
+            // Writes into a peer's buffer: an MD for the SEND and the ACK, and a PUT. Its success means that the data is
+            // there: the buffer may have been used or cancelled meanwhile.
             (OperationKind::ActiveSend { .. }, Some(remote)) => {
-                Setup::Put { remote, hdr_data: HdrData::NONE, ack: AckRequest::Ack }
+                let md = md(2, MdOptions::TAKES_REFUSALS);
+                self.put(key, &remote, md, (AckRequest::Ack, HdrData::NONE))
             }
-            (OperationKind::ActiveReceive { .. }, Some(remote)) => Setup::Get { remote },
+            // Reads a peer's buffer: an MD for the SEND and the REPLY, and a GET.
+            (OperationKind::ActiveReceive { .. }, Some(remote)) => {
+                self.get(key, &remote, md(2, MdOptions::TAKES_REFUSALS))
+            }
             // And those that name nobody, though they should: there are none.
             (OperationKind::PassiveReceive, _) | (_, None) => {
-                Setup::Attach { options: MdOptions::OP_PUT, threshold: 1, max_size: 0 }
+                self.attach(key, counter, md(1, MdOptions::OP_PUT))
             }
-        };
-        // Not more than the buffer has, as has just been checked.
-        let memory = memory.into_trimmed(length as usize)?;
-        Ok(Plan { queue: kind.queue(), memory, setup })
-    }
-
-    /// Whom it goes to, unless it waits for others.
-    #[must_use]
-    pub fn target(&self) -> Option<(ProcessId, Portal)> {
-        match &self.setup {
-            Setup::Attach { .. } => None,
-            Setup::Put { remote, .. } | Setup::Get { remote } => Some((remote.target, remote.portal)),
         }
     }
 
-    /// The descriptor of a passive operation.
-    pub(crate) fn descriptor(
+    fn put(
         &self,
-        form: DescriptorForm,
-        own: &Address,
-        counter: MatchCounter,
-    ) -> Result<Option<Descriptor>, CoreError> {
-        Descriptor::of_operation(form, *own, (self.queue, counter), self.memory.len() as u64)
-    }
-
-    /// Calls LNet. On success the operation is under way, or over already.
-    pub(crate) fn start<T: Taker>(
-        self,
-        shared: &Shared<T>,
-        eq: EqHandle,
-        entered: Entered,
+        key: OpKey,
+        remote: &Remote,
+        md: Md,
+        (ack, hdr_data): (AckRequest, u64),
     ) -> Result<(), CoreError> {
-        match self.setup {
-            Setup::Attach { options, threshold, max_size } => {
-                let md = Md { options, max_size, ..md(self.memory, eq, entered, threshold) };
-                attach(shared, entered, md)
+        let put = Put {
+            source: Some(self.shared.address.nid),
+            md,
+            ack,
+            target: process(remote),
+            portal: remote.portal,
+            match_bits: remote.match_bits,
+            offset: 0,
+            hdr_data,
+        };
+        self.note_sent(key, "put", self.shared.lnet.bind_put(put))
+    }
+
+    fn get(&self, key: OpKey, remote: &Remote, md: Md) -> Result<(), CoreError> {
+        let get = Get {
+            source: Some(self.shared.address.nid),
+            md,
+            target: process(remote),
+            portal: remote.portal,
+            match_bits: remote.match_bits,
+            offset: 0,
+        };
+        self.note_sent(key, "get", self.shared.lnet.bind_get(get))
+    }
+
+    fn attach(&self, key: OpKey, counter: MatchCounter, md: Md) -> Result<(), CoreError> {
+        let lnet = &self.shared.lnet;
+        let me = MeSpec {
+            // Checked when the transfer machine was started.
+            portal: usable_portal(self.shared.address.portal)?,
+            match_id: ProcessId::ANY,
+            match_bits: match_bits(self.shared.address.tmid, counter),
+            ignore_bits: MatchBits(0),
+            unlink: Unlink::Auto,
+            position: Position::After,
+        };
+        let attached = lnet
+            .me_attach(&me)
+            .map_err(transport_error("attach a match entry"))
+            // LNet unlinks the match entry itself if this fails.
+            .and_then(|me| lnet.md_attach(me, md, Unlink::Auto).map_err(transport_error("attach a buffer")));
+        match attached {
+            Ok(md) => {
+                self.note_md(key, md);
+                Ok(())
             }
-            Setup::Put { remote, hdr_data, ack } => {
-                // One for the SEND, one for the ACK if there is to be one.
-                let (threshold, options) = match ack {
-                    AckRequest::Ack => (2, MdOptions::TAKES_REFUSALS),
-                    AckRequest::NoAck => (1, MdOptions::empty()),
-                };
-                let put = Put {
-                    source: Some(shared.address.nid),
-                    md: Md { options, ..md(self.memory, eq, entered, threshold) },
-                    ack,
-                    target: remote.target,
-                    portal: remote.portal,
-                    match_bits: remote.match_bits,
-                    offset: 0,
-                    hdr_data,
-                };
-                note_sent(shared, entered, "put", shared.lnet.bind_put(put))
-            }
-            Setup::Get { remote } => {
-                // One for the SEND, one for the REPLY.
-                let options = MdOptions::TAKES_REFUSALS;
-                let get = Get {
-                    source: Some(shared.address.nid),
-                    md: Md { options, ..md(self.memory, eq, entered, 2) },
-                    target: remote.target,
-                    portal: remote.portal,
-                    match_bits: remote.match_bits,
-                    offset: 0,
-                };
-                note_sent(shared, entered, "get", shared.lnet.bind_get(get))
+            // The refusal stands unless an event has ended the operation already: then the client learns from that one.
+            Err(error) => {
+                if self.shared.withdraw(key) {
+                    Err(error)
+                } else {
+                    Ok(())
+                }
             }
         }
     }
-}
 
-impl Remote {
-    fn of(nlx_core::Remote { address, portal, match_bits }: nlx_core::Remote) -> Remote {
-        Remote { target: ProcessId::new(address.nid, address.pid), portal, match_bits }
-    }
-}
-
-fn md(memory: IoVec, eq: EqHandle, entered: Entered, threshold: u32) -> Md {
-    Md {
-        memory,
-        threshold: Threshold::Limited(threshold),
-        max_size: 0,
-        options: MdOptions::empty(),
-        user_ptr: entered.key.value(),
-        eq: Some(eq),
-    }
-}
-
-fn attach<T: Taker>(shared: &Shared<T>, entered: Entered, md: Md) -> Result<(), CoreError> {
-    let me = MeSpec {
-        // Checked when the transfer machine was started.
-        portal: usable_portal(shared.address.portal)?,
-        match_id: ProcessId::ANY,
-        match_bits: match_bits(shared.address.tmid, entered.counter),
-        ignore_bits: MatchBits(0),
-        unlink: Unlink::Auto,
-        position: Position::After,
-    };
-    let attached = shared
-        .lnet
-        .me_attach(&me)
-        .map_err(transport_error("attach a match entry"))
-        // LNet unlinks the match entry itself if this fails.
-        .and_then(|me| {
-            shared.lnet.md_attach(me, md, Unlink::Auto).map_err(transport_error("attach a buffer"))
-        });
-    match attached {
-        Ok(md) => {
-            note_md(shared, entered, md);
-            Ok(())
+    /// A PUT or GET is under way, or was refused: then LNet has no MD, and no event comes. What has ended already has left.
+    fn note_sent(
+        &self,
+        key: OpKey,
+        action: &'static str,
+        sent: Result<Option<MdHandle>, LNetError>,
+    ) -> Result<(), CoreError> {
+        match sent {
+            Ok(None) => Ok(()),
+            Ok(Some(md)) => {
+                self.note_md(key, md);
+                Ok(())
+            }
+            Err(error) => {
+                self.shared.withdraw(key);
+                Err(transport_error(action)(error))
+            }
         }
-        Err(error) => withdraw(shared, entered, error),
     }
-}
 
-/// A PUT or GET is under way, or was refused: then LNet has no MD, and no event comes. What has ended already has left.
-fn note_sent<T: Taker>(
-    shared: &Shared<T>,
-    entered: Entered,
-    action: &'static str,
-    sent: Result<Option<MdHandle>, LNetError>,
-) -> Result<(), CoreError> {
-    match sent {
-        Ok(None) => Ok(()),
-        Ok(Some(md)) => {
-            note_md(shared, entered, md);
-            Ok(())
-        }
-        Err(error) => {
-            shared.withdraw(entered.key);
-            Err(transport_error(action)(error))
+    /// Notes the MD, and unlinks it if that was wanted before it was known.
+    fn note_md(&self, key: OpKey, md: MdHandle) {
+        if self.shared.set_md(key, md) {
+            // ENOENT means that its last event is on the way.
+            let _ = self.shared.lnet.md_unlink(md);
         }
     }
 }
 
-/// Notes the MD, and unlinks it if that was wanted before it was known.
-fn note_md<T: Taker>(shared: &Shared<T>, entered: Entered, md: MdHandle) {
-    if shared.set_md(entered.key, md) {
-        // ENOENT means that its last event is on the way.
-        let _ = shared.lnet.md_unlink(md);
-    }
-}
-
-/// The refusal stands unless an event has ended the operation already: then the client learns from that one.
-fn withdraw<T: Taker>(shared: &Shared<T>, entered: Entered, error: CoreError) -> Result<(), CoreError> {
-    if shared.withdraw(entered.key) { Err(error) } else { Ok(()) }
+fn process(remote: &Remote) -> ProcessId {
+    ProcessId::new(remote.address.nid, remote.address.pid)
 }

@@ -6,7 +6,7 @@ use lnet_api::MdHandle;
 use lnet_fake::{FakeDrive, FakeLnet};
 use lnet_region::{IoVec, Region};
 use nlx_core::{
-    BufferHandle, Core, CoreError, CoreTm, Descriptor, Errno, MatchCounter, Operation, OperationKind, Queue,
+    BufferHandle, Core, CoreError, CoreTm, Descriptor, Errno, MatchCounter, Operation, OperationKind,
     StartAddress, Submitted, TmId, TmOptions, match_bits,
 };
 

@@ -6,8 +6,8 @@ use lnet_api::{EqHandle, EventHandler, Handler};
 use lnet_region::Origin;
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
-    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
-    StartAddress, usable_portal,
+    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, Fitted, MatchCounter, Operation, Portal,
+    Random, StartAddress, usable_portal,
 };
 use nlx_fallible::{TryArc, WeakArc, unsize};
 use nlx_sync::Mutex;
@@ -15,8 +15,7 @@ use nlx_sync::Mutex;
 use crate::buffers::Buffer;
 use crate::network::{Network, no_memory, transport_error};
 use crate::remains::Remains;
-use crate::shared::{NewOp, Shared};
-use crate::submit::Plan;
+use crate::shared::Shared;
 use crate::taker::{Losses, Taker};
 
 /// Places of operations that are looked at in one unit of work: looking at one costs a sixteenth of cancelling one.
@@ -31,7 +30,7 @@ const SHED_PER_UNIT: usize = 4;
 pub struct Works<T: Taker> {
     pub(crate) shared: TryArc<Shared<T>>,
     pub(crate) network: Arc<Network>,
-    eq: EqHandle,
+    pub(crate) eq: EqHandle,
     /// The portal that it wants lazy, if it does.
     lazy: Option<Portal>,
     /// Until the transfer machine is stopped.
@@ -51,20 +50,13 @@ enum Ending {
     Over,
 }
 
-/// What begins one operation.
-pub struct Beginning<'a> {
-    /// The operation.
-    pub operation: &'a Operation,
-    /// Its buffer.
-    pub buffer: TryArc<Buffer>,
-    /// How it is set up with LNet.
-    pub plan: Plan,
-    /// The lower part of the match bits, if they are not the transfer machine's to choose.
-    pub counter: Option<MatchCounter>,
-    /// The form of a passive buffer's descriptor, if one is wanted.
-    pub descriptor: Option<DescriptorForm>,
-    /// When the client asked for it.
-    pub started_ns: u64,
+/// Who chooses the match bits of passive buffers.
+#[derive(Debug, Clone, Copy)]
+pub enum Naming {
+    /// The transfer machine, which describes the buffer in this form.
+    Here(DescriptorForm),
+    /// The client: this is their lower part. It describes the buffer itself.
+    Client(MatchCounter),
 }
 
 impl<T: Taker> Works<T> {
@@ -128,29 +120,35 @@ impl<T: Taker> Works<T> {
         self.origin.is_here()
     }
 
-    /// Starts an operation whose events have room.
+    /// Starts an operation that fits its buffer, and whose events have room. Returns the descriptor of a passive buffer that is
+    /// named here.
     ///
     /// # Errors
-    /// EBUSY if its buffer has one already, and what LNet refuses.
-    pub fn begin(&self, beginning: Beginning<'_>) -> Result<Option<Descriptor>, CoreError> {
-        let Beginning { operation, buffer, plan, counter, descriptor, started_ns } = beginning;
-        let entered = self.shared.enter(NewOp {
-            queue: operation.kind.queue(),
-            buffer,
-            cookie: operation.cookie,
-            events: operation.kind.events_max(),
-            started_ns,
-            counter,
-        })?;
-        self.shared.taker.entered(operation.kind.events_max());
-        let described = match descriptor {
-            Some(form) => plan.descriptor(form, &self.shared.address, entered.counter).inspect_err(|_| {
-                self.shared.withdraw(entered.key);
-            })?,
-            None => None,
+    /// EBUSY if the buffer has an operation already, and what LNet refuses.
+    pub fn begin(
+        &self,
+        operation: &Operation,
+        Fitted { length, remote }: Fitted,
+        buffer: TryArc<Buffer>,
+        naming: Naming,
+        started_ns: u64,
+    ) -> Result<Option<Descriptor>, CoreError> {
+        let (kind, events) = (&operation.kind, operation.kind.events_max());
+        // Not more than the buffer has, as has been checked.
+        let memory = buffer.memory()?.into_trimmed(length as usize)?;
+        let (key, counter) = self.shared.enter(operation, buffer, naming, started_ns)?;
+        self.shared.taker.entered(events);
+        let descriptor = match naming {
+            Naming::Here(form) => {
+                Descriptor::of_operation(form, self.shared.address, (kind.queue(), counter), length)
+                    .inspect_err(|_| {
+                        self.shared.withdraw(key);
+                    })?
+            }
+            Naming::Client(_) => None,
         };
-        plan.start(&self.shared, self.eq, entered)?;
-        Ok(described)
+        self.set_up(kind, remote, memory, (key, counter))?;
+        Ok(descriptor)
     }
 
     /// Asks for the end of the operation that this buffer has, if it carries this cookie.

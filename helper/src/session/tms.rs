@@ -2,15 +2,15 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_nid::Nid;
 use nlx_bev_cqueue::{Producer, SharedMemory};
 use nlx_core::{
-    BufferEvent, BufferHandle, CoreError, Errno, EventFlags, MatchCounter, Operation, StartAddress,
+    BufferEvent, BufferHandle, CoreError, Errno, EventFlags, MatchCounter, Operation, Remote, StartAddress,
     usable_portal,
 };
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use nlx_fallible::TryArc;
-use nlx_kcore::{Beginning, Plan, Works};
+use nlx_kcore::{Naming, Works};
 use nlx_sync::Bell;
 
 use super::refusing::{no_descriptor, no_memory, no_queue, refusal_of, starved};
@@ -228,18 +228,14 @@ impl Session {
         started_ns: u64,
     ) -> Result<(), Refusal> {
         let refused = |error: CoreError| refusal_of(&error);
-        let buffer = self.buffers.find(operation.buffer).map_err(refused)?;
-        let memory = buffer.memory().map_err(refused)?;
-        let (address, limits) = (tm.works.address(), self.host.network.limits());
-        let plan = Plan::new(&operation.kind, memory, &address, limits).map_err(refused)?;
-        if let Some((target, portal)) = plan.target() {
-            self.check_target(target, portal)?;
+        let buffer = self.buffers.find(operation.buffer).map_err(refused)?.clone();
+        let fitted = operation.kind.fit(buffer.len(), self.host.network.limits()).map_err(refused)?;
+        if let Some(remote) = &fitted.remote {
+            self.check_target(remote)?;
         }
         self.check_quotas(tm, operation)?;
-        let counter = Some(counter).filter(|_| operation.kind.queue().is_passive());
-        let buffer = buffer.clone();
-        let beginning = Beginning { operation, buffer, plan, counter, descriptor: None, started_ns };
-        tm.works.begin(beginning).map(drop).map_err(refused)
+        let naming = Naming::Client(counter);
+        tm.works.begin(operation, fitted, buffer, naming, started_ns).map(drop).map_err(refused)
     }
 
     /// Charges the user with one operation more, in chunks: those in flight, and the tables of the transfer machine, which
@@ -252,9 +248,11 @@ impl Session {
         tm.charges.cover_operations(own + 1)
     }
 
-    fn check_target(&self, target: ProcessId, portal: Portal) -> Result<(), Refusal> {
+    fn check_target(&self, remote: &Remote) -> Result<(), Refusal> {
         match &self.rights {
-            Some(rights) => check_rights(rights.portals, &rights.nids, portal.get(), target.nid),
+            Some(rights) => {
+                check_rights(rights.portals, &rights.nids, remote.portal.get(), remote.address.nid)
+            }
             None => Err(Refusal::new(Errno::EPERM, Reason::Nid)),
         }
     }

@@ -7,9 +7,8 @@ use nlx_fallible::TryArc;
 use super::lnet::Payload;
 use super::*;
 use crate::network::{FaultCounters, Network};
-use crate::submit::Plan;
 use crate::taker::{Losses, News, Taker};
-use crate::works::{Beginning, Works};
+use crate::works::{Naming, Works};
 
 /// A client's end that counts operations in flight, as the helper's does.
 #[derive(Default)]
@@ -65,16 +64,9 @@ impl Served {
     fn begin(&self) -> Result<(), CoreError> {
         let operation =
             Operation { buffer: self.buffer.handle(), cookie: COOKIE, kind: OperationKind::PassiveReceive };
-        let (memory, limits) = (self.buffer.memory()?, self.works.network.limits);
-        let plan = Plan::new(&operation.kind, memory, &self.works.shared.address, &limits)?;
-        let begun = self.works.begin(Beginning {
-            operation: &operation,
-            buffer: self.buffer.clone(),
-            plan,
-            counter: Some(MatchCounter::FIRST),
-            descriptor: None,
-            started_ns: 0,
-        })?;
+        let fitted = operation.kind.fit(self.buffer.len(), &self.works.network.limits)?;
+        let naming = Naming::Client(MatchCounter::FIRST);
+        let begun = self.works.begin(&operation, fitted, self.buffer.clone(), naming, 0)?;
         assert_eq!(begun, None);
         Ok(())
     }

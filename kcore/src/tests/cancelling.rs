@@ -1,22 +1,19 @@
 //! A cancel in a moment that only threads can hit (S-414).
 
+use nlx_core::DescriptorForm;
+
 use super::*;
+use crate::works::Naming;
 
 // A cancel between `md_attach` and the moment its handle is known: the submitting thread does the unlink.
 #[test]
 fn a_cancel_before_the_md_is_known_is_done_by_who_learns_of_it() {
     let rig = Rig::new();
     let buffer = rig.tm.domain().buffers.find(rig.buffer).unwrap();
-    let new = crate::shared::NewOp {
-        queue: Queue::PassiveBulkReceive,
-        buffer: buffer.clone(),
-        cookie: COOKIE,
-        events: 1,
-        started_ns: 0,
-        counter: None,
-    };
-    let entered = rig.tm.shared().enter(new).unwrap();
+    let operation = Operation { buffer: rig.buffer, cookie: COOKIE, kind: OperationKind::PassiveReceive };
+    let naming = Naming::Here(DescriptorForm::Extended);
+    let (key, _) = rig.tm.shared().enter(&operation, buffer.clone(), naming, 0).unwrap();
     assert_eq!(rig.tm.shared().cancel(&buffer, COOKIE), Ok(None));
-    assert!(rig.tm.shared().set_md(entered.key, MdHandle(77)), "it is to be unlinked");
-    assert!(rig.tm.shared().withdraw(entered.key));
+    assert!(rig.tm.shared().set_md(key, MdHandle(77)), "it is to be unlinked");
+    assert!(rig.tm.shared().withdraw(key));
 }
