@@ -224,6 +224,12 @@ pub enum CoreError {
 }
 
 impl CoreError {
+    /// What the system says about something that was to be done.
+    #[must_use]
+    pub fn system(action: &'static str, errno: Errno) -> CoreError {
+        CoreError::Transport { action, reason: errno.desc().to_string(), errno }
+    }
+
     /// The errno that a Motr user knows (motr-transport 2.13).
     #[must_use]
     pub fn errno(&self) -> Errno {

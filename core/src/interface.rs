@@ -233,26 +233,6 @@ pub trait CoreTm: Send + Sync {
     fn stop(&self) -> Result<(), CoreError>;
 }
 
-/// What [`CoreTm::submit_all`] does in transports that make room for events: starts operations in the room for all of them
-/// or, if there is not so much, each in room for itself. `provision` makes room for so many events, `begin` starts an
-/// operation that takes of it.
-pub fn submit_in_room<R>(
-    operations: &[Operation],
-    provision: impl Fn(u64) -> Result<R, CoreError>,
-    mut begin: impl FnMut(&Operation, &mut R) -> Result<Submitted, CoreError>,
-    outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
-) {
-    let events = |operation: &Operation| u64::from(operation.kind.events_max());
-    let mut all = provision(operations.iter().map(events).sum()).ok();
-    for (place, operation) in operations.iter().enumerate() {
-        let begun = match &mut all {
-            Some(room) => begin(operation, room),
-            None => provision(events(operation)).and_then(|mut room| begin(operation, &mut room)),
-        };
-        outcome(place, begun);
-    }
-}
-
 fn no_descriptor() -> CoreError {
     CoreError::Transport {
         action: "give a descriptor to sleep on",

@@ -33,6 +33,8 @@
 //! | `counters` | [`Sequential`], [`Random`]: match bits for passive buffers |
 //! | `descriptor` | [`Descriptor`], the 48 or 56 bytes by which a passive buffer is made known to its peer |
 //! | `fit` | [`Fitted`]: an operation whose numbers fit its buffer |
+//! | `room` | [`EventRoom`], [`submit_in_room`]: operations start once their events have room |
+//! | `wake_up` | [`WakeUp`]: a wake-up that ends one wait |
 //! | `queue` | [`Queue`], the six kinds of operations |
 //! | `limits` | [`Limits`] |
 //! | `error` | [`CoreError`] |
@@ -51,6 +53,8 @@ mod limits;
 mod operation;
 mod options;
 mod queue;
+mod room;
+mod wake_up;
 
 pub use address::{ADDRESS_TEXT_MAX, Address, StartAddress, TmId};
 pub use bits::{HdrData, MatchCounter, match_bits, split_match_bits};
@@ -59,11 +63,13 @@ pub use descriptor::{Descriptor, DescriptorForm, PassiveBuffer};
 pub use error::CoreError;
 pub use event::{BufferEvent, EventFlags};
 pub use fit::{Fitted, Remote, usable_portal};
-pub use interface::{Core, CoreTm, submit_in_room};
+pub use interface::{Core, CoreTm};
 pub use limits::Limits;
 pub use operation::{BufferHandle, Operation, OperationKind, Submitted};
 pub use options::{MatchCounters, TmOptions};
 pub use queue::Queue;
+pub use room::{EventRoom, submit_in_room};
+pub use wake_up::WakeUp;
 
 /// LNet's plain names and numbers, of which the interface is made.
 pub use lnet_nid::{MatchBits, Nid, Pid, Portal};

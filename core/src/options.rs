@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::DescriptorForm;
+use crate::{CoreError, DescriptorForm, Random};
 
 /// How a transfer machine is started.
 ///
@@ -46,6 +46,19 @@ pub enum MatchCounters {
     /// It does not protect against whoever sees the descriptor or the traffic, for LNet encrypts nothing; nor receive buffers
     /// for messages, which anybody may send to.
     Random,
+}
+
+impl MatchCounters {
+    /// The store of random numbers, if the match bits come from there.
+    ///
+    /// # Errors
+    /// Those of [`Random::new`].
+    pub fn random(self) -> Result<Option<Random>, CoreError> {
+        match self {
+            MatchCounters::Sequential => Ok(None),
+            MatchCounters::Random => Random::new().map(Some),
+        }
+    }
 }
 
 impl TmOptions {

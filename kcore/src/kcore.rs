@@ -9,8 +9,8 @@ use lnet_region::IoVec;
 use nlx_bev_cqueue::{Consumer, Producer};
 use nlx_bev_cqueue::{Halves, Heap};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, Random, StartAddress,
-    TmOptions, usable_portal,
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, StartAddress, TmOptions,
+    usable_portal,
 };
 use nlx_fallible::TryArc;
 
@@ -55,10 +55,7 @@ impl Kcore {
         network.check_local(wanted)?;
         // One slot more than the events: the ring's divider holds none.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
-        let random = match options.match_counters {
-            MatchCounters::Sequential => None,
-            MatchCounters::Random => Some(Random::new()?),
-        };
+        let random = options.match_counters.random()?;
         let notices = Notices::new(options.spin.unwrap_or(network.drive.spin()));
         let mut consuming = None;
         let works = Works::start(network, wanted, options.lazy, random, |address| {

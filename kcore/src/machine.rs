@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use lnet_api::{Errno, Lookout, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Corruption, Heap};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted,
-    submit_in_room,
+    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, EventRoom, Operation, Submitted,
+    WakeUp, submit_in_room,
 };
 use nlx_sync::{AtomicBool, Mutex, Ordering, uncounted};
 
@@ -26,7 +26,7 @@ pub(crate) struct Machine {
     /// The form of the descriptors of its passive buffers.
     descriptors: DescriptorForm,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
-    woken: AtomicBool,
+    pub(crate) woken: WakeUp,
     /// The ring of events leads out of its memory: nothing can be taken from it any more.
     spoilt: AtomicBool,
     /// Once somebody has asked for a descriptor.
@@ -45,7 +45,7 @@ impl Machine {
             domain,
             ring: Mutex::new(Ring::new(consumer)),
             descriptors,
-            woken: AtomicBool::new(false),
+            woken: WakeUp::default(),
             spoilt: AtomicBool::new(false),
             lookout: OnceLock::new(),
         }
@@ -80,31 +80,14 @@ impl Machine {
         self.ring.lock().consumer.slots()
     }
 
-    /// Starts an operation, whose events take of this room.
-    fn begin(
-        &self,
-        operation: &Operation,
-        started_ns: u64,
-        room: &mut Room<'_>,
-    ) -> Result<Submitted, CoreError> {
+    /// Starts an operation whose events have room.
+    fn begin(&self, operation: &Operation, started_ns: u64) -> Result<Submitted, CoreError> {
         let Domain { network, buffers } = &*self.domain;
         let buffer = buffers.find(operation.buffer)?;
         let fitted = operation.kind.fit(buffer.len(), &network.limits)?;
         let naming = Naming::Here(self.descriptors);
         let descriptor = self.works.begin(operation, fitted, buffer, naming, started_ns)?;
-        room.events -= operation.kind.events_max();
         Ok(Submitted { descriptor })
-    }
-
-    /// Makes sure that there is room for this many more events.
-    fn provision(&self, events: u64) -> Result<Room<'_>, CoreError> {
-        let mut ring = self.ring.lock();
-        let limit = ring.consumer.max_slots() as usize - 1;
-        let provisioned = u32::try_from(events).ok().filter(|&events| ring.provision(events).is_ok());
-        match provisioned {
-            Some(events) => Ok(Room { machine: self, events }),
-            None => Err(CoreError::TooMany { objects: "events of operations in flight", limit }),
-        }
     }
 
     /// This process has overwritten the ring. Whoever waits hears that it is over; else it would look for ever for an event
@@ -120,9 +103,9 @@ impl Machine {
         self.spoilt.load(Ordering::Relaxed)
     }
 
-    /// Whether [`CoreTm::wake`] was called; says so once.
-    pub(crate) fn take_wake_up(&self) -> bool {
-        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    /// Whether something beside events ends a wait; a wake-up and news end one each.
+    fn is_woken(&self) -> bool {
+        self.woken.take() || self.notices().take_news() || self.is_spoilt()
     }
 
     /// The CPU partition in which its entries lie, and its events are produced.
@@ -144,7 +127,7 @@ impl Machine {
     }
 
     /// Gives back room for events that will not come, or that have been taken.
-    fn release(&self, ring: &mut Ring, events: u32) {
+    fn release_in(&self, ring: &mut Ring, events: u32) {
         let released = ring.release(events);
         debug_assert!(released.is_ok(), "{}: {released:?}", self.shared().address);
         if let Ok(Some(slots)) = released {
@@ -176,17 +159,17 @@ impl Machine {
     }
 }
 
-/// Room for events that no operation has taken yet: it is given back when this is dropped.
-struct Room<'a> {
-    machine: &'a Machine,
-    events: u32,
-}
+impl EventRoom for Machine {
+    fn provision(&self, events: u32) -> bool {
+        self.ring.lock().provision(events).is_ok()
+    }
 
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        if self.events > 0 {
-            self.machine.release(&mut self.machine.ring.lock(), self.events);
-        }
+    fn release(&self, events: u32) {
+        self.release_in(&mut self.ring.lock(), events);
+    }
+
+    fn limit(&self) -> usize {
+        self.ring.lock().consumer.max_slots() as usize - 1
     }
 }
 
@@ -202,8 +185,7 @@ impl CoreTm for Machine {
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
         let started_ns = started_ns.unwrap_or_else(|| self.shared().drive.now_ns());
-        let begin = |operation: &Operation, room: &mut Room<'_>| self.begin(operation, started_ns, room);
-        corked(|| submit_in_room(operations, |events| self.provision(events), begin, outcome));
+        corked(|| submit_in_room(self, operations, |operation| self.begin(operation, started_ns), outcome));
         debug_assert!(uncounted(|| self.invariant(&self.ring.lock().consumer)));
     }
 
@@ -226,15 +208,14 @@ impl CoreTm for Machine {
             }
             return 0;
         }
-        self.release(&mut ring, released);
+        self.release_in(&mut ring, released);
         debug_assert!(uncounted(|| self.invariant(&ring.consumer)));
         taken
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
         let (drive, notices) = (&self.shared().drive, self.notices());
-        let news = || self.take_wake_up() || notices.take_news() || self.is_spoilt();
-        let ready = || self.pending() || news();
+        let ready = || self.pending() || self.is_woken();
         match notices.waiters.sleeper() {
             Ok(sleeper) => wait_until(&**drive, sleeper, deadline_ns, ready),
             Err(_) => wait_without_sleeper(&**drive, deadline_ns, ready),
@@ -271,13 +252,12 @@ impl CoreTm for Machine {
     }
 
     fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
-        let news = || self.take_wake_up() || self.notices().take_news() || self.is_spoilt();
-        let ready = || self.pending() || news();
+        let ready = || self.pending() || self.is_woken();
         self.lookout()?.arm(&*self.shared().drive, deadline_ns, ready).map_err(no_lookout)
     }
 
     fn wake(&self) {
-        self.woken.store(true, Ordering::Release);
+        self.woken.ask();
         self.notices().waiters.wake();
     }
 
@@ -306,6 +286,5 @@ impl Drop for Machine {
 }
 
 fn no_lookout(errno: Errno) -> CoreError {
-    let reason = errno.desc().to_string();
-    CoreError::Transport { action: "make a descriptor to sleep on", reason, errno }
+    CoreError::system("make a descriptor to sleep on", errno)
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory, told};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, MatchCounters,
-    Operation, Random, Sequential, StartAddress, Submitted, TmOptions,
+    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, Operation, Random,
+    Sequential, StartAddress, Submitted, TmOptions, WakeUp,
 };
 use nlx_driver_proto::{EVENTS_MAX, Entry, Reply, Request, StartTm};
 use nlx_sync::Sleeper;
@@ -40,6 +40,8 @@ pub(crate) struct Machine {
     /// Where the match bits of passive buffers come from if not from `counters`.
     random: Option<Random>,
     side: Mutex<Side>,
+    /// No operation can start any more; changed under the lock of [`Side`], while nothing is in flight.
+    stopped: AtomicBool,
     /// The memory of the event queue.
     queue: SharedMemory,
     sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
@@ -47,7 +49,7 @@ pub(crate) struct Machine {
     spin: Duration,
     waiters: Arc<Waiters>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
-    woken: AtomicBool,
+    woken: WakeUp,
     /// Messages lost that a wait has noticed.
     noticed: AtomicU64,
     /// Once somebody has asked for a descriptor.
@@ -61,8 +63,6 @@ pub(crate) struct Machine {
 /// The consumer's half of the event queue, and what hangs on it.
 struct Side {
     consumer: Consumer<BufferEvent, SharedMemory>,
-    /// No operation can start any more.
-    stopped: bool,
     /// The queue is spoilt: nothing more is taken out of it.
     spoilt: bool,
     /// Where the search for operations goes on that the helper has not ended.
@@ -75,10 +75,7 @@ impl Machine {
         wanted: &StartAddress,
         options: &TmOptions,
     ) -> Result<Machine, CoreError> {
-        let random = match options.match_counters {
-            MatchCounters::Sequential => None,
-            MatchCounters::Random => Some(Random::new()?),
-        };
+        let random = options.match_counters.random()?;
         let spin = options.spin.unwrap_or(domain.options.spin);
         let link = domain.link();
         let events_max = options.events_max.clamp(1, link.welcome.events_max.clamp(1, EVENTS_MAX));
@@ -90,7 +87,7 @@ impl Machine {
         };
         let (memory, consumer) = event_queue(fds).map_err(|reason| link.violated(reason))?;
         point!(EventsMapped);
-        let side = Side { consumer, stopped: false, spoilt: false, lost_at: 0 };
+        let side = Side { consumer, spoilt: false, lost_at: 0 };
         let waiters = Arc::new(Waiters::new(memory.clone()));
         link.tell(&waiters);
         Ok(Machine {
@@ -103,11 +100,12 @@ impl Machine {
             counters: Mutex::new(Sequential::up_to(MatchCounter::LAST)),
             random,
             side: Mutex::new(side),
+            stopped: AtomicBool::new(false),
             sleeper: Mutex::new(Sleeper::futex(QueueWord::consumer(memory.clone())).spinning(spin)),
             queue: memory,
             spin,
             waiters,
-            woken: AtomicBool::new(false),
+            woken: WakeUp::default(),
             noticed: AtomicU64::new(0),
             lookout: OnceLock::new(),
             making_lookout: Mutex::new(()),

@@ -72,9 +72,9 @@ fn a_wake_up_and_the_first_wait() {
         let rig = Arc::new(Rig::new());
         let other = rig.clone();
         let waking = thread::spawn(move || other.tm.wake());
-        first_wait(&rig.tm.shared().taker.waiters, || rig.tm.take_wake_up());
+        first_wait(&rig.tm.shared().taker.waiters, || rig.tm.woken.take());
         waking.join().unwrap();
-        assert!(!rig.tm.take_wake_up(), "it is used up");
+        assert!(!rig.tm.woken.take(), "it is used up");
         rig.finish(&[]);
     });
 }

@@ -1,5 +1,6 @@
 //! Stopping a transfer machine, and dropping one in use.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -27,12 +28,12 @@ impl Machine {
         point!(ClosedForOperations);
         match self.link.request(&Request::StopTm { tm: self.tm }) {
             Ok((Reply::Refused(refusal), _)) => {
-                self.side.lock().stopped = false;
+                self.stopped.store(false, Ordering::Relaxed);
                 return Err(refused("stop a transfer machine", &refusal));
             }
             // Without a helper there is nothing left to stop.
             Err(error) if !self.link.has_ended() => {
-                self.side.lock().stopped = false;
+                self.stopped.store(false, Ordering::Relaxed);
                 return Err(error);
             }
             Ok(_) | Err(_) => {}
@@ -44,12 +45,12 @@ impl Machine {
 
     /// No operation is in flight, and none can start any more.
     fn close_for_operations(&self) -> Result<(), CoreError> {
-        let mut side = self.side.lock();
+        let side = self.side.lock();
         let needed = side.consumer.needed() as usize;
         if needed > 0 {
             return Err(CoreError::TmBusy { address: self.address, needed });
         }
-        side.stopped = true;
+        self.stopped.store(true, Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,26 +1,31 @@
 //! Starting operations: checked here, carried out by the helper.
 
-use nlx_core::{CoreError, Descriptor, MatchCounter, Operation, Queue, Submitted, submit_in_room};
+use std::sync::atomic::Ordering;
+
+use nlx_core::{CoreError, Descriptor, EventRoom, MatchCounter, Operation, Queue, Submitted, submit_in_room};
 use nlx_driver_proto::Entry;
 
 use super::Machine;
 use crate::buffers::{InFlight, place_of};
 use crate::ucore::now_ns;
 
-/// Room for events that no operation has taken yet: it is given back when this is dropped.
-struct Room<'a> {
-    machine: &'a Machine,
-    events: u32,
-    /// The transfer machine was stopped when it was made.
-    stopped: bool,
-}
+impl EventRoom for Machine {
+    fn provision(&self, events: u32) -> bool {
+        let mut side = self.side.lock();
+        point!(RoomDue);
+        point!(QueueShort if side.consumer.slots() - side.consumer.needed() <= events);
+        let is_there = side.consumer.provision(events).is_ok();
+        point!(RoomMade if is_there);
+        is_there
+    }
 
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        if self.events > 0 {
-            let released = self.machine.side.lock().consumer.release(self.events);
-            debug_assert!(released.is_ok(), "{released:?}");
-        }
+    fn release(&self, events: u32) {
+        let released = self.side.lock().consumer.release(events);
+        debug_assert!(released.is_ok(), "{released:?}");
+    }
+
+    fn limit(&self) -> usize {
+        self.side.lock().consumer.max_slots() as usize - 1
     }
 }
 
@@ -38,41 +43,20 @@ impl Machine {
         }
         let started_ns = started_ns.unwrap_or_else(now_ns);
         let mut exposed = false;
-        let begin = |operation: &Operation, room: &mut Room<'_>| {
-            let begun = self.begin(operation, started_ns, room);
+        let begin = |operation: &Operation| {
+            let begun = self.begin(operation, started_ns);
             exposed |= begun.is_ok() && is_exposed(operation.kind.queue());
             begun
         };
-        submit_in_room(operations, |events| self.provision(events), begin, outcome);
+        submit_in_room(self, operations, begin, outcome);
         self.link.hurry();
         if exposed {
             self.link.settle();
         }
     }
 
-    /// Makes sure that there is room for this many more events.
-    fn provision(&self, events: u64) -> Result<Room<'_>, CoreError> {
-        let mut side = self.side.lock();
-        point!(RoomDue);
-        point!(QueueShort if u64::from(side.consumer.slots() - side.consumer.needed()) <= events);
-        let stopped = side.stopped;
-        let limit = side.consumer.max_slots() as usize - 1;
-        match u32::try_from(events).ok().filter(|&events| side.consumer.provision(events).is_ok()) {
-            Some(events) => {
-                point!(RoomMade);
-                Ok(Room { machine: self, events, stopped })
-            }
-            None => Err(CoreError::TooMany { objects: "events of operations in flight", limit }),
-        }
-    }
-
-    /// Starts an operation, whose events take of this room.
-    fn begin(
-        &self,
-        operation: &Operation,
-        started_ns: u64,
-        room: &mut Room<'_>,
-    ) -> Result<Submitted, CoreError> {
+    /// Starts an operation whose events have room.
+    fn begin(&self, operation: &Operation, started_ns: u64) -> Result<Submitted, CoreError> {
         let (Operation { buffer: handle, kind, .. }, link) = (operation, &*self.link);
         link.check()?;
         let queue = kind.queue();
@@ -87,7 +71,8 @@ impl Machine {
         }
         let buffer = slot.buffer(*handle)?;
         let length = kind.fit(buffer.len(), &link.welcome.limits)?.length;
-        if room.stopped {
+        // Stopped or not when the room was made: with room for events it cannot be stopped.
+        if self.stopped.load(Ordering::Relaxed) {
             return Err(CoreError::Stopped { address: self.address });
         }
         let descriptor = Descriptor::of_operation(self.descriptors, self.address, (queue, counter), length)?;
@@ -100,7 +85,6 @@ impl Machine {
             buffer.end();
             link.leave();
         })?;
-        room.events -= kind.events_max();
         Ok(Submitted { descriptor })
     }
 

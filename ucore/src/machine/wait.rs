@@ -186,11 +186,7 @@ impl Machine {
 
     /// Whether a wait is to end. Wake-ups and losses end one wait each.
     pub(super) fn is_to_wake(&self) -> bool {
-        self.has_events() || self.take_wake_up() || self.take_news() || self.link.has_ended()
-    }
-
-    fn take_wake_up(&self) -> bool {
-        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+        self.has_events() || self.woken.take() || self.take_news() || self.link.has_ended()
     }
 
     /// Whether messages were lost since this was asked last; for the waiter alone.
@@ -200,7 +196,7 @@ impl Machine {
     }
 
     pub(super) fn wake_waiter(&self) {
-        self.woken.store(true, Ordering::Release);
+        self.woken.ask();
         self.waiters.wake();
     }
 
@@ -227,6 +223,5 @@ impl Machine {
 }
 
 pub(super) fn no_lookout(errno: Errno) -> CoreError {
-    let reason = errno.desc().to_string();
-    CoreError::Transport { action: "make a descriptor to sleep on", reason, errno }
+    CoreError::system("make a descriptor to sleep on", errno)
 }

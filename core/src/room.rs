@@ -1,0 +1,69 @@
+//! Room for the events of operations: made before they start, so that no event is ever lost (S-407).
+
+use crate::{CoreError, Operation, Submitted};
+
+/// The queue of a transfer machine's events, as operations that start see it.
+pub trait EventRoom {
+    /// Makes sure that there is room for this many more events. Returns false, and changes nothing, if there is not so much.
+    fn provision(&self, events: u32) -> bool;
+
+    /// Gives room back for events that will not come.
+    fn release(&self, events: u32);
+
+    /// The most events for which there can be room.
+    fn limit(&self) -> usize;
+}
+
+/// Room for events that no operation has taken yet: it is given back when this is dropped.
+struct Room<'a, Q: EventRoom> {
+    queue: &'a Q,
+    events: u32,
+}
+
+impl<Q: EventRoom> Room<'_, Q> {
+    /// Makes room for this many events.
+    fn make(queue: &Q, events: u64) -> Result<Room<'_, Q>, CoreError> {
+        match u32::try_from(events).ok().filter(|&events| queue.provision(events)) {
+            Some(events) => Ok(Room { queue, events }),
+            None => {
+                Err(CoreError::TooMany { objects: "events of operations in flight", limit: queue.limit() })
+            }
+        }
+    }
+}
+
+impl<Q: EventRoom> Drop for Room<'_, Q> {
+    fn drop(&mut self) {
+        if self.events > 0 {
+            self.queue.release(self.events);
+        }
+    }
+}
+
+/// What [`CoreTm::submit_all`](crate::CoreTm::submit_all) does in transports that make room for events: starts operations in
+/// the room for all of them or, if there is not so much, each in room for itself. `begin` starts an operation, which takes
+/// its events' room if it succeeds.
+pub fn submit_in_room<Q: EventRoom>(
+    queue: &Q,
+    operations: &[Operation],
+    mut begin: impl FnMut(&Operation) -> Result<Submitted, CoreError>,
+    outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
+) {
+    let events = |operation: &Operation| operation.kind.events_max();
+    let mut start = |operation: &Operation, room: &mut Room<'_, Q>| {
+        let begun = begin(operation)?;
+        room.events -= events(operation);
+        Ok(begun)
+    };
+    let mut all =
+        Room::make(queue, operations.iter().map(|operation| u64::from(events(operation))).sum()).ok();
+    for (place, operation) in operations.iter().enumerate() {
+        let begun = match &mut all {
+            Some(room) => start(operation, room),
+            None => {
+                Room::make(queue, events(operation).into()).and_then(|mut room| start(operation, &mut room))
+            }
+        };
+        outcome(place, begun);
+    }
+}
