@@ -4,7 +4,8 @@ use lnet_api::Errno;
 use smallvec::SmallVec;
 
 use crate::fabric::{Endpoint, Piece, SendKind, SendWork};
-use crate::writes::Chain;
+use crate::item::Described;
+use crate::writes::{WriteError, WriteLimits, each_write};
 
 /// Work requests that are handed over in one call: a chain that is longer goes in several.
 const POSTED_TOGETHER: usize = 32;
@@ -27,12 +28,25 @@ struct Work {
 }
 
 impl Batch {
-    /// Adds the writes of a transfer, to the memory of this key; the id is that of the message behind them.
-    pub(crate) fn add_writes(&mut self, chain: &Chain, key: u32, id: u64) {
-        for (address, pieces) in chain.writes() {
-            let kind = SendKind::Write { address, key };
-            self.add(SendWork { id, pieces, kind, signalled: false, inline: false });
-        }
+    /// Adds the writes of a transfer: the first bytes of these pieces, to the memory that `target` describes; the id is that of the
+    /// message behind them. Returns the number of writes.
+    pub(crate) fn add_writes(
+        &mut self,
+        limits: WriteLimits,
+        source: &[Piece],
+        (target, bytes): (&Described, u32),
+        id: u64,
+    ) -> Result<u32, WriteError> {
+        each_write(limits, source.iter().copied(), target.first(bytes), |piece, begins| {
+            if let Some(address) = begins {
+                let kind = SendKind::Write { address, key: target.key };
+                self.works.push(Work { id, pieces: 0, kind, signalled: false, inline: false });
+            }
+            self.pieces.push(piece);
+            if let Some(write) = self.works.last_mut() {
+                write.pieces += 1;
+            }
+        })
     }
 
     pub(crate) fn add(&mut self, work: SendWork<'_>) {

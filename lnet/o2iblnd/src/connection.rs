@@ -16,7 +16,7 @@ use crate::item::{Described, Item, PendingGet, Sink, Source};
 use crate::links::LinkId;
 use crate::memory::{Taken, Undescribed, Waiter, register_sink, sink_of, tell_failed};
 use crate::transmit::Transmit;
-use crate::writes::{Chain, WriteLimits};
+use crate::writes::WriteLimits;
 use lnet_lnd::slab::Key;
 
 /// Messages that wait for the end of a cork ([`lnet_api::corked`]): as many as LNet has in flight to a peer by default. What is
@@ -57,11 +57,8 @@ pub(crate) struct Live {
     /// The registration of its message buffers, and they, by the place of a send.
     pub(crate) _memory: Arc<dyn Memory>,
     pub(crate) transmit: Transmit,
-    /// The writes of the transfer that was prepared last.
-    pub(crate) chain: Chain,
+    /// The pieces of a payload while its writes are counted or emitted; kept so that a transfer allocates nothing.
     pub(crate) pieces: Vec<Piece>,
-    /// Counts what the chain was filled for.
-    pub(crate) filling: u64,
     /// What is emitted and not posted yet: nothing, where nobody holds the lock.
     pub(crate) batch: Batch,
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, RxContext, RxToken, TxToken};
 use lnet_lnd::slab::Key;
-use lnet_proto::Header;
 use lnet_proto::ib::Descriptor;
+use lnet_proto::{Header, ProtoError};
 use lnet_region::{ReadVec, WriteVec};
 
 use crate::conn::{Key as OpKey, Receipt};
@@ -27,6 +27,11 @@ pub(crate) struct Described {
 impl Described {
     pub(crate) fn of(descriptor: &Descriptor<'_>) -> Described {
         Described { key: descriptor.key, fragments: descriptor.fragments().collect() }
+    }
+
+    /// As a message carries it.
+    pub(crate) fn descriptor(&self) -> Result<Descriptor<'_>, ProtoError> {
+        Descriptor::new(self.key, &self.fragments)
     }
 
     /// Its fragments, as far as so many bytes reach.
@@ -84,8 +89,6 @@ pub(crate) struct Source {
     pub(crate) bytes: u32,
     /// What it is written from.
     pub(crate) way: Way,
-    /// Which filling of the connection's chain is for it.
-    pub(crate) filling: u64,
 }
 
 /// What a payload is written from.

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_proto::ProtoError;
-use lnet_proto::ib::{
-    Body, CharSign, Descriptor, Head, MESSAGE_MAX, Message, MessageKind, checksum, emit_immediate,
-};
+use lnet_proto::ib::{Body, CharSign, Head, MESSAGE_MAX, Message, MessageKind, checksum, emit_immediate};
+use lnet_proto::{Header, ProtoError};
 use lnet_region::{ReadVec, WriteVec};
 use smallvec::SmallVec;
 
@@ -15,7 +13,7 @@ use crate::connection::{Connection, Live, State};
 use crate::fabric::{Piece, SendKind, SendWork};
 use crate::item::{Item, Source, Way};
 use crate::memory::{Taken, Undescribed, Waiter, gather, source_of, tell_failed};
-use crate::writes::{Chain, WriteError};
+use crate::writes::{WriteError, each_write};
 
 /// Where the checksum stands in a message (lnet-wire 32).
 const CHECKSUM: std::ops::Range<usize> = 12..16;
@@ -47,23 +45,19 @@ pub(crate) struct Transmit {
 struct Awaited;
 
 impl Connection {
-    /// Makes the writes of a transfer whose source this node is, or finds out that it cannot be; the DONE behind them is
-    /// queued. Without a bounce buffer, where one is needed, it is called again when there is one.
+    /// Queues the DONE of a transfer whose source this node is, with the number of writes before it, or with the reason for which
+    /// nothing is written. Without a bounce buffer, where one is needed, it is called again when there is one.
     pub(crate) fn prepare(self: &Arc<Connection>, state: &mut State, operation: OpKey) {
         let Some(live) = &mut state.live else { return };
-        let Live { machine, chain, pieces, filling, .. } = live;
+        let Live { machine, pieces, .. } = live;
         let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = machine.item(operation) else {
             return;
         };
-        // Whatever comes of it, the chain is no longer another transfer's.
-        *filling += 1;
-        let filled = match self.fill(chain, pieces, source, operation) {
-            Some(filled) => filled,
-            None => return self.shard().counters.tx.bounces_awaited.one(),
+        let Some(counted) = self.count_writes(pieces, source, operation) else {
+            return self.shard().counters.tx.bounces_awaited.one();
         };
-        source.filling = *filling;
-        let (result, writes) = match filled {
-            Ok(()) => (Ok(source.bytes), chain.len() as u32),
+        let (result, writes) = match counted {
+            Ok(writes) => (Ok(source.bytes), writes),
             Err(errno) => (Err(errno), 0),
         };
         let deadline_ns = self.answer_deadline_ns();
@@ -79,25 +73,28 @@ impl Connection {
         }
     }
 
-    /// Fills the chain; `None`: there is no bounce buffer now.
-    fn fill(
+    /// Counts the writes of a transfer, and decides what it is written from. `None`: there is no bounce buffer now.
+    fn count_writes(
         self: &Arc<Connection>,
-        chain: &mut Chain,
         pieces: &mut Vec<Piece>,
         source: &mut Source,
         operation: OpKey,
-    ) -> Option<Result<(), Errno>> {
-        chain.clear();
+    ) -> Option<Result<u32, Errno>> {
         let bytes = source.bytes;
-        let Some(payload) = source.payload.as_ref().filter(|_| bytes > 0) else { return Some(Ok(())) };
-        if payload.len() < bytes as usize {
-            return Some(Err(Errno::EPROTO));
+        if bytes == 0 {
+            return Some(Ok(0));
         }
+        let Some(payload) = source.payload.as_ref().filter(|payload| payload.len() >= bytes as usize) else {
+            return Some(Err(Errno::EPROTO));
+        };
+        let count = |pieces: &[Piece]| {
+            each_write(self.limits, pieces.iter().copied(), source.target.first(bytes), |_, _| {})
+        };
         if matches!(source.way, Way::Straight) {
             let mut why = None;
             if source_of(self.device(), payload, pieces).is_some() {
-                match chain.fill(self.limits, pieces.iter().copied(), source.target.first(bytes)) {
-                    Ok(()) => return Some(Ok(())),
+                match count(pieces) {
+                    Ok(writes) => return Some(Ok(writes)),
                     Err(WriteError::TooShort { .. } | WriteError::NoMemory { .. }) => {
                         return Some(Err(Errno::EPROTO));
                     }
@@ -116,13 +113,9 @@ impl Connection {
                 Err(Awaited) => return None,
             };
         }
-        // What goes with its message has no place before that has one; it is one piece in any case.
-        let piece = match &source.way {
-            Way::Bounce(bounce) => bounce.piece(),
-            Way::Straight | Way::Message => Piece { address: 0, length: bytes, key: 0 },
-        };
-        let filled = chain.fill(self.limits, std::iter::once(piece), source.target.first(bytes));
-        Some(filled.map_err(|error| tell_failed(self, &error, error.errno())))
+        // A copy is one piece, wherever it stands.
+        let counted = count(&[Piece { address: 0, length: bytes, key: 0 }]);
+        Some(counted.map_err(|error| tell_failed(self, &error, error.errno())))
     }
 
     /// Where a payload that cannot be written from its place is copied to, if anywhere.
@@ -177,90 +170,46 @@ impl Connection {
 
     /// Emits one message; `false` if there is none.
     fn next(&self, live: &mut Live, now_ns: u64) -> Result<bool, Errno> {
-        let Live { machine, transmit, batch, chain, pieces, filling, .. } = live;
+        let Live { machine, transmit, batch, pieces, .. } = live;
         let Some(Emit { id, credits, what, item }) = machine.next(now_ns) else { return Ok(false) };
+        let item = item.map(|item| &*item);
         let address = transmit.address + (id.place() * MESSAGE_MAX) as u64;
         let buffer =
             transmit.buffers.get_mut(id.place()).and_then(WriteVec::as_mut_slice).ok_or(Errno::EIO)?;
+        self.shard().counters.tx.sends.one();
+        if let What::PutDone(done) | What::GetDone(done) = what
+            && done.status > 0
+            && let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = item
+        {
+            let staged =
+                Piece { address: address + STAGED_AT as u64, length: source.bytes, key: transmit.key };
+            self.gather_source(source, staged, pieces, buffer)?;
+            let target = (&source.target, source.bytes);
+            let written = batch.add_writes(self.limits, pieces, target, id.bits());
+            let writes = written.map_err(|error| error.errno())?;
+            self.shard().counters.tx.writes.add(writes as usize);
+        }
         let head = self.link.head(credits);
-        let counters = &self.shard().counters.tx;
-        counters.sends.one();
         // The payload, where it is sent from its place.
         let mut gathered: SmallVec<[Piece; GATHERED_PIECES]> = SmallVec::new();
-        let length = match (what, item) {
-            (What::Noop, _) => {
-                counters.noops.one();
-                emit(&head, Body::Noop, buffer)
-            }
+        let emitted = match (what, item) {
             (What::Immediate, Some(Item::Send { header, source, .. })) => {
-                let emitted = emit_immediate(&head, header, buffer);
-                if let (Ok(length), Some(payload)) = (&emitted, &source.payload) {
-                    if self.gathers(payload, &mut gathered) {
-                        counters.bytes_direct.add(payload.len());
-                    } else {
-                        let copied =
-                            payload.copy_to(0, &mut buffer[MessageKind::Immediate.min_len()..*length]);
-                        counters.bytes_copied.add(copied);
-                    }
-                }
-                emitted
+                self.emit_immediate(&head, header, source, buffer, &mut gathered)
             }
-            (What::PutReq { cookie }, Some(Item::Send { header, .. })) => {
-                emit(&head, Body::PutReq { header: *header, cookie }, buffer)
-            }
-            (What::GetReq { cookie }, Some(Item::Get { header, sink, .. })) => {
-                let descriptor = Descriptor::new(sink.described.key, &sink.described.fragments);
-                descriptor.and_then(|descriptor| {
-                    emit(&head, Body::GetReq { header: *header, cookie, descriptor }, buffer)
-                })
-            }
-            (What::PutAck { source, sink: own }, Some(Item::Receive { sink, .. })) => {
-                let descriptor = Descriptor::new(sink.described.key, &sink.described.fragments);
-                descriptor.and_then(|descriptor| {
-                    emit(&head, Body::PutAck { source, sink: own, descriptor }, buffer)
-                })
-            }
-            (What::PutNak(done), _) => emit(&head, Body::PutNak(done), buffer),
-            (What::PutDone(done), item) | (What::GetDone(done), item) => {
-                if let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = item
-                    && done.status > 0
-                {
-                    if source.filling != *filling || matches!(source.way, Way::Message) {
-                        *filling += 1;
-                        let staged = Piece {
-                            address: address + STAGED_AT as u64,
-                            length: source.bytes,
-                            key: transmit.key,
-                        };
-                        refill(self, chain, pieces, source, staged)?;
-                        source.filling = *filling;
-                    }
-                    match (&source.way, &source.payload) {
-                        (Way::Message, Some(payload)) => {
-                            let place = STAGED_AT..STAGED_AT + source.bytes as usize;
-                            counters.bytes_copied.add(payload.copy_to(0, &mut buffer[place]));
-                        }
-                        (Way::Straight, _) => counters.bytes_direct.add(source.bytes as usize),
-                        (Way::Message | Way::Bounce(_), _) => {}
-                    }
-                    counters.writes.add(chain.len());
-                    batch.add_writes(chain, source.target.key, id.bits());
-                }
-                let body = match what {
-                    What::GetDone(_) => Body::GetDone(done),
-                    _ => Body::PutDone(done),
-                };
-                emit(&head, body, buffer)
-            }
-            // What was queued is of this kind.
-            (What::Immediate | What::PutReq { .. } | What::GetReq { .. } | What::PutAck { .. }, _) => {
-                return Err(Errno::EIO);
-            }
+            _ => match body_of(what, item) {
+                Ok(Some(body)) => Message { head, body }.emit(buffer),
+                // What was queued is of another kind.
+                Ok(None) => return Err(Errno::EIO),
+                Err(error) => Err(error),
+            },
         };
-        let length = length.map_err(|error| {
+        let length = emitted.map_err(|error| {
             tracing::error!(peer = %self.peer.key.id.nid, %error, "a message cannot be emitted");
             Errno::EIO
         })?;
+        if what == What::Noop {
+            self.shard().counters.tx.noops.one();
+        }
         if self.cksum {
             let sum = checksum(&buffer[..length], CharSign::Unsigned);
             buffer[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
@@ -278,6 +227,55 @@ impl Connection {
         Ok(true)
     }
 
+    /// Emits an IMMEDIATE: its payload stands behind it, or is sent from its place, where `gathered` gets its pieces.
+    fn emit_immediate(
+        &self,
+        head: &Head,
+        header: &Header,
+        source: &Source,
+        buffer: &mut [u8],
+        gathered: &mut SmallVec<[Piece; GATHERED_PIECES]>,
+    ) -> Result<usize, ProtoError> {
+        let length = emit_immediate(head, header, buffer)?;
+        if let Some(payload) = &source.payload {
+            let counters = &self.shard().counters.tx;
+            if self.gathers(payload, gathered) {
+                counters.bytes_direct.add(payload.len());
+            } else {
+                let place = MessageKind::Immediate.min_len()..length;
+                counters.bytes_copied.add(payload.copy_to(0, &mut buffer[place]));
+            }
+        }
+        Ok(length)
+    }
+
+    /// Collects the pieces that a transfer is written from: those of its payload, or of a copy. A payload that is written from the
+    /// message's buffer is copied there, where `staged` is.
+    fn gather_source(
+        &self,
+        source: &Source,
+        staged: Piece,
+        pieces: &mut Vec<Piece>,
+        buffer: &mut [u8],
+    ) -> Result<(), Errno> {
+        let counters = &self.shard().counters.tx;
+        pieces.clear();
+        match (&source.way, &source.payload) {
+            (Way::Straight, Some(payload)) => {
+                source_of(self.device(), payload, pieces).ok_or(Errno::ENOMEM)?;
+                counters.bytes_direct.add(source.bytes as usize);
+            }
+            (Way::Message, Some(payload)) => {
+                let place = STAGED_AT..STAGED_AT + source.bytes as usize;
+                counters.bytes_copied.add(payload.copy_to(0, &mut buffer[place]));
+                pieces.push(staged);
+            }
+            (Way::Bounce(bounce), _) => pieces.push(bounce.piece()),
+            (Way::Straight | Way::Message, None) => return Err(Errno::EIO),
+        }
+        Ok(())
+    }
+
     /// Whether a payload is sent from its place, behind the message's own bytes; its pieces are added then. A checksum is made of
     /// bytes that lie together.
     fn gathers(&self, payload: &ReadVec, pieces: &mut SmallVec<[Piece; GATHERED_PIECES]>) -> bool {
@@ -286,28 +284,22 @@ impl Connection {
     }
 }
 
-fn emit(head: &Head, body: Body<'_>, buffer: &mut [u8]) -> Result<usize, ProtoError> {
-    Message { head: *head, body }.emit(buffer)
-}
-
-/// Fills the chain for a transfer again: it has been used for another since this one was prepared, or only now it is known where
-/// the message's buffer is.
-fn refill(
-    conn: &Connection,
-    chain: &mut Chain,
-    pieces: &mut Vec<Piece>,
-    source: &Source,
-    staged: Piece,
-) -> Result<(), Errno> {
-    let target = source.target.first(source.bytes);
-    let filled = match (&source.way, &source.payload) {
-        (Way::Message, _) => chain.fill(conn.limits, std::iter::once(staged), target),
-        (Way::Bounce(bounce), _) => chain.fill(conn.limits, std::iter::once(bounce.piece()), target),
-        (Way::Straight, Some(payload)) => {
-            source_of(conn.device(), payload, pieces).ok_or(Errno::ENOMEM)?;
-            chain.fill(conn.limits, pieces.iter().copied(), target)
+/// What a message says, but for an IMMEDIATE; `None` if the item is not of its kind.
+fn body_of(what: What, item: Option<&Item>) -> Result<Option<Body<'_>>, ProtoError> {
+    Ok(Some(match (what, item) {
+        (What::Noop, _) => Body::Noop,
+        (What::PutReq { cookie }, Some(Item::Send { header, .. })) => {
+            Body::PutReq { header: *header, cookie }
         }
-        (Way::Straight, None) => return Err(Errno::EIO),
-    };
-    filled.map_err(|error| error.errno())
+        (What::GetReq { cookie }, Some(Item::Get { header, sink, .. })) => {
+            Body::GetReq { header: *header, cookie, descriptor: sink.described.descriptor()? }
+        }
+        (What::PutAck { source, sink: own }, Some(Item::Receive { sink, .. })) => {
+            Body::PutAck { source, sink: own, descriptor: sink.described.descriptor()? }
+        }
+        (What::PutNak(done), _) => Body::PutNak(done),
+        (What::PutDone(done), _) => Body::PutDone(done),
+        (What::GetDone(done), _) => Body::GetDone(done),
+        _ => return Ok(None),
+    }))
 }

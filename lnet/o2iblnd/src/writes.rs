@@ -6,22 +6,6 @@ use smallvec::SmallVec;
 
 use crate::fabric::Piece;
 
-/// The writes of one transfer, in order. It is kept and filled again, so that a transfer allocates nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Chain {
-    pieces: Vec<Piece>,
-    writes: Vec<Write>,
-}
-
-/// One work request: so many pieces of memory, in order, to one place at the sink.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Write {
-    address: u64,
-    bytes: u32,
-    first: usize,
-    count: usize,
-}
-
 /// What a work request can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WriteLimits {
@@ -33,7 +17,7 @@ pub(crate) struct WriteLimits {
     pub(crate) writes: usize,
 }
 
-/// Why there is no chain.
+/// Why a transfer cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WriteError {
     /// Both sides' memory lies in too many pieces that do not match.
@@ -77,98 +61,52 @@ impl WriteError {
     }
 }
 
-impl Chain {
-    /// Makes the chain that fills the sink's fragments with the first bytes of the source's pieces. Neighbours on either side
-    /// are taken as one.
-    ///
-    /// # Errors
-    /// [`WriteError`]; the chain is then empty.
-    pub(crate) fn fill(
-        &mut self,
-        limits: WriteLimits,
-        source: impl Iterator<Item = Piece>,
-        sink: impl Iterator<Item = Fragment>,
-    ) -> Result<(), WriteError> {
-        self.clear();
-        let filled = self.try_fill(limits, Joined::of(source), Joined::of(sink));
-        filled.inspect_err(|_| self.clear())
-    }
-
-    fn try_fill(
-        &mut self,
-        limits: WriteLimits,
-        mut source: Joined<impl Iterator<Item = Piece>, Piece>,
-        sink: Joined<impl Iterator<Item = Fragment>, Fragment>,
-    ) -> Result<(), WriteError> {
-        let WriteLimits { pieces, bytes, writes } = limits;
-        let mut piece = Piece::default();
-        let (mut wanted, mut found) = (0, 0);
-        for fragment in sink {
-            let Fragment { address, length } = fragment;
-            // From here on nothing within it overflows.
-            address.checked_add(length.into()).ok_or(WriteError::NoMemory { address, length })?;
-            wanted += u64::from(fragment.length);
-            let mut done = 0;
-            while done < fragment.length {
-                if piece.length == 0 {
-                    let Some(next) = source.next() else {
-                        return Err(WriteError::TooShort { wanted, bytes: found });
-                    };
-                    piece = next;
-                    continue;
-                }
-                let count = self.grow(limits, done, &fragment, piece.length.min(fragment.length - done));
-                if count == 0 {
-                    if self.writes.len() >= writes {
-                        return Err(WriteError::TooMany { limit: writes, pieces, bytes });
-                    }
-                    let (address, first) = (fragment.address + u64::from(done), self.pieces.len());
-                    self.writes.push(Write { address, bytes: 0, first, count: 0 });
-                    continue;
-                }
-                debug_assert!(count <= bytes);
-                self.pieces.push(Piece { length: count, ..piece });
-                piece = Piece {
-                    address: piece.address + u64::from(count),
-                    length: piece.length - count,
-                    ..piece
-                };
-                done += count;
-                found += u64::from(count);
+/// Cuts a transfer into work requests: the sink's fragments are filled with the first bytes of the source's pieces. Neighbours on
+/// either side are taken as one. Calls `add` for each piece of memory, in order, with the address at the sink where a work request
+/// begins with that piece. Returns the number of work requests.
+///
+/// # Errors
+/// [`WriteError`]; some pieces may have been added by then.
+pub(crate) fn each_write(
+    limits: WriteLimits,
+    source: impl Iterator<Item = Piece>,
+    sink: impl Iterator<Item = Fragment>,
+    mut add: impl FnMut(Piece, Option<u64>),
+) -> Result<u32, WriteError> {
+    let WriteLimits { pieces, bytes, writes: limit } = limits;
+    let mut source = Joined::of(source);
+    let mut piece = Piece::default();
+    let (mut writes, mut wanted, mut found) = (0, 0, 0);
+    for Fragment { address, length } in Joined::of(sink) {
+        // From here on nothing within it overflows.
+        address.checked_add(length.into()).ok_or(WriteError::NoMemory { address, length })?;
+        wanted += u64::from(length);
+        // A work request does not reach beyond one fragment, even if the next one is its neighbour in number.
+        let (mut pieces_left, mut bytes_left) = (0, 0);
+        let mut done = 0;
+        while done < length {
+            if piece.length == 0 {
+                piece = source.next().ok_or(WriteError::TooShort { wanted, bytes: found })?;
+                continue;
             }
+            let begins = pieces_left == 0 || bytes_left == 0;
+            if begins {
+                if writes as usize >= limit {
+                    return Err(WriteError::TooMany { limit, pieces, bytes });
+                }
+                writes += 1;
+                (pieces_left, bytes_left) = (pieces.max(1), bytes);
+            }
+            let count = piece.length.min(length - done).min(bytes_left);
+            add(Piece { length: count, ..piece }, begins.then_some(address + u64::from(done)));
+            (pieces_left, bytes_left) = (pieces_left - 1, bytes_left - count);
+            piece =
+                Piece { address: piece.address + u64::from(count), length: piece.length - count, ..piece };
+            done += count;
+            found += u64::from(count);
         }
-        Ok(())
     }
-
-    /// Adds a piece to the last write, if that goes on where this one does and has room; gives how many bytes fit.
-    fn grow(&mut self, limits: WriteLimits, done: u32, fragment: &Fragment, length: u32) -> u32 {
-        let Some(write) = self.writes.last_mut() else { return 0 };
-        // A write does not reach beyond one fragment, even if the next one is its neighbour in number.
-        let goes_on = write.address + u64::from(write.bytes) == fragment.address + u64::from(done)
-            && (done > 0 || write.count == 0);
-        if !goes_on || write.count >= limits.pieces.max(1) {
-            return 0;
-        }
-        let count = length.min(limits.bytes - write.bytes);
-        write.bytes += count;
-        write.count += usize::from(count > 0);
-        count
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.pieces.clear();
-        self.writes.clear();
-    }
-
-    /// How many work requests there are.
-    pub(crate) fn len(&self) -> usize {
-        self.writes.len()
-    }
-
-    /// The work requests: where each writes, and what.
-    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, &[Piece])> {
-        self.writes.iter().map(|write| (write.address, &self.pieces[write.first..write.first + write.count]))
-    }
+    Ok(writes)
 }
 
 /// Neighbours as one.
@@ -277,6 +215,22 @@ mod tests {
         stretches.iter().enumerate().map(of).collect()
     }
 
+    /// The work requests of a transfer: where each writes, and what.
+    fn writes(
+        limits: WriteLimits,
+        source: &[Piece],
+        sink: &[Fragment],
+    ) -> Result<Vec<(u64, Vec<Piece>)>, WriteError> {
+        let mut all: Vec<(u64, Vec<Piece>)> = Vec::new();
+        let add = |piece, begins: Option<u64>| {
+            all.extend(begins.map(|address| (address, Vec::new())));
+            all.last_mut().unwrap().1.push(piece);
+        };
+        let count = each_write(limits, source.iter().copied(), sink.iter().copied(), add)?;
+        assert_eq!(count as usize, all.len());
+        Ok(all)
+    }
+
     proptest! {
         /// S-504, lnet-wire 37: each byte goes where the sink's list says, in order, by requests that the device can carry.
         #[test]
@@ -294,20 +248,18 @@ mod tests {
             }).collect();
             let limits = WriteLimits { pieces: pieces_max, bytes: bytes_max, writes: writes_max };
             let source = pieces(&source, keys);
-            let mut chain = Chain::default();
-            let filled = chain.fill(limits, source.iter().copied(), sink.iter().copied());
             let unlimited = WriteLimits { writes: usize::MAX, ..limits };
-            let mut whole = Chain::default();
-            whole.fill(unlimited, source.iter().copied(), sink.iter().copied()).unwrap();
-            if filled.is_err() {
-                prop_assert!(whole.len() > writes_max && chain.len() == 0);
-                let error = filled.unwrap_err();
-                prop_assert_eq!(error.errno(), Errno::EMSGSIZE);
-                prop_assert!(error.to_string().contains("wrq_sge"), "it tells what to change");
+            let whole = writes(unlimited, &source, &sink).unwrap();
+            match writes(limits, &source, &sink) {
+                Ok(limited) => prop_assert_eq!(&limited, &whole),
+                Err(error) => {
+                    prop_assert!(whole.len() > writes_max);
+                    prop_assert_eq!(error.errno(), Errno::EMSGSIZE);
+                    prop_assert!(error.to_string().contains("wrq_sge"), "it tells what to change");
+                }
             }
-            prop_assert!(filled.is_err() || chain.len() == whole.len());
             let mut moved = Vec::new();
-            for (address, pieces) in whole.writes() {
+            for (address, pieces) in whole {
                 prop_assert!(!pieces.is_empty() && pieces.len() <= pieces_max);
                 let length: u32 = pieces.iter().map(|piece| piece.length).sum();
                 prop_assert!(length <= bytes_max);
@@ -329,20 +281,18 @@ mod tests {
             let list = fragments(parts.iter().copied(), 1).unwrap();
             prop_assert_eq!(list.as_slice(), &[Fragment { length: cuts.iter().sum(), address: 5000 }]);
             let limits = WriteLimits { pieces: 1, bytes: u32::MAX, writes: 1 };
-            let source = parts.iter().map(|part| Piece { address: part.address, length: part.length, key: 3 });
-            let mut chain = Chain::default();
-            prop_assert!(chain.fill(limits, source, parts.iter().copied()).is_ok());
+            let piece = |part: &Fragment| Piece { address: part.address, length: part.length, key: 3 };
+            let source: Vec<Piece> = parts.iter().map(piece).collect();
+            prop_assert!(writes(limits, &source, &parts).is_ok());
         }
     }
 
     #[test]
     fn a_sink_that_asks_for_more_than_there_is_gets_nothing() {
         let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };
-        let mut chain = Chain::default();
         let source = [Piece { address: 1, length: 10, key: 1 }];
         let sink = [Fragment { length: 11, address: 1 }];
-        let error = chain.fill(limits, source.into_iter(), sink.into_iter()).unwrap_err();
-        assert_eq!((error.errno(), chain.len()), (Errno::EPROTO, 0));
+        assert_eq!(writes(limits, &source, &sink).unwrap_err().errno(), Errno::EPROTO);
     }
 
     /// The end of all addresses, where a sum would overflow; and just before it, also of neighbours that are taken as one.
@@ -351,11 +301,8 @@ mod tests {
         let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };
         let fill = |sink: &[(u32, u64)]| {
             let source = [Piece { address: 1, length: 4096, key: 1 }];
-            let sink = sink.iter().map(|&(length, address)| Fragment { length, address });
-            let mut chain = Chain::default();
-            let filled = chain.fill(limits, source.into_iter(), sink);
-            assert!(filled.is_ok() || chain.len() == 0);
-            filled.map_err(|error| error.errno())
+            let sink: Vec<_> = sink.iter().map(|&(length, address)| Fragment { length, address }).collect();
+            writes(limits, &source, &sink).map(drop).map_err(|error| error.errno())
         };
         for sink in [
             &[(10, u64::MAX)][..],

@@ -17,7 +17,7 @@ use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
 use crate::o2ib::Turn;
 use crate::sizes;
-use crate::writes::{Chain, WriteLimits};
+use crate::writes::WriteLimits;
 use lnet_lnd::admission::Guest;
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
@@ -64,9 +64,7 @@ impl Driver {
             machine: Conn::new(&limits, turn.now_ns),
             _memory: memory,
             transmit,
-            chain: Chain::default(),
             pieces: Vec::new(),
-            filling: 0,
             batch: Batch::default(),
         };
         let device = peer.ni.own.device.limits();
