@@ -1,7 +1,9 @@
 //! Messages on their way, as the rooms of the engine hand them to each other. These structs have no rules of their own, so
 //! the crate sees their fields.
 
-use lnet_api::{Event, EventKind, RxContext};
+use std::sync::Arc;
+
+use lnet_api::{AckRequest, Event, EventKind, Get, Lnd, Put, RxContext, Tx, TxToken};
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, MessageType, PING_PORTAL, WireHandle};
 use lnet_region::ReadVec;
@@ -56,6 +58,76 @@ pub(crate) fn known_as(id: ProcessId) -> ProcessId {
     if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) }
 }
 
+/// A PUT or GET, whatever MD it is of.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) op: MessageOp,
+    /// The local NID to send from, if the program has chosen one.
+    pub(crate) via: Option<Nid>,
+    pub(crate) target: ProcessId,
+    /// The kind of the answer that is waited for.
+    pub(crate) answer: Option<EventKind>,
+    /// The target's portal. On portal 0 LNet talks to itself: pings and pushes.
+    pub(crate) portal: u32,
+    match_bits: MatchBits,
+    offset: u32,
+    /// 0 for a GET.
+    hdr_data: u64,
+}
+
+impl Request {
+    pub(crate) fn of_put<M>(put: &Put<M>) -> Request {
+        let &Put { source: via, ack, target, portal, match_bits, offset, hdr_data, .. } = put;
+        let answer = (ack == AckRequest::Ack).then_some(EventKind::Ack);
+        Request {
+            op: MessageOp::Put,
+            via,
+            target,
+            answer,
+            portal: portal.get(),
+            match_bits,
+            offset,
+            hdr_data,
+        }
+    }
+
+    pub(crate) fn of_get<M>(get: &Get<M>) -> Request {
+        let &Get { source: via, target, portal, match_bits, offset, .. } = get;
+        let (answer, portal) = (Some(EventKind::Reply), portal.get());
+        Request { op: MessageOp::Get, via, target, answer, portal, match_bits, offset, hdr_data: 0 }
+    }
+
+    /// The body of its header, of an MD of this length; `handle` is what an answer names.
+    pub(crate) fn body(&self, length: u32, handle: WireHandle) -> Body {
+        let &Request { op, answer, portal, match_bits, offset, hdr_data, .. } = self;
+        match op {
+            MessageOp::Put => {
+                let ack_wmd = answer.map_or(WireHandle::NONE, |_| handle);
+                Body::Put { ack_wmd, match_bits, hdr_data, portal, offset }
+            }
+            _ => {
+                let (src_offset, sink_length) = (offset, length);
+                Body::Get { return_wmd: handle, match_bits, portal, src_offset, sink_length }
+            }
+        }
+    }
+
+    /// Its SEND event.
+    pub(crate) fn event(&self, common: &Common, length: u32) -> Event {
+        let &Request { target, portal, match_bits, offset, hdr_data, .. } = self;
+        Event {
+            target,
+            portal,
+            match_bits,
+            hdr_data,
+            rlength: length,
+            mlength: length,
+            offset: u64::from(offset),
+            ..common.event(EventKind::Send)
+        }
+    }
+}
+
 /// How a message of this node goes to its target.
 pub(crate) struct Route {
     pub(crate) way: Way,
@@ -69,7 +141,7 @@ pub(crate) struct Route {
 
 /// What a message is that this node sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum MessageOp {
     Put,
     Get,
     /// A GET whose data the network writes by itself.
@@ -79,27 +151,27 @@ pub(crate) enum Op {
     Reply,
 }
 
-impl Op {
+impl MessageOp {
     /// How it is counted.
     pub(crate) fn kind(self) -> MessageType {
         match self {
-            Op::Put => MessageType::Put,
-            Op::Get | Op::DirectGet => MessageType::Get,
-            Op::Ack => MessageType::Ack,
-            Op::Reply => MessageType::Reply,
+            MessageOp::Put => MessageType::Put,
+            MessageOp::Get | MessageOp::DirectGet => MessageType::Get,
+            MessageOp::Ack => MessageType::Ack,
+            MessageOp::Reply => MessageType::Reply,
         }
     }
 
     /// Whether it answers a request of another node.
     pub(crate) fn is_answer(self) -> bool {
-        matches!(self, Op::Ack | Op::Reply)
+        matches!(self, MessageOp::Ack | MessageOp::Reply)
     }
 }
 
 /// A message that this node sends. It ends once: when its LND finalises it, its time is up in a queue, or its NI goes.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) op: Op,
+    pub(crate) op: MessageOp,
     /// The MD it uses; none for an ACK.
     pub(crate) md: Option<MdName>,
     /// What the MD's owner will be told, but for the status.
@@ -112,8 +184,8 @@ impl Message {
     /// Payload bytes behind its header.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self.op {
-            Op::Put | Op::Reply => u64::from(self.event.mlength),
-            Op::Get | Op::DirectGet | Op::Ack => 0,
+            MessageOp::Put | MessageOp::Reply => u64::from(self.event.mlength),
+            MessageOp::Get | MessageOp::DirectGet | MessageOp::Ack => 0,
         }
     }
 }
@@ -126,6 +198,25 @@ pub(crate) struct Launch {
     pub(crate) header: Header,
     pub(crate) payload: Option<ReadVec>,
     pub(crate) reply_to: Option<RxContext>,
+}
+
+/// What has become of a message that is sent.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one, and a box would be allocated for it"
+)]
+pub(crate) enum Launched {
+    /// It has its credits, and is to be handed to its LND.
+    Ready {
+        lnd: Arc<Arc<dyn Lnd>>,
+        tx: Tx,
+        /// The MD it uses; none for an ACK.
+        md: Option<MdName>,
+        /// It has waited for credits: the MD may have been unlinked meanwhile.
+        waited: bool,
+    },
+    /// It waits for credits.
+    Waits { md: Option<MdName>, token: TxToken },
 }
 
 /// A message of this node to itself, until it is received.

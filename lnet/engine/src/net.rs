@@ -24,7 +24,6 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Header, MessageType};
 
 pub(crate) use self::admit::Refusal;
-pub(crate) use self::choice::Leaving;
 use self::identity::Identities;
 pub(crate) use self::interfaces::PushedNids;
 pub(crate) use self::ni::{Cpts, Distances};
@@ -36,10 +35,10 @@ use crate::common::Common;
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RecentDrop, RecentDrops};
 use crate::list::List;
-use crate::message::{Launch, Message, Op, PeerName, Route, Way};
+use crate::message::{Launch, Launched, Message, MessageOp, PeerName, Request, Route, Way};
 use crate::names::{MdName, pack};
 use crate::slab::{Key, NONE, Slab, slab};
-use crate::work::{Ended, Outgoing, Work};
+use crate::work::{Ended, Work};
 
 /// Bytes that a message counts in its peer's queue beside its payload (lnet-semantics 13).
 const HEADER_BYTES: u64 = Header::LEN as u64;
@@ -68,18 +67,6 @@ pub(crate) struct Share {
     held_back: usize,
     /// `received` counts the dropped ones too.
     traffic: Traffic,
-}
-
-/// What has become of a message that is sent.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the large one is the common one, and a box would be allocated for it"
-)]
-pub(crate) enum Launched {
-    /// It has its credits, and is to be handed over.
-    Ready(Outgoing),
-    /// It waits for credits, under this name, for this MD.
-    Waits(Option<MdName>, TxToken),
 }
 
 /// The LND that has a message, or is about to get it, with the NI and the peer that the message goes to.
@@ -173,10 +160,10 @@ impl Net {
             && self.take_host_credit(name.index, key)
             && self.take_ni_credit(name.index, key)
         {
-            return Some(Launched::Ready(self.outgoing(key, tx, md, false)));
+            return Some(self.ready(key, tx, md, false));
         }
         self.keep_waiting(name.index, tx);
-        Some(Launched::Waits(md, token))
+        Some(Launched::Waits { md, token })
     }
 
     /// The NI and the peer of a message, if there is room for it.
@@ -193,15 +180,15 @@ impl Net {
     }
 
     /// A message with all its credits, for which it has waited or not.
-    fn outgoing(&self, ni: Key, tx: Tx, md: Option<MdName>, waited: bool) -> Outgoing {
+    fn ready(&self, ni: Key, tx: Tx, md: Option<MdName>, waited: bool) -> Launched {
         let share = self.share(ni).expect("a share outlives its NI's messages");
-        Outgoing { lnd: share.lnd.clone(), tx, md, waited }
+        Launched::Ready { lnd: share.lnd.clone(), tx, md, waited }
     }
 
     /// Hands over a message that has waited.
     fn let_go(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
         let md = self.messages[message].message.md;
-        work.sends.push(self.outgoing(ni, tx, md, true));
+        work.sends.push(self.ready(ni, tx, md, true));
     }
 
     /// Keeps a message that is in a queue. There is room for as many as there are messages.
@@ -302,14 +289,14 @@ impl Net {
     }
 
     /// A GET under way whose data the network writes by itself, or is asked to: its MD and the response it waits for.
-    pub(crate) fn get_under_way(&self, key: Key, op: Op) -> Option<(MdName, Key)> {
+    pub(crate) fn get_under_way(&self, key: Key, op: MessageOp) -> Option<(MdName, Key)> {
         let Sending { message, .. } = self.messages.get(key)?;
         (message.op == op).then_some((message.md?, message.response))
     }
 
     /// The network writes the data of a GET by itself; `None` if the GET is over.
     pub(crate) fn make_direct(&mut self, key: Key) -> Option<()> {
-        self.messages.get_mut(key)?.message.op = Op::DirectGet;
+        self.messages.get_mut(key)?.message.op = MessageOp::DirectGet;
         Some(())
     }
 
@@ -321,22 +308,28 @@ impl Net {
         self.counters.send_length += u64::from(payload_length);
     }
 
-    /// The way of a message to a process (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no
-    /// router.
+    /// The way of a message to a process (lnet-semantics 14), from an MD of this partition: straight to the target, for this node
+    /// forwards nothing and knows no router.
     ///
     /// # Errors
     /// EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM if the messages of this partition are too many.
-    pub(crate) fn route(&mut self, shared: &NetShared, leaving: &Leaving) -> Result<Route, LNetError> {
+    pub(crate) fn route(
+        &mut self,
+        shared: &NetShared,
+        request: &Request,
+        partition: usize,
+    ) -> Result<Route, LNetError> {
         let NetShared { nis, identities } = shared;
-        let &Leaving { source, target, .. } = leaving;
-        if let Some(nid) = source.filter(|&nid| !nis.is_local(nid)) {
+        let &Request { via, target, .. } = request;
+        if let Some(nid) = via.filter(|&nid| !nis.is_local(nid)) {
             return Err(LNetError::NotLocal { nid });
         }
         if nis.is_local(target.nid) {
             let (way, nid) = (Way::Here, target.nid);
             return Ok(Route { way, source: nid, primary: nid, debtor: None });
         }
-        let (key, ni) = self.choose_ni(shared, leaving).ok_or(LNetError::NoRoute { nid: target.nid })?;
+        let (key, ni) =
+            self.choose_ni(shared, request, partition).ok_or(LNetError::NoRoute { nid: target.nid })?;
         let partition = ni.cpts.of(target.nid);
         // Elsewhere, a full table shows when the message is launched.
         if partition == self.partition && self.messages.is_full() {

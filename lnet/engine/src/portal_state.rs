@@ -14,7 +14,7 @@ use crate::config::Rotor;
 use crate::list::{Links, List, linked};
 use crate::message::{Local, Waiting, Way};
 use crate::placement::{Lookup, Placements};
-use crate::resources::{Kind, Search, Wanted};
+use crate::resources::{Kind, MatchRequest, Search};
 use crate::slab::{Key, Slab, slab, some};
 
 /// How long no buffer must have been posted in a partition that has none left before messages stop looking there, in
@@ -56,7 +56,7 @@ const DELAYED: usize = 6;
 #[derive(Debug)]
 struct Delayed {
     waiting: Waiting,
-    wanted: Wanted,
+    wanted: MatchRequest,
     links: Links,
 }
 

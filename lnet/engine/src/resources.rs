@@ -28,7 +28,7 @@ use lnet_region::WriteVec;
 pub(crate) use self::audit::Uses;
 pub(crate) use self::bound::Bound;
 pub(crate) use self::entry::Kind;
-pub(crate) use self::matching::{Search, Wanted};
+pub(crate) use self::matching::{MatchRequest, Search};
 use self::md::Descriptor;
 use self::objects::Objects;
 pub(crate) use self::posted::{Attached, Attempt, Posted};

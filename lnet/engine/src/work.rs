@@ -1,30 +1,18 @@
 //! What is decided under a lock and done after it.
 
-use std::sync::Arc;
-
-use lnet_api::{Dropped, Errno, EventKind, Handler, Lnd, Tx, TxToken};
+use lnet_api::{Dropped, Errno, EventKind, Handler, TxToken};
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::IoVec;
 use smallvec::SmallVec;
 
 use crate::common::Common;
-use crate::message::{Launch, Message, Op, Way};
+use crate::message::{Launch, Launched, Message, MessageOp, Way};
 use crate::names::MdName;
 use crate::slab::Key;
 
-/// A message to be handed to its LND. Like all that stands here it crosses from a room to the engine and has no rules of its
-/// own, so the crate sees its fields.
-pub(crate) struct Outgoing {
-    pub(crate) lnd: Arc<Arc<dyn Lnd>>,
-    pub(crate) tx: Tx,
-    /// The MD it uses; none for an ACK.
-    pub(crate) md: Option<MdName>,
-    /// It has waited for credits: the MD may have been unlinked meanwhile.
-    pub(crate) waited: bool,
-}
-
-/// A message of this node that ended without its LND, or is over.
+/// A message of this node that ended without its LND, or is over. Like all that stands here it crosses from a room to the engine and
+/// has no rules of its own, so the crate sees its fields.
 pub(crate) struct Ended {
     pub(crate) message: Message,
     pub(crate) result: Result<(), Errno>,
@@ -49,7 +37,7 @@ impl Ack {
             Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
         // Nobody is told of it.
         let event = common.event(EventKind::Send);
-        let message = Message { op: Op::Ack, md: None, event, response: Key::NULL };
+        let message = Message { op: MessageOp::Ack, md: None, event, response: Key::NULL };
         Launch { way, message, header, payload: None, reply_to: None }
     }
 }
@@ -65,7 +53,7 @@ const INLINE: usize = 2;
 pub(crate) struct Work {
     pub(crate) launches: Queue<Launch>,
     pub(crate) acks: Queue<Ack>,
-    pub(crate) sends: Queue<Outgoing>,
+    pub(crate) sends: Queue<Launched>,
     pub(crate) ended: Queue<Ended>,
     /// Messages to be taken back, for the owner of their MD has unlinked it.
     pub(crate) withdrawn: SmallVec<[TxToken; INLINE]>,

@@ -9,10 +9,10 @@ use lnet_api::{
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 
 use super::Engine;
-use super::requests::Request;
 use crate::common::Common;
 use crate::drops::DropReason;
 use crate::event_queue::EventQueue;
+use crate::message::Request;
 use crate::names::Place;
 use crate::placement::home_of_bits;
 use crate::resources::{Attached, Posted, Resources};

@@ -1,76 +1,12 @@
 //! How a PUT or GET of this node begins.
 
-use lnet_api::{AckRequest, Event, EventKind, Get, LNetError, Md, MdHandle, Put};
-use lnet_nid::{MatchBits, Nid, ProcessId};
-use lnet_proto::{Body, Header, WireHandle};
+use lnet_api::{LNetError, Md, MdHandle};
 
 use super::Engine;
-use crate::common::Common;
-use crate::message::{Launch, Local, Message, Op, Way};
+use crate::message::{Launched, Request, Way};
 use crate::names::{MdName, Place};
-use crate::net::{Launched, Leaving};
 use crate::resources::Bound;
 use crate::work::Work;
-
-/// A PUT or GET, whatever MD it is of.
-#[derive(Clone, Copy)]
-pub(super) struct Request {
-    op: Op,
-    /// The local NID to send from, if the program has chosen one.
-    via: Option<Nid>,
-    target: ProcessId,
-    /// The kind of the answer that is waited for.
-    answer: Option<EventKind>,
-    portal: u32,
-    match_bits: MatchBits,
-    offset: u32,
-    /// 0 for a GET.
-    hdr_data: u64,
-}
-
-impl Request {
-    pub(super) fn of_put<M>(put: &Put<M>) -> Request {
-        let &Put { source: via, ack, target, portal, match_bits, offset, hdr_data, .. } = put;
-        let answer = (ack == AckRequest::Ack).then_some(EventKind::Ack);
-        Request { op: Op::Put, via, target, answer, portal: portal.get(), match_bits, offset, hdr_data }
-    }
-
-    pub(super) fn of_get<M>(get: &Get<M>) -> Request {
-        let &Get { source: via, target, portal, match_bits, offset, .. } = get;
-        let (answer, portal) = (Some(EventKind::Reply), portal.get());
-        Request { op: Op::Get, via, target, answer, portal, match_bits, offset, hdr_data: 0 }
-    }
-
-    /// The body of its header, of an MD of this length; `handle` is what an answer names.
-    fn body(&self, length: u32, handle: WireHandle) -> Body {
-        let &Request { op, answer, portal, match_bits, offset, hdr_data, .. } = self;
-        match op {
-            Op::Put => {
-                let ack_wmd = answer.map_or(WireHandle::NONE, |_| handle);
-                Body::Put { ack_wmd, match_bits, hdr_data, portal, offset }
-            }
-            _ => {
-                let (src_offset, sink_length) = (offset, length);
-                Body::Get { return_wmd: handle, match_bits, portal, src_offset, sink_length }
-            }
-        }
-    }
-
-    /// Its SEND event.
-    fn event(&self, common: &Common, length: u32) -> Event {
-        let &Request { target, portal, match_bits, offset, hdr_data, .. } = self;
-        Event {
-            target,
-            portal,
-            match_bits,
-            hdr_data,
-            rlength: length,
-            mlength: length,
-            offset: u64::from(offset),
-            ..common.event(EventKind::Send)
-        }
-    }
-}
 
 impl Engine {
     /// Sends a PUT or GET from a bound MD.
@@ -114,21 +50,15 @@ impl Engine {
             true => self.common.here(),
             false => request.target.nid.cpt_of(self.common.partitions()),
         };
-        let header;
-        let (mut local, mut elsewhere) = (None, None);
-        let ready = {
+        let (mut launched, mut rest) = (None, None);
+        {
             let bound = &mut *self.bound.lock(partition);
             let md = choose(bound)?;
             let mut net = self.net.lock(home);
             let (part, shared) = net.split();
-            let &Request { via: source, target, portal, .. } = request;
-            let leaving = Leaving { source, target, portal, partition };
-            let committed = part.route(shared, &leaving).and_then(|route| {
-                let committed = bound.commit(md, request.op, request.answer, request.target, &route)?;
-                Ok((route, committed))
-            });
-            let (route, committed) = match committed {
-                Ok(committed) => committed,
+            let committed = part.route(shared, request, partition);
+            let launch = match committed.and_then(|route| bound.commit(md, request, &route)) {
+                Ok(launch) => launch,
                 Err(error) => {
                     if is_made {
                         bound.unmake(md, work);
@@ -136,47 +66,27 @@ impl Engine {
                     return Err(error);
                 }
             };
-            work.made = is_made.then_some(committed.md);
-            let (op, length, payload) = (request.op, committed.length, committed.payload);
-            let event = request.event(&self.common, length);
-            let message = Message { op, md: Some(committed.md), event, response: committed.response };
-            header = Header {
-                dest: request.target,
-                src: ProcessId::new(route.source, self.common.config.pid),
-                payload_length: if op == Op::Put { length } else { 0 },
-                body: request.body(length, committed.handle),
-            };
-            let way = route.way;
-            match way {
+            work.made = launch.message.md.filter(|_| is_made);
+            match launch.way {
                 Way::Here => {
-                    part.count_loopback(op.kind(), header.payload_length);
-                    local = Some(Local { message, payload });
-                    None
+                    part.count_loopback(request.op.kind(), launch.header.payload_length);
+                    rest = Some(launch);
                 }
-                Way::Over { partition, .. } if partition == home => {
-                    let launch = Launch { way, message, header, payload, reply_to: None };
-                    match part.launch(shared, launch, work) {
-                        Some(Launched::Ready(outgoing)) => Some(outgoing),
-                        Some(Launched::Waits(_, token)) => {
-                            bound.remember(committed.md.key, token, work);
-                            None
-                        }
-                        None => None,
-                    }
-                }
+                Way::Over { partition, .. } if partition == home => match part.launch(shared, launch, work) {
+                    Some(Launched::Waits { md: Some(md), token }) => bound.remember(md.key, token, work),
+                    other => launched = other,
+                },
                 // Its NI has some of the partitions alone.
-                Way::Over { .. } => {
-                    elsewhere = Some(Launch { way, message, header, payload, reply_to: None });
-                    None
-                }
+                Way::Over { .. } => rest = Some(launch),
             }
-        };
-        if let Some(outgoing) = ready {
-            self.hand_over(outgoing, work);
-        } else if local.is_some() {
-            self.deliver_here(&mut local, &header, work);
-        } else if let Some(launch) = elsewhere {
-            self.launch(launch, work);
+        }
+        if let Some(launched) = launched {
+            self.hand_over(launched, work);
+        } else if let Some(launch) = rest {
+            match launch.way {
+                Way::Here => self.deliver_here(launch, work),
+                Way::Over { .. } => self.launch(launch, work),
+            }
         }
         Ok(())
     }

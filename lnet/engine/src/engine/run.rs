@@ -1,16 +1,14 @@
 //! What is done when the locks are released: messages are launched, handed over and ended.
 
 use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
-use lnet_proto::Header;
 
 use super::Engine;
-use crate::message::{Admitted, Inbound, Launch, Local, Message, Way};
+use crate::message::{Admitted, Inbound, Launch, Launched, Local, Message, Way};
 use crate::names::{MdName, unpack};
-use crate::net::Launched;
 use crate::resources::{MdTable, Resources};
 use crate::slab::Key;
 use crate::wake;
-use crate::work::{Ended, Outgoing, Work};
+use crate::work::{Ended, Work};
 
 impl Engine {
     /// Decides something, with whatever locks that takes, then does what follows from it.
@@ -39,8 +37,8 @@ impl Engine {
                 self.launch(ack.launch(&self.common), work);
             }
             for _ in 0..work.sends.len() {
-                let Some(outgoing) = work.sends.pop() else { break };
-                self.hand_over(outgoing, work);
+                let Some(launched) = work.sends.pop() else { break };
+                self.hand_over(launched, work);
             }
             for _ in 0..work.ended.len() {
                 let Some(Ended { message, result }) = work.ended.pop() else { break };
@@ -79,9 +77,9 @@ impl Engine {
     /// Sends a message: over the network, or to this node itself.
     pub(super) fn launch(&self, launch: Launch, work: &mut Work) {
         let Way::Over { partition, .. } = launch.way else {
-            let Launch { message, header, payload, .. } = launch;
-            self.net.lock(self.common.here()).count_loopback(message.op.kind(), header.payload_length);
-            return self.deliver_here(&mut Some(Local { message, payload }), &header, work);
+            let kind = launch.message.op.kind();
+            self.net.lock(self.common.here()).count_loopback(kind, launch.header.payload_length);
+            return self.deliver_here(launch, work);
         };
         let launched = {
             let mut net = self.net.lock(partition);
@@ -90,33 +88,33 @@ impl Engine {
         };
         match launched {
             // Behind those that have waited.
-            Some(Launched::Ready(outgoing)) if !work.sends.is_empty() => work.sends.push(outgoing),
-            Some(Launched::Ready(outgoing)) => self.hand_over(outgoing, work),
-            Some(Launched::Waits(md, token)) => self.remember(md, token, work),
+            Some(ready @ Launched::Ready { .. }) if !work.sends.is_empty() => work.sends.push(ready),
+            Some(launched) => self.hand_over(launched, work),
             None => {}
         }
     }
 
-    /// Hands a message to its LND, in the caller's thread. One that has waited for credits is not sent for an MD that was
-    /// unlinked meanwhile (lnet-semantics 7).
-    pub(super) fn hand_over(&self, outgoing: Outgoing, work: &mut Work) {
-        let Outgoing { lnd, tx, md, waited } = outgoing;
-        let token = tx.token;
-        let unlinked = |md| self.with_mds(md, |mds, key| mds.is_unlinked(key));
-        let sent = if waited && md.is_some_and(unlinked) {
-            drop(tx);
-            Sent::Now(Err(Errno::ECANCELED))
-        } else {
-            lnd.send(tx)
+    /// Hands a message that does not wait to its LND, in the caller's thread. One that has waited for credits is not sent for an MD
+    /// that was unlinked meanwhile (lnet-semantics 7).
+    pub(super) fn hand_over(&self, launched: Launched, work: &mut Work) {
+        let (md, token) = match launched {
+            Launched::Waits { md, token } => (md, token),
+            Launched::Ready { lnd, tx, md, waited } => {
+                let token = tx.token;
+                let unlinked = |md| self.with_mds(md, |mds, key| mds.is_unlinked(key));
+                let sent = if waited && md.is_some_and(unlinked) {
+                    drop(tx);
+                    Sent::Now(Err(Errno::ECANCELED))
+                } else {
+                    lnd.send(tx)
+                };
+                match sent {
+                    Sent::Now(result) => return self.left(token, result, work),
+                    Sent::Later => (md, token),
+                }
+            }
         };
-        match sent {
-            Sent::Now(result) => self.left(token, result, work),
-            Sent::Later => self.remember(md, token, work),
-        }
-    }
-
-    /// A message waits, or its LND has it: so the owner of its MD can take it back from now on.
-    fn remember(&self, md: Option<MdName>, token: TxToken, work: &mut Work) {
+        // It waits, or its LND has it: so the owner of its MD can take it back from now on.
         if let Some(md) = md {
             self.with_mds(md, |mds, key| mds.remember(key, token, work));
         }
@@ -169,15 +167,18 @@ impl Engine {
 
     /// Delivers a message of this node to itself, which has been counted: no LND, no credits (lnet-wire 14). It waits elsewhere, or
     /// ends here.
-    pub(super) fn deliver_here(&self, local: &mut Option<Local>, header: &Header, work: &mut Work) {
+    pub(super) fn deliver_here(&self, launch: Launch, work: &mut Work) {
+        let Launch { message, header, payload, .. } = launch;
+        let mut local = Some(Local { message, payload });
         let nids = smallvec::smallvec![header.src.nid];
         let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), held: 0, nids };
-        let delivery = match self.receive(Admitted { inbound: &inbound, header }, local, work) {
+        let admitted = Admitted { inbound: &inbound, header: &header };
+        let delivery = match self.receive(admitted, &mut local, work) {
             Verdict::Deliver(delivery) => Some(delivery),
             _ => None,
         };
-        if let Some(local) = local {
-            self.end_local(local, delivery, work);
+        if let Some(mut local) = local {
+            self.end_local(&mut local, delivery, work);
         }
     }
 

@@ -11,12 +11,12 @@ use nlx_sync::End;
 use super::Engine;
 use crate::config::Stealing;
 use crate::drops::{self, DropReason};
-use crate::message::{Admitted, Inbound, Local, Op, PeerName, Way, is_push};
+use crate::message::{Admitted, Inbound, Local, MessageOp, PeerName, Way, is_push};
 use crate::names::{Place, RxName, unpack};
 use crate::net::Refusal;
 use crate::placement::{Lookup, PLACED};
 use crate::portal_state::PortalState;
-use crate::resources::{Attempt, Kind, Resources, Search, Wanted};
+use crate::resources::{Attempt, Kind, MatchRequest, Resources, Search};
 use crate::slab::Key;
 use crate::work::{Ack, Work};
 
@@ -72,7 +72,7 @@ impl Upcalls for Engine {
 
     fn sink_of_get(&self, token: TxToken) -> Option<WriteVec> {
         let (partition, key) = self.tx_name(token)?;
-        let (md, response) = { self.net.lock(partition).get_under_way(key, Op::Get)? };
+        let (md, response) = { self.net.lock(partition).get_under_way(key, MessageOp::Get)? };
         let sink = { self.bound.lock(md.place.partition).direct_sink(md.key, response)? };
         self.net.lock(partition).make_direct(key)?;
         Some(sink)
@@ -82,7 +82,7 @@ impl Upcalls for Engine {
     fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>) {
         self.with(|work| {
             let Some((partition, key)) = self.tx_name(token) else { return };
-            let direct = { self.net.lock(partition).get_under_way(key, Op::DirectGet) };
+            let direct = { self.net.lock(partition).get_under_way(key, MessageOp::DirectGet) };
             let Some((md, response)) = direct else { return };
             let bytes = match result {
                 Ok(bytes) => bytes,
@@ -182,12 +182,12 @@ impl Engine {
                 let can_wait = self.portals.get(portal as usize).is_some_and(PortalState::is_lazy);
                 let room = (header.payload_length, offset);
                 let wanted =
-                    Wanted::new(MdOptions::OP_PUT, inbound, header, match_bits, room).waiting(can_wait);
+                    MatchRequest::new(MdOptions::OP_PUT, inbound, header, match_bits, room).waiting(can_wait);
                 self.receive_put(portal as usize, &Search { message, wanted: &wanted }, local, work)
             }
             Body::Get { match_bits, portal, src_offset, sink_length, .. } => {
                 let room = (sink_length, src_offset);
-                let wanted = Wanted::new(MdOptions::OP_GET, inbound, header, match_bits, room);
+                let wanted = MatchRequest::new(MdOptions::OP_GET, inbound, header, match_bits, room);
                 self.receive_get(portal as usize, &Search { message, wanted: &wanted }, work)
             }
             Body::Ack { dst_wmd, .. } if dst_wmd.is_refusal() => self.receive_refusal(message, dst_wmd, work),

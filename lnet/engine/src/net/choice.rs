@@ -4,19 +4,8 @@ use lnet_nid::{Nid, ProcessId};
 
 use super::ni::{Ni, Phase};
 use super::{Net, NetShared};
+use crate::message::Request;
 use crate::slab::Key;
-
-/// What the choice of an NI depends on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Leaving {
-    /// The local NID to send from, if the program has chosen one.
-    pub(crate) source: Option<Nid>,
-    pub(crate) target: ProcessId,
-    /// The target's portal. On portal 0 LNet talks to itself: pings and pushes.
-    pub(crate) portal: u32,
-    /// The partition of the MD.
-    pub(crate) partition: usize,
-}
 
 impl NetShared {
     /// Whether this NI has others beside it on its network.
@@ -26,7 +15,7 @@ impl NetShared {
 }
 
 impl Net {
-    /// Returns the NI for a message: `source`, if one is given; else one of the NIs on the target's network. `None` if there is
+    /// Returns the NI for a message of an MD of this partition: the one that the request names, if it names one; else one of the NIs on the target's network. `None` if there is
     /// none.
     ///
     /// A node that has told of several NIDs is a multi-rail one, and takes each message from any NI. The first difference
@@ -38,11 +27,11 @@ impl Net {
     pub(super) fn choose_ni<'a>(
         &mut self,
         shared: &'a NetShared,
-        leaving: &Leaving,
+        request: &Request,
+        partition: usize,
     ) -> Option<(Key, &'a Ni)> {
         let NetShared { nis, identities } = shared;
-        let &Leaving { source, target, portal, partition } = leaving;
-        let target = target.nid;
+        let &Request { via: source, target: ProcessId { nid: target, .. }, portal, .. } = request;
         let leads = |nid: Nid| nid.net() == target.net() && source.is_none_or(|source| source == nid);
         let all = || nis.iter().filter(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
         let mut several = all();

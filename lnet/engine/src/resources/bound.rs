@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, TxToken, Unlink, Verdict};
 use lnet_nid::ProcessId;
-use lnet_proto::WireHandle;
+use lnet_proto::{Header, WireHandle};
 use lnet_region::{ReadVec, RegionError, WriteVec};
 
 use super::response::{BY_DEADLINE, Response};
@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::groups::{GROUP, Groups};
 use crate::list::{Linked, List};
-use crate::message::{Admitted, Message, Op, PeerName, Route, Way, known_as};
+use crate::message::{Admitted, Launch, Message, MessageOp, PeerName, Request, Route, Way, known_as};
 use crate::names::{MdName, Place};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
@@ -32,19 +32,6 @@ pub(crate) struct Bound {
     pub(super) responses: Slab<Response>,
     pub(super) deadlines: List<BY_DEADLINE>,
     pub(super) by_debtor: Groups,
-}
-
-/// What a PUT or GET has of the MD that is committed to it. It crosses to the engine, so the crate sees its fields.
-pub(crate) struct Committed {
-    pub(crate) md: MdName,
-    /// The bytes of the MD.
-    pub(crate) length: u32,
-    /// What an answer names.
-    pub(crate) handle: WireHandle,
-    /// The memory of a PUT.
-    pub(crate) payload: Option<ReadVec>,
-    /// The answer that is expected.
-    pub(crate) response: Key,
 }
 
 impl Resources for Bound {
@@ -108,14 +95,8 @@ impl Bound {
     /// # Errors
     /// EBUSY while its memory is being written, ENOMEM if its memory has too many leases or the answers waited for are too
     /// many.
-    pub(crate) fn commit(
-        &mut self,
-        md: u32,
-        op: Op,
-        answer: Option<EventKind>,
-        target: ProcessId,
-        route: &Route,
-    ) -> Result<Committed, LNetError> {
+    pub(crate) fn commit(&mut self, md: u32, request: &Request, route: &Route) -> Result<Launch, LNetError> {
+        let &Request { op, target, answer, .. } = request;
         let descriptor = self.mds.objects.md(md);
         let length = descriptor.len() as u32;
         let name = MdName { place: self.mds.place, key: self.mds.objects.key(md) };
@@ -123,13 +104,21 @@ impl Bound {
         let plain = WireHandle::new(self.mds.common.config.interface_cookie, own.0);
         let takes_refusals = descriptor.options.contains(MdOptions::TAKES_REFUSALS);
         let handle = if takes_refusals { plain.taking_refusals() } else { plain };
-        let payload = if op == Op::Put { self.lease_whole(md, own)? } else { None };
+        let payload = if op == MessageOp::Put { self.lease_whole(md, own)? } else { None };
         let response = match answer {
             Some(kind) => self.expect(kind, md, route, target)?,
             None => Key::NULL,
         };
         self.mds.begin(md);
-        Ok(Committed { md: name, length, handle, payload, response })
+        let common = &self.mds.common;
+        let message = Message { op, md: Some(name), event: request.event(common, length), response };
+        let header = Header {
+            dest: target,
+            src: ProcessId::new(route.source, common.config.pid),
+            payload_length: if op == MessageOp::Put { length } else { 0 },
+            body: request.body(length, handle),
+        };
+        Ok(Launch { way: route.way, message, header, payload, reply_to: None })
     }
 
     /// The message of an MD that has just been committed to it waits for credits; as [`MdTable::remember`].

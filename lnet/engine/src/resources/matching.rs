@@ -18,7 +18,7 @@ use crate::slab::NONE;
 
 /// What a PUT or GET looks for.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct MatchRequest {
     /// `OP_PUT` or `OP_GET`.
     pub(super) op: MdOptions,
     bits: MatchBits,
@@ -70,7 +70,7 @@ pub(crate) struct ListPlace {
 impl Table {
     /// Searches a wildcard portal: the first entry in list order that would take the message decides. Those without
     /// ignore bits are found by hash, so only those with ignore bits that stand before are looked at one by one.
-    pub(super) fn find_wildcard(&self, objects: &Objects, common: &Common, wanted: &Wanted) -> Found {
+    pub(super) fn find_wildcard(&self, objects: &Objects, common: &Common, wanted: &MatchRequest) -> Found {
         self.first_match(objects, common, wanted).map_or(Found::Nothing, |(_, found)| found)
     }
 
@@ -79,7 +79,7 @@ impl Table {
         &self,
         objects: &'a Objects,
         common: &Common,
-        wanted: &Wanted,
+        wanted: &MatchRequest,
     ) -> Option<(&'a Entry, Found)> {
         let first = self.first_exact(objects, &common.hasher, Kind::Wildcard, ProcessId::ANY, wanted.bits);
         let exact = first_of(objects, first, u64::MAX, wanted);
@@ -96,7 +96,7 @@ impl Table {
         &self,
         objects: &Objects,
         common: &Common,
-        wanted: &Wanted,
+        wanted: &MatchRequest,
     ) -> Option<ListPlace> {
         let (entry, _) = self.first_match(objects, common, wanted)?;
         let in_list = common.config.match_order == MatchOrder::List;
@@ -104,7 +104,13 @@ impl Table {
     }
 
     /// Searches a unique portal for an entry of one of the node's NIDs.
-    pub(super) fn find_unique(&self, objects: &Objects, common: &Common, nid: Nid, wanted: &Wanted) -> Found {
+    pub(super) fn find_unique(
+        &self,
+        objects: &Objects,
+        common: &Common,
+        nid: Nid,
+        wanted: &MatchRequest,
+    ) -> Found {
         let source = ProcessId::new(nid, wanted.pid);
         let first = self.first_exact(objects, &common.hasher, Kind::Unique, source, wanted.bits);
         first_of(objects, first, u64::MAX, wanted).map_or(Found::Nothing, |(_, found)| found)
@@ -116,7 +122,7 @@ fn first_of<'a>(
     objects: &'a Objects,
     first: u32,
     before: u64,
-    wanted: &Wanted,
+    wanted: &MatchRequest,
 ) -> Option<(&'a Entry, Found)> {
     let mut at = first;
     while at != NONE {
@@ -133,7 +139,7 @@ fn first_of<'a>(
 }
 
 /// The rules in their order; `None` skips the entry.
-fn try_entry(objects: &Objects, entry: &Entry, wanted: &Wanted) -> Option<Found> {
+fn try_entry(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Option<Found> {
     let md = objects.md_at(entry.md)?;
     if md.reserved && wanted.can_wait {
         return None;
@@ -142,12 +148,12 @@ fn try_entry(objects: &Objects, entry: &Entry, wanted: &Wanted) -> Option<Found>
 }
 
 /// The same for a PUT that waits already.
-pub(super) fn try_reserved(objects: &Objects, entry: &Entry, wanted: &Wanted) -> Found {
+pub(super) fn try_reserved(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Found {
     let md = objects.md_at(entry.md);
     md.and_then(|md| try_md(entry, md, wanted)).unwrap_or(Found::Nothing)
 }
 
-fn try_md(entry: &Entry, md: &Descriptor, wanted: &Wanted) -> Option<Found> {
+fn try_md(entry: &Entry, md: &Descriptor, wanted: &MatchRequest) -> Option<Found> {
     let bits_differ = (entry.match_bits.0 ^ wanted.bits.0) & !entry.ignore_bits.0 != 0;
     if md.is_exhausted() || !md.options.contains(wanted.op) || bits_differ {
         return None;
@@ -161,7 +167,7 @@ fn try_md(entry: &Entry, md: &Descriptor, wanted: &Wanted) -> Option<Found> {
     })
 }
 
-impl Wanted {
+impl MatchRequest {
     /// What a PUT or GET with these match bits looks for; `length` bytes at `offset`.
     pub(crate) fn new(
         op: MdOptions,
@@ -169,13 +175,21 @@ impl Wanted {
         header: &Header,
         bits: MatchBits,
         (length, offset): (u32, u32),
-    ) -> Wanted {
-        Wanted { op, bits, nids: inbound.nids.clone(), pid: header.src.pid, length, offset, can_wait: false }
+    ) -> MatchRequest {
+        MatchRequest {
+            op,
+            bits,
+            nids: inbound.nids.clone(),
+            pid: header.src.pid,
+            length,
+            offset,
+            can_wait: false,
+        }
     }
 
     /// The same, if it can wait.
-    pub(crate) fn waiting(self, can_wait: bool) -> Wanted {
-        Wanted { can_wait, ..self }
+    pub(crate) fn waiting(self, can_wait: bool) -> MatchRequest {
+        MatchRequest { can_wait, ..self }
     }
 
     /// The match bits.
@@ -203,7 +217,7 @@ impl Wanted {
 /// A PUT or GET in search of a buffer: what the engine, the portals' queues and the rooms of MDs tell each other of it.
 pub(crate) struct Search<'a> {
     pub(crate) message: Admitted<'a>,
-    pub(crate) wanted: &'a Wanted,
+    pub(crate) wanted: &'a MatchRequest,
 }
 
 impl Search<'_> {

@@ -9,12 +9,12 @@ use lnet_proto::{Body, Header, WireHandle};
 use nlx_sync::End;
 
 use super::entry::{Entry, Kind};
-use super::matching::{Found, ListPlace, Match, Search, Wanted, try_reserved};
+use super::matching::{Found, ListPlace, Match, MatchRequest, Search, try_reserved};
 use super::table::Table;
 use super::{Intake, MdTable, Receiving, Resources, deliver_payload};
 use crate::common::Common;
 use crate::drops::DropReason;
-use crate::message::{Launch, Message, Op, ack_of, is_push};
+use crate::message::{Launch, Message, MessageOp, ack_of, is_push};
 use crate::names::{MdName, Place};
 use crate::placement::{PLACED, Placement};
 use crate::portal_state::PortalState;
@@ -272,7 +272,7 @@ impl Posted {
 
     /// Returns the place in the portal's list of the first entry here that would take a message; `None` if there is none.
     /// Also unpublishes kinds of which no entry is left.
-    pub(crate) fn list_place(&mut self, portal: usize, wanted: &Wanted) -> Option<ListPlace> {
+    pub(crate) fn list_place(&mut self, portal: usize, wanted: &MatchRequest) -> Option<ListPlace> {
         let table = &mut self.tables[portal];
         table.placed.unpublish_unused(&self.portals[portal]);
         table.list_place(&self.mds.objects, &self.mds.common, wanted)
@@ -338,7 +338,7 @@ impl Posted {
         };
         let payload = (!payload.is_empty()).then_some(payload);
         let md = Some(MdName { place: self.mds.place, key: self.mds.objects.key(found.md) });
-        let message = Message { op: Op::Reply, md, event, response: Key::NULL };
+        let message = Message { op: MessageOp::Reply, md, event, response: Key::NULL };
         let (way, reply_to) = (search.message.inbound.back, Some(search.message.inbound.rx));
         work.launches.push(Launch { way, message, header, payload, reply_to });
         Attempt::Taken(Verdict::Done)
