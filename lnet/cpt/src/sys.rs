@@ -139,36 +139,21 @@ pub(crate) fn place(memory: &mut [u8], policy: Policy, nodes: &NodeSet) -> Resul
 /// The policy number that the kernel holds for the calling thread.
 #[cfg(test)]
 pub(crate) fn thread_policy() -> Result<libc::c_int, Errno> {
-    let mut mode: libc::c_int = -1;
-    // SAFETY: the kernel writes one int to `mode`; no mask is asked for.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_get_mempolicy,
-            &raw mut mode,
-            std::ptr::null_mut::<libc::c_ulong>(),
-            0usize,
-            std::ptr::null::<u8>(),
-            0usize,
-        )
-    };
-    Errno::result(rc).map(|_| mode)
+    policy(std::ptr::null(), 0)
 }
 
 /// The policy number that the kernel holds for the page at `memory`.
 #[cfg(test)]
 pub(crate) fn policy_of(memory: &[u8]) -> Result<libc::c_int, Errno> {
     const MPOL_F_ADDR: usize = 2;
+    policy(memory.as_ptr(), MPOL_F_ADDR)
+}
+
+#[cfg(test)]
+fn policy(at: *const u8, flags: usize) -> Result<libc::c_int, Errno> {
     let mut mode: libc::c_int = -1;
+    let no_mask = std::ptr::null_mut::<libc::c_ulong>();
     // SAFETY: the kernel writes one int to `mode`; no mask is asked for; the address is only looked up.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_get_mempolicy,
-            &raw mut mode,
-            std::ptr::null_mut::<libc::c_ulong>(),
-            0usize,
-            memory.as_ptr(),
-            MPOL_F_ADDR,
-        )
-    };
+    let rc = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, no_mask, 0usize, at, flags) };
     Errno::result(rc).map(|_| mode)
 }
