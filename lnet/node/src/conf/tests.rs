@@ -66,9 +66,8 @@ fn of_what_has_no_effect_only_choices_are_worth_a_warning() {
     }
 }
 
-#[test]
-fn the_forms_say_the_same() {
-    let yaml = r#"
+/// One configuration in the three forms.
+const YAML: &str = r#"
 net:
   - net type: tcp
     local NI(s):
@@ -85,7 +84,8 @@ options:
   ksocklnd: {min_bulk: 0x800, nagle: 1}
   nlx: {stealing: lazy-puts}
 "#;
-    let toml = r#"
+
+const TOML: &str = r#"
 [[net]]
 name = "tcp"
 interfaces = ["eth0", "eth1"]
@@ -109,7 +109,8 @@ nagle = true
 [nlx]
 stealing = "lazy-puts"
 "#;
-    let modprobe = r#"
+
+const MODPROBE: &str = r#"
 # LNet
 options lnet networks="tcp(eth0,eth1)[0,2],tcp1(10.0.0.7)" accept=all \
     accept_port=9988
@@ -119,6 +120,9 @@ options ksocklnd min_bulk=2048 nagle=y
 options nlx stealing=lazy-puts
 softdep lnet pre: ksocklnd
 "#;
+
+#[test]
+fn the_forms_say_the_same() {
     let mut built = NodeConfig::new()
         .net("tcp(eth0,eth1)[0,2]")
         .unwrap()
@@ -134,9 +138,9 @@ softdep lnet pre: ksocklnd
     built.tcp().nagle = true;
     let expected = built.to_yaml();
     for read in [
-        NodeConfig::from_yaml(yaml).unwrap(),
-        NodeConfig::from_toml(toml).unwrap(),
-        NodeConfig::from_modprobe(modprobe).unwrap(),
+        NodeConfig::from_yaml(YAML).unwrap(),
+        NodeConfig::from_toml(TOML).unwrap(),
+        NodeConfig::from_modprobe(MODPROBE).unwrap(),
     ] {
         assert_eq!(read.to_yaml(), expected);
         assert_eq!(read.warnings(), []);
