@@ -2,7 +2,7 @@
 
 use lnet_region::WeakRegion;
 use nlx_fallible::{NoMemory, TryArc};
-use nlx_kcore::Trace;
+use nlx_kcore::TmLeftover;
 use parking_lot::Mutex;
 
 use super::Leftovers;
@@ -16,7 +16,7 @@ use super::tally::Tally;
 #[derive(Default)]
 pub(super) struct Estate {
     /// With what the user is charged with until they are gone.
-    pub(super) tms: Mutex<Vec<(Trace<Outlet>, TmCharges)>>,
+    pub(super) tms: Mutex<Vec<(TmLeftover<Outlet>, TmCharges)>>,
     /// With their bytes, and what the user is charged with until they are gone.
     pub(super) arenas: Mutex<Vec<(WeakRegion, u64, ArenaCharges)>>,
     /// What the user is charged with for operations that LNet has not ended yet, which the client's numbers count.

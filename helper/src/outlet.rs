@@ -9,7 +9,7 @@ use std::sync::atomic::{
 use nlx_bev_cqueue::{QueueWord, SharedMemory};
 use nlx_core::RegionError;
 use nlx_fallible::TryArc;
-use nlx_kcore::{FaultCounters, Losses, News, Taker};
+use nlx_kcore::{EventSink, FaultCounters, LossSink, News};
 use nlx_sync::{Bell, Waker};
 use parking_lot::Mutex;
 
@@ -136,7 +136,7 @@ impl Outlet {
     }
 }
 
-impl Taker for Outlet {
+impl EventSink for Outlet {
     type Memory = SharedMemory;
 
     fn ring(this: &TryArc<Outlet>, news: News) {
@@ -168,7 +168,7 @@ impl Taker for Outlet {
     }
 }
 
-impl Losses for Outlet {
+impl LossSink for Outlet {
     fn lost(&self) {
         self.dropped.add(1);
         if self.is_open() {

@@ -15,10 +15,10 @@ use nlx_core::{
 use nlx_fallible::TryArc;
 
 use crate::buffers::Buffers;
+use crate::lnet_tm::LnetTm;
 use crate::machine::Machine;
 use crate::network::{Faults, Network};
 use crate::notices::Notices;
-use crate::works::Works;
 
 /// The Core interface of an LNet node: a domain. A node can have several, each with buffers and transfer machines of its
 /// own; ids of transfer machines are unique among all of them (S-404).
@@ -58,13 +58,13 @@ impl Kcore {
         let random = options.match_counters.random()?;
         let notices = Notices::new(options.spin.unwrap_or(network.drive.spin()));
         let mut consuming = None;
-        let works = Works::start(network, wanted, options.lazy, random, |address| {
+        let lnet_tm = LnetTm::start(network, wanted, options.lazy, random, |address| {
             let (producer, consumer) = event_queue(network, address, slots)?;
             consuming = Some(consumer);
             Ok((producer, TryArc::new(notices)))
         })?;
         let consumer = consuming.unwrap_or_else(|| unreachable!("a machine has started with its queue"));
-        Ok(Machine::new(self.domain.clone(), works, consumer, options.descriptors))
+        Ok(Machine::new(self.domain.clone(), lnet_tm, consumer, options.descriptors))
     }
 }
 

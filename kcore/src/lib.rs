@@ -30,8 +30,8 @@
 //! }
 //! ```
 //!
-//! A program that serves transfer machines to other programs uses the parts in place of the whole: [`Works`] is a transfer
-//! machine whose events go to a [`Taker`] of that program's own. `nlx-helper` does so.
+//! A program that serves transfer machines to other programs uses the parts in place of the whole: [`LnetTm`] is a transfer
+//! machine whose events go to an [`EventSink`] of that program's own. `nlx-helper` does so.
 //!
 //! # Faults done better
 //!
@@ -78,8 +78,8 @@
 //! | `buffers` | registered buffers |
 //! | `notices` | waking the thread and the event loop that wait; messages that were lost |
 //! | `network` | LNet, and what is shared by all that stand on it |
-//! | `works` | a transfer machine: starting and stopping it and its operations |
-//! | `taker` | who takes its events |
+//! | `lnet_tm` | [`LnetTm`]: a transfer machine over LNet, its start and stop and its operations |
+//! | `event_sink` | [`EventSink`]: where its events go |
 //! | `machine` | a transfer machine whose events are taken here: waiting, room for events |
 //! | `submit` | how each operation is set up with LNet |
 //! | `ring` | how large the queue of events is |
@@ -93,8 +93,10 @@
 
 mod agreed;
 mod buffers;
+mod event_sink;
 mod flight;
 mod kcore;
+mod lnet_tm;
 mod machine;
 mod network;
 mod node;
@@ -105,8 +107,6 @@ mod ring;
 mod rules;
 mod shared;
 mod submit;
-mod taker;
-mod works;
 
 #[cfg(all(test, loom))]
 mod model;
@@ -115,7 +115,7 @@ mod model;
 mod tests;
 
 pub use buffers::Buffer;
+pub use event_sink::{EventSink, LossSink, News};
 pub use kcore::Kcore;
+pub use lnet_tm::{LnetTm, Naming, TmLeftover};
 pub use network::{FaultCounters, Faults, Network};
-pub use taker::{Losses, News, Taker};
-pub use works::{Naming, Trace, Works};

@@ -13,14 +13,14 @@ use nlx_sync::{AtomicBool, Mutex, Ordering, uncounted};
 
 use crate::agreed::STOP;
 use crate::kcore::Domain;
+use crate::lnet_tm::{LnetTm, Naming};
 use crate::notices::{Notices, wait_without_sleeper};
 use crate::ring::Ring;
 use crate::shared::Shared;
-use crate::works::{Naming, Works};
 
 /// A started transfer machine.
 pub(crate) struct Machine {
-    works: Works<Notices>,
+    lnet_tm: LnetTm<Notices>,
     domain: Arc<Domain>,
     ring: Mutex<Ring>,
     /// The form of the descriptors of its passive buffers.
@@ -36,12 +36,12 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         domain: Arc<Domain>,
-        works: Works<Notices>,
+        lnet_tm: LnetTm<Notices>,
         consumer: Consumer<BufferEvent, Heap>,
         descriptors: DescriptorForm,
     ) -> Machine {
         Machine {
-            works,
+            lnet_tm,
             domain,
             ring: Mutex::new(Ring::new(consumer)),
             descriptors,
@@ -52,11 +52,11 @@ impl Machine {
     }
 
     pub(crate) fn shared(&self) -> &Shared<Notices> {
-        &self.works.shared
+        &self.lnet_tm.shared
     }
 
     pub(crate) fn notices(&self) -> &Notices {
-        &self.shared().taker
+        &self.shared().sink
     }
 
     #[cfg(test)]
@@ -86,7 +86,7 @@ impl Machine {
         let buffer = buffers.find(operation.buffer)?;
         let fitted = operation.kind.fit(buffer.len(), &network.limits)?;
         let naming = Naming::Here(self.descriptors);
-        let descriptor = self.works.begin(operation, fitted, buffer, naming, started_ns)?;
+        let descriptor = self.lnet_tm.begin(operation, fitted, buffer, naming, started_ns)?;
         Ok(Submitted { descriptor })
     }
 
@@ -110,7 +110,7 @@ impl Machine {
 
     /// The CPU partition in which its entries lie, and its events are produced.
     fn home(&self) -> usize {
-        self.works.network.home(&self.shared().address)
+        self.lnet_tm.network.home(&self.shared().address)
     }
 
     /// What a program with a loop of its own sleeps on.
@@ -190,7 +190,7 @@ impl CoreTm for Machine {
     }
 
     fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {
-        self.works.cancel(&self.domain.buffers.find(buffer)?, cookie)
+        self.lnet_tm.cancel(&self.domain.buffers.find(buffer)?, cookie)
     }
 
     fn events_get(&self, events: &mut [BufferEvent]) -> usize {
@@ -270,13 +270,13 @@ impl CoreTm for Machine {
     }
 
     fn stop(&self) -> Result<(), CoreError> {
-        self.works.stop(|| self.close_for_operations())
+        self.lnet_tm.stop(|| self.close_for_operations())
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        if !self.works.is_here() {
+        if !self.lnet_tm.is_here() {
             // In a forked child: the domain is the parent's.
             std::mem::forget(self.domain.clone());
         } else if let Some(lookout) = self.lookout.get() {

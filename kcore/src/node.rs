@@ -13,15 +13,15 @@ use nlx_core::{Address, CoreError, MatchCounter, Portal, TmId, split_match_bits}
 use nlx_fallible::TryArc;
 use parking_lot::{Mutex, RwLock};
 
+use crate::event_sink::LossSink;
 use crate::network::no_memory;
 use crate::registry::Registry;
-use crate::taker::Losses;
 
 /// What the domains of one node share.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) registry: Mutex<Registry>,
-    machines: RwLock<HashMap<Address, TryArc<dyn Losses>, foldhash::fast::RandomState>>,
+    machines: RwLock<HashMap<Address, TryArc<dyn LossSink>, foldhash::fast::RandomState>>,
     /// How many transfer machines want each portal lazy. Held while LNet is told, so that it hears of the changes in the
     /// order in which they were made. Nothing that LNet calls meanwhile takes it.
     lazy: Mutex<LazyPortals>,
@@ -74,7 +74,7 @@ impl Node {
     ///
     /// # Errors
     /// ENOMEM.
-    pub(crate) fn enter(&self, address: Address, losses: TryArc<dyn Losses>) -> Result<(), CoreError> {
+    pub(crate) fn enter(&self, address: Address, losses: TryArc<dyn LossSink>) -> Result<(), CoreError> {
         let mut machines = self.machines.write();
         machines.try_reserve(1).map_err(no_memory)?;
         machines.insert(address, losses);

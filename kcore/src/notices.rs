@@ -9,8 +9,8 @@ use nlx_fallible::TryArc;
 use nlx_sync::{AtomicBool, AtomicU64, End, OnceLock, Ordering};
 
 use crate::agreed::{BELL, LOSS};
+use crate::event_sink::{EventSink, LossSink, News};
 use crate::network::FaultCounters;
-use crate::taker::{Losses, News, Taker};
 
 /// How often a waiter looks that could not get a descriptor to sleep on: seldom enough to leave the processor to others.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -75,7 +75,7 @@ pub(crate) struct Notices {
     news: AtomicBool,
 }
 
-impl Taker for Notices {
+impl EventSink for Notices {
     type Memory = Heap;
 
     #[inline]
@@ -91,7 +91,7 @@ impl Taker for Notices {
     }
 }
 
-impl Losses for Notices {
+impl LossSink for Notices {
     /// However many are lost, the waiter is woken once until it has taken notice.
     fn lost(&self) {
         // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only this way.

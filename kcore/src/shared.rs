@@ -14,20 +14,20 @@ use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering, rul
 
 use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS, UNNAMED};
 use crate::buffers::Buffer;
+use crate::event_sink::{EventSink, News};
 use crate::flight::{Flight, OpKey, OpRecord};
+use crate::lnet_tm::Naming;
 use crate::network::{FaultCounters, Network};
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::taker::{News, Taker};
-use crate::works::Naming;
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
-pub(crate) struct Shared<T: Taker> {
+pub(crate) struct Shared<T: EventSink> {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
-    pub(crate) taker: TryArc<T>,
+    pub(crate) sink: TryArc<T>,
     faults: Arc<FaultCounters>,
     /// The producer lock: it makes one producer of the many threads that LNet calls from.
     side: Mutex<Side<T>>,
@@ -42,7 +42,7 @@ pub(crate) struct Shared<T: Taker> {
     random: Option<Random>,
 }
 
-struct Side<T: Taker> {
+struct Side<T: EventSink> {
     producer: Producer<BufferEvent, T::Memory>,
     flight: Flight,
     counters: Sequential,
@@ -50,9 +50,9 @@ struct Side<T: Taker> {
 }
 
 /// The producer, under its lock.
-struct HeldProducer<'a, T: Taker>(MutexGuard<'a, Side<T>>);
+struct HeldProducer<'a, T: EventSink>(MutexGuard<'a, Side<T>>);
 
-impl<T: Taker> Deref for HeldProducer<'_, T> {
+impl<T: EventSink> Deref for HeldProducer<'_, T> {
     type Target = Producer<BufferEvent, T::Memory>;
 
     fn deref(&self) -> &Self::Target {
@@ -60,18 +60,18 @@ impl<T: Taker> Deref for HeldProducer<'_, T> {
     }
 }
 
-impl<T: Taker> DerefMut for HeldProducer<'_, T> {
+impl<T: EventSink> DerefMut for HeldProducer<'_, T> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0.producer
     }
 }
 
-impl<T: Taker> Shared<T> {
+impl<T: EventSink> Shared<T> {
     pub(crate) fn new(
         address: Address,
         network: &Network,
         producer: Producer<BufferEvent, T::Memory>,
-        taker: TryArc<T>,
+        sink: TryArc<T>,
         random: Option<Random>,
     ) -> Shared<T> {
         let side = Side {
@@ -84,7 +84,7 @@ impl<T: Taker> Shared<T> {
             address,
             lnet: network.lnet.clone(),
             drive: network.drive.clone(),
-            taker,
+            sink,
             faults: network.faults.clone(),
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
@@ -177,7 +177,7 @@ impl<T: Taker> Shared<T> {
     /// An operation is over: its buffer is free, and whoever counts operations hears of it.
     fn leave(&self, flight: &mut Flight, key: OpKey) {
         if let Some(events) = flight.leave(key) {
-            self.taker.left(events);
+            self.sink.left(events);
         }
     }
 
@@ -297,15 +297,15 @@ impl<T: Taker> Shared<T> {
     #[inline(always)]
     fn push(&self, producer: &mut Producer<BufferEvent, T::Memory>, event: BufferEvent) {
         match producer.push(event) {
-            Ok(()) => self.taker.given(),
-            Err(_) => self.taker.overrun(&self.faults),
+            Ok(()) => self.sink.given(),
+            Err(_) => self.sink.overrun(&self.faults),
         }
     }
 
     /// Gives the client an event that is not LNet's: of an operation that was refused.
     pub(crate) fn deliver(&self, event: BufferEvent) {
         self.push(&mut self.side.lock().producer, event);
-        T::ring(&self.taker, News::Messages);
+        T::ring(&self.sink, News::Messages);
     }
 
     /// Refuses operations from here on, unless some are in flight.
@@ -346,7 +346,7 @@ impl<T: Taker> Shared<T> {
     }
 }
 
-impl<T: Taker> EventHandler for Shared<T> {
+impl<T: EventSink> EventHandler for Shared<T> {
     fn event(&self, event: &Event) {
         self.produce(event, self.drive.now_ns());
     }
@@ -356,7 +356,7 @@ impl<T: Taker> EventHandler for Shared<T> {
         // SYNC kcore.news
         match News::from_value(self.news.swap(News::None as u32, NEWS.chain())) {
             News::None => {}
-            news => T::ring(&self.taker, news),
+            news => T::ring(&self.sink, news),
         }
         if let Some(remains) = self.remains.get() {
             // EBUSY means that the last event is yet to come, ENOENT that all is done.

@@ -7,12 +7,12 @@ use lnet_nid::{MatchBits, ProcessId};
 use lnet_region::IoVec;
 use nlx_core::{CoreError, HdrData, MatchCounter, OperationKind, Remote, match_bits, usable_portal};
 
+use crate::event_sink::EventSink;
 use crate::flight::OpKey;
+use crate::lnet_tm::LnetTm;
 use crate::network::transport_error;
-use crate::taker::Taker;
-use crate::works::Works;
 
-impl<T: Taker> Works<T> {
+impl<T: EventSink> LnetTm<T> {
     /// Calls LNet for an operation that has been entered, on the bytes that it uses. On success it is under way, or over
     /// already.
     pub(crate) fn set_up(

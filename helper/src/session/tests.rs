@@ -6,7 +6,7 @@ use lnet_fake::{FakeDrive, FakeLnet};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nlx_bev_cqueue::{QueueWord, SharedMemory};
 use nlx_driver_proto::{Hello, Reply, Request, StartTm};
-use nlx_kcore::{Losses, News, Taker};
+use nlx_kcore::{EventSink, LossSink, News};
 use nlx_sync::{Bell, Sleeper};
 
 use super::*;

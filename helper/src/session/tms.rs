@@ -10,7 +10,7 @@ use nlx_core::{
 };
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use nlx_fallible::TryArc;
-use nlx_kcore::{Naming, Works};
+use nlx_kcore::{LnetTm, Naming};
 use nlx_sync::Bell;
 
 use super::refusing::{no_descriptor, no_memory, no_queue, refusal_of, starved};
@@ -29,7 +29,7 @@ use crate::{ClientQuotas, Host};
 pub(super) struct Tms(Slots<Tm>);
 
 pub(super) struct Tm {
-    works: Works<Outlet>,
+    lnet_tm: LnetTm<Outlet>,
     /// Events that its operations may need together.
     events_max: u32,
     /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
@@ -50,7 +50,7 @@ impl Tms {
             return Ok(());
         }
         match self.0.iter().find(|tm| tm.outlet().is_broken()) {
-            Some(tm) => Err(Violation::EventQueue { address: tm.works.address() }),
+            Some(tm) => Err(Violation::EventQueue { address: tm.lnet_tm.address() }),
             // It is stopped since.
             None => Ok(()),
         }
@@ -78,24 +78,24 @@ impl Tms {
 }
 
 impl Tm {
-    /// Cancels operations, as many as the budget allows ([`Works::cancel_some`]).
+    /// Cancels operations, as many as the budget allows ([`LnetTm::cancel_some`]).
     pub(super) fn cancel_some(&mut self, budget: usize) -> usize {
-        self.works.cancel_some(budget)
+        self.lnet_tm.cancel_some(budget)
     }
 
     /// Drops it, and notes what there may be left of it.
     pub(super) fn let_go(self, estate: &Estate) {
-        let Tm { works, charges, .. } = self;
-        let trace = works.trace();
+        let Tm { lnet_tm, charges, .. } = self;
+        let leftover = lnet_tm.leftover();
         // Before it is looked for.
-        drop(works);
-        if !trace.is_gone() {
-            estate.tms.lock().push((trace, charges));
+        drop(lnet_tm);
+        if !leftover.is_gone() {
+            estate.tms.lock().push((leftover, charges));
         }
     }
 
     fn outlet(&self) -> &TryArc<Outlet> {
-        self.works.taker()
+        self.lnet_tm.sink()
     }
 }
 
@@ -136,11 +136,12 @@ impl Session {
         let outlet =
             Outlet::new(memory, seal, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
         let outlet = TryArc::try_new(outlet).map_err(starved)?;
-        let works = Works::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, outlet.clone())));
-        let works = works.map_err(|error| refusal_of(&error))?;
-        let address = works.address();
+        let lnet_tm =
+            LnetTm::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, outlet.clone())));
+        let lnet_tm = lnet_tm.map_err(|error| refusal_of(&error))?;
+        let address = lnet_tm.address();
         let inserted =
-            self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
+            self.tms.0.insert(Tm { lnet_tm, events_max, lookout: None, lookout_charge: None, charges });
         let tm = inserted.ok_or_else(|| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
         (self.awaits_seals, self.youngest_tm) = (true, tm);
@@ -167,14 +168,14 @@ impl Session {
 
     pub(super) fn stop_tm(&mut self, handle: u64) -> Result<Reply, Refusal> {
         let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
-        let close = || match tm.works.close_if_idle() {
+        let close = || match tm.lnet_tm.close_if_idle() {
             true => Ok(()),
             false => {
                 let needed = tm.outlet().reserved.get() as usize;
-                Err(CoreError::TmBusy { address: tm.works.address(), needed })
+                Err(CoreError::TmBusy { address: tm.lnet_tm.address(), needed })
             }
         };
-        tm.works.stop(close).map_err(|error| match refusal_of(&error) {
+        tm.lnet_tm.stop(close).map_err(|error| match refusal_of(&error) {
             // LNet has not let go of the last message yet.
             Refusal { errno: Errno::EBUSY, value, .. } => Refusal::of(Errno::EBUSY, Reason::TmBusy, value, 0),
             refusal => refusal,
@@ -193,7 +194,7 @@ impl Session {
             let (ours, theirs) = Bell::socket_pair().map_err(no_descriptor)?;
             let theirs = self.share(theirs.into())?;
             let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
-            tm.works.taker().set_lookout(ours);
+            tm.lnet_tm.sink().set_lookout(ours);
             (tm.lookout, tm.lookout_charge) = (Some(theirs), Some(charge));
         }
         let theirs = self.tms.0.get(handle).and_then(|tm| tm.lookout.as_ref());
@@ -216,7 +217,7 @@ impl Session {
         let begun = charged.and_then(|()| self.begin(tm, operation, counter, started_ns));
         if let Err(refusal) = begun {
             self.count(&refusal);
-            tm.works.deliver(refused(operation, refusal.errno));
+            tm.lnet_tm.deliver(refused(operation, refusal.errno));
         }
     }
 
@@ -235,7 +236,7 @@ impl Session {
         }
         self.check_quotas(tm, operation)?;
         let naming = Naming::Client(counter);
-        tm.works.begin(operation, fitted, buffer, naming, started_ns).map(drop).map_err(refused)
+        tm.lnet_tm.begin(operation, fitted, buffer, naming, started_ns).map(drop).map_err(refused)
     }
 
     /// Charges the user with one operation more, in chunks: those in flight, and the tables of the transfer machine, which
@@ -274,7 +275,7 @@ impl Session {
     /// What is over already, or never was, needs no cancelling.
     pub(super) fn cancel(&mut self, tm: u64, buffer: BufferHandle, cookie: u64) {
         if let (Some(tm), Ok(buffer)) = (self.tms.0.get(tm), self.buffers.find(buffer)) {
-            let _ = tm.works.cancel(buffer, cookie);
+            let _ = tm.lnet_tm.cancel(buffer, cookie);
         }
     }
 }

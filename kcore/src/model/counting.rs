@@ -6,9 +6,9 @@ use nlx_fallible::TryArc;
 
 use super::lnet::Payload;
 use super::*;
+use crate::event_sink::{EventSink, LossSink, News};
+use crate::lnet_tm::{LnetTm, Naming};
 use crate::network::{FaultCounters, Network};
-use crate::taker::{Losses, News, Taker};
-use crate::works::{Naming, Works};
 
 /// A client's end that counts operations in flight, as the helper's does.
 #[derive(Default)]
@@ -16,7 +16,7 @@ struct Counted {
     in_flight: AtomicU64,
 }
 
-impl Taker for Counted {
+impl EventSink for Counted {
     type Memory = Heap;
 
     fn ring(_: &TryArc<Counted>, _: News) {}
@@ -34,14 +34,14 @@ impl Taker for Counted {
     }
 }
 
-impl Losses for Counted {
+impl LossSink for Counted {
     fn lost(&self) {}
 }
 
 /// A transfer machine whose events another takes.
 struct Served {
     lnet: Arc<ScriptedLnet>,
-    works: Works<Counted>,
+    lnet_tm: LnetTm<Counted>,
     events: Consumer<BufferEvent, Heap>,
     buffer: TryArc<crate::buffers::Buffer>,
 }
@@ -53,26 +53,26 @@ impl Served {
         let (producer, mut events) = heap(3).expect("memory");
         events.provision(2).expect("room");
         let wanted: StartAddress = "0@lo:12345:31:7".parse().expect("an address");
-        let taker = TryArc::new(Counted::default());
-        let works =
-            Works::start(&network, &wanted, false, None, |_| Ok((producer, taker))).expect("it starts");
+        let sink = TryArc::new(Counted::default());
+        let lnet_tm =
+            LnetTm::start(&network, &wanted, false, None, |_| Ok((producer, sink))).expect("it starts");
         let memory = IoVec::whole(Region::heap(BYTES).expect("memory"));
         let buffer = TryArc::new(crate::buffers::Buffer::new(BufferHandle(1 << 32), memory));
-        Served { lnet, works, events, buffer }
+        Served { lnet, lnet_tm, events, buffer }
     }
 
     fn begin(&self) -> Result<(), CoreError> {
         let operation =
             Operation { buffer: self.buffer.handle(), cookie: COOKIE, kind: OperationKind::PassiveReceive };
-        let fitted = operation.kind.fit(self.buffer.len(), &self.works.network.limits)?;
+        let fitted = operation.kind.fit(self.buffer.len(), &self.lnet_tm.network.limits)?;
         let naming = Naming::Client(MatchCounter::FIRST);
-        let begun = self.works.begin(&operation, fitted, self.buffer.clone(), naming, 0)?;
+        let begun = self.lnet_tm.begin(&operation, fitted, self.buffer.clone(), naming, 0)?;
         assert_eq!(begun, None);
         Ok(())
     }
 
     fn in_flight(&self) -> u64 {
-        self.works.shared.taker.in_flight.load(Ordering::Relaxed)
+        self.lnet_tm.shared.sink.in_flight.load(Ordering::Relaxed)
     }
 }
 
@@ -90,7 +90,7 @@ fn counted_while_it_ends() {
             assert_eq!(served.in_flight(), 1);
         }
         assert!(arriving.join().unwrap());
-        drop(served.works);
+        drop(served.lnet_tm);
         served.lnet.assert_empty();
     });
 }
@@ -111,12 +111,12 @@ fn a_last_event_and_the_end_of_a_client() {
     check(|| {
         let served = Served::new();
         served.begin().expect("it starts");
-        let (lnet, taker) = (served.lnet.clone(), served.works.shared.taker.clone());
+        let (lnet, sink) = (served.lnet.clone(), served.lnet_tm.shared.sink.clone());
         let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
-        let left = TryArc::downgrade(&served.works.shared);
-        drop(served.works);
+        let left = TryArc::downgrade(&served.lnet_tm.shared);
+        drop(served.lnet_tm);
         arriving.join().unwrap();
-        assert_eq!(taker.in_flight.load(Ordering::Relaxed), 0);
+        assert_eq!(sink.in_flight.load(Ordering::Relaxed), 0);
         assert!(left.upgrade().is_none(), "LNet has let go of it");
         served.lnet.assert_empty();
     });

@@ -3,8 +3,8 @@
 use super::waking::wait;
 use super::*;
 use crate::agreed::LOSS;
+use crate::event_sink::LossSink;
 use crate::notices::Notices;
-use crate::taker::Losses;
 
 /// Two threads lose a message each. The waiter sleeps until it knows of both: one that it were not told of would let it
 /// sleep for ever.

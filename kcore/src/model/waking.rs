@@ -58,7 +58,7 @@ fn an_event_and_the_first_wait() {
         let (rig, buffer) = Rig::receiving();
         let lnet = rig.lnet.clone();
         let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
-        first_wait(&rig.tm.shared().taker.waiters, || rig.tm.pending());
+        first_wait(&rig.tm.shared().sink.waiters, || rig.tm.pending());
         assert_eq!(buffer.ended(&events(&rig.tm)), Ok(()));
         arriving.join().unwrap();
         rig.finish(&[&buffer]);
@@ -72,7 +72,7 @@ fn a_wake_up_and_the_first_wait() {
         let rig = Arc::new(Rig::new());
         let other = rig.clone();
         let waking = thread::spawn(move || other.tm.wake());
-        first_wait(&rig.tm.shared().taker.waiters, || rig.tm.woken.take());
+        first_wait(&rig.tm.shared().sink.waiters, || rig.tm.woken.take());
         waking.join().unwrap();
         assert!(!rig.tm.woken.take(), "it is used up");
         rig.finish(&[]);
@@ -94,7 +94,7 @@ fn no_event_is_slept_through() {
         });
         let mut taken = Vec::new();
         while taken.len() < 2 {
-            wait(&rig.tm.shared().taker.waiters, || rig.tm.pending());
+            wait(&rig.tm.shared().sink.waiters, || rig.tm.pending());
             taken.extend(events(&rig.tm));
         }
         for buffer in &buffers {

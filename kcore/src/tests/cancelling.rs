@@ -3,7 +3,7 @@
 use nlx_core::DescriptorForm;
 
 use super::*;
-use crate::works::Naming;
+use crate::lnet_tm::Naming;
 
 // A cancel between `md_attach` and the moment its handle is known: the submitting thread does the unlink.
 #[test]

@@ -1,4 +1,4 @@
-//! Who takes a transfer machine's events: a thread of this process, or a client of the helper.
+//! Where a transfer machine's events go: to a thread of this process, or to a client of the helper.
 
 use nlx_bev_cqueue::Memory;
 use nlx_core::Queue;
@@ -6,7 +6,7 @@ use nlx_fallible::TryArc;
 
 use crate::network::FaultCounters;
 
-/// What a wake-up is for; of several kinds the greatest counts.
+/// The kind of news that a wake-up is for; of several kinds the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum News {
@@ -38,35 +38,36 @@ impl News {
     }
 }
 
-/// Who takes the events. LNet's event queue keeps it as long as it can be called.
-pub trait Taker: Losses {
+/// The receiving side of a transfer machine: it wakes those that wait for events, and counts operations. LNet's event queue
+/// keeps a reference to it as long as LNet can call the event callback.
+pub trait EventSink: LossSink {
     /// Where the queue of events lies.
     type Memory: Memory + Send;
 
-    /// Wakes those of its waiters that sleep, at once or a little later ([`News`]). Called without a lock.
+    /// Wakes the waiters that sleep, at once or a little later ([`News`]). Called without a lock.
     fn ring(this: &TryArc<Self>, news: News)
     where
         Self: Sized;
 
-    /// An operation begins, for which so many events are reserved.
+    /// Called when an operation begins for which this many events are reserved.
     fn entered(&self, events: u32) {
         let _ = events;
     }
 
-    /// An event is in the queue. Under the producer lock, as the two below.
+    /// Called when an event is in the queue; under the producer lock, as the two below.
     fn given(&self) {}
 
-    /// An operation for which so many events were reserved is over; its last event is not in the queue yet.
+    /// Called when an operation is over for which this many events were reserved. Its last event is not in the queue yet.
     fn left(&self, events: u32) {
         let _ = events;
     }
 
-    /// There was no room for an event, which is lost: by whose fault, this one knows.
+    /// Called when there was no room for an event, which is lost. The sink knows whose fault that is.
     fn overrun(&self, faults: &FaultCounters);
 }
 
-/// Who is told of messages that were lost for want of a receive buffer.
-pub trait Losses: Send + Sync + 'static {
-    /// One was.
+/// The receiver of notices about messages that were lost for want of a receive buffer.
+pub trait LossSink: Send + Sync + 'static {
+    /// Called for each such message.
     fn lost(&self);
 }

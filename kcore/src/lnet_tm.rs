@@ -1,4 +1,4 @@
-//! The works of a transfer machine: all of it but who takes its events.
+//! A transfer machine over LNet: all of it but the place where its events go.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use nlx_fallible::{TryArc, WeakArc, unsize};
 use nlx_sync::Mutex;
 
 use crate::buffers::Buffer;
+use crate::event_sink::{EventSink, LossSink};
 use crate::network::{Network, no_memory, transport_error};
 use crate::remains::Remains;
 use crate::shared::Shared;
-use crate::taker::{Losses, Taker};
 
 /// Places of operations that are looked at in one unit of work: looking at one costs a sixteenth of cancelling one.
 const LOOKS_PER_UNIT: usize = 16;
@@ -24,10 +24,10 @@ const LOOKS_PER_UNIT: usize = 16;
 /// Places of operations that are freed in one unit of work.
 const SHED_PER_UNIT: usize = 4;
 
-/// What a transfer machine has from LNet and from its node, whoever takes its events. Dropped in use, it cancels what is in
-/// flight; if LNet still holds some of it afterwards, the address and the event queue stay taken until its last event: a
+/// A transfer machine over LNet: its address, its event queue and its operations in flight. Its events go to an
+/// [`EventSink`]. Dropped in use, it cancels what is in flight; if LNet still holds some of it afterwards, the address and the event queue stay taken until its last event: a
 /// message for them may be on its way.
-pub struct Works<T: Taker> {
+pub struct LnetTm<T: EventSink> {
     pub(crate) shared: TryArc<Shared<T>>,
     pub(crate) network: Arc<Network>,
     pub(crate) eq: EqHandle,
@@ -59,8 +59,8 @@ pub enum Naming {
     Client(MatchCounter),
 }
 
-impl<T: Taker> Works<T> {
-    /// Takes an address, and an event queue of LNet for it; `make_queue` makes the producer's half of its own queue.
+impl<T: EventSink> LnetTm<T> {
+    /// Takes an address, and an event queue of LNet for it; `make_queue` makes the producer's half of its own queue and the sink.
     ///
     /// # Errors
     /// EADDRINUSE or EADDRNOTAVAIL for the address, ENOMEM, and those of `make_queue`.
@@ -70,13 +70,13 @@ impl<T: Taker> Works<T> {
         lazy: bool,
         random: Option<Random>,
         make_queue: impl FnOnce(&Address) -> Result<(Producer<BufferEvent, T::Memory>, TryArc<T>), CoreError>,
-    ) -> Result<Works<T>, CoreError> {
+    ) -> Result<LnetTm<T>, CoreError> {
         let portal = usable_portal(wanted.portal)?;
         let address = network.node.registry.lock().take(wanted)?;
-        let made = make_queue(&address).and_then(|(producer, taker)| {
-            let shared = Shared::new(address, network, producer, taker.clone(), random);
+        let made = make_queue(&address).and_then(|(producer, sink)| {
+            let shared = Shared::new(address, network, producer, sink.clone(), random);
             let shared = TryArc::try_new(shared).map_err(no_memory)?;
-            network.node.enter(address, unsize!(taker => dyn Losses))?;
+            network.node.enter(address, unsize!(sink => dyn LossSink))?;
             let handler = Handler::Fallible(unsize!(shared.clone() => dyn EventHandler));
             let eq = network.lnet.eq_alloc_for(handler).map_err(|error| {
                 network.node.leave(&address);
@@ -91,7 +91,7 @@ impl<T: Taker> Works<T> {
                     network.node.want_lazy(&*network.lnet, portal);
                 }
                 let (network, open, origin) = (network.clone(), Mutex::new(true), Origin::here());
-                Ok(Works { shared, network, eq, lazy, open, origin, ending: Ending::Cancelling(0) })
+                Ok(LnetTm { shared, network, eq, lazy, open, origin, ending: Ending::Cancelling(0) })
             }
             Err(error) => {
                 network.give_back(&address);
@@ -105,14 +105,14 @@ impl<T: Taker> Works<T> {
         self.shared.address
     }
 
-    /// Who takes its events.
-    pub fn taker(&self) -> &TryArc<T> {
-        &self.shared.taker
+    /// Where its events go.
+    pub fn sink(&self) -> &TryArc<T> {
+        &self.shared.sink
     }
 
-    /// Tells whether LNet still has something of the transfer machine, also after it is dropped.
-    pub fn trace(&self) -> Trace<T> {
-        Trace(TryArc::downgrade(&self.shared))
+    /// What LNet may still have of it once it is dropped.
+    pub fn leftover(&self) -> TmLeftover<T> {
+        TmLeftover(TryArc::downgrade(&self.shared))
     }
 
     /// Whether this is the process that it runs in.
@@ -137,7 +137,7 @@ impl<T: Taker> Works<T> {
         // Not more than the buffer has, as has been checked.
         let memory = buffer.memory()?.into_trimmed(length as usize)?;
         let (key, counter) = self.shared.enter(operation, buffer, naming, started_ns)?;
-        self.shared.taker.entered(events);
+        self.shared.sink.entered(events);
         let descriptor = match naming {
             Naming::Here(form) => {
                 Descriptor::of_operation(form, self.shared.address, (kind.queue(), counter), length)
@@ -234,9 +234,9 @@ impl<T: Taker> Works<T> {
 }
 
 /// What LNet may still have of a transfer machine: its event queue, and whatever its callback touches.
-pub struct Trace<T: Taker>(WeakArc<Shared<T>>);
+pub struct TmLeftover<T: EventSink>(WeakArc<Shared<T>>);
 
-impl<T: Taker> Trace<T> {
+impl<T: EventSink> TmLeftover<T> {
     /// Whether LNet has let go of all of it, and the transfer machine is dropped.
     #[must_use]
     pub fn is_gone(&self) -> bool {
@@ -244,7 +244,7 @@ impl<T: Taker> Trace<T> {
     }
 }
 
-impl<T: Taker> Drop for Works<T> {
+impl<T: EventSink> Drop for LnetTm<T> {
     fn drop(&mut self) {
         if !self.origin.is_here() {
             // In a forked child: the machine is the parent's, and so is whatever LNet has of it.
