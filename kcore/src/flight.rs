@@ -36,8 +36,13 @@ impl OpKey {
     }
 }
 
-/// An operation in flight: everything the event callback needs, so that it looks at nothing else.
+/// An operation in flight: everything the event callback needs, so that it looks at nothing else. It is also the slot of the
+/// table, in a pair of cache lines of its own: among many operations, finding one is the way to memory, once.
+#[repr(align(128))]
 pub(crate) struct OpRecord {
+    pub(crate) key: OpKey,
+    /// Cleared when the operation is over. The rest stays until the next tenant: the event callback frees no memory.
+    pub(crate) live: bool,
     pub(crate) queue: Queue,
     pub(crate) buffer: TryArc<Buffer>,
     /// The buffer's, so that the event callback need not look at the buffer for it: another way to memory.
@@ -65,20 +70,11 @@ pub(crate) struct OpRecord {
 /// The operations in flight. Slots are used again; the table grows to the most operations there ever were at once.
 #[derive(Default)]
 pub(crate) struct Flight {
-    slots: Vec<Slot>,
+    slots: Vec<OpRecord>,
     free: Vec<u32>,
 }
 
-const _: () = assert!(size_of::<Slot>() == 128);
-
-/// In a pair of cache lines of its own: among many operations, finding one is the way to memory, once.
-#[repr(align(128))]
-struct Slot {
-    tenancy: u32,
-    live: bool,
-    /// Stays when the operation is over, until the next tenant: the event callback frees no memory.
-    op: OpRecord,
-}
+const _: () = assert!(size_of::<OpRecord>() == 128);
 
 impl Flight {
     /// Enters the operation that `make` makes of its key.
@@ -92,9 +88,8 @@ impl Flight {
         if let Some(&index) = self.free.last() {
             let slot = &mut self.slots[index as usize];
             // 0 is left out, so that no key is 0.
-            let tenancy = slot.tenancy.checked_add(1).unwrap_or(1);
-            let key = OpKey::new(tenancy, index);
-            *slot = Slot { tenancy, live: true, op: make(key)? };
+            let key = OpKey::new(slot.key.tenancy().checked_add(1).unwrap_or(1), index);
+            *slot = make(key)?;
             self.free.pop();
             return Ok(key);
         }
@@ -102,14 +97,14 @@ impl Flight {
         // Room for every slot: `leave` must not allocate. None of them is free now.
         self.free.try_reserve(self.slots.len() + 1).map_err(no_memory)?;
         let key = OpKey::new(1, self.slots.len() as u32);
-        self.slots.push(Slot { tenancy: 1, live: true, op: make(key)? });
+        self.slots.push(make(key)?);
         Ok(key)
     }
 
     /// The operation with this key, if it is in flight.
     pub(crate) fn find(&mut self, key: OpKey) -> Option<&mut OpRecord> {
         let slot = self.slots.get_mut(key.index())?;
-        (slot.live && slot.tenancy == key.tenancy()).then_some(&mut slot.op)
+        (slot.live && slot.key == key).then_some(slot)
     }
 
     /// Ends an operation: its buffer is free again. Gives the events that it had reserved, unless it was over already.
@@ -134,8 +129,8 @@ impl Flight {
 
     /// The match counters of the passive operations in flight.
     pub(crate) fn counters(&self) -> impl Iterator<Item = MatchCounter> {
-        let live = self.slots.iter().filter(|slot| slot.live && slot.op.queue.is_passive());
-        live.map(|slot| slot.op.counter)
+        let live = self.slots.iter().filter(|slot| slot.live && slot.queue.is_passive());
+        live.map(|slot| slot.counter)
     }
 
     /// Looks at up to `looks` slots from `at` on, as far as the first operation in flight, which it gives; `at` is then the
@@ -146,7 +141,7 @@ impl Flight {
         let looked_at = &mut self.slots[first..end];
         let found = looked_at.iter().position(|slot| slot.live);
         *at = first + found.map_or(looked_at.len(), |found| found + 1);
-        found.map(|found| &mut looked_at[found].op)
+        found.map(|found| &mut looked_at[found])
     }
 
     /// Slots, in use or not.
@@ -165,6 +160,6 @@ impl Flight {
 
     /// Everything in flight.
     pub(crate) fn live(&mut self) -> impl Iterator<Item = &mut OpRecord> {
-        self.slots.iter_mut().filter(|slot| slot.live).map(|slot| &mut slot.op)
+        self.slots.iter_mut().filter(|slot| slot.live)
     }
 }

@@ -120,6 +120,8 @@ impl<T: EventSink> Shared<T> {
         let key = flight.enter(|key| {
             buffer.associate(key)?;
             Ok(OpRecord {
+                key,
+                live: true,
                 queue,
                 handle: buffer.handle(),
                 buffer,
