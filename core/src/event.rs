@@ -86,6 +86,20 @@ impl BufferEvent {
         reserved: 0,
     };
 
+    /// The last event of an operation that its transport ends with this error, and that had reserved this many event slots.
+    #[must_use]
+    pub fn failed(buffer: BufferHandle, cookie: u64, released: u32, errno: Errno) -> BufferEvent {
+        let status = -(errno as i32);
+        BufferEvent {
+            buffer: buffer.0,
+            cookie,
+            status,
+            flags: EventFlags::UNLINKED,
+            released,
+            ..BufferEvent::ZERO
+        }
+    }
+
     /// The buffer of the operation.
     #[must_use]
     pub const fn buffer(&self) -> BufferHandle {

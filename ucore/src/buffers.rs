@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lnet_region::{IoVec, ReadVec, copy};
-use nlx_core::{BufferEvent, BufferHandle, CoreError, EventFlags, MatchCounter, Operation, Queue};
+use nlx_core::{BufferEvent, BufferHandle, CoreError, MatchCounter, Operation, Queue};
 use nlx_driver_proto::{BUFFERS_MAX, BufferName};
 use parking_lot::Mutex;
 
@@ -328,15 +328,7 @@ impl InFlight {
 
     /// The last event of an operation that the helper has not ended.
     pub(crate) fn lost(&self, buffer: BufferHandle, now_ns: u64) -> BufferEvent {
-        let mut event = BufferEvent {
-            buffer: buffer.0,
-            cookie: self.cookie,
-            time_ns: now_ns.saturating_sub(self.started_ns),
-            flags: EventFlags::UNLINKED,
-            released: self.events,
-            ..BufferEvent::ZERO
-        };
-        event.set_status(Err(nix::errno::Errno::ENOTCONN));
-        event
+        let ended = BufferEvent::failed(buffer, self.cookie, self.events, nix::errno::Errno::ENOTCONN);
+        BufferEvent { time_ns: now_ns.saturating_sub(self.started_ns), ..ended }
     }
 }

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use lnet_nid::Nid;
 use nlx_bev_cqueue::{Producer, SharedMemory};
 use nlx_core::{
-    BufferEvent, BufferHandle, CoreError, Errno, EventFlags, MatchCounter, Operation, Remote, StartAddress,
-    usable_portal,
+    BufferEvent, BufferHandle, CoreError, Errno, MatchCounter, Operation, Remote, StartAddress, usable_portal,
 };
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use nlx_fallible::TryArc;
@@ -217,7 +216,8 @@ impl Session {
         let begun = charged.and_then(|()| self.begin(tm, operation, counter, started_ns));
         if let Err(refusal) = begun {
             self.count(&refusal);
-            tm.lnet_tm.deliver(refused(operation, refusal.errno));
+            let Operation { buffer, cookie, kind } = operation;
+            tm.lnet_tm.deliver(BufferEvent::failed(*buffer, *cookie, kind.events_max(), refusal.errno));
         }
     }
 
@@ -278,17 +278,4 @@ impl Session {
             let _ = tm.lnet_tm.cancel(buffer, cookie);
         }
     }
-}
-
-/// The last event of an operation that was refused.
-fn refused(operation: &Operation, errno: Errno) -> BufferEvent {
-    let mut event = BufferEvent {
-        buffer: operation.buffer.0,
-        cookie: operation.cookie,
-        flags: EventFlags::UNLINKED,
-        released: operation.kind.events_max(),
-        ..BufferEvent::ZERO
-    };
-    event.set_status(Err(errno));
-    event
 }
