@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use nix::sys::signal::Signal;
-use nlx::{Domain, NodeConfig, TmOptions};
+use nlx::{Domain, NodeConfig, Op, TmOptions};
 use serde_json::Value;
 use support::{Server, ask, complaint, free_port, nlx};
 use tempfile::TempDir;
@@ -199,7 +199,7 @@ fn dropped_messages_are_named_and_unused_rails_too() {
     let domain = Domain::in_process(&config).unwrap();
     let tm = domain.transfer_machine("127.6.6.1@tcp:12345:31:*", TmOptions::default()).unwrap();
     let target = tm.end_point("127.6.6.2@tcp:12345:31:5").unwrap();
-    tm.send(domain.buffer_of(b"hello").unwrap(), 5, &target, None).unwrap();
+    tm.start(Op::send(domain.buffer_of(b"hello").unwrap(), &target)).unwrap();
     tm.wait(None).unwrap().expect("it has left").status.unwrap();
     let mut node = Value::Null;
     support::until("the message is dropped", || {

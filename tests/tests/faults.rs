@@ -8,7 +8,7 @@ use std::io::Read;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use nlx::{Descriptor, Domain, Errno, Event, NodeConfig, Queue, Receive, TmOptions, TransferMachine};
+use nlx::{Descriptor, Domain, Errno, Event, NodeConfig, Op, Queue, Stop, TmOptions, TransferMachine};
 use support::{accept, descriptor, free_port, join, lnet_message, nid4, put, read, write};
 
 const PORTAL: u32 = 31;
@@ -41,12 +41,11 @@ impl Side {
     /// Sends a message to another node and back: the network still works for it.
     fn exchange(&self, with: &Side) {
         for (from, to) in [(self, with), (with, self)] {
-            let receive = Receive { min_receive_size: 64, max_messages: 1 };
-            to.machine.receive(to.domain.allocate(64).unwrap(), receive, PATIENCE).unwrap();
+            to.machine.start(Op::receive(to.domain.allocate(64).unwrap()).timeout(PATIENCE)).unwrap();
             let mut letter = from.domain.allocate(64).unwrap();
             letter.write().unwrap()[..5].copy_from_slice(b"alive");
             let end_point = from.machine.end_point(&name(to.address)).unwrap();
-            from.machine.send(letter, 5, &end_point, PATIENCE).unwrap();
+            from.machine.start(Op::send(letter, &end_point).length(5).timeout(PATIENCE)).unwrap();
             assert_eq!(from.event(Queue::MessageSend).status, Ok(()));
             let event = to.event(Queue::MessageReceive);
             assert_eq!(&event.message.unwrap()[..], b"alive");
@@ -82,7 +81,7 @@ fn a_hang_up_in_the_middle_of_a_bulk_read_ends_it_with_an_error() {
     let offer = descriptor(peer, PORTAL, 1, 99, 3, BULK as u64);
     let buffer = side.domain.allocate(BULK).unwrap();
     let offer = Descriptor::from_bytes(&offer).unwrap();
-    side.machine.active_receive(buffer, &offer, PATIENCE).unwrap();
+    side.machine.start(Op::active_receive(buffer, offer).timeout(PATIENCE)).unwrap();
     let event = side.event(Queue::ActiveBulkReceive);
     judge.join().unwrap();
     assert!(
@@ -102,7 +101,7 @@ fn a_hang_up_in_the_middle_of_a_write_into_our_memory_ends_it_with_an_error() {
     let port = free_port(ours);
     let (side, witness) = (Side::new(ours, port), Side::new(other, port));
     let buffer = side.domain.allocate(BULK).unwrap();
-    let (_, offer) = side.machine.passive_receive(buffer, PATIENCE).unwrap();
+    let offer = side.machine.start(Op::passive_receive(buffer).timeout(PATIENCE)).unwrap().offer;
     let match_bits = u64::from_le_bytes(offer.as_bytes()[..8].try_into().unwrap());
     let mut stranger = join(peer, ours, port);
     write(&mut stranger, &lnet_message(peer, ours, 1, BULK as u32, &put(PORTAL, match_bits)));
@@ -146,12 +145,12 @@ fn a_message_to_nobody_ends_with_the_reason() {
     let side = Side::new(ours, free_port(peer));
     let end_point = side.machine.end_point(&name(peer)).unwrap();
     let buffer = side.domain.allocate(64).unwrap();
-    side.machine.send(buffer, 64, &end_point, PATIENCE).unwrap();
+    side.machine.start(Op::send(buffer, &end_point).length(64).timeout(PATIENCE)).unwrap();
     let event = side.event(Queue::MessageSend);
     assert_eq!(event.status, Err(Errno::ECONNREFUSED));
     assert!(event.buffer.is_some());
     // Right after a failure the way to that node is known to be closed.
-    side.machine.send(event.buffer.unwrap(), 64, &end_point, PATIENCE).unwrap();
+    side.machine.start(Op::send(event.buffer.unwrap(), &end_point).length(64).timeout(PATIENCE)).unwrap();
     assert_eq!(side.event(Queue::MessageSend).status, Err(Errno::EHOSTUNREACH));
 }
 
@@ -163,7 +162,9 @@ fn a_peer_that_never_answers_is_given_up_at_the_operations_timeout() {
     let (side, witness) = (Side::new(ours, port), Side::new(other, port));
     let offer = Descriptor::from_bytes(&descriptor(peer, PORTAL, 1, 5, 3, 4096)).unwrap();
     let short = Duration::from_millis(300);
-    side.machine.active_receive(side.domain.allocate(4096).unwrap(), &offer, Some(short)).unwrap();
+    side.machine
+        .start(Op::active_receive(side.domain.allocate(4096).unwrap(), offer).timeout(short))
+        .unwrap();
     let judge = std::thread::spawn(move || {
         let (mut control, _) = accept(&listener, peer);
         read(&mut control, 96);
@@ -187,10 +188,14 @@ fn a_peer_that_never_answers_is_given_up_at_the_operations_timeout() {
 fn a_descriptor_is_what_motr_would_write() {
     let [ours, ..] = addresses(5);
     let side = Side::new(ours, free_port(ours));
-    let (_, offer) = side.machine.passive_send(side.domain.allocate(4096).unwrap(), 1000, PATIENCE).unwrap();
+    let offer = side
+        .machine
+        .start(Op::passive_send(side.domain.allocate(4096).unwrap()).length(1000).timeout(PATIENCE))
+        .unwrap()
+        .offer;
     assert_eq!(offer.as_bytes()[..], descriptor(ours, PORTAL, 1, 1, 3, 1000)[..]);
     assert_eq!(u64::from_le_bytes(offer.as_bytes()[8..16].try_into().unwrap()), nid4(ours));
-    side.machine.stop(true, PATIENCE).unwrap();
+    side.machine.stop(Stop::Abort, PATIENCE).unwrap();
 }
 
 #[test]

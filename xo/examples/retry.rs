@@ -8,23 +8,22 @@
 
 use std::time::Duration;
 
-use nlx::{Buffer, Domain, EndPoint, Errno, Error, NodeConfig, Receive, TmOptions, TransferMachine};
+use nlx::{Buffer, Domain, EndPoint, Errno, Error, NodeConfig, Op, Started, TmOptions, TransferMachine};
 
 /// What is to be tested: sends a message, again if its peer could not be reached, but no more than `attempts` times. Gives the
 /// buffer back, and how many attempts it took.
 fn send_with_retry(
     tm: &TransferMachine,
     mut buffer: Buffer,
-    length: usize,
     to: &EndPoint,
     attempts: u32,
 ) -> Result<(Buffer, u32), Error> {
     let mut last = Errno::EINVAL;
     for attempt in 1..=attempts {
-        match tm.send(buffer, length, to, Some(Duration::from_secs(1))) {
+        match tm.start(Op::send(buffer, to).timeout(Duration::from_secs(1))) {
             // Refused at once: no event comes.
             Err(refused) => (buffer, last) = (refused.buffer, refused.error.errno()),
-            Ok(op) => {
+            Ok(Started { op, .. }) => {
                 let event = loop {
                     if let Some(event) = tm.wait(None)?.filter(|event| event.op == op) {
                         break event;
@@ -48,8 +47,8 @@ fn send_with_retry(
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let domain = Domain::in_process(&NodeConfig::new())?;
     let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
-    tm.receive(domain.allocate(64)?, Receive { min_receive_size: 64, max_messages: 1 }, None)?;
-    let (_, attempts) = send_with_retry(&tm, domain.buffer_of(b"hello")?, 5, tm.own_end_point(), 3)?;
+    tm.start(Op::receive(domain.allocate(64)?))?;
+    let (_, attempts) = send_with_retry(&tm, domain.buffer_of(b"hello")?, tm.own_end_point(), 3)?;
     println!("sent in {attempts} attempt");
     Ok(())
 }
@@ -68,7 +67,7 @@ mod tests {
         let domain = Domain::over_fake(lnet.clone(), drive.clone());
         let tm = domain.transfer_machine("10.0.0.1@tcp:12345:31:*", TmOptions::default()).unwrap();
         let to = tm.end_point("10.0.0.2@tcp:12345:31:1").unwrap();
-        let outcome = send_with_retry(&tm, domain.buffer_of(b"hello").unwrap(), 5, &to, 5);
+        let outcome = send_with_retry(&tm, domain.buffer_of(b"hello").unwrap(), &to, 5);
         // Whatever came, every attempt sent the whole message, and to the right place.
         assert!(lnet.puts().iter().all(|put| put.target.nid == to.address().nid));
         drop(tm);

@@ -5,16 +5,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nlx_core::{Descriptor, Queue};
+use nlx_core::Queue;
 
-use crate::wanted::{Started, Wanted};
-use crate::{Buffer, EndPoint, Error, Event, Machine, MachineBuilder, Refused, TransferMachine};
+use crate::{Error, Event, Machine, MachineBuilder, Op, Refused, Started, Stop, TransferMachine};
 use inbox::Inbox;
 use slots::Slots;
 
 mod completion;
 mod inbox;
-mod large;
 mod messages;
 #[cfg(all(test, loom))]
 mod model;
@@ -33,22 +31,19 @@ pub use stopping::Stopping;
 /// no task ever blocks. A machine that stops or fails ends every future. In steady state nothing is allocated but what the
 /// runtime allocates for its tasks.
 ///
-/// The machine itself ([`Machine`]) is there too, for end points, counters, and for what has no future here: the receive
-/// buffers of [`Machine::receive`] take the messages that [`AsyncMachine::next_message`] gives, and the buffers of other
-/// operations that are started with its methods are given up at their end, whatever that is.
+/// Receive buffers have no futures of their own: [`AsyncMachine::post`] starts them, and [`AsyncMachine::next_message`] gives the
+/// messages that they take. The machine itself ([`Machine`]) is there too, for end points, counters, and batches.
 ///
 /// Dropping it stops the machine with abort, and waits for that: see [`AsyncMachine::stop`] for an end without waiting.
 ///
 /// ```
-/// use nlx::{AsyncMachine, Domain, NodeConfig, Receive};
+/// use nlx::{AsyncMachine, Domain, NodeConfig, Op, Stop};
 ///
 /// /// Answers one message with the message itself.
 /// async fn echo(domain: &Domain, server: &AsyncMachine) -> Result<(), Box<dyn std::error::Error>> {
 ///     let received = server.next_message().await?;
-///     let mut buffer = domain.allocate(received.message.len())?;
-///     buffer.write()?.copy_from_slice(&received.message);
 ///     let client = received.sender.ok_or("a message without a sender")?;
-///     server.send(buffer, received.message.len(), &client, None).await?;
+///     server.start(Op::send(domain.buffer_of(&received.message)?, &client)).await?;
 ///     Ok(())
 /// }
 ///
@@ -57,14 +52,12 @@ pub use stopping::Stopping;
 ///     let server = domain.machine().start_async("0@lo:12345:31:1")?;
 ///     let client = domain.machine().start_async("0@lo:12345:31:*")?;
 ///     for machine in [&server, &client] {
-///         machine.receive(domain.allocate(64)?, Receive { min_receive_size: 64, max_messages: 1 }, None)?;
+///         machine.post(Op::receive(domain.allocate(64)?))?;
 ///     }
-///     let mut question = domain.allocate(5)?;
-///     question.write()?.copy_from_slice(b"hello");
-///     client.send(question, 5, &client.end_point("0@lo:12345:31:1")?, None).await?;
+///     client.start(Op::send(domain.buffer_of(b"hello")?, &client.end_point("0@lo:12345:31:1")?)).await?;
 ///     echo(&domain, &server).await?;
 ///     assert_eq!(&*client.next_message().await?.message, b"hello");
-///     server.stop(true, None).await?;
+///     server.stop(Stop::Abort, None).await?;
 ///     Ok(())
 /// }
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(run())?;
@@ -94,73 +87,29 @@ impl MachineBuilder<'_> {
 }
 
 impl AsyncMachine {
-    /// Sends the first `length` bytes of a buffer as a message; its success means that they have left.
+    /// Starts an operation. Its future fails as [`Machine::start`] does when that refuses, or with what its last event says.
     ///
-    /// The future fails as [`Machine::send`] does when that refuses, or with what its last event says.
-    pub fn send(
-        &self,
-        buffer: Buffer,
-        length: usize,
-        to: &EndPoint,
-        timeout: Option<Duration>,
-    ) -> Completion {
-        self.start(Wanted::send(buffer, length, to, timeout))
+    /// The buffer of a passive operation can be reached when this returns, by [`Completion::offer`]; the future is ready when it
+    /// has been. A receive has no future, as it may take many messages: it is refused with EINVAL, and [`AsyncMachine::post`]
+    /// starts it.
+    pub fn start(&self, op: Op) -> Completion {
+        match op.queue() {
+            Queue::MessageReceive => Completion::refused(op.refuse(Error::Delivery)),
+            _ => Completion::start(self.owner.machine(), &self.slots, op),
+        }
     }
 
-    /// Lets whoever gets the descriptor write into a buffer, once. The buffer can be reached when this returns; the future
-    /// is ready when it has been.
+    /// Starts a receive, whose messages [`AsyncMachine::next_message`] gives. Any other operation goes on without a future, and
+    /// its buffer is given up at its end, whatever that is.
     ///
     /// # Errors
-    /// As [`Machine::passive_receive`].
-    pub fn passive_receive(
-        &self,
-        buffer: Buffer,
-        timeout: Option<Duration>,
-    ) -> Result<(Completion, Descriptor), Refused> {
-        self.start_passive(Wanted::passive_receive(buffer, timeout))
-    }
-
-    /// Lets whoever gets the descriptor read the first `length` bytes of a buffer, once. The buffer can be reached when this
-    /// returns; the future is ready when it has been.
-    ///
-    /// # Errors
-    /// As [`Machine::passive_send`].
-    pub fn passive_send(
-        &self,
-        buffer: Buffer,
-        length: usize,
-        timeout: Option<Duration>,
-    ) -> Result<(Completion, Descriptor), Refused> {
-        self.start_passive(Wanted::passive_send(buffer, length, timeout))
-    }
-
-    /// Reads a peer's buffer, all that it sends.
-    ///
-    /// The future fails as [`Machine::active_receive`] does when that refuses, or with what its last event says.
-    pub fn active_receive(
-        &self,
-        buffer: Buffer,
-        descriptor: &Descriptor,
-        timeout: Option<Duration>,
-    ) -> Completion {
-        self.start(Wanted::active_receive(buffer, descriptor, timeout))
-    }
-
-    /// Writes the first `length` bytes of a buffer into a peer's buffer; its success means that they have arrived.
-    ///
-    /// The future fails as [`Machine::active_send`] does when that refuses, or with what its last event says.
-    pub fn active_send(
-        &self,
-        buffer: Buffer,
-        length: usize,
-        descriptor: &Descriptor,
-        timeout: Option<Duration>,
-    ) -> Completion {
-        self.start(Wanted::active_send(buffer, length, descriptor, timeout))
+    /// As [`Machine::start`].
+    pub fn post(&self, op: Op) -> Result<Started, Refused> {
+        self.owner.start(op)
     }
 
     /// The next message that a receive buffer has taken, in the order in which they came. Receive buffers are posted with
-    /// [`Machine::receive`], or by a pool ([`MachineBuilder`]).
+    /// [`AsyncMachine::post`], or by a pool ([`MachineBuilder`]).
     ///
     /// A receive buffer that ends without a message (its timeout, a cancel, the stop of the machine) is a failure that
     /// gives the buffer back. ESHUTDOWN, without a buffer, when the machine has ended and every message has been given.
@@ -172,20 +121,8 @@ impl AsyncMachine {
 
     /// Ends the machine: as [`Machine::stop`], but without blocking the task that awaits it. Every future ends, with its
     /// buffer.
-    pub fn stop(&self, abort: bool, timeout: Option<Duration>) -> Stopping {
-        Stopping::start(self.owner.machine(), abort, timeout)
-    }
-
-    fn start(&self, wanted: Wanted) -> Completion {
-        Completion::start(self.owner.machine(), &self.slots, |machine, owner| {
-            machine.start(wanted.owned_by(owner)).map(|started| started.op)
-        })
-    }
-
-    fn start_passive(&self, wanted: Wanted) -> Result<(Completion, Descriptor), Refused> {
-        Completion::try_start(self.owner.machine(), &self.slots, |machine, owner| {
-            machine.start(wanted.owned_by(owner)).map(Started::passive)
-        })
+    pub fn stop(&self, how: Stop, timeout: Option<Duration>) -> Stopping {
+        Stopping::start(self.owner.machine(), how, timeout)
     }
 }
 

@@ -24,12 +24,11 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 /// written through [`Buffer::read`] and [`Buffer::write`], except where a [`crate::Message`] still lends them out.
 ///
 /// One of more bytes than an operation takes ([`nlx_core::Limits::buffer_bytes_max`], 1 MiB) is *large*: it is registered in
-/// parts of that size, and only the bulk operations that split it take it ([`crate::Machine::active_receive_large`] and its kin); the
-/// others refuse it with EFBIG.
+/// parts of that size, and bulk operations split it ([`crate::Op`]); messages refuse it with EFBIG.
 ///
 /// ```compile_fail,E0382
 /// # fn example(tm: &nlx::TransferMachine, mut buffer: nlx::Buffer, to: &nlx::EndPoint) -> Result<(), nlx::Error> {
-/// tm.send(buffer, 5, to, None).expect("it is sent");
+/// tm.start(nlx::Op::send(buffer, to)).expect("it is sent");
 /// buffer.write()?; // error: the buffer is in flight
 /// # Ok(())
 /// # }
@@ -225,14 +224,18 @@ impl Buffer {
         }
     }
 
+    /// Whether it is registered in parts.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.0.registration, Registration::Parts(_))
+    }
+
     /// Whether one operation takes it.
     pub(crate) fn check_single(&self) -> Result<(), Error> {
-        match self.0.registration {
-            Registration::One(_) => Ok(()),
-            Registration::Parts(_) => {
-                Err(Error::Large { bytes: self.len(), limit: self.0.domain.core().limits().buffer_bytes_max })
-            }
+        if self.is_large() {
+            let limit = self.0.domain.core().limits().buffer_bytes_max;
+            return Err(Error::Large { bytes: self.len(), limit });
         }
+        Ok(())
     }
 
     /// The parts of a large buffer; none of another one, which is its own only part.

@@ -15,7 +15,7 @@ use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmSta
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use nlx::{Domain, NodeConfig, Receive};
+/// use nlx::{Domain, NodeConfig, Op};
 ///
 /// let domain = Domain::in_process(&NodeConfig::new())?;
 /// let (events, arrived) = mpsc::channel();
@@ -25,8 +25,8 @@ use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmSta
 ///     .confine(&[0])
 ///     .callbacks(move |_, event| drop(events.send(event)))
 ///     .start("0@lo:12345:31:1")?;
-/// tm.receive(domain.allocate(64)?, Receive { min_receive_size: 64, max_messages: 1 }, None)?;
-/// tm.send(domain.allocate(64)?, 5, tm.own_end_point(), None)?;
+/// tm.start(Op::receive(domain.allocate(64)?))?;
+/// tm.start(Op::send(domain.allocate(5)?, tm.own_end_point()))?;
 /// let lengths = [arrived.recv()?.length, arrived.recv()?.length];
 /// assert_eq!(lengths, [5, 5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -106,8 +106,7 @@ impl<'a> MachineBuilder<'a> {
         self
     }
 
-    /// With so many parts of 1 MiB in flight, at the most, of each active transfer of a large buffer
-    /// ([`Machine::active_receive_large`]): 8 unless this says otherwise, as many messages as LNet sends to a peer before the
+    /// With so many parts of 1 MiB in flight, at the most, of each active transfer of a [large](crate::Buffer) buffer: 8 unless this says otherwise, as many messages as LNet sends to a peer before the
     /// first is answered; at least 1.
     pub fn large_window(mut self, parts: usize) -> Self {
         self.large_window = parts;

@@ -42,7 +42,7 @@ pub enum Error {
         /// How many.
         segments: usize,
     },
-    /// The buffer is large: only the operations that split it take it.
+    /// The buffer is large: only bulk operations take it, which split it.
     #[error("a buffer of {bytes} bytes is large: an operation that does not split it takes at most {limit}")]
     Large {
         /// Bytes of the buffer.
@@ -86,7 +86,7 @@ pub enum Error {
     /// The system gives no random number.
     #[error("the system gives no random number")]
     Random,
-    /// The transfer machine calls back: nobody else can wait for its events.
+    /// The transfer machine calls back: nobody else can wait for its events, and a receive has no future.
     #[error("the events of the transfer machine go to its callback")]
     Delivery,
     /// Only an event thread can be confined to processors.

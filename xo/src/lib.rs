@@ -31,17 +31,15 @@
 //! # A message
 //!
 //! ```
-//! use nlx::{Domain, NodeConfig, Receive, TmOptions};
+//! use nlx::{Domain, NodeConfig, Op, TmOptions};
 //!
 //! // A node that has but the loopback; `.net("tcp(eth0)")?` would give it a network.
 //! let domain = Domain::in_process(&NodeConfig::new())?;
 //! let server = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
-//! server.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, None)?;
+//! server.start(Op::receive(domain.allocate(4096)?))?;
 //!
 //! let client = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default())?;
-//! let mut buffer = domain.allocate(4096)?;
-//! buffer.write()?[..5].copy_from_slice(b"hello");
-//! client.send(buffer, 5, &client.end_point("0@lo:12345:31:1")?, None)?;
+//! client.start(Op::send(domain.buffer_of(b"hello")?, &client.end_point("0@lo:12345:31:1")?))?;
 //!
 //! let event = server.wait(None)?.expect("a wait without timeout brings an event");
 //! assert_eq!(event.message.as_deref(), Some(&b"hello"[..]));
@@ -56,7 +54,7 @@
 //! ```
 //! use std::{error::Error, thread, time::Duration};
 //!
-//! use nlx::{Domain, NodeConfig, Offer, Receive, TmOptions, TransferMachine};
+//! use nlx::{Domain, NodeConfig, Offer, Op, Started, TmOptions, TransferMachine};
 //!
 //! const SERVER: &str = "127.0.0.1@tcp:12345:31:1";
 //! const SOON: Option<Duration> = Some(Duration::from_secs(60));
@@ -66,7 +64,7 @@
 //! fn open(net: &str, address: &str) -> Outcome<(Domain, TransferMachine)> {
 //!     let domain = Domain::in_process(&NodeConfig::new().net(net)?.accept_port(9733))?;
 //!     let tm = domain.transfer_machine(address, TmOptions::default())?;
-//!     tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, None)?;
+//!     tm.start(Op::receive(domain.allocate(4096)?))?;
 //!     Ok((domain, tm))
 //! }
 //!
@@ -74,20 +72,19 @@
 //! fn serve((domain, tm): &(Domain, TransferMachine)) -> Outcome<()> {
 //!     let request = tm.wait(SOON)?.ok_or("nobody came")?;
 //!     let offer = Offer::from_bytes(&request.message.ok_or("no message")?)?;
-//!     tm.active_receive_large(domain.allocate(offer.length() as usize)?, &offer, SOON)?;
+//!     tm.start(Op::active_receive(domain.allocate(offer.length() as usize)?, &offer).timeout(SOON))?;
 //!     let bulk = tm.wait(SOON)?.ok_or("nothing came")?;
 //!     bulk.status?;
 //!     let answer = domain.buffer_of(format!("{} bytes", bulk.length).as_bytes())?;
-//!     let length = answer.len();
-//!     Ok(tm.send(answer, length, &request.sender.ok_or("no sender")?, SOON).map(drop)?)
+//!     Ok(tm.start(Op::send(answer, &request.sender.ok_or("no sender")?).timeout(SOON)).map(drop)?)
 //! }
 //!
 //! fn main() -> Outcome<()> {
 //!     let server = open("tcp(127.0.0.1)", SERVER)?;
 //!     let server = thread::spawn(move || serve(&server).map(|()| server));
 //!     let (domain, tm) = open("tcp(127.0.0.2)", "127.0.0.2@tcp:12345:31:*")?;
-//!     let (_, offer) = tm.passive_send_large(domain.allocate(8 << 20)?, 8 << 20, SOON)?;
-//!     tm.send(domain.buffer_of(offer.as_bytes())?, offer.as_bytes().len(), &tm.end_point(SERVER)?, SOON)?;
+//!     let Started { offer, .. } = tm.start(Op::passive_send(domain.allocate(8 << 20)?).timeout(SOON))?;
+//!     tm.start(Op::send(domain.buffer_of(offer.as_bytes())?, &tm.end_point(SERVER)?).timeout(SOON))?;
 //!     // Three events: the request has left, the data has been read, and the answer. Waiting drives the network.
 //!     while let Some(event) = tm.wait(SOON)? {
 //!         event.status?;
@@ -121,25 +118,25 @@
 //! # Bulk
 //!
 //! Large data goes straight into memory that waits for it: one side stages a buffer
-//! ([`Machine::passive_receive`], [`Machine::passive_send`]) and sends the [`Descriptor`] that it gets for it
-//! in a message; the other side then writes into it or reads from it ([`Machine::active_send`],
-//! [`Machine::active_receive`]).
+//! ([`Op::passive_receive`], [`Op::passive_send`]) and sends the [`Offer`] that it gets for it
+//! in a message; the other side then writes into it or reads from it ([`Op::active_send`],
+//! [`Op::active_receive`]).
+//!
+//! The offer of a buffer of up to 1 MiB is its [`Descriptor`]. That of a [large](Buffer) one has a descriptor for each of its parts, of
+//! which several are in flight at a time; still one event tells of the whole.
 //!
 //! A descriptor is 48 bytes as Motr writes them, or 56 of our own ([`DescriptorForm`]); programs that keep room for
 //! [`Descriptor::MAX_LEN`] work over IPv6 too. Whoever knows the match bits of a passive buffer can reach it:
 //! [`MatchCounters::Random`] makes them hard to guess.
 //!
-//! A [large](Buffer) buffer, of more than 1 MiB, goes the same way: [`Machine::passive_receive_large`] and its kin
-//! give and take an [`Offer`] of as many descriptors as it has parts, keep several of them in flight, and end with one event.
-//!
 //! ```
-//! use nlx::{DescriptorForm, Domain, MatchCounters, NodeConfig, TmOptions};
+//! use nlx::{DescriptorForm, Domain, MatchCounters, NodeConfig, Op, TmOptions};
 //!
 //! let domain = Domain::in_process(&NodeConfig::new())?;
 //! let options = TmOptions::default().descriptors(DescriptorForm::Extended).match_counters(MatchCounters::Random);
 //! let tm = domain.transfer_machine("0@lo:12345:31:*", options)?;
-//! let (_, descriptor) = tm.passive_receive(domain.allocate(4096)?, None)?;
-//! assert_eq!(descriptor.as_bytes().len(), 56);
+//! let started = tm.start(Op::passive_receive(domain.allocate(4096)?))?;
+//! assert_eq!(started.offer.as_bytes().len(), 56);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -150,10 +147,10 @@
 //! | `pool`, `provision` | [`BufferPool`]: buffers that are used again; receive buffers from there: [`Provision`] |
 //! | `builder`, `thread`, `callbacks` | [`MachineBuilder`]; the event thread of those with callbacks |
 //! | `state` | [`TmState`], [`TmEvent`] |
-//! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
-//! | `wanted`, `machine::start` | starting operations, one or several together: [`Batch`] |
+//! | `op`, `machine::start` | [`Op`]: operations to be started, one or several together: [`Batch`] |
+//! | `machine` | [`TransferMachine`], [`Machine`]: its address, its counters, and cancelling operations |
 //! | `large` | bulk of more than 1 MiB: [`Offer`] |
-//! | `waiters`, `machine::wait`, `machine::stop` | waiting for events, also in a program's own event loop; timeouts; stopping |
+//! | `waiters`, `machine::wait`, `machine::stop` | waiting for events, also in a program's own event loop; timeouts; [`Stop`] |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
 //! | `op_id`, `operations`, `deadlines` | the names of operations; what is in flight and its events, and until when |
 //! | `event` | [`Event`], [`Message`]; who gets them |
@@ -176,6 +173,7 @@ mod error;
 mod event;
 mod large;
 mod machine;
+mod op;
 mod op_id;
 mod operations;
 mod panics;
@@ -187,7 +185,6 @@ mod state;
 mod statistics;
 mod thread;
 mod waiters;
-mod wanted;
 
 pub use async_machine::{AsyncMachine, Completed, Completion, Failed, NextMessage, Received, Stopping};
 pub use buffer::{Buffer, Reading, Refused, Writing};
@@ -198,15 +195,16 @@ pub use error::Error;
 pub use event::{Event, Message};
 pub use large::Offer;
 pub use machine::start::Batch;
+pub use machine::stop::Stop;
 pub use machine::{Machine, TransferMachine};
+pub use op::{Op, Started};
 pub use op_id::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
-pub use provision::Provision;
+pub use provision::{Provision, Receive};
 pub use quotas::Quotas;
 
 pub use state::{TmEvent, TmState};
 pub use statistics::QueueStatistics;
-pub use wanted::{Receive, Started};
 
 /// A scripted LNet, to test programs that use this crate ([`Domain::over_fake`]).
 #[cfg(feature = "fake")]

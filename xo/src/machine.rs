@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nlx_core::{Address, CoreTm, Descriptor, Errno, Queue};
+use nlx_core::{Address, CoreTm, Errno, Queue};
 use parking_lot::Mutex;
 
 use crate::callbacks::{Callbacks, is_event_thread};
@@ -19,13 +19,10 @@ use crate::operations::Operations;
 use crate::provision::Provisioner;
 use crate::quotas::Object;
 use crate::waiters::Waiters;
-use crate::wanted::Wanted;
-use crate::{
-    Buffer, Colour, EndPoint, Error, OpId, QueueStatistics, Receive, Refused, Started, TmEvent, TmState,
-};
+use crate::{Buffer, Colour, EndPoint, Error, OpId, QueueStatistics, Refused, TmEvent, TmState};
 
 pub(crate) mod start;
-mod stop;
+pub(crate) mod stop;
 mod wait;
 
 /// A transfer machine: an address, and the operations that go on there. It stops with abort when this is dropped; with
@@ -232,95 +229,6 @@ impl Machine {
         self.operations_here().map(|operations| operations.statistics(true)).unwrap_or_default()
     }
 
-    /// Takes messages into a buffer, one after the other. Each is an event with a [`crate::Message`]; the last event brings
-    /// the buffer back.
-    ///
-    /// # Errors
-    /// Those of every operation: ETIME for a timeout of 0, EBUSY while a message lends bytes of the buffer out, EINVAL for
-    /// numbers that do not fit the buffer or a buffer of another domain, ENOMEM without room for events, ESHUTDOWN unless
-    /// started, or what LNet says.
-    pub fn receive(
-        &self,
-        buffer: Buffer,
-        receive: Receive,
-        timeout: Option<Duration>,
-    ) -> Result<OpId, Refused> {
-        self.start(Wanted::receive(buffer, receive, timeout)).map(|started| started.op)
-    }
-
-    /// Sends the first `length` bytes of a buffer as a message. Success means that they have left.
-    ///
-    /// # Errors
-    /// As [`Machine::receive`]; EHOSTUNREACH if no network leads there.
-    pub fn send(
-        &self,
-        buffer: Buffer,
-        length: usize,
-        to: &EndPoint,
-        timeout: Option<Duration>,
-    ) -> Result<OpId, Refused> {
-        self.start(Wanted::send(buffer, length, to, timeout)).map(|started| started.op)
-    }
-
-    /// Lets whoever gets the descriptor write into a buffer, once. The buffer can be reached when this returns.
-    ///
-    /// # Errors
-    /// As [`Machine::receive`].
-    pub fn passive_receive(
-        &self,
-        buffer: Buffer,
-        timeout: Option<Duration>,
-    ) -> Result<(OpId, Descriptor), Refused> {
-        self.start(Wanted::passive_receive(buffer, timeout)).map(Started::passive)
-    }
-
-    /// Lets whoever gets the descriptor read the first `length` bytes of a buffer, once. The buffer can be reached when this
-    /// returns.
-    ///
-    /// # Errors
-    /// As [`Machine::receive`].
-    pub fn passive_send(
-        &self,
-        buffer: Buffer,
-        length: usize,
-        timeout: Option<Duration>,
-    ) -> Result<(OpId, Descriptor), Refused> {
-        self.start(Wanted::passive_send(buffer, length, timeout)).map(Started::passive)
-    }
-
-    /// Reads a peer's buffer, all that it sends. The event has ENODATA if a peer that runs nlx has no such buffer any more: the
-    /// descriptor was used, or its buffer cancelled. Of a peer that runs LNet in the kernel that is known over RDMA
-    /// alone, of reads that are longer than a message; others end at their timeout.
-    ///
-    /// # Errors
-    /// As [`Machine::receive`]; EPERM if the peer's buffer receives, EFBIG if it sends more than fits, EINVAL for bytes
-    /// that are no descriptor.
-    pub fn active_receive(
-        &self,
-        buffer: Buffer,
-        descriptor: &Descriptor,
-        timeout: Option<Duration>,
-    ) -> Result<OpId, Refused> {
-        self.start(Wanted::active_receive(buffer, descriptor, timeout)).map(|started| started.op)
-    }
-
-    /// Writes the first `length` bytes of a buffer into a peer's buffer. Success means that they have arrived. The event has
-    /// ENODATA if a peer that runs nlx has no such buffer any more; a peer that runs LNet in the kernel does not say so,
-    /// and the write ends at its timeout.
-    ///
-    /// # Errors
-    /// As [`Machine::receive`]; EPERM if the peer's buffer sends, EFBIG if it has room for less, EINVAL for bytes that
-    /// are no descriptor.
-    pub fn active_send(
-        &self,
-        buffer: Buffer,
-        length: usize,
-        descriptor: &Descriptor,
-        timeout: Option<Duration>,
-    ) -> Result<OpId, Refused> {
-        self.start(Wanted::active_send(buffer, length, descriptor, timeout)).map(|started| started.op)
-    }
-
     /// Asks for the end of an operation. Its last event still comes: with ECANCELED, or as it would have been if the
     /// operation won. False, without any effect, if the operation has had its last event already.
     pub fn cancel(&self, op: OpId) -> bool {
@@ -359,8 +267,8 @@ impl Machine {
         let Some(provisioner) = &self.provisioner else { return };
         let posted = provisioner.post(
             || self.posted(Queue::MessageReceive),
-            |buffer, receive| {
-                self.receive(buffer, receive, None).inspect_err(|Refused { error, .. }| {
+            |op| {
+                self.start(op).inspect_err(|Refused { error, .. }| {
                     tracing::debug!(address = %self.address(), %error, "a receive buffer of a pool was refused");
                 })
             },

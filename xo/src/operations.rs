@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use crate::deadlines::Deadlines;
 use crate::end_point::EndPoints;
 use crate::event::Owner;
+use crate::op::{Op, What};
 use crate::op_id::Slots;
 use crate::quotas::{Ledger, Object};
 use crate::statistics::Statistics;
-use crate::wanted::{Wanted, sent_length};
 use crate::{Buffer, EndPoint, Error, Event, Message, OpId, QueueStatistics, Refused, TmState};
 
 /// Why an operation is to end before its time. The first reason stays (X1).
@@ -27,7 +27,7 @@ enum Reason {
 }
 
 /// An operation in flight.
-struct Op {
+struct InFlight {
     queue: Queue,
     buffer: Buffer,
     /// Bytes to be sent; for what receives, 0.
@@ -58,7 +58,7 @@ struct Table {
     state: TmState,
     /// It is stopping because a callback has panicked.
     failing: bool,
-    ops: Slots<Op>,
+    ops: Slots<InFlight>,
     deadlines: Deadlines,
     statistics: Statistics,
     /// Events that a stop has taken, to be given out by the waits after it.
@@ -157,38 +157,39 @@ impl Operations {
     }
 
     /// Moves the buffer into an operation: gives what the transport is to be told.
+    #[inline]
     pub(crate) fn enter(
         &self,
-        wanted: Wanted,
+        op: Op,
         deadline_ns: Option<u64>,
         ledger: &Ledger,
     ) -> Result<Operation, Refused> {
-        self.enter_in(&mut self.table.lock(), wanted, deadline_ns, ledger)
+        self.enter_in(&mut self.table.lock(), op, deadline_ns, ledger)
     }
 
     /// The same of several, each with its deadline, unless it is refused already; `entered` is told of each in order.
     pub(crate) fn enter_all(
         &self,
-        wanted: impl Iterator<Item = Result<(Wanted, Option<u64>), Refused>>,
+        ops: impl Iterator<Item = Result<(Op, Option<u64>), Refused>>,
         ledger: &Ledger,
         mut entered: impl FnMut(Result<Operation, Refused>),
     ) {
         let table = &mut *self.table.lock();
-        for wanted in wanted {
-            entered(
-                wanted.and_then(|(wanted, deadline_ns)| self.enter_in(table, wanted, deadline_ns, ledger)),
-            );
+        for op in ops {
+            entered(op.and_then(|(op, deadline_ns)| self.enter_in(table, op, deadline_ns, ledger)));
         }
     }
 
+    #[inline]
     fn enter_in(
         &self,
         table: &mut Table,
-        wanted: Wanted,
+        op: Op,
         deadline_ns: Option<u64>,
         ledger: &Ledger,
     ) -> Result<Operation, Refused> {
-        let Wanted { buffer, kind, to, owner, going_on, .. } = wanted;
+        let kind = op.kind();
+        let Op { buffer, what, length, owner, going_on, .. } = op;
         let state = table.state;
         if state != TmState::Started && !(going_on && state == TmState::Stopping) {
             return Err(Refused { buffer, error: Error::NotStarted { state } });
@@ -197,8 +198,9 @@ impl Operations {
             return Err(Refused { buffer, error });
         }
         let (handle, queue) = (buffer.handle(), kind.queue());
-        let length = sent_length(&kind).unwrap_or(0);
-        let op = Op { queue, buffer, length, _to: to, reason: None, cancel_sent: false, owner };
+        let length = if queue.receives() { 0 } else { length };
+        let to = if let What::Send(to) = what { Some(to) } else { None };
+        let op = InFlight { queue, buffer, length, _to: to, reason: None, cancel_sent: false, owner };
         let (id, _) = table.ops.enter(|_| op);
         table.statistics.of(queue).adds += 1;
         table.posted[queue.index()] += 1;
@@ -292,7 +294,7 @@ impl Operations {
     }
 
     /// An operation is over.
-    fn remove(&self, table: &mut Table, id: OpId) -> Option<Op> {
+    fn remove(&self, table: &mut Table, id: OpId) -> Option<InFlight> {
         if table.deadlines.remove(id.slot()) {
             self.note_earliest(table);
         }
@@ -432,7 +434,7 @@ impl Operations {
 }
 
 /// A timeout is carried out by cancelling; the client learns which of the two it was (X1).
-fn status_of(op: &Op, raw: &BufferEvent) -> Result<(), Errno> {
+fn status_of(op: &InFlight, raw: &BufferEvent) -> Result<(), Errno> {
     match raw.status() {
         Err(Errno::ECANCELED) if op.reason == Some(Reason::TimedOut) => Err(Errno::ETIMEDOUT),
         status => status,

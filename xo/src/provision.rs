@@ -6,11 +6,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::pool::{CustomerId, Refill, within};
-use crate::{Buffer, BufferPool, Colour, Domain, Error, OpId, Receive, Refused};
+use crate::{Buffer, BufferPool, Colour, Domain, Error, Op, Refused, Started};
 
 /// The fewest receive buffers: while one is full and on its way to the client, the other takes what comes (motr-transport
 /// 2.11).
 const BUFFERS_MIN: usize = 2;
+
+/// How each receive buffer of a pool takes messages: what [`Op::min_receive_size`] and [`Op::max_messages`] say of others (S-403).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receive {
+    /// The buffer comes back once less room than this is left, in bytes; longer messages do not match it. At least 1, at most
+    /// the whole buffer.
+    pub min_receive_size: usize,
+    /// The buffer comes back after this many messages; at least 1.
+    pub max_messages: u32,
+}
 
 /// How a transfer machine takes receive buffers from a pool ([`crate::MachineBuilder::pool`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,11 +100,11 @@ impl Provisioner {
         }
     }
 
-    /// Posts what is missing of those that `count` gives, by `receive`.
+    /// Posts what is missing of those that `count` gives, by `start`.
     pub(crate) fn post(
         &self,
         count: impl FnOnce() -> usize,
-        receive: impl Fn(Buffer, Receive) -> Result<OpId, Refused>,
+        start: impl Fn(Op) -> Result<Started, Refused>,
     ) -> Posted {
         let wants = self.wants.lock();
         let mut posted = Posted::default();
@@ -106,7 +116,9 @@ impl Provisioner {
             && let Some((buffer, left)) = self.pool.take_for(wants.customer, wants.colour)
         {
             posted.left = Some(left);
-            match receive(buffer, self.receive) {
+            let Receive { min_receive_size, max_messages } = self.receive;
+            let op = Op::receive(buffer).min_receive_size(min_receive_size).max_messages(max_messages);
+            match start(op) {
                 Ok(_) => missing -= 1,
                 Err(Refused { buffer, .. }) => {
                     self.pool.refused_by(wants.customer);

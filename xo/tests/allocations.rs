@@ -7,8 +7,8 @@
 mod helper;
 
 use nlx::{
-    Batch, Buffer, Colour, Descriptor, DescriptorForm, EndPoint, MatchCounters, NodeConfig, OpId,
-    PoolOptions, Provision, Receive, TmOptions, TransferMachine,
+    Batch, Buffer, Colour, DescriptorForm, EndPoint, MatchCounters, NodeConfig, Offer, Op, PoolOptions,
+    Provision, Receive, TmOptions, TransferMachine,
 };
 use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
@@ -49,35 +49,33 @@ impl Pair {
 
     fn message(&mut self) {
         let [send, receive] = self.take();
-        self.b.receive(receive, ONE_MESSAGE, TIMEOUT).unwrap();
-        self.a.send(send, 4096, &self.to_b, TIMEOUT).unwrap();
+        self.b.start(Op::receive(receive).timeout(TIMEOUT)).unwrap();
+        self.a.start(Op::send(send, &self.to_b).length(4096).timeout(TIMEOUT)).unwrap();
         self.give_back();
     }
 
     fn batch(&mut self) {
         let [ours, theirs] = self.take();
-        self.batch.receive(theirs, ONE_MESSAGE, TIMEOUT);
+        self.batch.push(Op::receive(theirs).timeout(TIMEOUT));
         assert!(self.b.submit(&mut self.batch).all(|outcome| outcome.is_ok()));
-        self.batch.send(ours, 4096, &self.to_b, TIMEOUT);
+        self.batch.push(Op::send(ours, &self.to_b).length(4096).timeout(TIMEOUT));
         assert!(self.a.submit(&mut self.batch).all(|outcome| outcome.is_ok()));
         self.give_back();
     }
 
-    fn bulk(&mut self, active: impl Fn(&TransferMachine, Buffer, &Descriptor) -> OpId, writes: bool) {
+    fn bulk(&mut self, active: impl Fn(Buffer, &Offer) -> Op, writes: bool) {
         let [ours, theirs] = self.take();
-        let (_, descriptor) = match writes {
-            true => self.b.passive_receive(theirs, TIMEOUT).unwrap(),
-            false => self.b.passive_send(theirs, 4096, TIMEOUT).unwrap(),
-        };
-        active(&self.a, ours, &descriptor);
+        let passive = if writes { Op::passive_receive(theirs) } else { Op::passive_send(theirs) };
+        let started = self.b.start(passive.timeout(TIMEOUT)).unwrap();
+        self.a.start(active(ours, &started.offer).timeout(TIMEOUT)).unwrap();
         self.give_back();
     }
 
     fn round(&mut self) {
         self.message();
         self.batch();
-        self.bulk(|tm, buffer, descriptor| tm.active_send(buffer, 4096, descriptor, TIMEOUT).unwrap(), true);
-        self.bulk(|tm, buffer, descriptor| tm.active_receive(buffer, descriptor, TIMEOUT).unwrap(), false);
+        self.bulk(|buffer, offer| Op::active_send(buffer, offer), true);
+        self.bulk(|buffer, offer| Op::active_receive(buffer, offer), false);
     }
 }
 
@@ -112,7 +110,7 @@ fn pools_allocate_nothing_once_they_have_grown() {
         let mut message = None;
         let mut round = || {
             let source = pool.get(Colour::Of(1)).unwrap().unwrap();
-            tm.send(source, 4096, tm.own_end_point(), TIMEOUT).unwrap();
+            tm.start(Op::send(source, tm.own_end_point()).length(4096).timeout(TIMEOUT)).unwrap();
             for _ in 0..2 {
                 let event = tm.wait(None).unwrap().unwrap();
                 event.status.unwrap();

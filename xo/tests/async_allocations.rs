@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Receive};
+use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Op};
 use nlx_testkit::heap::WatchedHeap;
 
 /// Of all threads.
@@ -40,11 +40,12 @@ impl Pair {
 
     /// A message and a transfer.
     async fn round(&self, ours: Buffer, theirs: Buffer) -> (Buffer, Buffer) {
-        self.b.receive(theirs, Receive { min_receive_size: 4096, max_messages: 1 }, None).unwrap();
-        let ours = self.a.send(ours, 4096, &self.to_b, None).await.unwrap().buffer;
+        self.b.post(Op::receive(theirs).min_receive_size(4096)).unwrap();
+        let ours = self.a.start(Op::send(ours, &self.to_b).length(4096)).await.unwrap().buffer;
         let theirs = self.b.next_message().await.unwrap().buffer.unwrap();
-        let (offered, descriptor) = self.b.passive_send(theirs, 4096, None).unwrap();
-        let ours = self.a.active_receive(ours, &descriptor, None).await.unwrap().buffer;
+        let offered = self.b.start(Op::passive_send(theirs).length(4096));
+        let descriptor = offered.offer().clone();
+        let ours = self.a.start(Op::active_receive(ours, &descriptor)).await.unwrap().buffer;
         (ours, offered.await.unwrap().buffer)
     }
 }

@@ -10,11 +10,10 @@ use std::time::Duration;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork};
 use nlx::{
-    Batch, Buffer, Colour, Domain, EndPoint, Errno, Error, Event, Machine, Message, NodeConfig, PoolCounts,
-    PoolOptions, Provision, Queue, Receive, RegionError, TmOptions, TmState, TransferMachine,
+    Batch, Buffer, Colour, Domain, EndPoint, Errno, Error, Event, Machine, Message, NodeConfig, Op,
+    PoolCounts, PoolOptions, Provision, Queue, Receive, RegionError, Stop, TmOptions, TmState,
+    TransferMachine,
 };
-
-const MESSAGES: Receive = Receive { min_receive_size: 64, max_messages: 16 };
 
 /// What hangs for so long will do so for ever.
 const HUNG_SECONDS: u32 = 60;
@@ -63,17 +62,21 @@ impl World {
         let server = other.machine().callbacks(move |machine, event: Event| {
             if let (Some(message), Some(sender)) = (&event.message, &event.sender) {
                 let answer = echo.buffer_of(message).unwrap();
-                machine.send(answer, message.len(), sender, None).unwrap();
+                machine.start(Op::send(answer, sender).length(message.len())).unwrap();
             }
             post_again(&echo, machine, &event);
         });
         let server = server.start(&format!("{peer}@tcp:12345:31:1")).unwrap();
         for _ in 0..16 {
-            server.receive(other.allocate(4096).unwrap(), MESSAGES, None).unwrap();
+            server
+                .start(Op::receive(other.allocate(4096).unwrap()).min_receive_size(64).max_messages(16))
+                .unwrap();
         }
         let client = domain.transfer_machine(&format!("{own}@tcp:12345:31:1"), TmOptions::default()).unwrap();
         for _ in 0..16 {
-            client.receive(domain.allocate(4096).unwrap(), MESSAGES, None).unwrap();
+            client
+                .start(Op::receive(domain.allocate(4096).unwrap()).min_receive_size(64).max_messages(16))
+                .unwrap();
         }
         let (idle, large) = (domain.allocate(64).unwrap(), domain.allocate(4 << 20).unwrap());
         let to = client.end_point(&server.address().to_string()).unwrap();
@@ -85,13 +88,13 @@ impl World {
 /// A fresh buffer for one that comes back with its last message.
 fn post_again(domain: &Domain, tm: &Machine, event: &Event) {
     if event.queue == Queue::MessageReceive && event.is_last() {
-        tm.receive(domain.allocate(4096).unwrap(), MESSAGES, None).unwrap();
+        tm.start(Op::receive(domain.allocate(4096).unwrap()).min_receive_size(64).max_messages(16)).unwrap();
     }
 }
 
 /// Sends a message, and waits for the answer.
 fn echo_of(domain: &Domain, client: &TransferMachine, to: &EndPoint, bytes: &[u8]) -> Message {
-    client.send(domain.buffer_of(bytes).unwrap(), bytes.len(), to, None).unwrap();
+    client.start(Op::send(domain.buffer_of(bytes).unwrap(), to).length(bytes.len())).unwrap();
     loop {
         let event = client.wait(None).unwrap().expect("a wait without end brings an event");
         assert_eq!(event.status, Ok(()));
@@ -120,20 +123,20 @@ fn everything_is_refused(world: World, parent: u32) -> bool {
     assert!(refused(tm.wait(now).err()) && refused(tm.wait(None).err()));
     assert!(refused(tm.poll().err()) && refused(tm.take().err()));
     assert!(refused(tm.arm().err()) && refused(tm.descriptor().err()));
-    assert!(refused(tm.stop(true, None).err()) && refused(server.stop(false, None).err()));
+    assert!(refused(tm.stop(Stop::Abort, None).err()) && refused(server.stop(Stop::Drain, None).err()));
     assert!(refused(tm.end_point(&to.to_string()).err()));
     assert_eq!((tm.state(), tm.in_flight(), tm.pending()), (TmState::Failed, 0, false));
     assert_eq!((tm.statistics(), tm.end_points()), (Default::default(), 0));
-    let back = tm.receive(idle, MESSAGES, None).unwrap_err();
+    let back = tm.start(Op::receive(idle).min_receive_size(64).max_messages(16)).unwrap_err();
     assert_eq!(back.error, forked);
-    let back = tm.send(back.buffer, 5, tm.own_end_point(), None).unwrap_err();
+    let back = tm.start(Op::send(back.buffer, tm.own_end_point()).length(5)).unwrap_err();
     assert_eq!(back.error, forked);
-    let back = tm.passive_receive(back.buffer, None).unwrap_err();
+    let back = tm.start(Op::passive_receive(back.buffer)).unwrap_err();
     assert_eq!(back.error, forked);
-    let back = tm.passive_receive_large(back.buffer, 1, None).unwrap_err();
+    let back = tm.start(Op::passive_receive(back.buffer).length(1)).unwrap_err();
     assert_eq!(back.error, forked);
     let mut batch = Batch::new();
-    batch.send(back.buffer, 5, tm.own_end_point(), None);
+    batch.push(Op::send(back.buffer, tm.own_end_point()).length(5));
     let outcomes: Vec<_> = tm.submit(&mut batch).collect();
     assert!(matches!(&outcomes[..], [Err(back)] if back.error == forked));
     // Over a helper there is none.
@@ -159,8 +162,8 @@ fn a_child_can_do_nothing_and_its_parent_goes_on() {
     let World { client, _server: server, idle, mut large, .. } = world.unwrap();
     idle.read().unwrap();
     large.write().unwrap().fill(1);
-    client.stop(true, None).unwrap();
-    server.stop(true, None).unwrap();
+    client.stop(Stop::Abort, None).unwrap();
+    server.stop(Stop::Abort, None).unwrap();
 }
 
 #[test]
@@ -177,7 +180,7 @@ fn traffic_goes_on_while_children_come_and_go() {
         }
         children.join().unwrap();
     });
-    server.stop(true, None).unwrap();
+    server.stop(Stop::Abort, None).unwrap();
 }
 
 #[test]
@@ -186,8 +189,9 @@ fn a_child_may_open_a_domain_of_its_own() {
     in_a_child(|| {
         let domain = Domain::in_process(&NodeConfig::new()).unwrap();
         let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default()).unwrap();
-        tm.receive(domain.allocate(64).unwrap(), MESSAGES, None).unwrap_or_else(|_| unreachable!());
-        tm.send(domain.buffer_of(b"hello").unwrap(), 5, tm.own_end_point(), None).unwrap();
+        tm.start(Op::receive(domain.allocate(64).unwrap()).min_receive_size(64).max_messages(16))
+            .unwrap_or_else(|_| unreachable!());
+        tm.start(Op::send(domain.buffer_of(b"hello").unwrap(), tm.own_end_point()).length(5)).unwrap();
         let first = tm.wait(None).unwrap().unwrap();
         let second = tm.wait(None).unwrap().unwrap();
         drop(inherited.clone());
@@ -205,7 +209,7 @@ fn a_child_leaves_pools_alone() {
     let receive = Receive { min_receive_size: 64, max_messages: 1 };
     let provision = Provision { receive, buffers: 2, colour: Colour::Of(0) };
     let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:1").unwrap();
-    tm.send(domain.buffer_of(b"hello").unwrap(), 5, tm.own_end_point(), None).unwrap();
+    tm.start(Op::send(domain.buffer_of(b"hello").unwrap(), tm.own_end_point()).length(5)).unwrap();
     let events = [0; 2].map(|_| tm.wait(None).unwrap().unwrap());
     let mut events = Some(events);
     let forked = Error::Forked { process: std::process::id() };

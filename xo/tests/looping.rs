@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nlx::{Domain, Errno, Error, Event, NodeConfig, Queue, Quotas, Receive, TmOptions, TransferMachine};
-
-const MESSAGE: Receive = Receive { min_receive_size: 64, max_messages: 1 };
+use nlx::{Domain, Errno, Error, Event, NodeConfig, Op, Queue, Quotas, Stop, TmOptions, TransferMachine};
 
 /// What has not happened by then never does, in milliseconds.
 const HUNG_MS: u16 = 60_000;
@@ -33,12 +31,12 @@ fn machine(domain: &Domain) -> TransferMachine {
 }
 
 fn post(domain: &Domain, tm: &TransferMachine, timeout: Option<Duration>) {
-    tm.receive(domain.allocate(64).unwrap(), MESSAGE, timeout).unwrap();
+    tm.start(Op::receive(domain.allocate(64).unwrap()).timeout(timeout)).unwrap();
 }
 
 fn send(domain: &Domain, from: &TransferMachine, to: &TransferMachine, bytes: &[u8]) {
     let to = from.end_point(&to.address().to_string()).unwrap();
-    from.send(domain.buffer_of(bytes).unwrap(), bytes.len(), &to, None).unwrap();
+    from.start(Op::send(domain.buffer_of(bytes).unwrap(), &to).length(bytes.len())).unwrap();
 }
 
 /// The next event, by a loop of one descriptor.
@@ -141,7 +139,7 @@ fn another_thread_drives() {
                 };
                 let bytes = event.message.unwrap();
                 let answer = nodes[1].buffer_of(&bytes).unwrap();
-                peer.send(answer, bytes.len(), &event.sender.unwrap(), None).unwrap();
+                peer.start(Op::send(answer, &event.sender.unwrap()).length(bytes.len())).unwrap();
                 send(&nodes[1], &peer, &looped, &bytes);
             }
         });
@@ -162,7 +160,7 @@ fn a_stop_elsewhere_ends_the_loop() {
             let event = next(&tm).unwrap();
             told.send((event.status, next(&tm).err())).unwrap();
         });
-        tm.stop(true, None).unwrap();
+        tm.stop(Stop::Abort, None).unwrap();
     });
     let (status, error) = tell.recv().unwrap();
     assert_eq!((status, error.map(|error| error.errno())), (Err(Errno::ECANCELED), Some(Errno::ESHUTDOWN)));
@@ -187,7 +185,7 @@ fn a_domain_gives_out_no_more_than_its_quotas() {
     post(&domain, &tm, None);
     let third = domain.allocate(64).unwrap();
     quota(domain.allocate(64).err(), "buffers registered", 3);
-    let back = tm.receive(third, MESSAGE, None).unwrap_err();
+    let back = tm.start(Op::receive(third)).unwrap_err();
     quota(Some(back.error), "operations of the transfer machine in flight", 2);
     let peer = tm.end_point("0@lo:12345:31:1").unwrap();
     quota(tm.end_point("0@lo:12345:31:2").err(), "end points of the transfer machine in use", 2);
@@ -208,7 +206,7 @@ fn bytes_of_the_program_are_a_buffer() {
     assert_eq!(domain.adopt_copying(large).unwrap().read().unwrap()[..3], [1, 7, 7]);
     post(&domain, &tm, None);
     let bytes: Box<[u8]> = (*b"hello").into();
-    tm.send(domain.adopt_copying(bytes).unwrap(), 5, tm.own_end_point(), None).unwrap();
+    tm.start(Op::send(domain.adopt_copying(bytes).unwrap(), tm.own_end_point()).length(5)).unwrap();
     assert_eq!(message(&tm), b"hello");
     assert_eq!(domain.adopt_copying(Vec::new()).unwrap_err().errno(), Errno::EINVAL);
 }

@@ -6,7 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
-use nlx::{Descriptor, DescriptorForm, Domain, Event, MatchCounters, NodeConfig, TmOptions, TransferMachine};
+use nlx::{
+    Descriptor, DescriptorForm, Domain, Event, MatchCounters, NodeConfig, Op, TmOptions, TransferMachine,
+};
 
 /// Bytes of a bulk transfer: as many as there can be.
 const BULK: usize = 1 << 20;
@@ -62,14 +64,19 @@ fn bulk_goes_both_ways_over_ipv6() {
         Descriptor::from_bytes(descriptor.as_bytes()).unwrap()
     };
     for round in 0..2 {
-        let (_, descriptor) = match round {
-            0 => passive.passive_receive(passive_domain.allocate(BULK).unwrap(), PATIENCE).unwrap(),
-            _ => passive.passive_send(filled(passive_domain), BULK, PATIENCE).unwrap(),
+        let op = match round {
+            0 => Op::passive_receive(passive_domain.allocate(BULK).unwrap()),
+            _ => Op::passive_send(filled(passive_domain)),
         };
-        let descriptor = travelled(descriptor);
+        let offer = passive.start(op.timeout(PATIENCE)).unwrap().offer;
+        let descriptor = travelled(offer.descriptor(0));
         match round {
-            0 => active.active_send(filled(active_domain), BULK, &descriptor, PATIENCE).unwrap(),
-            _ => active.active_receive(active_domain.allocate(BULK).unwrap(), &descriptor, PATIENCE).unwrap(),
+            0 => active.start(Op::active_send(filled(active_domain), descriptor).timeout(PATIENCE)).unwrap(),
+            _ => active
+                .start(
+                    Op::active_receive(active_domain.allocate(BULK).unwrap(), descriptor).timeout(PATIENCE),
+                )
+                .unwrap(),
         };
         for event in ends(active, passive) {
             event.status.unwrap();

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use lnet_cpt::{Topology, bind_thread};
-use nlx::{Domain, NodeConfig, Receive, TmOptions, TransferMachine};
+use nlx::{Domain, NodeConfig, Op, TmOptions, TransferMachine};
 use nlx_testkit::numa::{mappings, pages_of};
 
 /// Held by each test: what pages a process has is its tests' in common.
@@ -71,7 +71,6 @@ fn queues_and_buffers_lie_on_the_node_of_their_machine() {
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn event_threads_run_on_the_node_of_their_machine() {
-    const ONE: Receive = Receive { min_receive_size: 64, max_messages: 1 };
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (domain, peer) = (domain("127.47.0.6"), domain("127.47.0.7"));
     let sender: TransferMachine = peer.transfer_machine(&address(&peer, 0), TmOptions::default()).unwrap();
@@ -81,9 +80,9 @@ fn event_threads_run_on_the_node_of_their_machine() {
             let _ = tell.send(Topology::machine().unwrap().cpus().clone());
         };
         let tm = domain.machine().callbacks(called).start(&address(&domain, home)).unwrap();
-        tm.receive(tm.allocate(64).unwrap(), ONE, None).unwrap();
+        tm.start(Op::receive(tm.allocate(64).unwrap())).unwrap();
         let to = sender.end_point(&tm.address().to_string()).unwrap();
-        sender.send(sender.allocate(64).unwrap(), 64, &to, None).unwrap();
+        sender.start(Op::send(sender.allocate(64).unwrap(), &to)).unwrap();
         sender.wait(None).unwrap();
         assert_eq!(told.recv().unwrap(), *domain.node().unwrap().partitions().cpumask(home));
     }

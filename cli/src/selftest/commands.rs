@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use nlx::{Buffer, Domain, EndPoint, Errno, Event, Queue, Receive, TransferMachine};
+use nlx::{Buffer, Domain, EndPoint, Errno, Event, Op, Queue, TransferMachine};
 
 use super::command::{COMMAND_BYTES, Command, Numbered};
 use crate::failure::Failure;
@@ -75,7 +75,9 @@ impl Commands {
             None => self.domain.allocate(COMMAND_BYTES)?,
         };
         let length = command.encode(&mut buffer.write()?)?;
-        self.machine.send(buffer, length, to, Some(COMMAND_TIMEOUT)).map_err(|refused| refused.error)?;
+        self.machine
+            .start(Op::send(buffer, to).length(length).timeout(COMMAND_TIMEOUT))
+            .map_err(|refused| refused.error)?;
         self.sending += 1;
         Ok(())
     }
@@ -149,8 +151,9 @@ impl Commands {
     }
 
     fn post(&self, buffer: Buffer) -> Result<(), Failure> {
-        let receive = Receive { min_receive_size: COMMAND_BYTES, max_messages: 1 };
-        self.machine.receive(buffer, receive, None).map_err(|refused| refused.error)?;
+        self.machine
+            .start(Op::receive(buffer).min_receive_size(COMMAND_BYTES))
+            .map_err(|refused| refused.error)?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nlx::{Buffer, Domain, Event, Machine, Queue, Receive, TransferMachine};
+use nlx::{Buffer, Domain, Event, Machine, Op, Queue, TransferMachine};
 
 use super::command::{Delivery, Plan, Refusal, Status};
 use super::service::Work;
@@ -130,7 +130,10 @@ impl<P: Part> Work for Driven<P> {
 /// The receive buffers of one side: more room than its peers can have in flight, posted again as they fill.
 pub(super) struct Receives {
     domain: Domain,
-    receive: Receive,
+    /// The longest message.
+    message_bytes: usize,
+    /// As many of these as a buffer takes.
+    messages: usize,
     buffers: usize,
 }
 
@@ -150,20 +153,22 @@ impl Receives {
         let held_up = in_flight.min(Receives::HELD_UP_MAX);
         Receives {
             domain: domain.clone(),
-            receive: Receive { min_receive_size: message_bytes, max_messages: messages as u32 },
+            message_bytes,
+            messages,
             buffers: (Receives::ROOM * in_flight).div_ceil(messages) + held_up,
         }
     }
 
     pub(super) fn post(&self, machine: &Machine) -> Result<(), Failure> {
-        let bytes = self.receive.min_receive_size * self.receive.max_messages as usize;
+        let bytes = self.message_bytes * self.messages;
         (0..self.buffers).try_for_each(|_| self.repost(machine, Some(self.domain.allocate(bytes)?)))
     }
 
     /// Posts a buffer again that has come back with its last message.
     pub(super) fn repost(&self, machine: &Machine, buffer: Option<Buffer>) -> Result<(), Failure> {
         if let Some(buffer) = buffer {
-            machine.receive(buffer, self.receive, None).map_err(|refused| Failure::from(refused.error))?;
+            let receive = Op::receive(buffer).max_messages(self.messages as u32);
+            machine.start(receive).map_err(|refused| Failure::from(refused.error))?;
         }
         Ok(())
     }

@@ -163,7 +163,7 @@ pub(super) fn read_offer(body: &[u8]) -> Result<Vec<Descriptor>, WireError> {
 mod tests {
     use std::time::Duration;
 
-    use nlx::{Domain, NodeConfig, Queue, TmOptions};
+    use nlx::{Domain, NodeConfig, Op, Queue, TmOptions};
 
     use super::*;
 
@@ -202,8 +202,9 @@ mod tests {
     fn descriptors_travel_in_a_message() {
         let domain = Domain::in_process(&NodeConfig::new()).unwrap();
         let tm = domain.transfer_machine("0@lo:12345:42:*", TmOptions::default()).unwrap();
-        let (receive, into) = tm.passive_receive(domain.allocate(4096).unwrap(), None).unwrap();
-        let (send, from) = tm.passive_send(domain.allocate(4096).unwrap(), 4096, None).unwrap();
+        let receive = tm.start(Op::passive_receive(domain.allocate(4096).unwrap())).unwrap();
+        let send = tm.start(Op::passive_send(domain.allocate(4096).unwrap())).unwrap();
+        let [into, from] = [&receive, &send].map(|started| started.offer.descriptor(0));
         for count in 0..=9 {
             let offer: Vec<_> = [into, from].into_iter().cycle().take(count).collect();
             let mut bytes = vec![0; 1024];
@@ -216,7 +217,7 @@ mod tests {
         }
         let many = vec![into; OFFER_MAX + 1];
         assert!(matches!(head(Kind::Read).put_offer(&many, &mut [0; 4096]), Err(WireError::Long { .. })));
-        assert!(tm.cancel(receive) && tm.cancel(send));
+        assert!(tm.cancel(receive.op) && tm.cancel(send.op));
         let mut queues = [0, 1].map(|_| {
             let event = tm.wait(None).unwrap().unwrap();
             assert_eq!(event.status, Err(nlx::Errno::ECANCELED));

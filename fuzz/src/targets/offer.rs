@@ -1,4 +1,4 @@
-//! Offers of large buffers, which peers hand over in messages of any length.
+//! Offers of buffers, which peers hand over in messages of any length.
 
 use nlx::{Descriptor, Error, Offer};
 use nlx_core::{MatchBits, PassiveBuffer, Queue};
@@ -25,7 +25,10 @@ fn read(bytes: &[u8]) -> (u64, u64) {
     };
     same(offer.as_bytes(), bytes, "the bytes of an offer");
     let parts = offer.descriptors().len();
-    same(parts as u64, offer.length().div_ceil(offer.part_bytes().into()), "the number of parts");
+    match Descriptor::from_bytes(bytes) {
+        Ok(single) => same(offer.descriptor(0), single, "an offer that is a descriptor"),
+        Err(_) => same(parts as u64, offer.length().div_ceil(offer.part_bytes()), "the number of parts"),
+    }
     assert!((1..=Offer::PARTS_MAX).contains(&parts), "{parts} parts");
     for descriptor in offer.descriptors() {
         same(Ok(descriptor), Descriptor::from_bytes(descriptor.as_bytes()), "a descriptor of an offer");
@@ -47,7 +50,7 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Offers of 1 and of 3 parts, as the documentation says that they look.
+/// Offers of 1 and of 3 parts, and a descriptor, as the documentation says that they look.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let address = "10.0.0.1@tcp:12345:31:7".parse().expect("it is an address");
     let descriptor = |number: u64| {
@@ -65,5 +68,5 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         }
         mended(&bytes)
     };
-    vec![seed(1), seed(3)]
+    vec![seed(1), seed(3), descriptor(1).as_bytes().to_vec()]
 }

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use nlx::{Buffer, Domain, EndPoint, Errno, Event, Offer, OpId, Queue, Receive, TmOptions, TransferMachine};
+use nlx::{Buffer, Domain, EndPoint, Errno, Event, Op, OpId, Queue, TmOptions, TransferMachine};
 
 use crate::Outcome;
 use crate::protocol::{MESSAGE_MAX, Name, Numbered, Object, PIECE, PORTAL, Reply, Request, decode, encode};
@@ -16,8 +16,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a get begins anew because the object was replaced meanwhile.
 const RESTARTS_MAX: usize = 5;
-
-const ANSWERS: Receive = Receive { min_receive_size: MESSAGE_MAX, max_messages: 64 };
 
 pub(crate) struct Client {
     domain: Domain,
@@ -29,13 +27,9 @@ pub(crate) struct Client {
     piece: Option<Buffer>,
 }
 
-/// What a client offers to the server with a request.
-enum Bulk {
-    None,
-    /// The first bytes of a buffer, to be read.
-    Send(Buffer, usize),
-    /// The first bytes of a buffer, to be written.
-    Receive(Buffer, usize),
+/// Takes answers into a buffer.
+fn answers(buffer: Buffer) -> Op {
+    Op::receive(buffer).min_receive_size(MESSAGE_MAX).max_messages(64)
 }
 
 impl Client {
@@ -44,7 +38,7 @@ impl Client {
         let tm = domain.transfer_machine(&format!("{nid}:12345:{PORTAL}:*"), TmOptions::default())?;
         // Two, so that one takes answers while the other is taken back.
         for _ in 0..2 {
-            tm.receive(domain.allocate(2 * MESSAGE_MAX)?, ANSWERS, None)?;
+            tm.start(answers(domain.allocate(2 * MESSAGE_MAX)?))?;
         }
         let server = tm.end_point(server)?;
         // Whoever had this address before, and died, may still be answered: nobody counts from the same number.
@@ -54,7 +48,7 @@ impl Client {
 
     /// Stores as many bytes as this says, which `source` gives.
     pub(crate) fn put(&mut self, name: &Name, length: u64, mut source: impl Read) -> Outcome<()> {
-        let upload = match self.call(Request::Create { name: name.clone(), length }, Bulk::None)? {
+        let upload = match self.call(Request::Create { name: name.clone(), length }, None)? {
             (Reply::Upload { upload }, _) => upload,
             other => return Err(unexpected(name, other)),
         };
@@ -63,7 +57,7 @@ impl Client {
             let bytes = PIECE.min(usize::try_from(length - offset).unwrap_or(PIECE));
             let mut piece = self.piece()?;
             source.read_exact(&mut piece.write()?[..bytes])?;
-            match self.call(Request::Write { upload, offset }, Bulk::Send(piece, bytes))? {
+            match self.call(Request::Write { upload, offset }, Some(Op::passive_send(piece).length(bytes)))? {
                 (Reply::Done, piece) => self.piece = piece,
                 other => return Err(unexpected(name, other)),
             }
@@ -85,7 +79,7 @@ impl Client {
 
     /// False if the object was replaced meanwhile.
     fn get_version(&mut self, name: &Name, target: &mut impl Write) -> Outcome<bool> {
-        let (length, version) = match self.call(Request::Stat { name: name.clone() }, Bulk::None)? {
+        let (length, version) = match self.call(Request::Stat { name: name.clone() }, None)? {
             (Reply::Stat { length, version }, _) => (length, version),
             other => return Err(unexpected(name, other)),
         };
@@ -94,7 +88,7 @@ impl Client {
             let bytes = PIECE.min(usize::try_from(length - offset).unwrap_or(PIECE));
             let piece = self.piece()?;
             let request = Request::Read { name: name.clone(), version, offset };
-            match self.call(request, Bulk::Receive(piece, bytes))? {
+            match self.call(request, Some(Op::passive_receive(piece).length(bytes)))? {
                 (Reply::Done, Some(piece)) => {
                     target.write_all(&piece.read()?[..bytes])?;
                     self.piece = Some(piece);
@@ -114,7 +108,7 @@ impl Client {
         let mut all: Vec<Object> = Vec::new();
         loop {
             let after = all.last().map_or(String::new(), |object| object.name.to_string());
-            match self.call(Request::List { after }, Bulk::None)? {
+            match self.call(Request::List { after }, None)? {
                 (Reply::Objects { objects, more }, _) => {
                     all.extend(objects);
                     if !more {
@@ -146,7 +140,7 @@ impl Client {
     }
 
     fn done(&mut self, name: &Name, request: Request) -> Outcome<()> {
-        match self.call(request, Bulk::None)? {
+        match self.call(request, None)? {
             (Reply::Done, _) => Ok(()),
             other => Err(unexpected(name, other)),
         }
@@ -156,19 +150,14 @@ impl Client {
         Ok(self.piece.take().map_or_else(|| self.domain.allocate(PIECE), Ok)?)
     }
 
-    /// Sends a request with an offer, and waits for the answer and for the buffer.
-    fn call(&mut self, request: Request, bulk: Bulk) -> Outcome<(Reply, Option<Buffer>)> {
-        let (op, offer) = match bulk {
-            Bulk::None => (None, None),
-            Bulk::Send(buffer, length) => split(self.tm.passive_send_large(buffer, length, Some(TIMEOUT))?),
-            Bulk::Receive(buffer, length) => {
-                split(self.tm.passive_receive_large(buffer, length, Some(TIMEOUT))?)
-            }
-        };
+    /// Sends a request with the offer of a passive operation, and waits for the answer and for the buffer.
+    fn call(&mut self, request: Request, bulk: Option<Op>) -> Outcome<(Reply, Option<Buffer>)> {
+        let staged = bulk.map(|op| self.tm.start(op.timeout(TIMEOUT))).transpose()?;
         self.number += 1;
-        let bytes = encode(&Numbered { number: self.number, body: request }, offer.as_ref())?;
-        self.tm.send(self.domain.buffer_of(&bytes)?, bytes.len(), &self.server, Some(TIMEOUT))?;
-        self.answer(op)
+        let request = Numbered { number: self.number, body: request };
+        let bytes = encode(&request, staged.as_ref().map(|staged| &staged.offer))?;
+        self.tm.start(Op::send(self.domain.buffer_of(&bytes)?, &self.server).timeout(TIMEOUT))?;
+        self.answer(staged.map(|staged| staged.op))
     }
 
     fn answer(&mut self, mut moving: Option<OpId>) -> Outcome<(Reply, Option<Buffer>)> {
@@ -209,15 +198,11 @@ impl Client {
     fn read(&self, event: &mut Event) -> Outcome<Option<Reply>> {
         let answer = event.message.take().map(|message| decode::<Reply>(&message)).transpose()?;
         if let Some(buffer) = event.buffer.take() {
-            self.tm.receive(buffer, ANSWERS, None)?;
+            self.tm.start(answers(buffer))?;
         }
         let (answer, _) = answer.unzip();
         Ok(answer.filter(|answer| answer.number == self.number).map(|answer| answer.body))
     }
-}
-
-fn split((op, offer): (OpId, Offer)) -> (Option<OpId>, Option<Offer>) {
-    (Some(op), Some(offer))
 }
 
 /// Why something was not done with an object.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use nlx::{
-    Address, Buffer, BufferPool, Colour, Domain, EndPoint, Errno, Event, Offer, PoolOptions, Provision,
-    Queue, Receive, TransferMachine,
+    Address, Buffer, BufferPool, Colour, Domain, EndPoint, Errno, Event, Offer, Op, PoolOptions, Provision,
+    Queue, Receive, Stop, TransferMachine,
 };
 
 use crate::Outcome;
@@ -92,7 +92,7 @@ impl Server {
 
     /// Ends the threads.
     pub(crate) fn stop(&self) -> Outcome<()> {
-        Ok(self.tm.stop(true, TIMEOUT)?)
+        Ok(self.tm.stop(Stop::Abort, TIMEOUT)?)
     }
 
     /// Whoever waits drives the network; here several threads take turns.
@@ -185,19 +185,18 @@ impl Server {
         {
             return self.end(piece, buffer, Err(errno));
         }
-        let (offer, receives) = (piece.offer.clone(), matches!(piece.what, What::Write { .. }));
         let mut work = lock(&self.work);
         work.last_tag += 1;
         let tag = work.last_tag;
-        work.moving.insert(tag, piece);
-        drop(work);
         // The event brings the tag, perhaps before this returns, and to another thread.
         buffer.set_tag(tag);
-        let started = if receives {
-            self.tm.active_receive_large(buffer, &offer, TIMEOUT)
-        } else {
-            self.tm.active_send_large(buffer, length, &offer, TIMEOUT)
+        let op = match piece.what {
+            What::Write { .. } => Op::active_receive(buffer, &piece.offer),
+            What::Read { .. } => Op::active_send(buffer, &piece.offer).length(length),
         };
+        work.moving.insert(tag, piece);
+        drop(work);
+        let started = self.tm.start(op.timeout(TIMEOUT));
         if let Err(refused) = started
             && let Some(piece) = lock(&self.work).moving.remove(&tag)
         {
@@ -250,7 +249,8 @@ impl Server {
         let sent = encode(&Numbered { number, body }, None).and_then(|bytes| {
             let mut buffer = self.answers.get(Colour::Any)?.ok_or("no memory")?;
             buffer.write()?[..bytes.len()].copy_from_slice(&bytes);
-            Ok(self.tm.send(buffer, bytes.len(), client, TIMEOUT)?)
+            self.tm.start(Op::send(buffer, client).length(bytes.len()).timeout(TIMEOUT))?;
+            Ok(())
         });
         if let Err(error) = sent {
             eprintln!("no answer to {client}: {error}");

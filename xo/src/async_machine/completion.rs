@@ -11,7 +11,7 @@ use nlx_core::Errno;
 
 use super::slots::{Place, Slots};
 use crate::event::Owner;
-use crate::{Buffer, Error, Event, Machine, OpId, Refused};
+use crate::{Buffer, Error, Event, Machine, Offer, Op, OpId, Refused, Started};
 
 /// An operation has ended well.
 #[derive(Debug)]
@@ -69,42 +69,39 @@ enum State {
 }
 
 struct InFlight {
-    op: OpId,
+    started: Started,
     machine: Arc<Machine>,
     place: Arc<Place<Event>>,
 }
 
-impl Completion {
-    /// Starts an operation, whose owner the slot is to be. One that is refused has ended already.
-    pub(crate) fn start(
-        machine: &Arc<Machine>,
-        slots: &Arc<Slots<Event>>,
-        start: impl FnOnce(&Machine, Arc<dyn Owner>) -> Result<OpId, Refused>,
-    ) -> Completion {
-        let start = |machine: &Machine, owner| start(machine, owner).map(|op| (op, ()));
-        match Completion::try_start(machine, slots, start) {
-            Ok((completion, ())) => completion,
-            Err(refused) => Completion(State::Refused(refused)),
-        }
-    }
+/// What an operation without an offer lends out.
+static NO_OFFER: Offer = Offer::NONE;
 
-    /// The same of an operation that gives something at its start.
-    pub(crate) fn try_start<T>(
-        machine: &Arc<Machine>,
-        slots: &Arc<Slots<Event>>,
-        start: impl FnOnce(&Machine, Arc<dyn Owner>) -> Result<(OpId, T), Refused>,
-    ) -> Result<(Completion, T), Refused> {
+impl Completion {
+    /// Starts an operation, whose owner a slot is to be. One that is refused has ended already.
+    pub(crate) fn start(machine: &Arc<Machine>, slots: &Arc<Slots<Event>>, op: Op) -> Completion {
         let place = slots.take();
-        match start(machine, place.clone()) {
-            Ok((op, given)) => {
-                let in_flight = InFlight { op, machine: machine.clone(), place };
-                Ok((Completion(State::InFlight(in_flight)), given))
-            }
+        match machine.start(op.owned_by(place.clone())) {
+            Ok(started) => Completion(State::InFlight(InFlight { started, machine: machine.clone(), place })),
             Err(refused) => {
                 // It has no event, so nobody else gives the slot back.
                 place.unused();
-                Err(refused)
+                Completion::refused(refused)
             }
+        }
+    }
+
+    pub(crate) fn refused(refused: Refused) -> Completion {
+        Completion(State::Refused(refused))
+    }
+
+    /// Of a passive operation: what the peer needs to reach the buffer, which can be reached already. [`Offer::NONE`], which leads
+    /// nowhere, of any other, and if it was refused or is over.
+    #[must_use]
+    pub fn offer(&self) -> &Offer {
+        match &self.0 {
+            State::InFlight(in_flight) => &in_flight.started.offer,
+            _ => &NO_OFFER,
         }
     }
 
@@ -112,7 +109,7 @@ impl Completion {
     #[must_use]
     pub fn op(&self) -> Option<OpId> {
         match &self.0 {
-            State::InFlight(in_flight) => Some(in_flight.op),
+            State::InFlight(in_flight) => Some(in_flight.started.op),
             _ => None,
         }
     }
@@ -121,7 +118,7 @@ impl Completion {
     /// operation would have ended if that was faster. False, without any effect, if the operation has ended.
     pub fn cancel(&self) -> bool {
         match &self.0 {
-            State::InFlight(in_flight) => in_flight.machine.cancel(in_flight.op),
+            State::InFlight(in_flight) => in_flight.machine.cancel(in_flight.started.op),
             _ => false,
         }
     }
@@ -163,10 +160,10 @@ fn outcome(event: Event) -> Result<Completed, Failed> {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if let State::InFlight(InFlight { op, machine, place }) = &self.0
+        if let State::InFlight(InFlight { started, machine, place }) = &self.0
             && place.leave()
         {
-            machine.cancel(*op);
+            machine.cancel(started.op);
         }
     }
 }
@@ -184,7 +181,7 @@ impl Owner for Place<Event> {
 impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            State::InFlight(in_flight) => write!(f, "Completion({})", in_flight.op),
+            State::InFlight(in_flight) => write!(f, "Completion({})", in_flight.started.op),
             State::Refused(refused) => write!(f, "Completion(refused: {refused})"),
             State::Over => f.write_str("Completion(over)"),
         }

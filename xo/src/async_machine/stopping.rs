@@ -9,7 +9,7 @@ use std::time::Duration;
 use nlx_core::Errno;
 
 use super::slot::{Brought, Slot, wake};
-use crate::{Error, Machine};
+use crate::{Error, Machine, Stop};
 
 /// A machine that is being stopped, as a future ([`crate::AsyncMachine::stop`]). The stop goes on whether this is polled or
 /// not.
@@ -19,12 +19,12 @@ pub struct Stopping(Arc<Slot<Result<(), Error>>>);
 
 impl Stopping {
     /// A stop waits, and a task must not: a thread of its own does.
-    pub(crate) fn start(machine: &Arc<Machine>, abort: bool, timeout: Option<Duration>) -> Stopping {
+    pub(crate) fn start(machine: &Arc<Machine>, how: Stop, timeout: Option<Duration>) -> Stopping {
         let slot = Arc::new(Slot::waiting());
         let (machine, told) = (machine.clone(), slot.clone());
         let thread = std::thread::Builder::new()
             .name(format!("nlx stop {}", machine.address()))
-            .spawn(move || tell(&told, machine.stop(abort, timeout)));
+            .spawn(move || tell(&told, machine.stop(how, timeout)));
         if let Err(error) = thread {
             let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
             tell(&slot, Err(Error::Thread { errno }));

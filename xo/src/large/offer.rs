@@ -1,4 +1,4 @@
-//! The bytes that make a large passive buffer known to its peer.
+//! The bytes that make a passive buffer known to its peer.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -15,11 +15,15 @@ const MAGIC: [u8; 4] = *b"nlxL";
 /// The version that is written, and the only one that is read.
 const VERSION: u8 = 1;
 
-/// What a peer needs to move a large passive buffer's bytes: the descriptors of its parts, in order, behind a header of
-/// [`Offer::HEADER_LEN`] bytes. It travels in a message, as a [`Descriptor`] does, and proves no more authority than one.
+/// What a peer needs to reach a passive buffer: its [`Descriptor`], or those of its parts if it is [large](crate::Buffer).
+/// Starting a passive operation gives it ([`Started::offer`](crate::Started::offer)); its bytes travel in a message; an active
+/// operation takes it ([`Op::active_receive`](crate::Op::active_receive), [`Op::active_send`](crate::Op::active_send)). It proves no
+/// more authority than a descriptor.
 ///
-/// The descriptors are ordinary ones: a peer that knows nothing of offers can use each by itself. Every part but the last
-/// has the same number of bytes. All numbers are little-endian.
+/// The bytes of a single descriptor are its own, 48 or 56, as every program of Motr's reads and writes them. Those of several lie
+/// behind a header of [`Offer::HEADER_LEN`] bytes; the two are told apart by their length. The descriptors are ordinary ones: a peer
+/// that knows nothing of offers can use each by itself. Every part but the last has the same number of bytes. All numbers are
+/// little-endian.
 ///
 /// | at | bytes | holds |
 /// | --- | --- | --- |
@@ -31,8 +35,20 @@ const VERSION: u8 = 1;
 /// | 16 | 4 | bytes of each part but the last |
 /// | 20 | 4 | CRC-32 of all other bytes, the descriptors' last |
 /// | 24 | | the descriptors |
+///
+/// A header also stands before the one descriptor of a buffer with more room than is offered ([`Op::length`](crate::Op::length)).
 #[derive(Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct Offer(Form);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Form {
+    Single(Descriptor),
+    Parts(Parts),
+}
+
+/// Descriptors behind a header.
+#[derive(Clone, PartialEq, Eq)]
+struct Parts {
     /// Checked, all of them. Clones share them: a transfer keeps its offer.
     bytes: Arc<[u8]>,
     length: u64,
@@ -71,11 +87,132 @@ impl Offer {
     /// The most parts of an offer: those of 16 GiB, whose offer still fits into one message.
     pub const PARTS_MAX: usize = PARTS_MAX;
 
+    /// Names no buffer, and is refused by whoever is to use it.
+    pub const NONE: Offer = Offer(Form::Single(Descriptor::NONE));
+
     /// An offer that came in a message.
     ///
     /// # Errors
     /// [`Error::Offer`] (EINVAL) for bytes that are none. What the descriptors say is looked at where they are used.
     pub fn from_bytes(bytes: &[u8]) -> Result<Offer, Error> {
+        // A header and descriptors never have the length of a descriptor.
+        match Descriptor::from_bytes(bytes) {
+            Ok(single) => Ok(single.into()),
+            Err(_) => Parts::from_bytes(bytes).map(|parts| Offer(Form::Parts(parts))),
+        }
+    }
+
+    /// The bytes, to be sent.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Form::Single(descriptor) => descriptor.as_bytes(),
+            Form::Parts(parts) => &parts.bytes,
+        }
+    }
+
+    /// Bytes that are offered to be read, or that there is room for; 0 if a single descriptor says nothing that can be.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match &self.0 {
+            Form::Single(descriptor) => said_length(descriptor),
+            Form::Parts(parts) => parts.length,
+        }
+    }
+
+    /// Bytes of each part but the last; of a single descriptor, those of the whole.
+    #[must_use]
+    pub fn part_bytes(&self) -> u64 {
+        match &self.0 {
+            Form::Single(descriptor) => said_length(descriptor),
+            Form::Parts(parts) => parts.part_bytes.into(),
+        }
+    }
+
+    /// The descriptors of the parts, in order.
+    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor> {
+        (0..self.parts()).map(|part| self.descriptor(part))
+    }
+
+    /// How many there are; at least 1.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        match &self.0 {
+            Form::Single(_) => 1,
+            Form::Parts(parts) => (parts.bytes.len() - Offer::HEADER_LEN) / parts.descriptor_bytes,
+        }
+    }
+
+    /// The descriptor of a part; [`Descriptor::NONE`] beyond the last.
+    #[must_use]
+    pub fn descriptor(&self, part: usize) -> Descriptor {
+        match &self.0 {
+            Form::Single(descriptor) if part == 0 => *descriptor,
+            Form::Single(_) => Descriptor::NONE,
+            Form::Parts(parts) => parts.descriptor(part),
+        }
+    }
+
+    /// The descriptor, where there is no more to be said.
+    pub(crate) fn single(&self) -> Option<&Descriptor> {
+        match &self.0 {
+            Form::Single(descriptor) => Some(descriptor),
+            Form::Parts(_) => None,
+        }
+    }
+
+    /// The most bytes that the offer of so many bytes has, in parts of `part_bytes` (1 MiB over LNet): room to keep in a
+    /// message for it.
+    ///
+    /// ```
+    /// // An offer of 64 MiB fits into a page.
+    /// assert_eq!(nlx::Offer::len_max(64 << 20, 1 << 20), 24 + 64 * 56);
+    /// // What makes no sense is no reason to panic.
+    /// assert_eq!(nlx::Offer::len_max(usize::MAX, 0), usize::MAX);
+    /// ```
+    #[must_use]
+    pub const fn len_max(length: usize, part_bytes: usize) -> usize {
+        // There are no parts of nothing.
+        let part_bytes = if part_bytes == 0 { 1 } else { part_bytes };
+        Offer::HEADER_LEN.saturating_add(length.div_ceil(part_bytes).saturating_mul(Descriptor::MAX_LEN))
+    }
+
+    /// The offer of these parts, which are as many as the length makes, 1 to [`PARTS_MAX`]. One that could not be started
+    /// is [`Descriptor::NONE`], and whoever uses the offer hears of it.
+    pub(super) fn new(length: u64, part_bytes: u32, descriptors: &[Descriptor]) -> Offer {
+        match descriptors {
+            [single] if said_length(single) == length => (*single).into(),
+            _ => Offer(Form::Parts(Parts::new(length, part_bytes, descriptors))),
+        }
+    }
+}
+
+/// Bytes of a passive buffer, if its descriptor is good for either direction.
+fn said_length(descriptor: &Descriptor) -> u64 {
+    let passive = descriptor.for_active_receive(u64::MAX).or_else(|_| descriptor.for_active_send(1));
+    passive.map_or(0, |passive| passive.length)
+}
+
+impl From<Descriptor> for Offer {
+    fn from(descriptor: Descriptor) -> Offer {
+        Offer(Form::Single(descriptor))
+    }
+}
+
+impl From<&Descriptor> for Offer {
+    fn from(descriptor: &Descriptor) -> Offer {
+        (*descriptor).into()
+    }
+}
+
+impl From<&Offer> for Offer {
+    fn from(offer: &Offer) -> Offer {
+        offer.clone()
+    }
+}
+
+impl Parts {
+    fn from_bytes(bytes: &[u8]) -> Result<Parts, Error> {
         let Ok((header, descriptors)) = Header::read_from_prefix(bytes) else {
             return Err(broken("length", bytes.len(), "24 bytes or more"));
         };
@@ -106,76 +243,24 @@ impl Offer {
         if descriptors.len() as u64 != parts * descriptor_bytes as u64 {
             return Err(broken("length", bytes.len(), "that of its header and a descriptor for each part"));
         }
-        Ok(Offer { bytes: bytes.into(), length, part_bytes, descriptor_bytes })
+        Ok(Parts { bytes: bytes.into(), length, part_bytes, descriptor_bytes })
     }
 
-    /// The bytes, to be sent.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Bytes that are offered to be read, or that there is room for.
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// Bytes of each part but the last.
-    #[must_use]
-    pub fn part_bytes(&self) -> u32 {
-        self.part_bytes
-    }
-
-    /// The descriptors of the parts, in order.
-    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor> {
-        (0..self.parts()).map(|part| self.descriptor(part))
-    }
-
-    /// How many there are; at least 1.
-    #[must_use]
-    pub fn parts(&self) -> usize {
-        (self.bytes.len() - Offer::HEADER_LEN) / self.descriptor_bytes
-    }
-
-    /// The descriptor of a part; [`Descriptor::NONE`] beyond the last.
-    #[must_use]
-    pub fn descriptor(&self, part: usize) -> Descriptor {
+    fn descriptor(&self, part: usize) -> Descriptor {
         let bytes = self.bytes[Offer::HEADER_LEN..].chunks_exact(self.descriptor_bytes).nth(part);
         // Of 48 bytes or 56, as `from_bytes` and `new` made sure.
         bytes.and_then(|bytes| Descriptor::from_bytes(bytes).ok()).unwrap_or(Descriptor::NONE)
     }
 
-    /// The most bytes that the offer of so many bytes has, in parts of `part_bytes` (1 MiB over LNet): room to keep in a
-    /// message for it.
-    ///
-    /// ```
-    /// // An offer of 64 MiB fits into a page.
-    /// assert_eq!(nlx::Offer::len_max(64 << 20, 1 << 20), 24 + 64 * 56);
-    /// // What makes no sense is no reason to panic.
-    /// assert_eq!(nlx::Offer::len_max(usize::MAX, 0), usize::MAX);
-    /// ```
-    #[must_use]
-    pub const fn len_max(length: usize, part_bytes: usize) -> usize {
-        // There are no parts of nothing.
-        let part_bytes = if part_bytes == 0 { 1 } else { part_bytes };
-        Offer::HEADER_LEN.saturating_add(length.div_ceil(part_bytes).saturating_mul(Descriptor::MAX_LEN))
-    }
-
-    /// The offer of these parts, which are as many as the length makes, 1 to [`PARTS_MAX`]. One that could not be started
-    /// has no descriptor, and whoever uses the offer hears of it.
-    pub(super) fn new(length: u64, part_bytes: u32, descriptors: &[Option<Descriptor>]) -> Offer {
-        let form = descriptors.iter().flatten().next().map(|descriptor| descriptor.as_bytes().len());
-        let descriptor_bytes = form.unwrap_or(Descriptor::COMPATIBLE_LEN);
+    fn new(length: u64, part_bytes: u32, descriptors: &[Descriptor]) -> Parts {
+        // All descriptors of a transfer machine have one form, as its NID decides; one that is none is all zero.
+        let lengths = descriptors.iter().map(|descriptor| descriptor.as_bytes().len());
+        let descriptor_bytes = lengths.max().unwrap_or(Descriptor::COMPATIBLE_LEN);
         let mut bytes = vec![0; Offer::HEADER_LEN + descriptors.len() * descriptor_bytes];
         let (head, places) = bytes.split_at_mut(Offer::HEADER_LEN);
         for (place, descriptor) in places.chunks_exact_mut(descriptor_bytes).zip(descriptors) {
-            // All descriptors of a transfer machine have one form: its NID decides.
-            if let Some(content) = descriptor.as_ref().map(Descriptor::as_bytes)
-                && content.len() == place.len()
-            {
-                place.copy_from_slice(content);
-            }
+            let content = descriptor.as_bytes();
+            place[..content.len()].copy_from_slice(content);
         }
         let mut header = Header {
             magic: MAGIC,
@@ -188,7 +273,7 @@ impl Offer {
         };
         header.checksum = checksum(&header, places);
         head.copy_from_slice(header.as_bytes());
-        Offer { bytes: bytes.into(), length, part_bytes, descriptor_bytes }
+        Parts { bytes: bytes.into(), length, part_bytes, descriptor_bytes }
     }
 }
 
@@ -206,7 +291,7 @@ fn broken(field: &'static str, value: impl TryInto<u64>, rule: &'static str) -> 
 
 impl fmt::Debug for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Offer({} bytes in {} parts)", self.length, self.parts())
+        write!(f, "Offer({} bytes in {} parts)", self.length(), self.parts())
     }
 }
 
@@ -217,16 +302,19 @@ mod tests {
 
     use super::*;
 
+    /// Of each descriptor: longer than the offers here, so that all of them have a header.
+    const LENGTH: u64 = 1 << 30;
+
     fn descriptor(number: u64, form: DescriptorForm) -> Descriptor {
         let address = "10.0.0.1@tcp:12345:31:7".parse().unwrap();
         let match_bits = MatchBits(7 << 52 | (number + 1));
-        let passive = PassiveBuffer { address, match_bits, queue: Queue::PassiveBulkSend, length: 1 << 20 };
+        let passive = PassiveBuffer { address, match_bits, queue: Queue::PassiveBulkSend, length: LENGTH };
         Descriptor::encode_as(form, &passive).unwrap()
     }
 
     fn offer(length: u64, part_bytes: u32, form: DescriptorForm) -> Offer {
         let parts = length.div_ceil(part_bytes.into());
-        let descriptors: Vec<_> = (0..parts).map(|number| Some(descriptor(number, form))).collect();
+        let descriptors: Vec<_> = (0..parts).map(|number| descriptor(number, form)).collect();
         Offer::new(length, part_bytes, &descriptors)
     }
 
@@ -247,7 +335,7 @@ mod tests {
             let offer = offer(length, part_bytes, form);
             let read = Offer::from_bytes(offer.as_bytes()).unwrap();
             prop_assert_eq!(&read, &offer);
-            prop_assert_eq!((read.length(), read.part_bytes()), (length, part_bytes));
+            prop_assert_eq!((read.length(), read.part_bytes()), (length, part_bytes.into()));
             for (number, read) in read.descriptors().enumerate() {
                 prop_assert_eq!(read, descriptor(number as u64, form));
             }
@@ -280,9 +368,11 @@ mod tests {
                 bytes.truncate(Offer::HEADER_LEN + parts * usize::from(bytes[5]));
             }
             reseal(&mut bytes);
-            if let Ok(offer) = Offer::from_bytes(&bytes) {
+            if let Ok(offer) = Offer::from_bytes(&bytes)
+                && offer.single().is_none()
+            {
                 let parts = offer.descriptors().len() as u64;
-                prop_assert_eq!(parts, offer.length().div_ceil(offer.part_bytes().into()));
+                prop_assert_eq!(parts, offer.length().div_ceil(offer.part_bytes()));
                 prop_assert!(parts >= 1);
                 prop_assert_eq!(offer.as_bytes(), &bytes[..]);
             }
@@ -316,14 +406,37 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptor_that_says_all_is_an_offer() {
+        for form in [DescriptorForm::Compatible, DescriptorForm::Extended] {
+            let descriptor = descriptor(0, form);
+            let offer = Offer::new(LENGTH, 1 << 30, &[descriptor]);
+            assert_eq!(offer.as_bytes(), descriptor.as_bytes());
+            assert_eq!(Offer::from_bytes(descriptor.as_bytes()).unwrap(), offer);
+            assert_eq!((offer.length(), offer.part_bytes(), offer.parts()), (LENGTH, LENGTH, 1));
+            assert_eq!((offer.descriptor(0), offer.descriptor(1)), (descriptor, Descriptor::NONE));
+            let less = Offer::new(LENGTH - 1, 1 << 30, &[descriptor]);
+            assert_eq!(less.as_bytes().len(), Offer::HEADER_LEN + descriptor.as_bytes().len());
+        }
+        // What its bytes say is looked at where it is used.
+        let nonsense = Offer::from_bytes(&[0xA5; Descriptor::COMPATIBLE_LEN]).unwrap();
+        assert_eq!((nonsense.length(), Offer::NONE.length()), (0, 0));
+        // The two forms never have the same length.
+        for parts in 1..=PARTS_MAX {
+            for (form, other) in [(48, 56), (56, 48)] {
+                assert!(![form, other].contains(&(Offer::HEADER_LEN + parts * form)));
+            }
+        }
+    }
+
+    #[test]
     fn a_part_that_was_not_started_has_no_descriptor() {
-        let parts = [Some(descriptor(0, DescriptorForm::Extended)), None];
+        let parts = [descriptor(0, DescriptorForm::Extended), Descriptor::NONE];
         let offer = Offer::new(2000, 1000, &parts);
         let read = Offer::from_bytes(offer.as_bytes()).unwrap();
         let [first, second] = [0, 1].map(|at| read.descriptors().nth(at).unwrap());
-        assert_eq!(Some(first), parts[0]);
+        assert_eq!(first, parts[0]);
         assert!(second.as_bytes().iter().all(|byte| *byte == 0));
         assert!(second.for_active_receive(1000).is_err());
-        assert_eq!(Offer::from_bytes(Offer::new(1, 1, &[None]).as_bytes()).unwrap().length(), 1);
+        assert_eq!(Offer::from_bytes(Offer::new(1, 1, &[Descriptor::NONE]).as_bytes()).unwrap().length(), 1);
     }
 }

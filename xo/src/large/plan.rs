@@ -2,45 +2,26 @@
 
 use std::time::Duration;
 
-use nlx_core::{CoreError, Queue};
+use nlx_core::CoreError;
 
 use super::offer::Offer;
-use crate::wanted::Wanted;
+use crate::op::{Bulk, Op};
 use crate::{Buffer, Error};
 
 /// A transfer, before it is started.
 pub(super) struct Plan {
-    pub(super) sort: Sort,
+    pub(super) bulk: Bulk,
     /// Bytes to be moved; of a passive receive the most.
     pub(super) length: usize,
     /// Bytes of each part but the last.
     pub(super) part_bytes: usize,
 }
 
-/// Which of the four it is.
-pub(crate) enum Sort {
-    PassiveReceive,
-    PassiveSend,
-    ActiveReceive(Offer),
-    ActiveSend(Offer),
-}
-
-impl Sort {
-    pub(super) fn queue(&self) -> Queue {
-        match self {
-            Sort::PassiveReceive => Queue::PassiveBulkReceive,
-            Sort::PassiveSend => Queue::PassiveBulkSend,
-            Sort::ActiveReceive(_) => Queue::ActiveBulkReceive,
-            Sort::ActiveSend(_) => Queue::ActiveBulkSend,
-        }
-    }
-
-    pub(super) fn is_passive(&self) -> bool {
-        self.queue().is_passive()
-    }
-}
-
 impl Plan {
+    pub(super) fn is_passive(&self) -> bool {
+        self.bulk.queue().is_passive()
+    }
+
     pub(super) fn parts(&self) -> usize {
         self.length.div_ceil(self.part_bytes)
     }
@@ -53,13 +34,13 @@ impl Plan {
     /// The bytes of the buffer that its operations use: what receives takes whole parts.
     pub(super) fn bytes_used(&self, buffer_bytes: usize) -> usize {
         let whole_parts = self.parts() * self.part_bytes;
-        if self.sort.queue().receives() { whole_parts.min(buffer_bytes) } else { self.length }
+        if self.bulk.queue().receives() { whole_parts.min(buffer_bytes) } else { self.length }
     }
 
     /// Whether it goes with a buffer of so many bytes. Nothing that a peer has written is used before.
     pub(super) fn check(&self, buffer_bytes: usize) -> Result<(), Error> {
-        match &self.sort {
-            Sort::ActiveReceive(offer) => self.check_offer(offer, |part, length| {
+        match &self.bulk {
+            Bulk::ActiveReceive(offer) => self.check_offer(offer, |part, length| {
                 let passive = offer.descriptor(part).for_active_receive(length)?;
                 match passive.length == length {
                     true => Ok(()),
@@ -70,7 +51,7 @@ impl Plan {
                     )),
                 }
             })?,
-            Sort::ActiveSend(offer) => {
+            Bulk::ActiveSend(offer) => {
                 if self.length == 0 || self.length > buffer_bytes {
                     return Err(length_error(self.length, buffer_bytes));
                 }
@@ -82,10 +63,10 @@ impl Plan {
                     Ok(())
                 })?;
             }
-            Sort::PassiveReceive | Sort::PassiveSend => {}
+            Bulk::PassiveReceive | Bulk::PassiveSend => {}
         }
-        match &self.sort {
-            Sort::ActiveReceive(_) if self.length > buffer_bytes => {
+        match &self.bulk {
+            Bulk::ActiveReceive(_) if self.length > buffer_bytes => {
                 Err(too_long(self.length as u64, buffer_bytes as u64))
             }
             _ if self.length == 0 || self.length > buffer_bytes => {
@@ -102,8 +83,8 @@ impl Plan {
         part: impl Fn(usize, u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let parts = offer.parts();
-        if parts > 1 && offer.part_bytes() as usize != self.part_bytes {
-            return Err(broken("part length", offer.part_bytes().into(), "that of this transport's parts"));
+        if parts > 1 && offer.part_bytes() != self.part_bytes as u64 {
+            return Err(broken("part length", offer.part_bytes(), "that of this transport's parts"));
         }
         if parts != self.parts() {
             return Err(broken("number of parts", parts as u64, "as many as the bytes moved make"));
@@ -112,14 +93,16 @@ impl Plan {
     }
 
     /// The operation of a part.
-    pub(super) fn wanted(&self, part: usize, buffer: Buffer, timeout: Option<Duration>) -> Wanted {
-        let length = self.part_length(part);
-        match &self.sort {
-            Sort::PassiveReceive => Wanted::passive_receive(buffer, timeout),
-            Sort::PassiveSend => Wanted::passive_send(buffer, length, timeout),
-            Sort::ActiveReceive(offer) => Wanted::active_receive(buffer, &offer.descriptor(part), timeout),
-            Sort::ActiveSend(offer) => Wanted::active_send(buffer, length, &offer.descriptor(part), timeout),
-        }
+    pub(super) fn op(&self, part: usize, buffer: Buffer, timeout: Option<Duration>) -> Op {
+        let op = match &self.bulk {
+            Bulk::PassiveReceive => Op::passive_receive(buffer),
+            Bulk::PassiveSend => Op::passive_send(buffer).length(self.part_length(part)),
+            Bulk::ActiveReceive(offer) => Op::active_receive(buffer, offer.descriptor(part)),
+            Bulk::ActiveSend(offer) => {
+                Op::active_send(buffer, offer.descriptor(part)).length(self.part_length(part))
+            }
+        };
+        op.timeout(timeout)
     }
 }
 

@@ -3,15 +3,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use nlx_core::{Descriptor, Errno, Queue};
+use nlx_core::{Errno, Queue};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::plan::Plan;
 use super::progress::Progress;
 use crate::event::Owner;
+use crate::op::Op;
 use crate::op_id::Slots;
-use crate::wanted::Wanted;
-use crate::{Buffer, Event, Machine, OpId, Refused};
+use crate::{Buffer, Event, Machine, Offer, OpId, Refused};
 
 /// Parts of an active transfer that are in flight at a time: as many messages as LNet sends to a peer before it has
 /// answered the first (`peer_credits`), so that more would only wait.
@@ -110,7 +110,7 @@ impl Transfer {
     }
 
     pub(super) fn queue(&self) -> Queue {
-        self.plan.sort.queue()
+        self.plan.bulk.queue()
     }
 
     pub(super) fn started_ns(&self) -> u64 {
@@ -121,13 +121,13 @@ impl Transfer {
     pub(super) fn begin(
         &self,
         machine: &Machine,
-        told: &mut impl FnMut(usize, Option<Descriptor>),
+        told: &mut impl FnMut(usize, Offer),
     ) -> Result<Option<Event>, Refused> {
         if let Some((part, buffer)) = self.take_next() {
             let timeout = self.remaining(machine);
-            match machine.start(self.owned(self.plan.wanted(part, buffer, timeout))) {
+            match machine.start_one(self.owned(self.plan.op(part, buffer, timeout))) {
                 Ok(started) => {
-                    told(part, started.descriptor);
+                    told(part, started.offer);
                     self.has_started(machine, part, started.op);
                 }
                 Err(Refused { buffer, error }) => {
@@ -143,7 +143,7 @@ impl Transfer {
     }
 
     /// Starts as many parts as there may be in flight. Gives the event of the whole when there is none left.
-    fn go_on(&self, machine: &Machine, told: &mut impl FnMut(usize, Option<Descriptor>)) -> Option<Event> {
+    fn go_on(&self, machine: &Machine, told: &mut impl FnMut(usize, Offer)) -> Option<Event> {
         while let Some((part, buffer)) = self.take_next() {
             let timeout = self.remaining(machine);
             if timeout.is_some_and(|timeout| timeout.is_zero()) {
@@ -151,9 +151,9 @@ impl Transfer {
                 continue;
             }
             // The transfer is in flight, and so its other parts may start though the machine is to stop.
-            match machine.start(self.owned(self.plan.wanted(part, buffer, timeout)).going_on()) {
+            match machine.start_one(self.owned(self.plan.op(part, buffer, timeout)).going_on()) {
                 Ok(started) => {
-                    told(part, started.descriptor);
+                    told(part, started.offer);
                     self.has_started(machine, part, started.op);
                 }
                 Err(Refused { buffer, error }) => self.ended(machine, part, Some(buffer), Err(error.errno())),
@@ -170,9 +170,9 @@ impl Transfer {
         piece.map(|buffer| (part, buffer))
     }
 
-    fn owned(&self, wanted: Wanted) -> Wanted {
+    fn owned(&self, op: Op) -> Op {
         match self.this.upgrade() {
-            Some(this) => wanted.owned_by(this),
+            Some(this) => op.owned_by(this),
             None => unreachable!("whoever calls has it"),
         }
     }

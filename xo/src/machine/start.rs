@@ -1,32 +1,29 @@
 //! Starting operations, one or several together.
 
 use std::fmt;
-use std::time::Duration;
 
-use nlx_core::{CoreError, Descriptor, Operation, Submitted};
+use nlx_core::{CoreError, Operation, Submitted};
 
 use crate::deadlines::after;
-use crate::wanted::Wanted;
-use crate::{Buffer, EndPoint, Machine, OpId, Receive, Refused, Started};
+use crate::{Machine, Offer, Op, OpId, Refused, Started};
 
-/// Operations that are to start together. Each is what the method of the same name of a transfer machine starts; none starts
-/// before [`Machine::submit`].
+/// Operations that are to start together: none starts before [`Machine::submit`].
 ///
 /// What a batch sends leaves together: one system call for many small messages, instead of one for each. A program that has
 /// several messages to send keeps a batch and fills it again and again; in steady state
 /// that takes no memory.
 ///
 /// ```
-/// # use nlx::{Batch, Domain, NodeConfig, Receive, TmOptions};
+/// # use nlx::{Batch, Domain, NodeConfig, Op, TmOptions};
 /// # let domain = Domain::in_process(&NodeConfig::new())?;
 /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
 /// # let to = tm.own_end_point();
-/// tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 64, max_messages: 16 }, None)?;
+/// tm.start(Op::receive(domain.allocate(1024)?).max_messages(16))?;
 /// let mut batch = Batch::new();
 /// for number in 0..16 {
 ///     let mut buffer = domain.allocate(64)?;
 ///     buffer.write()?[0] = number;
-///     batch.send(buffer, 64, to, None);
+///     batch.push(Op::send(buffer, to));
 /// }
 /// for outcome in tm.submit(&mut batch) {
 ///     // A refusal does not stop those behind it, and gives its buffer back.
@@ -39,7 +36,7 @@ use crate::{Buffer, EndPoint, Machine, OpId, Receive, Refused, Started};
 #[derive(Default)]
 #[must_use = "its operations start with `TransferMachine::submit`"]
 pub struct Batch {
-    wanted: Vec<Wanted>,
+    ops: Vec<Op>,
     outcomes: Vec<Result<Started, Refused>>,
     /// Those that the transport is asked for, and the place of each among `outcomes`.
     operations: Vec<Operation>,
@@ -55,116 +52,117 @@ impl Batch {
     /// How many operations wait to be submitted.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.wanted.len()
+        self.ops.len()
     }
 
     /// Whether none does.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.wanted.is_empty()
+        self.ops.is_empty()
     }
 
-    /// As [`Machine::receive`].
-    pub fn receive(&mut self, buffer: Buffer, receive: Receive, timeout: Option<Duration>) {
-        self.wanted.push(Wanted::receive(buffer, receive, timeout));
-    }
-
-    /// As [`Machine::send`].
-    pub fn send(&mut self, buffer: Buffer, length: usize, to: &EndPoint, timeout: Option<Duration>) {
-        self.wanted.push(Wanted::send(buffer, length, to, timeout));
-    }
-
-    /// As [`Machine::passive_receive`].
-    pub fn passive_receive(&mut self, buffer: Buffer, timeout: Option<Duration>) {
-        self.wanted.push(Wanted::passive_receive(buffer, timeout));
-    }
-
-    /// As [`Machine::passive_send`].
-    pub fn passive_send(&mut self, buffer: Buffer, length: usize, timeout: Option<Duration>) {
-        self.wanted.push(Wanted::passive_send(buffer, length, timeout));
-    }
-
-    /// As [`Machine::active_receive`].
-    pub fn active_receive(&mut self, buffer: Buffer, descriptor: &Descriptor, timeout: Option<Duration>) {
-        self.wanted.push(Wanted::active_receive(buffer, descriptor, timeout));
-    }
-
-    /// As [`Machine::active_send`].
-    pub fn active_send(
-        &mut self,
-        buffer: Buffer,
-        length: usize,
-        descriptor: &Descriptor,
-        timeout: Option<Duration>,
-    ) {
-        self.wanted.push(Wanted::active_send(buffer, length, descriptor, timeout));
+    /// Puts an operation behind the others.
+    pub fn push(&mut self, op: Op) {
+        self.ops.push(op);
     }
 }
 
 impl Machine {
+    /// Starts an operation. Its events may come before this returns.
+    ///
+    /// A bulk operation on a [large](Buffer) buffer, or with the offer of one, starts as several ([`Op`] has the rules).
+    ///
+    /// # Errors
+    /// The buffer comes back with each. ETIME for a timeout of 0, EBUSY while a message lends bytes of the buffer out, EINVAL for
+    /// numbers that do not fit the buffer or a buffer of another domain, ENOMEM without room for events, ESHUTDOWN unless
+    /// started, or what LNet says. Of a message, EFBIG for a large buffer, and EHOSTUNREACH if no network leads to the peer. Of an
+    /// active operation, EPERM if the peer's buffer goes the same way, EFBIG if not all that is to be moved has room, EINVAL
+    /// for bytes that are no offer, for parts of another size than this transport's, and for a length that leaves a part
+    /// of the offer empty, for the peer waits for all of them.
+    pub fn start(&self, op: Op) -> Result<Started, Refused> {
+        if op.is_large() { self.start_large(op) } else { self.start_one(op) }
+    }
+
     /// Starts the operations of a batch, in order, and gives what became of each; their timeouts count from here. The batch
     /// is empty afterwards.
     ///
-    /// Each is started or refused by itself, with the errors of [`Machine::receive`]; one that is refused later ends
-    /// with an event instead. Events may come before this returns.
+    /// Each is started or refused by itself, with the errors of [`Machine::start`]; one that is refused later ends
+    /// with an event instead. Events may come before this returns. A bulk operation that is split starts by itself in its
+    /// turn: what stands before it in the batch leaves together, then its parts, and what stands behind it together again.
     #[must_use = "what is refused gives its buffer back"]
     pub fn submit<'a>(
         &self,
         batch: &'a mut Batch,
     ) -> impl Iterator<Item = Result<Started, Refused>> + use<'a> {
-        let started_ns = self.enter_all(batch);
-        let Batch { operations, places, outcomes, .. } = batch;
-        self.tm.submit_all(started_ns, operations, &mut |place, told| {
-            let op = OpId::from_cookie(operations[place].cookie);
-            outcomes[places[place]] = self.settle(op, told);
-        });
+        let Batch { ops, outcomes, operations, places } = batch;
+        outcomes.clear();
+        match self.domain.check_here() {
+            Ok(()) => {
+                let now_ns = ops.iter().any(|op| op.timeout.is_some()).then(|| self.now_ns());
+                let mut ops = ops.drain(..);
+                loop {
+                    let large = self.enter_run(&mut ops, now_ns, outcomes, (operations, places));
+                    self.tm.submit_all(now_ns, operations, &mut |place, told| {
+                        let op = OpId::from_cookie(operations[place].cookie);
+                        outcomes[places[place]] = self.settle(op, told);
+                    });
+                    let Some(large) = large else { break };
+                    outcomes.push(self.start_large(large));
+                }
+            }
+            Err(error) => outcomes.extend(ops.drain(..).map(|op| Err(op.refuse(error.clone())))),
+        }
         outcomes.drain(..)
     }
 
-    /// Moves the buffers into operations; gives the moment from which their timeouts count, if they have any.
-    fn enter_all(&self, batch: &mut Batch) -> Option<u64> {
-        let Batch { wanted, outcomes, operations, places } = batch;
-        outcomes.clear();
+    /// Moves the buffers of the next operations into them, up to one that is split, which it gives.
+    fn enter_run(
+        &self,
+        ops: &mut impl Iterator<Item = Op>,
+        now_ns: Option<u64>,
+        outcomes: &mut Vec<Result<Started, Refused>>,
+        (operations, places): (&mut Vec<Operation>, &mut Vec<usize>),
+    ) -> Option<Op> {
         operations.clear();
         places.clear();
-        if let Err(error) = self.domain.check_here() {
-            outcomes.extend(wanted.drain(..).map(|wanted| Err(wanted.refuse(error.clone()))));
-            return None;
-        }
-        let now_ns = wanted.iter().any(|wanted| wanted.timeout().is_some()).then(|| self.now_ns());
-        let mut earliest_ns = u64::MAX;
-        let checked = wanted.drain(..).map(|wanted| match wanted.check(&self.domain) {
-            Ok(()) => {
-                let timed = now_ns.zip(wanted.timeout());
-                let deadline_ns = timed.map(|(now_ns, timeout)| after(now_ns, timeout));
-                earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
-                Ok((wanted, deadline_ns))
+        let (mut large, mut earliest_ns) = (None, u64::MAX);
+        let run = std::iter::from_fn(|| {
+            let op = ops.next()?;
+            if op.is_large() {
+                large = Some(op);
+                return None;
             }
-            Err(error) => Err(wanted.refuse(error)),
+            if let Err(error) = op.check(&self.domain) {
+                return Some(Err(op.refuse(error)));
+            }
+            let deadline_ns = now_ns.zip(op.timeout).map(|(now_ns, timeout)| after(now_ns, timeout));
+            earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
+            Some(Ok((op, deadline_ns)))
         });
-        self.operations.enter_all(checked, self.domain.ledger(), |entered| {
+        self.operations.enter_all(run, self.domain.ledger(), |entered| {
             let place = outcomes.len();
             outcomes.push(entered.map(|operation| {
                 let op = OpId::from_cookie(operation.cookie);
                 places.push(place);
                 operations.push(operation);
-                Started { op, descriptor: None }
+                Started::plain(op)
             }));
         });
         if earliest_ns != u64::MAX {
             self.hurry(earliest_ns);
         }
-        now_ns
+        large
     }
 
-    /// Moves the buffer into an operation and starts it.
-    pub(crate) fn start(&self, wanted: Wanted) -> Result<Started, Refused> {
-        if let Err(error) = wanted.check(&self.domain) {
-            return Err(wanted.refuse(error));
+    /// Moves the buffer into an operation of the transport's and starts it.
+    #[inline]
+    pub(crate) fn start_one(&self, op: Op) -> Result<Started, Refused> {
+        if let Err(error) = op.check(&self.domain) {
+            return Err(op.refuse(error));
         }
-        let timed = wanted.timeout().map(|timeout| (self.now_ns(), timeout));
+        let timed = op.timeout.map(|timeout| (self.now_ns(), timeout));
         let deadline_ns = timed.map(|(now_ns, timeout)| after(now_ns, timeout));
-        let operation = self.operations.enter(wanted, deadline_ns, self.domain.ledger())?;
+        let operation = self.operations.enter(op, deadline_ns, self.domain.ledger())?;
         deadline_ns.inspect(|&deadline_ns| self.hurry(deadline_ns));
         self.settle(
             OpId::from_cookie(operation.cookie),
@@ -176,10 +174,12 @@ impl Machine {
     /// an event all the same.
     fn settle(&self, op: OpId, told: Result<Submitted, CoreError>) -> Result<Started, Refused> {
         match told {
-            Ok(Submitted { descriptor }) => Ok(Started { op, descriptor }),
+            Ok(Submitted { descriptor }) => {
+                Ok(Started { op, offer: descriptor.map_or(Offer::NONE, Offer::from) })
+            }
             Err(error) => match self.operations.withdraw(op) {
                 Some(buffer) => Err(Refused { buffer, error: error.into() }),
-                None => Ok(Started { op, descriptor: None }),
+                None => Ok(Started::plain(op)),
             },
         }
     }

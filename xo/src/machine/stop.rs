@@ -16,20 +16,28 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// it, or LNet between its last event and letting go of the memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
+/// What becomes of the operations in flight when their transfer machine stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// They are cancelled.
+    Abort,
+    /// They are awaited. A receive buffer waits for ever.
+    Drain,
+}
+
 impl Machine {
-    /// Ends the transfer machine. It takes no more operations; those in flight are cancelled with `abort`, else awaited (a
-    /// receive buffer waits for ever). Their events, buffers with them, are given by [`Machine::wait`] before and
+    /// Ends the transfer machine. It takes no more operations; those in flight are cancelled or awaited. Their events, buffers with them, are given by [`Machine::wait`] before and
     /// after the stop. With callbacks, the last of them has returned when this does, unless this is called in a callback.
     /// Stopping twice does nothing.
     ///
     /// # Errors
     /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks to come, when the timeout has
-    /// passed; it can be called again, with abort for instance. `None` waits without end.
-    pub fn stop(&self, abort: bool, timeout: Option<Duration>) -> Result<(), Error> {
+    /// passed; it can be called again, with [`Stop::Abort`] for instance. `None` waits without end.
+    pub fn stop(&self, how: Stop, timeout: Option<Duration>) -> Result<(), Error> {
         self.domain.check_here()?;
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
         if self.begin_stop(false) {
-            self.end_operations(abort, deadline_ns)?;
+            self.end_operations(how, deadline_ns)?;
         }
         self.await_callbacks(deadline_ns)
     }
@@ -40,7 +48,7 @@ impl Machine {
             return;
         }
         let deadline_ns = self.deadline(DROP_TIMEOUT);
-        if let Err(error) = self.end_operations(true, Some(deadline_ns)) {
+        if let Err(error) = self.end_operations(Stop::Abort, Some(deadline_ns)) {
             tracing::warn!(address = %self.address(), %error, "a transfer machine that failed");
         }
     }
@@ -51,17 +59,17 @@ impl Machine {
             // A forked child: it is the parent's, and so is its thread.
             return false;
         }
-        let stopped = self.stop(true, Some(DROP_TIMEOUT));
+        let stopped = self.stop(Stop::Abort, Some(DROP_TIMEOUT));
         if let Err(error) = &stopped {
             tracing::warn!(address = %self.address(), %error, "a transfer machine dropped in use");
         }
         stopped.is_ok()
     }
 
-    fn end_operations(&self, abort: bool, deadline_ns: Option<u64>) -> Result<(), Error> {
+    fn end_operations(&self, how: Stop, deadline_ns: Option<u64>) -> Result<(), Error> {
         loop {
             self.expire();
-            if abort {
+            if how == Stop::Abort {
                 self.cancel_all();
             }
             self.drain();

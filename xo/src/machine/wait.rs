@@ -166,13 +166,13 @@ impl Machine {
     ///
     /// ```
     /// use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    /// use nlx::{Domain, NodeConfig, Receive, TmOptions};
+    /// use nlx::{Domain, NodeConfig, Op, TmOptions};
     ///
     /// let domain = Domain::in_process(&NodeConfig::new())?;
     /// let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
-    /// tm.receive(domain.allocate(64)?, Receive { min_receive_size: 64, max_messages: 1 }, None)?;
+    /// tm.start(Op::receive(domain.allocate(64)?))?;
     /// let other = domain.transfer_machine("0@lo:12345:31:2", TmOptions::default())?;
-    /// other.send(domain.buffer_of(b"hello")?, 5, &other.end_point("0@lo:12345:31:1")?, None)?;
+    /// other.start(Op::send(domain.buffer_of(b"hello")?, &other.end_point("0@lo:12345:31:1")?))?;
     /// let message = loop {
     ///     if let Some(event) = tm.poll()? {
     ///         break event.message;

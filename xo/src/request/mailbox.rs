@@ -5,7 +5,7 @@ use std::time::Duration;
 use nlx_core::{Errno, Queue};
 
 use super::wire::{HEADER, Header};
-use crate::{Buffer, EndPoint, Error, Event, Machine, Message, Receive, TransferMachine};
+use crate::{Buffer, EndPoint, Error, Event, Machine, Message, Op, TransferMachine};
 
 /// Receive buffers that are posted: one is filled while the other's messages are let go of.
 const RECEIVE_BUFFERS: usize = 2;
@@ -24,7 +24,8 @@ pub(super) const THERE_MAX: usize = 2 * RECEIVE_BUFFERS * MESSAGES;
 pub(super) struct Mailbox {
     pub(super) tm: TransferMachine,
     message_max: usize,
-    receive: Receive,
+    /// Messages that a receive buffer takes.
+    messages: usize,
     /// Receive buffers there are.
     made: usize,
     /// Receive buffers that are to be posted again, once their messages are gone.
@@ -51,9 +52,8 @@ impl Mailbox {
         let limit = tm.domain().core().limits().buffer_bytes_max;
         let message_max = message_max.clamp(HEADER + 1, limit);
         let messages = (limit / message_max).min(MESSAGES);
-        let receive = Receive { min_receive_size: message_max, max_messages: messages as u32 };
         let (spent, idle) = (Vec::new(), Vec::new());
-        let mut mailbox = Mailbox { tm, message_max, receive, made: RECEIVE_BUFFERS, spent, idle };
+        let mut mailbox = Mailbox { tm, message_max, messages, made: RECEIVE_BUFFERS, spent, idle };
         for _ in 0..RECEIVE_BUFFERS {
             let buffer = mailbox.receive_buffer()?;
             mailbox.spent.push(buffer);
@@ -68,7 +68,11 @@ impl Mailbox {
     }
 
     fn receive_buffer(&self) -> Result<Buffer, Error> {
-        self.allocate(self.message_max * self.receive.max_messages as usize)
+        self.allocate(self.message_max * self.messages)
+    }
+
+    fn receive(&self, buffer: Buffer) -> Op {
+        Op::receive(buffer).max_messages(self.messages as u32)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
@@ -100,8 +104,8 @@ impl Mailbox {
             Err(error) => return Err((buffer, error)),
         }
         buffer.set_tag(tag);
-        let sent = self.tm.send(buffer, HEADER + header.length as usize, to, Some(timeout));
-        sent.map(drop).map_err(|refused| (refused.buffer, refused.error))
+        let op = Op::send(buffer, to).length(HEADER + header.length as usize).timeout(timeout);
+        self.tm.start(op).map(drop).map_err(|refused| (refused.buffer, refused.error))
     }
 
     /// Takes a buffer that is not needed any more.
@@ -143,7 +147,7 @@ impl Mailbox {
                 self.spent.insert(0, buffer);
                 continue;
             }
-            if let Err(refused) = self.tm.receive(buffer, self.receive, None) {
+            if let Err(refused) = self.tm.start(self.receive(buffer)) {
                 self.spent.push(refused.buffer);
                 let later = refused.error.errno() == Errno::ENOMEM && self.tm.in_flight() > 0;
                 return if later { Ok(()) } else { Err(refused.error) };
@@ -152,7 +156,7 @@ impl Mailbox {
         if self.made < RECEIVE_BUFFERS_MAX && self.tm.posted(Queue::MessageReceive) == 0 {
             // What cannot be had is done without.
             if let Ok(buffer) = self.receive_buffer()
-                && self.tm.receive(buffer, self.receive, None).is_ok()
+                && self.tm.start(self.receive(buffer)).is_ok()
             {
                 self.made += 1;
             }

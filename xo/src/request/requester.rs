@@ -53,7 +53,7 @@ impl Requester {
     /// Asks from this transfer machine, which is application-driven and has no other use.
     ///
     /// # Errors
-    /// [`Error::Delivery`] for one with callbacks; what [`Machine::receive`] says, or the system's generator of random
+    /// [`Error::Delivery`] for one with callbacks; what [`Machine::start`] says, or the system's generator of random
     /// numbers.
     pub fn new(tm: TransferMachine, options: RequestOptions) -> Result<Requester, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;

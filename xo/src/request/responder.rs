@@ -58,7 +58,7 @@ impl Responder {
     /// Answers at this transfer machine, which is application-driven and has no other use.
     ///
     /// # Errors
-    /// [`Error::Delivery`] for one with callbacks; what [`Machine::receive`] says.
+    /// [`Error::Delivery`] for one with callbacks; what [`Machine::start`] says.
     pub fn new(tm: TransferMachine, options: ResponderOptions) -> Result<Responder, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
         let idle_ns = u64::try_from(options.session_idle.as_nanos()).unwrap_or(u64::MAX);
@@ -107,7 +107,7 @@ impl Responder {
     /// node that does not take its answers has so many of them kept, and then misses some ([`ResponderCounters::unsent`]).
     ///
     /// # Errors
-    /// EMSGSIZE for an answer that is too long: the request can still be answered; what [`Machine::send`] says.
+    /// EMSGSIZE for an answer that is too long: the request can still be answered; what [`Machine::start`] says.
     pub fn answer(&mut self, request: &Request, answer: &[u8]) -> Result<(), RequestError> {
         let limit = self.mailbox.body_max();
         if answer.len() > limit {

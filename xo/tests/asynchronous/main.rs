@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, OpId, Receive};
+use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Op, OpId, Receive, Stop};
 
 #[path = "../support/helper.rs"]
 mod helper;
@@ -78,7 +78,7 @@ impl End {
     }
 
     fn post(&self) -> OpId {
-        self.machine.receive(self.empty(4096), ONE_MESSAGE, None).unwrap()
+        self.machine.post(Op::receive(self.empty(4096))).unwrap().op
     }
 }
 

@@ -10,7 +10,7 @@ const MANY: u32 = 64;
 fn sends(pair: &Pair, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let buffer = pair.a.filled(&number.to_le_bytes());
-        block_on(pair.a.machine.send(buffer, 4, &pair.to_b(), HUNG)).unwrap();
+        block_on(pair.a.machine.start(Op::send(buffer, &pair.to_b()).length(4).timeout(HUNG))).unwrap();
     }
 }
 
@@ -21,8 +21,7 @@ fn number(message: &[u8]) -> u32 {
 #[test]
 fn messages_come_in_order_and_the_last_brings_the_buffer() {
     let pair = Pair::over_loopback();
-    let receive = Receive { min_receive_size: 4, max_messages: MANY };
-    pair.b.machine.receive(pair.b.empty(4096), receive, None).unwrap();
+    pair.b.machine.post(Op::receive(pair.b.empty(4096)).min_receive_size(4).max_messages(MANY)).unwrap();
     sends(&pair, 0..MANY);
     for expected in 0..MANY {
         let received = block_on(pair.b.machine.next_message()).unwrap();
@@ -40,8 +39,7 @@ async fn each_message_goes_to_one_of_the_tasks_that_wait() {
             tokio::spawn(async move { number(&pair.b.machine.next_message().await.unwrap().message) })
         })
         .collect();
-    let receive = Receive { min_receive_size: 4, max_messages: MANY };
-    pair.b.machine.receive(pair.b.empty(4096), receive, None).unwrap();
+    pair.b.machine.post(Op::receive(pair.b.empty(4096)).min_receive_size(4).max_messages(MANY)).unwrap();
     let sender = pair.clone();
     tokio::task::spawn_blocking(move || sends(&sender, 0..MANY)).await.unwrap();
     let mut numbers = BTreeSet::new();
@@ -66,7 +64,7 @@ fn a_task_that_does_not_wait_any_more_loses_no_message() {
         });
         pair_ready().wait();
         pair.b.post();
-        block_on(pair.a.machine.send(pair.a.empty(7), 7, &pair.to_b(), HUNG)).unwrap();
+        block_on(pair.a.machine.start(Op::send(pair.a.empty(7), &pair.to_b()).timeout(HUNG))).unwrap();
         // It may have been woken for the message.
         drop(first);
         assert_eq!(waiting.join().unwrap(), 7);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nlx::{Descriptor, Errno, Queue};
+use nlx::{Errno, Offer, Queue};
 
 use super::*;
 
@@ -11,7 +11,8 @@ async fn every_operation(pair: &Pair) {
     let (a, b) = (&pair.a, &pair.b);
     let bytes = pattern(4096);
     b.post();
-    let sent = a.machine.send(a.filled(&bytes), 4096, &pair.to_b(), HUNG).await.unwrap();
+    let sent =
+        a.machine.start(Op::send(a.filled(&bytes), &pair.to_b()).length(4096).timeout(HUNG)).await.unwrap();
     assert_eq!((sent.length, sent.buffer.len()), (4096, 4096));
     let received = b.machine.next_message().await.unwrap();
     assert_eq!(&*received.message, bytes);
@@ -19,13 +20,15 @@ async fn every_operation(pair: &Pair) {
     assert_eq!(received.buffer.unwrap().len(), 4096);
 
     // Written by `a`, and then read by it.
-    let (written, descriptor) = b.machine.passive_receive(b.empty(8192), HUNG).unwrap();
-    a.machine.active_send(a.filled(&bytes), 4096, &descriptor, HUNG).await.unwrap();
+    let written = b.machine.start(Op::passive_receive(b.empty(8192)).timeout(HUNG));
+    let descriptor = written.offer().clone();
+    a.machine.start(Op::active_send(a.filled(&bytes), &descriptor).length(4096).timeout(HUNG)).await.unwrap();
     let written = written.await.unwrap();
     assert_eq!(written.length, 4096);
     assert_eq!(written.buffer.read().unwrap()[..4096], bytes);
-    let (read, descriptor) = b.machine.passive_send(written.buffer, 4096, HUNG).unwrap();
-    let got = a.machine.active_receive(a.empty(4096), &descriptor, HUNG).await.unwrap();
+    let read = b.machine.start(Op::passive_send(written.buffer).length(4096).timeout(HUNG));
+    let descriptor = read.offer().clone();
+    let got = a.machine.start(Op::active_receive(a.empty(4096), &descriptor).timeout(HUNG)).await.unwrap();
     assert_eq!(got.length, 4096);
     assert_eq!(*got.buffer.read().unwrap(), bytes);
     read.await.unwrap();
@@ -59,10 +62,10 @@ async fn every_operation_under_tokio_on_several_threads_and_over_tcp() {
 async fn bulk(pair: &Pair, number: usize) {
     let bytes = pattern(10_000 * (number + 1));
     for _ in 0..10 {
-        let (offered, descriptor) =
-            pair.b.machine.passive_send(pair.b.filled(&bytes), bytes.len(), HUNG).unwrap();
+        let offered = pair.b.machine.start(Op::passive_send(pair.b.filled(&bytes)).timeout(HUNG));
+        let descriptor = offered.offer().clone();
         let buffer = pair.a.empty(bytes.len());
-        let read = pair.a.machine.active_receive(buffer, &descriptor, HUNG).await.unwrap();
+        let read = pair.a.machine.start(Op::active_receive(buffer, &descriptor).timeout(HUNG)).await.unwrap();
         assert_eq!(*read.buffer.read().unwrap(), bytes);
         offered.await.unwrap();
     }
@@ -72,7 +75,7 @@ async fn bulk(pair: &Pair, number: usize) {
 fn an_operation_starts_at_the_call() {
     let pair = Pair::over_loopback();
     pair.b.post();
-    let sending = pair.a.machine.send(pair.a.filled(b"soon"), 4, &pair.to_b(), HUNG);
+    let sending = pair.a.machine.start(Op::send(pair.a.filled(b"soon"), &pair.to_b()).timeout(HUNG));
     // It is never polled before the message is there.
     assert_eq!(&*block_on(pair.b.machine.next_message()).unwrap().message, b"soon");
     block_on(sending).unwrap();
@@ -81,13 +84,17 @@ fn an_operation_starts_at_the_call() {
 #[test]
 fn what_is_refused_gives_its_buffer_back_at_once() {
     let Pair { a, .. } = Pair::over_loopback();
-    let nonsense = Descriptor::NONE;
-    let mut refused = a.machine.active_receive(a.empty(100), &nonsense, None);
+    let mut refused = a.machine.start(Op::active_receive(a.empty(100), Offer::NONE));
     assert_eq!(refused.op(), None);
     let Poll::Ready(Err(failed)) = poll_once(&mut refused) else { panic!("it is refused") };
     assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));
-    let refused = a.machine.passive_send(a.empty(100), 101, None).unwrap_err();
-    assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::EINVAL, 100));
+    let refused = a.machine.start(Op::passive_send(a.empty(100)).length(101));
+    assert_eq!(refused.offer(), &Offer::NONE);
+    let failed = block_on(refused).unwrap_err();
+    assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));
+    // Its messages would have nowhere to go.
+    let failed = block_on(a.machine.start(Op::receive(a.empty(100)))).unwrap_err();
+    assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));
     let counters = a.machine.statistics()[Queue::ActiveBulkReceive.index()];
     assert_eq!((counters.adds, counters.failures, a.machine.in_flight()), (0, 0, 0));
 }
@@ -96,7 +103,7 @@ fn what_is_refused_gives_its_buffer_back_at_once() {
 #[should_panic(expected = "polled again")]
 fn a_completion_is_ready_once() {
     let Pair { a, .. } = Pair::over_loopback();
-    let mut refused = a.machine.active_receive(a.empty(100), &Descriptor::NONE, None);
+    let mut refused = a.machine.start(Op::active_receive(a.empty(100), Offer::NONE));
     assert!(poll_once(&mut refused).is_ready());
     let _ = poll_once(&mut refused);
 }

@@ -25,7 +25,7 @@ fn the_buffer_of_a_dropped_future_goes_home() {
     let pool = pool(&a.domain);
     for _ in 0..3 * BUFFERS {
         let buffer = pool.get_wait(Colour::Of(1), HUNG).unwrap().unwrap();
-        let (offered, _) = a.machine.passive_receive(buffer, None).unwrap();
+        let offered = a.machine.start(Op::passive_receive(buffer));
         drop(offered);
     }
     await_home(&pool);
@@ -40,12 +40,14 @@ fn messages_come_as_long_as_they_are_let_go_of() {
     let receiver = domain.machine().pool(&pool, provision).start_async("0@lo:12345:31:*").unwrap();
     let to = pair.a.machine.end_point(&receiver.address().to_string()).unwrap();
     for number in 0..3 * BUFFERS {
-        let sending = pair.a.machine.send(pair.a.filled(&[number as u8; 9]), 9, &to, HUNG);
+        let sending = pair.a.machine.start(Op::send(pair.a.filled(&[number as u8; 9]), &to).timeout(HUNG));
         assert_eq!(*block_on(receiver.next_message()).unwrap().message, [number as u8; 9]);
         block_on(sending).unwrap();
     }
-    let (mut waiting, offered) =
-        (receiver.next_message(), receiver.passive_receive(pool.get(Colour::Any).unwrap().unwrap(), None));
+    let (mut waiting, offered) = (
+        receiver.next_message(),
+        receiver.start(Op::passive_receive(pool.get(Colour::Any).unwrap().unwrap())),
+    );
     assert!(poll_once(&mut waiting).is_pending());
     drop((waiting, offered));
     drop(receiver);

@@ -23,7 +23,7 @@ fn one_that_panics_harms_nobody() {
     let panicking = Arc::new(Panicking::default());
     let waker = Waker::from(panicking.clone());
     let mut context = Context::from_waker(&waker);
-    let (mut offered, _) = pair.a.machine.passive_receive(pair.a.empty(100), None).unwrap();
+    let mut offered = pair.a.machine.start(Op::passive_receive(pair.a.empty(100)));
     let mut message = pair.a.machine.next_message();
     assert!(Pin::new(&mut offered).poll(&mut context).is_pending());
     assert!(Pin::new(&mut message).poll(&mut context).is_pending());
@@ -38,7 +38,7 @@ fn one_that_panics_harms_nobody() {
     assert_eq!(block_on(message).unwrap_err().errno(), Errno::ECANCELED);
     assert_eq!(pair.a.machine.state(), TmState::Started);
     pair.b.post();
-    block_on(pair.a.machine.send(pair.a.empty(1), 1, &pair.to_b(), HUNG)).unwrap();
+    block_on(pair.a.machine.start(Op::send(pair.a.empty(1), &pair.to_b()).timeout(HUNG))).unwrap();
     block_on(pair.b.machine.next_message()).unwrap();
 }
 
@@ -60,15 +60,15 @@ fn a_task_may_run_within_the_wake() {
     let (done, ended) = std::sync::mpsc::channel();
     let inner = pair.clone();
     let waker = Waker::from(Arc::new(Inline(std::sync::Mutex::new(Some(Box::new(move || {
-        let (offered, _) = inner.a.machine.passive_receive(inner.a.empty(100), None).unwrap();
+        let offered = inner.a.machine.start(Op::passive_receive(inner.a.empty(100)));
         drop(offered);
         let own = inner.a.machine.own_end_point().clone();
         inner.a.post();
-        let sending = inner.a.machine.send(inner.a.empty(3), 3, &own, HUNG);
+        let sending = inner.a.machine.start(Op::send(inner.a.empty(3), &own).timeout(HUNG));
         drop(inner);
         done.send(sending).unwrap();
     }))))));
-    let (mut offered, _) = pair.a.machine.passive_receive(pair.a.empty(100), None).unwrap();
+    let mut offered = pair.a.machine.start(Op::passive_receive(pair.a.empty(100)));
     assert!(Pin::new(&mut offered).poll(&mut Context::from_waker(&waker)).is_pending());
     offered.cancel();
     let sending = ended.recv().unwrap();

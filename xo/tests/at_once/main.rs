@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use lnet_api::LNet;
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, Portal};
-use nlx::{Domain, EndPoint, Event, Nid, Node, NodeConfig, Receive, TmOptions, TransferMachine};
+use nlx::{Domain, EndPoint, Event, Nid, Node, NodeConfig, Op, TmOptions, TransferMachine};
 use nlx_kcore::Kcore;
 use nlx_testkit::addresses;
 use parking_lot::Mutex;
@@ -79,8 +79,8 @@ impl Target {
             By::Waiting(_) | By::Helper => builder,
         };
         let tm = builder.start(&address(nid, id)).unwrap();
-        let messages = Receive { min_receive_size: NEWS.len(), max_messages: MESSAGES };
-        tm.receive(domain.allocate(MESSAGES as usize * NEWS.len()).unwrap(), messages, None).unwrap();
+        let buffer = domain.allocate(MESSAGES as usize * NEWS.len()).unwrap();
+        tm.start(Op::receive(buffer).max_messages(MESSAGES)).unwrap();
         Target { tm, called: (by == By::Callbacks).then(|| Mutex::new(called)) }
     }
 
@@ -120,9 +120,7 @@ impl Peer {
 
     /// Sends a message; it has left when this returns.
     fn send(&self, text: &[u8]) {
-        let mut buffer = self.domain.allocate(text.len()).unwrap();
-        buffer.write().unwrap().copy_from_slice(text);
-        self.tm.send(buffer, text.len(), &self.to, None).unwrap();
+        self.tm.start(Op::send(self.domain.buffer_of(text).unwrap(), &self.to)).unwrap();
         assert_eq!(self.tm.wait(Some(PATIENCE)).unwrap().expect("it hangs").status, Ok(()));
     }
 }

@@ -1,6 +1,6 @@
 //! Memory that the helper does not share.
 
-use nlx::{Buffer, Domain, Errno, Error, IoVec, NodeConfig, Region, TmOptions};
+use nlx::{Buffer, Domain, Errno, Error, IoVec, NodeConfig, Op, Region, TmOptions};
 
 use super::support;
 
@@ -44,9 +44,9 @@ fn foreign_memory_sends_and_receives_by_copy() {
             BYTES => domain.register_copying(segments()).unwrap(),
             _ => domain.adopt_copying(vec![0; length]).unwrap(),
         };
-        let (_, offer) = b.passive_receive_large(target, length, None).unwrap();
+        let offer = b.start(Op::passive_receive(target).length(length)).unwrap().offer;
         let source = domain.adopt_copying(pattern(length)).unwrap();
-        a.active_send_large(source, length, &offer, None).unwrap();
+        a.start(Op::active_send(source, &offer).length(length)).unwrap();
         let sent = a.wait(None).unwrap().unwrap();
         assert_eq!((sent.status, sent.buffer.as_ref().map(Buffer::len)), (Ok(()), Some(length)));
         let received = b.wait(None).unwrap().unwrap();

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use nlx::{Domain, Errno, Error, Node, NodeConfig, Queue, Receive, TmEvent, TmOptions, TmState};
+use nlx::{Domain, Errno, Error, Node, NodeConfig, Op, Queue, Stop, TmEvent, TmOptions, TmState};
 
 use super::support::Helper;
 
 const HUNG: Option<Duration> = Some(Duration::from_secs(60));
-const RECEIVE: Receive = Receive { min_receive_size: 64, max_messages: 1 };
 
 fn machine(domain: &Domain) -> nlx::TransferMachine {
     domain.transfer_machine("0@lo:12345:41:*", TmOptions::default()).unwrap()
@@ -33,11 +32,11 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
         .callbacks(move |_, event| drop(tell.send(format!("{:?} {}", event.status, event.buffer.is_some()))))
         .start("0@lo:12345:41:7")
         .unwrap();
-    called.receive(domain.allocate(64).unwrap(), RECEIVE, None).unwrap();
+    called.start(Op::receive(domain.allocate(64).unwrap())).unwrap();
     let mut written = domain.allocate(64).unwrap();
     written.write().unwrap().fill(7);
-    tm.receive(domain.allocate(64).unwrap(), RECEIVE, None).unwrap();
-    tm.passive_send_large(domain.allocate(3 << 20).unwrap(), 3 << 20, None).unwrap();
+    tm.start(Op::receive(domain.allocate(64).unwrap())).unwrap();
+    tm.start(Op::passive_send(domain.allocate(3 << 20).unwrap())).unwrap();
 
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
@@ -53,7 +52,7 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
         waiter.join().unwrap();
     });
 
-    let refused = tm.receive(written, RECEIVE, None).unwrap_err();
+    let refused = tm.start(Op::receive(written)).unwrap_err();
     assert_eq!(refused.error.errno(), Errno::ENOTCONN);
     assert!(refused.buffer.read().unwrap().iter().all(|&byte| byte == 7), "its bytes stay");
     assert_eq!(domain.allocate(64 << 20).unwrap_err().errno(), Errno::ENOTCONN);
@@ -61,21 +60,21 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
         domain.transfer_machine("0@lo:12345:41:*", TmOptions::default()).unwrap_err().errno(),
         Errno::ENOTCONN
     );
-    tm.stop(true, HUNG).unwrap();
+    tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
     // Its event thread gives the event, and finds nothing more to wait for.
     let mut heard: Vec<_> = (0..3).map(|_| told.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
     heard.sort();
     assert_eq!(heard, ["Err(ENOTCONN) true", "Failed", "Started"]);
-    called.stop(true, HUNG).unwrap();
+    called.stop(Stop::Abort, HUNG).unwrap();
     drop((refused, tm, called, domain));
 
     // Who has another helper notices nothing; and there is a next one.
     let next = Helper::over(&node);
     let domain = next.domain();
     let tm = machine(&domain);
-    witness.receive(bystander.allocate(64).unwrap(), RECEIVE, None).unwrap();
+    witness.start(Op::receive(bystander.allocate(64).unwrap())).unwrap();
     let to = tm.end_point(&witness.address().to_string()).unwrap();
-    tm.send(domain.buffer_of(b"anew").unwrap(), 4, &to, None).unwrap();
+    tm.start(Op::send(domain.buffer_of(b"anew").unwrap(), &to).length(4)).unwrap();
     assert_eq!(witness.wait(HUNG).unwrap().expect("it hangs").message.as_deref(), Some(&b"anew"[..]));
 }

@@ -1,11 +1,10 @@
 //! Operations that start together.
 
-use nlx::{Batch, Error, Started};
+use nlx::{Batch, Error, Offer, Started};
 
 use super::*;
 
 const BYTES: usize = 100;
-const RECEIVE: Receive = Receive { min_receive_size: BYTES, max_messages: 1 };
 
 /// Submits, and sorts what has started from what was refused.
 fn submit(tm: &TransferMachine, batch: &mut Batch) -> (Vec<Started>, Vec<nlx::Refused>) {
@@ -25,11 +24,10 @@ fn messages_of_a_batch_arrive_in_order() {
     const COUNT: u8 = 16;
     let pair = Pair::new();
     let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
-    let all = Receive { min_receive_size: BYTES, max_messages: COUNT.into() };
-    pair.b.receive(pair.empty(BYTES * usize::from(COUNT)), all, None).unwrap();
+    pair.b.start(Op::receive(pair.empty(BYTES * usize::from(COUNT))).max_messages(COUNT.into())).unwrap();
     let mut batch = Batch::new();
     for number in 0..COUNT {
-        batch.send(pair.filled(&[number; BYTES]), BYTES, &to, None);
+        batch.push(Op::send(pair.filled(&[number; BYTES]), &to));
     }
     assert_eq!((batch.len(), pair.a.in_flight()), (COUNT.into(), 0), "nothing starts before it is submitted");
     let (started, refused) = submit(&pair.a, &mut batch);
@@ -46,14 +44,17 @@ fn a_batch_has_operations_of_all_kinds() {
     let pair = Pair::new();
     let (a, b) = (&pair.a, &pair.b);
     let mut batch = Batch::new();
-    batch.passive_receive(pair.empty(BYTES), None);
-    batch.passive_send(pair.filled(&[7; BYTES]), BYTES, None);
-    batch.receive(pair.empty(BYTES), RECEIVE, None);
-    let descriptors: Vec<_> = b.submit(&mut batch).map(|outcome| outcome.unwrap().descriptor).collect();
-    let [Some(write), Some(read), None] = descriptors[..] else { panic!("{descriptors:?}") };
-    batch.active_send(pair.filled(&[5; BYTES]), BYTES, &write, None);
-    batch.active_receive(pair.empty(BYTES), &read, None);
-    batch.send(pair.filled(&[3; BYTES]), BYTES, &a.end_point(&b.address().to_string()).unwrap(), None);
+    batch.push(Op::passive_receive(pair.empty(BYTES)));
+    batch.push(Op::passive_send(pair.filled(&[7; BYTES])));
+    batch.push(Op::receive(pair.empty(BYTES)));
+    let offers: Vec<_> = b.submit(&mut batch).map(|outcome| outcome.unwrap().offer).collect();
+    let [write, read, none] = &offers[..] else { panic!("{offers:?}") };
+    assert_eq!(none, &Offer::NONE);
+    batch.push(Op::active_send(pair.filled(&[5; BYTES]), write));
+    batch.push(Op::active_receive(pair.empty(BYTES), read));
+    batch.push(
+        Op::send(pair.filled(&[3; BYTES]), &a.end_point(&b.address().to_string()).unwrap()).length(BYTES),
+    );
     assert_eq!(submit(a, &mut batch).0.len(), 3);
     let content = |tm| {
         let event = next(tm);
@@ -75,11 +76,11 @@ fn a_refusal_gives_its_buffer_back_and_the_others_start() {
     let pair = Pair::new();
     let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
     let mut batch = Batch::new();
-    batch.passive_receive(pair.empty(1), Some(Duration::ZERO));
-    batch.passive_receive(pair.empty(2), None);
-    batch.send(pair.empty(3), 4, &to, None);
-    batch.receive(domain().allocate(4).unwrap(), RECEIVE, None);
-    batch.passive_send(pair.empty(5), 5, None);
+    batch.push(Op::passive_receive(pair.empty(1)).timeout(Duration::ZERO));
+    batch.push(Op::passive_receive(pair.empty(2)));
+    batch.push(Op::send(pair.empty(3), &to).length(4));
+    batch.push(Op::receive(domain().allocate(4).unwrap()));
+    batch.push(Op::passive_send(pair.empty(5)));
     let outcomes: Vec<_> = pair.a.submit(&mut batch).collect();
     let refused: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().err()).collect();
     let of = |place: usize| refused[place].map(|refused| (refused.buffer.len(), refused.error.errno()));
@@ -88,9 +89,9 @@ fn a_refusal_gives_its_buffer_back_and_the_others_start() {
     assert_eq!((of(4), pair.a.in_flight()), (None, 2));
     let adds: u64 = pair.a.statistics().iter().map(|queue| queue.adds).sum();
     assert_eq!(adds, 2, "what was refused was never there");
-    pair.a.stop(true, None).unwrap();
+    pair.a.stop(Stop::Abort, None).unwrap();
     // A stopped transfer machine refuses them all.
-    batch.passive_receive(pair.empty(6), None);
+    batch.push(Op::passive_receive(pair.empty(6)));
     let (_, refused) = submit(&pair.a, &mut batch);
     assert_eq!((refused[0].buffer.len(), refused[0].error.errno()), (6, Errno::ESHUTDOWN));
 }
@@ -100,10 +101,10 @@ fn a_refusal_gives_its_buffer_back_and_the_others_start() {
 fn outcomes_that_nobody_takes_are_no_outcomes_of_the_next_batch() {
     let pair = Pair::new();
     let mut batch = Batch::new();
-    batch.passive_receive(pair.empty(1), Some(Duration::ZERO));
+    batch.push(Op::passive_receive(pair.empty(1)).timeout(Duration::ZERO));
     drop(pair.a.submit(&mut batch));
     assert_eq!(pair.a.submit(&mut batch).count(), 0);
-    batch.passive_receive(pair.empty(1), None);
+    batch.push(Op::passive_receive(pair.empty(1)));
     assert_eq!(submit(&pair.a, &mut batch).0.len(), 1);
 }
 
@@ -111,7 +112,7 @@ fn outcomes_that_nobody_takes_are_no_outcomes_of_the_next_batch() {
 fn a_batch_that_is_dropped_starts_nothing() {
     let pair = Pair::new();
     let mut batch = Batch::new();
-    batch.passive_receive(pair.empty(1), None);
+    batch.push(Op::passive_receive(pair.empty(1)));
     drop(batch);
     assert_eq!(pair.a.in_flight(), 0);
 }
@@ -121,9 +122,9 @@ fn a_batch_that_is_dropped_starts_nothing() {
 fn operations_of_a_batch_end_one_by_one() {
     let pair = Pair::new();
     let mut batch = Batch::new();
-    batch.passive_receive(pair.empty(1), Some(Duration::from_millis(1)));
-    batch.passive_receive(pair.empty(1), Some(Duration::from_secs(3600)));
-    batch.passive_receive(pair.empty(1), None);
+    batch.push(Op::passive_receive(pair.empty(1)).timeout(Duration::from_millis(1)));
+    batch.push(Op::passive_receive(pair.empty(1)).timeout(Duration::from_secs(3600)));
+    batch.push(Op::passive_receive(pair.empty(1)));
     let (started, _) = submit(&pair.a, &mut batch);
     assert!(pair.a.cancel(started[2].op));
     let mut ended = [(); 2].map(|()| next(&pair.a)).map(|event| (event.op, event.status));

@@ -1,16 +1,16 @@
-use nlx::{Error, Fragment, IoVec, Pages, Refused, Region};
+use nlx::{Error, Fragment, IoVec, Pages, Region};
 
 use super::*;
 
 #[test]
 fn a_message_that_is_kept_keeps_its_bytes() {
     let pair = Pair::new();
-    pair.b.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
+    pair.b.start(Op::receive(pair.empty(4096))).unwrap();
     pair.send(b"precious");
     let event = next(&pair.b);
     let (message, mut buffer) = (event.message.unwrap(), event.buffer.unwrap());
     assert!(matches!(buffer.write(), Err(Error::Memory(_))), "the bytes are lent out");
-    let refused = pair.b.receive(buffer, ONE_MESSAGE, None).expect_err("the bytes are lent out");
+    let refused = pair.b.start(Op::receive(buffer)).expect_err("the bytes are lent out");
     assert_eq!(refused.error.errno(), Errno::EBUSY);
     drop(refused.buffer);
     assert_eq!(&message[..], b"precious");
@@ -21,7 +21,7 @@ fn a_buffer_whose_messages_are_gone_is_posted_again() {
     let pair = Pair::new();
     let mut buffer = Some(pair.empty(4096));
     for number in 0..3u8 {
-        let op = pair.b.receive(buffer.take().unwrap(), ONE_MESSAGE, None).unwrap();
+        let op = pair.b.start(Op::receive(buffer.take().unwrap())).unwrap().op;
         pair.send(&[number]);
         let event = end_of(&pair.b, op);
         assert_eq!(event.message.unwrap()[..], [number]);
@@ -43,10 +43,9 @@ fn buffers_of_many_segments_send_and_receive() {
     assert!(matches!(source.write(), Err(Error::Segments { segments: 3 })));
     source.memory().write(0..3000).unwrap().copy_from(0, &text);
     let target = pair.domain.register_copying(segmented()).unwrap();
-    let receive = Receive { min_receive_size: 3000, max_messages: 1 };
-    pair.b.receive(target, receive, None).unwrap();
+    pair.b.start(Op::receive(target).min_receive_size(3000)).unwrap();
     let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
-    pair.a.send(source, 3000, &to, None).unwrap();
+    pair.a.start(Op::send(source, &to).length(3000)).unwrap();
     let event = next(&pair.b);
     assert_eq!(&event.message.unwrap()[..], &text[..]);
     assert_eq!(event.buffer.unwrap().memory().read(0..3000).unwrap().to_vec(), text);
@@ -64,11 +63,10 @@ fn an_operation_begins_anywhere_in_the_programs_memory() {
     let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
     let ranges = [(1, 100), (4097, 1), (7000, 3000)];
     for (_, length) in ranges {
-        let receive = Receive { min_receive_size: length, max_messages: 1 };
-        pair.b.receive(pair.empty(length), receive, None).unwrap();
+        pair.b.start(Op::receive(pair.empty(length))).unwrap();
     }
     for (offset, length) in ranges {
-        pair.a.send(range(offset, length), length, &to, None).unwrap();
+        pair.a.start(Op::send(range(offset, length), &to)).unwrap();
     }
     for (offset, length) in ranges {
         let message = next(&pair.b).message.unwrap();
@@ -79,7 +77,7 @@ fn an_operation_begins_anywhere_in_the_programs_memory() {
 #[test]
 fn a_buffer_belongs_to_its_domain() {
     let (ours, theirs) = (Pair::new(), Pair::new());
-    let refused = ours.a.receive(theirs.empty(4096), ONE_MESSAGE, None).expect_err("it is not ours");
+    let refused = ours.a.start(Op::receive(theirs.empty(4096))).expect_err("it is not ours");
     assert_eq!(refused.error.errno(), Errno::EINVAL);
 }
 
@@ -101,24 +99,20 @@ fn buffers_beyond_the_limits_are_refused() {
     assert_eq!(gibibytes(17).unwrap_err().errno(), Errno::EFBIG);
 }
 
-// What is larger than an operation takes is one buffer all the same; only the operations that split it take it.
+// What is larger than an operation takes is one buffer all the same; messages are not split, whatever their length.
 #[test]
-fn a_large_buffer_is_refused_by_operations_that_do_not_split_it() {
+fn messages_refuse_a_large_buffer() {
     let pair = Pair::new();
     let limit = pair.domain.limits().buffer_bytes_max;
     let mut large = pair.empty(limit + 1);
     large.write().unwrap()[limit] = 7;
-    type Start = fn(&Pair, Buffer) -> Result<OpId, Refused>;
-    let starts: [Start; 6] = [
-        |pair, buffer| pair.a.receive(buffer, ONE_MESSAGE, None),
-        |pair, buffer| pair.a.send(buffer, 1, pair.a.own_end_point(), None),
-        |pair, buffer| pair.a.passive_receive(buffer, None).map(|(op, _)| op),
-        |pair, buffer| pair.a.passive_send(buffer, 1, None).map(|(op, _)| op),
-        |pair, buffer| pair.a.active_receive(buffer, &Descriptor::NONE, None),
-        |pair, buffer| pair.a.active_send(buffer, 1, &Descriptor::NONE, None),
+    let messages: [fn(&Pair, Buffer) -> Op; 3] = [
+        |_, buffer| Op::receive(buffer),
+        |pair, buffer| Op::send(buffer, pair.a.own_end_point()),
+        |pair, buffer| Op::send(buffer, pair.a.own_end_point()).length(1),
     ];
-    for start in starts {
-        let refused = start(&pair, large).expect_err("it is large");
+    for message in messages {
+        let refused = pair.a.start(message(&pair, large)).expect_err("it is large");
         assert_eq!(refused.error, Error::Large { bytes: limit + 1, limit });
         assert_eq!(refused.error.errno(), Errno::EFBIG);
         large = refused.buffer;
@@ -129,7 +123,7 @@ fn a_large_buffer_is_refused_by_operations_that_do_not_split_it() {
 #[test]
 fn what_a_transfer_machine_leaves_outlives_it() {
     let pair = Pair::new();
-    pair.b.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
+    pair.b.start(Op::receive(pair.empty(4096))).unwrap();
     pair.send(b"late");
     let event = next(&pair.b);
     drop(pair);

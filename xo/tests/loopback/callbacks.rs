@@ -3,9 +3,9 @@
 use std::sync::{Arc, mpsc};
 
 use lnet_cpt::{CptTable, Topology};
-use nlx::{Domain, Errno, Error, NodeConfig, TmEvent, TmState};
+use nlx::{Domain, Errno, Error, NodeConfig, Op, Stop, TmEvent, TmState};
 
-use super::{ONE_MESSAGE, domain};
+use super::domain;
 
 /// The observer hears each change of state once, the last one after the last callback.
 #[test]
@@ -25,8 +25,8 @@ fn the_observer_hears_of_each_state() {
         .callbacks(move |tm, event| drop(called.send((event.queue.to_string(), event.status, tm.state()))))
         .start("0@lo:12345:31:*")
         .unwrap();
-    tm.receive(domain.allocate(4096).unwrap(), ONE_MESSAGE, None).unwrap();
-    tm.stop(true, None).unwrap();
+    tm.start(Op::receive(domain.allocate(4096).unwrap())).unwrap();
+    tm.stop(Stop::Abort, None).unwrap();
     drop(tm);
     let heard: Vec<_> = told.iter().collect();
     assert_eq!(heard.first(), Some(&("started".into(), Ok(()), TmState::Started)));
@@ -65,8 +65,8 @@ fn an_event_thread_runs_where_its_machine_lies() {
                 move |_: &nlx::Machine, _| drop(tell.send(Topology::machine().unwrap().cpus().clone()));
             let tm =
                 domain.machine().callbacks(called).start(&format!("0@lo:12345:{PORTAL}:{tmid}")).unwrap();
-            tm.receive(tm.allocate(4096).unwrap(), ONE_MESSAGE, None).unwrap();
-            tm.send(tm.allocate(64).unwrap(), 64, tm.own_end_point(), None).unwrap();
+            tm.start(Op::receive(tm.allocate(4096).unwrap())).unwrap();
+            tm.start(Op::send(tm.allocate(64).unwrap(), tm.own_end_point())).unwrap();
             let expected = if partitions == 1 { all } else { table.cpumask((PORTAL + tmid) % partitions) };
             assert_eq!(told.recv().unwrap(), *expected, "machine {tmid} of {partitions} partitions");
         }

@@ -3,8 +3,7 @@ use super::*;
 #[test]
 fn messages_before_the_cancel_are_not_lost() {
     let pair = Pair::new();
-    let receive = Receive { min_receive_size: 100, max_messages: 10 };
-    let op = pair.b.receive(pair.empty(4096), receive, None).unwrap();
+    let op = pair.b.start(Op::receive(pair.empty(4096)).min_receive_size(100).max_messages(10)).unwrap().op;
     pair.send(b"first");
     assert!(pair.b.cancel(op));
     let event = next(&pair.b);
@@ -20,10 +19,10 @@ fn a_cancel_races_with_the_message_and_one_of_them_wins() {
     let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
     let (mut buffer, mut message) = (Some(pair.empty(4096)), Some(pair.filled(b"now")));
     for _ in 0..500 {
-        let op = pair.b.receive(buffer.take().unwrap(), ONE_MESSAGE, None).unwrap();
+        let op = pair.b.start(Op::receive(buffer.take().unwrap())).unwrap().op;
         std::thread::scope(|scope| {
             scope.spawn(|| pair.b.cancel(op));
-            pair.a.send(message.take().unwrap(), 3, &to, None).unwrap();
+            pair.a.start(Op::send(message.take().unwrap(), &to).length(3)).unwrap();
             message = next(&pair.a).buffer;
         });
         let event = end_of(&pair.b, op);

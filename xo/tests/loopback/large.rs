@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use nlx::{CoreError, Error, Fragment, IoVec, Refused, Region, TmState};
+use nlx::{CoreError, Descriptor, Error, Fragment, IoVec, Offer, Refused, Region, TmState};
 
 use super::*;
 
@@ -23,21 +23,64 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Refused>, errno: Errno, buffer
     refused
 }
 
+// The offer of a small buffer is a descriptor, as Motr's programs know it. Either side's buffer may be large all the same.
+#[test]
+fn small_and_large_buffers_meet() {
+    const LENGTH: usize = 1000;
+    let pair = Pair::new();
+    let text = pattern(3 * PART);
+    let small = Op::passive_send(pair.filled(&text[..LENGTH]));
+    let part_of_a_large_one = Op::passive_send(pair.filled(&text)).length(LENGTH);
+    for (passive, room) in [(small, 3 * PART), (part_of_a_large_one, LENGTH)] {
+        let Started { op: shows, offer } = pair.b.start(passive).unwrap();
+        let descriptor = Descriptor::from_bytes(offer.as_bytes()).unwrap();
+        assert_eq!((offer.parts(), offer.length(), offer.descriptor(0)), (1, LENGTH as u64, descriptor));
+        let reads = pair.a.start(Op::active_receive(pair.empty(room), descriptor)).unwrap().op;
+        let event = whole(&pair.a, reads);
+        assert_eq!((event.status, event.length), (Ok(()), LENGTH));
+        let buffer = event.buffer.unwrap();
+        assert_eq!((buffer.len(), &buffer.read().unwrap()[..LENGTH]), (room, &text[..LENGTH]));
+        assert_eq!(whole(&pair.b, shows).length, LENGTH);
+    }
+    let Started { op: takes, offer } = pair.b.start(Op::passive_receive(pair.empty(LENGTH))).unwrap();
+    let more = Op::active_send(pair.filled(&text), &offer).length(LENGTH + 1);
+    let buffer = refused(pair.a.start(more), Errno::EFBIG, 3 * PART).buffer;
+    let writes = pair.a.start(Op::active_send(buffer, &offer).length(LENGTH)).unwrap().op;
+    assert_eq!(whole(&pair.a, writes).length, LENGTH);
+    assert_eq!(whole(&pair.b, takes).buffer.unwrap().read().unwrap()[..], text[..LENGTH]);
+}
+
+// A descriptor tells how long its buffer is, so an offer of less room has a header that tells it.
+#[test]
+fn less_than_a_small_buffer_is_offered() {
+    let pair = Pair::new();
+    let Started { op: takes, offer } = pair.b.start(Op::passive_receive(pair.empty(100)).length(60)).unwrap();
+    assert_eq!((offer.parts(), offer.length()), (1, 60));
+    let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
+    refused(pair.a.start(Op::active_send(pair.empty(61), &offer)), Errno::EFBIG, 61);
+    let writes = pair.a.start(Op::active_send(pair.filled(&pattern(60)), &offer)).unwrap().op;
+    assert_eq!(whole(&pair.a, writes).length, 60);
+    assert_eq!(whole(&pair.b, takes).length, 60);
+}
+
 // The last part need not be filled; all others must.
 #[test]
 fn a_peer_may_send_less_than_the_last_part_has_room_for() {
     let pair = Pair::new();
     let room = 3 * PART;
-    let (got, offer) = pair.b.passive_receive_large(pair.empty(room), room, None).unwrap();
-    let short =
-        refused(pair.a.active_send_large(pair.empty(room), 2 * PART, &offer, None), Errno::EINVAL, room);
+    let Started { op: got, offer } = pair.b.start(Op::passive_receive(pair.empty(room))).unwrap();
+    let short = refused(
+        pair.a.start(Op::active_send(pair.empty(room), &offer).length(2 * PART)),
+        Errno::EINVAL,
+        room,
+    );
     assert!(
         matches!(short.error, Error::Offer { field: "number of parts", value: 3, .. }),
         "{}",
         short.error
     );
     let text = pattern(2 * PART + 1);
-    let sent = pair.a.active_send_large(pair.filled(&text), text.len(), &offer, None).unwrap();
+    let sent = pair.a.start(Op::active_send(pair.filled(&text), &offer)).unwrap().op;
     assert_eq!(whole(&pair.a, sent).length, text.len());
     let event = whole(&pair.b, got);
     assert_eq!((event.status, event.length), (Ok(()), text.len()));
@@ -49,9 +92,9 @@ fn a_peer_may_send_less_than_the_last_part_has_room_for() {
 fn each_descriptor_of_an_offer_is_an_ordinary_one() {
     let pair = Pair::new();
     let text = pattern(3 * PART + 10);
-    let (sent, offer) = pair.b.passive_send_large(pair.filled(&text), text.len(), None).unwrap();
+    let Started { op: sent, offer } = pair.b.start(Op::passive_send(pair.filled(&text))).unwrap();
     for part in [2, 0, 3, 1] {
-        let op = pair.a.active_receive(pair.empty(PART), &offer.descriptor(part), None).unwrap();
+        let op = pair.a.start(Op::active_receive(pair.empty(PART), offer.descriptor(part))).unwrap().op;
         let event = end_of(&pair.a, op);
         let expected = &text[part * PART..text.len().min((part + 1) * PART)];
         assert_eq!(event.length, expected.len());
@@ -64,8 +107,9 @@ fn each_descriptor_of_an_offer_is_an_ordinary_one() {
 #[test]
 fn a_part_that_is_filled_short_fails_the_whole() {
     let pair = Pair::new();
-    let (got, offer) = pair.b.passive_receive_large(pair.empty(3 * PART), 3 * PART, None).unwrap();
-    let op = pair.a.active_send(pair.empty(PART), PART - 1, &offer.descriptor(1), None).unwrap();
+    let Started { op: got, offer } = pair.b.start(Op::passive_receive(pair.empty(3 * PART))).unwrap();
+    let op =
+        pair.a.start(Op::active_send(pair.empty(PART), offer.descriptor(1)).length(PART - 1)).unwrap().op;
     end_of(&pair.a, op);
     let event = whole(&pair.b, got);
     assert_eq!((event.status, event.length), (Err(Errno::EBADMSG), 0));
@@ -85,8 +129,8 @@ fn memory_of_the_callers_own_is_split_across_its_segments() {
     let source = segmented();
     let text = pattern(source.len());
     source.memory().write(0..text.len()).unwrap().copy_from(0, &text);
-    let (sent, offer) = pair.b.passive_send_large(source, text.len(), None).unwrap();
-    let got = pair.a.active_receive_large(segmented(), &offer, None).unwrap();
+    let Started { op: sent, offer } = pair.b.start(Op::passive_send(source).length(text.len())).unwrap();
+    let got = pair.a.start(Op::active_receive(segmented(), &offer)).unwrap().op;
     let target = whole(&pair.a, got).buffer.unwrap();
     assert_eq!(target.memory().read(0..text.len()).unwrap().to_vec(), text);
     assert_eq!(whole(&pair.b, sent).status, Ok(()));
@@ -103,8 +147,8 @@ fn a_gibibyte_is_one_operation() {
     let text = pattern(4 * PART);
     let (source, target) = (repeated(), repeated());
     source.memory().write(0..text.len()).unwrap().copy_from(0, &text);
-    let (sent, offer) = pair.b.passive_send_large(source, 1 << 30, None).unwrap();
-    let got = pair.a.active_receive_large(target, &offer, None).unwrap();
+    let Started { op: sent, offer } = pair.b.start(Op::passive_send(source).length(1 << 30)).unwrap();
+    let got = pair.a.start(Op::active_receive(target, &offer)).unwrap().op;
     let event = whole(&pair.a, got);
     assert_eq!((event.status, event.length), (Ok(()), 1 << 30));
     assert_eq!(event.buffer.unwrap().memory().read(0..text.len()).unwrap().to_vec(), text);
@@ -122,8 +166,8 @@ fn no_more_parts_are_in_flight_than_the_window_has() {
     for (window, expected) in [(1, 1), (3, 3), (0, 1), (100, 10)] {
         let tm = domain.machine().large_window(window).start("0@lo:12345:31:*").unwrap();
         let buffer = || domain.allocate(10 * PART).unwrap();
-        let (sent, offer) = peer.passive_send_large(buffer(), 10 * PART, None).unwrap();
-        let got = tm.active_receive_large(buffer(), &offer, None).unwrap();
+        let Started { op: sent, offer } = peer.start(Op::passive_send(buffer()).length(10 * PART)).unwrap();
+        let got = tm.start(Op::active_receive(buffer(), &offer)).unwrap().op;
         // Over the loopback the parts have ended already, but the next start when their events are taken.
         assert_eq!(tm.in_flight(), expected);
         assert_eq!(whole(&tm, got).status, Ok(()));
@@ -134,7 +178,7 @@ fn no_more_parts_are_in_flight_than_the_window_has() {
 #[test]
 fn a_large_transfer_is_cancelled_by_its_name() {
     let pair = Pair::new();
-    let (waits, offer) = pair.b.passive_receive_large(pair.empty(9 * PART), 9 * PART, None).unwrap();
+    let Started { op: waits, offer } = pair.b.start(Op::passive_receive(pair.empty(9 * PART))).unwrap();
     assert!(pair.b.cancel(waits));
     let event = whole(&pair.b, waits);
     assert_eq!((event.status, event.length), (Err(Errno::ECANCELED), 0));
@@ -142,7 +186,7 @@ fn a_large_transfer_is_cancelled_by_its_name() {
     assert!(!pair.b.cancel(waits), "it is over");
     assert_eq!(pair.b.statistics()[Queue::PassiveBulkReceive.index()].cancels, 9);
     // The offer leads nowhere now.
-    let sent = pair.a.active_send_large(pair.empty(9 * PART), 9 * PART, &offer, None).unwrap();
+    let sent = pair.a.start(Op::active_send(pair.empty(9 * PART), &offer)).unwrap().op;
     assert!(pair.a.cancel(sent), "parts are still to be started");
     assert_eq!(whole(&pair.a, sent).status, Err(Errno::ECANCELED));
     assert!(pair.a.statistics()[Queue::ActiveBulkSend.index()].adds < 9);
@@ -155,13 +199,14 @@ fn a_large_transfer_times_out_as_a_whole() {
     let span = Duration::from_millis(20);
     let soon = Some(span);
     let began = Instant::now();
-    let (waits, offer) = pair.b.passive_send_large(pair.empty(9 * PART), 9 * PART, soon).unwrap();
+    let Started { op: waits, offer } =
+        pair.b.start(Op::passive_send(pair.empty(9 * PART)).timeout(soon)).unwrap();
     let event = whole(&pair.b, waits);
     assert_eq!(event.status, Err(Errno::ETIMEDOUT));
     assert!(began.elapsed() >= span && event.after >= span);
     assert_eq!(event.buffer.unwrap().len(), 9 * PART);
     // The reader of an offer of old is refused.
-    let reads = pair.a.active_receive_large(pair.empty(9 * PART), &offer, None).unwrap();
+    let reads = pair.a.start(Op::active_receive(pair.empty(9 * PART), &offer)).unwrap().op;
     assert_eq!(whole(&pair.a, reads).status, Err(Errno::ENODATA));
     assert_eq!(pair.a.statistics()[Queue::ActiveBulkReceive.index()].adds, 8, "no part is started in vain");
 }
@@ -171,29 +216,32 @@ fn what_cannot_be_is_refused_with_the_whole_buffer() {
     let (pair, other) = (Pair::new(), domain());
     let bytes = 2 * PART;
     let now = Some(Duration::ZERO);
-    let (_, reads) = pair.b.passive_send_large(pair.empty(bytes), bytes, None).unwrap();
-    let (_, writes) = pair.b.passive_receive_large(pair.empty(bytes), bytes, None).unwrap();
+    let reads = pair.b.start(Op::passive_send(pair.empty(bytes))).unwrap().offer;
+    let writes = pair.b.start(Op::passive_receive(pair.empty(bytes))).unwrap().offer;
     let a = &pair.a;
     for length in [0, bytes + 1, usize::MAX] {
-        refused(a.passive_receive_large(pair.empty(bytes), length, None), Errno::EINVAL, bytes);
-        refused(a.passive_send_large(pair.empty(bytes), length, None), Errno::EINVAL, bytes);
-        refused(a.active_send_large(pair.empty(bytes), length, &writes, None), Errno::EINVAL, bytes);
+        refused(a.start(Op::passive_receive(pair.empty(bytes)).length(length)), Errno::EINVAL, bytes);
+        refused(a.start(Op::passive_send(pair.empty(bytes)).length(length)), Errno::EINVAL, bytes);
+        refused(a.start(Op::active_send(pair.empty(bytes), &writes).length(length)), Errno::EINVAL, bytes);
     }
-    refused(a.passive_receive_large(pair.empty(bytes), bytes, now), Errno::ETIME, bytes);
-    refused(a.passive_send_large(other.allocate(bytes).unwrap(), bytes, None), Errno::EINVAL, bytes);
-    refused(a.active_receive_large(pair.empty(bytes), &writes, None), Errno::EPERM, bytes);
-    refused(a.active_send_large(pair.empty(bytes), bytes, &reads, None), Errno::EPERM, bytes);
-    refused(a.active_receive_large(pair.empty(bytes - 1), &reads, None), Errno::EFBIG, bytes - 1);
-    let more =
-        refused(a.active_send_large(pair.empty(3 * PART), bytes + 1, &writes, None), Errno::EFBIG, 3 * PART);
+    refused(a.start(Op::passive_receive(pair.empty(bytes)).timeout(now)), Errno::ETIME, bytes);
+    refused(a.start(Op::passive_send(other.allocate(bytes).unwrap())), Errno::EINVAL, bytes);
+    refused(a.start(Op::active_receive(pair.empty(bytes), &writes)), Errno::EPERM, bytes);
+    refused(a.start(Op::active_send(pair.empty(bytes), &reads)), Errno::EPERM, bytes);
+    refused(a.start(Op::active_receive(pair.empty(bytes - 1), &reads)), Errno::EFBIG, bytes - 1);
+    let more = refused(
+        a.start(Op::active_send(pair.empty(3 * PART), &writes).length(bytes + 1)),
+        Errno::EFBIG,
+        3 * PART,
+    );
     let (length, room) = (bytes as u64 + 1, bytes as u64);
     assert_eq!(more.error, Error::Core(CoreError::DescriptorTooLong { length, room }));
     let lent = more.buffer.memory().read(0..1).unwrap();
-    refused(a.passive_receive_large(more.buffer, PART, None), Errno::EBUSY, 3 * PART);
+    refused(a.start(Op::passive_receive(more.buffer).length(PART)), Errno::EBUSY, 3 * PART);
     drop(lent);
     assert_eq!(a.in_flight(), 0);
-    a.stop(true, None).unwrap();
-    refused(a.passive_receive_large(pair.empty(bytes), bytes, None), Errno::ESHUTDOWN, bytes);
+    a.stop(Stop::Abort, None).unwrap();
+    refused(a.start(Op::passive_receive(pair.empty(bytes))), Errno::ESHUTDOWN, bytes);
 }
 
 // What is in flight goes on when the machine is to stop, with those of its parts that have not been started.
@@ -205,9 +253,9 @@ fn a_stop_without_abort_waits_for_all_parts() {
     let text = pattern(5 * PART);
     let mut source = domain.allocate(5 * PART).unwrap();
     source.write().unwrap().copy_from_slice(&text);
-    let (_, offer) = peer.passive_send_large(source, 5 * PART, None).unwrap();
-    let got = tm.active_receive_large(domain.allocate(5 * PART).unwrap(), &offer, None).unwrap();
-    tm.stop(false, None).unwrap();
+    let offer = peer.start(Op::passive_send(source).length(5 * PART)).unwrap().offer;
+    let got = tm.start(Op::active_receive(domain.allocate(5 * PART).unwrap(), &offer)).unwrap().op;
+    tm.stop(Stop::Drain, None).unwrap();
     assert_eq!(tm.state(), TmState::Stopped);
     let event = next(&tm);
     assert_eq!((event.op, event.status), (got, Ok(())));
@@ -217,8 +265,8 @@ fn a_stop_without_abort_waits_for_all_parts() {
 #[test]
 fn a_stop_with_abort_ends_large_transfers() {
     let pair = Pair::new();
-    let (waits, _) = pair.b.passive_send_large(pair.empty(20 * PART), 20 * PART, None).unwrap();
-    pair.b.stop(true, None).unwrap();
+    let waits = pair.b.start(Op::passive_send(pair.empty(20 * PART))).unwrap().op;
+    pair.b.stop(Stop::Abort, None).unwrap();
     let event = next(&pair.b);
     assert_eq!((event.op, event.status), (waits, Err(Errno::ECANCELED)));
     assert_eq!(event.buffer.unwrap().len(), 20 * PART);
@@ -234,8 +282,8 @@ fn a_callback_hears_of_the_whole_only() {
         pair.domain.machine().callbacks(move |_, event| drop(events.send(event))).start("0@lo:12345:31:*");
     let tm = tm.unwrap();
     let text = pattern(30 * PART + 1);
-    let (sent, offer) = pair.b.passive_send_large(pair.filled(&text), text.len(), None).unwrap();
-    let got = tm.active_receive_large(pair.empty(text.len()), &offer, None).unwrap();
+    let Started { op: sent, offer } = pair.b.start(Op::passive_send(pair.filled(&text))).unwrap();
+    let got = tm.start(Op::active_receive(pair.empty(text.len()), &offer)).unwrap().op;
     let event = arrived.recv().unwrap();
     assert_eq!((event.op, event.status, event.length), (got, Ok(()), text.len()));
     assert_eq!(event.buffer.unwrap().read().unwrap()[..], text);
@@ -250,8 +298,8 @@ fn several_threads_move_a_large_transfer() {
     let pair = Pair::new();
     let text = pattern(64 * PART);
     for _ in 0..4 {
-        let (sent, offer) = pair.b.passive_send_large(pair.filled(&text), text.len(), None).unwrap();
-        let got = pair.a.active_receive_large(pair.empty(text.len()), &offer, None).unwrap();
+        let Started { op: sent, offer } = pair.b.start(Op::passive_send(pair.filled(&text))).unwrap();
+        let got = pair.a.start(Op::active_receive(pair.empty(text.len()), &offer)).unwrap().op;
         let takers = || loop {
             match pair.a.wait(Some(Duration::from_millis(1))).unwrap() {
                 None if pair.a.in_flight() == 0 => break None,

@@ -19,8 +19,8 @@ impl Course {
     fn start() -> Course {
         let pair = Pair::new();
         let tm = pair.domain.machine().large_window(2).start("0@lo:12345:31:*").unwrap();
-        let (other, offer) = pair.b.passive_send_large(pair.empty(PARTS * PART), PARTS * PART, None).unwrap();
-        let op = tm.active_receive_large(pair.empty(PARTS * PART), &offer, None).unwrap();
+        let Started { op: other, offer } = pair.b.start(Op::passive_send(pair.empty(PARTS * PART))).unwrap();
+        let op = tm.start(Op::active_receive(pair.empty(PARTS * PART), &offer)).unwrap().op;
         Course { pair, tm, op, other }
     }
 }
@@ -67,7 +67,7 @@ fn a_stop_meets_the_parts_at_any_point() {
     for round in 0..100 {
         let course = Course::start();
         let tm = &course.tm;
-        let abort = round % 2 == 0;
+        let how = if round % 2 == 0 { Stop::Abort } else { Stop::Drain };
         let events = std::thread::scope(|scope| {
             let take_all = || {
                 let mut events = Vec::new();
@@ -80,11 +80,15 @@ fn a_stop_meets_the_parts_at_any_point() {
             for _ in 0..round * 50 {
                 std::hint::spin_loop();
             }
-            tm.stop(abort, None).unwrap();
+            tm.stop(how, None).unwrap();
             waiter.join().unwrap()
         });
         let event = one_event(events, course.op);
-        assert!(event.status.is_ok() || abort && event.status == Err(Errno::ECANCELED), "{:?}", event.status);
+        assert!(
+            event.status.is_ok() || how == Stop::Abort && event.status == Err(Errno::ECANCELED),
+            "{:?}",
+            event.status
+        );
     }
 }
 
@@ -99,7 +103,7 @@ fn the_largest_buffer_is_offered_and_cancelled() {
     let region = Region::memfd(1 << 30, Pages::Normal).unwrap();
     let segment = Fragment::new(region, 0, 1 << 30).unwrap();
     let buffer = pair.domain.register(IoVec::new(vec![segment; 16]).unwrap()).unwrap();
-    let (op, offer) = pair.b.passive_receive_large(buffer, 16 << 30, None).unwrap();
+    let Started { op, offer } = pair.b.start(Op::passive_receive(buffer).length(16 << 30)).unwrap();
     assert_eq!((offer.parts(), pair.b.in_flight()), (Offer::PARTS_MAX, Offer::PARTS_MAX));
     assert!(offer.as_bytes().len() <= pair.domain.limits().buffer_bytes_max);
     assert_eq!(Offer::from_bytes(offer.as_bytes()).unwrap(), offer);
@@ -114,9 +118,9 @@ fn two_stops_lose_no_event() {
     let domain = domain();
     for _ in 0..2_000 {
         let tm = machine(&domain);
-        let (op, _) = tm.passive_send_large(domain.allocate(64).unwrap(), 64, None).unwrap();
+        let op = tm.start(Op::passive_send(domain.allocate(64).unwrap())).unwrap().op;
         let events = std::thread::scope(|scope| {
-            let stops = [0, 1].map(|_| scope.spawn(|| tm.stop(true, None).unwrap()));
+            let stops = [0, 1].map(|_| scope.spawn(|| tm.stop(Stop::Abort, None).unwrap()));
             let mut events = Vec::new();
             while let Ok(event) = tm.wait(None) {
                 events.extend(event);

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use nlx::{
-    Buffer, Descriptor, Domain, Errno, Event, NodeConfig, OpId, Queue, Receive, TmOptions, TransferMachine,
+    Buffer, Domain, Errno, Event, NodeConfig, Op, OpId, Queue, Started, Stop, TmOptions, TransferMachine,
 };
 
 #[path = "../support/helper.rs"]
@@ -54,7 +54,7 @@ impl Pair {
     /// Sends a message from `a` to `b`, and takes the event of the sending.
     fn send(&self, bytes: &[u8]) {
         let to = self.a.end_point(&self.b.address().to_string()).unwrap();
-        let op = self.a.send(self.filled(bytes), bytes.len(), &to, None).unwrap();
+        let op = self.a.start(Op::send(self.filled(bytes), &to)).unwrap().op;
         let event = next(&self.a);
         assert_eq!((event.op, event.queue, event.status), (op, Queue::MessageSend, Ok(())));
     }
@@ -84,5 +84,3 @@ fn end_of(tm: &TransferMachine, op: OpId) -> Event {
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
-
-const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 };

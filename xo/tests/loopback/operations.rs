@@ -3,9 +3,9 @@ use super::*;
 #[test]
 fn a_transfer_machine_sends_to_itself() {
     let pair = Pair::new();
-    let receive = pair.a.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
+    let receive = pair.a.start(Op::receive(pair.empty(4096))).unwrap().op;
     let own = pair.a.own_end_point().clone();
-    let send = pair.a.send(pair.filled(b"me"), 2, &own, None).unwrap();
+    let send = pair.a.start(Op::send(pair.filled(b"me"), &own)).unwrap().op;
     let (first, second) = (next(&pair.a), next(&pair.a));
     let mut ops = [first.op, second.op];
     ops.sort();
@@ -18,8 +18,7 @@ fn a_transfer_machine_sends_to_itself() {
 #[test]
 fn the_statistics_count_what_happened() {
     let pair = Pair::new();
-    let receive = Receive { min_receive_size: 100, max_messages: 2 };
-    pair.b.receive(pair.empty(4096), receive, None).unwrap();
+    pair.b.start(Op::receive(pair.empty(4096)).min_receive_size(100).max_messages(2)).unwrap();
     for length in [10, 30] {
         pair.send(&pattern(length));
         next(&pair.b);
@@ -42,7 +41,7 @@ fn converse(
     answer: fn(u64) -> Option<u64>,
 ) {
     let to = tm.end_point(&peer.address().to_string()).unwrap();
-    tm.receive(domain.allocate(4096).unwrap(), ONE_MESSAGE, None).unwrap();
+    tm.start(Op::receive(domain.allocate(4096).unwrap())).unwrap();
     let mut idle = Some(domain.allocate(8).unwrap());
     let (mut due, mut hears) = (first, true);
     while hears || due.is_some() || idle.is_none() {
@@ -50,7 +49,7 @@ fn converse(
             && let Some(mut buffer) = idle.take()
         {
             buffer.write().unwrap().copy_from_slice(&number.to_le_bytes());
-            tm.send(buffer, 8, &to, None).unwrap();
+            tm.start(Op::send(buffer, &to).length(8)).unwrap();
             due = None;
             continue;
         }
@@ -65,7 +64,7 @@ fn converse(
         due = answer(heard);
         hears = heard < ROUNDS - 2;
         if hears {
-            tm.receive(event.buffer.unwrap(), ONE_MESSAGE, None).unwrap();
+            tm.start(Op::receive(event.buffer.unwrap())).unwrap();
         }
     }
 }

@@ -30,7 +30,7 @@ fn a_callback_that_panics_when_it_is_dropped_has_ended() {
         let _held = &bomb;
     };
     let tm = domain.machine().callbacks(callback).start("0@lo:12345:31:*").unwrap();
-    tm.stop(true, Some(HUNG)).unwrap();
+    tm.stop(Stop::Abort, Some(HUNG)).unwrap();
     assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
 }
 
@@ -49,10 +49,10 @@ fn a_panic_whose_payload_panics_is_contained() {
         .callbacks(|_, _| std::panic::panic_any(Bomb))
         .start("0@lo:12345:31:*")
         .unwrap();
-    tm.send(domain.allocate(64).unwrap(), 5, tm.own_end_point(), None).unwrap();
+    tm.start(Op::send(domain.allocate(64).unwrap(), tm.own_end_point()).length(5)).unwrap();
     assert_eq!(told.recv_timeout(HUNG), Ok(TmState::Started));
     assert_eq!(told.recv_timeout(HUNG), Ok(TmState::Failed));
-    tm.stop(true, Some(HUNG)).unwrap();
+    tm.stop(Stop::Abort, Some(HUNG)).unwrap();
     assert_eq!(tm.state(), TmState::Failed);
 }
 
@@ -81,11 +81,10 @@ fn an_observer_that_panics_while_a_thread_waits_fails_its_machine() {
         })
         .start("0@lo:12345:31:*")
         .unwrap();
-    let receive = Receive { min_receive_size: 64, max_messages: 1 };
-    tm.receive(domain.allocate(64).unwrap(), receive, None).unwrap();
+    tm.start(Op::receive(domain.allocate(64).unwrap())).unwrap();
     let other = machine(&domain);
     let to = other.end_point(&tm.address().to_string()).unwrap();
-    other.send(domain.allocate(65).unwrap(), 65, &to, None).unwrap();
+    other.start(Op::send(domain.allocate(65).unwrap(), &to)).unwrap();
     let mut cancelled = 0;
     loop {
         match tm.wait(Some(HUNG)) {

@@ -12,10 +12,11 @@ fn an_observer_may_wait_and_stop() {
     let observer = move |tm: &nlx::Machine, event: &TmEvent| {
         if matches!(event, TmEvent::NoBuffer { .. }) {
             let timeout = Some(Duration::from_millis(10));
-            let (op, _) = tm.passive_receive(observed.allocate(64).unwrap(), timeout).unwrap();
+            let op =
+                tm.start(Op::passive_receive(observed.allocate(64).unwrap()).timeout(timeout)).unwrap().op;
             let event = tm.wait(None).unwrap().unwrap();
             assert_eq!((event.op, event.status), (op, Err(Errno::ETIMEDOUT)));
-            tm.stop(true, None).unwrap();
+            tm.stop(Stop::Abort, None).unwrap();
         }
     };
     let tm = domain.machine().observer(observer).start("0@lo:12345:31:*").unwrap();
@@ -23,7 +24,7 @@ fn an_observer_may_wait_and_stop() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| tm.wait(None));
         let to = other.end_point(&tm.address().to_string()).unwrap();
-        other.send(domain.allocate(64).unwrap(), 64, &to, None).unwrap();
+        other.start(Op::send(domain.allocate(64).unwrap(), &to)).unwrap();
         let stopped = waiter.join().unwrap().unwrap_err();
         assert!(matches!(stopped, Error::NotStarted { state: TmState::Stopped }), "{stopped}");
     });

@@ -5,13 +5,13 @@ use super::*;
 #[test]
 fn a_stop_without_abort_waits_for_what_is_in_flight() {
     let pair = Pair::new();
-    let op = pair.b.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
-    let error = pair.b.stop(false, Some(Duration::from_millis(1))).unwrap_err();
+    let op = pair.b.start(Op::receive(pair.empty(4096))).unwrap().op;
+    let error = pair.b.stop(Stop::Drain, Some(Duration::from_millis(1))).unwrap_err();
     assert_eq!((&error, error.errno()), (&Error::StopTimedOut { in_flight: 1 }, Errno::ETIMEDOUT));
     assert_eq!(pair.b.state(), TmState::Stopping);
-    assert!(pair.b.receive(pair.empty(4096), ONE_MESSAGE, None).is_err());
+    assert!(pair.b.start(Op::receive(pair.empty(4096))).is_err());
     std::thread::scope(|scope| {
-        let stopper = scope.spawn(|| pair.b.stop(false, None));
+        let stopper = scope.spawn(|| pair.b.stop(Stop::Drain, None));
         pair.send(b"the last one");
         assert_eq!(stopper.join().unwrap(), Ok(()));
     });
@@ -23,7 +23,7 @@ fn a_stop_without_abort_waits_for_what_is_in_flight() {
 #[test]
 fn a_stop_ends_the_waits_of_others() {
     let pair = Pair::new();
-    pair.a.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
+    pair.a.start(Op::receive(pair.empty(4096))).unwrap();
     std::thread::scope(|scope| {
         let wait = || {
             let mut events = 0;
@@ -33,7 +33,7 @@ fn a_stop_ends_the_waits_of_others() {
             events
         };
         let waiters = [scope.spawn(wait), scope.spawn(wait), scope.spawn(wait)];
-        pair.a.stop(true, None).unwrap();
+        pair.a.stop(Stop::Abort, None).unwrap();
         let events: u32 = waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum();
         assert_eq!(events, 1);
     });
@@ -56,7 +56,7 @@ fn a_node_that_is_shut_down_leaves_nobody_waiting() {
         .start("0@lo:12345:31:7")
         .unwrap();
     for tm in [&*waited, &*called] {
-        tm.receive(domain.allocate(4096).unwrap(), ONE_MESSAGE, None).unwrap();
+        tm.start(Op::receive(domain.allocate(4096).unwrap())).unwrap();
     }
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
@@ -67,11 +67,11 @@ fn a_node_that_is_shut_down_leaves_nobody_waiting() {
         node.shutdown(Duration::ZERO);
         assert_eq!(waiter.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
     });
-    waited.stop(true, None).unwrap();
+    waited.stop(Stop::Abort, None).unwrap();
     assert_eq!((waited.state(), waited.in_flight()), (TmState::Stopped, 0));
     // Its thread hears of the end by itself.
     let mut heard = vec![told.recv().unwrap(), told.recv().unwrap()];
-    called.stop(true, None).unwrap();
+    called.stop(Stop::Abort, None).unwrap();
     assert_eq!((called.state(), called.in_flight()), (TmState::Failed, 0));
     drop(called);
     heard.extend(told.iter());

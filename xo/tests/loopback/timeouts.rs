@@ -6,7 +6,7 @@ const NEVER_REACHED: Option<Duration> = Some(Duration::from_secs(3600));
 #[test]
 fn a_wait_ends_at_its_own_timeout() {
     let pair = Pair::new();
-    pair.a.receive(pair.empty(4096), ONE_MESSAGE, NEVER_REACHED).unwrap();
+    pair.a.start(Op::receive(pair.empty(4096)).timeout(NEVER_REACHED)).unwrap();
     for timeout in [Duration::ZERO, Duration::from_millis(1)] {
         assert!(pair.a.wait(Some(timeout)).unwrap().is_none());
     }
@@ -20,7 +20,7 @@ fn a_waiter_hears_of_deadlines_that_come_later() {
     let pair = Pair::new();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| next(&pair.a));
-        let op = pair.a.receive(pair.empty(4096), ONE_MESSAGE, SOON).unwrap();
+        let op = pair.a.start(Op::receive(pair.empty(4096)).timeout(SOON)).unwrap().op;
         let event = waiter.join().unwrap();
         assert_eq!((event.op, event.status), (op, Err(Errno::ETIMEDOUT)));
     });

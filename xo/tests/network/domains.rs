@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use nlx::{Domain, Errno, NodeConfig, Receive, TmOptions, TransferMachine};
+use nlx::{Domain, Errno, NodeConfig, Op, TmOptions, TransferMachine};
 
 fn begin(domain: &Domain, text: &str) -> Result<TransferMachine, Errno> {
     domain.transfer_machine(text, TmOptions::default()).map_err(|error| error.errno())
@@ -43,15 +43,15 @@ fn domains_of_one_node_reach_each_other() {
     let first = Domain::in_process(&NodeConfig::new()).unwrap();
     let second = Domain::on(first.node().unwrap().clone());
     let [a, b] = [&first, &second].map(|domain| begin(domain, "0@lo:12345:30:*").unwrap());
-    let refused = b.passive_receive(first.allocate(16).unwrap(), None).unwrap_err();
+    let refused = b.start(Op::passive_receive(first.allocate(16).unwrap())).unwrap_err();
     assert_eq!(refused.error.errno(), Errno::EINVAL);
     drop(refused);
     let mut buffer = first.allocate(5).unwrap();
     buffer.write().unwrap().copy_from_slice(b"hello");
     drop(first);
-    b.receive(second.allocate(16).unwrap(), Receive { min_receive_size: 16, max_messages: 1 }, None).unwrap();
+    b.start(Op::receive(second.allocate(16).unwrap())).unwrap();
     let to = a.end_point(&b.address().to_string()).unwrap();
-    a.send(buffer, 5, &to, None).unwrap();
+    a.start(Op::send(buffer, &to).length(5)).unwrap();
     drop(second);
     let event = b.wait(None).unwrap().unwrap();
     assert_eq!(event.message.as_deref(), Some(&b"hello"[..]));

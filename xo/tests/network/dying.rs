@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use nlx::{Descriptor, Domain, Event, NodeConfig, OpId, Queue, TmOptions, TransferMachine};
+use nlx::{Descriptor, Domain, Event, NodeConfig, Offer, Op, OpId, Queue, TmOptions, TransferMachine};
 
 const PORT: u16 = 21_799;
 const OURS: &str = "127.61.9.1";
@@ -88,8 +88,10 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     let mut ops: HashMap<OpId, usize> = HashMap::new();
     let start = |number: usize| {
         let (sends, receives) = (&peer.sends[number], &peer.receives[number]);
-        let read = tm.active_receive(domain.allocate(BULK).unwrap(), sends, HUNG).unwrap();
-        let written = tm.active_send(domain.allocate(BULK).unwrap(), BULK, receives, HUNG).unwrap();
+        let read =
+            tm.start(Op::active_receive(domain.allocate(BULK).unwrap(), sends).timeout(HUNG)).unwrap().op;
+        let written =
+            tm.start(Op::active_send(domain.allocate(BULK).unwrap(), receives).timeout(HUNG)).unwrap().op;
         [(read, number), (written, number)]
     };
     // The connections are there; then it stands still with as much under way as fits between the two, and dies.
@@ -103,7 +105,7 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     peer.stand_still();
     (1..OFFERS).for_each(|number| ops.extend(start(number)));
     // What it was offered in turn, and will never use.
-    let (offered, _) = tm.passive_receive(domain.allocate(64).unwrap(), None).unwrap();
+    let offered = tm.start(Op::passive_receive(domain.allocate(64).unwrap())).unwrap().op;
 
     peer.signal(Signal::SIGKILL);
     let mut failed = 0;
@@ -124,7 +126,8 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     let successor = Peer::start();
     // For a moment the way there may still be known to be closed.
     loop {
-        tm.active_receive(domain.allocate(BULK).unwrap(), &successor.sends[0], HUNG).unwrap();
+        tm.start(Op::active_receive(domain.allocate(BULK).unwrap(), successor.sends[0]).timeout(HUNG))
+            .unwrap();
         let event = tm.wait(HUNG).unwrap().expect("it hangs");
         let is_there = event.status.is_ok();
         check(event, 0);
@@ -152,17 +155,17 @@ fn check(event: Event, number: usize) {
 #[ignore = "the other process of the test above"]
 fn peer() {
     let (domain, tm) = node(THEIRS);
-    let print = |offer: Descriptor| {
+    let print = |offer: Offer| {
         let hex: String = offer.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         println!("offers {hex}");
     };
     for number in 0..OFFERS {
         let mut buffer = domain.allocate(BULK).unwrap();
         buffer.write().unwrap().fill(byte_of(number));
-        print(tm.passive_send(buffer, BULK, None).unwrap().1);
+        print(tm.start(Op::passive_send(buffer).length(BULK)).unwrap().offer);
     }
     for _ in 0..OFFERS {
-        print(tm.passive_receive(domain.allocate(BULK).unwrap(), None).unwrap().1);
+        print(tm.start(Op::passive_receive(domain.allocate(BULK).unwrap())).unwrap().offer);
     }
     // Until it is killed.
     loop {

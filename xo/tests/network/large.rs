@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nlx::{Buffer, Domain, Event, NodeConfig, Offer, TmOptions, TransferMachine};
+use nlx::{Buffer, Domain, Event, NodeConfig, Offer, Op, TmOptions, TransferMachine};
 
 const PART: usize = 1 << 20;
 const LENGTH: usize = 24 * PART + 3;
@@ -50,16 +50,16 @@ fn large_buffers_cross_the_network_both_ways() {
     let (a, b) = (Peer::new(3, 1), Peer::new(3, 2));
     let text = content();
     for _ in 0..2 {
-        let (_, offer) = b.tm.passive_send_large(b.filled(&text), LENGTH, HUNG).unwrap();
+        let offer = b.tm.start(Op::passive_send(b.filled(&text)).length(LENGTH).timeout(HUNG)).unwrap().offer;
         let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
-        a.tm.active_receive_large(a.domain.allocate(LENGTH).unwrap(), &offer, HUNG).unwrap();
+        a.tm.start(Op::active_receive(a.domain.allocate(LENGTH).unwrap(), &offer).timeout(HUNG)).unwrap();
         let [here, there] = ends(&a, &b);
         assert_eq!([here.status, there.status], [Ok(()); 2]);
         assert!(here.buffer.unwrap().read().unwrap()[..] == text, "read wrongly");
 
-        let (_, offer) =
-            b.tm.passive_receive_large(b.domain.allocate(LENGTH).unwrap(), LENGTH, HUNG).unwrap();
-        a.tm.active_send_large(a.filled(&text), LENGTH, &offer, HUNG).unwrap();
+        let offer =
+            b.tm.start(Op::passive_receive(b.domain.allocate(LENGTH).unwrap()).timeout(HUNG)).unwrap().offer;
+        a.tm.start(Op::active_send(a.filled(&text), &offer).length(LENGTH).timeout(HUNG)).unwrap();
         let [here, there] = ends(&a, &b);
         assert_eq!([here.status, there.status], [Ok(()); 2]);
         assert!(there.buffer.unwrap().read().unwrap()[..] == text, "written wrongly");
@@ -71,8 +71,8 @@ fn large_buffers_cross_the_network_both_ways() {
 fn a_node_that_goes_in_the_middle_fails_the_whole() {
     let (a, b) = (Peer::new(4, 1), Peer::new(4, 2));
     let tm = a.domain.machine().large_window(2).start("127.61.4.1@tcp:12345:31:*").unwrap();
-    let (_, offer) = b.tm.passive_send_large(b.filled(&content()), LENGTH, None).unwrap();
-    let op = tm.active_receive_large(a.domain.allocate(LENGTH).unwrap(), &offer, None).unwrap();
+    let offer = b.tm.start(Op::passive_send(b.filled(&content())).length(LENGTH)).unwrap().offer;
+    let op = tm.start(Op::active_receive(a.domain.allocate(LENGTH).unwrap(), &offer)).unwrap().op;
     // Its first parts are on their way: two of 25.
     drop(b);
     let event = tm.wait(HUNG).unwrap().expect("it fails");

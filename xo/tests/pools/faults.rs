@@ -61,7 +61,7 @@ fn a_machine_that_fails_gives_its_buffers_back() {
         thread::yield_now();
     }
     // Returns when the event thread has given up what it had.
-    tm.stop(true, None).unwrap();
+    tm.stop(Stop::Abort, None).unwrap();
     assert_eq!(pool.counts(), PoolCounts { free: 8, total: 8 });
     assert_eq!((tm.set_provision(4), posted(&tm)), (Ok(()), 0));
 }

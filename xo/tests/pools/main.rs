@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nlx::{
-    Buffer, BufferPool, Colour, Domain, Error, Event, Machine, MachineBuilder, NodeConfig, PoolCounts,
-    PoolOptions, Provision, Queue, Receive, TransferMachine,
+    Buffer, BufferPool, Colour, Domain, Error, Event, Machine, MachineBuilder, NodeConfig, Op, PoolCounts,
+    PoolOptions, Provision, Queue, Receive, Stop, TransferMachine,
 };
 
 #[path = "../support/helper.rs"]
@@ -71,7 +71,7 @@ impl Sender {
         let mut buffer = self.buffer.take().unwrap();
         buffer.write().unwrap()[..bytes.len()].copy_from_slice(bytes);
         let to = self.tm.end_point(&to.address().to_string()).unwrap();
-        self.tm.send(buffer, bytes.len(), &to, None).unwrap();
+        self.tm.start(Op::send(buffer, &to).length(bytes.len())).unwrap();
         let event = self.tm.wait(None).unwrap().unwrap();
         assert_eq!(event.status, Ok(()));
         self.buffer = event.buffer;

@@ -122,7 +122,7 @@ impl World {
     fn stop(&mut self, at: usize) {
         if let Some((tm, _)) = self.machines[at].take() {
             let buffers = posted(&tm);
-            tm.stop(true, None).unwrap();
+            tm.stop(Stop::Abort, None).unwrap();
             let events: Vec<_> = std::iter::from_fn(|| tm.poll().ok().flatten()).collect();
             assert_eq!((events.len(), posted(&tm), tm.deficit()), (buffers, 0, 0));
         }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nlx::{Errno, Queue, Receive, TmOptions};
+use nlx::{Errno, Queue, TmOptions};
 
 use super::*;
 
@@ -222,13 +222,13 @@ fn a_callback_that_panics_loses_no_buffer() {
 fn a_buffer_is_free_when_its_messages_are_gone() {
     let (domain, pool) = with_pool(1);
     let tm = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
-    let receive = Receive { min_receive_size: 64, max_messages: 2 };
-    tm.receive(pool.get(Colour::Of(4)).unwrap().unwrap(), receive, None).unwrap();
+    tm.start(Op::receive(pool.get(Colour::Of(4)).unwrap().unwrap()).min_receive_size(64).max_messages(2))
+        .unwrap();
     let mut messages = Vec::new();
     let mut source = domain.allocate(4).unwrap();
     for text in [b"one.", b"two."] {
         source.write().unwrap().copy_from_slice(text);
-        tm.send(source, 4, tm.own_end_point(), None).unwrap();
+        tm.start(Op::send(source, tm.own_end_point()).length(4)).unwrap();
         let mut events = [0; 2].map(|_| tm.wait(None).unwrap().unwrap());
         events.sort_by_key(|event| event.queue.index());
         let [received, sent] = events;
@@ -251,10 +251,10 @@ fn a_message_outlives_the_pool_of_its_buffer() {
     let (domain, pool) = with_pool(1);
     let tm = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
     let buffer = pool.get(Colour::Any).unwrap().unwrap();
-    tm.receive(buffer, Receive { min_receive_size: BYTES, max_messages: 1 }, None).unwrap();
+    tm.start(Op::receive(buffer).min_receive_size(BYTES)).unwrap();
     let mut source = domain.allocate(4).unwrap();
     source.write().unwrap().copy_from_slice(b"late");
-    tm.send(source, 4, tm.own_end_point(), None).unwrap();
+    tm.start(Op::send(source, tm.own_end_point()).length(4)).unwrap();
     let received = [0; 2].map(|_| tm.wait(None).unwrap().unwrap().message).into_iter().flatten();
     let messages: Vec<_> = received.collect();
     drop((tm, domain, pool));

@@ -125,7 +125,7 @@ fn a_stop_refills_another_machine() {
     second.set_provision(12).unwrap();
     assert_eq!((posted(&first), posted(&second), second.deficit(), free(&pool)), (13, 2, 10, 0));
 
-    first.stop(true, None).unwrap();
+    first.stop(Stop::Abort, None).unwrap();
     let mut cancelled = 0;
     while let Ok(Some(event)) = first.poll() {
         assert_eq!((event.queue, event.status), (Queue::MessageReceive, Err(Errno::ECANCELED)));
@@ -134,7 +134,7 @@ fn a_stop_refills_another_machine() {
     assert_eq!((cancelled, first.deficit()), (13, 0));
     assert_eq!((posted(&second), second.deficit(), free(&pool)), (12, 0, 3));
 
-    second.stop(true, None).unwrap();
+    second.stop(Stop::Abort, None).unwrap();
     drop(second);
     assert_eq!(pool.counts(), PoolCounts { free: 15, total: 15 });
     let both = |state| [(state, Ok(())); 2];
@@ -172,7 +172,7 @@ fn provisioned_buffers_are_as_asked_for() {
 fn a_buffer_of_the_programs_own_counts() {
     let (domain, pool) = with_pool(4);
     let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
-    tm.receive(domain.allocate(BYTES).unwrap(), ONE_MESSAGE, None).unwrap();
+    tm.start(Op::receive(domain.allocate(BYTES).unwrap())).unwrap();
     tm.set_provision(3).unwrap();
     assert_eq!((posted(&tm), free(&pool)), (3, 2));
     let mut sender = Sender::new(&domain);

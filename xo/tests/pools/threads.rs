@@ -103,7 +103,7 @@ fn machines_share_a_pool_under_load() {
         thread::yield_now();
     }
     for tm in &tms {
-        tm.stop(true, None).unwrap();
+        tm.stop(Stop::Abort, None).unwrap();
     }
     let dropped = dropped();
     drop(tms);

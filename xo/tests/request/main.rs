@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use nlx::request::{Finished, Request, RequestOptions, Requester, Responder, ResponderOptions};
-use nlx::{Domain, EndPoint, TmOptions};
+use nlx::{Domain, EndPoint, Op, Started, TmOptions};
 
 use lossy::{Fate, Lossy, Sent, arrives};
 

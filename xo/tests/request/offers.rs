@@ -63,7 +63,7 @@ fn serve(domain: &Domain, to: &EndPoint, done: &AtomicBool) -> ResponderCounters
 /// The last byte of what a request offers.
 fn read(bulk: &TransferMachine, domain: &Domain, request: &Request) -> Result<u8, Errno> {
     let offer = Offer::from_bytes(request).unwrap();
-    let op = bulk.active_receive_large(domain.allocate(LENGTH).unwrap(), &offer, None).unwrap();
+    let op = bulk.start(Op::active_receive(domain.allocate(LENGTH).unwrap(), &offer)).unwrap().op;
     let event = bulk.wait(None).unwrap().unwrap();
     assert_eq!(event.op, op);
     event.status.map(|()| event.buffer.unwrap().read().unwrap()[LENGTH - 1])
@@ -82,7 +82,7 @@ impl Drop for Done<'_> {
 fn stage(bulk: &TransferMachine, domain: &Domain, value: u8) -> (OpId, Vec<u8>) {
     let mut buffer = domain.allocate(LENGTH).unwrap();
     buffer.write().unwrap().fill(value);
-    let (op, offer) = bulk.passive_send_large(buffer, LENGTH, None).unwrap();
+    let Started { op, offer } = bulk.start(Op::passive_send(buffer).length(LENGTH)).unwrap();
     (op, offer.as_bytes().to_vec())
 }
 

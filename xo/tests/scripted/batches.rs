@@ -92,7 +92,7 @@ fn events_that_were_taken_outlive_a_stop() {
     let (ops, events) = endings(&rig, 3);
     rig.script.inject_silently(events);
     assert_eq!(rig.now().op, ops[0]);
-    rig.tm.stop(false, None).unwrap();
+    rig.tm.stop(Stop::Drain, None).unwrap();
     let left: Vec<_> =
         std::iter::from_fn(|| rig.tm.wait(None).ok().flatten()).map(|event| event.op).collect();
     assert_eq!(left, ops[1..]);
@@ -114,7 +114,7 @@ fn a_callback_that_panics_loses_no_event_of_its_batch() {
     let mut events = Vec::new();
     let ops: Vec<_> = (0..EVENTS)
         .map(|number| {
-            let op = tm.receive(rig.buffer(), RECEIVE, None).unwrap();
+            let op = tm.start(Op::receive(rig.buffer()).min_receive_size(100).max_messages(4)).unwrap().op;
             events.push(last(happened(&rig.script.last_operation(), Ok(()), number as u64)));
             op
         })

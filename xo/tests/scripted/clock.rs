@@ -15,7 +15,7 @@ fn a_hundred_thousand_deadlines_are_each_met() {
     for number in 0..COUNT {
         // A permutation of 1 to COUNT microseconds and some.
         let timeout = Duration::from_nanos((number * 7_919 % COUNT + 1) * 1009);
-        rig.tm.passive_receive(rig.domain.allocate(1).unwrap(), Some(timeout)).unwrap();
+        rig.tm.start(Op::passive_receive(rig.domain.allocate(1).unwrap()).timeout(timeout)).unwrap();
         deadlines.insert(rig.script.last_operation().cookie, timeout.as_nanos() as u64);
     }
     assert!(rig.tm.wait(Some(Duration::from_secs(1))).unwrap().is_none());
@@ -80,7 +80,7 @@ fn an_operation_is_as_old_as_its_timeout_says() {
     rig.script.set_now_ns(HOUR_NS);
     rig.script.at_submit(0, |script| script.set_now_ns(2 * HOUR_NS));
     let mut batch = nlx::Batch::new();
-    batch.passive_receive(rig.buffer(), Some(MS));
+    batch.push(Op::passive_receive(rig.buffer()).timeout(MS));
     assert!(rig.tm.submit(&mut batch).all(|outcome| outcome.is_ok()));
     assert_eq!(rig.script.began(), [Some(HOUR_NS), None, Some(HOUR_NS)]);
 }

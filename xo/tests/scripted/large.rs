@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use nlx::{Machine, Offer};
+use nlx::{Batch, Machine, Offer, Refused};
 
 use super::*;
 
@@ -19,7 +19,9 @@ impl Rig {
 
     /// Offers room in that many parts.
     fn offer(&self, parts: usize, timeout: Option<Duration>) -> (OpId, Offer) {
-        self.tm.passive_receive_large(self.large(parts), parts * PART, timeout).unwrap()
+        let op = Op::passive_receive(self.large(parts)).timeout(timeout);
+        let Started { op, offer } = self.tm.start(op).unwrap();
+        (op, offer)
     }
 
     /// Lets the transport end what was started as number `at`.
@@ -45,12 +47,12 @@ fn cookies(rig: &Rig, parts: &[usize]) -> Vec<u64> {
 fn a_transfer_whose_first_part_is_refused_was_never_there() {
     let rig = Rig::new();
     rig.script.refuse_submit(no_memory());
-    let refused = rig.tm.passive_receive_large(rig.large(3), 3 * PART, None).expect_err("it is refused");
+    let refused = rig.tm.start(Op::passive_receive(rig.large(3))).expect_err("it is refused");
     assert_eq!(refused.error.errno(), Errno::ENOMEM);
     assert_eq!((refused.buffer.len(), rig.tm.in_flight()), (3 * PART, 0));
     rig.nothing();
     // All its parts are there.
-    rig.tm.passive_receive_large(refused.buffer, 3 * PART, None).unwrap();
+    rig.tm.start(Op::passive_receive(refused.buffer)).unwrap();
     assert_eq!(rig.tm.in_flight(), 3);
 }
 
@@ -83,7 +85,7 @@ fn a_transfer_that_ends_while_it_is_started_has_its_event() {
         script.refuse_submit(no_memory());
     });
     let tm = tm.get_or_init(|| rig.domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap());
-    let (op, _) = tm.passive_receive_large(rig.large(2), 2 * PART, None).unwrap();
+    let op = tm.start(Op::passive_receive(rig.large(2)).length(2 * PART)).unwrap().op;
     let event = tm.take().unwrap().expect("it has ended");
     assert_eq!((event.op, event.status), (op, Err(Errno::ENOMEM)));
     assert_eq!(event.buffer.unwrap().len(), 2 * PART);
@@ -143,7 +145,34 @@ fn start_active(rig: &Rig, tm: &Machine, parts: usize, timeout: Option<Duration>
     let real = Domain::in_process(&nlx::NodeConfig::new()).unwrap();
     let peer = real.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
     let source = real.allocate(parts * PART).unwrap();
-    let (_, offer) = peer.passive_send_large(source, parts * PART, None).unwrap();
-    let op = tm.active_receive_large(rig.large(parts), &offer, timeout).unwrap();
+    let offer = peer.start(Op::passive_send(source)).unwrap().offer;
+    let op = tm.start(Op::active_receive(rig.large(parts), &offer).timeout(timeout)).unwrap().op;
     (op, offer)
+}
+
+/// A batch keeps its order: what stands before an operation that is split is asked for before its parts, and what stands behind
+/// it after them. One that is refused is told of in its place.
+#[test]
+fn a_large_operation_of_a_batch_starts_in_its_turn() {
+    let rig = Rig::new();
+    let mut batch = Batch::new();
+    batch.push(Op::passive_receive(rig.buffer()));
+    batch.push(Op::passive_send(rig.large(3)).timeout(Duration::from_secs(1)));
+    batch.push(Op::passive_receive(rig.large(2)).length(0));
+    batch.push(Op::passive_receive(rig.buffer()));
+    batch.push(Op::passive_receive(rig.large(2)));
+    let told = |outcome: Result<Started, Refused>| match outcome {
+        Ok(started) => Ok(started.offer.parts()),
+        Err(refused) => Err((refused.error.errno(), refused.buffer.len())),
+    };
+    let outcomes: Vec<_> = rig.tm.submit(&mut batch).map(told).collect();
+    assert_eq!(outcomes, [Ok(1), Ok(3), Err((Errno::EINVAL, 2 * PART)), Ok(1), Ok(2)]);
+    let asked: Vec<_> = rig.script.operations().map(|operation| operation.kind.queue()).collect();
+    let (receive, send) = (Queue::PassiveBulkReceive, Queue::PassiveBulkSend);
+    assert_eq!(asked, [receive, send, send, send, receive, receive, receive]);
+    assert_eq!((batch.len(), rig.tm.in_flight()), (0, 7));
+    // The timeout is that of the whole.
+    rig.script.set_now_ns(1_000_000_000);
+    rig.nothing();
+    assert_eq!(rig.script.take_cancels().len(), 3);
 }

@@ -15,15 +15,16 @@ const HUNG: Duration = Duration::from_secs(60);
 /// The six operations of a machine, in the order of their queues.
 fn one_of_each(rig: &Rig, to: &EndPoint, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
     let tm = &rig.tm;
-    let (offers, receives) = tm.passive_receive(rig.buffer(), timeout).unwrap();
-    let (shows, sends) = tm.passive_send(rig.buffer(), 500, timeout).unwrap();
+    let offers = tm.start(Op::passive_receive(rig.buffer()).timeout(timeout)).unwrap();
+    let shows = tm.start(Op::passive_send(rig.buffer()).length(500).timeout(timeout)).unwrap();
+    let start = |op: Op| tm.start(op.timeout(timeout)).unwrap().op;
     [
-        tm.receive(rig.buffer(), RECEIVE, timeout).unwrap(),
-        tm.send(rig.buffer(), 100, to, timeout).unwrap(),
-        offers,
-        shows,
-        tm.active_receive(rig.buffer(), &sends, timeout).unwrap(),
-        tm.active_send(rig.buffer(), 300, &receives, timeout).unwrap(),
+        start(Op::receive(rig.buffer()).min_receive_size(100).max_messages(4)),
+        start(Op::send(rig.buffer(), to).length(100)),
+        offers.op,
+        shows.op,
+        start(Op::active_receive(rig.buffer(), &shows.offer)),
+        start(Op::active_send(rig.buffer(), &offers.offer).length(300)),
     ]
 }
 
@@ -53,7 +54,7 @@ fn a_buffer_is_registered_and_deregistered_once() {
     let registered = rig.script.registered();
     assert_eq!(registered.len(), 1);
     for _ in 0..3 {
-        rig.tm.receive(buffer, RECEIVE, None).unwrap();
+        rig.tm.start(Op::receive(buffer).min_receive_size(100).max_messages(4)).unwrap();
         rig.end(Ok(()));
         buffer = rig.now().buffer.unwrap();
     }
@@ -217,8 +218,11 @@ fn several_machines_of_several_domains_call_back() {
     for (number, tm) in &machines {
         let rig = &rigs[*number];
         let foreign = rigs[(number + 1) % 3].buffer();
-        assert_eq!(tm.receive(foreign, RECEIVE, None).unwrap_err().error.errno(), Errno::EINVAL);
-        let op = tm.receive(rig.buffer(), RECEIVE, None).unwrap();
+        assert_eq!(
+            tm.start(Op::receive(foreign).min_receive_size(100).max_messages(4)).unwrap_err().error.errno(),
+            Errno::EINVAL
+        );
+        let op = tm.start(Op::receive(rig.buffer()).min_receive_size(100).max_messages(4)).unwrap().op;
         let operation = rig.script.last_operation();
         for offset in [0, 100, 200] {
             let mut event = happened(&operation, Ok(()), 100);
@@ -233,7 +237,7 @@ fn several_machines_of_several_domains_call_back() {
         assert_eq!(tm.in_flight(), 0);
     }
     for (_, tm) in &machines {
-        tm.stop(false, Some(HUNG)).unwrap();
+        tm.stop(Stop::Drain, Some(HUNG)).unwrap();
     }
     assert!(told.recv().is_err(), "each callback has been dropped");
     drop(machines);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nlx::{
-    Buffer, CoreError, Domain, Errno, Event, OpId, Queue, QueueStatistics, Receive, TmOptions, TmState,
-    TransferMachine,
+    Buffer, CoreError, Domain, Errno, Event, Op, OpId, Queue, QueueStatistics, Started, Stop, TmOptions,
+    TmState, TransferMachine,
 };
 
 use crate::transport::{Scripted, happened, last};
@@ -22,7 +22,6 @@ mod transport;
 
 const MS: Duration = Duration::from_millis(1);
 const MS_NS: u64 = 1_000_000;
-const RECEIVE: Receive = Receive { min_receive_size: 100, max_messages: 4 };
 
 struct Rig {
     script: Arc<Scripted>,
@@ -43,7 +42,10 @@ impl Rig {
     }
 
     fn receive(&self, timeout: Option<Duration>) -> OpId {
-        self.tm.receive(self.buffer(), RECEIVE, timeout).unwrap()
+        self.tm
+            .start(Op::receive(self.buffer()).min_receive_size(100).max_messages(4).timeout(timeout))
+            .unwrap()
+            .op
     }
 
     /// The next event there is; the clock does not move.
@@ -107,7 +109,7 @@ fn a_timeout_that_lost_does_not_follow_the_buffer() {
     assert!(rig.tm.wait(Some(MS)).unwrap().is_none());
     rig.end(Ok(()));
     let buffer = rig.now().buffer.expect("it is given back");
-    let op = rig.tm.receive(buffer, RECEIVE, None).unwrap();
+    let op = rig.tm.start(Op::receive(buffer).min_receive_size(100).max_messages(4)).unwrap().op;
     assert!(rig.tm.cancel(op));
     rig.end(Err(Errno::ECANCELED));
     let event = rig.now();
@@ -119,7 +121,7 @@ fn a_timeout_that_lost_does_not_follow_the_buffer() {
 fn a_send_that_fails_is_counted_as_a_failure() {
     let rig = Rig::new();
     let to = rig.tm.end_point("0@lo:12345:31:7").unwrap();
-    let op = rig.tm.send(rig.buffer(), 10, &to, None).unwrap();
+    let op = rig.tm.start(Op::send(rig.buffer(), &to).length(10)).unwrap().op;
     rig.end(Err(Errno::EIO));
     let event = rig.now();
     assert_eq!((event.op, event.status), (op, Err(Errno::EIO)));
@@ -203,7 +205,10 @@ fn a_cancel_that_comes_too_early_is_tried_again() {
 fn a_refused_operation_gives_its_buffer_back_and_leaves_no_trace() {
     let rig = Rig::new();
     rig.script.refuse_submit(CoreError::TooMany { objects: "events", limit: 5 });
-    let refused = rig.tm.receive(rig.buffer(), RECEIVE, Some(MS)).expect_err("it is refused");
+    let refused = rig
+        .tm
+        .start(Op::receive(rig.buffer()).min_receive_size(100).max_messages(4).timeout(MS))
+        .expect_err("it is refused");
     assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::ENOMEM, 1000));
     assert_eq!(refused.to_string(), "there is no room for more than 5 events");
     assert_eq!(rig.tm.in_flight(), 0);
@@ -273,7 +278,7 @@ fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
 fn a_stop_waits_until_the_transport_lets_go() {
     let rig = Rig::new();
     rig.script.refuse_stops(3);
-    rig.tm.stop(true, None).unwrap();
+    rig.tm.stop(Stop::Abort, None).unwrap();
     assert_eq!((rig.tm.state(), rig.script.take_stops()), (TmState::Stopped, 4));
 }
 
@@ -281,7 +286,7 @@ fn a_stop_waits_until_the_transport_lets_go() {
 fn a_stop_cancels_each_operation_once_and_times_out_at_its_deadline() {
     let rig = Rig::new();
     let ops = [rig.receive(None), rig.receive(None)];
-    let error = rig.tm.stop(true, Some(5 * MS)).unwrap_err();
+    let error = rig.tm.stop(Stop::Abort, Some(5 * MS)).unwrap_err();
     assert_eq!((error.errno(), rig.script.now_ns()), (Errno::ETIMEDOUT, 5 * MS_NS));
     let mut cancelled: Vec<u64> = rig.script.take_cancels().iter().map(|cancel| cancel.1).collect();
     cancelled.sort();
@@ -290,6 +295,6 @@ fn a_stop_cancels_each_operation_once_and_times_out_at_its_deadline() {
     for operation in rig.script.operations() {
         rig.script.inject(last(happened(&operation, Err(Errno::ECANCELED), 0)));
     }
-    rig.tm.stop(true, Some(5 * MS)).unwrap();
+    rig.tm.stop(Stop::Abort, Some(5 * MS)).unwrap();
     assert!(ops.iter().all(|op| rig.now().op == *op));
 }

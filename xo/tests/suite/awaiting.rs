@@ -1,6 +1,6 @@
 //! Operations as futures, on every network.
 
-use nlx::{AsyncMachine, Domain, Errno, Queue, TmState};
+use nlx::{AsyncMachine, Domain, Errno, Op, Queue, Stop, TmState};
 
 use super::world;
 use crate::bed::*;
@@ -39,13 +39,15 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 fn an_operation_of_each_queue_is_awaited() {
     let world = world().with_threads();
     let [a, b] = [0, 1].map(|place| Awaited::on(&world, place));
-    b.machine.receive(b.empty(), one(LENGTH), HUNG).unwrap();
+    b.machine.post(Op::receive(b.empty()).timeout(HUNG)).unwrap();
     let to = a.machine.end_point(&b.machine.address().to_string()).unwrap();
-    let (offered, receives) = b.machine.passive_receive(b.empty(), HUNG).unwrap();
-    let (shown, sends) = b.machine.passive_send(b.filled(), LENGTH, HUNG).unwrap();
-    let sent = a.machine.send(a.filled(), LENGTH, &to, HUNG);
-    let written = a.machine.active_send(a.filled(), LENGTH, &receives, HUNG);
-    let read = a.machine.active_receive(a.empty(), &sends, HUNG);
+    let offered = b.machine.start(Op::passive_receive(b.empty()).timeout(HUNG));
+    let receives = offered.offer().clone();
+    let shown = b.machine.start(Op::passive_send(b.filled()).length(LENGTH).timeout(HUNG));
+    let sends = shown.offer().clone();
+    let sent = a.machine.start(Op::send(a.filled(), &to).length(LENGTH).timeout(HUNG));
+    let written = a.machine.start(Op::active_send(a.filled(), &receives).length(LENGTH).timeout(HUNG));
+    let read = a.machine.start(Op::active_receive(a.empty(), &sends).timeout(HUNG));
     block_on(async {
         assert_eq!(b.machine.next_message().await.unwrap().message[..], pattern(LENGTH)[..]);
         for completion in [sent, written, shown, offered, read] {
@@ -61,8 +63,10 @@ fn an_operation_of_each_queue_is_awaited() {
 fn a_stop_ends_every_future() {
     let world = world().with_threads();
     let [a, b] = [0, 1].map(|place| Awaited::on(&world, place));
-    let (offered, receives) = b.machine.passive_receive(b.empty(), None).unwrap();
-    let (shown, sends) = b.machine.passive_send(b.empty(), LENGTH, None).unwrap();
+    let offered = b.machine.start(Op::passive_receive(b.empty()));
+    let receives = offered.offer().clone();
+    let shown = b.machine.start(Op::passive_send(b.empty()).length(LENGTH));
+    let sends = shown.offer().clone();
     assert!(offered.cancel() && shown.cancel());
     let gone =
         |ended: Result<_, nlx::Failed>| assert_eq!(ended.map(|_| ()).unwrap_err().errno(), Errno::ECANCELED);
@@ -71,18 +75,18 @@ fn a_stop_ends_every_future() {
         gone(shown.await);
     });
     let to = a.machine.end_point(&b.machine.address().to_string()).unwrap();
-    a.machine.receive(a.empty(), one(LENGTH), None).unwrap();
+    a.machine.post(Op::receive(a.empty())).unwrap();
     let passive = [
-        a.machine.passive_receive(a.empty(), None).unwrap().0,
-        a.machine.passive_send(a.empty(), LENGTH, None).unwrap().0,
+        a.machine.start(Op::passive_receive(a.empty())),
+        a.machine.start(Op::passive_send(a.empty()).length(LENGTH)),
     ];
     let active = [
-        a.machine.active_receive(a.empty(), &sends, None),
-        a.machine.active_send(a.empty(), LENGTH, &receives, None),
-        a.machine.send(a.empty(), LENGTH, &to, None),
+        a.machine.start(Op::active_receive(a.empty(), &sends)),
+        a.machine.start(Op::active_send(a.empty(), &receives).length(LENGTH)),
+        a.machine.start(Op::send(a.empty(), &to).length(LENGTH)),
     ];
     block_on(async {
-        a.machine.stop(true, HUNG).await.unwrap();
+        a.machine.stop(Stop::Abort, HUNG).await.unwrap();
         for completion in passive {
             let failed = completion.await.map(|_| ()).unwrap_err();
             assert_eq!(

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use nlx::{
-    Buffer, Descriptor, Domain, EndPoint, Errno, Event, OpId, Queue, Receive, TmOptions, TransferMachine,
+    Buffer, Descriptor, Domain, EndPoint, Errno, Event, Op, OpId, Queue, Receive, TmOptions, TransferMachine,
 };
 
 #[cfg(feature = "verbs")]
@@ -110,7 +110,9 @@ impl Side {
     }
 
     pub(crate) fn receive(&self, bytes: usize, receive: Receive) -> OpId {
-        self.tm.receive(self.empty(bytes), receive, None).unwrap()
+        let Receive { min_receive_size, max_messages } = receive;
+        let op = Op::receive(self.empty(bytes)).min_receive_size(min_receive_size).max_messages(max_messages);
+        self.tm.start(op).unwrap().op
     }
 
     /// Posts a buffer for one message of up to so many bytes.
@@ -124,7 +126,7 @@ impl Side {
     }
 
     pub(crate) fn send(&self, to: &Side, bytes: &[u8]) -> OpId {
-        self.tm.send(self.filled(bytes), bytes.len(), &self.knows(to), HUNG).unwrap()
+        self.tm.start(Op::send(self.filled(bytes), &self.knows(to)).timeout(HUNG)).unwrap().op
     }
 
     /// What this one, at the first place, has sent to the other so far has arrived, and found its buffer or none.

@@ -1,6 +1,6 @@
 //! Bulk data.
 
-use nlx::{Descriptor, Errno, OpId, Queue, Refused};
+use nlx::{Errno, Offer, Op, OpId, Queue, Refused, Started};
 
 use super::pair;
 use crate::bed::*;
@@ -9,13 +9,13 @@ use crate::bed::*;
 #[test]
 fn passive_buffers_are_offered_and_cancelled() {
     let Pair { a, .. } = &pair();
-    let (op, receives) = a.tm.passive_receive(a.empty(4096), None).unwrap();
+    let Started { op, offer: receives } = a.tm.start(Op::passive_receive(a.empty(4096))).unwrap();
     a.cancel(op);
-    let (op, sends) = a.tm.passive_send(a.empty(4096), 4096, None).unwrap();
+    let Started { op, offer: sends } = a.tm.start(Op::passive_send(a.empty(4096))).unwrap();
     a.cancel(op);
-    for (queue, descriptor) in [(Queue::PassiveBulkReceive, receives), (Queue::PassiveBulkSend, sends)] {
+    for (queue, offer) in [(Queue::PassiveBulkReceive, &receives), (Queue::PassiveBulkSend, &sends)] {
         assert_eq!(a.counts(queue), (1, 1, 0, 1));
-        assert_eq!(descriptor.as_bytes().len(), 48);
+        assert_eq!(offer.as_bytes().len(), 48);
     }
     assert_ne!(receives, sends);
 }
@@ -26,15 +26,16 @@ fn what_is_offered_is_read() {
     let Pair { a, b, world: _world } = &pair();
     for length in [1, 4095, 4096, 65_537, 1 << 20] {
         let data = pattern(length);
-        let (passive, sends) = a.tm.passive_send(a.filled(&data), length, HUNG).unwrap();
-        let active_send = |sends: &Descriptor| b.tm.active_send(b.empty(length), length, sends, HUNG);
+        let Started { op: passive, offer: sends } =
+            a.tm.start(Op::passive_send(a.filled(&data)).timeout(HUNG)).unwrap();
+        let active_send = |sends: &Offer| b.tm.start(Op::active_send(b.empty(length), sends).timeout(HUNG));
         assert_eq!(errno_of(active_send(&sends), length), Errno::EPERM);
         if length > 1 {
-            let short = b.tm.active_receive(b.empty(length - 1), &sends, HUNG);
+            let short = b.tm.start(Op::active_receive(b.empty(length - 1), &sends).timeout(HUNG));
             assert_eq!(errno_of(short, length - 1), Errno::EFBIG);
         }
         let room = (length + 4096).min(1 << 20);
-        let active = b.tm.active_receive(b.empty(room), &sends, HUNG).unwrap();
+        let active = b.tm.start(Op::active_receive(b.empty(room), &sends).timeout(HUNG)).unwrap().op;
         let event = b.end_of(active);
         assert_eq!((event.queue, event.status), (Queue::ActiveBulkReceive, Ok(())));
         assert_eq!((event.length, event.offset), (length, 0));
@@ -57,13 +58,18 @@ fn what_is_offered_is_written() {
     for length in [1, 4097, (1 << 20) - 8192] {
         let data = pattern(length);
         let room = length + 8192;
-        let (passive, receives) = a.tm.passive_receive(a.empty(room), HUNG).unwrap();
-        assert_eq!(errno_of(b.tm.active_receive(b.empty(1 << 20), &receives, HUNG), 1 << 20), Errno::EPERM);
+        let Started { op: passive, offer: receives } =
+            a.tm.start(Op::passive_receive(a.empty(room)).timeout(HUNG)).unwrap();
+        assert_eq!(
+            errno_of(b.tm.start(Op::active_receive(b.empty(1 << 20), &receives).timeout(HUNG)), 1 << 20),
+            Errno::EPERM
+        );
         if room < 1 << 20 {
-            let larger = b.tm.active_send(b.empty(room + 1), room + 1, &receives, HUNG);
+            let larger = b.tm.start(Op::active_send(b.empty(room + 1), &receives).timeout(HUNG));
             assert_eq!(errno_of(larger, room + 1), Errno::EFBIG);
         }
-        let active = b.tm.active_send(b.filled(&data), length, &receives, HUNG).unwrap();
+        let active =
+            b.tm.start(Op::active_send(b.filled(&data), &receives).length(length).timeout(HUNG)).unwrap().op;
         let event = b.end_of(active);
         assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkSend, Ok(()), length));
         let event = a.end_of(passive);
@@ -77,11 +83,11 @@ fn what_is_offered_is_written() {
 #[test]
 fn a_wrong_pairing_harms_nobody() {
     let Pair { a, b, world: _world } = &pair();
-    let (sends_op, sends) = a.tm.passive_send(a.empty(100), 100, None).unwrap();
-    let (receives_op, receives) = a.tm.passive_receive(a.empty(100), None).unwrap();
-    assert_eq!(errno_of(b.tm.active_send(b.empty(100), 100, &sends, HUNG), 100), Errno::EPERM);
-    for (offer, errno) in [(receives, Errno::EPERM), (Descriptor::NONE, Errno::EINVAL)] {
-        assert_eq!(errno_of(b.tm.active_receive(b.empty(100), &offer, HUNG), 100), errno);
+    let Started { op: sends_op, offer: sends } = a.tm.start(Op::passive_send(a.empty(100))).unwrap();
+    let Started { op: receives_op, offer: receives } = a.tm.start(Op::passive_receive(a.empty(100))).unwrap();
+    assert_eq!(errno_of(b.tm.start(Op::active_send(b.empty(100), &sends).timeout(HUNG)), 100), Errno::EPERM);
+    for (offer, errno) in [(receives, Errno::EPERM), (Offer::NONE, Errno::EINVAL)] {
+        assert_eq!(errno_of(b.tm.start(Op::active_receive(b.empty(100), &offer).timeout(HUNG)), 100), errno);
     }
     assert_eq!((a.tm.in_flight(), b.tm.in_flight()), (2, 0));
     a.cancel(sends_op);
@@ -95,10 +101,12 @@ fn a_descriptor_that_was_used_or_cancelled_says_so() {
     let Pair { a, b, world: _world } = &pair();
     let data = pattern(1000);
     for used in [true, false] {
-        let (sends_op, sends) = a.tm.passive_send(a.filled(&data), 1000, HUNG).unwrap();
-        let (receives_op, receives) = a.tm.passive_receive(a.empty(1000), HUNG).unwrap();
-        let read = || b.end_of(b.tm.active_receive(b.empty(1000), &sends, None).unwrap());
-        let write = || b.end_of(b.tm.active_send(b.filled(&data), 1000, &receives, None).unwrap());
+        let Started { op: sends_op, offer: sends } =
+            a.tm.start(Op::passive_send(a.filled(&data)).timeout(HUNG)).unwrap();
+        let Started { op: receives_op, offer: receives } =
+            a.tm.start(Op::passive_receive(a.empty(1000)).timeout(HUNG)).unwrap();
+        let read = || b.end_of(b.tm.start(Op::active_receive(b.empty(1000), &sends)).unwrap().op);
+        let write = || b.end_of(b.tm.start(Op::active_send(b.filled(&data), &receives)).unwrap().op);
         if used {
             assert_eq!([read().status, write().status], [Ok(()); 2]);
             assert_eq!([sends_op, receives_op].map(|op| a.end_of(op).status), [Ok(()); 2]);
@@ -119,18 +127,19 @@ fn a_descriptor_that_was_used_or_cancelled_says_so() {
 fn a_stale_descriptor_does_not_reach_the_next_offer() {
     let Pair { a, b, world: _world } = &pair();
     let data = pattern(1000);
-    let (op, stale) = a.tm.passive_send(a.filled(&data), 1000, None).unwrap();
+    let Started { op, offer: stale } = a.tm.start(Op::passive_send(a.filled(&data))).unwrap();
     assert!(a.tm.cancel(op));
     let event = a.end_of(op);
-    let (op, fresh) = a.tm.passive_send(event.buffer.unwrap(), 1000, HUNG).unwrap();
+    let Started { op, offer: fresh } =
+        a.tm.start(Op::passive_send(event.buffer.unwrap()).length(1000).timeout(HUNG)).unwrap();
     assert_ne!(stale, fresh);
-    let lost = b.tm.active_receive(b.empty(1000), &stale, None).unwrap();
+    let lost = b.tm.start(Op::active_receive(b.empty(1000), &stale)).unwrap().op;
     let event = b.end_of(lost);
     // A GET that matches nothing has no answer in LNet; but this peer is of our kind.
     assert_eq!((event.status, event.length), (Err(Errno::ENODATA), 0));
     assert!(event.buffer.unwrap().read().unwrap().iter().all(|&byte| byte == 0));
     a.has_nothing();
-    let active = b.tm.active_receive(b.empty(1000), &fresh, HUNG).unwrap();
+    let active = b.tm.start(Op::active_receive(b.empty(1000), &fresh).timeout(HUNG)).unwrap().op;
     assert_eq!(b.end_of(active).buffer.unwrap().read().unwrap()[..], data[..]);
     assert_eq!(a.end_of(op).status, Ok(()));
 }
@@ -142,10 +151,14 @@ fn bulk_goes_both_ways_at_once() {
     let data = pattern(300_000);
     let mut ends = Vec::new();
     for (one, other) in [(a, b), (b, a)] {
-        let (sends_op, sends) = one.tm.passive_send(one.filled(&data), data.len(), HUNG).unwrap();
-        let (receives_op, receives) = one.tm.passive_receive(one.empty(data.len()), HUNG).unwrap();
-        let reads_op = other.tm.active_receive(other.empty(data.len()), &sends, HUNG).unwrap();
-        let writes_op = other.tm.active_send(other.filled(&data), data.len(), &receives, HUNG).unwrap();
+        let Started { op: sends_op, offer: sends } =
+            one.tm.start(Op::passive_send(one.filled(&data)).timeout(HUNG)).unwrap();
+        let Started { op: receives_op, offer: receives } =
+            one.tm.start(Op::passive_receive(one.empty(data.len())).timeout(HUNG)).unwrap();
+        let reads_op =
+            other.tm.start(Op::active_receive(other.empty(data.len()), &sends).timeout(HUNG)).unwrap().op;
+        let writes_op =
+            other.tm.start(Op::active_send(other.filled(&data), &receives).timeout(HUNG)).unwrap().op;
         ends.push((one, [sends_op, receives_op]));
         ends.push((other, [reads_op, writes_op]));
     }
@@ -166,7 +179,7 @@ fn bulk_goes_both_ways_at_once() {
 }
 
 /// Of an operation that is refused, with its buffer of so many bytes.
-fn errno_of(result: Result<OpId, Refused>, bytes: usize) -> Errno {
+fn errno_of(result: Result<Started, Refused>, bytes: usize) -> Errno {
     let refused = result.expect_err("it is refused");
     assert_eq!(refused.buffer.len(), bytes);
     refused.error.errno()

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::ThreadId;
 
-use nlx::{Domain, Errno, Error, Event, Machine, OpId, Queue, TmEvent, TmState};
+use nlx::{Domain, Errno, Error, Event, Machine, Op, OpId, Queue, Stop, TmEvent, TmState};
 
 use super::stopping::of_each_queue;
 use super::world;
@@ -26,7 +26,7 @@ fn a_callback_starts_and_cancels_anything() {
         })
         .start(&wanted(&world, 1, "9"))
         .unwrap();
-    tm.receive(domain.allocate(64).unwrap(), one(64), None).unwrap();
+    tm.start(Op::receive(domain.allocate(64).unwrap())).unwrap();
     let server = Side::of(tm, domain);
     for round in 0..ROUNDS {
         let answer = client.receive_one(64);
@@ -40,7 +40,7 @@ fn a_callback_starts_and_cancels_anything() {
     let cancelled: Vec<u32> =
         (0..calls).map(|_| told.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
     assert_eq!(cancelled.into_iter().max(), Some(u32::from(ROUNDS) - 1));
-    server.tm.stop(true, HUNG).unwrap();
+    server.tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!(server.counts(Queue::MessageReceive), (u64::from(ROUNDS) + 1, 1, ROUNDS.into(), 1));
     assert_eq!(server.counts(Queue::MessageSend), (ROUNDS.into(), 0, ROUNDS.into(), 0));
     assert_eq!(server.counts(Queue::PassiveBulkReceive), (ROUNDS.into(), ROUNDS.into(), 0, ROUNDS.into()));
@@ -60,14 +60,14 @@ impl Server {
         let (Some(message), Some(client)) = (event.message, event.sender) else { return };
         let number = message[0];
         drop(message);
-        tm.receive(event.buffer.unwrap(), one(64), None).unwrap();
+        tm.start(Op::receive(event.buffer.unwrap())).unwrap();
         let mut answer = self.domain.allocate(1).unwrap();
         answer.write().unwrap()[0] = number + 1;
-        tm.send(answer, 1, &client, None).unwrap();
+        tm.start(Op::send(answer, &client).length(1)).unwrap();
         if let Some(doomed) = self.doomed.take() {
             assert!(tm.cancel(doomed));
         }
-        self.doomed = Some(tm.passive_receive(self.domain.allocate(64).unwrap(), None).unwrap().0);
+        self.doomed = Some(tm.start(Op::passive_receive(self.domain.allocate(64).unwrap())).unwrap().op);
     }
 }
 
@@ -116,9 +116,9 @@ fn each_state_is_told_once() {
         let builder = domain.machine().observer(observer);
         let builder = if calls { builder.callbacks(|_, _| ()) } else { builder };
         let tm = builder.start(&text).unwrap();
-        tm.receive(domain.allocate(64).unwrap(), one(64), None).unwrap();
-        tm.stop(true, HUNG).unwrap();
-        tm.stop(false, HUNG).unwrap();
+        tm.start(Op::receive(domain.allocate(64).unwrap())).unwrap();
+        tm.stop(Stop::Abort, HUNG).unwrap();
+        tm.stop(Stop::Drain, HUNG).unwrap();
         drop(tm);
         let states: Vec<_> = told.iter().collect();
         let own = Some(text.clone());
@@ -150,9 +150,9 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     let own = pair.a.tm.address().to_string();
     assert_eq!(told.recv_timeout(HUNG.unwrap()), Ok((TmState::Started, Ok(()), Some(own.clone()))));
     assert_eq!(told.recv_timeout(HUNG.unwrap()), Ok((TmState::Failed, Err(Errno::ECANCELED), None)));
-    pair.a.tm.stop(true, HUNG).unwrap();
+    pair.a.tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Failed, 0));
-    let refused = pair.a.tm.receive(pair.a.empty(64), one(64), None).unwrap_err();
+    let refused = pair.a.tm.start(Op::receive(pair.a.empty(64))).unwrap_err();
     assert_eq!(refused.error, Error::NotStarted { state: TmState::Failed });
     let again = Side::of(begin(&pair.a.domain, &own).unwrap(), pair.a.domain.clone());
     pair.b.receive_one(64);
@@ -173,12 +173,12 @@ fn a_callback_stops_its_own_machine() {
         .machine()
         .callbacks(move |tm, event| {
             drop(other.take());
-            tm.stop(true, HUNG).unwrap();
+            tm.stop(Stop::Abort, HUNG).unwrap();
             let _ = tell.send((event.op, event.is_last()));
         })
         .start(&wanted(&world, 0, "9"))
         .unwrap();
-    let ops = [(); 8].map(|()| tm.receive(domain.allocate(64).unwrap(), one(64), None).unwrap());
+    let ops = [(); 8].map(|()| tm.start(Op::receive(domain.allocate(64).unwrap())).unwrap().op);
     assert!(tm.cancel(ops[3]));
     let mut ended: Vec<_> = told.iter().collect();
     ended.sort();

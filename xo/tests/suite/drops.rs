@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nlx::{Errno, Machine, TmEvent, TmOptions};
+use nlx::{Errno, Machine, Op, TmEvent, TmOptions};
 
 use super::world;
 use crate::bed::*;
@@ -78,7 +78,7 @@ fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
 fn a_message_to_another_machine_is_not_told() {
     let (pair, heard) = pair_that_hears(TmOptions::default());
     let nobody = pair.a.tm.end_point(&wanted(&pair.world, 1, "77")).unwrap();
-    let op = pair.a.tm.send(pair.a.filled(b"lost"), 4, &nobody, HUNG).unwrap();
+    let op = pair.a.tm.start(Op::send(pair.a.filled(b"lost"), &nobody).timeout(HUNG)).unwrap().op;
     assert_eq!(pair.a.end_of(op).status, Ok(()));
     pair.settle();
     pair.b.has_nothing();

@@ -1,6 +1,6 @@
 //! Peers by name.
 
-use nlx::{Errno, Receive};
+use nlx::{Errno, Op, Receive, Stop};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -63,7 +63,7 @@ fn a_message_in_flight_counts_its_peer() {
     let before = pair.a.tm.end_points();
     pair.b.receive_one(64);
     let to = pair.a.knows(&pair.b);
-    let op = pair.a.tm.send(pair.a.filled(b"x"), 1, &to, HUNG).unwrap();
+    let op = pair.a.tm.start(Op::send(pair.a.filled(b"x"), &to).timeout(HUNG)).unwrap().op;
     // A callback may have been given the event already.
     assert!(to.references() == 2 || pair.world.is_called());
     drop(to);
@@ -83,7 +83,7 @@ fn the_end_point_of_a_stopped_machine_is_still_a_name() {
     assert_eq!((&first, first.references()), (&second, 2));
     drop(second);
     let Pair { a, b, world } = pair;
-    b.tm.stop(true, HUNG).unwrap();
+    b.tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!((first.references(), b.tm.end_points()), (1, 2));
     assert_eq!(b.tm.end_point(&a.tm.address().to_string()).unwrap_err().errno(), Errno::ESHUTDOWN);
     drop(b);
@@ -101,7 +101,7 @@ fn end_points_are_names() {
     target.receive(64, Receive { min_receive_size: 32, max_messages: 2 });
     let known = one.knows(&target);
     for side in [&one, &other] {
-        let op = side.tm.send(side.filled(b"hi"), 2, &known, HUNG).unwrap();
+        let op = side.tm.start(Op::send(side.filled(b"hi"), &known).timeout(HUNG)).unwrap().op;
         assert_eq!(side.end_of(op).status, Ok(()));
         assert_eq!(target.next().sender.unwrap().address(), side.tm.address());
     }

@@ -1,6 +1,6 @@
 //! Nodes that are gone.
 
-use nlx::{Address, Descriptor, Errno, Event, Nid, OpId, Queue, Refused};
+use nlx::{Address, Descriptor, Errno, Event, Nid, Op, OpId, Queue, Refused, Started, Stop};
 use nlx_core::PassiveBuffer;
 
 use super::pair;
@@ -12,17 +12,17 @@ fn what_is_asked_of_a_node_that_is_gone_fails() {
     let pair = pair();
     pair.b.receive_one(64);
     pair.pass(b"it is there");
-    let (_, sends) = pair.b.tm.passive_send(pair.b.empty(100), 100, None).unwrap();
-    let (_, receives) = pair.b.tm.passive_receive(pair.b.empty(100), None).unwrap();
+    let sends = pair.b.tm.start(Op::passive_send(pair.b.empty(100))).unwrap().offer;
+    let receives = pair.b.tm.start(Op::passive_receive(pair.b.empty(100))).unwrap().offer;
     let Pair { a, b, world } = pair;
     let peer = a.knows(&b);
-    let (offered, _) = a.tm.passive_send(a.empty(100), 100, None).unwrap();
+    let offered = a.tm.start(Op::passive_send(a.empty(100))).unwrap().op;
     drop(b);
     world.take_away(1);
 
-    fails(&a, || a.tm.send(a.empty(100), 100, &peer, HUNG));
-    fails(&a, || a.tm.active_send(a.empty(100), 100, &receives, HUNG));
-    fails(&a, || a.tm.active_receive(a.empty(100), &sends, HUNG));
+    fails(&a, || a.tm.start(Op::send(a.empty(100), &peer).timeout(HUNG)));
+    fails(&a, || a.tm.start(Op::active_send(a.empty(100), &receives).timeout(HUNG)));
+    fails(&a, || a.tm.start(Op::active_receive(a.empty(100), &sends).timeout(HUNG)));
     // What waits for it, waits on.
     assert_eq!(a.tm.in_flight(), 1);
     a.cancel(offered);
@@ -34,9 +34,9 @@ fn what_is_asked_of_a_node_that_is_gone_fails() {
 }
 
 /// Until the node knows that the other one is gone, bytes may leave.
-fn fails(side: &Side, start: impl Fn() -> Result<OpId, Refused>) {
+fn fails(side: &Side, start: impl Fn() -> Result<Started, Refused>) {
     loop {
-        let event = side.end_of(start().unwrap());
+        let event = side.end_of(start().unwrap().op);
         match event.status {
             Ok(()) => assert_ne!(event.queue, Queue::ActiveBulkReceive, "nobody answers"),
             Err(errno) => {
@@ -59,20 +59,22 @@ fn fails(side: &Side, start: impl Fn() -> Result<OpId, Refused>) {
 #[test]
 fn what_is_asked_of_a_node_that_says_nothing_is_cancelled_times_out_or_is_stopped() {
     let pair = pair();
-    let (offer, sends) = pair.b.tm.passive_send(pair.b.empty(100), 100, None).unwrap();
-    let (other, receives) = pair.b.tm.passive_receive(pair.b.empty(100), None).unwrap();
+    let Started { op: offer, offer: sends } = pair.b.tm.start(Op::passive_send(pair.b.empty(100))).unwrap();
+    let Started { op: other, offer: receives } =
+        pair.b.tm.start(Op::passive_receive(pair.b.empty(100))).unwrap();
     pair.b.cancel(offer);
     pair.b.cancel(other);
     let silent = pair.world.silent().expect("there are two nodes");
-    let [sends, receives] = [sends, receives].map(|offer| redirected(&offer, silent.nid));
+    let [sends, receives] = [sends, receives].map(|offer| redirected(&offer.descriptor(0), silent.nid));
     let a = &pair.a;
     let to = a.tm.end_point(&format!("{}:12345:{PORTAL}:1", silent.nid)).unwrap();
     let start = |timeout| {
         [
-            a.tm.send(a.empty(100), 100, &to, timeout).unwrap(),
-            a.tm.active_send(a.empty(100), 100, &receives, timeout).unwrap(),
-            a.tm.active_receive(a.empty(100), &sends, timeout).unwrap(),
+            Op::send(a.empty(100), &to).timeout(timeout),
+            Op::active_send(a.empty(100), receives).timeout(timeout),
+            Op::active_receive(a.empty(100), sends).timeout(timeout),
         ]
+        .map(|op| a.tm.start(op).unwrap().op)
     };
     let end = |mut ops: [OpId; 3], errno| {
         let mut ended = ops.map(|_| ends_with(&a.next(), errno));
@@ -89,7 +91,7 @@ fn what_is_asked_of_a_node_that_says_nothing_is_cancelled_times_out_or_is_stoppe
     end(ops, Errno::ECANCELED);
 
     start(None);
-    a.tm.stop(true, HUNG).unwrap();
+    a.tm.stop(Stop::Abort, HUNG).unwrap();
     let rest = a.rest();
     assert_eq!(rest.len(), 3);
     for event in &rest {

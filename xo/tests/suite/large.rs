@@ -1,6 +1,6 @@
 //! Bulk of more than one operation moves.
 
-use nlx::{Errno, Offer, Queue};
+use nlx::{Errno, Offer, Op, Queue, Started, Stop};
 
 use super::pair;
 use crate::bed::*;
@@ -16,11 +16,12 @@ fn large_buffers_are_read_and_written() {
         let data = pattern(length);
         let mut source = a.filled(&data);
         source.set_tag(7);
-        let (passive, offer) = a.tm.passive_send_large(source, length, HUNG).unwrap();
+        let Started { op: passive, offer } =
+            a.tm.start(Op::passive_send(source).length(length).timeout(HUNG)).unwrap();
         assert_eq!((offer.length(), offer.parts()), (length as u64, length.div_ceil(PART)));
         assert!(a.tm.in_flight() == offer.parts());
         let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
-        let active = b.tm.active_receive_large(b.empty(length + 10), &offer, HUNG).unwrap();
+        let active = b.tm.start(Op::active_receive(b.empty(length + 10), &offer).timeout(HUNG)).unwrap().op;
         let event = b.end_of(active);
         assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkReceive, Ok(()), length));
         assert!(event.buffer.unwrap().read().unwrap()[..length] == data, "{length} bytes read wrongly");
@@ -28,8 +29,10 @@ fn large_buffers_are_read_and_written() {
         assert_eq!((event.queue, event.status, event.length), (Queue::PassiveBulkSend, Ok(()), length));
         assert_eq!((event.tag, event.buffer.unwrap().read().unwrap()[..] == data), (7, true));
 
-        let (passive, offer) = a.tm.passive_receive_large(a.empty(length + 10), length, HUNG).unwrap();
-        let active = b.tm.active_send_large(b.filled(&data), length, &offer, HUNG).unwrap();
+        let Started { op: passive, offer } =
+            a.tm.start(Op::passive_receive(a.empty(length + 10)).length(length).timeout(HUNG)).unwrap();
+        let active =
+            b.tm.start(Op::active_send(b.filled(&data), &offer).length(length).timeout(HUNG)).unwrap().op;
         let event = b.end_of(active);
         assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkSend, Ok(()), length));
         let event = a.end_of(passive);
@@ -46,15 +49,15 @@ fn large_buffers_are_read_and_written() {
 #[test]
 fn what_nobody_takes_up_ends_as_a_whole() {
     let Pair { a, .. } = &pair();
-    let (op, _) = a.tm.passive_send_large(a.empty(5 * PART), 5 * PART, None).unwrap();
+    let op = a.tm.start(Op::passive_send(a.empty(5 * PART))).unwrap().op;
     assert!(a.tm.cancel(op));
     let event = a.end_of(op);
     assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 5 * PART));
-    let (op, _) = a.tm.passive_receive_large(a.empty(5 * PART), 5 * PART, SOON).unwrap();
+    let op = a.tm.start(Op::passive_receive(a.empty(5 * PART)).timeout(SOON)).unwrap().op;
     let event = a.end_of(op);
     assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ETIMEDOUT), 5 * PART));
-    let (op, _) = a.tm.passive_receive_large(a.empty(5 * PART), 5 * PART, None).unwrap();
-    a.tm.stop(true, HUNG).unwrap();
+    let op = a.tm.start(Op::passive_receive(a.empty(5 * PART))).unwrap().op;
+    a.tm.stop(Stop::Abort, HUNG).unwrap();
     let event = a.end_of(op);
     assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 5 * PART));
 }

@@ -1,6 +1,6 @@
 //! Starting transfer machines, and ending them.
 
-use nlx::{Errno, TmState};
+use nlx::{Errno, Stop, TmState};
 
 use super::world;
 use crate::bed::*;
@@ -55,7 +55,7 @@ fn a_fixed_id_is_the_one_asked_for() {
     ] {
         assert_eq!(begin(&domain, &text).unwrap_err().errno(), errno, "{text}");
     }
-    tm.stop(true, HUNG).unwrap();
+    tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!(tm.state(), TmState::Stopped);
 }
 
@@ -71,13 +71,13 @@ fn dynamic_ids_fall_across_domains_and_come_again() {
     }
     assert!(first.address().tmid > middle.address().tmid && middle.address().tmid > last.address().tmid);
     let before = middle.address();
-    middle.stop(true, HUNG).unwrap();
+    middle.stop(Stop::Abort, HUNG).unwrap();
     drop(middle);
     let again = begin(&domains[1], &text).unwrap();
     assert_eq!(again.address(), before);
     // MT-61: all stop without abort, and their addresses are free.
     for tm in [&first, &again, &last] {
-        tm.stop(false, HUNG).unwrap();
+        tm.stop(Stop::Drain, HUNG).unwrap();
         assert_eq!(tm.state(), TmState::Stopped);
         begin(&domains[0], &tm.address().to_string()).unwrap();
     }

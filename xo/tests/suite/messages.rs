@@ -1,6 +1,6 @@
 //! Messages.
 
-use nlx::{Errno, IoVec, Queue, Receive};
+use nlx::{Errno, IoVec, Op, Queue, Receive};
 
 use super::pair;
 use crate::bed::*;
@@ -57,8 +57,9 @@ fn a_buffer_takes_as_many_messages_as_it_may() {
 fn a_second_buffer_takes_over_after_the_most_messages() {
     let pair = pair();
     let full = 3 * SEGMENT;
-    let receive = Receive { min_receive_size: full, max_messages: 2 };
-    let ops = [(); 2].map(|()| pair.b.tm.receive(segments(&pair.b, 6), receive, None).unwrap());
+    let ops = [(); 2].map(|()| {
+        pair.b.tm.start(Op::receive(segments(&pair.b, 6)).min_receive_size(full).max_messages(2)).unwrap().op
+    });
     take_over(&pair, ops, [SEGMENT + 1, full]);
 }
 
@@ -79,8 +80,13 @@ fn a_buffer_ends_when_little_room_is_left() {
 fn a_second_buffer_takes_over_when_little_room_is_left() {
     let pair = pair();
     let length = SEGMENT + SEGMENT / 2;
-    let receive = Receive { min_receive_size: 2 * SEGMENT, max_messages: 8 };
-    let ops = [(); 2].map(|()| pair.b.tm.receive(segments(&pair.b, 4), receive, None).unwrap());
+    let ops = [(); 2].map(|()| {
+        pair.b
+            .tm
+            .start(Op::receive(segments(&pair.b, 4)).min_receive_size(2 * SEGMENT).max_messages(8))
+            .unwrap()
+            .op
+    });
     take_over(&pair, ops, [length, length]);
 }
 
@@ -103,7 +109,7 @@ fn a_message_without_a_buffer_has_left() {
 fn a_message_to_nobody_has_left() {
     let pair = pair();
     let nobody = pair.a.tm.end_point(&wanted(&pair.world, 1, "1")).unwrap();
-    let op = pair.a.tm.send(pair.a.filled(b"hello"), 5, &nobody, HUNG).unwrap();
+    let op = pair.a.tm.start(Op::send(pair.a.filled(b"hello"), &nobody).timeout(HUNG)).unwrap().op;
     assert!(nobody.references() == 2 || pair.world.is_called());
     assert_eq!(pair.a.end_of(op).status, Ok(()));
     assert_eq!(nobody.references(), 1);
@@ -116,12 +122,13 @@ fn what_cannot_be_sent_or_received_is_refused_with_its_buffer() {
     let pair = pair();
     let to = pair.a.knows(&pair.b);
     for length in [0, 65] {
-        let refused = pair.a.tm.send(pair.a.empty(64), length, &to, None).expect_err("no such length");
+        let refused =
+            pair.a.tm.start(Op::send(pair.a.empty(64), &to).length(length)).expect_err("no such length");
         assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::EINVAL, 64));
     }
     for (min_receive_size, max_messages) in [(0, 1), (65, 1), (64, 0)] {
-        let receive = Receive { min_receive_size, max_messages };
-        let refused = pair.a.tm.receive(pair.a.empty(64), receive, None).expect_err("it cannot be");
+        let op = Op::receive(pair.a.empty(64)).min_receive_size(min_receive_size).max_messages(max_messages);
+        let refused = pair.a.tm.start(op).expect_err("it cannot be");
         assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::EINVAL, 64));
     }
     assert_eq!(pair.a.tm.in_flight(), 0);

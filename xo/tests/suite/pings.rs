@@ -1,6 +1,6 @@
 //! Programs of two sides: pings of messages and of bulk data.
 
-use nlx::{Buffer, Descriptor, Errno, Queue, Receive};
+use nlx::{Buffer, Descriptor, Errno, Op, Queue, Receive, Started};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -40,8 +40,10 @@ fn bulk_comes_back_by_two_descriptors_of_one_message() {
     let Pair { a: client, b: server, world: _world } = &pair();
     let data = pattern(100_000);
     server.receive_one(2 * Descriptor::MAX_LEN);
-    let (sends_op, sends) = client.tm.passive_send(client.filled(&data), data.len(), HUNG).unwrap();
-    let (receives_op, receives) = client.tm.passive_receive(client.empty(data.len()), HUNG).unwrap();
+    let Started { op: sends_op, offer: sends } =
+        client.tm.start(Op::passive_send(client.filled(&data)).timeout(HUNG)).unwrap();
+    let Started { op: receives_op, offer: receives } =
+        client.tm.start(Op::passive_receive(client.empty(data.len())).timeout(HUNG)).unwrap();
     let offers = [sends.as_bytes(), receives.as_bytes()].concat();
     let offer_op = client.send(server, &offers);
 
@@ -49,9 +51,11 @@ fn bulk_comes_back_by_two_descriptors_of_one_message() {
     let message = event.message.unwrap();
     let (sends, receives) = message.split_at(message.len() / 2);
     let (sends, receives) = (parsed(sends), parsed(receives));
-    let reads = server.tm.active_receive(server.empty(data.len()), &sends, HUNG).unwrap();
+    let reads =
+        server.tm.start(Op::active_receive(server.empty(data.len()), sends).timeout(HUNG)).unwrap().op;
     let read = server.end_of(reads).buffer.unwrap();
-    let writes = server.tm.active_send(read, data.len(), &receives, HUNG).unwrap();
+    let writes =
+        server.tm.start(Op::active_send(read, receives).length(data.len()).timeout(HUNG)).unwrap().op;
     assert_eq!(server.end_of(writes).status, Ok(()));
 
     let (mut sent, mut received) = (None, None);
@@ -78,8 +82,8 @@ fn a_ping_without_a_server_times_out_and_is_answered_later() {
     let client = Side::on(&world, 0, "1000");
     let server = client.tm.end_point(&wanted(&world, 1, "1001")).unwrap();
     let ask = |data: &[u8], timeout| {
-        let answers = client.tm.receive(client.empty(data.len()), one(data.len()), timeout).unwrap();
-        client.tm.send(client.filled(data), data.len(), &server, HUNG).unwrap();
+        let answers = client.tm.start(Op::receive(client.empty(data.len())).timeout(timeout)).unwrap().op;
+        client.tm.start(Op::send(client.filled(data), &server).timeout(HUNG)).unwrap();
         answers
     };
     let answers = ask(b"anybody?", SOON);
@@ -98,7 +102,7 @@ fn a_ping_without_a_server_times_out_and_is_answered_later() {
     let event = there.next();
     let sender = event.sender.unwrap();
     drop(event.message);
-    there.tm.send(event.buffer.unwrap(), data.len(), &sender, HUNG).unwrap();
+    there.tm.start(Op::send(event.buffer.unwrap(), &sender).length(data.len()).timeout(HUNG)).unwrap();
     assert_eq!(there.next().status, Ok(()));
     assert_eq!(client.end_of(answers).message.as_deref(), Some(&data[..]));
 }

@@ -1,6 +1,6 @@
 //! Receive buffers from a pool, on every network.
 
-use nlx::{BufferPool, Colour, PoolOptions, Provision, Queue};
+use nlx::{BufferPool, Colour, PoolOptions, Provision, Queue, Stop};
 
 use super::world;
 use crate::bed::*;
@@ -36,7 +36,7 @@ fn messages_find_buffers_of_the_pool() {
         assert_eq!(balance(&pair, &pool), (2, 0, 2));
     }
     assert_eq!(pair.b.counts(Queue::MessageReceive), (66, 0, 64, 0));
-    pair.b.tm.stop(true, HUNG).unwrap();
+    pair.b.tm.stop(Stop::Abort, HUNG).unwrap();
     pair.b.rest();
     assert_eq!(balance(&pair, &pool), (0, 0, 4));
 }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 
-use nlx::Errno;
+use nlx::{Errno, Stop};
 
 use super::world;
 use crate::bed::*;
@@ -76,5 +76,5 @@ fn messages_of_several_machines_are_handled_at_once() {
     for _ in &machines {
         assert_eq!(client.next().status, Ok(()));
     }
-    machines.into_iter().for_each(|machine| machine.tm.stop(true, HUNG).unwrap());
+    machines.into_iter().for_each(|machine| machine.tm.stop(Stop::Abort, HUNG).unwrap());
 }

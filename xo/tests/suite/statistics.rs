@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nlx::{Event, Queue, QueueStatistics};
+use nlx::{Event, Op, Queue, QueueStatistics};
 
 use super::pair;
 use crate::bed::*;
@@ -15,11 +15,15 @@ fn each_queue_counts_its_own() {
     let Pair { a, b, world: _world } = &pair();
     let one_of_each = || {
         a.receive_one(LENGTH);
-        let (_, receives) = a.tm.passive_receive(a.empty(LENGTH), HUNG).unwrap();
-        let (_, sends) = a.tm.passive_send(a.filled(&pattern(LENGTH)), LENGTH, HUNG).unwrap();
+        let receives = a.tm.start(Op::passive_receive(a.empty(LENGTH)).timeout(HUNG)).unwrap().offer;
+        let sends =
+            a.tm.start(Op::passive_send(a.filled(&pattern(LENGTH))).length(LENGTH).timeout(HUNG))
+                .unwrap()
+                .offer;
         b.send(a, &pattern(LENGTH));
-        b.tm.active_send(b.filled(&pattern(LENGTH)), LENGTH, &receives, HUNG).unwrap();
-        b.tm.active_receive(b.empty(LENGTH), &sends, HUNG).unwrap();
+        b.tm.start(Op::active_send(b.filled(&pattern(LENGTH)), &receives).length(LENGTH).timeout(HUNG))
+            .unwrap();
+        b.tm.start(Op::active_receive(b.empty(LENGTH), &sends).timeout(HUNG)).unwrap();
         [a, b].map(|side| [(); 3].map(|()| side.next()))
     };
     let first = one_of_each();
@@ -59,7 +63,7 @@ fn failures_are_counted_apart() {
     let Pair { a, .. } = &pair();
     let op = a.receive_one(64);
     a.cancel(op);
-    let op = a.tm.receive(a.empty(64), one(64), SOON).unwrap();
+    let op = a.tm.start(Op::receive(a.empty(64)).timeout(SOON)).unwrap().op;
     a.end_of(op);
     assert_eq!(a.counts(Queue::MessageReceive), (2, 1, 0, 2));
     let counters = a.tm.statistics()[Queue::MessageReceive.index()];

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use nlx::{Descriptor, Errno, Event, OpId, Queue, TmState};
+use nlx::{Errno, Event, Op, OpId, Queue, Started, Stop, TmState};
 
 use super::pair;
 use crate::bed::*;
@@ -18,7 +18,7 @@ fn a_stop_with_abort_ends_operations_of_all_queues() {
     let ops = of_each_queue(&pair, None);
     assert_eq!(pair.a.tm.state(), TmState::Started);
     assert!(pair.a.tm.in_flight() == Queue::COUNT || pair.world.is_called());
-    pair.a.tm.stop(true, HUNG).unwrap();
+    pair.a.tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Stopped, 0));
     let events = pair.a.rest();
     assert_eq!(events.iter().map(|event| event.op).collect::<HashSet<_>>(), HashSet::from(ops));
@@ -38,7 +38,7 @@ fn a_stop_with_abort_ends_operations_of_all_queues() {
 fn a_stop_without_abort_waits_for_the_timeouts() {
     let pair = pair();
     let ops = of_each_queue(&pair, SOON);
-    pair.a.tm.stop(false, HUNG).unwrap();
+    pair.a.tm.stop(Stop::Drain, HUNG).unwrap();
     let events = pair.a.rest();
     assert_eq!(events.iter().map(|event| event.op).collect::<HashSet<_>>(), HashSet::from(ops));
     for event in &events {
@@ -52,16 +52,16 @@ fn a_stop_is_stopped_again_from_stopping() {
     let pair = pair();
     let op = pair.a.receive_one(64);
     for _ in 0..2 {
-        let error = pair.a.tm.stop(false, Some(Duration::from_millis(1))).unwrap_err();
+        let error = pair.a.tm.stop(Stop::Drain, Some(Duration::from_millis(1))).unwrap_err();
         assert_eq!((error.errno(), pair.a.tm.state()), (Errno::ETIMEDOUT, TmState::Stopping));
-        let refused = pair.a.tm.receive(pair.a.empty(64), one(64), None).expect_err("it is stopping");
+        let refused = pair.a.tm.start(Op::receive(pair.a.empty(64))).expect_err("it is stopping");
         assert_eq!(refused.error.errno(), Errno::ESHUTDOWN);
         assert_eq!(pair.a.tm.end_point("0@lo:12345:31:1").unwrap_err().errno(), Errno::ESHUTDOWN);
     }
     // What is cancelled by hand is given as ever.
     pair.a.cancel(op);
-    pair.a.tm.stop(false, HUNG).unwrap();
-    pair.a.tm.stop(true, HUNG).unwrap();
+    pair.a.tm.stop(Stop::Drain, HUNG).unwrap();
+    pair.a.tm.stop(Stop::Abort, HUNG).unwrap();
     assert!(pair.a.rest().is_empty());
 }
 
@@ -77,7 +77,7 @@ fn what_is_dropped_with_everything_in_flight_is_gone() {
     let tm = begin(&domain, &address.to_string()).unwrap();
     let pair = Pair { a: Side::of(tm, domain), b, world };
     // A message of before may have found a buffer of now.
-    pair.b.tm.stop(true, HUNG).unwrap();
+    pair.b.tm.stop(Stop::Abort, HUNG).unwrap();
     let Pair { a, b, world } = pair;
     drop(b);
     let pair = Pair { b: Side::on(&world, 1, "77"), a, world };
@@ -98,19 +98,20 @@ fn ended_by_itself(event: &Event) -> bool {
 /// An operation of each queue of `a`; those that need `b` ask for what nobody gives.
 pub(super) fn of_each_queue(pair: &Pair, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
     let Pair { a, b, .. } = pair;
-    let stale = |offer: (OpId, Descriptor)| {
-        b.cancel(offer.0);
-        offer.1
+    let stale = |Started { op, offer }| {
+        b.cancel(op);
+        offer
     };
-    let sends = stale(b.tm.passive_send(b.empty(LENGTH), LENGTH, None).unwrap());
-    let receives = stale(b.tm.passive_receive(b.empty(LENGTH), None).unwrap());
+    let sends = stale(b.tm.start(Op::passive_send(b.empty(LENGTH))).unwrap());
+    let receives = stale(b.tm.start(Op::passive_receive(b.empty(LENGTH))).unwrap());
     let buffer = || a.empty(LENGTH);
     [
-        a.tm.receive(buffer(), one(LENGTH), timeout).unwrap(),
-        a.tm.passive_receive(buffer(), timeout).unwrap().0,
-        a.tm.passive_send(buffer(), LENGTH, timeout).unwrap().0,
-        a.tm.active_receive(buffer(), &sends, timeout).unwrap(),
-        a.tm.active_send(buffer(), LENGTH, &receives, timeout).unwrap(),
-        a.tm.send(buffer(), LENGTH, &a.knows(b), timeout).unwrap(),
+        Op::receive(buffer()).timeout(timeout),
+        Op::passive_receive(buffer()).timeout(timeout),
+        Op::passive_send(buffer()).timeout(timeout),
+        Op::active_receive(buffer(), &sends).timeout(timeout),
+        Op::active_send(buffer(), &receives).timeout(timeout),
+        Op::send(buffer(), &a.knows(b)).timeout(timeout),
     ]
+    .map(|op| a.tm.start(op).unwrap().op)
 }

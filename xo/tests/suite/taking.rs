@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nlx::{Errno, Machine, Queue, Receive};
+use nlx::{Errno, Machine, Queue, Receive, Stop};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -72,7 +72,7 @@ fn until_stopped(tm: &Machine) -> Vec<u8> {
                 let event = event.expect("it hangs");
                 taken.push(event.message.as_ref().unwrap()[0]);
                 if event.is_last() {
-                    tm.stop(false, HUNG).unwrap();
+                    tm.stop(Stop::Drain, HUNG).unwrap();
                 }
             }
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nlx::{Errno, Queue, Receive};
+use nlx::{Errno, Op, Queue};
 
 use super::pair;
 use crate::bed::*;
@@ -15,21 +15,21 @@ const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 fn what_nobody_completes_times_out() {
     let Pair { a, .. } = &pair();
     let start = [
-        |side: &Side, buffer, timeout| side.tm.receive(buffer, one(64), timeout),
-        |side: &Side, buffer, timeout| side.tm.passive_receive(buffer, timeout).map(|(op, _)| op),
-        |side: &Side, buffer, timeout| side.tm.passive_send(buffer, 1, timeout).map(|(op, _)| op),
+        |side: &Side, buffer, timeout| side.tm.start(Op::receive(buffer).timeout(timeout)),
+        |side: &Side, buffer, timeout| side.tm.start(Op::passive_receive(buffer).timeout(timeout)),
+        |side: &Side, buffer, timeout| side.tm.start(Op::passive_send(buffer).length(1).timeout(timeout)),
     ];
     for start in start {
         let refused = start(a, a.empty(64), Some(Duration::ZERO)).expect_err("it is too late");
         assert_eq!(refused.error.errno(), Errno::ETIME);
-        let op = start(a, refused.buffer, SOON).unwrap();
+        let op = start(a, refused.buffer, SOON).unwrap().op;
         let event = a.end_of(op);
         assert_eq!((event.status, event.length), (Err(Errno::ETIMEDOUT), 0));
         assert!(event.after >= SOON.unwrap());
         assert_eq!(a.counts(event.queue), (1, 0, 0, 1));
         assert!(a.tm.statistics()[event.queue.index()].time_in_queue >= SOON.unwrap());
         // The timeout was the operation's, not the buffer's.
-        let again = start(a, event.buffer.unwrap(), None).unwrap();
+        let again = start(a, event.buffer.unwrap(), None).unwrap().op;
         a.has_nothing();
         a.cancel(again);
     }
@@ -39,7 +39,7 @@ fn what_nobody_completes_times_out() {
 #[test]
 fn two_time_out_at_the_same_time() {
     let Pair { a, .. } = &pair();
-    let mut ops = [(); 2].map(|()| a.tm.receive(a.empty(64), one(64), SOON).unwrap());
+    let mut ops = [(); 2].map(|()| a.tm.start(Op::receive(a.empty(64)).timeout(SOON)).unwrap().op);
     let mut ended = ops.map(|_| {
         let event = a.next();
         assert_eq!(event.status, Err(Errno::ETIMEDOUT));
@@ -56,7 +56,7 @@ fn two_time_out_at_the_same_time() {
 #[test]
 fn only_what_has_a_timeout_expires() {
     let Pair { a, .. } = &pair();
-    let receive = |timeout| a.tm.receive(a.empty(64), one(64), timeout).unwrap();
+    let receive = |timeout| a.tm.start(Op::receive(a.empty(64)).timeout(timeout)).unwrap().op;
     let (never, late, soon) = (receive(None), receive(HOUR), receive(SOON));
     assert_eq!(a.end_of(soon).status, Err(Errno::ETIMEDOUT));
     assert_eq!(a.tm.in_flight(), 2);
@@ -68,11 +68,20 @@ fn only_what_has_a_timeout_expires() {
 #[test]
 fn success_comes_before_the_timeout() {
     let pair = pair();
-    pair.b.tm.receive(pair.b.empty(64), one(64), HOUR).unwrap();
+    pair.b.tm.start(Op::receive(pair.b.empty(64)).timeout(HOUR)).unwrap();
     pair.pass(b"in time");
     pair.b.has_nothing();
-    let several = Receive { min_receive_size: 64, max_messages: 10 };
-    let op = pair.b.tm.receive(pair.b.empty(640), several, Some(Duration::from_millis(200))).unwrap();
+    let op = pair
+        .b
+        .tm
+        .start(
+            Op::receive(pair.b.empty(640))
+                .min_receive_size(64)
+                .max_messages(10)
+                .timeout(Duration::from_millis(200)),
+        )
+        .unwrap()
+        .op;
     pair.send(b"before the end");
     let first = pair.b.next();
     assert_eq!(first.op, op);

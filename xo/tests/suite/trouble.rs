@@ -1,6 +1,6 @@
 //! What a network does to those who ask too much of each other.
 
-use nlx::{Errno, Queue, Receive};
+use nlx::{Errno, Op, Queue, Receive};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -11,12 +11,12 @@ fn a_message_to_a_machine_that_is_not_started_is_gone() {
     let pair = pair();
     let Pair { a, world, .. } = &pair;
     let to = a.tm.end_point(&wanted(world, 1, "9")).unwrap();
-    let op = a.tm.send(a.filled(b"too early"), 9, &to, HUNG).unwrap();
+    let op = a.tm.start(Op::send(a.filled(b"too early"), &to).timeout(HUNG)).unwrap().op;
     assert_eq!(a.end_of(op).status, Ok(()));
     pair.settle();
     let late = Side::on(world, 1, "9");
     late.receive_one(64);
-    let op = a.tm.send(a.filled(b"in time"), 7, &to, HUNG).unwrap();
+    let op = a.tm.start(Op::send(a.filled(b"in time"), &to).timeout(HUNG)).unwrap().op;
     assert_eq!(a.end_of(op).status, Ok(()));
     assert_eq!(late.next().message.as_deref(), Some(&b"in time"[..]));
 }
@@ -38,18 +38,18 @@ fn a_message_that_is_too_long_leaves_the_buffer_alone() {
 #[test]
 fn a_buffer_with_messages_is_cancelled() {
     let pair = pair();
-    let several = Receive { min_receive_size: 64, max_messages: 10 };
-    let first = pair.b.receive(640, several);
+    let several = |buffer| Op::receive(buffer).max_messages(10);
+    let first = pair.b.tm.start(several(pair.b.empty(640))).unwrap().op;
     let event = pair.pass(b"one");
     assert!(!event.is_last());
     assert!(pair.b.tm.cancel(first));
     let end = pair.b.end_of(first);
     assert_eq!((end.status, end.length, end.message.is_none()), (Err(Errno::ECANCELED), 0, true));
     // The bytes of a message outlive its operation, and keep the buffer from being posted again.
-    let refused = pair.b.tm.receive(end.buffer.unwrap(), several, None).expect_err("it is lent out");
+    let refused = pair.b.tm.start(several(end.buffer.unwrap())).expect_err("it is lent out");
     assert_eq!((refused.error.errno(), event.message.as_deref()), (Errno::EBUSY, Some(&b"one"[..])));
     drop(event);
-    let second = pair.b.tm.receive(refused.buffer, several, None).unwrap();
+    let second = pair.b.tm.start(several(refused.buffer)).unwrap().op;
     assert_eq!(pair.pass(b"two").op, second);
 }
 
@@ -57,15 +57,15 @@ fn a_buffer_with_messages_is_cancelled() {
 #[test]
 fn between_two_events_anything_is_started_and_cancelled() {
     let pair = pair();
-    let mut doomed = pair.b.tm.passive_receive(pair.b.empty(64), None).unwrap().0;
+    let mut doomed = pair.b.tm.start(Op::passive_receive(pair.b.empty(64))).unwrap().op;
     pair.b.receive_one(64);
     for round in 0..32_u8 {
         pair.send(&[round]);
         let event = pair.b.next();
         assert_eq!(event.message.as_deref(), Some(&[round][..]));
         drop(event.message);
-        pair.b.tm.receive(event.buffer.unwrap(), one(64), None).unwrap();
-        let next = pair.b.tm.passive_receive(pair.b.empty(64), None).unwrap().0;
+        pair.b.tm.start(Op::receive(event.buffer.unwrap())).unwrap();
+        let next = pair.b.tm.start(Op::passive_receive(pair.b.empty(64))).unwrap().op;
         assert!(pair.b.tm.cancel(doomed));
         pair.b.tm.cancel(doomed);
         assert_eq!(pair.b.end_of(doomed).status, Err(Errno::ECANCELED));
@@ -83,13 +83,13 @@ fn an_operation_without_room_for_its_events_is_refused() {
     let options = nlx::TmOptions::default().events_max(4);
     let tm = domain.transfer_machine(&wanted(&world, 0, "*"), options).unwrap();
     let a = Side::of(tm, domain);
-    let three = Receive { min_receive_size: 1, max_messages: 3 };
-    let first = a.receive(64, three);
-    let refused = a.tm.receive(a.empty(64), three, HUNG).expect_err("there is room for one more");
+    let three = |buffer| Op::receive(buffer).min_receive_size(1).max_messages(3).timeout(HUNG);
+    let first = a.tm.start(three(a.empty(64))).unwrap().op;
+    let refused = a.tm.start(three(a.empty(64))).expect_err("there is room for one more");
     assert_eq!((refused.error.errno(), a.tm.in_flight()), (Errno::ENOMEM, 1));
-    let (other, _) = a.tm.passive_receive(a.empty(64), None).unwrap();
+    let other = a.tm.start(Op::passive_receive(a.empty(64))).unwrap().op;
     a.cancel(first);
-    let again = a.tm.receive(refused.buffer, three, HUNG).unwrap();
+    let again = a.tm.start(three(refused.buffer)).unwrap().op;
     a.cancel(again);
     a.cancel(other);
     assert_eq!(a.counts(Queue::MessageReceive), (2, 2, 0, 2));

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use nlx::{Buffer, Descriptor};
+use nlx::{Buffer, Descriptor, Offer};
 
 use super::pair::{self, Pair, Way};
 use crate::cores::Cores;
@@ -70,9 +70,9 @@ pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
     loop {
         while ended.len() >= GROUP {
             let mut message = [0; GROUP * Descriptor::COMPATIBLE_LEN];
-            let descriptors = party.offer_all(ended.drain(..GROUP))?;
-            for (place, descriptor) in message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(descriptors) {
-                place.copy_from_slice(descriptor.as_bytes());
+            let offers = party.offer_all(ended.drain(..GROUP))?;
+            for (place, offer) in message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(offers) {
+                place.copy_from_slice(offer.as_bytes());
             }
             party.say(&message)?;
         }
@@ -98,21 +98,21 @@ pub(crate) fn serve_put(_: Cores, args: &[String]) -> Result<()> {
 struct Client {
     pair: Pair,
     buffers: VecDeque<Buffer>,
-    descriptors: VecDeque<Descriptor>,
+    offers: VecDeque<Offer>,
 }
 
 impl Client {
     fn new(pair: Pair, buffers: usize) -> Result<Client> {
         let buffers = (0..buffers).map(|_| pair.party.buffer(LENGTH)).collect::<Result<_>>()?;
-        Ok(Client { pair, buffers, descriptors: VecDeque::with_capacity(2 * BUFFERS) })
+        Ok(Client { pair, buffers, offers: VecDeque::with_capacity(2 * BUFFERS) })
     }
 
-    /// The next buffer, and what to use it with; waits for a descriptor if there is none.
-    fn take(&mut self) -> Result<(Buffer, Descriptor)> {
-        while self.descriptors.is_empty() {
+    /// The next buffer, and what to use it with; waits for an offer if there is none.
+    fn take(&mut self) -> Result<(Buffer, Offer)> {
+        while self.offers.is_empty() {
             self.step()?;
         }
-        let pair = self.buffers.pop_front().zip(self.descriptors.pop_front());
+        let pair = self.buffers.pop_front().zip(self.offers.pop_front());
         pair.ok_or(BenchError::Wrong { what: "the number of idle buffers", value: 0, expected: 1 })
     }
 
@@ -124,12 +124,12 @@ impl Client {
 
     /// Waits for one event; says whether it ended a transfer.
     fn step(&mut self) -> Result<bool> {
-        let descriptors = &mut self.descriptors;
+        let offers = &mut self.offers;
         let ended = self.pair.party.next(|message| {
             let whole = message
                 .chunks_exact(Descriptor::COMPATIBLE_LEN)
-                .filter_map(|bytes| Descriptor::from_bytes(bytes).ok());
-            descriptors.extend(whole);
+                .filter_map(|bytes| Offer::from_bytes(bytes).ok());
+            offers.extend(whole);
         })?;
         let is_end = ended.is_some();
         self.buffers.extend(ended);

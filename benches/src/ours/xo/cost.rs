@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nlx::{Buffer, Domain, EndPoint, IoVec, Receive, Region, TmOptions, TransferMachine};
+use nlx::{Buffer, Domain, EndPoint, IoVec, Op, Region, TmOptions, TransferMachine};
 use nlx_kcore::Kcore;
 
 use crate::error::{BenchError, Result};
@@ -116,7 +116,10 @@ impl Letter {
         let mut letter = Letter { own, buffers, timeouts: true, random, tm, _node: node };
         for _ in 0..pending {
             let (buffer, timeout) = (registered(&domain, &memory)?, letter.timeout());
-            letter.tm.passive_receive(buffer, timeout).map_err(BenchError::nlx("stage a buffer"))?;
+            letter
+                .tm
+                .start(Op::passive_receive(buffer).timeout(timeout))
+                .map_err(BenchError::nlx("stage a buffer"))?;
         }
         Ok(letter)
     }
@@ -130,12 +133,15 @@ impl Letter {
     }
 
     fn send(&mut self) -> Result<()> {
-        const RECEIVE: Receive = Receive { min_receive_size: LENGTH, max_messages: 1 };
         let wrong = |value| BenchError::Wrong { what: "events of a message", value, expected: 2 };
         let (Some(from), Some(to)) = (self.buffers.pop(), self.buffers.pop()) else { return Err(wrong(0)) };
         let (first, second) = (self.timeout(), self.timeout());
-        self.tm.receive(to, RECEIVE, first).map_err(BenchError::nlx("post a receive buffer"))?;
-        self.tm.send(from, LENGTH, &self.own, second).map_err(BenchError::nlx("send a message"))?;
+        self.tm
+            .start(Op::receive(to).min_receive_size(LENGTH).timeout(first))
+            .map_err(BenchError::nlx("post a receive buffer"))?;
+        self.tm
+            .start(Op::send(from, &self.own).length(LENGTH).timeout(second))
+            .map_err(BenchError::nlx("send a message"))?;
         while let Some(event) = self.tm.take().map_err(BenchError::nlx("take an event"))? {
             event.status.map_err(BenchError::nlx("a message"))?;
             drop(event.message);

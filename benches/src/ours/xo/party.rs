@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Queue, Receive, TmOptions, TransferMachine};
+use nlx::{Batch, Buffer, Domain, EndPoint, Event, Offer, Op, Queue, TmOptions, TransferMachine};
 
 use crate::error::{BenchError, Result};
 use crate::ours::lnet::rate::WINDOW;
@@ -18,9 +18,10 @@ pub(super) const RECEIVE_BUFFERS: usize = 2;
 /// The size of a receive buffer.
 pub(super) const RECEIVE_BYTES: usize = MESSAGE * MESSAGES_PER_BUFFER;
 
-/// How a receive buffer is posted.
-pub(super) const RECEIVE: Receive =
-    Receive { min_receive_size: MESSAGE, max_messages: MESSAGES_PER_BUFFER as u32 };
+/// Takes messages into a receive buffer.
+pub(super) fn receive(buffer: Buffer) -> Op {
+    Op::receive(buffer).max_messages(MESSAGES_PER_BUFFER as u32)
+}
 
 /// The most messages that have been sent and whose event has not been taken: two windows of the busiest row.
 const SEND_BUFFERS_MAX: usize = 2 * WINDOW as usize;
@@ -84,14 +85,17 @@ impl Party {
         }
         for _ in 0..count {
             let buffer = self.send_buffer()?;
-            self.batch.send(buffer, length, &self.peer, None);
+            self.batch.push(Op::send(buffer, &self.peer).length(length));
         }
         let mut outcomes = self.tm.submit(&mut self.batch);
         outcomes.try_for_each(|outcome| outcome.map(drop).map_err(BenchError::nlx("send a message")))
     }
 
     fn send(&self, buffer: Buffer, length: usize) -> Result<()> {
-        self.tm.send(buffer, length, &self.peer, None).map(drop).map_err(BenchError::nlx("send a message"))
+        self.tm
+            .start(Op::send(buffer, &self.peer).length(length))
+            .map(drop)
+            .map_err(BenchError::nlx("send a message"))
     }
 
     /// Waits for an event, and works on those that are there then, as [`Party::next`] with each, which are no bulk operations.
@@ -164,48 +168,40 @@ impl Party {
     }
 
     /// Lets the peer read a buffer, once.
-    pub(super) fn offer(&self, buffer: Buffer) -> Result<Descriptor> {
-        let length = buffer.len();
-        let staged = self.tm.passive_send(buffer, length, None).map_err(BenchError::nlx("stage a buffer"))?;
-        Ok(staged.1)
+    pub(super) fn offer(&self, buffer: Buffer) -> Result<Offer> {
+        let staged = self.tm.start(Op::passive_send(buffer)).map_err(BenchError::nlx("stage a buffer"))?;
+        Ok(staged.offer)
     }
 
     /// The same for buffers that are staged together.
-    pub(super) fn offer_all(&mut self, buffers: impl IntoIterator<Item = Buffer>) -> Result<Vec<Descriptor>> {
-        for buffer in buffers {
-            let length = buffer.len();
-            self.batch.passive_send(buffer, length, None);
-        }
-        let outcomes = self.tm.submit(&mut self.batch).map(|outcome| {
-            let descriptor = outcome.map_err(BenchError::nlx("stage a buffer"))?.descriptor;
-            descriptor.ok_or(BenchError::Wrong { what: "the number of descriptors", value: 0, expected: 1 })
-        });
-        outcomes.collect()
+    pub(super) fn offer_all(&mut self, buffers: impl IntoIterator<Item = Buffer>) -> Result<Vec<Offer>> {
+        buffers.into_iter().for_each(|buffer| self.batch.push(Op::passive_send(buffer)));
+        let outcomes = self.tm.submit(&mut self.batch);
+        outcomes.map(|outcome| Ok(outcome.map_err(BenchError::nlx("stage a buffer"))?.offer)).collect()
     }
 
     /// Lets the peer write into a buffer, once.
-    pub(super) fn ask_for(&self, buffer: Buffer) -> Result<Descriptor> {
-        let staged = self.tm.passive_receive(buffer, None).map_err(BenchError::nlx("stage a buffer"))?;
-        Ok(staged.1)
+    pub(super) fn ask_for(&self, buffer: Buffer) -> Result<Offer> {
+        let staged = self.tm.start(Op::passive_receive(buffer)).map_err(BenchError::nlx("stage a buffer"))?;
+        Ok(staged.offer)
     }
 
     /// Reads the peer's buffer.
-    pub(super) fn fetch(&self, buffer: Buffer, from: &Descriptor) -> Result<()> {
+    pub(super) fn fetch(&self, buffer: Buffer, from: &Offer) -> Result<()> {
         self.tm
-            .active_receive(buffer, from, TIMEOUT)
+            .start(Op::active_receive(buffer, from).timeout(TIMEOUT))
             .map(drop)
             .map_err(BenchError::nlx("start an active receive"))
     }
 
     /// Writes into the peer's buffer.
-    pub(super) fn deliver(&self, buffer: Buffer, to: &Descriptor) -> Result<()> {
-        let length = buffer.len();
-        let begun = self.tm.active_send(buffer, length, to, TIMEOUT);
+    pub(super) fn deliver(&self, buffer: Buffer, to: &Offer) -> Result<()> {
+        let begun = self.tm.start(Op::active_send(buffer, to).timeout(TIMEOUT));
         begun.map(drop).map_err(BenchError::nlx("start an active send"))
     }
 
     fn listen(&self, buffer: Buffer) -> Result<()> {
-        self.tm.receive(buffer, RECEIVE, None).map(drop).map_err(BenchError::nlx("post a receive buffer"))
+        self.tm.start(receive(buffer)).map(drop).map_err(BenchError::nlx("post a receive buffer"))
     }
 }
 

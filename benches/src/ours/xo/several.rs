@@ -7,10 +7,10 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use nlx::{Buffer, Domain, Event, Machine, Queue, TmOptions, TransferMachine};
+use nlx::{Buffer, Domain, Event, Machine, Op, Queue, TmOptions, TransferMachine};
 
 use super::pair::{self, PORTAL};
-use super::party::{MESSAGE, Party, RECEIVE, RECEIVE_BUFFERS, RECEIVE_BYTES};
+use super::party::{MESSAGE, Party, RECEIVE_BUFFERS, RECEIVE_BYTES, receive};
 use crate::cores;
 
 use crate::error::{BenchError, Result};
@@ -261,7 +261,7 @@ impl Handler {
             self.count.fetch_add(1, Ordering::Relaxed);
             let buffer = idle.pop().map_or_else(|| self.buffer(MESSAGE), Ok)?;
             let missing = BenchError::Wrong { what: "the number of senders", value: 0, expected: 1 };
-            let answered = tm.send(buffer, BYTES, &event.sender.ok_or(missing)?, None);
+            let answered = tm.start(Op::send(buffer, &event.sender.ok_or(missing)?).length(BYTES));
             answered.map_err(BenchError::nlx("send an answer"))?;
         }
         match (event.queue, event.buffer) {
@@ -277,5 +277,5 @@ impl Handler {
 }
 
 fn listen(tm: &Machine, buffer: Buffer) -> Result<()> {
-    tm.receive(buffer, RECEIVE, None).map(drop).map_err(BenchError::nlx("post a receive buffer"))
+    tm.start(receive(buffer)).map(drop).map_err(BenchError::nlx("post a receive buffer"))
 }

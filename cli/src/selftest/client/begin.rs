@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nlx::{Buffer, Descriptor, Domain, Machine, Refused};
+use nlx::{Buffer, Descriptor, Domain, Machine, Op};
 
 use super::super::command::Load;
 use super::super::pattern;
@@ -58,7 +58,7 @@ impl Client {
             head.put_offer(&offer[..count], &mut request.write()?)?
         };
         let server = &self.servers[self.lanes[lane].server];
-        self.batch.send(request, length, server, Some(self.plan.timeout));
+        self.batch.push(Op::send(request, server).length(length).timeout(self.plan.timeout));
         self.begun.push(lane);
         self.lanes[lane].parts += 1;
         Ok(())
@@ -82,20 +82,20 @@ impl Client {
     ) -> Result<([Descriptor; 2], usize), Failure> {
         let mut offer = [Descriptor::NONE; 2];
         let mut count = 0;
-        let (length, timeout) = (head.length as usize, Some(self.plan.timeout));
+        let (length, timeout) = (head.length as usize, self.plan.timeout);
         let slot = &mut self.lanes[lane];
         if matches!(head.kind, Kind::Write | Kind::Exchange) {
             let mut source = bulk(&self.domain, slot.source.take(), lane, self.plan.size)?;
             let stream = Way::FromClient.stream(self.plan.seed);
             pattern::fill(stream, head.stamp.sequence, &mut source.write()?[..length]);
-            (_, offer[count]) = machine.passive_send(source, length, timeout).map_err(refused)?;
+            offer[count] = stage(machine, Op::passive_send(source).length(length).timeout(timeout))?;
             count += 1;
         }
         if matches!(head.kind, Kind::Read | Kind::Exchange) {
             let mut sink = bulk(&self.domain, slot.sink.take(), lane, self.plan.size)?;
             // What an earlier transfer left there must not pass for this one's bytes.
             sink.write()?[..length].fill(0);
-            (_, offer[count]) = machine.passive_receive(sink, timeout).map_err(refused)?;
+            offer[count] = stage(machine, Op::passive_receive(sink).timeout(timeout))?;
             count += 1;
         }
         slot.parts += count as u32;
@@ -114,6 +114,8 @@ fn bulk(domain: &Domain, idle: Option<Buffer>, lane: usize, bytes: u32) -> Resul
     }
 }
 
-fn refused(Refused { error, .. }: Refused) -> Failure {
-    Failure::from(error)
+/// Starts a passive operation on a buffer that one descriptor names.
+fn stage(machine: &Machine, op: Op) -> Result<Descriptor, Failure> {
+    let staged = machine.start(op).map_err(|refused| Failure::from(refused.error))?;
+    Ok(staged.offer.descriptor(0))
 }

@@ -1,6 +1,6 @@
 //! Commands between a console and up to 64 nodes, each with a transfer machine of its own (MT-162: with 1 and with 64).
 
-use nlx::{NodeConfig, Queue};
+use nlx::{NodeConfig, Op, Queue};
 
 use super::super::command::{Delivery, Load, Plan, RuleStatus, Status};
 use super::super::stats::Statistics;
@@ -238,7 +238,7 @@ fn what_is_no_command_is_passed_over() {
     for bytes in &ill {
         let mut buffer = domain.allocate(bytes.len()).unwrap();
         buffer.write().unwrap().copy_from_slice(bytes);
-        stranger.send(buffer, bytes.len(), &node, None).unwrap();
+        stranger.start(Op::send(buffer, &node).length(bytes.len())).unwrap();
         assert!(stage.nodes[0].look().unwrap().is_none());
     }
     assert_eq!(stage.nodes[0].ill, ill.len() as u64);

@@ -5,7 +5,7 @@ mod transfer;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Machine, OpId, Queue};
+use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Machine, Op, OpId, Queue};
 
 use super::client::echo_bytes;
 use super::command::{Plan, Status};
@@ -159,7 +159,7 @@ impl Server {
             None => self.domain.allocate(self.message_bytes)?,
         };
         let length = write(&mut buffer.write()?)?;
-        self.batch.send(buffer, length, client, Some(self.plan.timeout));
+        self.batch.push(Op::send(buffer, client).length(length).timeout(self.plan.timeout));
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Bulk, of which this side is the active one.
 
-use nlx::{Buffer, Errno, Event, Machine, Refused};
+use nlx::{Buffer, Errno, Event, Machine, Op, Refused};
 
 use super::super::pattern;
 use super::super::protocol::{Head, Kind, Way};
@@ -11,19 +11,18 @@ impl Server {
     /// Begins to move a client's bulk.
     pub(super) fn transfer(&mut self, machine: &Machine, transfer: Transfer) -> Result<(), Failure> {
         let Transfer { head, offer, .. } = &transfer;
-        let timeout = Some(self.plan.timeout);
         let mut buffer = match self.bulk.pop() {
             Some(buffer) => buffer,
             None => self.domain.allocate(self.plan.size as usize)?,
         };
-        let begun = if head.kind == Kind::Read {
+        let op = if head.kind == Kind::Read {
             let end = (head.length as usize).min(buffer.len());
             self.fill(head, &mut buffer, end)?;
-            machine.active_send(buffer, head.length as usize, &offer[0], timeout)
+            Op::active_send(buffer, offer[0]).length(head.length as usize)
         } else {
-            machine.active_receive(buffer, &offer[0], timeout)
+            Op::active_receive(buffer, offer[0])
         };
-        self.begun(begun, transfer)
+        self.start(machine, op, transfer)
     }
 
     /// Writes what the client is to read.
@@ -34,10 +33,10 @@ impl Server {
         Ok(())
     }
 
-    fn begun(&mut self, begun: Result<nlx::OpId, Refused>, transfer: Transfer) -> Result<(), Failure> {
-        match begun {
-            Ok(operation) => {
-                self.transfers.insert(operation, transfer);
+    fn start(&mut self, machine: &Machine, op: Op, transfer: Transfer) -> Result<(), Failure> {
+        match machine.start(op.timeout(self.plan.timeout)) {
+            Ok(started) => {
+                self.transfers.insert(started.op, transfer);
                 Ok(())
             }
             Err(Refused { buffer, error }) => {
@@ -84,8 +83,8 @@ impl Server {
         if head.kind == Kind::Exchange && !returned {
             buffer.write()?[length - 1] ^= u8::from(self.spoils(&head));
             transfer.returns = true;
-            let begun = machine.active_send(buffer, length, &transfer.offer[1], Some(self.plan.timeout));
-            return self.begun(begun, transfer);
+            let op = Op::active_send(buffer, transfer.offer[1]).length(length);
+            return self.start(machine, op, transfer);
         }
         self.tally.done(transfer.asked.elapsed(), head.length);
         self.bulk.push(buffer);

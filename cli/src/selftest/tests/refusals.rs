@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use nlx::Errno;
+use nlx::{Errno, Op};
 
 use super::super::command::{Command, LATENCIES_MAX, Refusal};
 use super::super::commands::{Arrived, Commands};
@@ -120,7 +120,7 @@ fn nonsense_is_counted_and_no_more() {
     for length in 1..=100 {
         let mut buffer = pair.domain.allocate(length).unwrap();
         buffer.write().unwrap().fill(length as u8);
-        stranger.send(buffer, length, &to, None).unwrap();
+        stranger.start(Op::send(buffer, &to).length(length)).unwrap();
     }
     loop {
         match pair.ask(Command::Status(0)) {
@@ -144,13 +144,14 @@ fn more_than_was_agreed_on_is_dropped() {
     let to = stranger.end_point(&address).unwrap();
     // A buffer whose node never answers.
     pair.domain.node().unwrap().add_fault("drop get".parse().unwrap()).unwrap();
-    let (_, nothing) = stranger.passive_send(pair.domain.allocate(64).unwrap(), 64, None).unwrap();
+    let nothing = stranger.start(Op::passive_send(pair.domain.allocate(64).unwrap())).unwrap();
+    let nothing = nothing.offer.descriptor(0);
     for sequence in 0..ASKED {
         let mut buffer = pair.domain.allocate(256).unwrap();
         let stamp = Stamp { sequence, time: Duration::ZERO };
         let head = Head { stamp, kind: Kind::Write, lane: 0, length: 64 };
         let length = head.put_offer(&[nothing], &mut buffer.write().unwrap()).unwrap();
-        stranger.send(buffer, length, &to, None).unwrap();
+        stranger.start(Op::send(buffer, &to).length(length)).unwrap();
         pair.node.turn().unwrap();
     }
     loop {
