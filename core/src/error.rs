@@ -198,6 +198,14 @@ pub enum CoreError {
         /// Bytes of the buffer.
         bytes: usize,
     },
+    /// The events of a transfer machine are lost: its process has overwritten their queue.
+    #[error("the event queue of {address} is corrupt: {reason}")]
+    QueueCorrupt {
+        /// The transfer machine.
+        address: Address,
+        /// What is wrong with the queue.
+        reason: String,
+    },
     /// The helper that served the domain is gone, and with it all that was in flight.
     #[error("the helper at {path} is gone")]
     Disconnected {
@@ -257,6 +265,7 @@ impl CoreError {
             CoreError::Stopped { .. } => Errno::ESHUTDOWN,
             CoreError::TooMany { .. } => Errno::ENOMEM,
             CoreError::Foreign { .. } => Errno::EFAULT,
+            CoreError::QueueCorrupt { .. } => Errno::EIO,
             CoreError::Disconnected { .. } => Errno::ENOTCONN,
             CoreError::Memory { source } => source.errno(),
             CoreError::Transport { errno, .. } => *errno,

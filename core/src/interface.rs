@@ -139,23 +139,30 @@ pub trait CoreTm: Send + Sync {
     /// less than there are places does not mean that no event waits. Events cost less together than one by one.
     ///
     /// ```
-    /// use nlx_core::{BufferEvent, CoreTm};
+    /// use nlx_core::{BufferEvent, CoreError, CoreTm};
     ///
     /// /// Counts the operations that have ended, without waiting for others.
-    /// fn ended(tm: &dyn CoreTm) -> usize {
+    /// fn ended(tm: &dyn CoreTm) -> Result<usize, CoreError> {
     ///     let (mut events, mut ended) = ([BufferEvent::ZERO; 16], 0);
-    ///     while let count @ 1.. = tm.events_get(&mut events) {
+    ///     while let count @ 1.. = tm.events_get(&mut events)? {
     ///         ended += events[..count].iter().filter(|event| event.unlinked()).count();
     ///     }
-    ///     ended
+    ///     Ok(ended)
     /// }
     /// ```
-    fn events_get(&self, events: &mut [BufferEvent]) -> usize;
+    ///
+    /// # Errors
+    /// [`CoreError::QueueCorrupt`] (EIO), from then on for ever, if this process has overwritten the queue: what it held is lost, and
+    /// [`CoreTm::has_ended`]. The queue of a helper's client that is corrupt ends its domain instead, and each operation with ENOTCONN.
+    fn events_get(&self, events: &mut [BufferEvent]) -> Result<usize, CoreError>;
 
     /// Removes the oldest event, if there is one: a batch of one ([`CoreTm::events_get`]).
-    fn event_get(&self) -> Option<BufferEvent> {
+    ///
+    /// # Errors
+    /// As there.
+    fn event_get(&self) -> Result<Option<BufferEvent>, CoreError> {
         let mut event = BufferEvent::ZERO;
-        (self.events_get(std::slice::from_mut(&mut event)) == 1).then_some(event)
+        Ok((self.events_get(std::slice::from_mut(&mut event))? == 1).then_some(event))
     }
 
     /// Waits until there is an event (`true`), or until the deadline on [`Core::now_ns`]'s clock has passed,

@@ -93,10 +93,12 @@ impl Machine {
     /// This process has overwritten the ring. Whoever waits hears that it is over; else it would look for ever for an event
     /// that seems to be there.
     #[cold]
-    fn give_up(&self, corruption: Corruption) {
+    fn give_up(&self, corruption: Corruption) -> CoreError {
+        let address = self.shared().address;
         if !self.spoilt.swap(true, Ordering::Relaxed) {
-            tracing::error!(address = %self.shared().address, %corruption, "the events of a transfer machine are lost");
+            tracing::error!(%address, %corruption, "the events of a transfer machine are lost");
         }
+        CoreError::QueueCorrupt { address, reason: corruption.to_string() }
     }
 
     fn is_spoilt(&self) -> bool {
@@ -193,7 +195,7 @@ impl CoreTm for Machine {
         self.lnet_tm.cancel(&self.domain.buffers.find(buffer)?, cookie)
     }
 
-    fn events_get(&self, events: &mut [BufferEvent]) -> usize {
+    fn events_get(&self, events: &mut [BufferEvent]) -> Result<usize, CoreError> {
         let mut ring = self.ring.lock();
         let (mut taken, mut released) = (0, 0_u32);
         for (place, event) in events.iter_mut().zip(ring.consumer.drain(usize::MAX)) {
@@ -203,14 +205,11 @@ impl CoreTm for Machine {
         }
         if taken == 0 {
             // A ring that is spoilt behind some events is found so after these.
-            if let Some(corruption) = ring.consumer.corruption() {
-                self.give_up(corruption);
-            }
-            return 0;
+            return ring.consumer.corruption().map_or(Ok(0), |corruption| Err(self.give_up(corruption)));
         }
         self.release_in(&mut ring, released);
         debug_assert!(uncounted(|| self.invariant(&ring.consumer)));
-        taken
+        Ok(taken)
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {

@@ -133,7 +133,7 @@ impl Rig {
 
     /// Nothing waits or is reserved, the buffers and their memory can go, and the transfer machine stops.
     fn finish(&self, buffers: &[&Buffer]) {
-        assert_eq!(self.tm.event_get(), None, "an event after the last");
+        assert_eq!(self.tm.event_get().unwrap(), None, "an event after the last");
         assert_eq!(self.tm.needed(), 0);
         for buffer in buffers {
             buffer.give_back(&self.core);
@@ -184,7 +184,7 @@ fn start_machine(core: &Kcore, address: &str) -> Result<Machine, CoreError> {
 
 fn events(tm: &Machine) -> Vec<BufferEvent> {
     let (mut all, mut together) = (Vec::new(), [BufferEvent::ZERO; 2]);
-    while let count @ 1.. = tm.events_get(&mut together) {
+    while let count @ 1.. = tm.events_get(&mut together).unwrap() {
         all.extend_from_slice(&together[..count]);
     }
     all

@@ -155,8 +155,8 @@ impl CoreTm for Machine {
         Ok(())
     }
 
-    fn events_get(&self, events: &mut [BufferEvent]) -> usize {
-        self.take_events(events)
+    fn events_get(&self, events: &mut [BufferEvent]) -> Result<usize, CoreError> {
+        Ok(self.take_events(events))
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nlx_core::{BufferEvent, BufferHandle, CoreTm, Errno, Operation, Queue};
+use nlx_core::{BufferEvent, BufferHandle, CoreError, CoreTm, Errno, Operation, Queue};
 use parking_lot::Mutex;
 
 use crate::deadlines::Deadlines;
@@ -97,9 +97,9 @@ impl Fetched {
     }
 
     /// Takes up to `most` events from the transport, where nothing is left. Whether there were any.
-    fn refill(&mut self, tm: &dyn CoreTm, most: usize) -> bool {
-        self.left = 0..tm.events_get(&mut self.events[..most.min(FETCHED_MAX)]);
-        !self.left.is_empty()
+    fn refill(&mut self, tm: &dyn CoreTm, most: usize) -> Result<bool, CoreError> {
+        self.left = 0..tm.events_get(&mut self.events[..most.min(FETCHED_MAX)])?;
+        Ok(!self.left.is_empty())
     }
 
     /// The oldest event that is left.
@@ -307,17 +307,22 @@ impl Operations {
     /// transport at once unless `sleeps` says that another thread may sleep there: an event wakes it only as long as it lies
     /// in the transport's queue. It is asked under the lock, and a thread that goes to sleep looks for events after it has
     /// said so.
-    pub(crate) fn next(&self, tm: &dyn CoreTm, end_points: &EndPoints, sleeps: impl Fn() -> bool) -> Next {
+    pub(crate) fn next(
+        &self,
+        tm: &dyn CoreTm,
+        end_points: &EndPoints,
+        sleeps: impl Fn() -> bool,
+    ) -> Result<Next, CoreError> {
         let table = &mut *self.table.lock();
         let event = match table.backlog.pop_front() {
             None => {
                 let most = || if sleeps() { 1 } else { FETCHED_MAX };
-                self.take(table, tm, end_points, most)
+                self.take(table, tm, end_points, most)?
             }
             kept => kept,
         };
         let Table { state, failing, .. } = *table;
-        Next { event, state, is_failing: failing && state == TmState::Stopping }
+        Ok(Next { event, state, is_failing: failing && state == TmState::Stopping })
     }
 
     /// Takes events from the transport for the waits to come, up to one that has an owner, which it gives with it. Also
@@ -325,7 +330,8 @@ impl Operations {
     pub(crate) fn keep_events(&self, tm: &dyn CoreTm, end_points: &EndPoints) -> (bool, Option<Owned>) {
         let table = &mut *self.table.lock();
         let mut found = false;
-        while let Some(mut event) = self.take(table, tm, end_points, || FETCHED_MAX) {
+        // Where they are lost, who waits for them hears of it.
+        while let Ok(Some(mut event)) = self.take(table, tm, end_points, || FETCHED_MAX) {
             if let Some(owner) = event.owner.take() {
                 return (found, Some((owner, event)));
             }
@@ -359,15 +365,15 @@ impl Operations {
         tm: &dyn CoreTm,
         end_points: &EndPoints,
         most: impl Fn() -> usize,
-    ) -> Option<Event> {
+    ) -> Result<Option<Event>, CoreError> {
         loop {
-            if table.fetched.is_empty() && !table.fetched.refill(tm, most()) {
-                return None;
+            if table.fetched.is_empty() && !table.fetched.refill(tm, most())? {
+                return Ok(None);
             }
             // Copied: it is small, and what is made of it changes the table.
-            let raw = table.fetched.pop()?;
+            let Some(raw) = table.fetched.pop() else { return Ok(None) };
             if table.ops.find(OpId::from_cookie(raw.cookie)).is_some() {
-                return self.event(table, &raw, end_points);
+                return Ok(self.event(table, &raw, end_points));
             }
             tracing::error!(cookie = raw.cookie, "an event of an operation that is over");
         }

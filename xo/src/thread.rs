@@ -79,6 +79,12 @@ fn run(machine: &Machine, mut callback: Callback) {
             Ok(None) => {}
             // Nobody else would give the last events.
             Err(Error::Ended) => machine.fail(),
+            // They are lost.
+            Err(Error::Core(error)) => {
+                tracing::error!(address = %machine.address(), %error, "a transfer machine fails");
+                machine.fail();
+                break;
+            }
             Err(_) => break,
         }
     }

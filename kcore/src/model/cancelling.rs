@@ -275,7 +275,7 @@ fn a_message_a_cancel_and_the_end() {
         let (lnet, payload) = (rig.lnet.clone(), Payload::default());
         let arriving = thread::spawn(move || lnet.arrive(0, &payload));
         let cancelling = beside(&rig, &buffer, |rig, buffer| rig.cancel(buffer));
-        let taken = rig.tm.event_get();
+        let taken = rig.tm.event_get().unwrap();
         let freed = rig.core.deregister(buffer.handle);
         let (arrived, cancelled) = (arriving.join().unwrap(), cancelling.join().unwrap());
         let events: Vec<_> = taken.into_iter().chain(events(&rig.tm)).collect();

@@ -14,7 +14,7 @@ fn deregistered_while_it_ends() {
             let (lnet, payload) = (rig.lnet.clone(), payload.clone());
             move || lnet.arrive(0, &payload)
         });
-        let taken = rig.tm.event_get();
+        let taken = rig.tm.event_get().unwrap();
         let deregistered = rig.core.deregister(buffer.handle);
         if deregistered.is_ok() {
             payload.write();

@@ -13,7 +13,7 @@ fn a_last_event_and_a_stop() {
         let Rig { lnet, core, tm } = rig;
         let other = lnet.clone();
         let arriving = thread::spawn(move || other.arrive(0, &Payload::default()));
-        let taken = tm.event_get();
+        let taken = tm.event_get().unwrap();
         let stopped = tm.stop();
         match &stopped {
             Ok(()) => assert!(taken.is_some(), "stopped with an event to come"),

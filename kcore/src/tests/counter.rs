@@ -19,6 +19,6 @@ fn match_bits_count_up_and_skip_what_is_in_use_after_the_wrap() {
     for expected in [last - 1, last, 2] {
         assert_eq!(counter(rig.submit(kind).unwrap()), expected);
         rig.tm.cancel(rig.buffer, COOKIE).unwrap();
-        rig.tm.event_get().expect("it was cancelled");
+        rig.tm.event_get().unwrap().expect("it was cancelled");
     }
 }

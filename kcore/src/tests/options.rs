@@ -96,7 +96,7 @@ fn random_match_bits_are_unique_and_not_in_order() {
     assert!(!high.is_sorted());
     // A slot is used again, its value is not but for a chance of 1 in 2³².
     rig.tm.cancel(buffers[7], COOKIE).unwrap();
-    rig.tm.event_get().unwrap();
+    rig.tm.event_get().unwrap().unwrap();
     let again = counter_of(&described(&rig, buffers[7]));
     assert!(live.insert(again));
     assert_eq!(again & 0xf_ffff, 7);

@@ -16,7 +16,7 @@ fn the_ring_of_events_shrinks_when_little_is_in_flight() {
         if !rig.lnet.inject(md, Happening::put().length(1)).unlinked {
             rig.tm.cancel(rig.buffer, COOKIE).unwrap();
         }
-        std::iter::from_fn(|| rig.tm.event_get()).count()
+        std::iter::from_fn(|| rig.tm.event_get().unwrap()).count()
     };
     assert_eq!(take(burst), 2);
     assert_eq!(rig.tm.slots(), burst + 1, "it may be needed again");
@@ -24,7 +24,7 @@ fn the_ring_of_events_shrinks_when_little_is_in_flight() {
         assert_eq!(take(1), 1);
     }
     assert_eq!(take(burst), 2, "and it grows again");
-    assert_eq!((rig.tm.event_get(), rig.tm.needed()), (None, 0));
+    assert_eq!((rig.tm.event_get().unwrap(), rig.tm.needed()), (None, 0));
 }
 
 /// Q3: nor with a server, which always has receive buffers posted.
@@ -38,7 +38,7 @@ fn the_ring_of_events_shrinks_around_what_is_posted() {
     let take = |max_messages| {
         rig.start(OperationKind::Receive { min_receive_size: 1, max_messages });
         rig.tm.cancel(rig.buffer, COOKIE).unwrap();
-        assert_eq!(std::iter::from_fn(|| rig.tm.event_get()).count(), 1);
+        assert_eq!(std::iter::from_fn(|| rig.tm.event_get().unwrap()).count(), 1);
         rig.tm.slots()
     };
     assert_eq!(take(8000), 8301);
@@ -48,7 +48,7 @@ fn the_ring_of_events_shrinks_around_what_is_posted() {
     (0..300).for_each(|number| {
         assert_eq!(rig.lnet.inject(posted, Happening::put().length(1)).unlinked, number == 299);
     });
-    assert_eq!(std::iter::from_fn(|| rig.tm.event_get()).count(), 300);
+    assert_eq!(std::iter::from_fn(|| rig.tm.event_get().unwrap()).count(), 300);
     assert_eq!((rig.tm.needed(), rig.core.faults().overruns), (0, 0));
 }
 
@@ -62,8 +62,15 @@ fn a_ring_that_is_overwritten_ends_every_wait() {
     let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();
     let stamp = (1u64 << 32 | u64::from(u32::MAX)).to_ne_bytes();
     memory.write_all_at(&stamp, (rig.tm.slots_address() + STAMP_OFFSET) as u64).unwrap();
-    assert!(rig.tm.event_get().is_some_and(|event| event.cookie == 0), "what stood there");
+    assert!(rig.tm.event_get().unwrap().is_some_and(|event| event.cookie == 0), "what stood there");
     assert!(rig.tm.pending(), "there is something to be told");
-    assert_eq!(rig.tm.event_get(), None);
+    for _ in 0..2 {
+        let error = rig.tm.event_get().unwrap_err();
+        assert!(
+            matches!(&error, CoreError::QueueCorrupt { address, .. } if *address == rig.tm.address()),
+            "{error}"
+        );
+        assert_eq!(error.errno(), Errno::EIO);
+    }
     assert!(!rig.tm.pending() && !rig.tm.event_wait(None) && rig.tm.has_ended());
 }

@@ -50,7 +50,7 @@ proptest! {
                     let _ = bed.tm.cancel(buffer, buffer.0);
                 }
                 _ => {
-                    let event = bed.tm.event_get();
+                    let event = bed.tm.event_get().unwrap();
                     prop_assert_eq!(event.is_some(), waiting > 0);
                     if let Some(event) = event {
                         waiting -= 1;

@@ -47,7 +47,7 @@ fn expect_md<W: World>(bed: &Bed<W>, md: &Md, length: usize, threshold: u32, opt
     bed.tm.cancel(bed.buffer, COOKIE).unwrap();
     bed.world.outgoing().iter().for_each(|message| bed.world.leave(message, Ok(())));
     assert!(bed.spy.take_events().iter().all(|event| event.user_ptr == md.user_ptr));
-    assert_eq!(bed.tm.event_get().map(|event| event.cookie), Some(COOKIE));
+    assert_eq!(bed.tm.event_get().unwrap().map(|event| event.cookie), Some(COOKIE));
 }
 
 /// MT-15, MT-18, MT-19, MT-207

@@ -16,7 +16,7 @@ fn both_sides_have_their_event_when_the_call_returns() {
     let length = BYTES as u64;
     let end = |side: &Side| {
         assert!(side.tm.pending(), "it has ended already");
-        let event = side.tm.event_get().unwrap();
+        let event = side.tm.event_get().unwrap().unwrap();
         assert_eq!((event.status(), event.length, event.unlinked()), (Ok(()), length, true));
     };
     fill(&here, &pattern(BYTES, 1));
@@ -50,7 +50,7 @@ fn messages_to_oneself_are_there_at_once() {
     pair.a.submit(inbox, OperationKind::Receive { min_receive_size: 8, max_messages: 100 }).unwrap();
     for number in 0..8 {
         pair.a.submit(outbox, OperationKind::Send { length: 8, to: tm.address() }).unwrap();
-        let mut events: Vec<_> = std::iter::from_fn(|| tm.event_get()).collect();
+        let mut events: Vec<_> = std::iter::from_fn(|| tm.event_get().unwrap()).collect();
         events.sort_by_key(|event| event.buffer() == outbox);
         let [came, sent] = &events[..] else { panic!("{events:?}") };
         assert_eq!((came.offset, came.sender()), (8 * number, Some(tm.address())));
@@ -73,7 +73,7 @@ fn operations_of_a_batch_end_while_others_have_not_begun() {
     let mut began = 0;
     tm.submit_all(None, &operations, &mut |_, outcome| began += usize::from(outcome.is_ok()));
     assert_eq!(began, operations.len());
-    let events: Vec<_> = std::iter::from_fn(|| tm.event_get()).collect();
+    let events: Vec<_> = std::iter::from_fn(|| tm.event_get().unwrap()).collect();
     // The first message found nobody: nothing was posted yet.
     let came: Vec<_> = events.iter().filter(|event| event.buffer() == inbox).collect();
     assert_eq!(

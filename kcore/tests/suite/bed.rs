@@ -122,7 +122,7 @@ impl<W: World> Bed<W> {
 
     /// The only event there is; the last one of its operation, which leaves nothing behind.
     pub(crate) fn only_event(&self) -> BufferEvent {
-        let event = self.tm.event_get().expect("there is an event");
+        let event = self.tm.event_get().unwrap().expect("there is an event");
         assert!(event.unlinked());
         assert_eq!((event.buffer(), event.cookie), (self.buffer, COOKIE));
         self.assert_idle();
@@ -131,13 +131,13 @@ impl<W: World> Bed<W> {
 
     /// Nothing is in flight, waits or is reserved; the buffer can be used again; LNet's tables agree.
     pub(crate) fn assert_idle(&self) {
-        assert_eq!(self.tm.event_get(), None);
+        assert_eq!(self.tm.event_get().unwrap(), None);
         assert_eq!(self.tm.needed(), 0);
         assert_eq!(self.spy.mds(), 0);
         self.world.audit();
         self.submit(OperationKind::PassiveReceive).unwrap();
         self.tm.cancel(self.buffer, COOKIE).unwrap();
-        assert!(self.tm.event_get().is_some_and(|event| event.unlinked()));
+        assert!(self.tm.event_get().unwrap().is_some_and(|event| event.unlinked()));
         self.spy.take_events();
     }
 

@@ -30,13 +30,13 @@ fn the_largest_buffer_of_most_segments_is_sent_and_received() {
         let message = bed.world.outgoing().pop().unwrap();
         assert_eq!(message.payload, pattern(limits.buffer_bytes_max, 2));
         bed.world.leave(&message, Ok(()));
-        assert_eq!(bed.tm.event_get().unwrap().status(), Ok(()));
+        assert_eq!(bed.tm.event_get().unwrap().unwrap().status(), Ok(()));
         let receive =
             OperationKind::Receive { min_receive_size: limits.buffer_bytes_max as u64, max_messages: 1 };
         bed.submit_on(buffer, COOKIE, receive).unwrap();
         bed.receive(&bed.message(&peer(), limits.buffer_bytes_max as u32));
         assert_eq!(content(&memory), pattern(limits.buffer_bytes_max, 7));
-        assert_eq!(bed.tm.event_get().unwrap().status(), Ok(()));
+        assert_eq!(bed.tm.event_get().unwrap().unwrap().status(), Ok(()));
         bed.core.deregister(buffer).unwrap();
     }
     bed.assert_idle();
@@ -60,7 +60,7 @@ fn segments_of_any_start_and_length_are_registered() {
             assert_eq!(passive.0.length, memory.len() as u64);
             bed.receive(&passive.put(&peer(), memory.len() as u32));
             assert_eq!(content(&memory), pattern(memory.len(), 9));
-            assert_eq!(bed.tm.event_get().map(|event| event.length), Some(memory.len() as u64));
+            assert_eq!(bed.tm.event_get().unwrap().map(|event| event.length), Some(memory.len() as u64));
             bed.core.deregister(buffer).unwrap();
         }
     }

@@ -35,7 +35,8 @@ fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&Happening]) {
     }
     assert!(!bed.world.fake.has_md(md));
     let trace: Vec<_> = bed.spy.take_events().into_iter().map(Trace::Said).collect();
-    let told: Vec<_> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| Told::by(&event)).collect();
+    let told: Vec<_> =
+        std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|event| Told::by(&event)).collect();
     let (expected, faults) = expected(kind.queue(), &trace, &mut |_| ());
     assert_eq!(told, expected, "{kind:?}: {trace:?}");
     assert_eq!(told.iter().filter(|told| told.last).count(), 1);
@@ -81,7 +82,8 @@ fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
         bed.world.fake.inject(md, Happening::put().length(1).not_last().impossible());
     }
     bed.world.fake.inject(md, Happening::put().length(2).last().impossible());
-    let told: Vec<_> = std::iter::from_fn(|| bed.tm.event_get()).map(|e| (e.length, e.unlinked())).collect();
+    let told: Vec<_> =
+        std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|e| (e.length, e.unlinked())).collect();
     assert_eq!(told, [(1, false), (1, false), (2, true)]);
     let faults = bed.core.faults();
     assert_eq!((faults.unexpected, faults.stale, faults.overruns), (3, 0, 0));

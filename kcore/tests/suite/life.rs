@@ -132,7 +132,7 @@ fn stopping_waits_for_the_last_event_to_be_taken() {
     assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY);
     bed.receive(&bed.message(&peer(), LENGTH));
     assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY);
-    bed.tm.event_get().unwrap();
+    bed.tm.event_get().unwrap().unwrap();
     bed.tm.stop().unwrap();
     assert_eq!(bed.submit(RECEIVE).unwrap_err(), CoreError::Stopped { address: bed.tm.address() });
     assert_eq!(bed.tm.needed(), 0);
@@ -146,7 +146,7 @@ fn a_stop_that_lnet_refuses_can_be_tried_again() {
     assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY);
     let passive = bed.expose(OperationKind::PassiveReceive);
     bed.receive(&passive.put(&peer(), 1));
-    bed.tm.event_get().unwrap();
+    bed.tm.event_get().unwrap().unwrap();
     bed.tm.stop().unwrap();
 }
 

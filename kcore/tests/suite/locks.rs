@@ -22,7 +22,7 @@ fn expect_few_locks(bed: &Bed<EngineWorld>, most: usize, leave: impl Fn()) {
     let send = || {
         bed.submit(OperationKind::Send { length: LENGTH.into(), to: peer() }).unwrap();
         leave();
-        let event = bed.tm.event_get().expect("it has left");
+        let event = bed.tm.event_get().unwrap().expect("it has left");
         assert_eq!((event.unlinked(), event.status()), (true, Ok(())));
     };
     send();

@@ -15,7 +15,7 @@ fn a_receive_buffer_gives_one_event_for_each_message() {
     for (number, (length, offset)) in [(500, 0), (700, 500), (3000, 1200)].into_iter().enumerate() {
         let from = peer_of(number as u32);
         bed.receive(&bed.message(&from, length));
-        let event = bed.tm.event_get().expect("a message came");
+        let event = bed.tm.event_get().unwrap().expect("a message came");
         assert_eq!((event.status(), event.length, event.offset), (Ok(()), length.into(), offset));
         assert_eq!(event.sender(), Some(from));
         assert_eq!((event.buffer(), event.cookie), (bed.buffer, COOKIE));
@@ -34,7 +34,7 @@ fn a_receive_buffer_ends_with_its_last_message() {
     let bed = bed().started(RECEIVE);
     for number in 1..=MESSAGES {
         bed.receive(&bed.message(&peer(), 1));
-        let event = bed.tm.event_get().unwrap();
+        let event = bed.tm.event_get().unwrap().unwrap();
         assert_eq!(
             (event.unlinked(), event.released),
             (number == MESSAGES, u32::from(number == MESSAGES) * MESSAGES)
@@ -50,7 +50,8 @@ fn each_message_names_its_own_sender() {
     let bed = bed().started(RECEIVE);
     let from = [peer_of(0), peer_of(0), peer_of(1), peer_of(3)];
     from.iter().for_each(|from| bed.receive(&bed.message(from, 10)));
-    let senders: Vec<_> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| event.sender()).collect();
+    let senders: Vec<_> =
+        std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|event| event.sender()).collect();
     assert_eq!(senders, from.map(Some));
 }
 
@@ -63,7 +64,8 @@ fn messages_accumulate_until_they_are_taken() {
         assert!(bed.tm.pending());
     }
     assert_eq!(bed.tm.needed(), MESSAGES as usize);
-    let offsets: Vec<u64> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| event.offset).collect();
+    let offsets: Vec<u64> =
+        std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|event| event.offset).collect();
     assert_eq!(offsets, [0, 1000, 2000, 3000]);
     bed.assert_idle();
 }
@@ -96,7 +98,7 @@ fn a_message_without_header_data_has_no_sender() {
 fn a_message_that_breaks_off_is_an_event_with_its_reason() {
     let bed = bed().started(RECEIVE);
     bed.world.arrive(&bed.message(&peer(), 100)).unwrap()(Err(Errno::EIO));
-    let event = bed.tm.event_get().unwrap();
+    let event = bed.tm.event_get().unwrap().unwrap();
     assert_eq!((event.status(), event.sender()), (Err(Errno::EIO), None));
     bed.tm.cancel(bed.buffer, COOKIE).unwrap();
     if !event.unlinked() {
@@ -156,6 +158,7 @@ fn the_time_of_an_event_counts_from_the_start_of_its_operation() {
         bed.drive.clock().set_now_ns(now_ns);
         bed.receive(&bed.message(&peer(), 1));
     }
-    let times: Vec<u64> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| event.time_ns).collect();
+    let times: Vec<u64> =
+        std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|event| event.time_ns).collect();
     assert_eq!(times, [400, 1_000]);
 }

@@ -120,7 +120,8 @@ impl<'a, W: World> Course<'a, W> {
             }
         }
         self.trace.extend(self.bed.spy.take_events().into_iter().map(Trace::Said));
-        self.told.extend(std::iter::from_fn(|| self.bed.tm.event_get()).map(|event| Told::by(&event)));
+        self.told
+            .extend(std::iter::from_fn(|| self.bed.tm.event_get().unwrap()).map(|event| Told::by(&event)));
     }
 
     /// The client knows what it must, and the account is right.

@@ -27,7 +27,7 @@ fn callbacks_of_many_threads_make_one_stream_of_events() {
         let mut offsets = vec![Vec::new(); THREADS as usize];
         while bed.tm.needed() > 0 {
             assert!(bed.tm.event_wait(None));
-            while let Some(event) = bed.tm.event_get() {
+            while let Some(event) = bed.tm.event_get().unwrap() {
                 let offsets = &mut offsets[event.cookie as usize];
                 offsets.push(event.offset);
                 assert_eq!(event.unlinked(), offsets.len() as u64 == size);
@@ -58,14 +58,14 @@ fn a_cancel_races_with_a_message_of_another_thread() {
             // ENOENT if the message was faster.
             let _ = bed.tm.cancel(bed.buffer, COOKIE);
         });
-        let event = bed.tm.event_get().expect("it has ended");
+        let event = bed.tm.event_get().unwrap().expect("it has ended");
         assert!(event.unlinked());
         match event.status() {
             Ok(()) => ends[0] += 1,
             Err(Errno::ECANCELED) => ends[1] += 1,
             other => panic!("{other:?}"),
         }
-        assert_eq!((bed.tm.event_get(), bed.tm.needed()), (None, 0));
+        assert_eq!((bed.tm.event_get().unwrap(), bed.tm.needed()), (None, 0));
     }
     assert_eq!(ends[0] + ends[1], ROUNDS);
     bed.assert_no_faults();

@@ -34,7 +34,7 @@ fn callbacks_of_many_threads_make_one_stream_of_events() {
         let mut next = [0; THREADS as usize];
         while bed.tm.needed() > 0 {
             assert!(bed.tm.event_wait(None));
-            while let Some(event) = bed.tm.event_get() {
+            while let Some(event) = bed.tm.event_get().unwrap() {
                 let expected = &mut next[event.cookie as usize];
                 assert_eq!((event.offset, event.unlinked()), (*expected, *expected == u64::from(EVENTS - 1)));
                 *expected += 1;

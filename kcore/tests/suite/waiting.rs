@@ -18,7 +18,7 @@ fn a_wait_looks_whatever_its_deadline() {
     for deadline_ns in [Some(0), Some(999), Some(1_000), Some(u64::MAX), None] {
         assert!(bed.tm.event_wait(deadline_ns));
     }
-    assert!(bed.tm.event_get().is_some());
+    assert!(bed.tm.event_get().unwrap().is_some());
     assert!(!bed.tm.event_wait(Some(0)));
 }
 
@@ -34,7 +34,7 @@ fn waiting_and_asking_take_nothing() {
             assert!(bed.tm.pending(), "{taken} of 3 are taken");
         }
         assert!(bed.tm.event_wait(None) && bed.tm.event_wait(Some(0)));
-        assert!(bed.tm.event_get().is_some());
+        assert!(bed.tm.event_get().unwrap().is_some());
     }
     for _ in 0..100 {
         assert!(!bed.tm.pending());
@@ -50,7 +50,7 @@ fn one_wake_up_serves_many_events() {
         let (waiter, _) = asleep(scope, || assert!(bed.tm.event_wait(None)));
         (0..3).for_each(|_| bed.receive(&bed.message(&peer(), 1)));
         waiter.join().unwrap();
-        assert_eq!(std::iter::from_fn(|| bed.tm.event_get()).count(), 3);
+        assert_eq!(std::iter::from_fn(|| bed.tm.event_get().unwrap()).count(), 3);
 
         // Of the three wake-ups none is left.
         let (waiter, _) = asleep(scope, || assert!(bed.tm.event_wait(None)));
@@ -58,7 +58,7 @@ fn one_wake_up_serves_many_events() {
         bed.receive(&bed.message(&peer(), 1));
         waiter.join().unwrap();
     });
-    assert!(bed.tm.event_get().is_some_and(|event| event.unlinked()));
+    assert!(bed.tm.event_get().unwrap().is_some_and(|event| event.unlinked()));
 }
 
 /// MT-230, K10: a signal neither ends a wait nor makes it spin.

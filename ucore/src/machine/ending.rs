@@ -65,7 +65,7 @@ impl Machine {
         }
         let deadline_ns = now_ns() + DROP_TIMEOUT.as_nanos() as u64;
         loop {
-            while self.event_get().is_some() {}
+            while let Ok(Some(_)) = self.event_get() {}
             match self.end() {
                 Ok(()) => return,
                 Err(_) if now_ns() >= deadline_ns => break,

@@ -104,7 +104,7 @@ fn exchange(tm: &dyn CoreTm, batch: &[Operation]) {
     tm.submit_all(None, batch, &mut |_, outcome| assert!(outcome.is_ok(), "{outcome:?}"));
     let (mut events, hung) = (0, Instant::now() + HUNG);
     while events < 2 * batch.len() {
-        match tm.event_get() {
+        match tm.event_get().unwrap() {
             Some(event) => {
                 assert_eq!((event.status(), event.length), (Ok(()), LENGTH));
                 events += 1;

@@ -53,7 +53,7 @@ fn the_helpers_end_ends_all_waits_and_operations() {
     assert!(events[1..].iter().all(|event| event.status().is_err() && event.unlinked()));
     gone.dedup();
     assert_eq!(gone.len(), events.iter().filter(|event| event.status() == GONE).count());
-    assert_eq!((tm.needed(), tm.event_get()), (0, None));
+    assert_eq!((tm.needed(), tm.event_get().unwrap()), (0, None));
     assert!(!tm.pending() && !tm.event_wait(None));
     // The memory is the client's again, and nothing works any more, but for tidying up.
     assert!(posted.iter().all(|posted| posted.memory.write(0..100).is_ok()));
@@ -188,7 +188,7 @@ fn every_operation_ends_once_whenever_the_helper_goes() {
             });
             scope.spawn(|| {
                 while !tm.has_ended() || tm.needed() > 0 {
-                    if let Some(event) = tm.event_get() {
+                    if let Some(event) = tm.event_get().unwrap() {
                         ended.fetch_add(u32::from(event.unlinked()), Ordering::Relaxed);
                     } else {
                         tm.event_wait(Some(deadline(std::time::Duration::from_millis(1))));
@@ -198,7 +198,7 @@ fn every_operation_ends_once_whenever_the_helper_goes() {
             until(|| started.load(Ordering::Relaxed) > 100 * round);
             helper.stop();
         });
-        while let Some(event) = tm.event_get() {
+        while let Some(event) = tm.event_get().unwrap() {
             ended.fetch_add(u32::from(event.unlinked()), Ordering::Relaxed);
         }
         assert_eq!(started.into_inner(), ended.into_inner());
@@ -228,7 +228,7 @@ fn a_forked_child_leaves_it_alone() {
                 && refused(tm.arm(None).err().map(|error| error.errno()))
                 && !tm.event_wait(None)
                 && !tm.pending()
-                && tm.event_get().is_none()
+                && tm.event_get().unwrap().is_none()
                 && (tm.needed(), tm.dropped()) == (0, 0);
             tm.wake();
             tm.poll();

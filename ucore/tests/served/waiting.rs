@@ -36,7 +36,7 @@ fn a_wait_looks_whatever_its_deadline() {
         assert!(tm.event_wait(deadline_ns) && tm.pending());
     }
     assert_eq!(events_until(&*tm, 2).len(), 2);
-    assert!(!tm.pending() && tm.event_get().is_none() && !tm.event_wait(Some(0)));
+    assert!(!tm.pending() && tm.event_get().unwrap().is_none() && !tm.event_wait(Some(0)));
     tm.stop().unwrap();
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn submit(tm: &dyn CoreTm, operation: &Operation) -> Submitted {
 pub(crate) fn event(tm: &dyn CoreTm) -> BufferEvent {
     let hung = Instant::now() + HUNG;
     loop {
-        if let Some(event) = tm.event_get() {
+        if let Some(event) = tm.event_get().unwrap() {
             return event;
         }
         assert!(Instant::now() < hung, "no event for {}", tm.address());

@@ -19,7 +19,7 @@ impl Machine {
     ///
     /// # Errors
     /// ESHUTDOWN when the transfer machine is stopped, or its node has been shut down, and all its events have been given;
-    /// EINVAL if its events go to a callback.
+    /// EINVAL if its events go to a callback; EIO if the program has overwritten the queue that they lay in.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
         self.check_waited()?;
         self.next(timeout)
@@ -103,7 +103,7 @@ impl Machine {
             self.tell_drops();
             let sleeps = || self.waiters.others_than(own);
             let Next { event: mut taken, state, is_failing } =
-                self.operations.next(&*self.tm, &self.end_points, sleeps);
+                self.operations.next(&*self.tm, &self.end_points, sleeps)?;
             if let Some(event) = &mut taken {
                 if event.queue == Queue::MessageReceive && event.is_last() {
                     self.top_up();

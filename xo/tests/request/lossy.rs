@@ -250,11 +250,11 @@ impl CoreTm for Tm {
         Ok(())
     }
 
-    fn events_get(&self, events: &mut [BufferEvent]) -> usize {
+    fn events_get(&self, events: &mut [BufferEvent]) -> Result<usize, CoreError> {
         let waiting = &mut self.network.state().machines[self.index].events;
         let count = waiting.len().min(events.len());
         events.iter_mut().zip(waiting.drain(..count)).for_each(|(place, event)| *place = event);
-        count
+        Ok(count)
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {

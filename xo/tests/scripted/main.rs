@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nlx::{
-    Buffer, CoreError, Domain, Errno, Event, Op, OpId, Queue, QueueStatistics, Started, Stop, TmOptions,
-    TmState, TransferMachine,
+    Buffer, CoreError, Domain, Errno, Error, Event, Op, OpId, Queue, QueueStatistics, Started, Stop,
+    TmOptions, TmState, TransferMachine,
 };
 
 use crate::transport::{Scripted, happened, last};
@@ -272,6 +272,28 @@ fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
     assert!(event.message.is_none() && event.buffer.is_some());
     let counters = rig.tm.statistics()[Queue::MessageReceive.index()];
     assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
+}
+
+/// MT-219: a program that has overwritten its queue of events hears of it, however it looks for them; a machine that calls back fails.
+#[test]
+fn events_that_are_lost_are_told_as_an_error() {
+    let rig = Rig::new();
+    let tm = rig
+        .domain
+        .machine()
+        .callbacks(|_, _| panic!("there are no events"))
+        .start("0@lo:12345:31:2")
+        .unwrap();
+    rig.receive(None);
+    rig.script.corrupt();
+    for outcome in [rig.tm.wait(None), rig.tm.poll(), rig.tm.take()] {
+        let error = outcome.expect_err("its events are lost");
+        assert!(matches!(error, Error::Core(CoreError::QueueCorrupt { .. })), "{error}");
+        assert_eq!(error.errno(), Errno::EIO);
+    }
+    while tm.state() != TmState::Failed {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ struct Script {
     stops: u32,
     complete_inside: bool,
     woken: bool,
+    corrupt: bool,
     /// Threads that sleep in a wait without end.
     asleep: usize,
     /// How often the transport was asked for events.
@@ -114,6 +115,13 @@ impl Scripted {
 
     pub(crate) fn started(&self) -> Vec<Address> {
         self.script().started.clone()
+    }
+
+    /// The events are lost, and every sleep is over.
+    pub(crate) fn corrupt(&self) {
+        let mut script = self.script();
+        (script.corrupt, script.woken) = (true, true);
+        self.happened.notify_all();
     }
 
     /// The next operation is refused.
@@ -275,12 +283,15 @@ impl CoreTm for ScriptedTm {
         Err(CoreError::NoSuchOperation { buffer, cookie })
     }
 
-    fn events_get(&self, events: &mut [BufferEvent]) -> usize {
+    fn events_get(&self, events: &mut [BufferEvent]) -> Result<usize, CoreError> {
         let script = &mut *self.scripted.script();
+        if script.corrupt {
+            return Err(CoreError::QueueCorrupt { address: self.address, reason: "overwritten".into() });
+        }
         script.asked += 1;
         let count = script.events.len().min(events.len());
         events.iter_mut().zip(script.events.drain(..count)).for_each(|(place, event)| *place = event);
-        count
+        Ok(count)
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {

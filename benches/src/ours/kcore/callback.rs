@@ -92,7 +92,8 @@ impl Rig {
 
     fn take_and_post(&mut self, events: usize) -> Result<()> {
         for taken in 0..events as u64 {
-            let event = self.tm.event_get().ok_or(BenchError::Wrong {
+            let event = self.tm.event_get().map_err(BenchError::nlx("take an event"))?;
+            let event = event.ok_or(BenchError::Wrong {
                 what: "events of a batch",
                 value: taken,
                 expected: events as u64,

@@ -108,7 +108,7 @@ impl Pair {
         let deadline_ns = side.core.now_ns() + HUNG_NS;
         assert!(self.comes_by_itself() || side.tm.pending(), "nothing has come");
         assert!(side.tm.event_wait(Some(deadline_ns)), "it hangs");
-        side.tm.event_get().expect("there is one")
+        side.tm.event_get().unwrap().expect("there is one")
     }
 
     /// Waits until so many messages for a side were lost, however long it takes.
@@ -129,7 +129,7 @@ impl Pair {
     /// Nothing is in flight any more, and both can be stopped.
     pub(crate) fn assert_idle(&self) {
         for side in [&self.a, &self.b] {
-            assert_eq!((side.tm.event_get(), side.tm.needed()), (None, 0));
+            assert_eq!((side.tm.event_get().unwrap(), side.tm.needed()), (None, 0));
             assert_eq!(side.core.faults(), nlx_kcore::Faults::default());
             side.tm.stop().unwrap();
         }
