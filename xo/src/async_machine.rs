@@ -87,20 +87,36 @@ impl MachineBuilder<'_> {
 }
 
 impl AsyncMachine {
-    /// Starts an operation. Its future fails as [`Machine::start`] does when that refuses, or with what its last event says.
+    /// Starts an operation. Its future fails with the error of [`Machine::start`] if that refuses the operation, else with the
+    /// errno of its last event.
     ///
-    /// The buffer of a passive operation can be reached when this returns, by [`Completion::offer`]; the future is ready when it
-    /// has been. A receive has no future, as it may take many messages: it is refused with EINVAL, and [`AsyncMachine::post`]
-    /// starts it.
+    /// A peer can reach the buffer of a passive operation as soon as this returns, by its [`Completion::offer`]; the future is
+    /// ready when the peer has done so. A receive has no future, as it may take many messages: it is refused with EINVAL, and
+    /// [`AsyncMachine::post`] starts it.
+    ///
+    /// ```
+    /// # use nlx::{AsyncMachine, Domain, NodeConfig, Op};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let machine = domain.machine().start_async("0@lo:12345:31:1")?;
+    /// # let run = async {
+    /// let offered = machine.start(Op::passive_send(domain.buffer_of(b"hello")?));
+    /// let read = machine.start(Op::active_receive(domain.allocate(5)?, offered.offer()));
+    /// assert_eq!(&read.await?.buffer.read()?[..], b"hello");
+    /// offered.await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # };
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(run)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn start(&self, op: Op) -> Completion {
         match op.queue() {
-            Queue::MessageReceive => Completion::refused(op.refuse(Error::Delivery)),
+            Queue::MessageReceive => Completion::refused(op.refuse(Error::NoFuture)),
             _ => Completion::start(self.owner.machine(), &self.slots, op),
         }
     }
 
-    /// Starts a receive, whose messages [`AsyncMachine::next_message`] gives. Any other operation goes on without a future, and
-    /// its buffer is given up at its end, whatever that is.
+    /// Starts a receive, whose messages [`AsyncMachine::next_message`] returns. Any other operation runs without a future: its
+    /// end is not reported, and its buffer is dropped then.
     ///
     /// # Errors
     /// As [`Machine::start`].

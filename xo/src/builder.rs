@@ -106,8 +106,8 @@ impl<'a> MachineBuilder<'a> {
         self
     }
 
-    /// With so many parts of 1 MiB in flight, at the most, of each active transfer of a [large](crate::Buffer) buffer: 8 unless this says otherwise, as many messages as LNet sends to a peer before the
-    /// first is answered; at least 1.
+    /// With at most this many parts of 1 MiB in flight of each active transfer of a [large](crate::Buffer) buffer; at least 1. By
+    /// default 8: as many messages as LNet sends to a peer before the first is answered.
     pub fn large_window(mut self, parts: usize) -> Self {
         self.large_window = parts;
         self
@@ -121,13 +121,13 @@ impl<'a> MachineBuilder<'a> {
     /// The client may hold messages for long: a pool needs as many more buffers than its machines want.
     ///
     /// ```
-    /// use nlx::{Colour, Domain, NodeConfig, PoolOptions, Provision, Receive};
+    /// use nlx::{Colour, Domain, NodeConfig, PoolOptions, Provision};
     ///
     /// let domain = Domain::in_process(&NodeConfig::new())?;
     /// let pool = domain.pool(PoolOptions::new(64 << 10).colours(1))?;
     /// pool.provision(4)?;
-    /// let receive = Receive { min_receive_size: 4096, max_messages: 16 };
-    /// let provision = Provision { receive, buffers: 2, colour: Colour::Of(0) };
+    /// let colour = Colour::Of(0);
+    /// let provision = Provision { min_receive_size: 4096, max_messages: 16, buffers: 2, colour };
     /// let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:1")?;
     /// assert_eq!(pool.counts().free, 2);
     /// # Ok::<(), nlx::Error>(())

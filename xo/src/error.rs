@@ -63,6 +63,14 @@ pub enum Error {
     /// The operation would have timed out before it began.
     #[error("the operation's timeout of 0 has passed already")]
     TimeoutPassed,
+    /// The operation was given a setting of another kind of operation ([`crate::Op`]).
+    #[error("the {queue} operation does not take `{setting}`")]
+    Setting {
+        /// The setting, as the method that sets it is called.
+        setting: &'static str,
+        /// What kind of operation.
+        queue: Queue,
+    },
     /// The node has been shut down below the transfer machine: what is in flight ends only if the machine is stopped. Over a
     /// helper, the helper is gone: what was in flight has ended with ENOTCONN, and new operations are refused with it
     /// ([`CoreError::Disconnected`]). A transfer machine that is started then needs a domain that is opened anew, or one that
@@ -86,9 +94,14 @@ pub enum Error {
     /// The system gives no random number.
     #[error("the system gives no random number")]
     Random,
-    /// The transfer machine calls back: nobody else can wait for its events, and a receive has no future.
+    /// The transfer machine calls back: nobody else can wait for its events.
     #[error("the events of the transfer machine go to its callback")]
     Delivery,
+    /// A receive may take many messages, and has no future.
+    #[error(
+        "a receive has no future: AsyncMachine::post starts it, AsyncMachine::next_message gives its messages"
+    )]
+    NoFuture,
     /// Only an event thread can be confined to processors.
     #[error("a transfer machine without callbacks has no event thread to be confined")]
     ConfineWithoutThread,
@@ -164,7 +177,9 @@ impl Error {
             Error::OtherDomain
             | Error::Segments { .. }
             | Error::Offer { .. }
+            | Error::Setting { .. }
             | Error::Delivery
+            | Error::NoFuture
             | Error::ConfineWithoutThread => Errno::EINVAL,
             Error::Operation { errno, .. } | Error::Confine { errno, .. } | Error::Thread { errno } => *errno,
             Error::Random => Errno::EIO,

@@ -1,7 +1,7 @@
 //! LNet in user space: what a storage client programs against.
 //!
 //! A [`Domain`] is a place on the network; a [`TransferMachine`] in it has an address, sends and receives messages, and
-//! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`Machine::wait`]
+//! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`TransferMachine::wait`]
 //! brings (S-5). Peers are other programs with nlx, or Motr's transport over any LNet node.
 //!
 //! # Three ways in
@@ -100,8 +100,8 @@
 //!
 //! # What to know
 //!
-//! - **Whoever waits drives.** [`Machine::wait`] moves the network forward itself; timeouts of operations are
-//!   acted upon in there and in [`Machine::poll`]. A program that computes for long leaves the network to the node's
+//! - **Whoever waits drives.** [`TransferMachine::wait`] moves the network forward itself; timeouts of operations are
+//!   acted upon in there and in [`TransferMachine::poll`]. A program that computes for long leaves the network to the node's
 //!   own thread, but hears of nothing meanwhile.
 //! - **A buffer in flight belongs to its operation.** It is moved into the call and comes back with the operation's last
 //!   event, or at once with the refusal ([`Refused`]). Safe code can neither touch it meanwhile nor free it.
@@ -200,7 +200,7 @@ pub use machine::{Machine, TransferMachine};
 pub use op::{Op, Started};
 pub use op_id::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
-pub use provision::{Provision, Receive};
+pub use provision::Provision;
 pub use quotas::Quotas;
 
 pub use state::{TmEvent, TmState};

@@ -25,10 +25,25 @@ pub(crate) mod start;
 pub(crate) mod stop;
 mod wait;
 
-/// A transfer machine: an address, and the operations that go on there. It stops with abort when this is dropped; with
-/// callbacks, they have ended then.
+/// A transfer machine: an address, and the operations in flight there. Dropping it stops the machine with abort; with callbacks,
+/// it waits until the last of them has returned.
 ///
-/// What it can do stands at [`Machine`], as which callbacks see it.
+/// Three types have the three sets of rights to one machine, so that what would be refused does not compile:
+///
+/// | type | held by | can do |
+/// | --- | --- | --- |
+/// | [`Machine`] | callbacks and observers, by reference | start and cancel operations, stop the machine, read its counters |
+/// | `TransferMachine` | the program | all of that, and take events: [`TransferMachine::wait`] |
+/// | [`AsyncMachine`](crate::AsyncMachine) | the program | all that `Machine` can do, and await operations and messages |
+///
+/// A callback cannot wait for events, which come to it:
+///
+/// ```compile_fail,E0599
+/// # use nlx::{Domain, NodeConfig};
+/// # let domain = Domain::in_process(&NodeConfig::new())?;
+/// domain.machine().callbacks(|machine, _| drop(machine.wait(None))).start("0@lo:12345:31:1")?;
+/// # Ok::<(), nlx::Error>(())
+/// ```
 pub struct TransferMachine {
     machine: Arc<Machine>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -76,10 +91,11 @@ impl fmt::Debug for TransferMachine {
     }
 }
 
-/// Who is told of a transfer machine's events.
+/// The client's function for what happens to a machine as a whole.
 pub(crate) type Observer = Box<dyn Fn(&Machine, &TmEvent) + Send + Sync>;
 
-/// What a transfer machine can do, in the hands of its owner ([`TransferMachine`]) and of its callbacks.
+/// A transfer machine as its callbacks see it, and what its owners ([`TransferMachine`], [`AsyncMachine`](crate::AsyncMachine))
+/// have in common.
 ///
 /// All methods take `&self` and may be called from any thread; several threads may wait, and share the events.
 pub struct Machine {

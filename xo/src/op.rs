@@ -1,4 +1,4 @@
-//! Operations, as a client wants them.
+//! Operations as values: what a client starts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use crate::domain::Inner;
 use crate::event::Owner;
 use crate::{Buffer, EndPoint, Error, Offer, OpId, Refused};
 
-/// An operation to be started: a buffer, and what is to be done with it. [`Machine::start`](crate::Machine::start) starts one,
-/// [`Batch`](crate::Batch) several together, [`AsyncMachine::start`](crate::AsyncMachine::start) gives a future.
+/// An operation that has not started: a buffer, and what to do with it. [`Machine::start`](crate::Machine::start) starts one,
+/// [`Batch`](crate::Batch) starts several together, [`AsyncMachine::start`](crate::AsyncMachine::start) returns a future.
 ///
 /// | operation | moves | |
 /// | --- | --- | --- |
-/// | [`Op::receive`] | messages from anybody into the buffer | one event for each |
-/// | [`Op::send`] | a message out of the buffer | |
-/// | [`Op::passive_receive`] | what a peer writes into the buffer | starting it gives an [`Offer`] for the peer |
-/// | [`Op::passive_send`] | what a peer reads out of the buffer | starting it gives an [`Offer`] for the peer |
-/// | [`Op::active_receive`] | a peer's buffer into this one | takes what the peer was given |
-/// | [`Op::active_send`] | this buffer into a peer's | takes what the peer was given |
+/// | [`Op::receive`] | messages from any peer into the buffer | one event for each message |
+/// | [`Op::send`] | a message out of the buffer to a peer | |
+/// | [`Op::passive_receive`] | what a peer writes into the buffer | starting it returns an [`Offer`] for the peer |
+/// | [`Op::passive_send`] | what a peer reads out of the buffer | starting it returns an [`Offer`] for the peer |
+/// | [`Op::active_receive`] | a peer's buffer into this one | takes the peer's offer |
+/// | [`Op::active_send`] | this buffer into a peer's | takes the peer's offer |
 ///
-/// Unless told otherwise it takes the whole buffer and has no timeout.
+/// By default an operation uses the whole buffer and has no timeout.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -35,37 +35,59 @@ use crate::{Buffer, EndPoint, Error, Offer, OpId, Refused};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// A setting that an operation does not have is an error when it starts:
+///
+/// ```
+/// # use nlx::{Domain, NodeConfig, Op, TmOptions};
+/// # let domain = Domain::in_process(&NodeConfig::new())?;
+/// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+/// let refused = tm.start(Op::receive(domain.allocate(4096)?).length(5)).unwrap_err();
+/// assert_eq!(refused.error.to_string(), "the message receive operation does not take `length`");
+/// assert_eq!(refused.buffer.len(), 4096); // it comes back
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Bulk of any size
 ///
-/// Where a buffer is [large](Buffer), or a peer's is, the four bulk operations move it in parts of 1 MiB, of which several are in
-/// flight at a time ([`MachineBuilder::large_window`](crate::MachineBuilder::large_window)). One event tells of the whole, and
-/// brings the buffer back; the timeout is that of the whole. The parts are operations as any others: they count in the
-/// statistics, and among those in flight. When one of them fails, the others are cancelled, and the whole fails for its
-/// reason. A message is never split.
+/// If a buffer is [large](Buffer), or the peer's is, the four bulk operations move it in parts of 1 MiB, several of them in
+/// flight at a time ([`MachineBuilder::large_window`](crate::MachineBuilder::large_window)). One event reports the end of the
+/// whole and returns the buffer; the timeout is that of the whole. The parts are ordinary operations: they count in the
+/// statistics, and among those in flight. When one of them fails, the others are cancelled, and the whole fails with its
+/// errno. A message is never split.
 #[must_use = "it starts with `Machine::start`"]
 pub struct Op {
     pub(crate) buffer: Buffer,
     pub(crate) what: What,
-    /// Bytes from the start of the buffer that it is about; all of them at first.
+    /// Bytes from the start of the buffer that it uses; by default all.
     pub(crate) length: usize,
     pub(crate) timeout: Option<Duration>,
-    /// Who gets its events instead of the client.
+    /// Gets its events instead of the client.
     pub(crate) owner: Option<Arc<dyn Owner>>,
-    /// It belongs to what is in flight already, and starts though the machine is to stop.
+    /// Part of an operation that is in flight: it starts even while the machine stops.
     pub(crate) going_on: bool,
+    /// A setting that was given to an operation which does not have it: it is refused.
+    misplaced: Option<Setting>,
 }
 
-// It is moved some times on its way to the transport; what is larger is copied by calls.
+/// What only some operations can be told.
+#[derive(Clone, Copy)]
+enum Setting {
+    Length,
+    MinReceiveSize,
+    MaxMessages,
+}
+
+// An operation is moved several times on its way to the transport; the compiler moves larger values by calls of memcpy.
 const _: () = assert!(size_of::<Op>() <= 128);
 
-/// What is to be done with a buffer.
+/// What an operation does with its buffer.
 pub(crate) enum What {
     Receive { min_receive_size: Option<usize>, max_messages: u32 },
     Send(EndPoint),
     Bulk(Bulk),
 }
 
-/// What may be split.
+/// Operations that can be split into parts.
 pub(crate) enum Bulk {
     PassiveReceive,
     PassiveSend,
@@ -77,7 +99,7 @@ impl Op {
     #[inline]
     fn new(buffer: Buffer, what: What) -> Op {
         let length = buffer.len();
-        Op { buffer, what, length, timeout: None, owner: None, going_on: false }
+        Op { buffer, what, length, timeout: None, owner: None, going_on: false, misplaced: None }
     }
 
     #[inline]
@@ -85,63 +107,127 @@ impl Op {
         Op::new(buffer, What::Bulk(bulk))
     }
 
-    /// Takes messages into a buffer, one behind the other. Each is an event with a [`crate::Message`]; the last event brings
-    /// the buffer back.
+    /// Takes messages into a buffer, one behind the other. Each is an event with a [`crate::Message`]; the last event returns
+    /// the buffer.
     ///
-    /// One message, of up to the buffer's length, unless [`Op::max_messages`] and [`Op::min_receive_size`] say otherwise.
+    /// By default it takes one message, of up to the buffer's length: see [`Op::max_messages`] and [`Op::min_receive_size`].
+    ///
+    /// ```
+    /// # use nlx::{Domain, NodeConfig, Op, TmOptions};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// let buffer = domain.allocate(16 * 256)?;
+    /// tm.start(Op::receive(buffer).max_messages(16))?; // of up to 256 bytes each
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn receive(buffer: Buffer) -> Op {
         Op::new(buffer, What::Receive { min_receive_size: None, max_messages: 1 })
     }
 
     /// Sends a buffer as a message. Success means that the bytes have left.
+    ///
+    /// ```
+    /// # use nlx::{Domain, NodeConfig, Op, TmOptions};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// let peer = tm.end_point("0@lo:12345:31:1")?;
+    /// tm.start(Op::send(domain.buffer_of(b"hello")?, &peer))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn send(buffer: Buffer, to: &EndPoint) -> Op {
         Op::new(buffer, What::Send(to.clone()))
     }
 
-    /// Lets whoever gets the offer write into a buffer, once. The buffer can be reached as soon as it has started.
+    /// Lets a peer write into a buffer, once: any peer that has the offer. It can do so as soon as the operation has started.
     ///
-    /// A writer fills the parts of a large buffer in any order; all are to be filled, the last one perhaps not to its end.
+    /// A peer may fill the parts of a large buffer in any order; the operation ends when all are filled, of which the last may
+    /// be shorter.
+    ///
+    /// ```
+    /// # use nlx::{Domain, NodeConfig, Op, TmOptions};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// let started = tm.start(Op::passive_receive(domain.allocate(4096)?))?;
+    /// assert_eq!(started.offer.length(), 4096); // its bytes go to the peer in a message
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn passive_receive(buffer: Buffer) -> Op {
         Op::bulk(buffer, Bulk::PassiveReceive)
     }
 
-    /// Lets whoever gets the offer read a buffer, once. The buffer can be reached as soon as it has started.
+    /// Lets a peer read a buffer, once: any peer that has the offer. It can do so as soon as the operation has started.
+    ///
+    /// ```
+    /// # use nlx::{Domain, NodeConfig, Op, TmOptions};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// let started = tm.start(Op::passive_send(domain.allocate(64 << 20)?))?;
+    /// assert_eq!(started.offer.parts(), 64); // a large buffer is read in parts
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn passive_send(buffer: Buffer) -> Op {
         Op::bulk(buffer, Bulk::PassiveSend)
     }
 
-    /// Reads a peer's buffer, all that it offers: an [`Offer`], or a [`Descriptor`](crate::Descriptor) of Motr's.
+    /// Reads all that a peer offers into a buffer: an [`Offer`], or a [`Descriptor`](crate::Descriptor) of Motr's.
     ///
     /// The event has ENODATA if a peer that runs nlx has no such buffer any more: the offer was used, or its buffer cancelled.
-    /// Of a peer that runs LNet in the kernel that is known over RDMA alone, of reads that are longer than a message; others
+    /// A peer that runs LNet in the kernel reports that over RDMA alone, for reads that are longer than a message; other reads
     /// end at their timeout.
+    ///
+    /// ```
+    /// # use nlx::{Domain, NodeConfig, Offer, Op, TmOptions};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// # let message = tm.start(Op::passive_send(domain.buffer_of(b"hello")?))?.offer.as_bytes().to_vec();
+    /// let offer = Offer::from_bytes(&message)?; // as it came in a message
+    /// let op = tm.start(Op::active_receive(domain.allocate(4096)?, &offer))?.op;
+    /// # while tm.wait(None)?.is_some_and(|event| event.op != op) {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn active_receive(buffer: Buffer, offer: impl Into<Offer>) -> Op {
         Op::bulk(buffer, Bulk::ActiveReceive(offer.into()))
     }
 
-    /// Writes a buffer into a peer's: what that offers, or a [`Descriptor`](crate::Descriptor) of Motr's. Success means that the bytes
-    /// have arrived.
+    /// Writes a buffer into the one that a peer offers: by an [`Offer`], or a [`Descriptor`](crate::Descriptor) of Motr's. Success
+    /// means that the bytes have arrived.
     ///
     /// The event has ENODATA if a peer that runs nlx has no such buffer any more; a peer that runs LNet in the kernel does not
-    /// say so, and the write ends at its timeout.
+    /// report that, and the write ends at its timeout.
+    ///
+    /// ```
+    /// # use nlx::{Domain, NodeConfig, Offer, Op, TmOptions};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// # let message = tm.start(Op::passive_receive(domain.allocate(4096)?))?.offer.as_bytes().to_vec();
+    /// let offer = Offer::from_bytes(&message)?; // as it came in a message
+    /// let op = tm.start(Op::active_send(domain.buffer_of(b"hello")?, &offer))?.op;
+    /// # while tm.wait(None)?.is_some_and(|event| event.op != op) {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn active_send(buffer: Buffer, offer: impl Into<Offer>) -> Op {
         Op::bulk(buffer, Bulk::ActiveSend(offer.into()))
     }
 
-    /// Sends so many bytes from the start of the buffer instead of all; of a passive receive, offers room for so many. A
-    /// receive and an active receive have the whole buffer as room, and this has no effect on them.
+    /// Sends this many bytes from the start of the buffer instead of all; of a passive receive, offers room for this many.
+    ///
+    /// A receive and an active receive have the whole buffer as room: with a length they are refused with EINVAL.
     #[inline]
     pub fn length(self, bytes: usize) -> Op {
-        Op { length: bytes, ..self }
+        match self.what {
+            What::Receive { .. } | What::Bulk(Bulk::ActiveReceive(_)) => self.misplace(Setting::Length),
+            _ => Op { length: bytes, ..self },
+        }
     }
 
-    /// Ends the operation with ETIMEDOUT, counting from its start, unless it is over by then. `None` takes a timeout away.
+    /// Ends the operation with ETIMEDOUT this long after its start, unless it has ended before. `None` removes a timeout; one of
+    /// 0 is refused with ETIME.
     #[inline]
     pub fn timeout(self, timeout: impl Into<Option<Duration>>) -> Op {
         Op { timeout: timeout.into(), ..self }
@@ -149,26 +235,34 @@ impl Op {
 
     /// Of a receive: the buffer comes back once less room than this is left, in bytes; longer messages do not match it
     /// (S-403). At least 1, at most the whole buffer. The buffer's length divided by [`Op::max_messages`] unless this says
-    /// otherwise. No effect on other operations.
+    /// otherwise. Other operations are refused with EINVAL.
     #[inline]
     pub fn min_receive_size(mut self, bytes: usize) -> Op {
-        if let What::Receive { min_receive_size, .. } = &mut self.what {
-            *min_receive_size = Some(bytes);
-        }
+        let What::Receive { min_receive_size, .. } = &mut self.what else {
+            return self.misplace(Setting::MinReceiveSize);
+        };
+        *min_receive_size = Some(bytes);
         self
     }
 
-    /// Of a receive: the buffer comes back after this many messages, at least 1; 1 unless this says otherwise. No effect on
-    /// other operations.
+    /// Of a receive: the buffer comes back after this many messages, at least 1; 1 unless this says otherwise. Other operations
+    /// are refused with EINVAL.
     #[inline]
     pub fn max_messages(mut self, messages: u32) -> Op {
-        if let What::Receive { max_messages, .. } = &mut self.what {
-            *max_messages = messages;
-        }
+        let What::Receive { max_messages, .. } = &mut self.what else {
+            return self.misplace(Setting::MaxMessages);
+        };
+        *max_messages = messages;
         self
     }
 
-    /// The queue it will be in.
+    /// Notes a setting that the operation does not have.
+    #[cold]
+    fn misplace(self, setting: Setting) -> Op {
+        Op { misplaced: Some(setting), ..self }
+    }
+
+    /// The queue of the transfer machine that it belongs to.
     #[must_use]
     pub fn queue(&self) -> Queue {
         match &self.what {
@@ -178,18 +272,18 @@ impl Op {
         }
     }
 
-    /// Its buffer: it is not to be started.
+    /// Returns the buffer of an operation that is not to be started.
     #[must_use]
     pub fn into_buffer(self) -> Buffer {
         self.buffer
     }
 
-    /// The events go to this owner instead of the client.
+    /// Gives its events to this owner instead of the client.
     pub(crate) fn owned_by(self, owner: Arc<dyn Owner>) -> Op {
         Op { owner: Some(owner), ..self }
     }
 
-    /// It belongs to what is in flight already, and starts though the machine is to stop.
+    /// Makes it a part of an operation that is in flight: it starts even while the machine stops.
     pub(crate) fn going_on(self) -> Op {
         Op { going_on: true, ..self }
     }
@@ -207,7 +301,7 @@ impl Op {
         says_more || self.buffer.is_large()
     }
 
-    /// What the transport does not look at.
+    /// Checks what the transport does not.
     #[inline]
     pub(crate) fn check(&self, domain: &Arc<Inner>) -> Result<(), Error> {
         self.check_before(domain)?;
@@ -217,17 +311,20 @@ impl Op {
         self.buffer.check_unlent(receives, 0..if receives { all } else { self.length.min(all) })
     }
 
-    /// The same, before its buffer is looked at.
+    /// [`Op::check`] without the buffer's size and memory.
     #[inline]
     pub(crate) fn check_before(&self, domain: &Arc<Inner>) -> Result<(), Error> {
         domain.check_here()?;
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(Error::TimeoutPassed);
         }
+        if let Some(setting) = self.misplaced {
+            return Err(Error::Setting { setting: setting.name(), queue: self.queue() });
+        }
         if self.buffer.is_of(domain) { Ok(()) } else { Err(Error::OtherDomain) }
     }
 
-    /// What the transport is to do with the buffer.
+    /// The operation in the transport's terms.
     #[inline]
     pub(crate) fn kind(&self) -> OperationKind {
         let length = self.length as u64;
@@ -252,9 +349,19 @@ impl Op {
         }
     }
 
-    /// Not to be started.
+    /// Returns its buffer with the reason why it does not start.
     pub(crate) fn refuse(self, error: Error) -> Refused {
         Refused { buffer: self.buffer, error }
+    }
+}
+
+impl Setting {
+    fn name(self) -> &'static str {
+        match self {
+            Setting::Length => "length",
+            Setting::MinReceiveSize => "min_receive_size",
+            Setting::MaxMessages => "max_messages",
+        }
     }
 }
 
@@ -275,17 +382,27 @@ impl fmt::Debug for Op {
     }
 }
 
-/// An operation has started.
+/// An operation that has started.
+///
+/// ```
+/// # use nlx::{Domain, NodeConfig, Op, Started, TmOptions};
+/// # let domain = Domain::in_process(&NodeConfig::new())?;
+/// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+/// let Started { op, offer } = tm.start(Op::passive_send(domain.buffer_of(b"hello")?))?;
+/// assert_eq!(offer.length(), 5);
+/// assert!(tm.cancel(op));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// Its name.
+    /// Its id, which its events have.
     pub op: OpId,
-    /// Of a passive operation: what the peer needs to reach the buffer. Of any other [`Offer::NONE`], which leads nowhere.
+    /// What a peer needs to reach the buffer of a passive operation; [`Offer::NONE`], which names no buffer, of any other.
     pub offer: Offer,
 }
 
 impl Started {
-    /// With nothing that a peer needs.
+    /// Without an offer.
     pub(crate) fn plain(op: OpId) -> Started {
         Started { op, offer: Offer::NONE }
     }

@@ -12,24 +12,16 @@ use crate::{Buffer, BufferPool, Colour, Domain, Error, Op, Refused, Started};
 /// 2.11).
 const BUFFERS_MIN: usize = 2;
 
-/// How each receive buffer of a pool takes messages: what [`Op::min_receive_size`] and [`Op::max_messages`] say of others (S-403).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Receive {
-    /// The buffer comes back once less room than this is left, in bytes; longer messages do not match it. At least 1, at most
-    /// the whole buffer.
-    pub min_receive_size: usize,
-    /// The buffer comes back after this many messages; at least 1.
-    pub max_messages: u32,
-}
-
 /// How a transfer machine takes receive buffers from a pool ([`crate::MachineBuilder::pool`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Provision {
-    /// How each of them takes messages.
-    pub receive: Receive,
-    /// How many are to be posted; less than 2 is 2.
+    /// [`Op::min_receive_size`] of each.
+    pub min_receive_size: usize,
+    /// [`Op::max_messages`] of each.
+    pub max_messages: u32,
+    /// The number of receive buffers that are posted at a time; less than 2 is 2.
     pub buffers: usize,
-    /// Of which colour: best one of its own for each transfer machine.
+    /// Their colour; best a different one for each transfer machine.
     pub colour: Colour,
 }
 
@@ -39,7 +31,8 @@ pub struct Provision {
 /// numbers add up whoever posts. Nothing of the client's is called under it, and no buffer dropped.
 pub(crate) struct Provisioner {
     pool: BufferPool,
-    receive: Receive,
+    min_receive_size: usize,
+    max_messages: u32,
     wants: Mutex<Wants>,
     /// How many buffers are missing.
     deficit: AtomicUsize,
@@ -74,7 +67,7 @@ impl Provisioner {
         pool: &BufferPool,
         provision: Provision,
     ) -> Result<Provisioner, Error> {
-        let Provision { receive, buffers, colour } = provision;
+        let Provision { min_receive_size, max_messages, buffers, colour } = provision;
         if !Arc::ptr_eq(domain.inner(), pool.domain().inner()) {
             return Err(Error::OtherDomain);
         }
@@ -83,13 +76,13 @@ impl Provisioner {
         if bytes > limits.buffer_bytes_max {
             return Err(Error::Large { bytes, limit: limits.buffer_bytes_max });
         }
-        within("the least room of a receive buffer from a pool", receive.min_receive_size, 1, bytes)?;
-        let (messages, most) = (receive.max_messages as usize, limits.messages_max as usize);
-        within("the number of messages of a receive buffer from a pool", messages, 1, most)?;
+        within("the least room of a receive buffer from a pool", min_receive_size, 1, bytes)?;
+        let most = limits.messages_max as usize;
+        within("the number of messages of a receive buffer from a pool", max_messages as usize, 1, most)?;
         let wants =
             Wants { buffers: buffers.max(BUFFERS_MIN), colour, customer: CustomerId::default(), over: false };
         let (wants, deficit) = (Mutex::new(wants), AtomicUsize::new(0));
-        Ok(Provisioner { pool: pool.clone(), receive, wants, deficit })
+        Ok(Provisioner { pool: pool.clone(), min_receive_size, max_messages, wants, deficit })
     }
 
     /// Has the pool call `refill`, unless a callback has stopped the machine already.
@@ -116,9 +109,8 @@ impl Provisioner {
             && let Some((buffer, left)) = self.pool.take_for(wants.customer, wants.colour)
         {
             posted.left = Some(left);
-            let Receive { min_receive_size, max_messages } = self.receive;
-            let op = Op::receive(buffer).min_receive_size(min_receive_size).max_messages(max_messages);
-            match start(op) {
+            let op = Op::receive(buffer).min_receive_size(self.min_receive_size);
+            match start(op.max_messages(self.max_messages)) {
                 Ok(_) => missing -= 1,
                 Err(Refused { buffer, .. }) => {
                     self.pool.refused_by(wants.customer);

@@ -8,7 +8,7 @@ mod helper;
 
 use nlx::{
     Batch, Buffer, Colour, DescriptorForm, EndPoint, MatchCounters, NodeConfig, Offer, Op, PoolOptions,
-    Provision, Receive, TmOptions, TransferMachine,
+    Provision, TmOptions, TransferMachine,
 };
 use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
@@ -23,7 +23,8 @@ struct Pair {
     batch: Batch,
 }
 
-const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 };
+const PROVISION: Provision =
+    Provision { min_receive_size: 4096, max_messages: 1, buffers: 2, colour: Colour::Of(0) };
 const TIMEOUT: Option<std::time::Duration> = Some(std::time::Duration::from_secs(3600));
 
 impl Pair {
@@ -50,7 +51,7 @@ impl Pair {
     fn message(&mut self) {
         let [send, receive] = self.take();
         self.b.start(Op::receive(receive).timeout(TIMEOUT)).unwrap();
-        self.a.start(Op::send(send, &self.to_b).length(4096).timeout(TIMEOUT)).unwrap();
+        self.a.start(Op::send(send, &self.to_b).timeout(TIMEOUT)).unwrap();
         self.give_back();
     }
 
@@ -58,7 +59,7 @@ impl Pair {
         let [ours, theirs] = self.take();
         self.batch.push(Op::receive(theirs).timeout(TIMEOUT));
         assert!(self.b.submit(&mut self.batch).all(|outcome| outcome.is_ok()));
-        self.batch.push(Op::send(ours, &self.to_b).length(4096).timeout(TIMEOUT));
+        self.batch.push(Op::send(ours, &self.to_b).timeout(TIMEOUT));
         assert!(self.a.submit(&mut self.batch).all(|outcome| outcome.is_ok()));
         self.give_back();
     }
@@ -105,12 +106,11 @@ fn pools_allocate_nothing_once_they_have_grown() {
         let domain = helper::domain(module_path!(), &NodeConfig::new());
         let pool = domain.pool(PoolOptions::new(4096).colours(2)).unwrap();
         pool.provision(4 + spare).unwrap();
-        let provision = Provision { receive: ONE_MESSAGE, buffers: 2, colour: Colour::Of(0) };
-        let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:*").unwrap();
+        let tm = domain.machine().pool(&pool, PROVISION).start("0@lo:12345:31:*").unwrap();
         let mut message = None;
         let mut round = || {
             let source = pool.get(Colour::Of(1)).unwrap().unwrap();
-            tm.start(Op::send(source, tm.own_end_point()).length(4096).timeout(TIMEOUT)).unwrap();
+            tm.start(Op::send(source, tm.own_end_point()).timeout(TIMEOUT)).unwrap();
             for _ in 0..2 {
                 let event = tm.wait(None).unwrap().unwrap();
                 event.status.unwrap();

@@ -44,8 +44,8 @@ impl Pair {
         let ours = self.a.start(Op::send(ours, &self.to_b).length(4096)).await.unwrap().buffer;
         let theirs = self.b.next_message().await.unwrap().buffer.unwrap();
         let offered = self.b.start(Op::passive_send(theirs).length(4096));
-        let descriptor = offered.offer().clone();
-        let ours = self.a.start(Op::active_receive(ours, &descriptor)).await.unwrap().buffer;
+        let offer = offered.offer().clone();
+        let ours = self.a.start(Op::active_receive(ours, &offer)).await.unwrap().buffer;
         (ours, offered.await.unwrap().buffer)
     }
 }

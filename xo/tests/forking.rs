@@ -11,8 +11,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork};
 use nlx::{
     Batch, Buffer, Colour, Domain, EndPoint, Errno, Error, Event, Machine, Message, NodeConfig, Op,
-    PoolCounts, PoolOptions, Provision, Queue, Receive, RegionError, Stop, TmOptions, TmState,
-    TransferMachine,
+    PoolCounts, PoolOptions, Provision, Queue, RegionError, Stop, TmOptions, TmState, TransferMachine,
 };
 
 /// What hangs for so long will do so for ever.
@@ -94,7 +93,7 @@ fn post_again(domain: &Domain, tm: &Machine, event: &Event) {
 
 /// Sends a message, and waits for the answer.
 fn echo_of(domain: &Domain, client: &TransferMachine, to: &EndPoint, bytes: &[u8]) -> Message {
-    client.start(Op::send(domain.buffer_of(bytes).unwrap(), to).length(bytes.len())).unwrap();
+    client.start(Op::send(domain.buffer_of(bytes).unwrap(), to)).unwrap();
     loop {
         let event = client.wait(None).unwrap().expect("a wait without end brings an event");
         assert_eq!(event.status, Ok(()));
@@ -191,7 +190,7 @@ fn a_child_may_open_a_domain_of_its_own() {
         let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default()).unwrap();
         tm.start(Op::receive(domain.allocate(64).unwrap()).min_receive_size(64).max_messages(16))
             .unwrap_or_else(|_| unreachable!());
-        tm.start(Op::send(domain.buffer_of(b"hello").unwrap(), tm.own_end_point()).length(5)).unwrap();
+        tm.start(Op::send(domain.buffer_of(b"hello").unwrap(), tm.own_end_point())).unwrap();
         let first = tm.wait(None).unwrap().unwrap();
         let second = tm.wait(None).unwrap().unwrap();
         drop(inherited.clone());
@@ -206,10 +205,9 @@ fn a_child_leaves_pools_alone() {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();
     let pool = domain.pool(PoolOptions::new(64).colours(1)).unwrap();
     pool.provision(8).unwrap();
-    let receive = Receive { min_receive_size: 64, max_messages: 1 };
-    let provision = Provision { receive, buffers: 2, colour: Colour::Of(0) };
+    let provision = Provision { min_receive_size: 64, max_messages: 1, buffers: 2, colour: Colour::Of(0) };
     let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:1").unwrap();
-    tm.start(Op::send(domain.buffer_of(b"hello").unwrap(), tm.own_end_point()).length(5)).unwrap();
+    tm.start(Op::send(domain.buffer_of(b"hello").unwrap(), tm.own_end_point())).unwrap();
     let events = [0; 2].map(|_| tm.wait(None).unwrap().unwrap());
     let mut events = Some(events);
     let forked = Error::Forked { process: std::process::id() };

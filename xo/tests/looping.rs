@@ -36,7 +36,7 @@ fn post(domain: &Domain, tm: &TransferMachine, timeout: Option<Duration>) {
 
 fn send(domain: &Domain, from: &TransferMachine, to: &TransferMachine, bytes: &[u8]) {
     let to = from.end_point(&to.address().to_string()).unwrap();
-    from.start(Op::send(domain.buffer_of(bytes).unwrap(), &to).length(bytes.len())).unwrap();
+    from.start(Op::send(domain.buffer_of(bytes).unwrap(), &to)).unwrap();
 }
 
 /// The next event, by a loop of one descriptor.

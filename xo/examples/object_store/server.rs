@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nlx::{
     Address, Buffer, BufferPool, Colour, Domain, EndPoint, Errno, Event, Offer, Op, PoolOptions, Provision,
-    Queue, Receive, Stop, TransferMachine,
+    Queue, Stop, TransferMachine,
 };
 
 use crate::Outcome;
@@ -24,7 +24,12 @@ const WAITING_MAX: usize = 1024;
 
 /// Buffers of 1 MiB that take requests; as many again wait in their pool.
 const REQUEST_BUFFERS: usize = 4;
-const REQUESTS: Receive = Receive { min_receive_size: MESSAGE_MAX, max_messages: 1024 };
+const REQUESTS: Provision = Provision {
+    min_receive_size: MESSAGE_MAX,
+    max_messages: 1024,
+    buffers: REQUEST_BUFFERS,
+    colour: Colour::Any,
+};
 
 pub(crate) struct Server {
     tm: TransferMachine,
@@ -71,8 +76,7 @@ impl Server {
         // The transfer machine keeps itself in buffers: as many are posted as this says, as long as the pool has some.
         let requests = domain.pool(PoolOptions::new(1 << 20))?;
         requests.provision(2 * REQUEST_BUFFERS)?;
-        let provision = Provision { receive: REQUESTS, buffers: REQUEST_BUFFERS, colour: Colour::Any };
-        let tm = domain.machine().pool(&requests, provision).start(address)?;
+        let tm = domain.machine().pool(&requests, REQUESTS).start(address)?;
         Ok(Server { tm, disk, pieces, answers, work: Mutex::default() })
     }
 

@@ -7,11 +7,10 @@ use nlx_core::{CoreError, Operation, Submitted};
 use crate::deadlines::after;
 use crate::{Machine, Offer, Op, OpId, Refused, Started};
 
-/// Operations that are to start together: none starts before [`Machine::submit`].
+/// Operations that start together, at [`Machine::submit`].
 ///
 /// What a batch sends leaves together: one system call for many small messages, instead of one for each. A program that has
-/// several messages to send keeps a batch and fills it again and again; in steady state
-/// that takes no memory.
+/// several messages to send keeps a batch and fills it again and again; in steady state that allocates nothing.
 ///
 /// ```
 /// # use nlx::{Batch, Domain, NodeConfig, Op, TmOptions};
@@ -34,7 +33,7 @@ use crate::{Machine, Offer, Op, OpId, Refused, Started};
 ///
 /// A batch that is dropped starts nothing.
 #[derive(Default)]
-#[must_use = "its operations start with `TransferMachine::submit`"]
+#[must_use = "its operations start with `Machine::submit`"]
 pub struct Batch {
     ops: Vec<Op>,
     outcomes: Vec<Result<Started, Refused>>,
@@ -44,24 +43,24 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Of no operations yet.
+    /// A batch without operations.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// How many operations wait to be submitted.
+    /// The number of operations that wait to be submitted.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether none does.
+    /// Whether no operation waits to be submitted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Puts an operation behind the others.
+    /// Adds an operation behind the others.
     pub fn push(&mut self, op: Op) {
         self.ops.push(op);
     }
@@ -72,9 +71,21 @@ impl Machine {
     ///
     /// A bulk operation on a [large](Buffer) buffer, or with the offer of one, starts as several ([`Op`] has the rules).
     ///
+    /// ```
+    /// # use nlx::{Domain, NodeConfig, Op, Refused, TmOptions};
+    /// # let domain = Domain::in_process(&NodeConfig::new())?;
+    /// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// let peer = tm.own_end_point();
+    /// let Refused { buffer, error } = tm.start(Op::send(domain.allocate(64)?, peer).length(65)).unwrap_err();
+    /// assert_eq!(error.to_string(), "length is 65: it must be 1 to 64");
+    /// let sending = tm.start(Op::send(buffer, peer))?.op;
+    /// assert!(tm.wait(None)?.is_some_and(|event| event.op == sending && event.buffer.is_some()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// The buffer comes back with each. ETIME for a timeout of 0, EBUSY while a message lends bytes of the buffer out, EINVAL for
-    /// numbers that do not fit the buffer or a buffer of another domain, ENOMEM without room for events, ESHUTDOWN unless
+    /// Each returns the buffer ([`Refused`]). ETIME for a timeout of 0, EBUSY while a message lends bytes of the buffer out, EINVAL
+    /// for numbers that do not fit the buffer, a setting of another kind of operation, or a buffer of another domain, ENOMEM without room for events, ESHUTDOWN unless
     /// started, or what LNet says. Of a message, EFBIG for a large buffer, and EHOSTUNREACH if no network leads to the peer. Of an
     /// active operation, EPERM if the peer's buffer goes the same way, EFBIG if not all that is to be moved has room, EINVAL
     /// for bytes that are no offer, for parts of another size than this transport's, and for a length that leaves a part
@@ -83,12 +94,12 @@ impl Machine {
         if op.is_large() { self.start_large(op) } else { self.start_one(op) }
     }
 
-    /// Starts the operations of a batch, in order, and gives what became of each; their timeouts count from here. The batch
+    /// Starts the operations of a batch, in order, and returns the outcome of each; their timeouts count from here. The batch
     /// is empty afterwards.
     ///
     /// Each is started or refused by itself, with the errors of [`Machine::start`]; one that is refused later ends
-    /// with an event instead. Events may come before this returns. A bulk operation that is split starts by itself in its
-    /// turn: what stands before it in the batch leaves together, then its parts, and what stands behind it together again.
+    /// with an event instead. Events may come before this returns. A bulk operation that is split starts alone in its turn:
+    /// the operations before it in the batch leave together, then its parts, then the operations behind it together.
     #[must_use = "what is refused gives its buffer back"]
     pub fn submit<'a>(
         &self,

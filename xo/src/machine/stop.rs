@@ -16,23 +16,38 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// it, or LNet between its last event and letting go of the memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What becomes of the operations in flight when their transfer machine stops.
+/// How a transfer machine stops: what happens to its operations in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// They are cancelled.
     Abort,
-    /// They are awaited. A receive buffer waits for ever.
+    /// They are awaited. A receive has no end of its own: the stop waits until it has taken its messages, or is cancelled.
     Drain,
 }
 
 impl Machine {
-    /// Ends the transfer machine. It takes no more operations; those in flight are cancelled or awaited. Their events, buffers with them, are given by [`Machine::wait`] before and
-    /// after the stop. With callbacks, the last of them has returned when this does, unless this is called in a callback.
-    /// Stopping twice does nothing.
+    /// Ends the transfer machine. It takes no more operations; those in flight are cancelled or awaited. Their events, which
+    /// return the buffers, come from [`TransferMachine::wait`] before and after the stop. With callbacks, the last of them has
+    /// returned when this does, unless this is called in a callback. Stopping twice does nothing.
     ///
     /// # Errors
     /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks to come, when the timeout has
     /// passed; it can be called again, with [`Stop::Abort`] for instance. `None` waits without end.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use nlx::{Domain, NodeConfig, Op, Stop, TmOptions};
+    ///
+    /// let domain = Domain::in_process(&NodeConfig::new())?;
+    /// let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// tm.start(Op::receive(domain.allocate(64)?))?;
+    /// // No message comes.
+    /// let late = tm.stop(Stop::Drain, Some(Duration::from_millis(1))).unwrap_err();
+    /// assert_eq!(late.to_string(), "the transfer machine has not stopped in time: 1 operations are in flight");
+    /// tm.stop(Stop::Abort, None)?;
+    /// assert!(tm.wait(None)?.is_some_and(|event| event.buffer.is_some()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stop(&self, how: Stop, timeout: Option<Duration>) -> Result<(), Error> {
         self.domain.check_here()?;
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));

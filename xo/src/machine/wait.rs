@@ -8,12 +8,13 @@ use parking_lot::ReentrantMutexGuard;
 
 use crate::operations::Next;
 use crate::waiters::Waiting;
-use crate::{Error, Event, Machine, TmState};
+use crate::{Error, Event, Machine, TmState, TransferMachine};
 
 /// How soon a timed out operation is cancelled again that another thread had entered, but not yet started.
 const CANCEL_AGAIN_NS: u64 = 1_000_000;
 
-impl Machine {
+/// Taking events.
+impl TransferMachine {
     /// Waits for the next event, and moves the network forward meanwhile. `None` when the timeout has passed; a timeout of 0
     /// looks once, `None` as timeout waits without end.
     ///
@@ -21,11 +22,124 @@ impl Machine {
     /// ESHUTDOWN when the transfer machine is stopped, or its node has been shut down, and all its events have been given;
     /// EINVAL if its events go to a callback; EIO if the program has overwritten the queue that they lay in.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
-        self.check_waited()?;
-        self.next(timeout)
+        self.waited()?.next(timeout)
     }
 
-    /// The same for whoever it is that gets the events.
+    /// The next event, if there is one, after moving the network forward once; does not sleep.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::wait`].
+    pub fn poll(&self) -> Result<Option<Event>, Error> {
+        let machine = self.waited()?;
+        if machine.waiters.disarm() {
+            machine.tm.poll();
+        }
+        if let Some(event) = machine.look(None)? {
+            return Ok(Some(event));
+        }
+        machine.tm.poll();
+        machine.look(None)
+    }
+
+    /// The next event, if there is one already; the network is not moved forward. For programs that work on all there is
+    /// before they wait again.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::wait`].
+    pub fn take(&self) -> Result<Option<Event>, Error> {
+        self.waited()?.look(None)
+    }
+
+    /// Whether an event waits to be taken; asking changes nothing (MT-231).
+    pub fn pending(&self) -> bool {
+        self.machine.domain.is_here() && (self.machine.operations.has_events() || self.machine.tm.pending())
+    }
+
+    /// For a program with an event loop of its own (epoll, poll, io_uring, mio): a descriptor that becomes readable when the
+    /// program should call [`TransferMachine::poll`]: there is an event, the network wants to be moved forward, or the timeout of an
+    /// operation has come. It is valid as long as the machine is, and the same each time; only its readability counts, and
+    /// nothing is read from it.
+    ///
+    /// [`TransferMachine::arm`] comes before each sleep:
+    ///
+    /// ```text
+    ///    the loop                            the transfer machine
+    ///    ────────                            ────────────────────
+    ///    poll() until it gives None    ───>  takes events, moves the network forward
+    ///    arm() ── false: poll() again  ───>  looks once more, then watches the network, the clock, and who drives
+    ///      │ true
+    ///    epoll_wait(…)                 <───  makes the descriptor readable
+    ///    poll() …                      ───>  watches no more
+    /// ```
+    ///
+    /// ```
+    /// use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    /// use nlx::{Domain, NodeConfig, Op, TmOptions};
+    ///
+    /// let domain = Domain::in_process(&NodeConfig::new())?;
+    /// let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+    /// tm.start(Op::receive(domain.allocate(64)?))?;
+    /// let other = domain.transfer_machine("0@lo:12345:31:2", TmOptions::default())?;
+    /// other.start(Op::send(domain.buffer_of(b"hello")?, &other.end_point("0@lo:12345:31:1")?))?;
+    /// let message = loop {
+    ///     if let Some(event) = tm.poll()? {
+    ///         break event.message;
+    ///     }
+    ///     if tm.arm()? {
+    ///         // Among the program's other descriptors.
+    ///         poll(&mut [PollFd::new(tm.descriptor()?, PollFlags::POLLIN)], PollTimeout::NONE)?;
+    ///     }
+    /// };
+    /// assert_eq!(message.as_deref(), Some(&b"hello"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Other threads may wait for events of the same machine, and other machines of the node be waited for: who drives wakes
+    /// the loop when something has come for it. A program that stays away from its loop for long leaves the network to the
+    /// node's own threads.
+    ///
+    /// # Errors
+    /// EINVAL if the events go to a callback, EOPNOTSUPP if the transport has no such descriptor, EMFILE or ENFILE.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
+        Ok(self.waited()?.tm.descriptor()?)
+    }
+
+    /// Announces that the program is about to sleep on [`TransferMachine::descriptor`]; true if it may. False if there is reason to
+    /// [`TransferMachine::poll`] now. It holds until the next poll.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::descriptor`], and ENOMEM.
+    pub fn arm(&self) -> Result<bool, Error> {
+        let machine = self.waited()?;
+        // From here on a thread that starts an operation with an earlier deadline wakes the loop, and a thread that takes events
+        // takes them one by one, so that the others stay where they wake the loop.
+        machine.waiters.arm();
+        // Events that have been taken from the transport before, or that it has ended.
+        if machine.operations.has_news() {
+            return Ok(false);
+        }
+        loop {
+            let deadline_ns = machine.operations.earlier(None);
+            if !machine.tm.arm(deadline_ns)? {
+                return Ok(false);
+            }
+            // One that came before the announcement was not told of.
+            let latest_ns = machine.operations.earlier(None).unwrap_or(u64::MAX);
+            if latest_ns >= deadline_ns.unwrap_or(u64::MAX) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The machine, unless an event thread takes its events.
+    fn waited(&self) -> Result<&Machine, Error> {
+        self.machine.domain.check_here()?;
+        if self.machine.callbacks.is_some() { Err(Error::Delivery) } else { Ok(&self.machine) }
+    }
+}
+
+impl Machine {
+    /// Waits for the next event, as [`TransferMachine::wait`] and the event thread do.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
         if let Some(event) = self.look(None)? {
             return Ok(Some(event));
@@ -48,42 +162,6 @@ impl Machine {
                 return self.look(Some(&waiting))?.map(Some).ok_or(Error::Ended);
             }
         }
-    }
-
-    /// The next event, if there is one, after moving the network forward once; does not sleep.
-    ///
-    /// # Errors
-    /// As [`Machine::wait`].
-    pub fn poll(&self) -> Result<Option<Event>, Error> {
-        self.check_waited()?;
-        if self.waiters.disarm() {
-            self.tm.poll();
-        }
-        if let Some(event) = self.look(None)? {
-            return Ok(Some(event));
-        }
-        self.tm.poll();
-        self.look(None)
-    }
-
-    /// The next event, if there is one already; the network is not moved forward. For programs that work on all there is
-    /// before they wait again.
-    ///
-    /// # Errors
-    /// As [`Machine::wait`].
-    pub fn take(&self) -> Result<Option<Event>, Error> {
-        self.check_waited()?;
-        self.look(None)
-    }
-
-    /// Whether an event waits to be taken; asking changes nothing (MT-231).
-    pub fn pending(&self) -> bool {
-        self.domain.is_here() && (self.operations.has_events() || self.tm.pending())
-    }
-
-    fn check_waited(&self) -> Result<(), Error> {
-        self.domain.check_here()?;
-        if self.callbacks.is_some() { Err(Error::Delivery) } else { Ok(()) }
     }
 
     /// Waits until no other thread waits, until this deadline at the most.
@@ -144,83 +222,6 @@ impl Machine {
         // deadline is past already, the next one may be that of a thread which has left the wake-up to this one.
         if self.waiters.are_there() && self.operations.is_earliest(deadline_ns) {
             self.tm.wake();
-        }
-    }
-
-    /// For a program with an event loop of its own (epoll, poll, io_uring, mio): a descriptor that becomes readable when the
-    /// program should call [`Machine::poll`]: there is an event, the network wants to be moved forward, or the timeout of an
-    /// operation has come. It is valid as long as the machine is, and the same each time; only its readability counts, and
-    /// nothing is read from it.
-    ///
-    /// [`Machine::arm`] comes before each sleep:
-    ///
-    /// ```text
-    ///    the loop                            the transfer machine
-    ///    ────────                            ────────────────────
-    ///    poll() until it gives None    ───>  takes events, moves the network forward
-    ///    arm() ── false: poll() again  ───>  looks once more, then watches the network, the clock, and who drives
-    ///      │ true
-    ///    epoll_wait(…)                 <───  makes the descriptor readable
-    ///    poll() …                      ───>  watches no more
-    /// ```
-    ///
-    /// ```
-    /// use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    /// use nlx::{Domain, NodeConfig, Op, TmOptions};
-    ///
-    /// let domain = Domain::in_process(&NodeConfig::new())?;
-    /// let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
-    /// tm.start(Op::receive(domain.allocate(64)?))?;
-    /// let other = domain.transfer_machine("0@lo:12345:31:2", TmOptions::default())?;
-    /// other.start(Op::send(domain.buffer_of(b"hello")?, &other.end_point("0@lo:12345:31:1")?))?;
-    /// let message = loop {
-    ///     if let Some(event) = tm.poll()? {
-    ///         break event.message;
-    ///     }
-    ///     if tm.arm()? {
-    ///         // Among the program's other descriptors.
-    ///         poll(&mut [PollFd::new(tm.descriptor()?, PollFlags::POLLIN)], PollTimeout::NONE)?;
-    ///     }
-    /// };
-    /// assert_eq!(message.as_deref(), Some(&b"hello"[..]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// Other threads may wait for events of the same machine, and other machines of the node be waited for: who drives wakes
-    /// the loop when something has come for it. A program that stays away from its loop for long leaves the network to the
-    /// node's own threads.
-    ///
-    /// # Errors
-    /// EINVAL if the events go to a callback, EOPNOTSUPP if the transport has no such descriptor, EMFILE or ENFILE.
-    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
-        self.check_waited()?;
-        Ok(self.tm.descriptor()?)
-    }
-
-    /// Announces that the program is about to sleep on [`Machine::descriptor`]; true if it may. False if there is reason to
-    /// [`Machine::poll`] now. It holds until the next poll.
-    ///
-    /// # Errors
-    /// As [`Machine::descriptor`], and ENOMEM.
-    pub fn arm(&self) -> Result<bool, Error> {
-        self.check_waited()?;
-        // From here on a thread that starts an operation with an earlier deadline wakes the loop, and a thread that takes events
-        // takes them one by one, so that the others stay where they wake the loop.
-        self.waiters.arm();
-        // Events that have been taken from the transport before, or that it has ended.
-        if self.operations.has_news() {
-            return Ok(false);
-        }
-        loop {
-            let deadline_ns = self.operations.earlier(None);
-            if !self.tm.arm(deadline_ns)? {
-                return Ok(false);
-            }
-            // One that came before the announcement was not told of.
-            let latest_ns = self.operations.earlier(None).unwrap_or(u64::MAX);
-            if latest_ns >= deadline_ns.unwrap_or(u64::MAX) {
-                return Ok(true);
-            }
         }
     }
 }

@@ -155,7 +155,7 @@ impl Requester {
     /// The next call that has ended; `None` when the timeout has passed. `None` as timeout waits until one has.
     ///
     /// # Errors
-    /// As [`Machine::wait`].
+    /// As [`TransferMachine::wait`].
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Finished>, RequestError> {
         let deadline_ns = timeout.map(|timeout| self.mailbox.machine().deadline(timeout));
         let mut late = 0;

@@ -74,7 +74,7 @@ impl Responder {
     /// The next request that is to run; `None` when the timeout has passed. `None` as timeout waits until there is one.
     ///
     /// # Errors
-    /// As [`Machine::wait`].
+    /// As [`TransferMachine::wait`].
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Request>, RequestError> {
         let deadline_ns = timeout.map(|timeout| self.mailbox.machine().deadline(timeout));
         let mut late = 0;

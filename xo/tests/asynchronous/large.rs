@@ -12,12 +12,8 @@ async fn both_ways(pair: &Pair) {
     let offer = written.offer().clone();
     // It travels in a message.
     let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
-    let sent = pair
-        .a
-        .machine
-        .start(Op::active_send(pair.a.filled(&bytes), &offer).length(LENGTH).timeout(HUNG))
-        .await
-        .unwrap();
+    let sent =
+        pair.a.machine.start(Op::active_send(pair.a.filled(&bytes), &offer).timeout(HUNG)).await.unwrap();
     assert_eq!((sent.length, sent.buffer.len()), (LENGTH, LENGTH));
     let written = written.await.unwrap();
     assert_eq!(written.length, LENGTH);

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Op, OpId, Receive, Stop};
+use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Op, OpId, Stop};
 
 #[path = "../support/helper.rs"]
 mod helper;
@@ -24,8 +24,6 @@ mod wakers;
 
 /// No test waits this long unless something hangs.
 const HUNG: Option<Duration> = Some(Duration::from_secs(60));
-
-const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 };
 
 /// Two machines that can reach each other.
 struct Pair {

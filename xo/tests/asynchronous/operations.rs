@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nlx::{Errno, Offer, Queue};
+use nlx::{Errno, Error, Offer, Queue};
 
 use super::*;
 
@@ -11,8 +11,7 @@ async fn every_operation(pair: &Pair) {
     let (a, b) = (&pair.a, &pair.b);
     let bytes = pattern(4096);
     b.post();
-    let sent =
-        a.machine.start(Op::send(a.filled(&bytes), &pair.to_b()).length(4096).timeout(HUNG)).await.unwrap();
+    let sent = a.machine.start(Op::send(a.filled(&bytes), &pair.to_b()).timeout(HUNG)).await.unwrap();
     assert_eq!((sent.length, sent.buffer.len()), (4096, 4096));
     let received = b.machine.next_message().await.unwrap();
     assert_eq!(&*received.message, bytes);
@@ -21,14 +20,14 @@ async fn every_operation(pair: &Pair) {
 
     // Written by `a`, and then read by it.
     let written = b.machine.start(Op::passive_receive(b.empty(8192)).timeout(HUNG));
-    let descriptor = written.offer().clone();
-    a.machine.start(Op::active_send(a.filled(&bytes), &descriptor).length(4096).timeout(HUNG)).await.unwrap();
+    let offer = written.offer().clone();
+    a.machine.start(Op::active_send(a.filled(&bytes), &offer).timeout(HUNG)).await.unwrap();
     let written = written.await.unwrap();
     assert_eq!(written.length, 4096);
     assert_eq!(written.buffer.read().unwrap()[..4096], bytes);
     let read = b.machine.start(Op::passive_send(written.buffer).length(4096).timeout(HUNG));
-    let descriptor = read.offer().clone();
-    let got = a.machine.start(Op::active_receive(a.empty(4096), &descriptor).timeout(HUNG)).await.unwrap();
+    let offer = read.offer().clone();
+    let got = a.machine.start(Op::active_receive(a.empty(4096), &offer).timeout(HUNG)).await.unwrap();
     assert_eq!(got.length, 4096);
     assert_eq!(*got.buffer.read().unwrap(), bytes);
     read.await.unwrap();
@@ -63,9 +62,9 @@ async fn bulk(pair: &Pair, number: usize) {
     let bytes = pattern(10_000 * (number + 1));
     for _ in 0..10 {
         let offered = pair.b.machine.start(Op::passive_send(pair.b.filled(&bytes)).timeout(HUNG));
-        let descriptor = offered.offer().clone();
+        let offer = offered.offer().clone();
         let buffer = pair.a.empty(bytes.len());
-        let read = pair.a.machine.start(Op::active_receive(buffer, &descriptor).timeout(HUNG)).await.unwrap();
+        let read = pair.a.machine.start(Op::active_receive(buffer, &offer).timeout(HUNG)).await.unwrap();
         assert_eq!(*read.buffer.read().unwrap(), bytes);
         offered.await.unwrap();
     }
@@ -94,6 +93,7 @@ fn what_is_refused_gives_its_buffer_back_at_once() {
     assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));
     // Its messages would have nowhere to go.
     let failed = block_on(a.machine.start(Op::receive(a.empty(100)))).unwrap_err();
+    assert!(matches!(failed.error, Error::NoFuture), "{failed}");
     assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));
     let counters = a.machine.statistics()[Queue::ActiveBulkReceive.index()];
     assert_eq!((counters.adds, counters.failures, a.machine.in_flight()), (0, 0, 0));

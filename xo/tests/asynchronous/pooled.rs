@@ -36,7 +36,7 @@ fn messages_come_as_long_as_they_are_let_go_of() {
     let pair = Pair::over_loopback();
     let domain = pair.b.domain.clone();
     let pool = pool(&domain);
-    let provision = Provision { receive: ONE_MESSAGE, buffers: 2, colour: Colour::Of(0) };
+    let provision = Provision { min_receive_size: 4096, max_messages: 1, buffers: 2, colour: Colour::Of(0) };
     let receiver = domain.machine().pool(&pool, provision).start_async("0@lo:12345:31:*").unwrap();
     let to = pair.a.machine.end_point(&receiver.address().to_string()).unwrap();
     for number in 0..3 * BUFFERS {

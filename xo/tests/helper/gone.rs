@@ -75,6 +75,6 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
     let tm = machine(&domain);
     witness.start(Op::receive(bystander.allocate(64).unwrap())).unwrap();
     let to = tm.end_point(&witness.address().to_string()).unwrap();
-    tm.start(Op::send(domain.buffer_of(b"anew").unwrap(), &to).length(4)).unwrap();
+    tm.start(Op::send(domain.buffer_of(b"anew").unwrap(), &to)).unwrap();
     assert_eq!(witness.wait(HUNG).unwrap().expect("it hangs").message.as_deref(), Some(&b"anew"[..]));
 }

@@ -1,3 +1,5 @@
+use nlx::{Batch, Error, Offer, Refused};
+
 use super::*;
 
 #[test]
@@ -31,6 +33,60 @@ fn the_statistics_count_what_happened() {
     assert_eq!(pair.b.statistics(), [nlx::QueueStatistics::default(); Queue::COUNT]);
     let sent = pair.a.statistics()[Queue::MessageSend.index()];
     assert_eq!((sent.adds, sent.successes, sent.bytes, sent.bytes_max), (2, 2, 40, 30));
+}
+
+/// Each operation with each setting: alone, in a batch, and of a large buffer. What does not have the setting is refused for its
+/// name, with its buffer.
+#[test]
+fn a_setting_that_an_operation_lacks_is_refused_by_name() {
+    let pair = Pair::new();
+    let ops = |buffer: fn(&Pair) -> Buffer| {
+        [
+            Op::receive(buffer(&pair)),
+            Op::send(buffer(&pair), pair.a.own_end_point()),
+            Op::passive_receive(buffer(&pair)),
+            Op::passive_send(buffer(&pair)),
+            Op::active_receive(buffer(&pair), Offer::NONE),
+            Op::active_send(buffer(&pair), Offer::NONE),
+        ]
+    };
+    type Set = fn(Op) -> Op;
+    type Has = fn(Queue) -> bool;
+    let settings: [(&str, Set, Has); 4] = [
+        (
+            "length",
+            |op| op.length(8),
+            |queue| !matches!(queue, Queue::MessageReceive | Queue::ActiveBulkReceive),
+        ),
+        ("min_receive_size", |op| op.min_receive_size(8), |queue| queue == Queue::MessageReceive),
+        ("max_messages", |op| op.max_messages(8), |queue| queue == Queue::MessageReceive),
+        ("timeout", |op| op.timeout(Duration::from_secs(60)), |_| true),
+    ];
+    for buffer in [|pair: &Pair| pair.empty(64), |pair: &Pair| pair.empty(3 << 20)] {
+        for (setting, set, has) in settings {
+            for (alone, together) in ops(buffer).into_iter().zip(ops(buffer)) {
+                let (queue, bytes) = (alone.queue(), buffer(&pair).len());
+                let mut batch = Batch::new();
+                batch.push(set(together));
+                let together = pair.a.submit(&mut batch).next().unwrap();
+                for outcome in [pair.a.start(set(alone)), together] {
+                    let refused = outcome.err().map(|Refused { buffer, error }| {
+                        assert_eq!(buffer.len(), bytes);
+                        error
+                    });
+                    let lacks = matches!(refused, Some(Error::Setting { .. }));
+                    assert_eq!(lacks, !has(queue), "{queue}, {setting}: {refused:?}");
+                    if let Some(error) = refused.filter(|_| lacks) {
+                        assert_eq!(
+                            error.to_string(),
+                            format!("the {queue} operation does not take `{setting}`")
+                        );
+                        assert_eq!(error.errno(), Errno::EINVAL);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// One side of a conversation: sends `first` if it has one, and then answers each number with `answer` of it.

@@ -1,6 +1,8 @@
 //! What a client may do within its observer.
 
-use nlx::{Error, TmEvent, TmState};
+use std::sync::{Arc, OnceLock, Weak};
+
+use nlx::{Error, Machine, TmEvent, TmState};
 
 use super::*;
 
@@ -9,8 +11,11 @@ use super::*;
 fn an_observer_may_wait_and_stop() {
     let domain = domain();
     let observed = domain.clone();
-    let observer = move |tm: &nlx::Machine, event: &TmEvent| {
+    let itself = Arc::new(OnceLock::<Weak<TransferMachine>>::new());
+    let own = itself.clone();
+    let observer = move |_: &Machine, event: &TmEvent| {
         if matches!(event, TmEvent::NoBuffer { .. }) {
+            let tm = own.get().unwrap().upgrade().unwrap();
             let timeout = Some(Duration::from_millis(10));
             let op =
                 tm.start(Op::passive_receive(observed.allocate(64).unwrap()).timeout(timeout)).unwrap().op;
@@ -19,7 +24,8 @@ fn an_observer_may_wait_and_stop() {
             tm.stop(Stop::Abort, None).unwrap();
         }
     };
-    let tm = domain.machine().observer(observer).start("0@lo:12345:31:*").unwrap();
+    let tm = Arc::new(domain.machine().observer(observer).start("0@lo:12345:31:*").unwrap());
+    itself.set(Arc::downgrade(&tm)).unwrap();
     let other = machine(&domain);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| tm.wait(None));

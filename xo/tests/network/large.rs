@@ -50,7 +50,7 @@ fn large_buffers_cross_the_network_both_ways() {
     let (a, b) = (Peer::new(3, 1), Peer::new(3, 2));
     let text = content();
     for _ in 0..2 {
-        let offer = b.tm.start(Op::passive_send(b.filled(&text)).length(LENGTH).timeout(HUNG)).unwrap().offer;
+        let offer = b.tm.start(Op::passive_send(b.filled(&text)).timeout(HUNG)).unwrap().offer;
         let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
         a.tm.start(Op::active_receive(a.domain.allocate(LENGTH).unwrap(), &offer).timeout(HUNG)).unwrap();
         let [here, there] = ends(&a, &b);
@@ -59,7 +59,7 @@ fn large_buffers_cross_the_network_both_ways() {
 
         let offer =
             b.tm.start(Op::passive_receive(b.domain.allocate(LENGTH).unwrap()).timeout(HUNG)).unwrap().offer;
-        a.tm.start(Op::active_send(a.filled(&text), &offer).length(LENGTH).timeout(HUNG)).unwrap();
+        a.tm.start(Op::active_send(a.filled(&text), &offer).timeout(HUNG)).unwrap();
         let [here, there] = ends(&a, &b);
         assert_eq!([here.status, there.status], [Ok(()); 2]);
         assert!(there.buffer.unwrap().read().unwrap()[..] == text, "written wrongly");
@@ -71,7 +71,7 @@ fn large_buffers_cross_the_network_both_ways() {
 fn a_node_that_goes_in_the_middle_fails_the_whole() {
     let (a, b) = (Peer::new(4, 1), Peer::new(4, 2));
     let tm = a.domain.machine().large_window(2).start("127.61.4.1@tcp:12345:31:*").unwrap();
-    let offer = b.tm.start(Op::passive_send(b.filled(&content())).length(LENGTH)).unwrap().offer;
+    let offer = b.tm.start(Op::passive_send(b.filled(&content()))).unwrap().offer;
     let op = tm.start(Op::active_receive(a.domain.allocate(LENGTH).unwrap(), &offer)).unwrap().op;
     // Its first parts are on their way: two of 25.
     drop(b);

@@ -12,10 +12,9 @@ fn a_pool_that_does_not_go_with_the_machine_is_refused() {
     let ours = pool(&domain, 2);
     let theirs = pool(&super::domain(), 2);
     let large = domain.pool(PoolOptions::new(2 << 20)).unwrap();
-    let provision = Provision { receive: ONE_MESSAGE, buffers: 2, colour: Colour::Any };
+    let provision = one_message(Colour::Any);
     let receive = |min_receive_size, max_messages| {
-        let receive = Receive { min_receive_size, max_messages };
-        (&ours, Provision { receive, ..provision }, Errno::EINVAL)
+        (&ours, Provision { min_receive_size, max_messages, ..provision }, Errno::EINVAL)
     };
     let bad = [
         (&theirs, provision, Errno::EINVAL),

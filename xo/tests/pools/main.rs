@@ -5,7 +5,7 @@
 
 use nlx::{
     Buffer, BufferPool, Colour, Domain, Error, Event, Machine, MachineBuilder, NodeConfig, Op, PoolCounts,
-    PoolOptions, Provision, Queue, Receive, Stop, TransferMachine,
+    PoolOptions, Provision, Queue, Stop, TransferMachine,
 };
 
 #[path = "../support/helper.rs"]
@@ -21,8 +21,6 @@ mod threads;
 const BYTES: usize = 4096;
 
 const ADDRESS: &str = "0@lo:12345:31:*";
-
-const ONE_MESSAGE: Receive = Receive { min_receive_size: BYTES, max_messages: 1 };
 
 fn domain() -> Domain {
     helper::domain(module_path!(), &NodeConfig::new())
@@ -48,7 +46,12 @@ fn free(pool: &BufferPool) -> usize {
 
 /// A transfer machine that is to have two receive buffers from the pool.
 fn provisioned<'a>(domain: &'a Domain, pool: &BufferPool, colour: Colour) -> MachineBuilder<'a> {
-    domain.machine().pool(pool, Provision { receive: ONE_MESSAGE, buffers: 2, colour })
+    domain.machine().pool(pool, one_message(colour))
+}
+
+/// Two buffers of one message each.
+fn one_message(colour: Colour) -> Provision {
+    Provision { min_receive_size: BYTES, max_messages: 1, buffers: 2, colour }
 }
 
 fn posted(machine: &Machine) -> usize {

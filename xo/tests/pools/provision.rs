@@ -146,8 +146,8 @@ fn a_stop_refills_another_machine() {
 fn provisioned_buffers_are_as_asked_for() {
     let (domain, pool) = with_pool(3);
     let (tell, told) = mpsc::channel();
-    let receive = Receive { min_receive_size: BYTES / 4, max_messages: 3 };
-    let provision = Provision { receive, buffers: 2, colour: Colour::Of(5) };
+    let provision =
+        Provision { min_receive_size: BYTES / 4, max_messages: 3, buffers: 2, colour: Colour::Of(5) };
     let callback = move |machine: &Machine, event: Event| {
         // Before a last event is given, another buffer is there.
         tell.send((posted(machine), event)).unwrap();

@@ -78,8 +78,8 @@ fn machines_share_a_pool_under_load() {
             drop(event.buffer.take_if(|_| event.offset == 0));
             drop(hand.send(event));
         };
-        let receive = Receive { min_receive_size: BYTES / 2, max_messages: 2 };
-        let provision = Provision { receive, buffers: 3, colour: Colour::Of(colour) };
+        let colour = Colour::Of(colour);
+        let provision = Provision { min_receive_size: BYTES / 2, max_messages: 2, buffers: 3, colour };
         domain.machine().pool(&pool, provision).callbacks(callback).start(ADDRESS).unwrap()
     });
     drop(hand);

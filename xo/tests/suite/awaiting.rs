@@ -43,10 +43,10 @@ fn an_operation_of_each_queue_is_awaited() {
     let to = a.machine.end_point(&b.machine.address().to_string()).unwrap();
     let offered = b.machine.start(Op::passive_receive(b.empty()).timeout(HUNG));
     let receives = offered.offer().clone();
-    let shown = b.machine.start(Op::passive_send(b.filled()).length(LENGTH).timeout(HUNG));
+    let shown = b.machine.start(Op::passive_send(b.filled()).timeout(HUNG));
     let sends = shown.offer().clone();
-    let sent = a.machine.start(Op::send(a.filled(), &to).length(LENGTH).timeout(HUNG));
-    let written = a.machine.start(Op::active_send(a.filled(), &receives).length(LENGTH).timeout(HUNG));
+    let sent = a.machine.start(Op::send(a.filled(), &to).timeout(HUNG));
+    let written = a.machine.start(Op::active_send(a.filled(), &receives).timeout(HUNG));
     let read = a.machine.start(Op::active_receive(a.empty(), &sends).timeout(HUNG));
     block_on(async {
         assert_eq!(b.machine.next_message().await.unwrap().message[..], pattern(LENGTH)[..]);
@@ -65,7 +65,7 @@ fn a_stop_ends_every_future() {
     let [a, b] = [0, 1].map(|place| Awaited::on(&world, place));
     let offered = b.machine.start(Op::passive_receive(b.empty()));
     let receives = offered.offer().clone();
-    let shown = b.machine.start(Op::passive_send(b.empty()).length(LENGTH));
+    let shown = b.machine.start(Op::passive_send(b.empty()));
     let sends = shown.offer().clone();
     assert!(offered.cancel() && shown.cancel());
     let gone =
@@ -76,13 +76,11 @@ fn a_stop_ends_every_future() {
     });
     let to = a.machine.end_point(&b.machine.address().to_string()).unwrap();
     a.machine.post(Op::receive(a.empty())).unwrap();
-    let passive = [
-        a.machine.start(Op::passive_receive(a.empty())),
-        a.machine.start(Op::passive_send(a.empty()).length(LENGTH)),
-    ];
+    let passive =
+        [a.machine.start(Op::passive_receive(a.empty())), a.machine.start(Op::passive_send(a.empty()))];
     let active = [
         a.machine.start(Op::active_receive(a.empty(), &sends)),
-        a.machine.start(Op::active_send(a.empty(), &receives).length(LENGTH)),
+        a.machine.start(Op::active_send(a.empty(), &receives)),
         a.machine.start(Op::send(a.empty(), &to).length(LENGTH)),
     ];
     block_on(async {

@@ -3,9 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use nlx::{
-    Buffer, Descriptor, Domain, EndPoint, Errno, Event, Op, OpId, Queue, Receive, TmOptions, TransferMachine,
-};
+use nlx::{Buffer, Descriptor, Domain, EndPoint, Errno, Event, Op, OpId, Queue, TmOptions, TransferMachine};
 
 #[cfg(feature = "verbs")]
 mod rdma;
@@ -20,11 +18,6 @@ pub(crate) const HUNG: Option<Duration> = Some(Duration::from_secs(60));
 pub(crate) const SOON: Option<Duration> = Some(Duration::from_millis(20));
 
 pub(crate) const PORTAL: u32 = 31;
-
-/// One message, which may fill a buffer of so many bytes.
-pub(crate) const fn one(bytes: usize) -> Receive {
-    Receive { min_receive_size: bytes, max_messages: 1 }
-}
 
 /// A transfer machine and its domain.
 pub(crate) struct Side {
@@ -109,15 +102,15 @@ impl Side {
         buffer
     }
 
-    pub(crate) fn receive(&self, bytes: usize, receive: Receive) -> OpId {
-        let Receive { min_receive_size, max_messages } = receive;
-        let op = Op::receive(self.empty(bytes)).min_receive_size(min_receive_size).max_messages(max_messages);
+    /// Posts a buffer for as many messages, the last of which has this much room at least.
+    pub(crate) fn receive(&self, bytes: usize, messages: u32, room: usize) -> OpId {
+        let op = Op::receive(self.empty(bytes)).max_messages(messages).min_receive_size(room);
         self.tm.start(op).unwrap().op
     }
 
     /// Posts a buffer for one message of up to so many bytes.
     pub(crate) fn receive_one(&self, bytes: usize) -> OpId {
-        self.receive(bytes, one(bytes))
+        self.tm.start(Op::receive(self.empty(bytes))).unwrap().op
     }
 
     /// Another one, as this one knows it.

@@ -1,6 +1,6 @@
 //! Peers by name.
 
-use nlx::{Errno, Op, Receive, Stop};
+use nlx::{Errno, Op, Stop};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -78,7 +78,7 @@ fn a_message_in_flight_counts_its_peer() {
 #[test]
 fn the_end_point_of_a_stopped_machine_is_still_a_name() {
     let pair = pair();
-    pair.b.receive(640, Receive { min_receive_size: 64, max_messages: 2 });
+    pair.b.receive(640, 2, 64);
     let (first, second) = (pair.pass(b"one").sender.unwrap(), pair.pass(b"two").sender.unwrap());
     assert_eq!((&first, first.references()), (&second, 2));
     drop(second);
@@ -98,7 +98,7 @@ fn end_points_are_names() {
     let world = world();
     let [one, other] = ["7", "8"].map(|id| Side::on(&world, 0, id));
     let target = Side::on(&world, 1, "9");
-    target.receive(64, Receive { min_receive_size: 32, max_messages: 2 });
+    target.receive(64, 2, 32);
     let known = one.knows(&target);
     for side in [&one, &other] {
         let op = side.tm.start(Op::send(side.filled(b"hi"), &known).timeout(HUNG)).unwrap().op;

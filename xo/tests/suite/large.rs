@@ -31,8 +31,7 @@ fn large_buffers_are_read_and_written() {
 
         let Started { op: passive, offer } =
             a.tm.start(Op::passive_receive(a.empty(length + 10)).length(length).timeout(HUNG)).unwrap();
-        let active =
-            b.tm.start(Op::active_send(b.filled(&data), &offer).length(length).timeout(HUNG)).unwrap().op;
+        let active = b.tm.start(Op::active_send(b.filled(&data), &offer).timeout(HUNG)).unwrap().op;
         let event = b.end_of(active);
         assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkSend, Ok(()), length));
         let event = a.end_of(passive);

@@ -1,6 +1,6 @@
 //! Messages.
 
-use nlx::{Errno, IoVec, Op, Queue, Receive};
+use nlx::{Errno, IoVec, Op, Queue};
 
 use super::pair;
 use crate::bed::*;
@@ -32,7 +32,7 @@ fn patterns_of_other_lengths_and_positions_differ() {
 fn a_buffer_takes_as_many_messages_as_it_may() {
     let pair = pair();
     let full = 2048;
-    let op = pair.b.receive(4 * full, Receive { min_receive_size: full, max_messages: 4 });
+    let op = pair.b.receive(4 * full, 4, full);
     let (mut offset, mut kept) = (0, Vec::new());
     for (number, length) in (1..).zip([full / 3, full, full, full]) {
         // The room that is left holds a full message each time.
@@ -67,7 +67,7 @@ fn a_second_buffer_takes_over_after_the_most_messages() {
 #[test]
 fn a_buffer_ends_when_little_room_is_left() {
     let pair = pair();
-    let op = pair.b.receive(2500, Receive { min_receive_size: 1000, max_messages: 8 });
+    let op = pair.b.receive(2500, 8, 1000);
     for (offset, last) in [(0, false), (900, true)] {
         let event = pair.pass(&pattern(900));
         assert_eq!((event.op, event.offset, event.is_last()), (op, offset, last));

@@ -1,6 +1,6 @@
 //! Programs of two sides: pings of messages and of bulk data.
 
-use nlx::{Buffer, Descriptor, Errno, Op, Queue, Receive, Started};
+use nlx::{Buffer, Descriptor, Errno, Op, Queue, Started};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -96,7 +96,7 @@ fn a_ping_without_a_server_times_out_and_is_answered_later() {
 
     let there = Side::on(&world, 1, "1001");
     let data = pattern(1 << 20);
-    there.receive(data.len(), Receive { min_receive_size: data.len(), max_messages: 1 });
+    there.receive_one(data.len());
     let answers = ask(&data, HUNG);
     assert_eq!(client.next().queue, Queue::MessageSend);
     let event = there.next();

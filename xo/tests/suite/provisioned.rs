@@ -13,7 +13,7 @@ fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
     let domain = world.domain(1);
     let pool = domain.pool(PoolOptions::new(BYTES)).unwrap();
     assert_eq!(pool.provision(buffers), Ok(buffers));
-    let provision = Provision { receive: one(BYTES), buffers: 2, colour: Colour::Any };
+    let provision = Provision { min_receive_size: BYTES, max_messages: 1, buffers: 2, colour: Colour::Any };
     let tm = domain.machine().pool(&pool, provision).start(&wanted(&world, 1, "9")).unwrap();
     (Pair { a: Side::on(&world, 0, "8"), b: Side::of(tm, domain), world }, pool)
 }

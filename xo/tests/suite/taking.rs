@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nlx::{Errno, Machine, Queue, Receive, Stop};
+use nlx::{Errno, Queue, Stop, TransferMachine};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -26,7 +26,7 @@ fn nothing_comes_of_nothing() {
 fn messages_wait_until_they_are_taken() {
     let pair = pair();
     let lengths = [100, 200, 300, 400];
-    let op = pair.b.receive(1 << 16, Receive { min_receive_size: 400, max_messages: 4 });
+    let op = pair.b.receive(1 << 16, 4, 400);
     lengths.iter().for_each(|&length| pair.send(&pattern(length)));
     let mut offset = 0;
     for (number, length) in lengths.into_iter().enumerate() {
@@ -49,7 +49,7 @@ fn messages_wait_until_they_are_taken() {
 fn waiting_threads_share_the_events() {
     let Pair { a, b, world: _world } = &Pair::on(world().with_threads());
     let count = 64;
-    b.receive(1 << 16, Receive { min_receive_size: 64, max_messages: count });
+    b.receive(1 << 16, count, 64);
     let tm = &b.tm;
     let mut taken: Vec<u8> = std::thread::scope(|scope| {
         let waiters = [(); 3].map(|()| scope.spawn(|| until_stopped(tm)));
@@ -64,7 +64,7 @@ fn waiting_threads_share_the_events() {
 }
 
 /// Takes messages of one byte. Whoever has the last one stops the transfer machine.
-fn until_stopped(tm: &Machine) -> Vec<u8> {
+fn until_stopped(tm: &TransferMachine) -> Vec<u8> {
     let mut taken = Vec::new();
     loop {
         match tm.wait(HUNG) {

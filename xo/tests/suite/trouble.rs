@@ -1,6 +1,6 @@
 //! What a network does to those who ask too much of each other.
 
-use nlx::{Errno, Op, Queue, Receive};
+use nlx::{Errno, Op, Queue};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -25,7 +25,7 @@ fn a_message_to_a_machine_that_is_not_started_is_gone() {
 #[test]
 fn a_message_that_is_too_long_leaves_the_buffer_alone() {
     let pair = pair();
-    let op = pair.b.receive(400, Receive { min_receive_size: 200, max_messages: 2 });
+    let op = pair.b.receive(400, 2, 200);
     pair.send(&pattern(201));
     let event = pair.pass(&pattern(200));
     assert_eq!((event.op, event.is_last()), (op, false));

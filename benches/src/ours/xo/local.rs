@@ -23,8 +23,8 @@ pub(crate) fn get(round: &Round) -> Result<Sample> {
 /// Moves the content of one buffer of the pair to the other; both come back.
 fn transfer(party: &mut Party, pair: &mut Vec<Buffer>) -> Result<()> {
     let (Some(target), Some(source)) = (pair.pop(), pair.pop()) else { return Ok(()) };
-    let descriptor = party.offer(source)?;
-    party.fetch(target, &descriptor)?;
+    let offer = party.offer(source)?;
+    party.fetch(target, &offer)?;
     while pair.len() < 2 {
         pair.extend(party.next(|_| ())?);
     }
