@@ -1,6 +1,7 @@
 //! What is printed: an aligned table for people, one line of JSON per row, or a table in Markdown.
 
 use std::fmt::Display;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -121,8 +122,8 @@ impl Report {
                     "{rounds} rounds of each row, on cores {cores}. A cache line takes {flag_ns:.0} ns from one to the other. TCP congestion control on both sides: {}.\n",
                     anchors::CONGESTION
                 );
-                println!("| row | nlx | anchor | ratio | spread | goal | met |");
-                println!("| --- | --- | --- | --- | --- | --- | --- |");
+                println!("| row | nlx | anchor | ratio | spread | goal | met | date |");
+                println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
             }
         }
         Report { format, name_width, flag_ns }
@@ -148,7 +149,8 @@ impl Report {
                     &"–",
                     &"–",
                     &symbol(row.goal),
-                    &format!("not measured: {reason}")
+                    &format!("not measured: {reason}"),
+                    &today(),
                 ])
             );
         }
@@ -213,9 +215,11 @@ impl Report {
             let name = if name == SAME { "the same".to_string() } else { ticked(name) };
             let [ours, anchor] = [ours, anchor].map(significant);
             let spread = format!("{}–{}", significant(ratio.min), significant(ratio.max));
-            let (ours, anchor) = (format!("{ours} {unit}"), format!("{note}: {anchor}"));
+            // "1" is the unit of a plain number.
+            let ours = if unit == "1" { ours } else { format!("{ours} {unit}") };
+            let anchor = format!("{note}: {anchor}");
             let ratio = significant(ratio.median);
-            println!("{}", cells(&[&name, &ours, &anchor, &ratio, &spread, &symbol(goal), &met]));
+            println!("{}", cells(&[&name, &ours, &anchor, &ratio, &spread, &symbol(goal), &met, &today()]));
             return;
         }
         let width = self.name_width;
@@ -247,6 +251,12 @@ fn cells(cells: &[&dyn Display]) -> String {
     let cell = |text: String| format!(" {} |", text.replace('|', "\\|"));
     let line = cells.iter().map(|&text| cell(text.to_string()));
     format!("|{}", line.collect::<String>())
+}
+
+/// The date of the measurement, in UTC.
+fn today() -> String {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    now.split('T').next().unwrap_or_default().to_string()
 }
 
 fn ticked(name: &str) -> String {

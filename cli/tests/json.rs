@@ -26,7 +26,7 @@ fn documented(command: &str) -> Vec<Member> {
     let section = section.split("\n## ").next().unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let members = rows.flat_map(|row| {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let always = cells[1].is_empty();
         let paths = cells[0].split('`').skip(1).step_by(2).flat_map(expanded);
         paths.map(move |path| Member { path, always }).collect::<Vec<_>>()

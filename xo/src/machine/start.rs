@@ -69,7 +69,7 @@ impl Batch {
 impl Machine {
     /// Starts an operation. Its events may come before this returns.
     ///
-    /// A bulk operation on a [large](Buffer) buffer, or with the offer of one, starts as several ([`Op`] has the rules).
+    /// A bulk operation on a [large](crate::Buffer) buffer, or with the offer of one, starts as several ([`Op`] has the rules).
     ///
     /// ```
     /// # use nlx::{Domain, NodeConfig, Op, Refused, TmOptions};
