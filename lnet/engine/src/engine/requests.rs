@@ -50,42 +50,39 @@ impl Engine {
             true => self.common.here(),
             false => request.target.nid.cpt_of(self.common.partitions()),
         };
-        let (mut launched, mut rest) = (None, None);
-        {
-            let bound = &mut *self.bound.lock(partition);
-            let md = choose(bound)?;
-            let mut net = self.net.lock(home);
-            let (part, shared) = net.split();
-            let committed = part.route(shared, request, partition);
-            let launch = match committed.and_then(|route| bound.commit(md, request, &route)) {
-                Ok(launch) => launch,
-                Err(error) => {
-                    if is_made {
-                        bound.unmake(md, work);
-                    }
-                    return Err(error);
+        let mut bound = self.bound.lock(partition);
+        let md = choose(&mut bound)?;
+        let mut net = self.net.lock(home);
+        let (part, shared) = net.split();
+        let routed = part.route(shared, request, partition);
+        let launch = match routed.and_then(|route| bound.commit(md, request, &route)) {
+            Ok(launch) => launch,
+            Err(error) => {
+                if is_made {
+                    bound.unmake(md, work);
                 }
-            };
-            work.made = launch.message.md.filter(|_| is_made);
-            match launch.way {
-                Way::Here => {
-                    part.count_loopback(request.op.kind(), launch.header.payload_length);
-                    rest = Some(launch);
-                }
-                Way::Over { partition, .. } if partition == home => match part.launch(shared, launch, work) {
-                    Some(Launched::Waits { md: Some(md), token }) => bound.remember(md.key, token, work),
-                    other => launched = other,
-                },
-                // Its NI has some of the partitions alone.
-                Way::Over { .. } => rest = Some(launch),
+                return Err(error);
             }
-        }
-        if let Some(launched) = launched {
-            self.hand_over(launched, work);
-        } else if let Some(launch) = rest {
-            match launch.way {
-                Way::Here => self.deliver_here(launch, work),
-                Way::Over { .. } => self.launch(launch, work),
+        };
+        work.made = launch.message.md.filter(|_| is_made);
+        match launch.way {
+            Way::Here => {
+                part.count_loopback(request.op.kind(), launch.header.payload_length);
+                drop((net, bound));
+                self.deliver_here(launch, work);
+            }
+            Way::Over { partition, .. } if partition == home => match part.launch(shared, launch, work) {
+                Some(Launched::Waits { md: Some(md), token }) => bound.remember(md.key, token, work),
+                Some(launched) => {
+                    drop((net, bound));
+                    self.hand_over(launched, work);
+                }
+                None => {}
+            },
+            // Its NI has some of the partitions alone.
+            Way::Over { .. } => {
+                drop((net, bound));
+                self.launch(launch, work);
             }
         }
         Ok(())
