@@ -203,6 +203,21 @@ pub struct MeSpec {
     pub position: Position,
 }
 
+impl MeSpec {
+    /// An entry at the tail of its portal's list that any process may match, by exactly these bits, and that goes with its MD.
+    #[must_use]
+    pub const fn new(portal: Portal, match_bits: MatchBits) -> MeSpec {
+        MeSpec {
+            portal,
+            match_id: ProcessId::ANY,
+            match_bits,
+            ignore_bits: MatchBits(0),
+            unlink: Unlink::Auto,
+            position: Position::After,
+        }
+    }
+}
+
 /// Whether the target is asked to acknowledge a PUT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckRequest {

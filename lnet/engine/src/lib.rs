@@ -10,7 +10,7 @@
 //! use std::sync::Arc;
 //!
 //! use lnet::{Engine, EngineConfig};
-//! use lnet_api::{AckRequest, EqHandle, Event, EventHandler, LNet, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
+//! use lnet_api::{AckRequest, EqHandle, Event, EventHandler, LNet, Md, MdOptions, MeSpec, Put, Threshold, Unlink};
 //! use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 //! use lnet_region::{IoVec, Region};
 //!
@@ -30,14 +30,7 @@
 //! // A buffer that takes one PUT with match bits 7 on portal 34 ...
 //! let inbox = IoVec::whole(Region::heap(64)?);
 //! let portal = Portal::new(34)?;
-//! let me = node.me_attach(&MeSpec {
-//!     portal,
-//!     match_id: ProcessId::ANY,
-//!     match_bits: MatchBits(7),
-//!     ignore_bits: MatchBits(0),
-//!     unlink: Unlink::Auto,
-//!     position: Position::After,
-//! })?;
+//! let me = node.me_attach(&MeSpec::new(portal, MatchBits(7)))?;
 //! node.md_attach(me, md(inbox.clone(), MdOptions::OP_PUT), Unlink::Auto)?;
 //!
 //! // ... and the PUT, from the node to itself.

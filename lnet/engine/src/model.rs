@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventKind, LNet, LNetError, Lnd, LndError, Md,
-    MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink,
-    Upcalls, Verdict,
+    MdHandle, MdOptions, MeSpec, NiLimits, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink, Upcalls,
+    Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -213,14 +213,7 @@ fn portal() -> Portal {
 
 /// An entry for the messages of everybody with these bits.
 fn spec(bits: u64) -> MeSpec {
-    MeSpec {
-        portal: portal(),
-        match_id: ProcessId::ANY,
-        match_bits: MatchBits(bits),
-        ignore_bits: MatchBits(0),
-        unlink: Unlink::Auto,
-        position: Position::After,
-    }
+    MeSpec::new(portal(), MatchBits(bits))
 }
 
 fn attach_against_block(partitions: usize) {

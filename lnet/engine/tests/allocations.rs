@@ -122,14 +122,7 @@ impl End {
 const BITS: u64 = 1 << 52 | 1;
 
 fn spec(bits: u64) -> MeSpec {
-    MeSpec {
-        portal: portal(),
-        match_id: ProcessId::ANY,
-        match_bits: MatchBits(bits),
-        ignore_bits: MatchBits(0),
-        unlink: Unlink::Auto,
-        position: Position::After,
-    }
+    MeSpec::new(portal(), MatchBits(bits))
 }
 
 fn portal() -> Portal {

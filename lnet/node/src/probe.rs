@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use lnet_api::{Errno, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshold, Unlink};
+use lnet_api::{Errno, LNet, LNetError, Md, MdOptions, MeSpec, Threshold, Unlink};
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::{IoVec, Region};
@@ -32,14 +32,8 @@ impl Node {
     /// ENOMEM.
     pub fn offer_probes(&self) -> Result<(), LNetError> {
         let engine = self.engine();
-        let me = engine.me_attach(&MeSpec {
-            portal: Portal::PROBE,
-            match_id: ProcessId::ANY,
-            match_bits: MatchBits::PROBE,
-            ignore_bits: MatchBits(0),
-            unlink: Unlink::Retain,
-            position: Position::After,
-        })?;
+        let me = engine
+            .me_attach(&MeSpec { unlink: Unlink::Retain, ..MeSpec::new(Portal::PROBE, MatchBits::PROBE) })?;
         let md = Md {
             memory: zeros(PROBE_BYTES_MAX)?,
             threshold: Threshold::Infinite,

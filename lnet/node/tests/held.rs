@@ -10,9 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lnet_api::{
-    AckRequest, EqHandle, Errno, EventKind, LNet, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
-};
+use lnet_api::{AckRequest, EqHandle, Errno, EventKind, LNet, Md, MdOptions, MeSpec, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_node::{Node, NodeConfig};
 use lnet_region::{IoVec, Region};
@@ -69,14 +67,7 @@ impl Side {
     }
 
     fn post(&self, length: usize, bits: u64) {
-        let me = MeSpec {
-            portal: portal(),
-            match_id: ProcessId::ANY,
-            match_bits: MatchBits(bits),
-            ignore_bits: MatchBits(0),
-            unlink: Unlink::Auto,
-            position: Position::After,
-        };
+        let me = MeSpec::new(portal(), MatchBits(bits));
         let me = self.lnet.me_attach(&me).unwrap();
         self.lnet.md_attach(me, self.md(length, MdOptions::OP_PUT), Unlink::Auto).unwrap();
     }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 
-use lnet_api::{Md, MdOptions, MeSpec, Position, Threshold, Unlink};
+use lnet_api::{Md, MdOptions, MeSpec, Threshold, Unlink};
 use lnet_cpt::bind_thread;
-use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_nid::{MatchBits, Portal};
 use lnet_node::NodeConfig;
 use lnet_region::{IoVec, Region};
 use nlx_testkit::numa::pages_of;
@@ -74,14 +74,7 @@ fn tables_lie_on_the_node_of_their_partition() {
     let memory = IoVec::whole(Region::heap(8).unwrap());
     let post = |machine: u64| {
         for number in 0..ENTRIES {
-            let me = MeSpec {
-                portal: Portal::new(30).unwrap(),
-                match_id: ProcessId::ANY,
-                match_bits: MatchBits(machine << 52 | number),
-                ignore_bits: MatchBits(0),
-                unlink: Unlink::Auto,
-                position: Position::After,
-            };
+            let me = MeSpec::new(Portal::new(30).unwrap(), MatchBits(machine << 52 | number));
             let md = Md {
                 memory: memory.clone(),
                 threshold: Threshold::Limited(1),

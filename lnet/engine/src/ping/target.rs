@@ -7,7 +7,7 @@ use lnet_api::{
     EqHandle, Event, EventHandler, EventKind, LNet, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec,
     Position, Threshold, Unlink,
 };
-use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_nid::{MatchBits, Nid};
 use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::{Features, PingInfo};
 use lnet_region::{IoVec, Region};
@@ -132,14 +132,7 @@ fn post(engine: &Engine, info: &PingInfo) -> Result<MeHandle, LNetError> {
 }
 
 fn spec(unlink: Unlink, position: Position) -> MeSpec {
-    MeSpec {
-        portal: PING_PORTAL,
-        match_id: ProcessId::ANY,
-        match_bits: MatchBits::PING,
-        ignore_bits: MatchBits(0),
-        unlink,
-        position,
-    }
+    MeSpec { unlink, position, ..MeSpec::new(PING_PORTAL, MatchBits::PING) }
 }
 
 fn no_memory<E>(_: E) -> LNetError {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lnet_api::{LNet, MeSpec, Unlink};
+use lnet_api::{LNet, MeSpec};
 use lnet_cpt::CptTable;
-use lnet_nid::{Pid, Portal, ProcessId};
+use lnet_nid::{Pid, Portal};
 use proptest::prelude::*;
 
 use super::*;
@@ -102,14 +102,10 @@ fn the_buffers_of_a_machine_are_in_a_partition_of_their_own() {
         let engine = Engine::new(EngineConfig { partitions: table, ..EngineConfig::new(Pid::LNET, 1) });
         let of_machine = |machine: u64| -> BTreeSet<usize> {
             let post = |low| {
-                let me = engine.me_attach(&MeSpec {
-                    portal: Portal::new(PORTAL as u32).unwrap(),
-                    match_id: ProcessId::ANY,
-                    match_bits: MatchBits(machine << MACHINE_SHIFT | low),
-                    ignore_bits: MatchBits(0),
-                    unlink: Unlink::Auto,
-                    position: Position::After,
-                });
+                let me = engine.me_attach(&MeSpec::new(
+                    Portal::new(PORTAL as u32).unwrap(),
+                    MatchBits(machine << MACHINE_SHIFT | low),
+                ));
                 engine.common().handles.open_me(me.unwrap()).unwrap().0
             };
             (0..BUFFERS).map(post).collect()

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use lnet_api::{
-    AckRequest, Clock, Drive, EqHandle, Event, EventKind, LNet, Lnd, Md, MdOptions, MeSpec, Poll, Position,
-    Put, Sleeper, Threshold, Tokens, Unlink, wait_until,
+    AckRequest, Clock, Drive, EqHandle, Event, EventKind, LNet, Lnd, Md, MdOptions, MeSpec, Poll, Put,
+    Sleeper, Threshold, Tokens, Unlink, wait_until,
 };
 use lnet_nid::{MatchBits, ProcessId};
 use lnet_o2iblnd::O2ibConfig;
@@ -121,14 +121,7 @@ impl<'a> Side<'a> {
         let (noting, waking) = (board.clone(), board.clone());
         let handler = on_both(move |event| noting.note(event), move || waking.wake_all());
         let eq = node.engine.eq_alloc(handler).unwrap();
-        let spec = MeSpec {
-            portal: portal(),
-            match_id: ProcessId::ANY,
-            match_bits: MatchBits(7),
-            ignore_bits: MatchBits(0),
-            unlink: Unlink::Auto,
-            position: Position::After,
-        };
+        let spec = MeSpec::new(portal(), MatchBits(7));
         let options = MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE | MdOptions::TRUNCATE;
         let me = node.engine.me_attach(&spec).unwrap();
         let md = md(&whole(LENGTHS[3]), (Threshold::Infinite, options), 0, eq);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, LNet, Lnd, LndError, Md, MdHandle, MdOptions, MeSpec, NiLimits,
-    Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -53,12 +53,8 @@ fn md(eq: EqHandle, options: MdOptions) -> Md {
 
 fn post(engine: &Engine, eq: EqHandle, portal: u32, bits: u64, ignore: u64) -> MdHandle {
     let spec = MeSpec {
-        portal: Portal::new(portal).unwrap(),
-        match_id: ProcessId::ANY,
-        match_bits: MatchBits(bits),
         ignore_bits: MatchBits(ignore),
-        unlink: Unlink::Auto,
-        position: Position::After,
+        ..MeSpec::new(Portal::new(portal).unwrap(), MatchBits(bits))
     };
     let me = engine.me_attach(&spec).unwrap();
     engine.md_attach(me, md(eq, MdOptions::OP_PUT), Unlink::Auto).unwrap()

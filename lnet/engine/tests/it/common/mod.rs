@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Errno, Event, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle,
-    MdOptions, MeHandle, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink,
-    Upcalls, Verdict,
+    MdOptions, MeHandle, MeSpec, NiLimits, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink, Upcalls,
+    Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -431,14 +431,7 @@ pub(crate) fn portal() -> Portal {
 }
 
 pub(crate) fn spec(bits: u64) -> MeSpec {
-    MeSpec {
-        portal: portal(),
-        match_id: ProcessId::ANY,
-        match_bits: MatchBits(bits),
-        ignore_bits: MatchBits(0),
-        unlink: Unlink::Auto,
-        position: Position::After,
-    }
+    MeSpec::new(portal(), MatchBits(bits))
 }
 
 /// Memory with a pattern in it.

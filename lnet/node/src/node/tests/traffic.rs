@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use lnet_api::{AckRequest, EqHandle, EventHandler, MeSpec, Position, Put, Upcalls};
+use lnet_api::{AckRequest, EqHandle, EventHandler, MeSpec, Put, Upcalls};
 use lnet_nid::{MatchBits, Pid, Portal, ProcessId};
 use nlx_testkit::events::on_event;
 use nlx_testkit::until;
@@ -49,14 +49,7 @@ fn take_puts(node: &Node, eq: Option<EqHandle>) {
 
 /// Takes PUTs of everybody with these bits.
 fn take_puts_of(node: &Node, match_bits: MatchBits, eq: Option<EqHandle>) {
-    let me = MeSpec {
-        portal: portal(),
-        match_id: ProcessId::ANY,
-        match_bits,
-        ignore_bits: MatchBits(0),
-        unlink: Unlink::Retain,
-        position: Position::After,
-    };
+    let me = MeSpec { unlink: Unlink::Retain, ..MeSpec::new(portal(), match_bits) };
     let me = node.lnet().me_attach(&me).unwrap();
     let memory = IoVec::whole(Region::heap(BYTES * LANES as usize).unwrap());
     let options = MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE;
