@@ -95,6 +95,12 @@ impl Node {
         Node::over(1, Keeper { withdraws: true, ..Keeper::default() })
     }
 
+    /// Does something to it on another thread.
+    fn beside<R: 'static>(self: &Arc<Node>, act: impl FnOnce(&Node) -> R + 'static) -> thread::JoinHandle<R> {
+        let node = self.clone();
+        thread::spawn(move || act(&node))
+    }
+
     fn over(partitions: usize, keeper: Keeper) -> Node {
         let table = Arc::new(CptTable::virtual_parts(partitions).expect("a small number"));
         let engine = Engine::new(EngineConfig { partitions: table, ..EngineConfig::new(Pid::LNET, 1) });
@@ -226,8 +232,7 @@ fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&N
     let node = Arc::new(Node::new(partitions));
     node.engine.set_lazy(portal(), true);
     before(&node);
-    let other = node.clone();
-    let poster = thread::spawn(move || other.post_as(&spec));
+    let poster = node.beside(move |node| node.post_as(&spec));
     let verdict = node.arrive_with(spec.match_bits.0);
     let md = poster.join().unwrap();
     // It met the buffer at once, or waited and was resumed; nothing waits beside a buffer that fits.
@@ -310,8 +315,7 @@ fn nothing_waits_where_nothing_may() {
     check(|| {
         let node = Arc::new(Node::new(1));
         node.engine.set_lazy(portal(), true);
-        let other = node.clone();
-        let clearer = thread::spawn(move || other.engine.set_lazy(portal(), false));
+        let clearer = node.beside(|node| node.engine.set_lazy(portal(), false));
         let delayed = matches!(node.arrive(), Verdict::Delay(_));
         clearer.join().unwrap();
         let resumed = node.lnd.resumed.lock().unwrap().len();
@@ -321,8 +325,7 @@ fn nothing_waits_where_nothing_may() {
     check(|| {
         let node = Arc::new(Node::new(1));
         node.engine.set_lazy(portal(), true);
-        let other = node.clone();
-        let remover = thread::spawn(move || other.engine.remove_ni(nid(US)).unwrap());
+        let remover = node.beside(|node| node.engine.remove_ni(nid(US)).unwrap());
         let _ = node.arrive();
         remover.join().unwrap();
         assert_eq!(node.engine.counters().msgs_alloc, 0);
@@ -336,8 +339,7 @@ fn nothing_overtakes_what_waits() {
         let node = Arc::new(Node::new(1));
         node.engine.set_lazy(portal(), true);
         assert!(matches!(node.arrive(), Verdict::Delay(_)));
-        let other = node.clone();
-        let poster = thread::spawn(move || other.post());
+        let poster = node.beside(Node::post);
         let second = node.arrive();
         let md = poster.join().unwrap();
         assert!(matches!(second, Verdict::Delay(_)), "the buffer takes one message: the first");
@@ -357,8 +359,7 @@ fn a_waiting_message_is_forgotten_or_resumed() {
         let node = Arc::new(Node::new(1));
         node.engine.set_lazy(portal(), true);
         let Verdict::Delay(token) = node.arrive() else { panic!("nothing is posted") };
-        let other = node.clone();
-        let poster = thread::spawn(move || other.post());
+        let poster = node.beside(Node::post);
         let forgotten = node.engine.forget_delayed(token);
         let md = poster.join().unwrap();
         let resumed = node.lnd.resumed.lock().unwrap().pop().flatten();
@@ -379,8 +380,7 @@ fn a_message_that_outlives_its_ni_ends_once() {
     check(|| {
         let node = Arc::new(Node::new(1));
         let (first, second) = (node.put(PEER), node.put(PEER));
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let finalizer = node.beside(|node| node.finalize(Ok(())));
         node.engine.remove_ni(nid(US)).unwrap();
         finalizer.join().unwrap();
         node.assert_ended_once(first);
@@ -395,8 +395,7 @@ fn unlink_and_finalise_end_an_md_once() {
     check(|| {
         let node = Arc::new(Node::new(1));
         let md = node.put(PEER);
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let finalizer = node.beside(|node| node.finalize(Ok(())));
         let unlinked = node.engine.md_unlink(md);
         finalizer.join().unwrap();
         node.assert_ended_once(md);
@@ -409,8 +408,7 @@ fn unlink_and_finalise_end_an_md_once() {
     check(|| {
         let node = Arc::new(Node::new(1));
         let md = node.post();
-        let other = node.clone();
-        let unlinker = thread::spawn(move || other.engine.md_unlink(md).is_ok());
+        let unlinker = node.beside(move |node| node.engine.md_unlink(md).is_ok());
         let verdict = node.arrive();
         if let Verdict::Deliver(delivery) = verdict {
             let token = delivery.token;
@@ -429,8 +427,7 @@ fn a_credit_goes_to_the_message_that_waits_for_it() {
     check(|| {
         let node = Arc::new(Node::new(1));
         let first = node.put(PEER);
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let finalizer = node.beside(|node| node.finalize(Ok(())));
         let second = node.put(PEER);
         finalizer.join().unwrap();
         assert_eq!(node.lnd.handed.lock().unwrap().len(), 1, "the second has left, once");
@@ -448,8 +445,7 @@ fn a_queued_message_is_sent_or_cancelled() {
         let node = Arc::new(Node::new(1));
         node.put(PEER);
         let queued = node.put(PEER);
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let finalizer = node.beside(|node| node.finalize(Ok(())));
         node.engine.md_unlink(queued).unwrap();
         finalizer.join().unwrap();
         if !node.lnd.handed.lock().unwrap().is_empty() {
@@ -469,8 +465,7 @@ fn a_message_on_its_way_to_its_network_is_taken_back() {
             let node = Arc::new(Node::withdrawing());
             let first = waits.then(|| node.put(PEER));
             let md = node.bind();
-            let other = node.clone();
-            let unlinker = thread::spawn(move || other.engine.md_unlink(md));
+            let unlinker = node.beside(move |node| node.engine.md_unlink(md));
             // It is refused if the MD is gone already.
             let _ = node.put_from(md, PEER);
             unlinker.join().unwrap().expect("nothing else ends the MD");
@@ -492,8 +487,7 @@ fn a_message_that_is_taken_back_ends_once() {
         let node = Arc::new(Node::withdrawing());
         let first = node.put(PEER);
         let queued = node.put(PEER);
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let finalizer = node.beside(|node| node.finalize(Ok(())));
         node.engine.md_unlink(queued).unwrap();
         finalizer.join().unwrap();
         assert!(node.lnd.handed.lock().unwrap().is_empty(), "it waits for nobody");
@@ -504,8 +498,7 @@ fn a_message_that_is_taken_back_ends_once() {
     check(|| {
         let node = Arc::new(Node::withdrawing());
         let md = node.put(PEER);
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize_any());
+        let finalizer = node.beside(Node::finalize_any);
         // Gone already, if it is done.
         let _ = node.engine.md_unlink(md);
         finalizer.join().unwrap();
@@ -520,8 +513,7 @@ fn a_message_that_is_taken_back_ends_once() {
 fn a_call_that_makes_its_md_tells_whether_it_has_ended() {
     check(|| {
         let node = Arc::new(Node::new(1));
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize_any());
+        let finalizer = node.beside(Node::finalize_any);
         let made = node.bind_put().expect("there is a way");
         let ended = node.kinds();
         finalizer.join().unwrap();
@@ -541,8 +533,7 @@ fn a_call_that_makes_its_md_waits_for_a_credit() {
     check(|| {
         let node = Arc::new(Node::withdrawing());
         let first = node.put(PEER);
-        let other = node.clone();
-        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let finalizer = node.beside(|node| node.finalize(Ok(())));
         let made = node.bind_put().expect("there is a way").expect("nothing is done with it");
         node.engine.md_unlink(made).expect("it is there");
         finalizer.join().unwrap();
@@ -558,8 +549,7 @@ fn a_call_that_makes_its_md_waits_for_a_credit() {
 fn a_call_that_makes_its_md_is_refused_or_ends() {
     check(|| {
         let node = Arc::new(Node::new(1));
-        let other = node.clone();
-        let remover = thread::spawn(move || other.engine.remove_ni(nid(US)).unwrap());
+        let remover = node.beside(|node| node.engine.remove_ni(nid(US)).unwrap());
         let made = node.bind_put();
         remover.join().unwrap();
         node.finalize_any();
@@ -577,8 +567,7 @@ fn a_call_that_makes_its_md_and_one_that_takes_all_locks_get_through() {
     fn beside(other: fn(&Node)) {
         check(move || {
             let node = Arc::new(Node::new(2));
-            let taker = node.clone();
-            let taker = thread::spawn(move || other(&taker));
+            let taker = node.beside(other);
             let made = node.bind_put().expect("there is a way").expect("nothing is done with it");
             taker.join().unwrap();
             node.finalize(Ok(()));
