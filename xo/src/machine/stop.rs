@@ -27,8 +27,8 @@ pub enum Stop {
 
 impl Machine {
     /// Ends the transfer machine. It takes no more operations; those in flight are cancelled or awaited. Their events, which
-    /// return the buffers, come from [`TransferMachine::wait`](crate::TransferMachine::wait) before and after the stop. With callbacks, the last of them has
-    /// returned when this does, unless this is called in a callback. Stopping twice does nothing.
+    /// return the buffers, come from [`TransferMachine::wait`](crate::TransferMachine::wait) before and after the stop. With
+    /// callbacks, the last of them has returned when this does, unless this is called in a callback. Stopping twice does nothing.
     ///
     /// # Errors
     /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks to come, when the timeout has
