@@ -37,6 +37,7 @@ fn the_list_names_every_row_once() {
     assert_eq!(names.len(), count, "{list}");
 }
 
+// Covers: S-316, S-418
 #[test]
 fn a_row_is_one_line_of_json_whose_ratio_lies_within_its_spread() {
     let text = stdout(&bench(&["--quick", "--rounds", "3", "--json", "tcp/get-1m", "tcp/rate-64"]));
@@ -57,6 +58,7 @@ fn a_row_is_one_line_of_json_whose_ratio_lies_within_its_spread() {
     }
 }
 
+// Covers: S-316
 #[test]
 fn the_table_in_markdown_has_a_line_for_each_comparison_and_for_what_is_not_measured() {
     // Most machines have too few cores for 16 busy handlers.

@@ -100,7 +100,8 @@ fn the_devices_and_networks_of_the_guest_are_shown() {
     assert_eq!(both[0]["nets"][1]["nis"][0]["nid"], format!("{second}@o2ib1"));
 }
 
-/// S-4: two nodes in two processes, which run the network themselves or have helpers that do.
+/// Two nodes in two processes, which run the network themselves or have helpers that do.
+// Covers: S-4
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn the_self_test_passes_over_rdma() {
@@ -135,7 +136,8 @@ fn a_node_over_rdma_is_pinged_and_looked_at() {
     assert!(!nobody.status.success() && complaint(&nobody).contains(&target), "{}", complaint(&nobody));
 }
 
-/// S-4: helpers that run already, whose programs have no network themselves; what is bulk, RDMA moves without a copy.
+/// Helpers that run already, whose programs have no network themselves; what is bulk, RDMA moves without a copy.
+// Covers: S-4
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn the_self_test_passes_through_helpers_over_rdma() {
@@ -147,8 +149,9 @@ fn the_self_test_passes_through_helpers_over_rdma() {
     are_idle(&helpers);
 }
 
-/// S-4, S-6, S-401: two clients of a helper put and get objects of a server behind another one: each byte is written once, by
+/// S-4: two clients of a helper put and get objects of a server behind another one: each byte is written once, by
 /// the device, out of one program's memory and into the other's.
+// Covers: S-6, S-401
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn programs_get_rdma_into_their_own_memory() {
@@ -169,8 +172,9 @@ fn programs_get_rdma_into_their_own_memory() {
     are_idle(&helpers);
 }
 
-/// S-4, S-6: a client is killed in the middle of its bulk, which others do not notice; then the server is, in the middle of
+/// S-4: a client is killed in the middle of its bulk, which others do not notice; then the server is, in the middle of
 /// another's. Nothing is left of either.
+// Covers: S-6
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn programs_are_killed_under_rdma_load() {
@@ -185,7 +189,8 @@ fn programs_are_killed_under_rdma_load() {
     are_idle(&helpers);
 }
 
-/// S-4, S-6: a helper is killed under load: its programs' waits end, and those of others go on. One in its place is as good.
+/// S-4: a helper is killed under load: its programs' waits end, and those of others go on. One in its place is as good.
+// Covers: S-6
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn helpers_are_killed_under_rdma_load() {

@@ -86,7 +86,8 @@ fn two_hosts_ping_each_other_on_the_privileged_port() {
     drop(server);
 }
 
-/// MT-170, MT-187: a server on one host, clients on the other; messages and bulk, every byte verified.
+/// MT-187: a server on one host, clients on the other; messages and bulk, every byte verified.
+// Covers: MT-170
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn two_hosts_test_each_other() {
@@ -172,6 +173,7 @@ fn filter(hosts: &Hosts, rule: &str) {
 }
 
 /// A path that drops long packets and sends no ICMP: pings pass, and what is longer is named, with the segments that get lost.
+// Covers: MT-170
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn a_black_hole_is_found_by_its_size() {
@@ -214,6 +216,7 @@ fn a_black_hole_is_found_by_its_size() {
 }
 
 /// What a firewall does to a connection names the step and what to look at.
+// Covers: MT-170
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn firewalls_are_told_apart() {

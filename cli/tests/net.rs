@@ -174,7 +174,8 @@ fn devices_are_shown_and_what_they_lack() {
     }
 }
 
-/// S-315: a network over RDMA is explained like any other.
+/// A network over RDMA is explained like any other.
+// Covers: S-315
 #[test]
 fn a_network_over_rdma_is_explained() {
     let output = run(&["net", "show", "--net", "o2ib(lo)", "--why"]);

@@ -143,7 +143,8 @@ fn is_welcome(reply: &Option<Reply>) -> bool {
     matches!(reply, Some(Reply::Welcome(_)))
 }
 
-/// MT-43, S-6: in place of the device there is a socket, for its owner and group, or as it is told.
+/// S-6: in place of the device there is a socket, for its owner and group, or as it is told.
+// Covers: MT-43
 #[test]
 fn the_socket_is_its_owners_and_shut_to_others() {
     let place = Place::new(1);
@@ -193,7 +194,8 @@ fn a_socket_that_is_being_made_is_shut_too() {
     assert_eq!(stranger.join().unwrap(), 0, "of {} that found it", tries.load(Ordering::Relaxed));
 }
 
-/// MT-44, MT-47: who may connect is welcomed, told the limits, seen while it is there, and leaves nothing.
+/// MT-44: who may connect is welcomed, told the limits, seen while it is there, and leaves nothing.
+// Covers: S-3, MT-47
 #[test]
 fn a_client_comes_and_goes_and_leaves_nothing() {
     let place = Place::new(2);
@@ -218,7 +220,8 @@ fn a_client_comes_and_goes_and_leaves_nothing() {
     assert_eq!((place.socket().exists(), left), (false, 0), "no name is left");
 }
 
-/// MT-44: a process without the right cannot connect: by the socket's mode, by the list of users, by a policy.
+/// A process without the right cannot connect: by the socket's mode, by the list of users, by a policy.
+// Covers: MT-44
 #[test]
 fn users_without_the_right_are_refused() {
     if !Uid::effective().is_root() {
@@ -358,7 +361,8 @@ fn is_answered(client: &OwnedFd) -> bool {
     matches!(ask(client, &Request::Sync), Some(Reply::Refused(refusal)) if refusal.reason == Reason::Unsealed)
 }
 
-/// MT-45, MT-46: what is no request is refused with an errno, and what is no packet ends the connection; nobody else notices.
+/// MT-46: what is no request is refused with an errno, and what is no packet ends the connection; nobody else notices.
+// Covers: MT-45
 #[test]
 fn what_is_no_request_is_refused() {
     let place = Place::new(4);

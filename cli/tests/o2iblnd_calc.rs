@@ -14,6 +14,7 @@ fn computed(arguments: &[&str]) -> Value {
 }
 
 /// S-501 to S-508 by the worked example of `docs/rdma-tunables.md`: 128 credits against 63, 1000 peers.
+// Covers: S-508
 #[test]
 fn two_sides_by_options() {
     let a = "release=2.15,peer_credits=128,conns_per_peer=2,cpts=8";
@@ -46,6 +47,7 @@ fn two_sides_by_options() {
 }
 
 /// The same from a file in both forms; options count more.
+// Covers: S-508
 #[test]
 fn two_sides_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,6 +119,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 /// The forms for people say the numbers, the rules and where they are written.
+// Covers: S-507
 #[test]
 fn tables_and_reasons_have_the_numbers() {
     let text = |arguments: &[&str]| {
@@ -137,6 +140,7 @@ fn tables_and_reasons_have_the_numbers() {
     }
 }
 
+// Covers: S-508
 #[test]
 fn a_sweep_is_computed_and_drawn() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,8 +8,9 @@ use support::helper::Helper;
 use support::store::Store;
 use support::{status, until};
 
-/// S-3, S-6: a server and three clients share a helper; one client is killed in the middle of its bulk, and nobody else
+/// A server and three clients share a helper; one client is killed in the middle of its bulk, and nobody else
 /// notices. When all are gone, nothing is left of them.
+// Covers: S-3, S-6
 #[test]
 fn clients_of_one_helper_work_while_one_of_them_is_killed() {
     let helper = Helper::start("tcp(127.71.2.1)", 21_712);

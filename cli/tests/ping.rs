@@ -37,6 +37,7 @@ fn a_served_node_answers_with_its_nids_and_counts_it() {
     assert!(rest.contains("2 messages received") && rest.contains("2 sent"), "{rest:?}");
 }
 
+// Covers: S-202
 #[test]
 fn a_node_with_several_nids_names_them_all() {
     let (first, second, here) =
@@ -236,6 +237,7 @@ fn garbage_and_hang_ups_do_not_disturb_a_server() {
     drop(stalled);
 }
 
+// Covers: MT-224
 #[test]
 fn a_nid_that_is_held_names_its_holder() {
     let there = Ipv4Addr::new(127, 1, 7, 1);

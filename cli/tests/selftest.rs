@@ -16,7 +16,8 @@ use support::{complaint, nlx, run};
 /// Both nodes of a self-test have fixed NIDs, which only one test at a time can hold.
 static NIDS: Mutex<()> = Mutex::new(());
 
-/// MT-169, MT-172, MT-187: two nodes in two processes.
+/// Two nodes in two processes.
+// Covers: S-3, S-5, S-417, MT-169, MT-172, MT-187, MT-188, MT-211
 #[test]
 fn it_verifies_every_phase_and_says_so_in_json() {
     let _held = NIDS.lock().unwrap();
@@ -39,7 +40,8 @@ fn it_verifies_every_phase_and_says_so_in_json() {
     }
 }
 
-/// S-315: each CPU a partition of its own, by number and by pattern.
+/// Each CPU a partition of its own, by number and by pattern.
+// Covers: S-315
 #[test]
 fn it_passes_with_a_partition_for_each_cpu() {
     let _held = NIDS.lock().unwrap();
@@ -54,6 +56,7 @@ fn it_passes_with_a_partition_for_each_cpu() {
     }
 }
 
+// Covers: MT-63, MT-188
 #[test]
 fn one_wrong_byte_makes_it_fail_and_is_told() {
     let _held = NIDS.lock().unwrap();
@@ -122,6 +125,7 @@ fn rules_that_cannot_be_are_refused_before_anything_starts() {
     assert!(complaint(&output).contains("loopback delays nothing"), "{}", complaint(&output));
 }
 
+// Covers: MT-188
 #[test]
 fn a_killed_peer_fails_it_instead_of_hanging_it() {
     let _held = NIDS.lock().unwrap();

@@ -27,8 +27,9 @@ fn passes(args: &[&str]) -> Value {
     report
 }
 
-/// S-1, S-3, MT-215: two nodes, each behind a helper that the self-test starts and ends; every phase, every byte, however events
+/// S-1: two nodes, each behind a helper that the self-test starts and ends; every phase, every byte, however events
 /// are taken, and on the loopback of one.
+// Covers: S-3, MT-215
 #[test]
 fn it_passes_through_helpers_of_its_own() {
     let _held = NIDS.lock().unwrap();
@@ -63,6 +64,7 @@ fn one_wrong_byte_makes_it_fail() {
 }
 
 /// Helpers that run already: client and server behind one, or behind one each.
+// Covers: S-3
 #[test]
 fn it_passes_through_helpers_that_run_already() {
     let helpers = [1, 2].map(|host| Helper::start(&format!("tcp(127.71.1.{host})"), 21_711));

@@ -25,7 +25,8 @@ fn phase<'a>(report: &'a Value, name: &str) -> &'a Value {
     report["phases"].as_array().unwrap().iter().find(|phase| phase["phase"] == name).unwrap()
 }
 
-/// MT-171, MT-173: several clients, an exact count of operations each, events by callbacks.
+/// MT-173: several clients, an exact count of operations each, events by callbacks.
+// Covers: MT-168, MT-171
 #[test]
 fn clients_do_what_they_are_told_and_no_more() {
     for delivery in ["wait", "callback"] {
@@ -72,7 +73,8 @@ impl Hosts {
     }
 }
 
-/// MT-170, MT-187: a server and a client that know of each other but the address; the server serves the next one too.
+/// A server and a client that know of each other but the address; the server serves the next one too.
+// Covers: MT-170, MT-187
 #[test]
 fn a_server_serves_one_client_after_the_other() {
     let hosts = Hosts::new(61, "127.0.0.61", "127.0.0.62");
@@ -105,6 +107,7 @@ fn pid(child: &Child) -> Pid {
 }
 
 /// A server on another host that dies is named, and nothing hangs.
+// Covers: MT-170
 #[test]
 fn a_server_that_dies_is_named() {
     let hosts = Hosts::new(63, "127.0.0.63", "127.0.0.64");
@@ -139,6 +142,7 @@ fn an_interrupt_ends_it_with_the_report_so_far() {
 
 /// A server that is not there is an error that names it, the step and what to try, as of `nlx ping`: at the first attempt that is
 /// refused, through a helper too.
+// Covers: MT-170
 #[test]
 fn a_server_that_is_not_there_is_named() {
     let port = free_port(Ipv4Addr::new(127, 0, 0, 66)).to_string();

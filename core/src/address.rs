@@ -182,7 +182,8 @@ mod tests {
         assert_eq!(error.errno(), Errno::EINVAL, "{text}: {error}");
     }
 
-    // MT-7, and the examples and valid vectors of motr-transport 3.1.
+    // The examples and valid vectors of motr-transport 3.1.
+    // Covers: S-402, MT-7, MT-130, MT-210
     #[test]
     fn good_addresses_are_read_and_printed() {
         for text in [
@@ -209,6 +210,7 @@ mod tests {
         }
     }
 
+    // Covers: S-402, MT-7
     #[test]
     fn the_parts_are_what_the_text_says() {
         let address: Address = "4.4.4.4@tcp:42:29:28".parse().unwrap();
@@ -218,8 +220,9 @@ mod tests {
         assert_eq!(same, address);
     }
 
-    // MT-8, MT-14, and the invalid vectors of motr-transport 3.1. A PID other than 12345 is well formed; a transfer
+    // The invalid vectors of motr-transport 3.1. A PID other than 12345 is well formed; a transfer
     // machine cannot be started with it.
+    // Covers: S-402, MT-8, MT-14, MT-130
     #[test]
     fn bad_addresses_are_refused() {
         for text in [

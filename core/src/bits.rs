@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    // MT-10
+    // Covers: MT-10
     #[test]
     fn header_data_survives_a_round_trip() {
         for (portal, tmid) in [(0, 0), (30, 0), (30, 4095), (63, 0), (63, 4095)] {
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(HdrData { tmid: 0, portal: 0 }.encode(), HdrData::NONE);
     }
 
-    // MT-72
+    // Covers: S-409, MT-72
     #[test]
     fn match_bits_survive_a_round_trip() {
         for (tmid, counter) in [(0, 0), (4095, 0), (4095, 1), (4095, LOW_MASK)] {
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(split_match_bits(bits), (TmId::MAX.get(), MatchCounter::LAST));
     }
 
-    // MT-79
+    // Covers: S-409, MT-79
     #[test]
     fn the_counter_wraps_to_one() {
         let before_last = MatchCounter::new(LOW_MASK - 1).unwrap();
@@ -126,6 +126,7 @@ mod tests {
     }
 
     proptest! {
+        // Covers: S-409
         #[test]
         fn every_value_of_match_bits_has_its_parts(value: u64) {
             let (tmid, counter) = split_match_bits(MatchBits(value));

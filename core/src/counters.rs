@@ -145,7 +145,8 @@ mod tests {
         MatchCounter::new(value).unwrap()
     }
 
-    /// MT-74, MT-79.
+    /// MT-74.
+    // Covers: S-409, MT-79
     #[test]
     fn a_counter_begins_at_1_and_wraps_to_1() {
         let mut counters = Sequential::up_to(MatchCounter::LAST);
@@ -157,7 +158,8 @@ mod tests {
     }
 
     proptest! {
-        /// K5, MT-79: a counter of 30 values goes round and round, while up to 20 of them are in use.
+        /// K5: a counter of 30 values goes round and round, while up to 20 of them are in use.
+        // Covers: S-409, MT-79
         #[test]
         fn no_value_in_use_is_given_again(ended in prop::collection::vec(0usize..20, 1..300)) {
             let mut counters = Sequential::up_to(counter(30));

@@ -182,6 +182,7 @@ mod tests {
     }
 
     proptest! {
+        // Covers: MT-220
         #[test]
         fn any_bytes_are_an_event(bytes in prop::collection::vec(any::<u8>(), size_of::<BufferEvent>())) {
             let event = BufferEvent::read_from_bytes(&bytes).unwrap();

@@ -62,7 +62,8 @@ impl Limits {
 mod tests {
     use super::*;
 
-    // MT-1: Motr's limits, apart from the segment, which need not be a page here, and the descriptor, which may be ours.
+    // Motr's limits, apart from the segment, which need not be a page here, and the descriptor, which may be ours.
+    // Covers: MT-1
     #[test]
     fn the_limits_are_those_of_lnet() {
         assert_eq!(Limits::LNET.buffer_bytes_max, 1024 * 1024);

@@ -11,6 +11,7 @@ fn nlx_fuzz(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nlx-fuzz")).args(arguments).output().unwrap()
 }
 
+// Covers: MT-219
 #[test]
 fn every_target_holds_for_a_while() {
     for target in TARGETS {

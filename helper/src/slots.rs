@@ -79,7 +79,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// MT-233: against a plain map; no handle is given twice in a row of less than 65,535 tenants of its slot.
+        /// Against a plain map; no handle is given twice in a row of less than 65,535 tenants of its slot.
+        // Covers: MT-233
         #[test]
         fn only_the_handles_of_what_is_there_name_something(
             steps in prop::collection::vec((any::<bool>(), any::<usize>()), 1..300),

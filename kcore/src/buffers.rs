@@ -150,7 +150,8 @@ mod tests {
 
     use super::*;
 
-    // MT-4, MT-5: unlike Motr's, a buffer need not be aligned to pages.
+    // MT-5: unlike Motr's, a buffer need not be aligned to pages.
+    // Covers: S-401, MT-4, MT-228
     #[test]
     fn the_largest_buffer_of_most_segments_is_registered_at_any_alignment() {
         let buffers = Buffers::default();
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    // MT-228
+    // Covers: MT-228
     #[test]
     fn a_buffer_of_no_bytes_or_too_many_is_refused() {
         let buffers = Buffers::default();
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(buffers.register(&empty, &Limits::LNET).unwrap_err().errno(), Errno::EINVAL);
     }
 
-    // MT-6
+    // Covers: MT-6
     #[test]
     fn a_handle_of_old_does_not_name_the_next_buffer() {
         let buffers = Buffers::default();
@@ -193,6 +194,7 @@ mod tests {
         );
     }
 
+    // Covers: MT-6, MT-111, MT-235
     #[test]
     fn a_buffer_in_flight_is_neither_given_away_twice_nor_deregistered() {
         let buffers = Buffers::default();
@@ -210,6 +212,7 @@ mod tests {
         assert!(buffer.memory().is_err());
     }
 
+    // Covers: S-401
     #[test]
     fn no_more_buffers_than_the_limit_are_registered() {
         let buffers = Buffers::default();

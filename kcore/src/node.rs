@@ -131,6 +131,7 @@ mod tests {
 
     use super::*;
 
+    // Covers: S-404
     #[test]
     fn what_domains_share_is_found_by_their_node_and_goes_with_it() {
         let mut nodes = Nodes(Vec::new());

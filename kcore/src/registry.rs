@@ -97,7 +97,8 @@ mod tests {
         StartAddress { nid: Nid::LOOPBACK, pid: Pid::LNET, portal, tmid }
     }
 
-    // MT-59, MT-60, MT-209, MT-222
+    // MT-59, MT-60, MT-209
+    // Covers: S-404, MT-222
     #[test]
     fn ids_come_from_the_top_until_none_is_left() {
         let mut registry = Registry::default();
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(registry.take(&wanted(30, None)), Ok(middle));
     }
 
-    // MT-221
+    // Covers: MT-221
     #[test]
     fn a_fixed_id_is_taken_once_per_portal() {
         let mut registry = Registry::default();
@@ -132,6 +133,7 @@ mod tests {
     }
 
     proptest! {
+        // Covers: S-2
         #[test]
         fn the_registry_agrees_with_a_set(steps in prop::collection::vec((1u32..=130, 0u8..3), 1..300)) {
             let mut registry = Registry::default();

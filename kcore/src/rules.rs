@@ -141,7 +141,8 @@ mod tests {
         }
     }
 
-    // MT-29 to MT-32, MT-40 to MT-42: one event ends the operation, with its own status.
+    // One event ends the operation, with its own status.
+    // Covers: MT-29, MT-30, MT-31, MT-32, MT-40, MT-41, MT-42
     #[test]
     fn operations_of_one_event_end_with_it() {
         for (queue, kind) in [
@@ -177,7 +178,7 @@ mod tests {
         );
     }
 
-    // MT-34, MT-37
+    // Covers: MT-34, MT-37
     #[test]
     fn out_of_order_the_send_of_a_get_ends_it_as_the_reply_said() {
         for result in [OK, EIO] {
@@ -214,7 +215,7 @@ mod tests {
         }
     }
 
-    // MT-35, MT-38
+    // Covers: MT-35, MT-38
     #[test]
     fn active_bulk_can_end_with_its_send() {
         for queue in [Queue::ActiveBulkSend, Queue::ActiveBulkReceive] {
@@ -234,7 +235,8 @@ mod tests {
         }
     }
 
-    // MT-229: whatever LNet sends, the operation ends with its last event and not before.
+    // Whatever LNet sends, the operation ends with its last event and not before.
+    // Covers: S-411, MT-229
     #[test]
     fn impossible_events_are_counted_and_end_what_they_must() {
         for queue in Queue::ALL {

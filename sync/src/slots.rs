@@ -446,6 +446,7 @@ mod tests {
 
     proptest! {
         /// MT-233: against a plain map. No key names two objects.
+        // Covers: S-107
         #[test]
         fn a_key_finds_its_object_and_no_other(steps in prop::collection::vec(step(), 1..1500)) {
             let (mut slots, mut model, mut gone) = (Slots::<u16>::new(LIMIT), BTreeMap::new(), Vec::new());
@@ -513,6 +514,7 @@ mod tests {
     }
 
     /// All that a table allocates, it allocates and touches where it is placed; what needs no room goes nowhere.
+    // Covers: S-305
     #[test]
     fn a_table_grows_in_its_place() {
         use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -139,6 +139,7 @@ fn lengths_and_types_that_cannot_be_close_the_connection_of_that_peer_alone() {
     }
 }
 
+// Covers: MT-28
 #[test]
 fn a_message_to_nobody_ends_with_the_reason() {
     let [ours, _, peer] = addresses(3);
@@ -154,6 +155,7 @@ fn a_message_to_nobody_ends_with_the_reason() {
     assert_eq!(side.event(Queue::MessageSend).status, Err(Errno::EHOSTUNREACH));
 }
 
+// Covers: MT-175, MT-241
 #[test]
 fn a_peer_that_never_answers_is_given_up_at_the_operations_timeout() {
     let [ours, other, peer] = addresses(4);
@@ -184,6 +186,7 @@ fn a_peer_that_never_answers_is_given_up_at_the_operations_timeout() {
 }
 
 // The judge and the library agree on what a descriptor is (MT-74).
+// Covers: S-417, MT-74, MT-210
 #[test]
 fn a_descriptor_is_what_motr_would_write() {
     let [ours, ..] = addresses(5);
@@ -198,6 +201,7 @@ fn a_descriptor_is_what_motr_would_write() {
     side.machine.stop(Stop::Abort, PATIENCE).unwrap();
 }
 
+// Covers: MT-224
 #[test]
 fn a_port_in_use_and_a_nid_in_use_are_named() {
     let [ours, ..] = addresses(6);

@@ -73,6 +73,7 @@ fn a_captured_push_is_acknowledged_as_the_real_node_acknowledged_it() {
     assert_same_meaning(&read(&mut connection, reply.bytes.len()), &reply.bytes, &[SEQUENCE]);
 }
 
+// Covers: S-207
 #[test]
 fn our_ping_asks_as_the_real_node_asked() {
     let (ours, peer) = (Ipv4Addr::new(127, 2, 3, 1), Ipv4Addr::new(127, 2, 3, 2));

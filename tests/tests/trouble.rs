@@ -76,6 +76,7 @@ fn another_life_of_a_peer() {
 
 /// Pairs of nodes that begin to send to each other at the same moment, many times: both connect, the higher NID's attempts
 /// win, and it ends with one full set of connections and everything delivered (lnet-wire 24).
+// Covers: S-206
 #[test]
 fn both_connecting_at_once() {
     const PAIRS: usize = 20;

@@ -140,7 +140,8 @@ mod tests {
         format!("10.0.0.1@tcp:12345:{portal}:{tmid}").parse().unwrap()
     }
 
-    // MT-22, and motr-transport 2.4
+    // motr-transport 2.4
+    // Covers: MT-22, MT-97, MT-98, X-5
     #[test]
     fn one_address_is_one_counted_end_point() {
         let end_points = EndPoints::default();

@@ -80,6 +80,7 @@ impl Pair {
     }
 }
 
+// Covers: S-411, S-418, MT-101, MT-102, X-5
 #[test]
 fn operations_allocate_nothing_once_the_tables_have_grown() {
     let ours =

@@ -20,7 +20,8 @@ fn linked(features: &str) -> BTreeSet<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// S-1, S-405: a client of the helper links, of LNet, its names and its memory, and nothing that speaks to a network.
+/// A client of the helper links, of LNet, its names and its memory, and nothing that speaks to a network.
+// Covers: S-1, S-405
 #[test]
 fn of_lnet_a_client_of_the_helper_links_names_and_memory() {
     let ours = linked("helper");

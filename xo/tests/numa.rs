@@ -34,8 +34,9 @@ fn bound<T: Send>(domain: &Domain, cpt: usize, work: impl FnOnce() -> T + Send) 
     std::thread::scope(|scope| scope.spawn(bound).join().unwrap())
 }
 
-/// S-305: the event queue of a machine, and what is allocated for it, lie on the NUMA node of its partition, whichever thread
+/// The event queue of a machine, and what is allocated for it, lie on the NUMA node of its partition, whichever thread
 /// starts it.
+// Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn queues_and_buffers_lie_on_the_node_of_their_machine() {
@@ -67,7 +68,8 @@ fn queues_and_buffers_lie_on_the_node_of_their_machine() {
     }
 }
 
-/// S-306: the event thread of a machine runs on the NUMA node of its partition; messages come there over TCP.
+/// The event thread of a machine runs on the NUMA node of its partition; messages come there over TCP.
+// Covers: S-306
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn event_threads_run_on_the_node_of_their_machine() {

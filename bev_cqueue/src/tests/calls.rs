@@ -42,6 +42,7 @@ fn exit() -> ! {
 }
 
 /// Both sides of a queue in which nobody sleeps make no system call.
+// Covers: MT-189
 #[test]
 fn an_event_costs_its_producer_no_system_call_while_the_consumer_is_awake() {
     let (mut other, memory) = Other::start("calls::produce");
@@ -57,6 +58,7 @@ fn an_event_costs_its_producer_no_system_call_while_the_consumer_is_awake() {
     assert_eq!(sequence.seen, EVENTS);
 }
 
+// Covers: MT-189
 #[test]
 fn an_event_costs_its_consumer_no_system_call() {
     let (mut other, memory) = Other::start("calls::consume");

@@ -21,6 +21,7 @@ fn pushing() -> impl Strategy<Value = Op> {
 
 proptest! {
     /// However the words change between two pushes, a push ends, stays inside, and bad news is final.
+    // Covers: MT-219
     #[test]
     fn a_producer_survives_any_words(
         max_slots in MIN_SLOTS as usize..20,
@@ -60,6 +61,7 @@ proptest! {
     }
 }
 
+// Covers: MT-219
 #[test]
 fn a_producer_survives_a_peer_that_scribbles_all_the_time() {
     const PUSHES: u64 = 2_000;
@@ -89,6 +91,7 @@ fn a_producer_survives_a_peer_that_scribbles_all_the_time() {
     }
 }
 
+// Covers: MT-219
 #[test]
 fn each_broken_rule_is_named() {
     let broken = |damage: fn(&Heap)| {

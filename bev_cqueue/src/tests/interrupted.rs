@@ -76,6 +76,7 @@ fn sleeping_thread(
     (thread, hear.recv().unwrap(), waker)
 }
 
+// Covers: MT-230
 #[test]
 fn a_signal_does_not_end_sleep() {
     let _turn = TURN.lock().unwrap();
@@ -96,6 +97,7 @@ fn a_signal_does_not_end_sleep() {
     }
 }
 
+// Covers: MT-230
 #[test]
 fn a_signal_does_not_move_the_deadline() {
     let _turn = TURN.lock().unwrap();

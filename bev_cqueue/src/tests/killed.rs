@@ -184,7 +184,7 @@ fn died_there(other: &mut Other) {
     assert_eq!(other.finish().signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// S-2
+// Covers: S-2
 #[test]
 fn a_producer_outlives_a_consumer_killed_at_any_point() {
     for visit in visits(Half::Consumer) {
@@ -213,7 +213,7 @@ fn fills_to_the_brim(server: &mut Server, point: Point) {
     }
 }
 
-/// S-2
+// Covers: S-2
 #[test]
 fn a_consumer_outlives_a_producer_killed_at_any_point() {
     for visit in visits(Half::Producer) {
@@ -226,7 +226,7 @@ fn a_consumer_outlives_a_producer_killed_at_any_point() {
     }
 }
 
-/// S-2
+// Covers: S-2
 #[test]
 fn a_producer_goes_on_while_a_consumer_is_stopped_at_any_point() {
     for visit in visits(Half::Consumer) {
@@ -254,7 +254,7 @@ fn a_producer_goes_on_while_a_consumer_is_stopped_at_any_point() {
     }
 }
 
-/// S-2
+// Covers: S-2
 #[test]
 fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
     for visit in visits(Half::Producer) {

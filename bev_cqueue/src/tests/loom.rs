@@ -61,7 +61,7 @@ fn explore(slots: u32, passed: u64, waiting: u64, tries: usize, ops: &'static [O
     });
 }
 
-/// MT-206
+// Covers: MT-206, MT-218
 #[test]
 fn loom_taking_while_pushing() {
     explore(2, 0, 0, 3, &[Op::Pop, Op::Pop, Op::Pop]);
@@ -70,7 +70,8 @@ fn loom_taking_while_pushing() {
     explore(3, 0, 2, 3, &[Op::Forget(1), Op::Pop]);
 }
 
-/// MT-206, pushing several events in one go.
+/// Pushing several events in one go.
+// Covers: MT-206
 #[test]
 fn loom_taking_while_pushing_several() {
     loom::model(|| {
@@ -87,7 +88,8 @@ fn loom_taking_while_pushing_several() {
     });
 }
 
-/// MT-217: the ring grows while it is empty.
+/// The ring grows while it is empty.
+// Covers: MT-217
 #[test]
 fn loom_growing_an_empty_ring_while_pushing() {
     explore(2, 0, 0, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
@@ -95,7 +97,8 @@ fn loom_growing_an_empty_ring_while_pushing() {
     explore(3, 2, 0, 3, &[Op::Grow(1), Op::Grow(1), Op::Pop]);
 }
 
-/// MT-217: the ring grows while some of it is full.
+/// The ring grows while some of it is full.
+// Covers: MT-217
 #[test]
 fn loom_growing_a_partial_ring_while_pushing() {
     explore(3, 0, 1, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
@@ -103,7 +106,8 @@ fn loom_growing_a_partial_ring_while_pushing() {
     explore(4, 1, 1, 3, &[Op::Pop, Op::Grow(1), Op::Drain(2)]);
 }
 
-/// MT-217: the ring grows while it is full, so that the producer goes on to the very slot that was the divider.
+/// The ring grows while it is full, so that the producer goes on to the very slot that was the divider.
+// Covers: S-410, MT-217
 #[test]
 fn loom_growing_a_full_ring_while_pushing() {
     explore(2, 0, 1, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
@@ -112,7 +116,8 @@ fn loom_growing_a_full_ring_while_pushing() {
     explore(3, 1, 2, 3, &[Op::Forget(1), Op::Grow(1), Op::Pop]);
 }
 
-/// S-407: an operation is submitted when its events have room; whoever learns of the submission finds the room.
+/// An operation is submitted when its events have room; whoever learns of the submission finds the room.
+// Covers: S-407
 #[test]
 fn loom_a_provisioned_event_finds_room() {
     loom::model(|| {
@@ -148,6 +153,7 @@ fn loom_a_provisioned_event_finds_room() {
 
 /// Q3: the ring shrinks when nothing is under way. Whoever submits the next operation tells the producer, who then finds
 /// the room of the smaller ring, and the slots put aside serve when it grows again.
+// Covers: S-407, S-410, MT-217
 #[test]
 fn loom_a_ring_shrinks_between_two_operations() {
     for passed in [0, 2] {
@@ -185,6 +191,7 @@ fn loom_a_ring_shrinks_between_two_operations() {
 }
 
 /// Q3: the ring shrinks with its producer at hand, while an operation is under way whose events come from another thread.
+// Covers: S-410
 #[test]
 fn loom_a_ring_shrinks_around_an_operation() {
     loom::model(|| {
@@ -303,16 +310,19 @@ fn needs(pair: Rule, models: impl Fn() + UnwindSafe + RefUnwindSafe, fault: &str
     }
 }
 
+// Covers: MT-218
 #[test]
 fn loom_notices_a_weakened_put() {
     needs(PUT, loom_taking_while_pushing, "Causality violation");
 }
 
+// Covers: MT-218
 #[test]
 fn loom_notices_a_weakened_get() {
     needs(GET, loom_taking_while_pushing, "Causality violation");
 }
 
+// Covers: MT-218
 #[test]
 fn loom_notices_a_weakened_grow() {
     needs(GROW, loom_growing_a_full_ring_while_pushing, "Causality violation");

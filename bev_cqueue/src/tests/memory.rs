@@ -46,7 +46,8 @@ fn a_mapping_of_the_callers_holds_a_queue() {
     assert_eq!(consumer.pop(), Ok(10));
 }
 
-/// S-408: what one side writes at the ends of each part, the other reads there.
+/// What one side writes at the ends of each part, the other reads there.
+// Covers: S-408
 #[test]
 fn two_mappings_show_the_same_memory() {
     let (ours, fd) = SharedMemory::create(777).unwrap();
@@ -71,6 +72,7 @@ fn slots_that_are_not_in_the_ring_cost_no_memory() {
 }
 
 /// However large a ring may become; and where the system gives huge pages to everybody, too.
+// Covers: S-418
 #[test]
 fn on_the_heap_they_cost_none_either() {
     let memory = Heap::new(MAX_SLOTS).unwrap();
@@ -82,6 +84,7 @@ fn on_the_heap_they_cost_none_either() {
 }
 
 /// Q3: what a burst has needed does not stay for ever.
+// Covers: S-410
 #[test]
 fn slots_put_aside_give_their_memory_back() {
     let (memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
@@ -141,6 +144,7 @@ fn bytes_used(fd: &OwnedFd) -> i64 {
     nix::sys::stat::fstat(fd).unwrap().st_blocks * 512
 }
 
+// Covers: MT-219
 #[test]
 fn the_size_of_the_memory_cannot_be_changed() {
     let (_memory, fd) = SharedMemory::create(8).unwrap();
@@ -150,8 +154,9 @@ fn the_size_of_the_memory_cannot_be_changed() {
     assert_eq!(fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)), Err(Errno::EBUSY));
 }
 
-/// MT-219: a peer can neither take pages away, so that touching them would kill, nor keep others from writing; what it
+/// A peer can neither take pages away, so that touching them would kill, nor keep others from writing; what it
 /// punches holes into reads as zeros, which are found like any other words.
+// Covers: MT-219
 #[test]
 fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
     let (memory, fd) = SharedMemory::create(1000).unwrap();
@@ -169,6 +174,7 @@ fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
 }
 
 /// What is mapped stays as it is: it can be written to, and its pages are there for good.
+// Covers: MT-219
 #[test]
 fn nobody_takes_pages_away_once_it_is_attached() {
     let (memory, fd) = SharedMemory::create(8).unwrap();

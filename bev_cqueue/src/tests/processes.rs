@@ -47,7 +47,8 @@ fn take_until(
     }
 }
 
-/// MT-189, MT-206: the other process takes, drains, grows, and sleeps when there is nothing to do.
+/// The other process takes, drains, grows, and sleeps when there is nothing to do.
+// Covers: S-6, MT-189, MT-206
 #[test]
 fn events_reach_a_consumer_in_another_process() {
     let (mut other, memory) = Other::start("processes::consume_all");
@@ -61,7 +62,7 @@ fn events_reach_a_consumer_in_another_process() {
     assert_eq!(producer.push(sample(0)), Ok(()), "the ring is in order");
 }
 
-/// MT-189
+// Covers: S-408, MT-189
 #[test]
 fn events_arrive_from_a_producer_in_another_process() {
     let (mut other, memory) = Other::start("processes::produce_all");
@@ -73,8 +74,9 @@ fn events_arrive_from_a_producer_in_another_process() {
     assert_eq!(consumer.pop(), Err(PopError::Empty));
 }
 
-/// S-2: killed between any two instructions of taking or growing, the consumer leaves a ring that the producer can fill
+/// Killed between any two instructions of taking or growing, the consumer leaves a ring that the producer can fill
 /// to the brim and that is in order.
+// Covers: S-2
 #[test]
 fn a_producer_outlives_a_killed_consumer() {
     for round in 0..ROUNDS {
@@ -91,7 +93,8 @@ fn a_producer_outlives_a_killed_consumer() {
     }
 }
 
-/// S-2: killed between any two instructions of a push, the producer leaves whole events and then nothing.
+/// Killed between any two instructions of a push, the producer leaves whole events and then nothing.
+// Covers: S-2
 #[test]
 fn a_consumer_outlives_a_killed_producer() {
     for round in 0..ROUNDS {
@@ -109,7 +112,8 @@ fn a_consumer_outlives_a_killed_producer() {
     }
 }
 
-/// S-2: while the consumer stands still the producer is never held up, and afterwards all goes on.
+/// While the consumer stands still the producer is never held up, and afterwards all goes on.
+// Covers: S-2
 #[test]
 fn a_producer_is_not_held_up_by_a_stopped_consumer() {
     let (mut other, memory) = Other::start("processes::consume_for_ever");
@@ -135,7 +139,8 @@ fn a_producer_is_not_held_up_by_a_stopped_consumer() {
     (1..=more).for_each(|more| push_when_free(&mut producer, number + more, || other.check()));
 }
 
-/// S-2: while the producer stands still the consumer is never held up, and afterwards all goes on.
+/// While the producer stands still the consumer is never held up, and afterwards all goes on.
+// Covers: S-2
 #[test]
 fn a_consumer_is_not_held_up_by_a_stopped_producer() {
     let (mut other, memory) = Other::start("processes::produce_for_ever");

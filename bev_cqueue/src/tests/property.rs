@@ -43,7 +43,8 @@ proptest! {
         run(ops, max_slots, memory.clone(), memory);
     }
 
-    /// S-408: each half has the memory at an address of its own.
+    /// Each half has the memory at an address of its own.
+    // Covers: S-408
     #[test]
     fn a_queue_mapped_twice_does_as_the_oracle(
         ops in prop::collection::vec(op(), 0..200),

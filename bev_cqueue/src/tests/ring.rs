@@ -30,7 +30,7 @@ fn times(count: u32, op: Op) -> impl Iterator<Item = Op> {
     (0..count).map(move |_| op)
 }
 
-/// MT-200
+// Covers: MT-200
 #[test]
 fn a_new_ring_has_two_slots_the_first_to_fill_and_the_second_the_divider() {
     let memory = Heap::new(8).unwrap();
@@ -47,7 +47,7 @@ fn a_new_ring_has_two_slots_the_first_to_fill_and_the_second_the_divider() {
     assert_eq!(stamps()[1], before[1], "the divider was not");
 }
 
-/// MT-201, MT-202
+// Covers: MT-201, MT-202
 #[test]
 fn an_event_pushed_is_the_event_popped() {
     let (mut producer, mut consumer) = heap(8).unwrap();
@@ -58,14 +58,14 @@ fn an_event_pushed_is_the_event_popped() {
     assert_eq!(producer.free(), Ok(1), "the slot of the old divider is free again");
 }
 
-/// MT-203
+// Covers: MT-203
 #[test]
 fn popping_from_an_empty_ring_changes_nothing() {
     let mut rig = Rig::new(2, 2);
     rig.run([Op::Pop, Op::Drain(3), Op::Pop, Op::Push, Op::Pop, Op::Pop, Op::Push, Op::Pop]);
 }
 
-/// MT-204
+// Covers: MT-204
 #[test]
 fn a_ring_holds_one_event_less_than_its_slots() {
     for slots in 2..20 {
@@ -77,7 +77,7 @@ fn a_ring_holds_one_event_less_than_its_slots() {
     }
 }
 
-/// MT-205
+// Covers: MT-205
 #[test]
 fn events_pass_in_order_at_every_position_of_the_ring() {
     for slots in 2..10 {
@@ -91,7 +91,8 @@ fn events_pass_in_order_at_every_position_of_the_ring() {
     }
 }
 
-/// MT-216: empty, partial and full, at every position of the ring, by one and by several.
+/// Empty, partial and full, at every position of the ring, by one and by several.
+// Covers: S-410, MT-216
 #[test]
 fn growing_keeps_the_order_of_waiting_events_and_adds_exactly_that_many() {
     for slots in 2..6 {
@@ -110,7 +111,7 @@ fn growing_keeps_the_order_of_waiting_events_and_adds_exactly_that_many() {
     }
 }
 
-/// S-407
+// Covers: S-407
 #[test]
 fn with_room_provisioned_the_ring_is_never_full() {
     let mut rig = Rig::new(2, 40);
@@ -128,6 +129,7 @@ fn with_room_provisioned_the_ring_is_never_full() {
 }
 
 /// motr-transport 6.4: one receive with four messages needs a ring of five.
+// Covers: MT-19, MT-23
 #[test]
 fn provisioning_grows_to_the_events_needed_and_the_divider() {
     let (_, mut consumer) = heap::<u64>(8).unwrap();
@@ -139,6 +141,7 @@ fn provisioning_grows_to_the_events_needed_and_the_divider() {
     assert_eq!((consumer.slots(), consumer.needed()), (5, 3), "there was room");
 }
 
+// Covers: MT-243
 #[test]
 fn provisioning_beyond_the_memory_changes_nothing() {
     let (_, mut consumer) = heap::<u64>(8).unwrap();
@@ -192,6 +195,7 @@ fn an_iterator_that_panics_leaves_the_events_before() {
 }
 
 /// Q3: at every position of the ring, after every growth, to every size; and what was put aside is taken first.
+// Covers: S-410
 #[test]
 fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
     for (slots, passed) in (2..8).flat_map(|slots| (0..2 * slots).map(move |passed| (slots, passed))) {
@@ -210,6 +214,7 @@ fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
     }
 }
 
+// Covers: S-407
 #[test]
 fn a_ring_in_use_does_not_shrink() {
     let (mut producer, mut consumer) = heap::<u64>(16).unwrap();
@@ -244,6 +249,7 @@ fn a_ring_shrinks_around_what_is_under_way() {
     }
 }
 
+// Covers: MT-219
 #[test]
 fn a_producer_that_is_not_told_of_shrinking_says_so() {
     let (mut producer, mut consumer) = heap::<u64>(16).unwrap();
@@ -257,6 +263,7 @@ fn a_producer_that_is_not_told_of_shrinking_says_so() {
 }
 
 /// Links that another process has bent lead to an error, not out of the memory, and change nothing.
+// Covers: MT-219
 #[test]
 fn bent_links_are_found_before_anything_is_changed() {
     let (_, mut consumer) = heap::<u64>(16).unwrap();
@@ -312,8 +319,9 @@ fn a_queue_has_one_producer_and_one_consumer_in_its_life() {
     assert_eq!(Consumer::<u64, _>::new(memory).unwrap_err(), Error::Taken { half: "consumer" });
 }
 
-/// S-2: a consumer that dies while it links slots in leaves a ring that works as before. Its writes are made here one by
+/// A consumer that dies while it links slots in leaves a ring that works as before. Its writes are made here one by
 /// one, in their order, and after each the producer fills the old ring to the brim and finds it as large as it was.
+// Covers: S-2
 #[test]
 fn a_growth_cut_short_leaves_the_old_ring() {
     for waiting in 0..4 {
@@ -333,7 +341,8 @@ fn a_growth_cut_short_leaves_the_old_ring() {
     }
 }
 
-/// S-2: a producer that dies in the middle of a push leaves no event.
+/// A producer that dies in the middle of a push leaves no event.
+// Covers: S-2
 #[test]
 fn a_push_cut_short_leaves_no_event() {
     let (mut producer, mut consumer) = ring_with_waiting(1);

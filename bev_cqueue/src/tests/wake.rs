@@ -176,7 +176,8 @@ fn received(socket: &OwnedFd) -> RawFd {
     }
 }
 
-/// S-2: a producer that dies between its push and its signal holds the event up for a while, and not for ever.
+/// A producer that dies between its push and its signal holds the event up for a while, and not for ever.
+// Covers: S-2
 #[test]
 fn an_event_is_found_though_nobody_signals_it() {
     for bells in BELLS {

@@ -25,6 +25,7 @@ fn warned(words: &[&str], what: &str) -> bool {
     all.warnings.iter().any(|warning| warning.contains(what))
 }
 
+// Covers: S-507
 #[test]
 fn what_has_no_effect_or_fails_is_told() {
     assert_eq!(computed(&[]).warnings, Vec::<String>::new());

@@ -39,6 +39,7 @@ pub(crate) fn check(stream: u64, sequence: u64, bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    // Covers: MT-63
     #[test]
     fn each_wrong_byte_is_found_at_every_length() {
         for length in [1, 7, 8, 9, 63, 64, 65, 4097] {
@@ -53,6 +54,7 @@ mod tests {
         }
     }
 
+    // Covers: MT-63
     #[test]
     fn the_patterns_of_other_transfers_differ() {
         let mut bytes = [0; 64];

@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(short, Err(WireError::Short { needed: 40, left: 39 }));
     }
 
-    /// MT-152: 0 to 9 descriptors of two live passive buffers, packed and unpacked; both buffers are cancelled then.
+    /// 0 to 9 descriptors of two live passive buffers, packed and unpacked; both buffers are cancelled then.
+    // Covers: MT-152
     #[test]
     fn descriptors_travel_in_a_message() {
         let domain = Domain::in_process(&NodeConfig::new()).unwrap();

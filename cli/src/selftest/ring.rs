@@ -50,7 +50,8 @@ mod tests {
 
     const CAPACITY: usize = 0x1000;
 
-    /// MT-132: one value.
+    /// One value.
+    // Covers: MT-132
     #[test]
     fn one() {
         let mut ring = Ring::new(CAPACITY);
@@ -58,7 +59,8 @@ mod tests {
         assert_eq!((ring.len(), ring.pop(), ring.len(), ring.pop()), (1, Some(42), 0, None));
     }
 
-    /// MT-133: as many as fit, in order.
+    /// As many as fit, in order.
+    // Covers: MT-133
     #[test]
     fn full() {
         let mut ring = Ring::new(CAPACITY);
@@ -72,7 +74,8 @@ mod tests {
         }
     }
 
-    /// MT-134: one less than fit, 16 times, across the end.
+    /// One less than fit, 16 times, across the end.
+    // Covers: MT-134
     #[test]
     fn wrap() {
         let mut ring = Ring::new(CAPACITY);
@@ -84,6 +87,7 @@ mod tests {
     }
 
     proptest! {
+        // Covers: MT-132, MT-133, MT-134
         #[test]
         fn it_is_a_queue(capacity in 0..8_usize, steps: Vec<Option<u32>>) {
             let (mut ring, mut model) = (Ring::new(capacity), VecDeque::new());

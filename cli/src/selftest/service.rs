@@ -172,7 +172,8 @@ mod tests {
         (service, calls, fails)
     }
 
-    /// MT-149, MT-151: READY after init, once; FAILED from READY; fini once.
+    /// READY after init, once; FAILED from READY; fini once.
+    // Covers: MT-149, MT-151
     #[test]
     fn its_states() {
         let (mut service, calls, fails) = service();
@@ -191,6 +192,7 @@ mod tests {
         assert_eq!(gone, Err(Errno::ESRCH));
     }
 
+    // Covers: MT-149
     #[test]
     fn one_that_cannot_be_made_stays_uninitialized() {
         let mut service = Service::<Noting>::new();
@@ -202,7 +204,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-        /// MT-150: 0x1000 random steps and commands.
+        /// 0x1000 random steps and commands.
+        // Covers: MT-150
         #[test]
         fn a_random_walk(walk in prop::collection::vec((0..5_u8, any::<bool>()), 0x1000)) {
             let (mut service, calls, fails) = service();

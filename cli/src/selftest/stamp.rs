@@ -45,7 +45,8 @@ impl Wire for Stamp {
 mod tests {
     use super::*;
 
-    /// MT-148: the time lies within the call's bounds; magic, sequence and time survive the round trip.
+    /// The time lies within the call's bounds; magic, sequence and time survive the round trip.
+    // Covers: MT-148
     #[test]
     fn a_stamp_comes_back_as_it_left() {
         let epoch = Instant::now();

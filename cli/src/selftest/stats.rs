@@ -132,7 +132,8 @@ mod tests {
         (left - right).abs() <= 1e-9 * right.abs().max(1.0)
     }
 
-    /// MT-142: none, one and five values.
+    /// None, one and five values.
+    // Covers: MT-142
     #[test]
     fn small_samples() {
         let none = Statistics::default();
@@ -145,7 +146,8 @@ mod tests {
         assert!(close(five.deviation(), 2.5_f64.sqrt()));
     }
 
-    /// MT-143: one million of the largest integer.
+    /// One million of the largest integer.
+    // Covers: MT-143
     #[test]
     fn large_values_overflow_nothing() {
         let mut many = Statistics::default();
@@ -156,7 +158,8 @@ mod tests {
         assert!(many.deviation() > 0.0 && many.deviation() < 1.0);
     }
 
-    /// MT-146: times, in nanoseconds.
+    /// Times, in nanoseconds.
+    // Covers: MT-146
     #[test]
     fn times() {
         let times = of(&[500_000_000, 1_500_000_000, 2_500_000_000, 3_500_000_000, 4_500_000_000]);
@@ -174,7 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// MT-142, MT-144, MT-145, MT-147: any sample, split anywhere and merged, sent after each addition.
+        /// Any sample, split anywhere and merged, sent after each addition.
+        // Covers: MT-142, MT-144, MT-145, MT-147
         #[test]
         fn parts_merge_exactly(values: Vec<u64>, split: prop::sample::Index) {
             let whole = of(&values);
@@ -191,6 +195,7 @@ mod tests {
         }
 
         /// Against the definition, in floating point.
+        // Covers: MT-142
         #[test]
         fn mean_and_deviation_are_those_of_the_definition(values in prop::collection::vec(any::<u32>(), 2..100)) {
             let whole = of(&values.iter().map(|value| u64::from(*value)).collect::<Vec<_>>());

@@ -268,7 +268,8 @@ mod tests {
         }
     }
 
-    /// MT-135, MT-136: every integer type, the length without a buffer, the round trip, a buffer that is too short.
+    /// Every integer type, the length without a buffer, the round trip, a buffer that is too short.
+    // Covers: MT-135, MT-136
     #[test]
     fn integers_travel() {
         macro_rules! each {
@@ -288,7 +289,8 @@ mod tests {
         );
     }
 
-    /// MT-136: 64 bytes are too few for a longer structure, and the writer stands where it stood.
+    /// 64 bytes are too few for a longer structure, and the writer stands where it stood.
+    // Covers: MT-136
     #[test]
     fn a_field_that_does_not_fit_is_not_begun() {
         let mut bytes = [0; 64];
@@ -298,7 +300,8 @@ mod tests {
         assert_eq!(writer.length(), 64);
     }
 
-    /// MT-137: texts, the empty one and the longest among them.
+    /// Texts, the empty one and the longest among them.
+    // Covers: MT-137
     #[test]
     fn texts_travel() {
         let texts = ["", "a", "127.0.0.1@tcp:12345:42:300", "ein längerer Text", &"x".repeat(TEXT_MAX)];
@@ -308,7 +311,8 @@ mod tests {
         assert_eq!(String::read(&mut Reader::new(&[1, 0, 0xff])), Err(WireError::Text));
     }
 
-    /// MT-141: a pattern that repeats after ten texts.
+    /// A pattern that repeats after ten texts.
+    // Covers: MT-141
     #[test]
     fn what_occurs_twice_is_found() {
         let texts: Vec<_> = (0..64).map(|number| format!("node{}", number % 10)).collect();
@@ -317,7 +321,8 @@ mod tests {
         }
     }
 
-    /// MT-138 to MT-140: lists of 0 to 64 texts, and an empty text at the end of one.
+    /// Lists of 0 to 64 texts, and an empty text at the end of one.
+    // Covers: MT-138, MT-139, MT-140
     #[test]
     fn lists_of_texts_travel() {
         for count in 0..=64 {
@@ -329,6 +334,7 @@ mod tests {
     }
 
     proptest! {
+        // Covers: MT-136
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let mut reader = Reader::new(&bytes);

@@ -50,6 +50,7 @@ fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     bytes[at..at + length].iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte))
 }
 
+// Covers: MT-73, MT-220
 #[test]
 fn the_bytes_are_those_of_the_table() {
     let descriptor = Descriptor::encode(&passive(Queue::PassiveBulkSend, 0x1234)).unwrap();
@@ -77,7 +78,7 @@ fn our_own_bytes_stay_as_they_are() {
     assert_eq!(number(52, 4), u64::from(crc32fast::hash(&bytes[..52])));
 }
 
-/// MT-73, X8.
+// Covers: MT-73, MT-89, X-8
 #[test]
 fn other_lengths_than_48_and_56_are_refused() {
     for form in FORMS {
@@ -91,7 +92,7 @@ fn other_lengths_than_48_and_56_are_refused() {
     }
 }
 
-/// MT-75, MT-76.
+// Covers: MT-75, MT-76
 #[test]
 fn a_passive_send_is_received_whole_or_not_at_all() {
     for form in FORMS {
@@ -104,7 +105,7 @@ fn a_passive_send_is_received_whole_or_not_at_all() {
     }
 }
 
-/// MT-77, MT-78.
+// Covers: MT-77, MT-78
 #[test]
 fn a_passive_receive_takes_what_fits() {
     for form in FORMS {
@@ -129,7 +130,8 @@ fn of_several_faults_the_first_is_told() {
     }
 }
 
-/// MT-76, MT-78: the checksum is looked at first, whatever else is wrong.
+/// The checksum is looked at first, whatever else is wrong.
+// Covers: MT-76, MT-78
 #[test]
 fn every_single_turned_bit_is_noticed() {
     for form in FORMS {
@@ -145,6 +147,7 @@ fn every_single_turned_bit_is_noticed() {
     }
 }
 
+// Covers: MT-78
 #[test]
 fn content_that_cannot_be_is_refused_although_the_checksum_fits() {
     let compatible = encode(DescriptorForm::Compatible, &passive(Queue::PassiveBulkSend, 8192));
@@ -252,7 +255,8 @@ proptest! {
         prop_assert_eq!(decode(&descriptor, passive.queue), Ok(passive));
     }
 
-    /// MT-246: no bit of either form can be turned over unnoticed.
+    /// No bit of either form can be turned over unnoticed.
+    // Covers: MT-246
     #[test]
     fn a_turned_bit_of_any_descriptor_is_noticed(passive in any_passive(), form in prop::sample::select(&FORMS[..]), bit: u16) {
         let descriptor = Descriptor::encode_as(form, &passive).unwrap();
@@ -264,6 +268,7 @@ proptest! {
     }
 
     /// Cut to the length of Motr's form, ours is refused even if the checksum of that one fits by chance.
+    // Covers: MT-246
     #[test]
     fn a_descriptor_cut_short_is_not_taken_for_another(passive in any_passive()) {
         let descriptor = Descriptor::encode_as(DescriptorForm::Extended, &passive).unwrap();
@@ -275,7 +280,7 @@ proptest! {
         }
     }
 
-    /// MT-246.
+    // Covers: MT-246
     #[test]
     fn any_bytes_are_decoded_or_refused(
         bytes in prop::collection::vec(any::<u8>(), 56),

@@ -33,6 +33,7 @@ const TARGET_LENGTH: (usize, usize, &str) = (52, 4, "the length of the target");
 const TARGET: (usize, usize, &str) = (56, 56, "a byte behind the target");
 const COUNTER: (usize, usize, &str) = (40, 8, "the match counter");
 
+// Covers: MT-232
 #[test]
 fn fields_that_an_entry_does_not_use_must_be_0() {
     let examples: [(&str, &[_]); 9] = [
@@ -80,6 +81,7 @@ fn match_counters_belong_to_passive_operations() {
     }
 }
 
+// Covers: MT-232
 #[test]
 fn targets() {
     for name in ["entry-send", "entry-active-receive", "entry-active-send"] {
@@ -100,6 +102,7 @@ fn targets() {
     }
 }
 
+// Covers: MT-232
 #[test]
 fn buffers_to_be_registered() {
     for name in [0u64, 7, 1 << 52 | 1 << 20, u64::MAX] {
@@ -112,6 +115,7 @@ fn buffers_to_be_registered() {
 }
 
 proptest! {
+    // Covers: MT-214
     #[test]
     fn every_entry_survives_a_round_trip(entry in any::entry()) {
         prop_assert_eq!(entry.write().read(), Ok(entry));

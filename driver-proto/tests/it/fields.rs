@@ -44,6 +44,7 @@ fn reply(name: &str, at: usize, bytes: &[u8]) -> (&'static str, Errno) {
 const ANY_NID: [u8; 20] = [0xff; 20];
 const RESERVED: (&str, Errno) = ("a reserved field", Errno::EBADR);
 
+// Covers: MT-46
 #[test]
 fn headers() {
     for name in document::names().into_iter().filter(|name| !name.starts_with('e')) {
@@ -67,6 +68,7 @@ fn headers() {
     }
 }
 
+// Covers: MT-46, MT-232
 #[test]
 fn hello() {
     let read = |at, bytes: &[u8]| request("hello", BODY + at, bytes);
@@ -101,6 +103,7 @@ fn versions_that_include_ours_are_spoken() {
     assert_eq!(Refusal::from(&error), Refusal::of(Errno::EPROTONOSUPPORT, Reason::Version, 4, 2));
 }
 
+// Covers: MT-232
 #[test]
 fn arenas() {
     let create = |at, bytes: &[u8]| request("create-arena", BODY + at, bytes);
@@ -118,6 +121,7 @@ fn arenas() {
     assert_eq!(request("release-arena", BODY + 7, &[1]), RESERVED);
 }
 
+// Covers: MT-232
 #[test]
 fn registrations() {
     let read = |at, bytes: &[u8]| request("register", BODY + at, bytes);
@@ -146,6 +150,7 @@ fn registrations() {
     }
 }
 
+// Covers: MT-232
 #[test]
 fn starts() {
     let read = |at, bytes: &[u8]| request("start-tm", BODY + at, bytes);
@@ -181,6 +186,7 @@ fn nids(read: impl Fn(&[u8]) -> (&'static str, Errno)) {
     }
 }
 
+// Covers: MT-232
 #[test]
 fn outcomes() {
     // Done is done: nothing was wrong.
@@ -196,6 +202,7 @@ fn outcomes() {
     assert_eq!(unknown, (6, Reply::Refused(expected)));
 }
 
+// Covers: MT-232
 #[test]
 fn what_replies_tell() {
     for version in [0, 1, 3, 0xff] {

@@ -95,6 +95,7 @@ fn entries() -> Vec<(&'static str, Entry)> {
     ]
 }
 
+// Covers: MT-214
 #[test]
 fn requests_have_the_bytes_of_the_document() {
     for (name, request) in requests() {
@@ -107,6 +108,7 @@ fn requests_have_the_bytes_of_the_document() {
     assert!(requests().into_iter().map(|(_, request)| request.kind()).eq(Kind::ALL));
 }
 
+// Covers: MT-214
 #[test]
 fn replies_have_the_bytes_of_the_document() {
     for (name, kind, reply) in replies() {
@@ -119,6 +121,7 @@ fn replies_have_the_bytes_of_the_document() {
     }
 }
 
+// Covers: MT-214, MT-220
 #[test]
 fn entries_have_the_bytes_of_the_document() {
     for (name, entry) in entries() {
@@ -128,6 +131,7 @@ fn entries_have_the_bytes_of_the_document() {
     }
 }
 
+// Covers: MT-220
 #[test]
 fn an_event_has_the_bytes_of_the_document() {
     let mut event =

@@ -39,6 +39,7 @@ fn sparse_packet() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    // Covers: MT-214
     #[test]
     fn every_request_survives_a_round_trip(request in any::request(), id: u64) {
         let mut packet = Vec::new();
@@ -47,6 +48,7 @@ proptest! {
         prop_assert_eq!(Request::read(&packet), Ok((id, request)));
     }
 
+    // Covers: MT-214
     #[test]
     fn every_reply_survives_a_round_trip((kind, reply) in any::reply(), id: u64) {
         let mut packet = Vec::new();
@@ -55,7 +57,8 @@ proptest! {
         prop_assert_eq!(Reply::read(&packet), Ok((id, reply)));
     }
 
-    /// MT-232, MT-46: ENOTTY, whether the header tells the truth about the length or not.
+    /// MT-232: ENOTTY, whether the header tells the truth about the length or not.
+    // Covers: MT-46
     #[test]
     fn a_request_of_any_other_length_is_refused(request in any::request(), more in 1..64usize) {
         let mut packet = Vec::new();
@@ -101,6 +104,7 @@ proptest! {
         }
     }
 
+    // Covers: MT-232
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         for bytes in [retold(&bytes), bytes] {
@@ -113,6 +117,7 @@ proptest! {
     }
 
     /// What cannot be read is answered, and the answer can be read.
+    // Covers: MT-46
     #[test]
     fn a_packet_that_is_none_has_an_answer(packet in packet()) {
         if let Err(error) = Request::read(&packet) {

@@ -112,6 +112,7 @@ fn ring((outlet, _): &Served, news: News) {
     Outlet::ring(outlet, news);
 }
 
+// Covers: MT-230
 #[test]
 fn clients_are_woken_at_the_end_of_a_step() {
     let (_session, outlets) = outlets(3);

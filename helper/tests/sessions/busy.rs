@@ -7,6 +7,7 @@ use nlx_driver_proto::{Entry, Reason, Request};
 use crate::client::{ROOT, operation};
 use crate::worlds::scripted_client;
 
+// Covers: MT-51, MT-214, MT-235, MT-236
 #[test]
 fn a_transfer_machine_an_arena_and_a_buffer_in_use_stay() {
     let (lnet, host, mut client) = scripted_client(ROOT);
@@ -36,6 +37,7 @@ fn a_transfer_machine_an_arena_and_a_buffer_in_use_stay() {
 }
 
 /// LNet has not let go of the event queue: the client may ask again, and goes on until then.
+// Covers: MT-51
 #[test]
 fn a_stop_that_lnet_refuses_can_be_asked_for_again() {
     let (lnet, _host, mut client) = scripted_client(ROOT);
@@ -71,7 +73,8 @@ fn an_operation_that_lnet_refuses_ends_with_an_event() {
     assert_eq!(lnet.objects().mds, 0);
 }
 
-/// MT-232: operations that do not fit their buffer.
+/// Operations that do not fit their buffer.
+// Covers: MT-232
 #[test]
 fn numbers_that_do_not_fit_the_buffer_are_told_by_an_event() {
     let (_lnet, _host, mut client) = scripted_client(ROOT);

@@ -8,6 +8,7 @@ use crate::client::{Client, ROOT, one_of_each};
 use crate::worlds::{loopback, scripted_client};
 
 /// Nothing at all; then an arena, transfer machines, buffers without an operation.
+// Covers: MT-50, MT-234
 #[test]
 fn a_client_that_has_nothing_under_way_leaves_nothing() {
     let host = loopback();
@@ -32,6 +33,7 @@ fn a_client_that_has_nothing_under_way_leaves_nothing() {
 }
 
 /// Operations of all six queues in flight: those that wait end at once, those that are leaving when they have left.
+// Covers: S-415, MT-50, MT-234
 #[test]
 fn everything_in_flight_is_cancelled() {
     let (lnet, host, mut client) = scripted_client(ROOT);
@@ -47,6 +49,7 @@ fn everything_in_flight_is_cancelled() {
 
 /// LNet holds on to one of them: the transfer machine's address and the memory stay what they are until it lets go, and
 /// only then are forgotten.
+// Covers: S-404, S-415, MT-234
 #[test]
 fn what_lnet_holds_is_left_over_until_it_lets_go() {
     let (lnet, host, mut client) = scripted_client(ROOT);
@@ -94,6 +97,7 @@ fn in_flight(client: &mut Client) -> String {
 }
 
 /// A session that is dropped is closed.
+// Covers: S-415, MT-234
 #[test]
 fn a_dropped_session_is_closed() {
     let (lnet, host, mut client) = scripted_client(ROOT);

@@ -26,6 +26,7 @@ fn register(buffer: u64, segments: &[(u32, u64, u64)]) -> Request {
 }
 
 /// Each field of each request, with values that it may not have.
+// Covers: MT-232
 #[test]
 fn every_wrong_field_is_refused_without_a_trace() {
     let (host, mut client) = loopback_client(ROOT);
@@ -85,6 +86,7 @@ fn every_wrong_field_is_refused_without_a_trace() {
 }
 
 /// Every request cut short anywhere, or too long, or with a header that lies.
+// Covers: MT-232
 #[test]
 fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage() {
     let (host, mut client) = loopback_client(ROOT);
@@ -116,6 +118,7 @@ fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage()
 }
 
 /// MT-45: nothing comes before the hello.
+// Covers: MT-232
 #[test]
 fn a_hello_comes_first_and_once() {
     let host = loopback();

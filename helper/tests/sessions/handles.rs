@@ -7,6 +7,7 @@ use crate::client::{Client, ROOT, USER, operation};
 use crate::worlds::{loopback, loopback_client};
 
 /// A client that uses what another one has: with the same numbers it would reach its own, so it has nothing.
+// Covers: MT-233
 #[test]
 fn another_clients_handles_name_nothing() {
     let host = loopback();
@@ -43,6 +44,7 @@ fn another_clients_handles_name_nothing() {
 }
 
 /// After stop, after deregister, after release.
+// Covers: MT-233
 #[test]
 fn handles_of_old_name_nothing() {
     let (host, mut client) = loopback_client(ROOT);

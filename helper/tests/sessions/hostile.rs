@@ -66,6 +66,7 @@ impl Pair {
 }
 
 /// It provisions less than its operations need: the queue is full, and an event lost.
+// Covers: MT-219
 #[test]
 fn a_client_that_lies_about_its_room_is_cut_off() {
     let mut pair = Pair::new();
@@ -80,6 +81,7 @@ fn a_client_that_lies_about_its_room_is_cut_off() {
 }
 
 /// It writes counts into the event queue that cannot be.
+// Covers: MT-219
 #[test]
 fn a_client_that_spoils_its_event_queue_is_cut_off() {
     for (place, word) in
@@ -96,6 +98,7 @@ fn a_client_that_spoils_its_event_queue_is_cut_off() {
 }
 
 /// Entries of the ring that cannot be read, and a ring that leads nowhere.
+// Covers: MT-219
 #[test]
 fn a_client_that_spoils_its_ring_is_cut_off() {
     let mut pair = Pair::new();

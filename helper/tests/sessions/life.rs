@@ -12,7 +12,8 @@ use nlx_sync::{Bell, Sleeper, Waker};
 use crate::client::{Client, ROOT, USER};
 use crate::worlds::{loopback, loopback_client, scripted_client};
 
-/// S-3, MT-47, MT-48: a message from one client to another, through memory that the helper has made for both.
+/// S-3: a message from one client to another, through memory that the helper has made for both.
+// Covers: S-408, MT-47, MT-48, MT-214
 #[test]
 fn a_message_goes_from_one_client_to_another() {
     let host = loopback();
@@ -46,6 +47,7 @@ fn a_message_goes_from_one_client_to_another() {
 }
 
 /// S-3: a passive buffer of one client is written to, and read, by another.
+// Covers: S-6, MT-214
 #[test]
 fn bulk_goes_between_clients() {
     let host = loopback();
@@ -75,7 +77,8 @@ fn bulk_goes_between_clients() {
     assert_eq!((ours.bytes(0, 1000), theirs.bytes(2000, 1000)), (vec![1; 1000], vec![2; 1000]));
 }
 
-/// MT-224, S-404: clients behind one NID get different ids, and each reaches match bits of its own alone.
+/// Clients behind one NID get different ids, and each reaches match bits of its own alone.
+// Covers: S-404, MT-49, MT-224
 #[test]
 fn ids_of_clients_are_unique() {
     let host = loopback();
@@ -150,7 +153,8 @@ fn the_doorbell_rings_when_the_helper_sleeps() {
     assert_eq!(client.drain(), Ok(1));
 }
 
-/// MT-47: the limits are what the client may have; and the node's NIDs, with `0@lo` as the last.
+/// The limits are what the client may have; and the node's NIDs, with `0@lo` as the last.
+// Covers: MT-47
 #[test]
 fn a_welcome_tells_the_limits() {
     let (_lnet, _host, mut client) = scripted_client(USER);

@@ -8,6 +8,7 @@ use nlx_helper::{Credentials, HostConfig};
 use crate::client::{Client, ROOT, USER};
 use crate::worlds::{quotas, scripted_with};
 
+// Covers: MT-237
 #[test]
 fn each_quota_is_a_limit_and_what_is_given_back_counts_no_more() {
     let (lnet, host) = scripted_with(quotas(|quotas| {
@@ -76,6 +77,7 @@ fn each_quota_is_a_limit_and_what_is_given_back_counts_no_more() {
 }
 
 /// A client that submits more than it has room for: the room is the helper's to count.
+// Covers: MT-237
 #[test]
 fn events_beyond_the_quota_are_refused_whatever_the_client_has_provisioned() {
     let (_lnet, host) = scripted_with(quotas(|quotas| quotas.events = 2));

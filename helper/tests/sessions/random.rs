@@ -36,7 +36,8 @@ fn packets() -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// MT-232, MT-219.
+    /// MT-219.
+    // Covers: MT-232
     #[test]
     fn packets_with_any_bytes_are_answered(
         spoilt in prop::collection::vec((0usize..9, prop::collection::vec((0usize..64, any::<u8>()), 0..4)), 1..40),
@@ -61,6 +62,7 @@ proptest! {
     }
 
     /// The ring, with entries that are spoilt, and words of its memory that are.
+    // Covers: MT-219
     #[test]
     fn rings_with_any_bytes_harm_their_client_alone(
         entries in prop::collection::vec((0usize..4, prop::collection::vec((0usize..120, any::<u8>()), 0..3)), 1..30),

@@ -11,6 +11,7 @@ use nlx_helper::Session;
 use crate::client::{Client, ROOT, Tm, USER, ask, operation_of};
 use crate::worlds::{loopback, loopback_client, loopback_with, quotas};
 
+// Covers: MT-219
 #[test]
 fn nothing_is_asked_of_a_helper_before_the_ring_is_sealed() {
     let mut session = Session::new(&loopback(), USER).unwrap();
@@ -28,6 +29,7 @@ fn nothing_is_asked_of_a_helper_before_the_ring_is_sealed() {
     assert_eq!(ask(&mut session, &Request::Sync).unwrap().0, Reply::Done);
 }
 
+// Covers: MT-219
 #[test]
 fn no_buffer_lies_in_an_arena_that_is_not_sealed() {
     let (_host, mut client) = loopback_client(USER);
@@ -47,6 +49,7 @@ fn no_buffer_lies_in_an_arena_that_is_not_sealed() {
     client.done(&register);
 }
 
+// Covers: MT-219
 #[test]
 fn no_operation_starts_whose_events_have_no_sealed_queue() {
     let (host, mut client) = loopback_client(USER);

@@ -6,6 +6,7 @@ use crate::agreed::{DOOM, NOTE, UNNAMED};
 
 /// A message arrives for an operation that is being cancelled. The message wins if it meets the MD before the unlink, unless
 /// the unlink finds it in the middle.
+// Covers: S-414
 #[test]
 fn a_message_and_a_cancel() {
     check(|| {
@@ -41,6 +42,7 @@ fn cancelled_while_it_starts() {
     });
 }
 
+// Covers: S-414
 #[test]
 fn a_cancel_and_the_noting_of_the_md() {
     cancelled_while_it_starts();
@@ -52,6 +54,7 @@ fn noted_without_a_look_for_the_cancel_an_operation_does_not_end() {
 }
 
 /// The same with a message that arrives as soon as there is an MD, so that the operation may be over before it is noted.
+// Covers: S-414
 #[test]
 fn a_message_a_cancel_and_the_noting_of_the_md() {
     check(|| {
@@ -144,7 +147,8 @@ fn forgotten_for_want_of_an_md_a_doomed_get_does_not_end() {
     needs(UNNAMED, doomed_while_it_is_sent, "one event ends operation 0");
 }
 
-/// MT-225: a PUT that completes inside the call that sends it, and a cancel by another thread.
+/// A PUT that completes inside the call that sends it, and a cancel by another thread.
+// Covers: MT-225
 #[test]
 fn a_completion_inside_the_call_and_a_cancel() {
     check(|| {
@@ -161,6 +165,7 @@ fn a_completion_inside_the_call_and_a_cancel() {
 
 /// A PUT that LNet refuses, and a cancel by another thread: the caller has the error, and no event comes, wherever the cancel
 /// found the operation.
+// Covers: S-414
 #[test]
 fn a_refusal_and_a_cancel() {
     check(|| {
@@ -175,6 +180,7 @@ fn a_refusal_and_a_cancel() {
 
 /// A GET that cannot be sent: its event dooms the operation, the wake-up after it unlinks the MD, and a cancel does so too.
 /// (K4: nothing else of it is unexpected.)
+// Covers: S-414
 #[test]
 fn a_doomed_get_and_a_cancel() {
     check(|| {
@@ -220,6 +226,7 @@ fn with_the_word_cleared_after_the_look_a_doomed_get_does_not_end() {
 
 /// Messages arrive in a receive buffer for two while it is cancelled: each that came has its event, the last of the operation
 /// is the last of all, and it alone may say that it was cancelled.
+// Covers: S-414
 #[test]
 fn two_messages_and_a_cancel() {
     check(|| {
@@ -250,6 +257,7 @@ fn two_messages_and_a_cancel() {
 }
 
 /// A cancel that comes late, while the buffer is given to its next operation: it does not hit that one.
+// Covers: S-414
 #[test]
 fn a_late_cancel_and_the_next_operation() {
     check(|| {
@@ -267,6 +275,7 @@ fn a_late_cancel_and_the_next_operation() {
 }
 
 /// A message, a cancel and the client that waits for the end, all at once.
+// Covers: S-414
 #[test]
 fn a_message_a_cancel_and_the_end() {
     check(|| {

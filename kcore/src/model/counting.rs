@@ -95,6 +95,7 @@ fn counted_while_it_ends() {
     });
 }
 
+// Covers: MT-237
 #[test]
 fn a_last_event_and_the_count_of_operations() {
     counted_while_it_ends();
@@ -106,6 +107,7 @@ fn an_event_that_comes_before_its_operation_has_left_still_counts() {
 }
 
 /// The client goes while a message for it arrives: nothing is left of its transfer machine, and nothing counted.
+// Covers: S-415
 #[test]
 fn a_last_event_and_the_end_of_a_client() {
     check(|| {

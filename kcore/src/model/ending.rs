@@ -34,6 +34,7 @@ fn deregistered_while_it_ends() {
     });
 }
 
+// Covers: S-415, MT-235
 #[test]
 fn a_last_event_and_a_deregistration() {
     deregistered_while_it_ends();
@@ -76,6 +77,7 @@ fn handed_over_while_it_ends() {
     });
 }
 
+// Covers: S-415
 #[test]
 fn a_last_event_and_another_transfer_machine() {
     handed_over_while_it_ends();
@@ -87,6 +89,7 @@ fn with_a_weak_association_messages_of_two_transfer_machines_meet() {
 }
 
 /// Events of two MDs come from two threads at once, and there is one producer: both reach the client.
+// Covers: S-415
 #[test]
 fn two_callbacks_at_once() {
     check(|| {
@@ -106,6 +109,7 @@ fn two_callbacks_at_once() {
 }
 
 /// An event is produced while the next operation starts, for which the ring grows.
+// Covers: S-415
 #[test]
 fn a_last_event_and_the_next_start() {
     check(|| {

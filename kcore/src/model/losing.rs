@@ -24,6 +24,7 @@ fn no_loss_goes_unnoticed() {
     });
 }
 
+//
 #[test]
 fn two_losses_and_a_waiter() {
     no_loss_goes_unnoticed();

@@ -4,8 +4,9 @@ use super::lnet::Payload;
 use super::*;
 use crate::agreed::{REMAINS, STOP};
 
-/// MT-235: a transfer machine is busy until the last event has been taken and LNet has let go of its MD. Once it has stopped
+/// A transfer machine is busy until the last event has been taken and LNet has let go of its MD. Once it has stopped
 /// and is gone, the callback's wake-up may still be on its way, and what it touches lives.
+// Covers: S-415, MT-235
 #[test]
 fn a_last_event_and_a_stop() {
     check(|| {
@@ -59,6 +60,7 @@ fn started_while_it_stops() {
     });
 }
 
+// Covers: S-415
 #[test]
 fn a_start_and_a_stop() {
     started_while_it_stops();
@@ -90,6 +92,7 @@ fn dropped_while_a_message_arrives() {
     });
 }
 
+// Covers: S-415
 #[test]
 fn a_message_and_a_drop() {
     dropped_while_a_message_arrives();
@@ -101,6 +104,7 @@ fn with_a_first_try_before_it_is_said_what_is_left_nobody_clears_it() {
 }
 
 /// The same with a GET that cannot be sent: the callback, the wake-up that would unlink the MD, and the drop that does.
+// Covers: S-415
 #[test]
 fn a_doomed_get_and_a_drop() {
     check(|| {

@@ -41,6 +41,7 @@ fn a_bell_is_rung_at_the_first_wait() {
     });
 }
 
+// Covers: S-412
 #[test]
 fn a_ring_and_the_first_wait() {
     a_bell_is_rung_at_the_first_wait();
@@ -52,6 +53,7 @@ fn a_bell_without_its_fence_is_not_heard() {
 }
 
 /// The same with a real callback, whose news is an event in the queue.
+// Covers: S-415
 #[test]
 fn an_event_and_the_first_wait() {
     check(|| {
@@ -66,6 +68,7 @@ fn an_event_and_the_first_wait() {
 }
 
 /// And with nothing but a call to wake up.
+// Covers: S-412
 #[test]
 fn a_wake_up_and_the_first_wait() {
     check(|| {

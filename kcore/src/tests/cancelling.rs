@@ -6,6 +6,7 @@ use super::*;
 use crate::lnet_tm::Naming;
 
 // A cancel between `md_attach` and the moment its handle is known: the submitting thread does the unlink.
+// Covers: S-414
 #[test]
 fn a_cancel_before_the_md_is_known_is_done_by_who_learns_of_it() {
     let rig = Rig::new();

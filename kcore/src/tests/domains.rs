@@ -12,7 +12,7 @@ fn domains<const COUNT: usize>() -> [Arc<Kcore>; COUNT] {
     std::array::from_fn(|_| Kcore::new(lnet.clone(), drive.clone()))
 }
 
-/// MT-59, MT-60, MT-209.
+// Covers: S-404, MT-59, MT-60, MT-209
 #[test]
 fn dynamic_ids_fall_across_the_domains_of_a_node() {
     let cores = domains::<3>();
@@ -25,7 +25,7 @@ fn dynamic_ids_fall_across_the_domains_of_a_node() {
     assert_eq!(begin(&cores[2], wanted).unwrap().address(), middle);
 }
 
-/// MT-221.
+// Covers: MT-221
 #[test]
 fn a_fixed_address_is_one_domains() {
     let [first, second] = domains();
@@ -38,7 +38,8 @@ fn a_fixed_address_is_one_domains() {
     begin(&second, "0@lo:12345:30:101").unwrap();
 }
 
-/// MT-222: 4,095 transfer machines on one portal, in turn of two domains, and the next.
+/// 4,095 transfer machines on one portal, in turn of two domains, and the next.
+// Covers: MT-222
 #[test]
 fn all_ids_of_a_portal_are_given_across_domains_and_then_none() {
     let cores = domains::<2>();
@@ -63,6 +64,7 @@ fn an_address_outlives_the_domain_it_was_started_in() {
 }
 
 /// What LNet could not let go of keeps its address, even if no domain of the node is left.
+// Covers: S-404
 #[test]
 fn what_lnet_holds_keeps_its_address_from_the_next_domain() {
     let Rig { lnet, drive, core, tm, buffer, .. } = Rig::new();
@@ -75,6 +77,7 @@ fn what_lnet_holds_keeps_its_address_from_the_next_domain() {
 }
 
 /// Each node has a 0@lo of its own.
+// Covers: S-404
 #[test]
 fn two_nodes_in_one_process_do_not_meet() {
     let [first, second] = [(); 2].map(|()| domains::<1>());
@@ -82,7 +85,8 @@ fn two_nodes_in_one_process_do_not_meet() {
     assert_eq!(tms.each_ref().map(|tm| tm.address().tmid), [TmId::MAX; 2]);
 }
 
-/// S-404: many threads of many domains ask at once, and no id is given twice.
+/// Many threads of many domains ask at once, and no id is given twice.
+// Covers: S-404
 #[test]
 fn domains_that_start_at_once_get_different_ids() {
     let cores = domains::<4>();

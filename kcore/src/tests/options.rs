@@ -47,7 +47,8 @@ fn waits_spin_for_as_long_as_was_asked_for() {
     );
 }
 
-/// MT-74: Motr's form is the default.
+/// Motr's form is the default.
+// Covers: MT-74
 #[test]
 fn descriptors_have_the_form_that_was_asked_for() {
     for (options, form) in [
@@ -79,6 +80,7 @@ fn a_large_nid_is_described_and_reached() {
 }
 
 /// K5: as many buffers wait as there are, each under match bits of its own, which say nothing about the next.
+// Covers: S-409
 #[test]
 fn random_match_bits_are_unique_and_not_in_order() {
     let rig = Rig::with(TmOptions::default().match_counters(MatchCounters::Random));

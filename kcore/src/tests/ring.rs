@@ -7,6 +7,7 @@ use lnet_fake::Happening;
 use super::*;
 
 // Q3: room for a burst of events does not stay for ever.
+// Covers: S-410
 #[test]
 fn the_ring_of_events_shrinks_when_little_is_in_flight() {
     let rig = Rig::new();
@@ -28,6 +29,7 @@ fn the_ring_of_events_shrinks_when_little_is_in_flight() {
 }
 
 /// Q3: nor with a server, which always has receive buffers posted.
+// Covers: S-410
 #[test]
 fn the_ring_of_events_shrinks_around_what_is_posted() {
     let rig = Rig::new();
@@ -52,7 +54,8 @@ fn the_ring_of_events_shrinks_around_what_is_posted() {
     assert_eq!((rig.tm.needed(), rig.core.faults().overruns), (0, 0));
 }
 
-/// MT-219: who has overwritten the ring of its own process hears that it is over, and waits for nothing.
+/// Who has overwritten the ring of its own process hears that it is over, and waits for nothing.
+// Covers: MT-219
 #[test]
 fn a_ring_that_is_overwritten_ends_every_wait() {
     /// Where a slot's stamp lies: the number of its event, and below it the slot that comes next.

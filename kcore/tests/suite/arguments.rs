@@ -50,7 +50,7 @@ fn expect_md<W: World>(bed: &Bed<W>, md: &Md, length: usize, threshold: u32, opt
     assert_eq!(bed.tm.event_get().unwrap().map(|event| event.cookie), Some(COOKIE));
 }
 
-/// MT-15, MT-18, MT-19, MT-207
+// Covers: S-7, S-413, S-417, MT-15, MT-18, MT-19, MT-207
 #[test]
 fn a_receive_buffer_is_attached_with_its_limits() {
     let bed = bed().started(RECEIVE);
@@ -61,7 +61,7 @@ fn a_receive_buffer_is_attached_with_its_limits() {
     expect_md(&bed, &md, BUFFER_BYTES, MESSAGES, MdOptions::OP_PUT | MdOptions::MAX_SIZE);
 }
 
-/// MT-27, MT-207
+// Covers: S-413, MT-27, MT-207
 #[test]
 fn a_message_is_put_to_the_peers_queue() {
     let bed = bed().started(OperationKind::Send { length: 2000, to: peer() });
@@ -82,7 +82,7 @@ fn a_message_is_put_to_the_peers_queue() {
     expect_md(&bed, &md, 2000, 1, MdOptions::empty());
 }
 
-/// MT-29, MT-31, MT-74, MT-207
+// Covers: S-413, MT-29, MT-31, MT-74, MT-207
 #[test]
 fn passive_buffers_are_attached_under_match_bits_of_their_own() {
     let bed = bed();
@@ -103,7 +103,8 @@ fn passive_buffers_are_attached_under_match_bits_of_their_own() {
     }
 }
 
-/// MT-33, MT-75, MT-207: a threshold of two, one for the SEND and one for the REPLY.
+/// A threshold of two, one for the SEND and one for the REPLY.
+// Covers: S-413, MT-33, MT-75, MT-207
 #[test]
 fn an_active_receive_gets_as_much_as_the_descriptor_says() {
     let bed = bed().started(active_receive(4095));
@@ -121,7 +122,8 @@ fn an_active_receive_gets_as_much_as_the_descriptor_says() {
     expect_md(&bed, md, 4095, 2, MdOptions::TAKES_REFUSALS);
 }
 
-/// MT-40, MT-77, MT-207, but for the ACK: a threshold of two, one for the SEND and one for it.
+/// But for the ACK: a threshold of two, one for the SEND and one for it.
+// Covers: S-413, MT-40, MT-77, MT-207
 #[test]
 fn an_active_send_puts_to_the_described_buffer_and_names_no_sender() {
     let bed = bed();

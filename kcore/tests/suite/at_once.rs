@@ -5,7 +5,8 @@ use nlx_core::{Operation, OperationKind};
 use super::pair;
 use crate::bed::*;
 
-/// MT-225: when the active side's call returns, both have their event.
+/// When the active side's call returns, both have their event.
+// Covers: MT-225
 #[test]
 fn both_sides_have_their_event_when_the_call_returns() {
     const BYTES: usize = 5000;
@@ -40,7 +41,8 @@ fn both_sides_have_their_event_when_the_call_returns() {
     pair.assert_idle();
 }
 
-/// MT-225, MT-208: each message of many is there at once.
+/// MT-208: each message of many is there at once.
+// Covers: MT-225
 #[test]
 fn messages_to_oneself_are_there_at_once() {
     let pair = pair();
@@ -59,7 +61,8 @@ fn messages_to_oneself_are_there_at_once() {
     pair.assert_idle();
 }
 
-/// MT-225: operations of a batch end inside the call, while those behind them have not begun.
+/// Operations of a batch end inside the call, while those behind them have not begun.
+// Covers: MT-225
 #[test]
 fn operations_of_a_batch_end_while_others_have_not_begun() {
     let pair = pair();

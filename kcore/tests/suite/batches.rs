@@ -52,7 +52,8 @@ fn end<W: World>(bed: &Bed<W>, operations: &[Operation]) -> Vec<BufferEvent> {
     std::iter::from_fn(|| bed.tm.event_get().unwrap()).collect()
 }
 
-/// S-407, MT-212: the room for all of them is there, and each ends once.
+/// The room for all of them is there, and each ends once.
+// Covers: S-407, MT-212
 #[test]
 fn operations_of_all_queues_start_together_and_end_one_by_one() {
     let bed = bed();
@@ -65,7 +66,8 @@ fn operations_of_all_queues_start_together_and_end_one_by_one() {
     bed.assert_idle();
 }
 
-/// MT-226: before LNet is asked, by LNet, and between others that start.
+/// Before LNet is asked, by LNet, and between others that start.
+// Covers: MT-226
 #[test]
 fn a_refusal_does_not_stop_those_behind_it() {
     let bed = bed();
@@ -81,7 +83,8 @@ fn a_refusal_does_not_stop_those_behind_it() {
     bed.assert_idle();
 }
 
-/// S-407: in order, as far as it goes, and what needs less may still find room.
+/// In order, as far as it goes, and what needs less may still find room.
+// Covers: S-407
 #[test]
 fn without_room_for_all_those_start_that_find_room() {
     let bed = Bed::with(bed().world, &TmOptions::default().events_max(MESSAGES + 2));
@@ -115,7 +118,7 @@ fn a_batch_of_none_does_nothing() {
     bed.assert_idle();
 }
 
-/// S-414
+// Covers: S-414
 #[test]
 fn one_of_a_batch_is_cancelled_and_the_others_go_on() {
     let bed = bed();
@@ -154,6 +157,7 @@ proptest! {
 
     /// Whatever is submitted, and whatever LNet refuses: a batch is what its operations are one by one, for the client and
     /// for LNet.
+    // Covers: S-1
     #[test]
     fn a_batch_is_what_its_operations_are_one_by_one(
         wanted in prop::collection::vec((0usize..7, kinds()), 0..10),
@@ -180,7 +184,8 @@ proptest! {
     }
 }
 
-/// MT-212: events taken together are those taken one by one, in as many calls as they need, and give their room back.
+/// Events taken together are those taken one by one, in as many calls as they need, and give their room back.
+// Covers: MT-212
 #[test]
 fn events_are_taken_together() {
     let bed = bed();

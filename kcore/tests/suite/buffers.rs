@@ -14,8 +14,9 @@ fn scattered(count: usize, bytes: usize, gap: usize) -> IoVec {
     IoVec::new((0..count).map(segment).collect::<Vec<_>>()).unwrap()
 }
 
-/// MT-1, MT-4, MT-5: the largest buffer, of the most segments, whether or not they begin with a page. (Motr counts pages;
+/// MT-5: the largest buffer, of the most segments, whether or not they begin with a page. (Motr counts pages;
 /// a segment that straddles two costs it one more, and this buffer too many.)
+// Covers: MT-1, MT-4
 #[test]
 fn the_largest_buffer_of_most_segments_is_sent_and_received() {
     let bed = bed();
@@ -42,8 +43,9 @@ fn the_largest_buffer_of_most_segments_is_sent_and_received() {
     bed.assert_idle();
 }
 
-/// MT-2, MT-3, MT-228: starts and lengths around a page, which need not be whole ones here: unaligned first segments,
+/// Starts and lengths around a page, which need not be whole ones here: unaligned first segments,
 /// unaligned and short ones inside.
+// Covers: MT-2, MT-3, MT-228
 #[test]
 fn segments_of_any_start_and_length_are_registered() {
     const PAGE: usize = 4096;
@@ -67,7 +69,8 @@ fn segments_of_any_start_and_length_are_registered() {
     bed.assert_idle();
 }
 
-/// MT-228: no bytes, too many, too many segments, and segments of no bytes or beyond the memory are defined errors.
+/// No bytes, too many, too many segments, and segments of no bytes or beyond the memory are defined errors.
+// Covers: MT-228
 #[test]
 fn a_buffer_that_cannot_be_is_refused() {
     let bed = bed();
@@ -85,7 +88,8 @@ fn a_buffer_that_cannot_be_is_refused() {
     bed.assert_idle();
 }
 
-/// MT-6, MT-12: a handle of old names nothing.
+/// MT-12: a handle of old names nothing.
+// Covers: MT-6
 #[test]
 fn a_deregistered_buffer_is_forgotten() {
     let bed = bed();

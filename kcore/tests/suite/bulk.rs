@@ -6,7 +6,7 @@ use nlx_core::{HdrData, OperationKind, split_match_bits};
 use super::bed;
 use crate::bed::*;
 
-/// MT-29
+// Covers: S-411, MT-29
 #[test]
 fn a_passive_receive_ends_with_what_was_written() {
     let bed = bed();
@@ -19,7 +19,7 @@ fn a_passive_receive_ends_with_what_was_written() {
     assert_eq!(event.sender(), None);
 }
 
-/// MT-31
+// Covers: S-411, MT-31
 #[test]
 fn a_passive_send_ends_when_its_reply_has_left() {
     let bed = bed();
@@ -63,7 +63,8 @@ fn passive_buffers_have_match_bits_of_their_own() {
     }
 }
 
-/// MT-33: what the network is given; the SEND says nothing, an ACK neither, and the REPLY ends it.
+/// What the network is given; the SEND says nothing, an ACK neither, and the REPLY ends it.
+// Covers: S-411, MT-33
 #[test]
 fn an_active_receive_ends_with_its_reply() {
     let bed = bed();
@@ -80,7 +81,8 @@ fn an_active_receive_ends_with_its_reply() {
     assert_eq!((event.status(), event.length, event.offset), (Ok(()), LENGTH.into(), 0));
 }
 
-/// MT-34: no event after the REPLY; after the SEND the REPLY's status and length.
+/// No event after the REPLY; after the SEND the REPLY's status and length.
+// Covers: S-411, MT-34
 #[test]
 fn an_active_receive_whose_reply_comes_first_ends_with_its_send() {
     let bed = bed();
@@ -150,6 +152,7 @@ fn an_active_receive_that_waits_for_its_reply_can_be_cancelled() {
 
 /// MT-40; the design text has no header data here (motr-transport 13, row 3; K3). Unlike Motr's it asks for an ACK, so that
 /// its success means that the data has arrived.
+// Covers: MT-40
 #[test]
 fn an_active_send_ends_when_it_is_acknowledged() {
     let bed = bed();
@@ -165,7 +168,7 @@ fn an_active_send_ends_when_it_is_acknowledged() {
     assert_eq!((event.status(), event.length), (Ok(()), LENGTH.into()));
 }
 
-/// MT-41
+// Covers: MT-41
 #[test]
 fn an_active_send_that_cannot_leave_ends_with_the_reason() {
     let bed = bed();
@@ -174,7 +177,7 @@ fn an_active_send_that_cannot_leave_ends_with_the_reason() {
     assert_eq!(bed.only_event().status(), Err(Errno::EIO));
 }
 
-/// MT-30, MT-32
+// Covers: S-411, MT-30, MT-32
 #[test]
 fn passive_operations_can_be_cancelled() {
     for kind in [OperationKind::PassiveReceive, OperationKind::PassiveSend { length: 4096 }] {
@@ -186,7 +189,8 @@ fn passive_operations_can_be_cancelled() {
     }
 }
 
-/// MT-21: a peer that answers a GET with an ACK cannot make an operation that never ends.
+/// A peer that answers a GET with an ACK cannot make an operation that never ends.
+// Covers: MT-21
 #[test]
 fn an_ack_for_a_get_leaves_it_to_its_reply() {
     for leaves_first in [true, false] {

@@ -12,6 +12,7 @@ fn leave_all<W: World>(bed: &Bed<W>) {
 }
 
 /// S-414, MT-30, MT-32, MT-39, MT-42
+// Covers: S-413
 #[test]
 fn every_operation_can_be_cancelled() {
     for kind in every_operation() {
@@ -22,7 +23,7 @@ fn every_operation_can_be_cancelled() {
     }
 }
 
-/// MT-240
+// Covers: MT-240
 #[test]
 fn an_operation_that_is_cancelled_twice_ends_once() {
     for kind in every_operation() {
@@ -44,7 +45,8 @@ fn a_timeout_of_lnet_itself_stays_one() {
     assert_eq!(bed.only_event().status(), Err(Errno::ETIMEDOUT));
 }
 
-/// S-414: the message is half there when the buffer is cancelled.
+/// The message is half there when the buffer is cancelled.
+// Covers: S-414
 #[test]
 fn what_is_arriving_when_it_is_cancelled_ends_once_and_with_the_message() {
     for result in [Ok(()), Err(Errno::EIO)] {
@@ -70,6 +72,7 @@ fn a_cancel_that_comes_too_late_finds_nothing() {
     assert_eq!(bed.only_event().status(), Ok(()));
 }
 
+// Covers: S-414
 #[test]
 fn a_late_cancel_does_not_hit_the_next_operation_of_the_buffer() {
     let bed = bed().started(OperationKind::PassiveReceive);
@@ -99,7 +102,8 @@ fn messages_that_came_before_the_cancel_are_delivered() {
     assert_eq!(bed.only_event().status(), Err(Errno::ECANCELED));
 }
 
-/// MT-244: one operation has ended and its event waits while the others are cancelled, and its buffer is used again.
+/// One operation has ended and its event waits while the others are cancelled, and its buffer is used again.
+// Covers: MT-244
 #[test]
 fn others_are_cancelled_and_buffers_used_again_while_events_wait() {
     let bed = bed();

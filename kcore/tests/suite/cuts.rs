@@ -26,8 +26,9 @@ fn shapes() -> Vec<IoVec> {
     ]
 }
 
-/// MT-16, MT-17, MT-227: at each byte count of vectors of every sort, exactly the first so many bytes go out, and the
+/// At each byte count of vectors of every sort, exactly the first so many bytes go out, and the
 /// buffer is whole again each time.
+// Covers: MT-16, MT-17, MT-227
 #[test]
 fn a_buffer_is_cut_to_every_byte_count_and_whole_again() {
     let bed = bed();
@@ -61,7 +62,8 @@ fn a_buffer_is_cut_to_every_byte_count_and_whole_again() {
     bed.assert_idle();
 }
 
-/// MT-227: what is read goes to exactly the first so many bytes.
+/// What is read goes to exactly the first so many bytes.
+// Covers: MT-227
 #[test]
 fn an_active_receive_writes_no_more_than_it_asked_for() {
     let bed = bed();
@@ -85,7 +87,8 @@ fn an_active_receive_writes_no_more_than_it_asked_for() {
     bed.assert_idle();
 }
 
-/// MT-227: what may be read of a passive buffer.
+/// What may be read of a passive buffer.
+// Covers: MT-227
 #[test]
 fn a_passive_send_shows_no_more_than_it_said() {
     let bed = bed();
@@ -103,7 +106,8 @@ fn a_passive_send_shows_no_more_than_it_said() {
     bed.assert_idle();
 }
 
-/// MT-20, MT-228: several messages in a vector of odd segments lie one behind the other.
+/// MT-20: several messages in a vector of odd segments lie one behind the other.
+// Covers: MT-228
 #[test]
 fn messages_lie_one_behind_the_other_in_odd_segments() {
     let bed = bed();

@@ -19,7 +19,8 @@ fn a_wait_ends_at_its_deadline_and_not_before() {
     }
 }
 
-/// MT-230, K10: signals make a wait neither shorter nor endless.
+/// K10: signals make a wait neither shorter nor endless.
+// Covers: MT-230
 #[test]
 fn a_wait_that_is_interrupted_ends_at_its_deadline() {
     let pair = pair();

@@ -45,8 +45,9 @@ fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&Happening]) {
     assert_eq!(bed.tm.needed(), 0);
 }
 
-/// MT-229, MT-21, S-411: up to three events of every kind in every order. An operation ends with its last event and not
+/// Up to three events of every kind in every order. An operation ends with its last event and not
 /// before, whatever that is; what cannot be is counted.
+// Covers: S-411, MT-21, MT-229
 #[test]
 fn every_order_of_any_events_ends_the_operation_with_the_last() {
     let (more, last) = (every_event(false), every_event(true));
@@ -73,7 +74,8 @@ fn every_order_of_any_events_ends_the_operation_with_the_last() {
     }
 }
 
-/// MT-229, S-407: more messages than a buffer may take. There is room for the last event all the same, and for no other.
+/// S-407: more messages than a buffer may take. There is room for the last event all the same, and for no other.
+// Covers: MT-229
 #[test]
 fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
     let bed = bed().started(OperationKind::Receive { min_receive_size: 1, max_messages: 3 });
@@ -90,7 +92,8 @@ fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
     bed.assert_idle();
 }
 
-/// MT-229: events of no operation.
+/// Events of no operation.
+// Covers: MT-229
 #[test]
 fn events_of_no_operation_are_counted_and_do_no_harm() {
     let bed = bed();
@@ -119,8 +122,9 @@ fn what_never_left_is_unlinked_and_ends_with_its_own_status() {
     assert_eq!(bed.only_event().status(), Err(Errno::EHOSTUNREACH));
 }
 
-/// S-414, lnet-semantics 7: what is unlinked in flight ends with ETIMEDOUT, and was cancelled; an LNet of older versions ends
+/// lnet-semantics 7: what is unlinked in flight ends with ETIMEDOUT, and was cancelled; an LNet of older versions ends
 /// it as if nothing had been.
+// Covers: S-414
 #[test]
 fn what_is_cancelled_in_flight_ends_as_lnet_says() {
     let cancelled = Err(Errno::ECANCELED);

@@ -6,7 +6,8 @@ use nlx_core::Queue;
 use super::bed;
 use crate::bed::*;
 
-/// MT-225: no event is lost, and none comes twice.
+/// No event is lost, and none comes twice.
+// Covers: MT-225
 #[test]
 fn every_operation_can_end_inside_the_call_that_starts_it() {
     for kind in every_operation() {
@@ -28,7 +29,8 @@ fn every_operation_can_end_inside_the_call_that_starts_it() {
     }
 }
 
-/// MT-225, MT-34: the REPLY can come before the SEND, both inside the call.
+/// MT-34: the REPLY can come before the SEND, both inside the call.
+// Covers: MT-225
 #[test]
 fn a_get_can_end_out_of_order_inside_its_call() {
     let bed = bed();

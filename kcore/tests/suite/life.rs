@@ -13,7 +13,7 @@ fn errno_of(core: &Kcore, text: &str) -> Errno {
     core.tm_start(&start(text), &TmOptions::default()).err().expect("it is refused").errno()
 }
 
-/// MT-57, S-406
+// Covers: S-406, MT-57
 #[test]
 fn a_transfer_machine_has_one_event_queue_while_it_runs() {
     let bed = bed();
@@ -27,7 +27,8 @@ fn a_transfer_machine_has_one_event_queue_while_it_runs() {
     assert!(matches!(bed.spy.take_calls()[..], [Call::EqFree(freed)] if freed == eq));
 }
 
-/// MT-8, MT-14, MT-56, MT-223, K11: nothing is made before the address is checked.
+/// MT-8, MT-14, K11: nothing is made before the address is checked.
+// Covers: MT-56, MT-223
 #[test]
 fn an_address_that_cannot_be_started_is_refused_before_lnet_is_asked() {
     let bed = bed();
@@ -47,7 +48,7 @@ fn an_address_that_cannot_be_started_is_refused_before_lnet_is_asked() {
     }
 }
 
-/// MT-221
+// Covers: MT-221
 #[test]
 fn a_fixed_address_is_started_once_at_a_time() {
     let bed = bed();
@@ -59,7 +60,8 @@ fn a_fixed_address_is_started_once_at_a_time() {
     bed.core.tm_start(&start("0@lo:12345:30:101"), &TmOptions::default()).unwrap();
 }
 
-/// MT-59, MT-60, MT-209
+/// MT-59, MT-60
+// Covers: S-417, MT-209
 #[test]
 fn dynamic_ids_come_from_the_top_and_are_used_again() {
     let bed = bed();
@@ -78,7 +80,8 @@ fn alone() -> MutexGuard<'static, ()> {
     CROWD.lock()
 }
 
-/// MT-222: all 4,095 run; there is no id 0, and the one given back is the next one given.
+/// All 4,095 run; there is no id 0, and the one given back is the next one given.
+// Covers: MT-222
 #[test]
 fn all_ids_of_a_portal_are_given_and_no_more() {
     let _alone = alone();
@@ -100,6 +103,7 @@ fn all_ids_of_a_portal_are_given_and_no_more() {
     assert_eq!(bed.core.tm_start(&wanted, &options).unwrap().address(), gone);
 }
 
+// Covers: S-406
 #[test]
 fn a_start_that_lnet_refuses_gives_the_address_back() {
     let bed = bed();
@@ -108,14 +112,15 @@ fn a_start_that_lnet_refuses_gives_the_address_back() {
     bed.core.tm_start(&start("0@lo:12345:30:5"), &TmOptions::default()).unwrap();
 }
 
-/// MT-9
+// Covers: MT-9
 #[test]
 fn the_nids_are_those_of_lnet_with_the_loopback_last() {
     let texts: Vec<String> = bed().core.nids().iter().map(ToString::to_string).collect();
     assert_eq!(texts, [OWN_NID, "0@lo"]);
 }
 
-/// MT-13: a domain keeps its invariants from its start: what it holds is there, and nothing else.
+/// A domain keeps its invariants from its start: what it holds is there, and nothing else.
+// Covers: MT-13
 #[test]
 fn a_domain_without_transfer_machines_holds_nothing() {
     let bed = bed();
@@ -126,6 +131,7 @@ fn a_domain_without_transfer_machines_holds_nothing() {
     bed.assert_no_faults();
 }
 
+// Covers: MT-51, MT-235
 #[test]
 fn stopping_waits_for_the_last_event_to_be_taken() {
     let bed = bed().started(RECEIVE);
@@ -150,7 +156,7 @@ fn a_stop_that_lnet_refuses_can_be_tried_again() {
     bed.tm.stop().unwrap();
 }
 
-/// S-415
+// Covers: S-415
 #[test]
 fn a_transfer_machine_dropped_in_use_ends_its_operations() {
     let Bed { world, core, tm, spy, buffer, memory, .. } = bed();
@@ -183,7 +189,8 @@ fn a_transfer_machine_dropped_while_it_waits_gives_its_address_back() {
     core.tm_start(&address, &TmOptions::default()).unwrap();
 }
 
-/// S-415: LNet goes on calling back about what it could not let go.
+/// LNet goes on calling back about what it could not let go.
+// Covers: S-415
 #[test]
 fn what_lnet_holds_on_to_outlives_its_transfer_machine() {
     let bed = bed().started(RECEIVE);

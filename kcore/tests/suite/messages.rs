@@ -6,8 +6,9 @@ use nlx_core::{HdrData, OperationKind};
 use super::bed;
 use crate::bed::*;
 
-/// MT-20, MT-22, MT-23, MT-208: each message is an event of its own with its length and offset; the third leaves too
+/// Each message is an event of its own with its length and offset; the third leaves too
 /// little room for a fourth.
+// Covers: S-411, MT-15, MT-20, MT-21, MT-22, MT-23, MT-208
 #[test]
 fn a_receive_buffer_gives_one_event_for_each_message() {
     let bed = bed().started(RECEIVE);
@@ -28,7 +29,8 @@ fn a_receive_buffer_gives_one_event_for_each_message() {
     bed.assert_no_faults();
 }
 
-/// MT-20: the other end of a receive buffer: as many messages as it may take.
+/// The other end of a receive buffer: as many messages as it may take.
+// Covers: MT-20
 #[test]
 fn a_receive_buffer_ends_with_its_last_message() {
     let bed = bed().started(RECEIVE);
@@ -44,7 +46,8 @@ fn a_receive_buffer_ends_with_its_last_message() {
     bed.assert_idle();
 }
 
-/// MT-22: who sent it is in each event.
+/// Who sent it is in each event.
+// Covers: MT-22
 #[test]
 fn each_message_names_its_own_sender() {
     let bed = bed().started(RECEIVE);
@@ -55,7 +58,8 @@ fn each_message_names_its_own_sender() {
     assert_eq!(senders, from.map(Some));
 }
 
-/// MT-24, MT-208: nobody takes them, and none is lost or out of order.
+/// Nobody takes them, and none is lost or out of order.
+// Covers: S-417, MT-24, MT-208
 #[test]
 fn messages_accumulate_until_they_are_taken() {
     let bed = bed().started(RECEIVE);
@@ -79,7 +83,7 @@ fn a_message_that_is_too_long_is_not_taken() {
     assert_eq!(bed.only_event().length, MIN_RECEIVE_SIZE);
 }
 
-/// MT-245
+// Covers: MT-245
 #[test]
 fn a_message_without_header_data_has_no_sender() {
     for nobody in [HdrData::NONE, HdrData { tmid: 0, portal: 31 }.encode()] {
@@ -106,8 +110,9 @@ fn a_message_that_breaks_off_is_an_event_with_its_reason() {
     }
 }
 
-/// MT-27: what the network is given, and the one event. Row 4 of motr-transport 13: a SEND of one's own names no sender,
+/// What the network is given, and the one event. Row 4 of motr-transport 13: a SEND of one's own names no sender,
 /// although it carries one's own header data.
+// Covers: S-411, MT-27
 #[test]
 fn a_message_goes_to_its_peer_with_the_senders_address_and_gives_one_event() {
     let bed = bed();
@@ -126,7 +131,7 @@ fn a_message_goes_to_its_peer_with_the_senders_address_and_gives_one_event() {
     bed.assert_no_faults();
 }
 
-/// MT-28
+// Covers: MT-27, MT-28
 #[test]
 fn a_message_that_cannot_leave_ends_with_the_reason() {
     for errno in [Errno::EHOSTUNREACH, Errno::EIO, Errno::ECONNRESET, Errno::ETIMEDOUT] {
@@ -137,7 +142,8 @@ fn a_message_that_cannot_leave_ends_with_the_reason() {
     }
 }
 
-/// MT-21: an ACK that nobody asked for changes nothing.
+/// An ACK that nobody asked for changes nothing.
+// Covers: MT-21
 #[test]
 fn an_ack_for_a_message_means_nothing() {
     let bed = bed();

@@ -202,7 +202,8 @@ fn rows_of(queue: Queue) -> &'static [&'static str] {
     }
 }
 
-/// MT-20 to MT-42, S-411, S-414: leaving, arriving, failing and cancelling in every order, at every point.
+/// MT-20 to MT-42: leaving, arriving, failing and cancelling in every order, at every point.
+// Covers: S-407, S-411, S-414, MT-33, MT-34, MT-35, MT-36, MT-37, MT-38, MT-39, MT-212
 #[test]
 fn every_order_of_events_tells_the_client_what_the_table_says() {
     for kind in every_operation() {

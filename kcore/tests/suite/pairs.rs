@@ -17,7 +17,8 @@ fn send(pair: &Pair, from: &Side, to: &Side, bytes: &[u8]) {
     assert_eq!(event.sender(), None);
 }
 
-/// MT-211, MT-27, MT-22: a single event each.
+/// MT-27, MT-22: a single event each.
+// Covers: S-417, MT-211
 #[test]
 fn a_message_arrives_with_its_sender_and_can_be_answered() {
     let pair = pair();
@@ -38,7 +39,8 @@ fn a_message_arrives_with_its_sender_and_can_be_answered() {
     pair.assert_idle();
 }
 
-/// MT-211, MT-20: several events of one buffer, the last by number and the last by room.
+/// Several events of one buffer, the last by number and the last by room.
+// Covers: S-417, MT-20, MT-211
 #[test]
 fn several_messages_share_a_buffer() {
     let pair = pair();
@@ -57,7 +59,8 @@ fn several_messages_share_a_buffer() {
     pair.assert_idle();
 }
 
-/// MT-211, MT-31, MT-33, MT-75: as much as the passive side says, into a buffer with room for more.
+/// MT-31, MT-33, MT-75: as much as the passive side says, into a buffer with room for more.
+// Covers: S-417, MT-211
 #[test]
 fn bulk_is_read() {
     let pair = pair();
@@ -78,7 +81,8 @@ fn bulk_is_read() {
     pair.assert_idle();
 }
 
-/// MT-211, MT-29, MT-40, MT-77
+/// MT-29, MT-40, MT-77
+// Covers: S-417, MT-211
 #[test]
 fn bulk_is_written() {
     let pair = pair();
@@ -97,7 +101,8 @@ fn bulk_is_written() {
     pair.assert_idle();
 }
 
-/// MT-227, MT-228: from and to vectors of odd segments, at every byte count.
+/// MT-228: from and to vectors of odd segments, at every byte count.
+// Covers: MT-227
 #[test]
 fn bulk_of_every_byte_count_passes_between_odd_segments() {
     let odd = |lengths: &[usize]| {
@@ -136,7 +141,8 @@ fn bulk_of_every_byte_count_passes_between_odd_segments() {
     pair.assert_idle();
 }
 
-/// MT-211, MT-30, MT-32
+/// MT-30, MT-32
+// Covers: MT-211
 #[test]
 fn what_waits_for_a_peer_is_cancelled() {
     let pair = pair();
@@ -154,7 +160,8 @@ fn what_waits_for_a_peer_is_cancelled() {
     pair.assert_idle();
 }
 
-/// MT-210, MT-7, MT-9: addresses as they are printed are those that are started, sent to, and received from.
+/// Addresses as they are printed are those that are started, sent to, and received from.
+// Covers: MT-7, MT-9, MT-210
 #[test]
 fn addresses_that_are_printed_can_be_used() {
     let pair = pair();

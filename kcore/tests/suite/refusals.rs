@@ -20,7 +20,8 @@ fn calls_of(kind: &OperationKind) -> &'static [CallKind] {
     }
 }
 
-/// MT-226, MT-207: attach, put and get; the buffer and the room for its events are free again, and nothing is to be undone.
+/// Attach, put and get; the buffer and the room for its events are free again, and nothing is to be undone.
+// Covers: MT-207, MT-226
 #[test]
 fn a_refusal_of_lnet_is_passed_on_and_leaves_nothing_behind() {
     for kind in every_operation() {
@@ -36,7 +37,8 @@ fn a_refusal_of_lnet_is_passed_on_and_leaves_nothing_behind() {
     }
 }
 
-/// MT-226: refusals of LNet's own: a network that is not there, and a NID that is nobody's.
+/// Refusals of LNet's own: a network that is not there, and a NID that is nobody's.
+// Covers: MT-226
 #[test]
 fn a_peer_that_no_network_leads_to_is_refused_and_leaves_nothing_behind() {
     for nid in ["10.0.0.1@tcp7", "10.0.0.1@o2ib"] {
@@ -48,7 +50,8 @@ fn a_peer_that_no_network_leads_to_is_refused_and_leaves_nothing_behind() {
     }
 }
 
-/// MT-226: after a refusal the next attempt goes through, with all of the buffer.
+/// After a refusal the next attempt goes through, with all of the buffer.
+// Covers: MT-226
 #[test]
 fn a_buffer_is_whole_again_after_a_refusal() {
     let bed = bed();
@@ -75,7 +78,7 @@ fn a_buffer_has_one_operation_at_a_time() {
     bed.only_event();
 }
 
-/// MT-235
+// Covers: MT-235, MT-238
 #[test]
 fn an_operation_of_any_queue_holds_up_stop_and_deregistration() {
     for kind in every_operation() {
@@ -102,7 +105,8 @@ fn an_unknown_buffer_is_refused() {
     }
 }
 
-/// S-407: room for events is bounded, and refused before LNet is asked.
+/// Room for events is bounded, and refused before LNet is asked.
+// Covers: S-407, MT-243
 #[test]
 fn an_operation_without_room_for_its_events_is_refused() {
     let Bed { world, .. } = bed();
@@ -158,8 +162,9 @@ fn numbers_that_do_not_fit_the_buffer_are_refused() {
     bed.assert_idle();
 }
 
-/// MT-76, MT-78, MT-246: whatever bit of a descriptor is turned, LNet is not asked, and the buffer and the room for events
+/// Whatever bit of a descriptor is turned, LNet is not asked, and the buffer and the room for events
 /// are free.
+// Covers: MT-76, MT-78, MT-246
 #[test]
 fn a_descriptor_with_any_bit_turned_is_refused_and_leaves_everything_as_it_was() {
     let bed = bed();

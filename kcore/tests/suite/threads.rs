@@ -8,7 +8,8 @@ use nlx_core::{Core, OperationKind};
 use super::bed;
 use crate::bed::*;
 
-/// S-311, S-411: nothing is lost, and each buffer's events keep their order.
+/// Nothing is lost, and each buffer's events keep their order.
+// Covers: S-311, S-411, S-415
 #[test]
 fn callbacks_of_many_threads_make_one_stream_of_events() {
     const THREADS: u64 = 4;

@@ -5,7 +5,8 @@ use nlx_core::OperationKind;
 use super::bed;
 use crate::bed::*;
 
-/// MT-230: a deadline in the past, 0, or none at all.
+/// A deadline in the past, 0, or none at all.
+// Covers: S-412, MT-230
 #[test]
 fn a_wait_looks_whatever_its_deadline() {
     let bed = bed();
@@ -22,7 +23,8 @@ fn a_wait_looks_whatever_its_deadline() {
     assert!(!bed.tm.event_wait(Some(0)));
 }
 
-/// MT-230, MT-231, S-412: one wait for many events, and none is consumed by being waited or asked for.
+/// One wait for many events, and none is consumed by being waited or asked for.
+// Covers: S-412, MT-84, MT-230, MT-231
 #[test]
 fn waiting_and_asking_take_nothing() {
     let bed = bed().started(RECEIVE);
@@ -42,7 +44,8 @@ fn waiting_and_asking_take_nothing() {
     assert!(!bed.tm.event_wait(Some(0)));
 }
 
-/// MT-230: who sleeps is woken once for all that has come, and what woke him does not cut the next wait short.
+/// Who sleeps is woken once for all that has come, and what woke him does not cut the next wait short.
+// Covers: S-411, S-412, MT-24, MT-230
 #[test]
 fn one_wake_up_serves_many_events() {
     let bed = bed().started(RECEIVE);
@@ -61,7 +64,8 @@ fn one_wake_up_serves_many_events() {
     assert!(bed.tm.event_get().unwrap().is_some_and(|event| event.unlinked()));
 }
 
-/// MT-230, K10: a signal neither ends a wait nor makes it spin.
+/// K10: a signal neither ends a wait nor makes it spin.
+// Covers: S-412, MT-230
 #[test]
 fn signals_do_not_end_a_wait() {
     let bed = bed();
@@ -80,6 +84,7 @@ fn signals_do_not_end_a_wait() {
     assert_eq!(bed.only_event().status(), Ok(()));
 }
 
+// Covers: S-412, MT-230
 #[test]
 fn a_waiter_can_be_woken_without_an_event() {
     let bed = bed();
@@ -92,6 +97,7 @@ fn a_waiter_can_be_woken_without_an_event() {
     assert!(!bed.tm.event_wait(Some(0)));
 }
 
+// Covers: MT-110
 #[test]
 fn polling_does_not_sleep() {
     let bed = bed();

@@ -66,7 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// S-303, lnet-semantics 20: the worked examples (CPUs, threads per core, nodes; current, 2012, pattern `N`).
+    /// lnet-semantics 20: the worked examples (CPUs, threads per core, nodes; current, 2012, pattern `N`).
+    // Covers: S-303
     #[test]
     fn the_worked_examples_come_out() {
         for (cpus, threads, nodes, current, classic, per_node) in [
@@ -82,7 +83,8 @@ mod tests {
         }
     }
 
-    /// S-303: the examples of the design, and the borders of the rule.
+    /// The examples of the design, and the borders of the rule.
+    // Covers: S-303
     #[test]
     fn the_default_follows_the_square_root() {
         for (cpus, partitions) in

@@ -231,7 +231,8 @@ mod tests {
     use crate::Topology;
     use crate::fake::MACHINES;
 
-    /// S-305: on this machine the kernel holds the policy that we tell; where it refuses, the memory says so.
+    /// On this machine the kernel holds the policy that we tell; where it refuses, the memory says so.
+    // Covers: S-305
     #[test]
     fn the_kernel_knows_the_placement() {
         let machine = Topology::machine().unwrap();
@@ -251,8 +252,9 @@ mod tests {
         }
     }
 
-    /// S-305: while state is built near a partition the thread has a policy, and then the one that it had before, whatever
+    /// While state is built near a partition the thread has a policy, and then the one that it had before, whatever
     /// becomes of the work. Where memory is not placed, or may not be, the policy does not change.
+    // Covers: S-305
     #[test]
     fn the_policy_of_a_thread_is_restored() {
         let before = sys::thread_policy();
@@ -274,7 +276,8 @@ mod tests {
         assert!(!PartitionMemory::of(&Arc::new(CptTable::single())).is_placed());
     }
 
-    /// S-305: the nodes of a machine that is not this one cannot all be used; the memory comes all the same.
+    /// The nodes of a machine that is not this one cannot all be used; the memory comes all the same.
+    // Covers: S-305
     #[test]
     fn a_refused_placement_is_told() {
         let table = CptTable::create_default(MACHINES[3].topology(), crate::Estimate::PerNode).unwrap();

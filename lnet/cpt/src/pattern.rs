@@ -215,7 +215,8 @@ mod tests {
         Pattern::Cpus(lists.iter().map(|list| list.parse().unwrap()).collect())
     }
 
-    /// S-302: the examples of the design and every form of lnet-semantics 21.
+    /// The examples of the design and every form of lnet-semantics 21.
+    // Covers: S-302
     #[test]
     fn every_form_is_read() {
         let four = ["0-3", "4-7", "8-11", "12-15"];
@@ -237,7 +238,8 @@ mod tests {
         assert_eq!(parse("n c[0]"), without(true, 1, Without::Cores("0".parse().unwrap())));
     }
 
-    /// S-302, lnet-semantics 21: what is wrong is named with its place, and is `EINVAL`.
+    /// lnet-semantics 21: what is wrong is named with its place, and is `EINVAL`.
+    // Covers: S-302
     #[test]
     fn broken_patterns_are_refused_with_their_place() {
         for (text, place) in [
@@ -286,6 +288,7 @@ mod tests {
 
     proptest! {
         /// What is read prints as a text that reads as the same.
+        // Covers: S-302
         #[test]
         fn what_is_read_prints_and_reads_again(text in "[NnXxCc]{0,2} ?([0-2]?\\[[0-9](-[0-9](/[0-3])?)?(,[0-9])?\\] ?){0,3}") {
             if let Ok(pattern) = text.parse::<Pattern>() {

@@ -74,7 +74,8 @@ mod tests {
     use crate::fake::MACHINES;
     use crate::{Estimate, Topology};
 
-    /// S-314, lnet-semantics 28.
+    /// lnet-semantics 28.
+    // Covers: S-314
     #[test]
     fn pools_follow_the_cores() {
         let size = |cores, nscheds| {
@@ -87,7 +88,8 @@ mod tests {
         assert_eq!((size(2, 9), size(2, usize::MAX)), (9, MAX_POOL_THREADS));
     }
 
-    /// S-314: hyper-threads do not count, and each partition counts its own cores.
+    /// Hyper-threads do not count, and each partition counts its own cores.
+    // Covers: S-314
     #[test]
     fn hyper_threads_bring_no_threads() {
         for machine in MACHINES {

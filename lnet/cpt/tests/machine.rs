@@ -9,6 +9,7 @@ fn on_a_thread(test: impl FnOnce() + Send) {
 }
 
 /// S-303: the default table covers exactly the CPUs that this process may use.
+// Covers: S-301
 #[test]
 fn the_table_covers_the_allowed_cpus() {
     let cpus = Topology::machine().unwrap().cpus().clone();
@@ -22,8 +23,9 @@ fn the_table_covers_the_allowed_cpus() {
     }
 }
 
-/// S-306: with a partition per CPU a bound thread is where it should be, sees the machine so reduced, and
+/// With a partition per CPU a bound thread is where it should be, sees the machine so reduced, and
 /// comes back to all CPUs.
+// Covers: S-306
 #[test]
 fn a_bound_thread_is_in_its_partition() {
     on_a_thread(|| {
@@ -42,7 +44,8 @@ fn a_bound_thread_is_in_its_partition() {
     });
 }
 
-/// S-306: CPUs that the system forbids are named, and the thread stays as it was.
+/// CPUs that the system forbids are named, and the thread stays as it was.
+// Covers: S-306
 #[test]
 fn forbidden_cpus_are_named() {
     on_a_thread(|| {
@@ -59,7 +62,8 @@ fn forbidden_cpus_are_named() {
     });
 }
 
-/// S-305: memory is zeroed, on pages of its own, and there whether or not the system places it.
+/// Memory is zeroed, on pages of its own, and there whether or not the system places it.
+// Covers: S-305
 #[test]
 fn memory_comes_in_any_case() {
     let machine = Topology::machine().unwrap();

@@ -247,6 +247,7 @@ mod tests {
         }
     }
 
+    // Covers: S-102
     #[test]
     fn chains_stay_short_as_the_index_grows() {
         let mut slab = slab(100_000);

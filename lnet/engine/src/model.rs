@@ -249,7 +249,8 @@ fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&N
     node.assert_quiet();
 }
 
-/// S-109, S-310: a message that is about to wait, and the buffer that it would wait for.
+/// A message that is about to wait, and the buffer that it would wait for.
+// Covers: S-109, S-310
 #[test]
 fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
     check(|| attach_against_block(1));
@@ -258,6 +259,7 @@ fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
 
 /// The same where the buffer's entry is the portal's first, and names one process: until it is posted, the message does not
 /// know by what to look for it.
+// Covers: S-109, S-310
 #[test]
 fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
     let unique = MeSpec { match_id: ProcessId::lnet(nid(PEER)), ..spec(7) };
@@ -266,6 +268,7 @@ fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
 }
 
 /// The same where the message, as long as it does not know of the buffer, has no reason to look in its partition.
+// Covers: S-109, S-310
 #[test]
 fn a_buffer_in_another_partition_meets_a_message_too() {
     check(attach_masked_against_block);
@@ -303,6 +306,7 @@ fn a_message_without_its_fence_misses_a_buffer() {
 }
 
 /// The same with the announcement after the last look: the two can miss each other, and loom finds it.
+// Covers: S-109
 #[test]
 #[should_panic(expected = "it goes on")]
 fn announced_too_late_they_miss_each_other() {
@@ -310,6 +314,7 @@ fn announced_too_late_they_miss_each_other() {
 }
 
 /// A message that is about to wait, on a portal that stops being lazy, or from an NI that goes.
+// Covers: S-109
 #[test]
 fn nothing_waits_where_nothing_may() {
     check(|| {
@@ -332,7 +337,8 @@ fn nothing_waits_where_nothing_may() {
     });
 }
 
-/// S-109: what waits is asked first; a message that arrives while a buffer is posted does not overtake it.
+/// What waits is asked first; a message that arrives while a buffer is posted does not overtake it.
+// Covers: S-109
 #[test]
 fn nothing_overtakes_what_waits() {
     check(|| {
@@ -353,6 +359,7 @@ fn nothing_overtakes_what_waits() {
 }
 
 /// A waiting message whose connection is lost, and the buffer that it waits for: it is forgotten or resumed, never both.
+// Covers: S-109
 #[test]
 fn a_waiting_message_is_forgotten_or_resumed() {
     check(|| {
@@ -389,7 +396,8 @@ fn a_message_that_outlives_its_ni_ends_once() {
     });
 }
 
-/// S-311: an unlink and the end of the message that uses the MD.
+/// An unlink and the end of the message that uses the MD.
+// Covers: S-311
 #[test]
 fn unlink_and_finalise_end_an_md_once() {
     check(|| {
@@ -422,6 +430,7 @@ fn unlink_and_finalise_end_an_md_once() {
 }
 
 /// A credit that comes back, and a message that wants it.
+// Covers: S-307
 #[test]
 fn a_credit_goes_to_the_message_that_waits_for_it() {
     check(|| {

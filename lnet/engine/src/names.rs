@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// S-107.
+        // Covers: S-107
         #[test]
         fn a_handle_names_its_object_and_no_other_kind(
             partition in 0..PARTITIONS_MAX, bits in 0u64..1 << KEY_BITS, bound: bool,

@@ -188,6 +188,7 @@ mod tests {
     }
 
     proptest! {
+        // Covers: S-104
         #[test]
         fn the_order_is_that_of_a_vector(
             steps in prop::collection::vec((0u8..6, any::<prop::sample::Index>(), 1usize..40), 1..60)

@@ -91,7 +91,8 @@ mod tests {
         Partitions::from(tunables.parse::<CptConfig>().unwrap()).table()
     }
 
-    /// S-303, S-315: tunables reach the table; a pattern overrides the number, and 1 switches affinity off.
+    /// S-303: tunables reach the table; a pattern overrides the number, and 1 switches affinity off.
+    // Covers: S-315
     #[test]
     fn tunables_make_the_table_of_this_machine() {
         let cpus = Topology::machine().unwrap().cpus().clone();
@@ -117,7 +118,8 @@ mod tests {
         assert!(odd(r#"cpu_pattern="0[0] 1[1]""#).is_empty() && odd("").is_empty());
     }
 
-    /// S-301, S-315: what the machine cannot do is refused with its errno and the tunable's name.
+    /// S-301: what the machine cannot do is refused with its errno and the tunable's name.
+    // Covers: S-315
     #[test]
     fn tunables_that_do_not_fit_the_machine_are_named() {
         let cpus = Topology::machine().unwrap().cpus().len();

@@ -151,7 +151,8 @@ fn scene(number: u8) -> (Side, Holder) {
     (side, holder)
 }
 
-/// S-109, S-310: a message that was reported as sent is not lost, whatever waits behind it, and for as long as it takes.
+/// S-310: a message that was reported as sent is not lost, whatever waits behind it, and for as long as it takes.
+// Covers: S-109
 #[test]
 fn a_held_message_outlasts_all_timeouts_of_tcp() {
     let (side, mut holder) = scene(1);
@@ -161,6 +162,7 @@ fn a_held_message_outlasts_all_timeouts_of_tcp() {
 }
 
 /// A program that is stopped is given up, though its system answers for it.
+// Covers: S-109
 #[test]
 fn a_stopped_program_is_given_up() {
     let (side, holder) = scene(2);
@@ -171,6 +173,7 @@ fn a_stopped_program_is_given_up() {
 }
 
 /// One that is killed, at once.
+// Covers: S-109
 #[test]
 fn a_killed_program_is_given_up() {
     let (side, holder) = scene(3);

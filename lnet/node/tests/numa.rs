@@ -36,8 +36,9 @@ fn bindings() -> BTreeSet<String> {
     fs::read_dir("/proc/self/task").unwrap().filter_map(|task| allowed(task.unwrap())).collect()
 }
 
-/// S-306, S-312, S-315: scheduler threads are bound to the CPUs of the NUMA nodes that the pattern names, and to those of
+/// Scheduler threads are bound to the CPUs of the NUMA nodes that the pattern names, and to those of
 /// one each where every NUMA node is a partition; messages go between such nodes.
+// Covers: S-306, S-312, S-315
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn scheduler_threads_are_bound_to_numa_nodes() {
@@ -56,7 +57,8 @@ fn scheduler_threads_are_bound_to_numa_nodes() {
     exchange(&both, &second, LNET_MTU);
 }
 
-/// S-305: the engine's tables of a partition lie on its NUMA node, whichever thread fills them, while the node answers over TCP.
+/// The engine's tables of a partition lie on its NUMA node, whichever thread fills them, while the node answers over TCP.
+// Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn tables_lie_on_the_node_of_their_partition() {

@@ -37,8 +37,9 @@ fn two_nodes(
     (one, other)
 }
 
-/// S-307, S-315: traffic with 1, 2 and 4 partitions, on networks of all of them, of the last, and of two that are not
+/// S-315: traffic with 1, 2 and 4 partitions, on networks of all of them, of the last, and of two that are not
 /// neighbours.
+// Covers: S-307
 #[test]
 fn nodes_of_any_number_of_partitions_exchange_messages() {
     for parts in [1, 2, 4] {

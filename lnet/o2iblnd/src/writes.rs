@@ -232,7 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// S-504, lnet-wire 37: each byte goes where the sink's list says, in order, by requests that the device can carry.
+        /// lnet-wire 37: each byte goes where the sink's list says, in order, by requests that the device can carry.
+        // Covers: S-504
         #[test]
         fn each_byte_is_written_once_and_in_order(
             source in stretches(), sink in stretches(), cut in 1u64..3000, keys in 1u32..3,
@@ -270,7 +271,8 @@ mod tests {
             prop_assert_eq!(moved, expected);
         }
 
-        /// S-505: memory in one piece is one fragment, however it was cut.
+        /// Memory in one piece is one fragment, however it was cut.
+        // Covers: S-505
         #[test]
         fn neighbours_are_one(cuts in prop::collection::vec(1u32..100, 1..300)) {
             let mut at = 5000;

@@ -105,6 +105,7 @@ fn shake(attempt: Attempt, decide: impl Fn(&Offer) -> WireBytes) -> ConnectProgr
     run_connector(&mut connector, &[&decide(&offer_of(&said))]).1.unwrap()
 }
 
+// Covers: S-207
 #[test]
 fn the_acceptor_answers_recorded_nodes_as_the_recorded_node_did() {
     for (active, passive) in connections() {
@@ -124,6 +125,7 @@ fn the_acceptor_answers_recorded_nodes_as_the_recorded_node_did() {
     }
 }
 
+// Covers: S-207
 #[test]
 fn the_connector_says_what_the_recorded_node_said_and_understands_the_answer() {
     for (active, passive) in connections() {
@@ -385,6 +387,7 @@ fn what_the_acceptor_does_not_want_is_closed_in_silence() {
     }
 }
 
+// Covers: S-207
 #[test]
 fn old_nodes_list_their_addresses_and_are_understood() {
     let connector = Connector::new(attempt()).unwrap();

@@ -34,6 +34,7 @@ fn emit_prefix(prefix: &Prefix) -> [u8; Prefix::LEN] {
     bytes
 }
 
+// Covers: S-207
 #[test]
 fn requests_and_hellos_are_read_and_written_back() {
     let mut seen = BTreeMap::new();

@@ -430,6 +430,7 @@ mod tests {
         }
     }
 
+    // Covers: S-401
     #[test]
     fn a_registration_is_made_once_per_slot() {
         let region = Region::heap(1).unwrap();

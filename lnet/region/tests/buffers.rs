@@ -53,7 +53,8 @@ fn shapes() -> impl Strategy<Value = Vec<(usize, usize)>> {
 }
 
 proptest! {
-    /// MT-227: trimming at every byte count over mixed vectors, and copying between any two shapes (MT-190).
+    /// Trimming at every byte count over mixed vectors, and copying between any two shapes (MT-190).
+    // Covers: MT-16, MT-190, MT-227
     #[test]
     fn bytes_survive_a_copy_between_buffers_of_any_shape(
         a in shapes(), b in shapes(), from_kind in kinds(), to_kind in kinds(), cut in 0usize..20_000
@@ -272,6 +273,7 @@ fn transports_share_what_a_program_has_alone() {
     assert!(region.is_idle());
 }
 
+// Covers: MT-228
 #[test]
 fn ranges_and_fragments_beyond_the_end_are_refused() {
     let (region, vec) = buffer(Kind::Heap, &[(3, 7)]);

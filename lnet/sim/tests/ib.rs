@@ -95,6 +95,7 @@ fn without_memory_transfers_fail_and_small_messages_go_on() {
 }
 
 /// Worlds of seeds: each message ends once and is what was sent, whatever happens; then all is idle, and given back.
+// Covers: S-109
 #[test]
 fn seeds() {
     harness::check_seeds::<IbScenario>((SEEDS, STEPS));

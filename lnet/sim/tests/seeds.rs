@@ -8,6 +8,7 @@ use lnet_sim::{Scenario, Worlds};
 const SEEDS: u64 = 3_000;
 
 /// S-101 to S-109, S-202, S-209, S-310, S-311: whatever happens in whatever order, engines do what the model says.
+// Covers: S-307
 #[test]
 fn seeds() {
     harness::check_seeds::<Scenario>((SEEDS, Scenario::STEPS));

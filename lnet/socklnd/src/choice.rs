@@ -84,6 +84,7 @@ mod tests {
     }
 
     /// The table of lnet-wire 25.4.
+    // Covers: S-206
     #[test]
     fn size_decides_the_type() {
         assert_eq!(chosen(&SET, &[9, 0, 0], message(MIN_BULK - 1)), Some(ConnType::Control));

@@ -22,7 +22,8 @@ const NODES: usize = 8;
 /// Messages that come at once: they fill most of a buffer.
 const MESSAGES: usize = 400;
 
-/// S-305: a shard reads into buffers on the NUMA node of its partition, whichever thread drives it.
+/// A shard reads into buffers on the NUMA node of its partition, whichever thread drives it.
+// Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn receive_buffers_lie_on_the_node_of_their_shard() {

@@ -4,6 +4,7 @@ use crate::people::User;
 use crate::stage::Stage;
 
 /// Two users take as many places among the clients as they can get: the honest user, a new one and root still get in.
+// Covers: MT-237
 #[test]
 #[ignore = "./test attack"]
 fn two_users_fill_the_table() {

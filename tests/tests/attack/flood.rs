@@ -4,6 +4,7 @@ use crate::people::User;
 use crate::stage::Stage;
 
 /// Hundreds of connections of one user send `Sync` without end: others are served between them.
+// Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
 fn syncs_over_hundreds_of_connections() {
@@ -23,6 +24,7 @@ const AHEAD_MAX: u64 = 1000;
 
 /// Some threads of one user connect and close in a loop: few connections wait to be accepted, so that only so many come before
 /// one of another user.
+// Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
 fn connections_that_are_closed_at_once() {

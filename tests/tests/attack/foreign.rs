@@ -13,6 +13,7 @@ const CARRIER_USERS: u32 = 24;
 
 /// TCP sockets with a linger time of an hour and unsent data, more than any queue of the helper holds: the helper goes on, and
 /// ends when it is asked.
+// Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
 fn sockets_that_linger() {
@@ -35,6 +36,7 @@ fn one_socket_that_lingers() {
 }
 
 /// A file of the attacker's own FUSE file system, which never answers a close: not even a killed process gets past that.
+// Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
 fn files_of_a_hostile_file_system() {
@@ -47,6 +49,7 @@ fn files_of_a_hostile_file_system() {
 
 /// Signals of a transfer machine received in a page of such a file, which is never answered for: the helper, which sends them,
 /// does not wait for who receives, and ends when it is asked.
+// Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
 fn signals_received_in_memory_that_never_comes() {

@@ -24,6 +24,7 @@ fn machines_until_mappings_run_out() {
 }
 
 /// The same where the address space of the helper is small: others still get theirs, and the helper lives.
+// Covers: MT-237
 #[test]
 #[ignore = "./test attack"]
 fn machines_until_memory_runs_out() {

@@ -4,6 +4,7 @@ use crate::people::User;
 use crate::stage::Stage;
 
 /// 64 connections of one user take match entries: others still get theirs.
+// Covers: MT-237
 #[test]
 #[ignore = "./test attack"]
 fn match_entries_of_many_connections() {

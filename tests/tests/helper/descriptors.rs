@@ -34,7 +34,8 @@ fn permissive() -> Helper {
     Helper::configured("[helper]\nlet_descriptors_pass = true\n")
 }
 
-/// MT-219: descriptors, one or many, are never received: their client is cut off.
+/// Descriptors, one or many, are never received: their client is cut off.
+// Covers: MT-219
 #[test]
 fn descriptors_that_nothing_asks_for() {
     let helper = permissive();
@@ -155,8 +156,9 @@ fn the_porter_is_killed() {
     helper.is_clean();
 }
 
-/// MT-219: the doorbell is filled, made blocking and drained: its client's submissions are served all the same, since every
+/// The doorbell is filled, made blocking and drained: its client's submissions are served all the same, since every
 /// request serves them, and nobody else notices.
+// Covers: MT-219
 #[test]
 fn a_doorbell_that_is_abused() {
     let helper = Helper::start();

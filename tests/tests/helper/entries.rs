@@ -56,7 +56,8 @@ type Spoilt = (String, Box<dyn Fn(&mut Entry)>);
 /// What is wrong, and an entry that is so.
 type Made = (&'static str, fn(&Outfit) -> Entry);
 
-/// MT-219, MT-232: what cannot be read ends that client's connection, and nobody else's.
+/// MT-232: what cannot be read ends that client's connection, and nobody else's.
+// Covers: MT-219
 #[test]
 fn entries_that_end_the_connection() {
     let helper = Helper::start();
@@ -113,8 +114,9 @@ fn entries_that_end_the_connection() {
     helper.is_clean();
 }
 
-/// MT-232: operations that can be read but not be done end with an event that says why and gives back what was reserved; the
+/// Operations that can be read but not be done end with an event that says why and gives back what was reserved; the
 /// client goes on.
+// Covers: MT-232
 #[test]
 fn operations_that_are_refused() {
     use Errno::{EBUSY, EFBIG, EINVAL, ENOENT, EPERM};
@@ -176,8 +178,9 @@ fn operations_that_are_refused() {
     helper.is_clean();
 }
 
-/// MT-232, MT-233, MT-235: what nobody can be told of, since a correct client knows it by itself, is not done: another's or no
+/// MT-233: what nobody can be told of, since a correct client knows it by itself, is not done: another's or no
 /// transfer machine, a name that is taken, memory beyond the arena, no buffer, a buffer in flight.
+// Covers: MT-232, MT-235
 #[test]
 fn entries_that_do_nothing() {
     let helper = Helper::start();
@@ -204,7 +207,8 @@ fn entries_that_do_nothing() {
     assert_eq!([helper.number("/list/0/buffers"), helper.number("/list/0/operations")], [4, 1]);
 }
 
-/// MT-219: entries of random bytes and entries with random words, in a ring that is otherwise right.
+/// Entries of random bytes and entries with random words, in a ring that is otherwise right.
+// Covers: MT-219
 #[test]
 fn random_entries() {
     let helper = Helper::start();

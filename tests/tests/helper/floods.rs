@@ -9,8 +9,9 @@ use nlx_tests::client::wire::{self, Entry, Reply, kind};
 
 use crate::scene::{Helper, Other, Random, Silence, Work};
 
-/// MT-219: a client sends requests as fast as it can and reads no reply. The helper stops to read what it cannot answer, works
+/// A client sends requests as fast as it can and reads no reply. The helper stops to read what it cannot answer, works
 /// for others meanwhile, and answers everything, in its order, once the client reads.
+// Covers: MT-219
 #[test]
 fn replies_that_nobody_reads() {
     let helper = Helper::start();
@@ -54,7 +55,8 @@ fn replies_that_nobody_reads() {
     helper.is_clean();
 }
 
-/// MT-219: requests and entries without end from several clients: an honest one gets on.
+/// Requests and entries without end from several clients: an honest one gets on.
+// Covers: MT-219
 #[test]
 fn floods_of_requests_and_entries() {
     let helper = Helper::start();
@@ -88,6 +90,7 @@ fn floods_of_requests_and_entries() {
 }
 
 /// MT-237: hundreds of clients come, have something of everything, and are gone; some do not even say hello. Nothing is left.
+// Covers: MT-234
 #[test]
 fn hundreds_of_clients_come_and_die() {
     let helper = Helper::start();

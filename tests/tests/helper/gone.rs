@@ -20,6 +20,7 @@ use crate::support::peer::hung_unless;
 
 /// S-6: the helper is killed while clients wait, have everything in flight and ask for things: each wait and each request
 /// ends; the next helper takes the socket over though its name is still there, and all can begin anew.
+// Covers: MT-234
 #[test]
 fn a_helper_that_is_killed() {
     let mut helper = Helper::start();

@@ -14,7 +14,8 @@ use crate::scene::{Helper, Other, Work};
 const PAGE: usize = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// MT-219: no page of an arena, a ring or an event queue can be taken away once its client has sealed it, and the work goes on.
+/// No page of an arena, a ring or an event queue can be taken away once its client has sealed it, and the work goes on.
+// Covers: MT-219
 #[test]
 fn pages_that_are_there_stay() {
     let helper = Helper::start();
@@ -37,6 +38,7 @@ fn pages_that_are_there_stay() {
 }
 
 /// Memory that its client has not sealed is not touched: requests are refused, and what is in the ring waits.
+// Covers: MT-219
 #[test]
 fn memory_that_is_not_sealed_is_not_touched() {
     let helper = Helper::start();
@@ -87,6 +89,7 @@ impl Drop for HugePages {
 
 /// A client takes huge pages until there are no more: what it gets then lies on small ones, and says so. It cannot give them
 /// back beneath the helper, for whom they would be missing.
+// Covers: MT-219
 #[test]
 fn huge_pages_that_are_exhausted() {
     let pages = HugePages::reserve(6);

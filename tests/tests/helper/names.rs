@@ -12,7 +12,8 @@ fn machines(helper: &Helper, client: &mut Client, count: u32) -> Vec<u64> {
     (0..count).map(|_| client.start_tm(helper.nid(), PORTAL, 16).unwrap().handle).collect()
 }
 
-/// MT-233: what another client has cannot be named: neither its transfer machines nor its arenas nor its buffers.
+/// What another client has cannot be named: neither its transfer machines nor its arenas nor its buffers.
+// Covers: MT-233
 #[test]
 fn names_of_another_client() {
     let helper = Helper::start();
@@ -53,8 +54,9 @@ fn names_of_another_client() {
     helper.is_clean();
 }
 
-/// MT-233: names of what is no more: of a machine that was stopped though another has its place, of an arena that was given
+/// Names of what is no more: of a machine that was stopped though another has its place, of an arena that was given
 /// back, of a buffer that was deregistered though its place is used again.
+// Covers: MT-233, MT-235
 #[test]
 fn stale_names() {
     let helper = Helper::start();

@@ -24,8 +24,9 @@ fn cancelled(event: &Event) -> bool {
     Errno::from_raw(-event.status) == Errno::ECANCELED && event.last
 }
 
-/// MT-237: each limit that the welcome tells is kept, to the last one and not one further, and what is given back can be had
+/// Each limit that the welcome tells is kept, to the last one and not one further, and what is given back can be had
 /// again; another client has its own.
+// Covers: MT-237
 #[test]
 fn as_much_as_a_client_may_have() {
     let helper = Helper::configured(FEW);
@@ -89,8 +90,9 @@ fn as_much_as_a_client_may_have() {
     helper.is_clean();
 }
 
-/// MT-237: an operation that may give more events than its machine was started for is refused, or its client cut off, before it
+/// An operation that may give more events than its machine was started for is refused, or its client cut off, before it
 /// starts.
+// Covers: MT-237
 #[test]
 fn more_events_than_a_machine_was_started_for() {
     let helper = Helper::configured(FEW);
@@ -123,8 +125,9 @@ fn more_events_than_a_machine_was_started_for() {
     work.stop();
 }
 
-/// MT-236: two threads of one client ask for the same things at the same time on one connection: each request has its reply, in
+/// Two threads of one client ask for the same things at the same time on one connection: each request has its reply, in
 /// its order, and the outcome is that of some order.
+// Covers: MT-236
 #[test]
 fn two_threads_on_one_object() {
     const ROUNDS: u64 = 200;
@@ -161,8 +164,9 @@ fn reply(socket: &Socket) -> Reply {
     Reply::read(&packet, fds).unwrap()
 }
 
-/// MT-236: while one thread registers, operates and deregisters through the ring, another one asks on the socket for what is
+/// While one thread registers, operates and deregisters through the ring, another one asks on the socket for what is
 /// in use just then: nothing is freed under an operation.
+// Covers: MT-236
 #[test]
 fn requests_beside_the_ring() {
     let helper = Helper::start();

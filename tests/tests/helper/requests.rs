@@ -18,8 +18,9 @@ fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
     }
 }
 
-/// MT-219, MT-232: whatever bytes come, in whatever pieces, before a hello or after it: each packet is answered, or ends the
+/// MT-232: whatever bytes come, in whatever pieces, before a hello or after it: each packet is answered, or ends the
 /// connection; and an honest client notices nothing.
+// Covers: MT-219
 #[test]
 fn random_bytes() {
     let helper = Helper::start();
@@ -102,8 +103,9 @@ fn eight(value: u64) -> Vec<u8> {
     value.to_le_bytes().to_vec()
 }
 
-/// MT-232: every field of every request says what it must not. Each is refused with its errno, nothing changes, and the same
+/// Every field of every request says what it must not. Each is refused with its errno, nothing changes, and the same
 /// request is carried out when it is right.
+// Covers: MT-232
 #[test]
 fn every_field_wrong() {
     use Errno::{EADDRINUSE, EBADR, EBUSY, EEXIST, EFBIG, EINVAL, ENOENT, ENOMEM};
@@ -220,7 +222,8 @@ fn outfit_of(helper: &Helper) -> [u64; 4] {
     [tms as u64, number("buffers"), number("arenas"), number("bytes")]
 }
 
-/// MT-232: what every packet has: its kind, its flags, its length; and bodies and descriptors that are too long and too short.
+/// What every packet has: its kind, its flags, its length; and bodies and descriptors that are too long and too short.
+// Covers: MT-232
 #[test]
 fn every_header_wrong() {
     use Errno::{EBADR, ENOTTY};
@@ -269,7 +272,8 @@ fn every_header_wrong() {
     helper.is_clean();
 }
 
-/// MT-232: nothing is done before a hello, and a hello says what it must.
+/// Nothing is done before a hello, and a hello says what it must.
+// Covers: MT-232
 #[test]
 fn hellos_that_are_none() {
     let helper = Helper::start();

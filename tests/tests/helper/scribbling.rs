@@ -6,8 +6,9 @@ use nix::sys::signal::Signal;
 
 use crate::scene::{Helper, Other, Work, machine_to_itself};
 
-/// MT-219: while a client writes anything anywhere in its arenas, rings and event queues, the data of another one stays right;
+/// While a client writes anything anywhere in its arenas, rings and event queues, the data of another one stays right;
 /// the helper cuts off those that break their queues, and nothing is left of them.
+// Covers: MT-219
 #[test]
 fn a_client_that_scribbles_harms_itself_alone() {
     let helper = Helper::start();
@@ -36,6 +37,7 @@ const SLOWER: u32 = 2;
 
 /// The speed of an honest client beside one that scribbles over all that it shares equals that beside an equally busy
 /// harmless one: measured in turns, in the same minute, on the same helper.
+// Covers: MT-219
 #[test]
 fn scribbling_slows_nobody_down() {
     let machine = machine_to_itself();

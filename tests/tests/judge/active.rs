@@ -60,6 +60,7 @@ pub(crate) const NOT_OVER_IPV6: &[&str] = &[
 ];
 
 /// Where hellos are believed, whatever port they come from.
+// Covers: S-207
 #[test]
 fn a_node_that_believes_hellos_passes() {
     let nlx = Nlx::start(Ipv4Addr::new(127, 4, 1, 2), None, AcceptPolicy::Hello);
@@ -70,6 +71,7 @@ fn a_node_that_believes_hellos_passes() {
 /// Large NIDs, as far as one address goes; `over_ipv6_as_on_a_real_site` goes all the way. The features are 0x7e: but for the
 /// number of its table, a fresh node says what a fresh kernel node was recorded to say (`recorded.rs` holds the judge against
 /// that).
+// Covers: S-207
 #[test]
 fn a_node_passes_over_ipv6() {
     if !has_ipv6() {
@@ -86,6 +88,7 @@ fn a_node_passes_over_ipv6() {
 }
 
 /// The node is the lower NID, and its connection yields; in the other tests it is the higher one.
+// Covers: S-206
 #[test]
 fn a_lower_node_yields_in_a_race() {
     let nlx = Nlx::start(Ipv4Addr::new(127, 4, 6, 1), None, AcceptPolicy::Hello);

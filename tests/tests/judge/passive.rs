@@ -80,6 +80,7 @@ fn exchange(meeting: Meeting, silent: &[&str]) {
     assert_eq!(rules.filter(|name| !passed.contains(name)).collect::<Vec<_>>(), silent, "{report}");
 }
 
+// Covers: S-207
 #[test]
 fn nlx_keeps_every_rule() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 1, 1), Ipv4Addr::new(127, 5, 1, 2));
@@ -87,6 +88,7 @@ fn nlx_keeps_every_rule() {
 }
 
 /// The judge is the higher NID, so that nlx has to take its connections.
+// Covers: S-206
 #[test]
 fn nlx_yields_to_a_higher_nid() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 5, 1), Ipv4Addr::new(127, 5, 5, 2));
@@ -94,6 +96,7 @@ fn nlx_yields_to_a_higher_nid() {
 }
 
 /// The judge is the lower NID, so that nlx has to refuse its connection.
+// Covers: S-206
 #[test]
 fn nlx_refuses_a_lower_nid_while_it_connects() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 6, 2), Ipv4Addr::new(127, 5, 6, 1));
@@ -135,6 +138,7 @@ fn kernel_ports() {
 }
 
 /// Large NIDs on a real site, without a race and with races that nlx wins and loses.
+// Covers: S-207
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn over_ipv6_as_on_a_real_site() {

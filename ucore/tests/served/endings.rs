@@ -76,6 +76,7 @@ fn the_helpers_end_ends_all_waits_and_operations() {
 }
 
 /// By itself: memory and buffers go over to the next helper, transfer machines do not.
+// Covers: MT-214
 #[test]
 fn a_domain_connects_again() {
     let mut helper = Helper::start();

@@ -6,7 +6,8 @@ use nlx_ucore::{HelperOptions, Ucore};
 
 use crate::bed::*;
 
-/// MT-11: no helper listens.
+/// No helper listens.
+// Covers: MT-11
 #[test]
 fn a_helper_that_is_not_there() {
     let directory = tempfile::TempDir::new().unwrap();

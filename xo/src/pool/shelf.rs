@@ -169,7 +169,8 @@ mod tests {
     }
 
     proptest! {
-        // MT-124, 125: what is got, and how many are free.
+        // 125: what is got, and how many are free.
+        // Covers: MT-124, MT-125
         #[test]
         fn a_shelf_agrees_with_a_list(steps in prop::collection::vec((colours(), any::<bool>()), 1..300)) {
             let mut shelf = Shelf::new(COLOURS);

@@ -14,7 +14,8 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// S-3: it is refused, and the refusal names what to do instead.
+/// It is refused, and the refusal names what to do instead.
+// Covers: S-3
 #[test]
 fn foreign_memory_is_refused_by_name() {
     let domain = domain();
@@ -30,7 +31,8 @@ fn foreign_memory_is_refused_by_name() {
     assert!(domain.node().is_none());
 }
 
-/// S-3: by copy it sends and receives, in one segment and in several, in one part and in many.
+/// By copy it sends and receives, in one segment and in several, in one part and in many.
+// Covers: S-3
 #[test]
 fn foreign_memory_sends_and_receives_by_copy() {
     let domain = domain();
@@ -68,6 +70,7 @@ fn bytes_of(buffer: &Buffer) -> Vec<u8> {
 }
 
 /// Where nobody listens, there is no domain, and the error tells where that was.
+// Covers: MT-167
 #[test]
 fn a_helper_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,6 +14,7 @@ fn machine(domain: &Domain) -> nlx::TransferMachine {
 
 /// S-6: waits end, what is in flight ends with ENOTCONN and its buffer, calls are refused; drops are quiet, and the program
 /// opens its domain anew.
+// Covers: S-1, MT-167
 #[test]
 fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
     let node = Node::start(&NodeConfig::new()).unwrap();

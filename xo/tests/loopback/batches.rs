@@ -70,7 +70,8 @@ fn a_batch_has_operations_of_all_kinds() {
     );
 }
 
-/// MT-226: each refusal gives its buffer back, at its place, whoever refuses.
+/// Each refusal gives its buffer back, at its place, whoever refuses.
+// Covers: MT-226
 #[test]
 fn a_refusal_gives_its_buffer_back_and_the_others_start() {
     let pair = Pair::new();

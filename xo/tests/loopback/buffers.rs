@@ -16,6 +16,7 @@ fn a_message_that_is_kept_keeps_its_bytes() {
     assert_eq!(&message[..], b"precious");
 }
 
+// Covers: MT-100, MT-244
 #[test]
 fn a_buffer_whose_messages_are_gone_is_posted_again() {
     let pair = Pair::new();
@@ -30,6 +31,7 @@ fn a_buffer_whose_messages_are_gone_is_posted_again() {
 }
 
 // A message that lies across two segments of its buffer is copied into one piece.
+// Covers: MT-65, MT-67, MT-228
 #[test]
 fn buffers_of_many_segments_send_and_receive() {
     let pair = Pair::new();
@@ -51,7 +53,8 @@ fn buffers_of_many_segments_send_and_receive() {
     assert_eq!(event.buffer.unwrap().memory().read(0..3000).unwrap().to_vec(), text);
 }
 
-/// X10: what begins anywhere in a program's memory is a buffer of its own; several of one region are in flight at once.
+/// What begins anywhere in a program's memory is a buffer of its own; several of one region are in flight at once.
+//
 #[test]
 fn an_operation_begins_anywhere_in_the_programs_memory() {
     let pair = Pair::new();
@@ -74,6 +77,7 @@ fn an_operation_begins_anywhere_in_the_programs_memory() {
     }
 }
 
+// Covers: MT-92
 #[test]
 fn a_buffer_belongs_to_its_domain() {
     let (ours, theirs) = (Pair::new(), Pair::new());
@@ -81,6 +85,7 @@ fn a_buffer_belongs_to_its_domain() {
     assert_eq!(refused.error.errno(), Errno::EINVAL);
 }
 
+// Covers: MT-91
 #[test]
 fn buffers_beyond_the_limits_are_refused() {
     let domain = domain();
@@ -120,6 +125,7 @@ fn messages_refuse_a_large_buffer() {
     assert_eq!(large.read().unwrap()[limit], 7);
 }
 
+// Covers: MT-111
 #[test]
 fn what_a_transfer_machine_leaves_outlives_it() {
     let pair = Pair::new();

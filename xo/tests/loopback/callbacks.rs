@@ -35,6 +35,7 @@ fn the_observer_hears_of_each_state() {
     assert_eq!((heard[1].0.as_str(), heard[1].1), ("message receive", Err(Errno::ECANCELED)));
 }
 
+// Covers: S-416, MT-94
 #[test]
 fn confining_without_an_event_thread_or_to_no_processor_is_refused() {
     let domain = domain();
@@ -49,8 +50,9 @@ fn confining_without_an_event_thread_or_to_no_processor_is_refused() {
     domain.transfer_machine("0@lo:12345:31:9", Default::default()).unwrap();
 }
 
-/// S-306: without `confine` the event thread runs on the processors of the partition in which its machine's entries lie, which
+/// Without `confine` the event thread runs on the processors of the partition in which its machine's entries lie, which
 /// follows from portal and id (`docs/engine.md`). With one partition of all processors it runs anywhere.
+// Covers: S-306
 #[test]
 fn an_event_thread_runs_where_its_machine_lies() {
     const PORTAL: usize = 31;

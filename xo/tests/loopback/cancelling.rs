@@ -12,7 +12,8 @@ fn messages_before_the_cancel_are_not_lost() {
     assert_eq!(end_of(&pair.b, op).status, Err(Errno::ECANCELED));
 }
 
-// S-414: whoever wins, the operation ends once.
+// Whoever wins, the operation ends once.
+// Covers: S-414
 #[test]
 fn a_cancel_races_with_the_message_and_one_of_them_wins() {
     let pair = Pair::new();

@@ -17,6 +17,7 @@ fn a_transfer_machine_sends_to_itself() {
     assert_eq!(&received.message.unwrap()[..], b"me");
 }
 
+// Covers: MT-68, MT-106, MT-107
 #[test]
 fn the_statistics_count_what_happened() {
     let pair = Pair::new();
@@ -128,6 +129,7 @@ fn converse(
 const ROUNDS: u64 = 4000;
 
 // The numbers go to and fro: one side has the even ones, the other the odd ones.
+// Covers: S-5, MT-84, MT-215, MT-244
 #[test]
 fn two_threads_answer_each_other() {
     let Pair { domain, a, b } = &Pair::new();

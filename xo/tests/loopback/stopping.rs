@@ -2,6 +2,7 @@ use nlx::{Error, TmState};
 
 use super::*;
 
+// Covers: MT-61, MT-238
 #[test]
 fn a_stop_without_abort_waits_for_what_is_in_flight() {
     let pair = Pair::new();
@@ -19,7 +20,7 @@ fn a_stop_without_abort_waits_for_what_is_in_flight() {
     assert_eq!(&event.message.unwrap()[..], b"the last one");
 }
 
-// X2
+// Covers: MT-238, X-2
 #[test]
 fn a_stop_ends_the_waits_of_others() {
     let pair = Pair::new();

@@ -3,6 +3,7 @@ use super::*;
 const SOON: Option<Duration> = Some(Duration::from_millis(2));
 const NEVER_REACHED: Option<Duration> = Some(Duration::from_secs(3600));
 
+// Covers: MT-83, MT-109, MT-110
 #[test]
 fn a_wait_ends_at_its_own_timeout() {
     let pair = Pair::new();

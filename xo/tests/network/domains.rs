@@ -8,7 +8,8 @@ fn begin(domain: &Domain, text: &str) -> Result<TransferMachine, Errno> {
     domain.transfer_machine(text, TmOptions::default()).map_err(|error| error.errno())
 }
 
-/// MT-13: what could not start is no domain; what has started has limits, NIDs and room for transfer machines.
+/// What could not start is no domain; what has started has limits, NIDs and room for transfer machines.
+// Covers: MT-13
 #[test]
 fn a_domain_is_there_only_when_it_has_started() {
     let held = std::net::TcpListener::bind((Ipv4Addr::new(127, 61, 1, 1), 0)).unwrap();
@@ -22,7 +23,8 @@ fn a_domain_is_there_only_when_it_has_started() {
     begin(&domain, "127.61.1.1@tcp:12345:31:*").unwrap();
 }
 
-/// MT-54: however many NIDs a node has, all are told, in the order in which its interfaces came.
+/// However many NIDs a node has, all are told, in the order in which its interfaces came.
+// Covers: MT-54
 #[test]
 fn all_nids_of_a_node_are_told() {
     let addresses: Vec<String> = (1..=16).map(|host| format!("127.61.2.{host}")).collect();

@@ -81,6 +81,7 @@ fn descriptor(text: &str) -> Descriptor {
 }
 
 /// Whatever was under way with it ends once, well or badly; what was read well is right; and its successor is reached.
+// Covers: MT-241
 #[test]
 fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     let (domain, tm) = node(OURS);

@@ -48,8 +48,9 @@ impl Drop for Holder {
     }
 }
 
-/// MT-224, S-404: transfer machine ids of two programs cannot meet, for a NID is one program's; whoever wants it too is told
+/// Transfer machine ids of two programs cannot meet, for a NID is one program's; whoever wants it too is told
 /// whose. When that program has been killed, the next has the NID, and all ids.
+// Covers: S-404, MT-224
 #[test]
 fn a_nid_is_one_processes_until_that_dies() {
     let holder = Holder::start();

@@ -6,6 +6,7 @@ use nlx::{Errno, TmState};
 
 use super::*;
 
+// Covers: MT-112
 #[test]
 fn a_pool_that_does_not_go_with_the_machine_is_refused() {
     let domain = domain();
@@ -32,7 +33,8 @@ fn a_pool_that_does_not_go_with_the_machine_is_refused() {
     }
 }
 
-/// X7: a buffer that cannot be posted is not lost.
+/// A buffer that cannot be posted is not lost.
+//
 #[test]
 fn a_buffer_that_is_refused_goes_back_to_the_pool() {
     let (domain, pool) = with_pool(1);

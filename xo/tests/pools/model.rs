@@ -146,6 +146,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Buffers are neither lost nor made, and while a machine wants for any, none is free.
+    // Covers: MT-121, X-7
     #[test]
     fn buffers_are_where_they_are_wanted(steps in prop::collection::vec(steps(), 1..150)) {
         let mut world = World::new();

@@ -10,7 +10,8 @@ fn counts(free: usize, total: usize) -> PoolCounts {
     PoolCounts { free, total }
 }
 
-/// MT-123: buffers of 64 segments of 4 KiB, in 10 colours.
+/// Buffers of 64 segments of 4 KiB, in 10 colours.
+// Covers: MT-123
 #[test]
 fn a_pool_makes_buffers_of_segments() {
     let domain = domain();
@@ -35,7 +36,7 @@ fn segments_begin_where_they_are_aligned() {
     assert_eq!((offsets, buffer.len()), (vec![0, 128, 256], 300));
 }
 
-/// MT-124.
+// Covers: MT-124
 #[test]
 fn a_buffer_that_is_got_and_dropped_is_free_again() {
     let (_domain, pool) = with_pool(10);
@@ -45,7 +46,8 @@ fn a_buffer_that_is_got_and_dropped_is_free_again() {
     assert_eq!(pool.counts(), counts(10, 10));
 }
 
-/// MT-125: any, put with a colour, got with that colour, put without.
+/// Any, put with a colour, got with that colour, put without.
+// Covers: MT-125
 #[test]
 fn a_buffer_comes_back_to_its_colour() {
     let (_domain, pool) = with_pool(10);
@@ -66,7 +68,7 @@ fn a_buffer_comes_back_to_its_colour() {
     assert_eq!(buffer.read().unwrap()[..4], [0; 4]);
 }
 
-/// MT-126.
+// Covers: MT-126
 #[test]
 fn a_pool_grows() {
     let (_domain, pool) = with_pool(10);
@@ -74,7 +76,7 @@ fn a_pool_grows() {
     assert_eq!(pool.counts(), counts(11, 11));
 }
 
-/// MT-127.
+// Covers: MT-127
 #[test]
 fn a_pool_shrinks_to_its_threshold() {
     let domain = domain();
@@ -86,7 +88,8 @@ fn a_pool_shrinks_to_its_threshold() {
     assert_eq!(pool.counts(), counts(2, 2));
 }
 
-/// MT-129: buffers that are out keep what they need, and go with the last of them.
+/// Buffers that are out keep what they need, and go with the last of them.
+// Covers: MT-129
 #[test]
 fn buffers_outlive_their_pool() {
     let (domain, pool) = with_pool(2);

@@ -9,7 +9,7 @@ fn failures(machine: &Machine) -> u64 {
     machine.statistics()[Queue::MessageReceive.index()].failures
 }
 
-/// MT-112.
+// Covers: MT-112, X-7
 #[test]
 fn colours_and_lengths_are_set_and_read_back() {
     let (domain, pool) = with_pool(4);
@@ -26,6 +26,7 @@ fn colours_and_lengths_are_set_and_read_back() {
 }
 
 /// MT-113. Better than there: the queue is full when it is told that the machine has started.
+// Covers: MT-113
 #[test]
 fn the_queue_is_full_when_the_machine_has_started() {
     let (domain, pool) = with_pool(8);
@@ -41,7 +42,8 @@ fn the_queue_is_full_when_the_machine_has_started() {
     assert_eq!((posted(&tm), free(&pool)), (2, 6));
 }
 
-/// MT-114 to 118: one machine takes what there is, is served when more comes, and so is a second one.
+/// One machine takes what there is, is served when more comes, and so is a second one.
+// Covers: MT-114, MT-115, MT-116, MT-117, MT-118, X-7
 #[test]
 fn what_a_pool_lacks_follows_when_it_comes() {
     let domain = domain();
@@ -72,7 +74,7 @@ fn what_a_pool_lacks_follows_when_it_comes() {
     assert_eq!((state(&first), state(&second), free(&pool)), ((13, 0), (2, 0), 1));
 }
 
-/// MT-119.
+// Covers: MT-119
 #[test]
 fn a_buffer_comes_back_to_the_machine_that_used_it() {
     for order in [[0, 1], [1, 0]] {
@@ -105,8 +107,9 @@ fn a_buffer_comes_back_to_the_machine_that_used_it() {
     }
 }
 
-/// MT-120 and 121: the buffers of a machine that stops go to another one; at the end all are in the pool, and each machine
+/// The buffers of a machine that stops go to another one; at the end all are in the pool, and each machine
 /// has told of its start and its stop.
+// Covers: MT-120, MT-121
 #[test]
 fn a_stop_refills_another_machine() {
     let (domain, pool) = with_pool(15);
@@ -141,7 +144,8 @@ fn a_stop_refills_another_machine() {
     assert_eq!(*states.lock().unwrap(), [both(TmState::Started), both(TmState::Stopped)].concat());
 }
 
-/// MT-122: what a provisioned buffer is like, seen in the callback.
+/// What a provisioned buffer is like, seen in the callback.
+// Covers: MT-122
 #[test]
 fn provisioned_buffers_are_as_asked_for() {
     let (domain, pool) = with_pool(3);

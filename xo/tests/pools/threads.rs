@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// MT-128: ten threads share fewer buffers than there are of them, half of them any, half of them their own colour, and
+/// Ten threads share fewer buffers than there are of them, half of them any, half of them their own colour, and
 /// wait where none is free.
+// Covers: MT-128
 #[test]
 fn ten_threads_share_five_buffers() {
     const THREADS: u32 = 10;
@@ -64,6 +65,7 @@ fn a_pool_grows_and_shrinks_in_use() {
 
 /// Machines with callbacks share a pool that is too small for them, while others hold their messages: in the end every
 /// buffer is where it belongs, and every message was taken or counted as dropped.
+// Covers: MT-121
 #[test]
 fn machines_share_a_pool_under_load() {
     const MESSAGES: u64 = 3000;

@@ -18,8 +18,9 @@ fn endings(rig: &Rig, count: usize) -> (Vec<OpId>, Vec<BufferEvent>) {
     started.unzip()
 }
 
-/// MT-230, MT-231: the transport is asked once for many events; the client gets them one by one, in order, and until it has
+/// MT-230: the transport is asked once for many events; the client gets them one by one, in order, and until it has
 /// the last one there are events and operations.
+// Covers: MT-231
 #[test]
 fn many_events_are_one_call_of_the_transport() {
     const EVENTS: usize = 40;
@@ -39,6 +40,7 @@ fn many_events_are_one_call_of_the_transport() {
 
 /// A thread sleeps in the transport, which wakes it for the events that lie there: another thread that takes one leaves it
 /// the rest.
+// Covers: MT-230
 #[test]
 fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
     let rig = Arc::new(Rig::new());

@@ -7,7 +7,8 @@ use super::*;
 const COUNT: u64 = 100_000;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// X1: with 100,000 operations that have timeouts each is cancelled at its own deadline, to the nanosecond, and none twice.
+/// With 100,000 operations that have timeouts each is cancelled at its own deadline, to the nanosecond, and none twice.
+// Covers: MT-240, X-1
 #[test]
 fn a_hundred_thousand_deadlines_are_each_met() {
     let rig = Rig::new();
@@ -30,6 +31,7 @@ fn a_hundred_thousand_deadlines_are_each_met() {
 }
 
 /// A clock that jumps ahead makes late what is late by it, once, and nothing else.
+// Covers: MT-240
 #[test]
 fn a_clock_that_jumps_ahead_times_out_what_is_late() {
     let rig = Rig::new();
@@ -47,6 +49,7 @@ fn a_clock_that_jumps_ahead_times_out_what_is_late() {
 }
 
 /// A clock that jumps back, which none should, delays what it is asked about, and loses and doubles nothing.
+// Covers: MT-240
 #[test]
 fn a_clock_that_jumps_back_loses_nothing() {
     let rig = Rig::new();

@@ -38,7 +38,8 @@ fn same(operation: &Operation, op: OpId) -> bool {
     op.to_string() == format!("{}.{}", operation.cookie as u32, operation.cookie >> 32)
 }
 
-/// MT-90, MT-91: a domain asks nothing of the transport but its limits, and says them.
+/// A domain asks nothing of the transport but its limits, and says them.
+// Covers: MT-90, MT-91
 #[test]
 fn a_domain_has_the_limits_of_its_transport() {
     let rig = Rig::new();
@@ -46,7 +47,8 @@ fn a_domain_has_the_limits_of_its_transport() {
     assert_eq!((rig.script.registered().len(), rig.script.operations().count()), (0, 0));
 }
 
-/// MT-92, MT-111: a buffer is registered once, however often it is used, and deregistered once, when it is dropped.
+/// A buffer is registered once, however often it is used, and deregistered once, when it is dropped.
+// Covers: MT-92, MT-111
 #[test]
 fn a_buffer_is_registered_and_deregistered_once() {
     let rig = Rig::new();
@@ -67,8 +69,9 @@ fn a_buffer_is_registered_and_deregistered_once() {
     assert_eq!(rig.script.deregistered(), rig.script.registered());
 }
 
-/// MT-93, MT-95, MT-108: the transport hears of a machine when it starts, and not of one that does not; its own end point
+/// The transport hears of a machine when it starts, and not of one that does not; its own end point
 /// counts one, and outlives it if somebody holds it.
+// Covers: MT-93, MT-95, MT-108
 #[test]
 fn a_machine_is_started_once() {
     let rig = Rig::new();
@@ -84,7 +87,8 @@ fn a_machine_is_started_once() {
     assert_eq!((own.references(), own.to_string()), (1, "0@lo:12345:31:9".into()));
 }
 
-/// MT-100, MT-101: each operation reaches the transport as it was asked for; a message counts its peer.
+/// Each operation reaches the transport as it was asked for; a message counts its peer.
+// Covers: MT-100, MT-101, MT-213
 #[test]
 fn each_operation_reaches_the_transport() {
     let rig = Rig::new();
@@ -105,7 +109,8 @@ fn each_operation_reaches_the_transport() {
     assert!(buffers.iter().all(|buffer| rig.script.registered().contains(buffer)));
 }
 
-/// MT-102, MT-106, X6: the last event of each queue ends its operation, is counted, and counts the peer no longer.
+/// The last event of each queue ends its operation, is counted, and counts the peer no longer.
+// Covers: MT-102, MT-106, MT-213, X-6
 #[test]
 fn each_operation_ends_with_its_last_event() {
     let rig = Rig::new();
@@ -129,7 +134,8 @@ fn each_operation_ends_with_its_last_event() {
     assert_eq!(rig.script.take_cancels(), []);
 }
 
-/// MT-103: cancelling reaches the transport, is counted by queue, and leaves the end to the last event.
+/// Cancelling reaches the transport, is counted by queue, and leaves the end to the last event.
+// Covers: MT-103
 #[test]
 fn each_operation_is_cancelled() {
     let rig = Rig::new();
@@ -144,7 +150,8 @@ fn each_operation_is_cancelled() {
     }
 }
 
-/// MT-104, X14: an event that is not the last leaves its operation in flight, its buffer and its timeout where they are.
+/// An event that is not the last leaves its operation in flight, its buffer and its timeout where they are.
+// Covers: MT-104, X-14
 #[test]
 fn an_event_that_is_not_the_last_ends_nothing() {
     let rig = Rig::new();
@@ -172,7 +179,8 @@ fn an_event_that_is_not_the_last_ends_nothing() {
     assert_eq!((rig.tm.in_flight(), own.references()), (0, 2));
 }
 
-/// MT-107: all counters at once, which begin anew.
+/// All counters at once, which begin anew.
+// Covers: MT-107
 #[test]
 fn all_counters_are_taken_at_once() {
     let rig = Rig::new();
@@ -186,7 +194,8 @@ fn all_counters_are_taken_at_once() {
     assert_eq!(rig.tm.statistics(), [QueueStatistics::default(); Queue::COUNT]);
 }
 
-/// MT-110: asking is the transport's answer, and changes nothing.
+/// Asking is the transport's answer, and changes nothing.
+// Covers: MT-110
 #[test]
 fn pending_is_what_the_transport_says() {
     let rig = Rig::new();
@@ -198,8 +207,9 @@ fn pending_is_what_the_transport_says() {
     assert!(!rig.tm.pending());
 }
 
-/// MT-213: events that the transport makes up reach the callbacks of their own machine, one message after the other, on its
+/// Events that the transport makes up reach the callbacks of their own machine, one message after the other, on its
 /// event thread; the domains know nothing of each other; everything ends in order.
+// Covers: MT-111, MT-213
 #[test]
 fn several_machines_of_several_domains_call_back() {
     let rigs = [(); 3].map(|()| Rig::new());
@@ -252,7 +262,8 @@ fn several_machines_of_several_domains_call_back() {
     }
 }
 
-/// MT-52, X9: the networks of two addresses compare exactly, in both directions, whatever the rest of the addresses.
+/// The networks of two addresses compare exactly, in both directions, whatever the rest of the addresses.
+// Covers: MT-52, X-9
 #[test]
 fn networks_of_addresses_compare_exactly() {
     let net = |text: &str| text.parse::<StartAddress>().map(|address| address.nid.net());

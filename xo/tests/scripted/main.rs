@@ -59,6 +59,7 @@ impl Rig {
     }
 }
 
+// Covers: MT-86, MT-213
 #[test]
 fn operations_are_cancelled_at_their_deadlines_in_the_order_of_these() {
     let rig = Rig::new();
@@ -75,7 +76,7 @@ fn operations_are_cancelled_at_their_deadlines_in_the_order_of_these() {
     assert_eq!(rig.script.now_ns(), 108 * MS_NS);
 }
 
-// MT-85
+// Covers: MT-85, X-1
 #[test]
 fn what_was_cancelled_at_its_deadline_has_timed_out() {
     let rig = Rig::new();
@@ -88,7 +89,7 @@ fn what_was_cancelled_at_its_deadline_has_timed_out() {
     assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
 }
 
-// MT-88
+// Covers: S-7, MT-88, MT-240
 #[test]
 fn success_beats_the_timeout() {
     let rig = Rig::new();
@@ -101,7 +102,8 @@ fn success_beats_the_timeout() {
     assert_eq!(event.message.unwrap().len(), 10);
 }
 
-// MT-88: the timeout of an operation is not that of the next.
+// The timeout of an operation is not that of the next.
+// Covers: MT-88
 #[test]
 fn a_timeout_that_lost_does_not_follow_the_buffer() {
     let rig = Rig::new();
@@ -116,7 +118,7 @@ fn a_timeout_that_lost_does_not_follow_the_buffer() {
     assert_eq!((event.op, event.status), (op, Err(Errno::ECANCELED)));
 }
 
-// MT-28
+// Covers: MT-28
 #[test]
 fn a_send_that_fails_is_counted_as_a_failure() {
     let rig = Rig::new();
@@ -129,7 +131,7 @@ fn a_send_that_fails_is_counted_as_a_failure() {
     assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
 }
 
-// MT-19
+// Covers: MT-19
 #[test]
 fn a_posted_buffer_makes_no_end_point() {
     let rig = Rig::new();
@@ -141,7 +143,7 @@ fn a_posted_buffer_makes_no_end_point() {
     assert_eq!(rig.tm.end_points(), before);
 }
 
-// MT-240
+// Covers: MT-240
 #[test]
 fn what_is_cancelled_twice_ends_once() {
     let rig = Rig::new();
@@ -155,7 +157,8 @@ fn what_is_cancelled_twice_ends_once() {
     assert!(!rig.tm.cancel(op));
 }
 
-// X1, MT-240: a message between the cancel and the end does not make the timeout a cancel.
+// A message between the cancel and the end does not make the timeout a cancel.
+// Covers: MT-104, MT-240, X-1
 #[test]
 fn the_reason_of_an_end_stays_whatever_comes_between() {
     let rig = Rig::new();
@@ -168,7 +171,7 @@ fn the_reason_of_an_end_stays_whatever_comes_between() {
     assert_eq!(rig.now().status, Err(Errno::ETIMEDOUT));
 }
 
-// MT-240
+// Covers: MT-103, MT-240
 #[test]
 fn what_was_cancelled_before_its_deadline_was_cancelled() {
     let rig = Rig::new();
@@ -200,7 +203,7 @@ fn a_cancel_that_comes_too_early_is_tried_again() {
     assert_eq!(times[0], MS_NS);
 }
 
-// MT-243
+// Covers: MT-213, MT-226, MT-243
 #[test]
 fn a_refused_operation_gives_its_buffer_back_and_leaves_no_trace() {
     let rig = Rig::new();
@@ -218,6 +221,7 @@ fn a_refused_operation_gives_its_buffer_back_and_leaves_no_trace() {
 }
 
 // A transport over a loopback ends operations before it has started them.
+// Covers: S-1
 #[test]
 fn an_operation_that_ends_inside_its_start_is_reported() {
     let rig = Rig::new();
@@ -228,6 +232,7 @@ fn an_operation_that_ends_inside_its_start_is_reported() {
     assert_eq!(rig.tm.in_flight(), 0);
 }
 
+// Covers: MT-213
 #[test]
 fn an_event_of_no_operation_is_passed_over() {
     let rig = Rig::new();
@@ -244,6 +249,7 @@ fn an_event_of_no_operation_is_passed_over() {
 }
 
 // An offset and length beyond the buffer are the transport's fault, and no more than an error.
+// Covers: MT-25, X-12
 #[test]
 fn a_message_outside_of_its_buffer_is_an_error() {
     let rig = Rig::new();
@@ -260,7 +266,8 @@ fn a_message_outside_of_its_buffer_is_an_error() {
     assert!(rig.now().buffer.is_some());
 }
 
-/// MT-26, X12: the same at the end of its buffer: one event, the buffer is back, and both counts are right.
+/// The same at the end of its buffer: one event, the buffer is back, and both counts are right.
+// Covers: MT-26, X-12
 #[test]
 fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
     let rig = Rig::new();
@@ -274,7 +281,8 @@ fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
     assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
 }
 
-/// MT-219: a program that has overwritten its queue of events hears of it, however it looks for them; a machine that calls back fails.
+/// A program that has overwritten its queue of events hears of it, however it looks for them; a machine that calls back fails.
+// Covers: MT-219
 #[test]
 fn events_that_are_lost_are_told_as_an_error() {
     let rig = Rig::new();
@@ -296,6 +304,7 @@ fn events_that_are_lost_are_told_as_an_error() {
     }
 }
 
+// Covers: MT-213
 #[test]
 fn a_stop_waits_until_the_transport_lets_go() {
     let rig = Rig::new();
@@ -304,6 +313,7 @@ fn a_stop_waits_until_the_transport_lets_go() {
     assert_eq!((rig.tm.state(), rig.script.take_stops()), (TmState::Stopped, 4));
 }
 
+//
 #[test]
 fn a_stop_cancels_each_operation_once_and_times_out_at_its_deadline() {
     let rig = Rig::new();

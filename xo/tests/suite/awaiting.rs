@@ -34,7 +34,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// MT-102, MT-173: an operation of each queue ends well, and its future with it.
+/// MT-173: an operation of each queue ends well, and its future with it.
+// Covers: MT-102, X-15
 #[test]
 fn an_operation_of_each_queue_is_awaited() {
     let world = world().with_threads();
@@ -58,7 +59,8 @@ fn an_operation_of_each_queue_is_awaited() {
     });
 }
 
-/// MT-238: a stop with everything in flight ends every future, with its buffer.
+/// A stop with everything in flight ends every future, with its buffer.
+// Covers: MT-238
 #[test]
 fn a_stop_ends_every_future() {
     let world = world().with_threads();

@@ -5,7 +5,8 @@ use nlx::{Errno, Offer, Op, OpId, Queue, Refused, Started};
 use super::pair;
 use crate::bed::*;
 
-/// MT-80: both passive queues: a descriptor of 48 bytes, cancelled, counted; the descriptor outlives its operation.
+/// Both passive queues: a descriptor of 48 bytes, cancelled, counted; the descriptor outlives its operation.
+// Covers: MT-62, MT-80, MT-103, MT-106
 #[test]
 fn passive_buffers_are_offered_and_cancelled() {
     let Pair { a, .. } = &pair();
@@ -20,7 +21,8 @@ fn passive_buffers_are_offered_and_cancelled() {
     assert_ne!(receives, sends);
 }
 
-/// MT-81: refused in the wrong direction and where it does not fit; read into what is larger, both sides told once.
+/// Refused in the wrong direction and where it does not fit; read into what is larger, both sides told once.
+// Covers: MT-81, MT-102, MT-172, MT-215
 #[test]
 fn what_is_offered_is_read() {
     let Pair { a, b, world: _world } = &pair();
@@ -51,7 +53,8 @@ fn what_is_offered_is_read() {
     assert_eq!(b.counts(Queue::ActiveBulkSend), (0, 0, 0, 0));
 }
 
-/// MT-82, MT-197: the same for a buffer that peers write into; what is larger than it is refused before anything happens.
+/// The same for a buffer that peers write into; what is larger than it is refused before anything happens.
+// Covers: MT-82, MT-102, MT-197, MT-215
 #[test]
 fn what_is_offered_is_written() {
     let Pair { a, b, world: _world } = &pair();
@@ -78,7 +81,8 @@ fn what_is_offered_is_written() {
     }
 }
 
-/// MT-196: a descriptor used in the wrong direction is refused, and its buffer waits on.
+/// A descriptor used in the wrong direction is refused, and its buffer waits on.
+// Covers: MT-81, MT-82, MT-196, MT-246
 #[test]
 fn a_wrong_pairing_harms_nobody() {
     let Pair { a, b, world: _world } = &pair();
@@ -95,6 +99,7 @@ fn a_wrong_pairing_harms_nobody() {
 
 /// A descriptor that was used, or whose buffer was cancelled, says so to whoever uses it then: at once, and not at the
 /// timeout; and what is written to it is not lost unheard.
+// Covers: MT-198
 #[test]
 fn a_descriptor_that_was_used_or_cancelled_says_so() {
     let Pair { a, b, world: _world } = &pair();
@@ -121,7 +126,8 @@ fn a_descriptor_that_was_used_or_cancelled_says_so() {
     }
 }
 
-/// MT-198: the descriptor of a buffer that was cancelled and offered again leads nowhere, and the new offer is untouched.
+/// The descriptor of a buffer that was cancelled and offered again leads nowhere, and the new offer is untouched.
+// Covers: MT-198
 #[test]
 fn a_stale_descriptor_does_not_reach_the_next_offer() {
     let Pair { a, b, world: _world } = &pair();

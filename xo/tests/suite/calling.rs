@@ -9,7 +9,8 @@ use super::stopping::of_each_queue;
 use super::world;
 use crate::bed::*;
 
-/// MT-244: a callback posts the buffer it was given again, starts others and cancels others.
+/// A callback posts the buffer it was given again, starts others and cancels others.
+// Covers: MT-244
 #[test]
 fn a_callback_starts_and_cancels_anything() {
     const ROUNDS: u8 = 32;
@@ -71,8 +72,9 @@ impl Server {
     }
 }
 
-/// MT-58, MT-84, MT-94: all callbacks of a machine come on one thread, which is not that of those who start operations; it
+/// All callbacks of a machine come on one thread, which is not that of those who start operations; it
 /// runs where the last `confine` put it.
+// Covers: S-416, MT-58, MT-84, MT-94, MT-109
 #[test]
 fn callbacks_come_on_one_confined_thread() {
     let world = world().with_threads();
@@ -104,8 +106,9 @@ fn callbacks_come_on_one_confined_thread() {
     assert_eq!(a.tm.wait(HUNG).unwrap_err().errno(), Errno::EINVAL);
 }
 
-/// MT-56, MT-57, MT-95, MT-105, X3: the observer hears of each state once, with the machine's own end point when it has
+/// The observer hears of each state once, with the machine's own end point when it has
 /// started; a machine that fails to start has failed, once.
+// Covers: MT-56, MT-57, MT-95, MT-105, MT-238, X-3
 #[test]
 fn each_state_is_told_once() {
     let world = world().with_threads();
@@ -136,6 +139,7 @@ fn each_state_is_told_once() {
 
 /// With everything in flight, a callback that panics ends its own machine and no other: it has failed, once; its address is
 /// free.
+// Covers: MT-238
 #[test]
 fn a_callback_that_panics_ends_its_machine_alone() {
     let world = world().with_threads();
@@ -162,7 +166,8 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     assert!(told.recv().is_err(), "it has failed once");
 }
 
-/// MT-238, X11: a callback drops another machine and stops its own, with receive buffers in flight; each has its last event.
+/// A callback drops another machine and stops its own, with receive buffers in flight; each has its last event.
+// Covers: MT-238, X-11
 #[test]
 fn a_callback_stops_its_own_machine() {
     let world = world().with_threads();

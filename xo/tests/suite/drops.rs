@@ -48,7 +48,8 @@ fn pair_that_hears(options: TmOptions) -> (Pair, Arc<Heard>) {
     (pair, heard)
 }
 
-/// MT-194, X13: the sender knows nothing, the receiver is told: ENOBUFS, and how many; then it goes on.
+/// The sender knows nothing, the receiver is told: ENOBUFS, and how many; then it goes on.
+// Covers: MT-194, X-13
 #[test]
 fn a_message_without_a_buffer_is_told_to_its_receiver() {
     let (pair, heard) = pair_that_hears(TmOptions::default());
@@ -62,7 +63,8 @@ fn a_message_without_a_buffer_is_told_to_its_receiver() {
     assert_eq!(heard.total.load(Ordering::SeqCst), 3);
 }
 
-/// MT-195: so it is told of messages that are longer than what its buffers take.
+/// So it is told of messages that are longer than what its buffers take.
+// Covers: MT-195
 #[test]
 fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
     let (pair, heard) = pair_that_hears(TmOptions::default());
@@ -73,7 +75,8 @@ fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
     assert_eq!(pair.pass(&pattern(64)).op, op);
 }
 
-/// MT-194: what is meant for others is told to nobody.
+/// What is meant for others is told to nobody.
+// Covers: MT-194
 #[test]
 fn a_message_to_another_machine_is_not_told() {
     let (pair, heard) = pair_that_hears(TmOptions::default());
@@ -86,6 +89,7 @@ fn a_message_to_another_machine_is_not_told() {
 }
 
 /// On a lazy portal a message waits for its buffer, and none is lost.
+// Covers: MT-194, X-13
 #[test]
 fn a_message_to_a_lazy_machine_waits_for_its_buffer() {
     let (pair, heard) = pair_that_hears(TmOptions::default().lazy(true));

@@ -5,8 +5,9 @@ use nlx::{Errno, Op, Stop};
 use super::{pair, world};
 use crate::bed::*;
 
-/// MT-70, MT-96, MT-130, MT-192: texts that are no address of a peer, and those that are; a refused one is not known
+/// Texts that are no address of a peer, and those that are; a refused one is not known
 /// afterwards.
+// Covers: MT-70, MT-96, MT-130, MT-192
 #[test]
 fn an_end_point_has_a_whole_address() {
     let Pair { a, world, .. } = &pair();
@@ -34,7 +35,8 @@ fn an_end_point_has_a_whole_address() {
     }
 }
 
-/// MT-97, MT-98: one address is one object, counted, the own one too; the last count ends it.
+/// One address is one object, counted, the own one too; the last count ends it.
+// Covers: MT-97, MT-98, MT-192
 #[test]
 fn end_points_are_shared_and_counted() {
     let Pair { a, b, world: _world } = &pair();
@@ -56,7 +58,8 @@ fn end_points_are_shared_and_counted() {
     assert_eq!(b.tm.end_points(), 1);
 }
 
-/// MT-101, MT-242: a peer is counted while something is sent to it, whoever drops its end point meanwhile.
+/// MT-101: a peer is counted while something is sent to it, whoever drops its end point meanwhile.
+// Covers: MT-242
 #[test]
 fn a_message_in_flight_counts_its_peer() {
     let pair = pair();
@@ -73,8 +76,9 @@ fn a_message_in_flight_counts_its_peer() {
     assert_eq!(pair.b.next().message.as_deref(), Some(&b"x"[..]));
 }
 
-/// MT-242: the sender of a message is counted as long as somebody holds it, beyond the message, the stop and the transfer
+/// The sender of a message is counted as long as somebody holds it, beyond the message, the stop and the transfer
 /// machine; its text is good at any other.
+// Covers: MT-22, MT-98, MT-242
 #[test]
 fn the_end_point_of_a_stopped_machine_is_still_a_name() {
     let pair = pair();
@@ -92,7 +96,8 @@ fn the_end_point_of_a_stopped_machine_is_still_a_name() {
     assert_eq!((same.address(), same.references(), first.references()), (a.tm.address(), 1, 1));
 }
 
-/// MT-242: an end point of another transfer machine is as good: it is a name.
+/// An end point of another transfer machine is as good: it is a name.
+// Covers: MT-242
 #[test]
 fn end_points_are_names() {
     let world = world();

@@ -6,7 +6,8 @@ use nlx_core::PassiveBuffer;
 use super::pair;
 use crate::bed::*;
 
-/// MT-241: whatever is asked of a node that is gone ends with an error, and everything else goes on.
+/// Whatever is asked of a node that is gone ends with an error, and everything else goes on.
+// Covers: MT-241
 #[test]
 fn what_is_asked_of_a_node_that_is_gone_fails() {
     let pair = pair();
@@ -54,8 +55,9 @@ fn fails(side: &Side, start: impl Fn() -> Result<Started, Refused>) {
     }
 }
 
-/// MT-241, MT-238: what is asked of a node that never says a word ends when it is cancelled, at its timeout, or with the stop.
+/// What is asked of a node that never says a word ends when it is cancelled, at its timeout, or with the stop.
 /// It waits for nothing else: a connection is given up long after the test counts as hung.
+// Covers: MT-238, MT-241
 #[test]
 fn what_is_asked_of_a_node_that_says_nothing_is_cancelled_times_out_or_is_stopped() {
     let pair = pair();

@@ -5,7 +5,8 @@ use nlx::{Errno, Stop, TmState};
 use super::world;
 use crate::bed::*;
 
-/// MT-53: a transfer machine that did nothing leaves nothing behind: the same address can be started again.
+/// A transfer machine that did nothing leaves nothing behind: the same address can be started again.
+// Covers: MT-53, X-3
 #[test]
 fn a_transfer_machine_that_did_nothing_can_be_had_again() {
     let world = world();
@@ -16,7 +17,8 @@ fn a_transfer_machine_that_did_nothing_can_be_had_again() {
     }
 }
 
-/// MT-55: an address that is none is refused by the call, and the domain is as good as before.
+/// An address that is none is refused by the call, and the domain is as good as before.
+// Covers: MT-55
 #[test]
 fn a_bad_address_is_refused_at_once() {
     let world = world();
@@ -27,7 +29,8 @@ fn a_bad_address_is_refused_at_once() {
     begin(&domain, &wanted(&world, 0, "*")).unwrap();
 }
 
-/// MT-56: a portal that LNet does not have, or keeps for itself.
+/// A portal that LNet does not have, or keeps for itself.
+// Covers: MT-56
 #[test]
 fn a_bad_portal_is_refused_at_once() {
     let world = world();
@@ -38,8 +41,9 @@ fn a_bad_portal_is_refused_at_once() {
     }
 }
 
-/// MT-57, MT-95, MT-105, MT-191, MT-221, MT-223: a fixed id is the one asked for, and no one else gets it, nor a NID or PID
+/// MT-105, MT-221: a fixed id is the one asked for, and no one else gets it, nor a NID or PID
 /// that is not the node's; the own end point counts one; a stop with abort ends it.
+// Covers: MT-55, MT-56, MT-57, MT-95, MT-130, MT-191, MT-223
 #[test]
 fn a_fixed_id_is_the_one_asked_for() {
     let world = world();
@@ -59,7 +63,8 @@ fn a_fixed_id_is_the_one_asked_for() {
     assert_eq!(tm.state(), TmState::Stopped);
 }
 
-/// MT-59, MT-60: dynamic ids fall, across domains; one that was given back is given again.
+/// Dynamic ids fall, across domains; one that was given back is given again.
+// Covers: MT-59, MT-60, MT-61
 #[test]
 fn dynamic_ids_fall_across_domains_and_come_again() {
     let world = world();

@@ -5,7 +5,7 @@ use nlx::{Errno, IoVec, Op, Queue};
 use super::pair;
 use crate::bed::*;
 
-/// MT-62
+// Covers: MT-62
 #[test]
 fn a_posted_buffer_is_cancelled() {
     let pair = pair();
@@ -15,7 +15,8 @@ fn a_posted_buffer_is_cancelled() {
     assert!(!pair.b.tm.cancel(op));
 }
 
-/// MT-63: the check that all others rely on notices a wrong length and wrong bytes.
+/// The check that all others rely on notices a wrong length and wrong bytes.
+// Covers: MT-63
 #[test]
 fn patterns_of_other_lengths_and_positions_differ() {
     let all = pattern(10_000);
@@ -26,8 +27,9 @@ fn patterns_of_other_lengths_and_positions_differ() {
     }
 }
 
-/// MT-64, MT-68: four messages, the first of a third of the size and the others full; each found at its place, with its
+/// Four messages, the first of a third of the size and the others full; each found at its place, with its
 /// sender; the buffer comes back with the fourth. After each, the counters and the count of the peer's end point agree.
+// Covers: S-1, S-403, MT-20, MT-64, MT-68, MT-102, MT-153, MT-174, MT-215
 #[test]
 fn a_buffer_takes_as_many_messages_as_it_may() {
     let pair = pair();
@@ -52,7 +54,8 @@ fn a_buffer_takes_as_many_messages_as_it_may() {
     assert_eq!(pair.b.tm.in_flight(), 0);
 }
 
-/// MT-65: the first message is larger than a segment; a second buffer takes over where the first ends.
+/// The first message is larger than a segment; a second buffer takes over where the first ends.
+// Covers: MT-65, MT-67
 #[test]
 fn a_second_buffer_takes_over_after_the_most_messages() {
     let pair = pair();
@@ -63,7 +66,8 @@ fn a_second_buffer_takes_over_after_the_most_messages() {
     take_over(&pair, ops, [SEGMENT + 1, full]);
 }
 
-/// MT-66: eight messages were allowed, but less room than the smallest message needs is left after two.
+/// Eight messages were allowed, but less room than the smallest message needs is left after two.
+// Covers: S-403, MT-66
 #[test]
 fn a_buffer_ends_when_little_room_is_left() {
     let pair = pair();
@@ -75,7 +79,8 @@ fn a_buffer_ends_when_little_room_is_left() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
 }
 
-/// MT-67: the same with messages larger than a segment.
+/// The same with messages larger than a segment.
+// Covers: MT-67
 #[test]
 fn a_second_buffer_takes_over_when_little_room_is_left() {
     let pair = pair();
@@ -90,7 +95,8 @@ fn a_second_buffer_takes_over_when_little_room_is_left() {
     take_over(&pair, ops, [length, length]);
 }
 
-/// MT-69: a message that no buffer waits for has left all the same, and nobody has failed.
+/// A message that no buffer waits for has left all the same, and nobody has failed.
+// Covers: MT-69
 #[test]
 fn a_message_without_a_buffer_has_left() {
     let pair = pair();
@@ -104,7 +110,8 @@ fn a_message_without_a_buffer_has_left() {
     pair.pass(b"again");
 }
 
-/// MT-71: neither does one to a transfer machine that does not exist fail; the end point counts one again.
+/// Neither does one to a transfer machine that does not exist fail; the end point counts one again.
+// Covers: MT-27, MT-71, MT-101
 #[test]
 fn a_message_to_nobody_has_left() {
     let pair = pair();

@@ -9,7 +9,8 @@ use crate::bed::*;
 
 const LENGTH: usize = 1000;
 
-/// MT-102, MT-106, MT-107: an operation of each queue, then its counters; reading them all takes them to 0 if that is wanted.
+/// An operation of each queue, then its counters; reading them all takes them to 0 if that is wanted.
+// Covers: MT-102, MT-106, MT-107, X-6
 #[test]
 fn each_queue_counts_its_own() {
     let Pair { a, b, world: _world } = &pair();
@@ -57,7 +58,8 @@ fn each_queue_counts_its_own() {
     }
 }
 
-/// MT-106: a cancel and a timeout are failures; no bytes are counted for them; only the one is a cancel.
+/// A cancel and a timeout are failures; no bytes are counted for them; only the one is a cancel.
+// Covers: MT-106
 #[test]
 fn failures_are_counted_apart() {
     let Pair { a, .. } = &pair();

@@ -10,8 +10,9 @@ use crate::bed::*;
 
 const LENGTH: usize = 1000;
 
-/// MT-238, MT-239, X4: with abort, an operation of each queue ends; its buffer is given back after the stop, and the address
+/// With abort, an operation of each queue ends; its buffer is given back after the stop, and the address
 /// is free.
+// Covers: MT-57, MT-95, MT-105, MT-215, MT-238, MT-239, X-4
 #[test]
 fn a_stop_with_abort_ends_operations_of_all_queues() {
     let pair = pair();
@@ -33,7 +34,8 @@ fn a_stop_with_abort_ends_operations_of_all_queues() {
     assert_eq!(again.address(), pair.a.tm.address());
 }
 
-/// MT-238: without abort a stop waits until each has ended by itself; here, timed out.
+/// Without abort a stop waits until each has ended by itself; here, timed out.
+// Covers: MT-238
 #[test]
 fn a_stop_without_abort_waits_for_the_timeouts() {
     let pair = pair();
@@ -46,7 +48,8 @@ fn a_stop_without_abort_waits_for_the_timeouts() {
     }
 }
 
-/// MT-238: a stop that did not end in time goes on; it refuses what is new, gives what ends, and is stopped again.
+/// A stop that did not end in time goes on; it refuses what is new, gives what ends, and is stopped again.
+// Covers: MT-238, X-2, X-3
 #[test]
 fn a_stop_is_stopped_again_from_stopping() {
     let pair = pair();
@@ -65,8 +68,9 @@ fn a_stop_is_stopped_again_from_stopping() {
     assert!(pair.a.rest().is_empty());
 }
 
-/// MT-238, MT-239: what is dropped with everything in flight leaves nothing behind: its buffers can be used no more, but its
+/// What is dropped with everything in flight leaves nothing behind: its buffers can be used no more, but its
 /// address can.
+// Covers: MT-53, MT-238, MT-239
 #[test]
 fn what_is_dropped_with_everything_in_flight_is_gone() {
     let pair = pair();

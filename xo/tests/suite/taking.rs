@@ -7,7 +7,8 @@ use nlx::{Errno, Queue, Stop, TransferMachine};
 use super::{pair, world};
 use crate::bed::*;
 
-/// MT-83, MT-109, MT-110: with nothing to do nothing is pending, polling and waiting bring nothing.
+/// MT-110: with nothing to do nothing is pending, polling and waiting bring nothing.
+// Covers: MT-83, MT-109
 #[test]
 fn nothing_comes_of_nothing() {
     let Pair { a, .. } = &pair();
@@ -20,8 +21,9 @@ fn nothing_comes_of_nothing() {
     assert!(!a.tm.pending());
 }
 
-/// MT-84: four messages into one buffer: nobody takes them while the sends end; they are pending however often one asks,
+/// Four messages into one buffer: nobody takes them while the sends end; they are pending however often one asks,
 /// and all are had without a look at the network.
+// Covers: MT-84, MT-110
 #[test]
 fn messages_wait_until_they_are_taken() {
     let pair = pair();
@@ -44,7 +46,8 @@ fn messages_wait_until_they_are_taken() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 4, 0));
 }
 
-/// MT-110, X15: waiting threads are woken by what another brings about; each event is given once, and the end to all.
+/// Waiting threads are woken by what another brings about; each event is given once, and the end to all.
+// Covers: MT-84, MT-110, X-11, X-15
 #[test]
 fn waiting_threads_share_the_events() {
     let Pair { a, b, world: _world } = &Pair::on(world().with_threads());

@@ -9,8 +9,9 @@ use crate::bed::*;
 
 const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 
-/// MT-85, MT-99: each passive queue: late, but not early; counted as a failure and not as a cancel; and a buffer with a
+/// Each passive queue: late, but not early; counted as a failure and not as a cancel; and a buffer with a
 /// timeout that has passed is as good as before.
+// Covers: MT-85, MT-86, MT-99
 #[test]
 fn what_nobody_completes_times_out() {
     let Pair { a, .. } = &pair();
@@ -35,7 +36,8 @@ fn what_nobody_completes_times_out() {
     }
 }
 
-/// MT-86: two at the same time on one queue: both, and their times add up.
+/// Two at the same time on one queue: both, and their times add up.
+// Covers: MT-86
 #[test]
 fn two_time_out_at_the_same_time() {
     let Pair { a, .. } = &pair();
@@ -52,7 +54,8 @@ fn two_time_out_at_the_same_time() {
     assert!(a.tm.statistics()[Queue::MessageReceive.index()].time_in_queue >= 2 * SOON.unwrap());
 }
 
-/// MT-87: only what has a timeout expires, the earliest first.
+/// Only what has a timeout expires, the earliest first.
+// Covers: MT-87
 #[test]
 fn only_what_has_a_timeout_expires() {
     let Pair { a, .. } = &pair();
@@ -64,7 +67,8 @@ fn only_what_has_a_timeout_expires() {
     a.cancel(late);
 }
 
-/// MT-88, MT-240: what ends in time does not time out; nor does what has messages time out without their having been told.
+/// What ends in time does not time out; nor does what has messages time out without their having been told.
+// Covers: MT-88, MT-240
 #[test]
 fn success_comes_before_the_timeout() {
     let pair = pair();

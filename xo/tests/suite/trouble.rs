@@ -5,7 +5,8 @@ use nlx::{Errno, Op, Queue};
 use super::{pair, world};
 use crate::bed::*;
 
-/// MT-193: a message to a transfer machine that is not started has left; what it is started with later is not it.
+/// A message to a transfer machine that is not started has left; what it is started with later is not it.
+// Covers: MT-193
 #[test]
 fn a_message_to_a_machine_that_is_not_started_is_gone() {
     let pair = pair();
@@ -21,7 +22,8 @@ fn a_message_to_a_machine_that_is_not_started_is_gone() {
     assert_eq!(late.next().message.as_deref(), Some(&b"in time"[..]));
 }
 
-/// MT-195: a message longer than what a buffer takes leaves it alone, and shorter ones find it.
+/// A message longer than what a buffer takes leaves it alone, and shorter ones find it.
+// Covers: MT-195
 #[test]
 fn a_message_that_is_too_long_leaves_the_buffer_alone() {
     let pair = pair();
@@ -34,7 +36,8 @@ fn a_message_that_is_too_long_leaves_the_buffer_alone() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
 }
 
-/// MT-240: a receive buffer that has taken messages is cancelled: what it took stays, the rest goes elsewhere.
+/// A receive buffer that has taken messages is cancelled: what it took stays, the rest goes elsewhere.
+// Covers: MT-240
 #[test]
 fn a_buffer_with_messages_is_cancelled() {
     let pair = pair();
@@ -53,7 +56,8 @@ fn a_buffer_with_messages_is_cancelled() {
     assert_eq!(pair.pass(b"two").op, second);
 }
 
-/// MT-244: what an event brings is used at once: the same buffer again, another one, and another is cancelled.
+/// What an event brings is used at once: the same buffer again, another one, and another is cancelled.
+// Covers: MT-244
 #[test]
 fn between_two_events_anything_is_started_and_cancelled() {
     let pair = pair();
@@ -75,7 +79,8 @@ fn between_two_events_anything_is_started_and_cancelled() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (33, 0, 32, 0));
 }
 
-/// MT-243: without room for its events an operation is refused with its buffer; there is room again when another ends.
+/// Without room for its events an operation is refused with its buffer; there is room again when another ends.
+// Covers: MT-243
 #[test]
 fn an_operation_without_room_for_its_events_is_refused() {
     let world = world();

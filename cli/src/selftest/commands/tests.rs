@@ -66,7 +66,8 @@ fn odd(nodes: usize) -> impl Iterator<Item = usize> {
     (0..nodes).filter(|node| node % 2 == 1)
 }
 
-/// MT-156: the console sends to every node, and all receive.
+/// The console sends to every node, and all receive.
+// Covers: MT-156, MT-162
 #[test]
 fn a_console_reaches_every_node() {
     for count in NODES {
@@ -81,7 +82,8 @@ fn a_console_reaches_every_node() {
     }
 }
 
-/// MT-157: every node sends, and the console hears each once and knows which it is.
+/// Every node sends, and the console hears each once and knows which it is.
+// Covers: MT-157, MT-162
 #[test]
 fn every_node_reaches_the_console() {
     for count in NODES {
@@ -92,7 +94,8 @@ fn every_node_reaches_the_console() {
     }
 }
 
-/// MT-158: only the odd nodes send; the console has exactly those when its time is over.
+/// Only the odd nodes send; the console has exactly those when its time is over.
+// Covers: MT-158, MT-162
 #[test]
 fn silent_nodes_are_missing_at_the_deadline() {
     for count in NODES {
@@ -103,7 +106,8 @@ fn silent_nodes_are_missing_at_the_deadline() {
     }
 }
 
-/// MT-159: only the odd nodes listen while the console sends to all; the others find theirs later.
+/// Only the odd nodes listen while the console sends to all; the others find theirs later.
+// Covers: MT-159, MT-162
 #[test]
 fn a_node_that_listens_later_finds_its_command() {
     for count in NODES {
@@ -115,8 +119,9 @@ fn a_node_that_listens_later_finds_its_command() {
     }
 }
 
-/// MT-160: every node sends two before the console listens: there is one receive buffer for each peer, so the second of each
+/// Every node sends two before the console listens: there is one receive buffer for each peer, so the second of each
 /// is lost. Unlike in Motr the console's machine counts them (X13).
+// Covers: MT-160, MT-162
 #[test]
 fn a_second_command_before_the_first_is_taken_is_lost() {
     for count in NODES {
@@ -179,7 +184,8 @@ fn status() -> Status {
     }
 }
 
-/// MT-161: INIT with all its fields, START, STATUS and STOP to every node, and their answers.
+/// INIT with all its fields, START, STATUS and STOP to every node, and their answers.
+// Covers: MT-161, MT-162
 #[test]
 fn all_commands_arrive_as_they_were() {
     let pairs = [
@@ -205,7 +211,8 @@ fn all_commands_arrive_as_they_were() {
     }
 }
 
-/// MT-163: 64 end points, of which one is the console; 32 commands to each, echoed back.
+/// 64 end points, of which one is the console; 32 commands to each, echoed back.
+// Covers: MT-163
 #[test]
 fn commands_go_back_and_forth() {
     let mut stage = Stage::new(63);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// MT-164: the console's whole sequence, without traffic; every step is answered by all.
+/// The console's whole sequence, without traffic; every step is answered by all.
+// Covers: MT-164
 #[test]
 fn a_stub_answers_every_step() {
     let mut world = world(1, 1);
@@ -13,7 +14,8 @@ fn a_stub_answers_every_step() {
     }
 }
 
-/// MT-153: messages of 4096 bytes and less, in steps of 511: what comes back is what was sent, in the server's pattern.
+/// Messages of 4096 bytes and less, in steps of 511: what comes back is what was sent, in the server's pattern.
+// Covers: MT-153
 #[test]
 fn echoes_of_every_size() {
     let mut world = world(1, 1);
@@ -24,7 +26,8 @@ fn echoes_of_every_size() {
     }
 }
 
-/// MT-154: two descriptors in one message; the server reads one buffer and writes the same bytes into the other.
+/// Two descriptors in one message; the server reads one buffer and writes the same bytes into the other.
+// Covers: MT-154
 #[test]
 fn bulk_there_and_back() {
     let mut world = world(1, 1);
@@ -35,8 +38,9 @@ fn bulk_there_and_back() {
     assert_eq!(sum(&finding.servers, |status| status.verified_bytes), bytes);
 }
 
-/// MT-165: 8 servers and 8 clients, 8 messages in flight of each, 4096 messages of 4 KiB. What was sent at one side is what was
+/// 8 servers and 8 clients, 8 messages in flight of each, 4096 messages of 4 KiB. What was sent at one side is what was
 /// received at the other, all of it.
+// Covers: MT-165
 #[test]
 fn messages_between_many_nodes() {
     let mut world = world(8, 8);
@@ -50,7 +54,8 @@ fn messages_between_many_nodes() {
     assert!(servers.iter().all(|status| status.operations == 512), "the load is shared alike");
 }
 
-/// MT-166: 2 servers and 2 clients, 8 in flight, 64 transfers of 1 MiB, each there and back.
+/// 2 servers and 2 clients, 8 in flight, 64 transfers of 1 MiB, each there and back.
+// Covers: MT-166
 #[test]
 fn bulk_between_several_nodes() {
     let mut world = world(2, 2);
@@ -64,7 +69,8 @@ fn bulk_between_several_nodes() {
     }
 }
 
-/// MT-178, MT-185: 4 KiB, 16 in flight of a client, for at most 5 s.
+/// 4 KiB, 16 in flight of a client, for at most 5 s.
+// Covers: MT-178, MT-185
 #[test]
 fn a_ping_test() {
     let mut world = world(1, 1);
@@ -75,7 +81,8 @@ fn a_ping_test() {
     assert_whole(&finding, operations);
 }
 
-/// MT-179, MT-186: 1 MiB, 32 in flight.
+/// 1 MiB, 32 in flight.
+// Covers: MT-179, MT-186
 #[test]
 fn a_bulk_test() {
     let mut world = world(1, 1);
@@ -83,7 +90,8 @@ fn a_bulk_test() {
     assert_whole(&finding, 128);
 }
 
-/// MT-180: one client, one server, the console on the loopback, portal 42 for everything, and fixed ids.
+/// One client, one server, the console on the loopback, portal 42 for everything, and fixed ids.
+// Covers: MT-180
 #[test]
 fn fixed_addresses() {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();

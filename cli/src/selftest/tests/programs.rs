@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// MT-168, MT-188: both roles in one process; messages, and bulk both ways.
+/// MT-188: both roles in one process; messages, and bulk both ways.
+// Covers: MT-168
 #[test]
 fn both_roles_in_one_process() {
     let mut world = world(1, 1);
@@ -11,7 +12,8 @@ fn both_roles_in_one_process() {
     }
 }
 
-/// MT-171: up to 32 clients with loops of their own, at dynamic ids; the sums are right.
+/// Up to 32 clients with loops of their own, at dynamic ids; the sums are right.
+// Covers: MT-171
 #[test]
 fn many_clients() {
     for clients in [1, 5, 32] {
@@ -25,7 +27,8 @@ fn many_clients() {
     }
 }
 
-/// MT-172: bulk of any size up to 1 MiB.
+/// Bulk of any size up to 1 MiB.
+// Covers: MT-172
 #[test]
 fn bulk_of_every_size() {
     let mut world = world(1, 1);
@@ -38,7 +41,8 @@ fn bulk_of_every_size() {
     }
 }
 
-/// MT-173: automatic and synchronous delivery come to the same.
+/// Automatic and synchronous delivery come to the same.
+// Covers: MT-173
 #[test]
 fn callbacks_and_waits_come_to_the_same() {
     let totals = [Delivery::Wait, Delivery::Callback].map(|delivery| {
@@ -59,7 +63,8 @@ fn callbacks_and_waits_come_to_the_same() {
     assert_eq!(totals[0], totals[1]);
 }
 
-/// MT-174: from one to many messages in a receive buffer, none is lost.
+/// From one to many messages in a receive buffer, none is lost.
+// Covers: MT-174
 #[test]
 fn several_messages_share_a_buffer() {
     for messages in [1, 2, 7, 64, 1024] {
@@ -69,8 +74,9 @@ fn several_messages_share_a_buffer() {
     }
 }
 
-/// MT-175: a server that waits longer than the client's timeout before it moves bulk. The client's bulk times out, is tried
+/// A server that waits longer than the client's timeout before it moves bulk. The client's bulk times out, is tried
 /// again, and is lost at last; the server, who finds nobody, counts it too.
+// Covers: MT-175
 #[test]
 fn a_server_that_is_too_slow() {
     for load in [Load::Write, Load::Read, Load::Exchange] {

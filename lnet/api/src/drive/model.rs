@@ -441,6 +441,7 @@ fn a_shard_that_comes() {
     end(&net, waiters, []);
 }
 
+// Covers: S-203
 #[test]
 fn each_waiter_gets_its_message_whoever_drives() {
     check(3, one_shard_and_two_waiters);
@@ -459,6 +460,7 @@ fn a_waiter_and_a_steward_take_turns() {
 
 /// Each steward alone is seen above with more preemptions; of the two together one is enough: the other goes on at whatever point
 /// the first is stopped at.
+// Covers: S-203
 #[test]
 fn a_waiter_takes_turns_with_two_stewards() {
     check(1, one_waiter_and_two_stewards);
@@ -470,11 +472,13 @@ fn two_waiters_call_a_steward_off() {
 }
 
 /// The two waiters never drive it at the same time.
+// Covers: S-203
 #[test]
 fn a_shard_that_is_left_lying_is_taken() {
     check(2, a_shard_left_lying);
 }
 
+// Covers: S-203
 #[test]
 fn a_shard_that_comes_is_driven() {
     check(2, a_shard_that_comes);

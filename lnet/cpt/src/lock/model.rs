@@ -72,7 +72,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// S-304.
+// Covers: S-304
 #[test]
 fn loom_private_locks_of_one_partition_exclude() {
     model(|| {
@@ -82,7 +82,7 @@ fn loom_private_locks_of_one_partition_exclude() {
     });
 }
 
-/// S-304.
+// Covers: S-304
 #[test]
 fn loom_exclusive_and_private_exclude() {
     model(|| {
@@ -92,7 +92,7 @@ fn loom_exclusive_and_private_exclude() {
     });
 }
 
-/// S-304.
+// Covers: S-304
 #[test]
 fn loom_two_exclusives_exclude_and_both_get_in() {
     model(|| {
@@ -113,6 +113,7 @@ fn loom_one_partition_is_a_plain_lock() {
 }
 
 /// The model notices an exclusive holder that leaves out the last private lock.
+// Covers: S-304
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_notices_an_exclusive_that_leaves_one_lock_out() {

@@ -1,6 +1,7 @@
 use super::*;
 
-/// S-304: many threads, private and exclusive; nothing is lost, and the exclusive side sees a standing picture.
+/// Many threads, private and exclusive; nothing is lost, and the exclusive side sees a standing picture.
+// Covers: S-304
 #[test]
 fn threads_lose_nothing_with_one_two_and_four_partitions() {
     const ROUNDS: u64 = 2000;
@@ -42,7 +43,8 @@ fn threads_lose_nothing_with_one_two_and_four_partitions() {
     }
 }
 
-/// S-304, lnet-semantics 23: while all are locked no newcomer gets in, and an exclusive that waits keeps others out.
+/// lnet-semantics 23: while all are locked no newcomer gets in, and an exclusive that waits keeps others out.
+// Covers: S-304
 #[test]
 fn newcomers_stay_out_while_all_are_locked() {
     let lock = PercptLock::with_partitions(2, |cpt| cpt, ());
@@ -60,7 +62,8 @@ fn newcomers_stay_out_while_all_are_locked() {
     assert!(lock.try_lock(0).is_some());
 }
 
-/// S-304: the private locks of partitions lie on lines of their own.
+/// The private locks of partitions lie on lines of their own.
+// Covers: S-304
 #[test]
 fn private_locks_share_no_cache_line() {
     let lock = PercptLock::with_partitions(4, |_| 0u8, ());

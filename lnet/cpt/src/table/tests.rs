@@ -37,8 +37,9 @@ fn assert_covers(table: &CptTable, wanted: &CpuSet) {
 }
 
 proptest! {
-    /// S-301, S-303: any number on any machine, whole or restricted: all CPUs, no overlap, sizes even, and at most as
+    /// Any number on any machine, whole or restricted: all CPUs, no overlap, sizes even, and at most as
     /// many cores parted as there must be.
+    // Covers: S-301, S-303
     #[test]
     fn partitions_share_the_cpus_evenly_and_keep_cores_whole(
         machine in 0..MACHINES.len(),
@@ -72,7 +73,8 @@ proptest! {
         }
     }
 
-    /// S-301: setting and taking out, by CPU and by mask, agrees with a plain map.
+    /// Setting and taking out, by CPU and by mask, agrees with a plain map.
+    // Covers: S-301
     #[test]
     fn filling_agrees_with_a_plain_map(steps in prop::collection::vec((0..4usize, 0..5usize, 0..10usize), 0..60)) {
         let mut table = CptTable::alloc(flat("0-7"), 4).unwrap();
@@ -102,7 +104,8 @@ proptest! {
     }
 }
 
-/// S-303: the default on each machine; sockets are not parted by a number of partitions that need not part them.
+/// The default on each machine; sockets are not parted by a number of partitions that need not part them.
+// Covers: S-303
 #[test]
 fn defaults_keep_sockets_and_nodes_whole() {
     for (machine, number) in MACHINES.into_iter().zip([1, 4, 8, 8, 8]) {
@@ -117,7 +120,8 @@ fn defaults_keep_sockets_and_nodes_whole() {
     }
 }
 
-/// S-303: 10 CPUs on 5 cores for 4 partitions: the cuts move to the ends of cores.
+/// 10 CPUs on 5 cores for 4 partitions: the cuts move to the ends of cores.
+// Covers: S-303
 #[test]
 fn cuts_move_to_the_ends_of_cores() {
     let machine = Machine { sockets: 1, nodes_per_socket: 1, cores_per_node: 5, threads: 2 };
@@ -125,7 +129,8 @@ fn cuts_move_to_the_ends_of_cores() {
     assert_eq!(lists(&table), ["0-1,5-6", "2,7", "3,8", "4,9"]);
 }
 
-/// S-302, S-303, S-315: patterns and numbers, the design's rules and LNet's.
+/// S-302: patterns and numbers, the design's rules and LNet's.
+// Covers: S-303, S-315
 #[test]
 fn tunables_make_the_tables_they_describe() {
     let sixteen = || MACHINES[1].topology();
@@ -160,6 +165,7 @@ fn tunables_make_the_tables_they_describe() {
 }
 
 /// S-303: in a container the pattern's other CPUs are left out.
+// Covers: S-302
 #[test]
 fn a_pattern_keeps_to_the_cpus_that_are_allowed() {
     let topology = MACHINES[1].topology_within(&cpus("2-5"));
@@ -177,7 +183,8 @@ fn tables_and_distances_print_a_line_per_partition() {
     assert_eq!((table.weight(9), table.online(9), table.distance(0, 9)), (0, false, None));
 }
 
-/// S-305: nodes come in turn.
+/// Nodes come in turn.
+// Covers: S-305
 #[test]
 fn nodes_are_spread_evenly() {
     let table = CptTable::create(MACHINES[3].topology(), 2).unwrap();
@@ -187,7 +194,8 @@ fn nodes_are_spread_evenly() {
     assert_eq!(CptTable::single().spread_node(0), None);
 }
 
-/// S-301, S-306: nodes are set and taken out as a whole.
+/// S-306: nodes are set and taken out as a whole.
+// Covers: S-301
 #[test]
 fn nodes_join_and_leave() {
     let mut table = CptTable::alloc(MACHINES[1].topology(), 2).unwrap();
@@ -222,7 +230,8 @@ fn threads_of_virtual_partitions_belong_to_one_each() {
     assert!(!CptTable::single().has_affinity());
 }
 
-/// S-301: on a CPU of no partition there is none, unless it is hashed.
+/// On a CPU of no partition there is none, unless it is hashed.
+// Covers: S-301
 #[test]
 fn a_foreign_cpu_is_hashed_only_on_request() {
     let mut table = CptTable::alloc(flat("8000-8003"), 2).unwrap();
@@ -232,7 +241,8 @@ fn a_foreign_cpu_is_hashed_only_on_request() {
     assert!(table.current(true).is_some_and(|cpt| cpt < 2));
 }
 
-/// S-209: the distance of a device's node is the largest from any node of the partition, as the machine has it.
+/// The distance of a device's node is the largest from any node of the partition, as the machine has it.
+// Covers: S-209
 #[test]
 fn a_node_is_as_far_as_from_the_farthest_node_of_a_partition() {
     for machine in MACHINES {

@@ -29,8 +29,9 @@ fn per_node() -> CptTable {
     table(r#"cpu_pattern="N""#)
 }
 
-/// S-301, S-303: partitions per node are the kernel's nodes with the kernel's distances, and so is the default of this
+/// Partitions per node are the kernel's nodes with the kernel's distances, and so is the default of this
 /// machine, however it is estimated.
+// Covers: S-301, S-303
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn partitions_are_the_kernels_nodes() {
@@ -54,7 +55,8 @@ fn partitions_are_the_kernels_nodes() {
     }
 }
 
-/// S-306: the kernel runs a bound thread on the CPUs of its partition's node alone, and on all of them if it must.
+/// The kernel runs a bound thread on the CPUs of its partition's node alone, and on all of them if it must.
+// Covers: S-306
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn a_bound_thread_runs_on_its_node() {
@@ -76,7 +78,8 @@ fn a_bound_thread_runs_on_its_node() {
     });
 }
 
-/// S-305: each page of a partition's memory lies on the partition's node, whichever node's CPU touches it first.
+/// Each page of a partition's memory lies on the partition's node, whichever node's CPU touches it first.
+// Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn pages_lie_on_the_node_of_their_partition() {
@@ -111,7 +114,8 @@ fn a_policy_of_the_operator_is_obeyed() {
     });
 }
 
-/// S-305: without a placement pages lie where they are first touched. The test above would see a placement without effect.
+/// Without a placement pages lie where they are first touched. The test above would see a placement without effect.
+// Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn pages_without_placement_lie_where_they_are_touched() {
@@ -127,8 +131,9 @@ fn pages_without_placement_lie_where_they_are_touched() {
     }
 }
 
-/// S-305: memory of several nodes is spread evenly: the pages of a long block, and short blocks one after another. A node that has no
+/// Memory of several nodes is spread evenly: the pages of a long block, and short blocks one after another. A node that has no
 /// free page at the moment is passed over by the kernel, so it is most of several that must be even.
+// Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn memory_of_several_nodes_is_spread_evenly() {
@@ -165,7 +170,8 @@ fn memory_of_several_nodes_is_spread_evenly() {
     }
 }
 
-/// S-302: patterns of nodes, of CPUs by their numbers, and what `N` leaves out, on the kernel's own nodes.
+/// Patterns of nodes, of CPUs by their numbers, and what `N` leaves out, on the kernel's own nodes.
+// Covers: S-302
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn patterns_name_the_kernels_nodes() {

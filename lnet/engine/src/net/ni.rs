@@ -158,6 +158,7 @@ mod tests {
     use super::*;
 
     /// S-307, S-315.
+    // Covers: S-209
     #[test]
     fn peers_belong_to_the_partitions_that_were_chosen() {
         let chosen = [1, 3];

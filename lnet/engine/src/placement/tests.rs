@@ -94,6 +94,7 @@ proptest! {
 }
 
 /// The buffers of as many transfer machines as there are partitions are in as many partitions, those of each in one.
+// Covers: S-308
 #[test]
 fn the_buffers_of_a_machine_are_in_a_partition_of_their_own() {
     const BUFFERS: u64 = 3;

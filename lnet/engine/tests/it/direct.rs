@@ -5,6 +5,7 @@ use lnet_api::{AckRequest, Errno, LNet, Upcalls};
 
 use super::common::*;
 
+// Covers: S-201
 #[test]
 fn a_direct_get_gives_send_and_reply() {
     for unlinked_before in [false, true] {

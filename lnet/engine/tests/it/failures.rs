@@ -80,6 +80,7 @@ fn a_reply_that_cannot_be_sent_shows_in_the_get_event() {
     assert!(b.is_quiet());
 }
 
+// Covers: S-201
 #[test]
 fn finalising_twice_or_with_a_wrong_token_does_nothing() {
     let (network, a, b) = two_nodes();

@@ -224,7 +224,7 @@ fn assert_nameless(node: &Node, value: u64) {
     refused(node.get(md, node.id(), 1));
 }
 
-/// S-107.
+// Covers: S-107
 #[test]
 fn forged_stale_and_foreign_handles_are_enoent_and_change_nothing() {
     let target = Target::new();

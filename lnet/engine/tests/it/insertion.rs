@@ -10,7 +10,8 @@ fn beside(position: Position, bits: u64) -> MeSpec {
     MeSpec { position, ..spec(bits) }
 }
 
-/// S-104: `MEInsert`.
+/// `MEInsert`.
+// Covers: S-104
 #[test]
 fn an_entry_is_tried_where_it_was_inserted() {
     let (network, node) = one_node();
@@ -33,7 +34,8 @@ fn an_entry_is_tried_where_it_was_inserted() {
     assert_eq!(taken, mds);
 }
 
-/// S-103, S-104.
+/// S-104.
+// Covers: S-103
 #[test]
 fn insertions_that_cannot_be_are_refused() {
     let (network, node) = one_node();
@@ -63,7 +65,8 @@ fn insertions_that_cannot_be_are_refused() {
     assert_eq!(node.events().pop().map(|event| event.md), Some(md));
 }
 
-/// S-107: the value of a handle names an object of its own kind alone.
+/// The value of a handle names an object of its own kind alone.
+// Covers: S-107
 #[test]
 fn a_handle_of_one_kind_names_nothing_of_another() {
     let (_network, node) = one_node();
@@ -83,7 +86,7 @@ fn a_handle_of_one_kind_names_nothing_of_another() {
     node.engine.md_unlink(md).unwrap();
 }
 
-/// S-108.
+// Covers: S-108
 #[test]
 fn an_exhausted_descriptor_outlives_its_entry_until_its_message_is_done() {
     let (network, node) = one_node();

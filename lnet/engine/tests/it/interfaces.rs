@@ -12,6 +12,7 @@ use lnet_proto::ping::{NiStatus, PingInfo};
 use super::common::*;
 use super::ping::{asleep, ping};
 
+// Covers: S-202
 #[test]
 fn stopping_an_ni_ends_everything_that_goes_over_it() {
     let (network, a, b) = two_nodes();
@@ -99,8 +100,9 @@ fn an_ni_that_starts_with_fewer_credits_than_it_has_used_waits_for_them() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// S-202: the list of NIs changes while answers with the old one are under way: one that the network has, and one that waits for its
+/// The list of NIs changes while answers with the old one are under way: one that the network has, and one that waits for its
 /// credit. Nobody would ask again, so both arrive.
+// Covers: S-202
 #[test]
 fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
     let network = Network::new();
@@ -193,6 +195,7 @@ fn nis_that_cannot_be_are_refused() {
     assert!(matches!(add(ProcessId::lnet(nid(201))), LNetError::TooMany { limit: 64, .. }));
 }
 
+// Covers: MT-13
 #[test]
 fn an_ni_whose_network_does_not_start_leaves_no_trace() {
     let (network, a) = one_node();
@@ -234,6 +237,7 @@ impl lnet_api::Lnd for Refusing {
     fn resume(&self, _: lnet_api::RxContext, _: Option<lnet_api::Delivery>) {}
 }
 
+// Covers: S-202
 #[test]
 fn peers_are_told_of_all_nis_in_the_order_they_came() {
     let (network, a, b) = two_nodes();

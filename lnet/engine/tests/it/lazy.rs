@@ -9,6 +9,7 @@ use lnet_proto::{Body, Header, WireHandle};
 
 use super::common::*;
 
+// Covers: S-109
 #[test]
 fn puts_wait_for_a_buffer_and_are_taken_in_order() {
     let (network, a, b) = two_nodes();
@@ -34,6 +35,7 @@ fn puts_wait_for_a_buffer_and_are_taken_in_order() {
     assert_eq!(content(&rest), pattern_bytes(10, 2));
 }
 
+// Covers: S-109
 #[test]
 fn a_waiting_message_that_is_too_long_is_dropped_when_its_buffer_comes() {
     let (network, a, b) = two_nodes();
@@ -75,6 +77,7 @@ fn gets_never_wait() {
     assert_eq!((network.verdicts().discarded, network.verdicts().delayed), (1, 0));
 }
 
+// Covers: S-109
 #[test]
 fn clearing_a_lazy_portal_drops_what_waits() {
     let (network, a, b) = two_nodes();
@@ -92,6 +95,7 @@ fn clearing_a_lazy_portal_drops_what_waits() {
     assert!(b.is_quiet());
 }
 
+// Covers: S-109
 #[test]
 fn a_hostile_peer_fills_only_so_many_places() {
     let network = Network::new();
@@ -106,6 +110,7 @@ fn a_hostile_peer_fills_only_so_many_places() {
     assert_eq!((network.verdicts().delayed, network.verdicts().discarded), (3, 2));
 }
 
+// Covers: S-109
 #[test]
 fn a_waiting_message_whose_connection_is_lost_leaves_its_place() {
     let network = Network::new();

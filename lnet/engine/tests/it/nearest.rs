@@ -201,7 +201,7 @@ const MULTI_RAIL: u8 = 13;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// S-209.
+    // Covers: S-209
     #[test]
     fn the_nearest_ni_is_chosen_as_a_plain_model_says(
         devices in prop::collection::vec(prop_oneof![Just(None), (0..2_usize).prop_map(Some)], 1..5),
@@ -244,8 +244,9 @@ proptest! {
     }
 }
 
-/// S-209: messages to a multi-rail node leave by the card beside their MD; to another node all by one NI, which is that of
+/// Messages to a multi-rail node leave by the card beside their MD; to another node all by one NI, which is that of
 /// its own message if that came first; and one whose source is given goes over that.
+// Covers: S-209
 #[test]
 fn each_partition_sends_over_the_card_beside_it() {
     let sender = Sender::new(&[Some(0), Some(1)], 0, 100);

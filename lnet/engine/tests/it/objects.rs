@@ -5,6 +5,7 @@ use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 
 use super::common::*;
 
+// Covers: S-107
 #[test]
 fn handles_of_what_is_gone_are_enoent() {
     let (_network, node) = one_node();
@@ -63,7 +64,8 @@ fn descriptors_that_make_no_sense_are_refused() {
     assert_eq!(errno(node.engine.md_attach(me, md(), Unlink::Auto)), Errno::ENOENT);
 }
 
-// S-101, S-103, S-104.
+// S-104.
+// Covers: S-101, S-103
 #[test]
 fn the_first_entry_decides_the_type_of_a_portal() {
     let (_network, node) = one_node();

@@ -40,8 +40,9 @@ fn home() -> usize {
     portal().index() % PARTITIONS
 }
 
-/// S-106: what arrives for a portal holds up neither one's own PUTs and GETs nor their ACKs and REPLYs, nor the binding
+/// What arrives for a portal holds up neither one's own PUTs and GETs nor their ACKs and REPLYs, nor the binding
 /// and unlinking of MDs.
+// Covers: S-105, S-106
 #[test]
 fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
     let (network, a, b) = two_nodes();
@@ -69,7 +70,8 @@ fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// S-106, the other way round.
+/// The other way round.
+// Covers: S-105, S-106
 #[test]
 fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
     let (network, a, b) = two_nodes();
@@ -103,9 +105,10 @@ fn of_machine(machine: usize) -> u64 {
     (machine as u64) << 52 | 1
 }
 
-/// S-308, S-311: a transfer machine whose handler takes long stops no messages for machines of other partitions, nor buffers
+/// S-308: a transfer machine whose handler takes long stops no messages for machines of other partitions, nor buffers
 /// that are posted for them; not even if their senders belong to its partition, and if the portal had entries of all kinds
 /// before.
+// Covers: S-311
 #[test]
 fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
     for mixed in [false, true] {
@@ -163,7 +166,8 @@ fn meeting() -> Arc<dyn EventHandler> {
     })
 }
 
-/// S-307, S-311: messages of all partitions are received at the same time, up to their events.
+/// Messages of all partitions are received at the same time, up to their events.
+// Covers: S-307, S-311
 #[test]
 fn events_of_all_partitions_are_delivered_at_the_same_time() {
     let (network, node) = one_node();
@@ -185,8 +189,9 @@ fn events_of_all_partitions_are_delivered_at_the_same_time() {
     assert!(node.is_quiet());
 }
 
-/// S-308, S-311: the handlers of as many transfer machines as there are partitions run at the same time, although all
+/// S-308: the handlers of as many transfer machines as there are partitions run at the same time, although all
 /// messages are for one portal, and of one peer.
+// Covers: S-311
 #[test]
 fn handlers_of_as_many_machines_as_partitions_run_at_the_same_time() {
     let (network, node) = one_node();

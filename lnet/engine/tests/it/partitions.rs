@@ -41,7 +41,8 @@ fn send(network: &Network, node: &Node, from: usize, bits: u64) -> Option<MdHand
     })
 }
 
-/// S-308: `LNET_INS_AFTER_CPU`.
+/// `LNET_INS_AFTER_CPU`.
+// Covers: S-308
 #[test]
 fn a_local_entry_is_in_the_partition_of_its_poster() {
     let (network, node) = node(Stealing::LazyPuts);
@@ -54,7 +55,8 @@ fn a_local_entry_is_in_the_partition_of_its_poster() {
     }
 }
 
-/// S-308: `LNET_INS_AFTER` and `LNET_INS_BEFORE`.
+/// `LNET_INS_AFTER` and `LNET_INS_BEFORE`.
+// Covers: S-308
 #[test]
 fn other_entries_are_in_the_partition_of_their_machine() {
     let (network, node) = node(Stealing::LazyPuts);
@@ -88,7 +90,7 @@ fn other_entries_are_in_the_partition_of_their_machine() {
     }
 }
 
-/// S-309.
+// Covers: S-309
 #[test]
 fn a_message_takes_buffers_of_other_partitions_from_its_own_upwards() {
     for from in 0..PARTITIONS {
@@ -101,7 +103,8 @@ fn a_message_takes_buffers_of_other_partitions_from_its_own_upwards() {
     }
 }
 
-/// S-309: today's LNet steals for PUTs on lazy portals only.
+/// Today's LNet steals for PUTs on lazy portals only.
+// Covers: S-309
 #[test]
 fn lazy_portals_steal_in_any_case() {
     let (network, node) = node(Stealing::LazyPuts);
@@ -114,7 +117,8 @@ fn lazy_portals_steal_in_any_case() {
     }
 }
 
-/// S-309: what is skipped shows where messages look in the first partition that is not, and only there.
+/// What is skipped shows where messages look in the first partition that is not, and only there.
+// Covers: S-309
 #[test]
 fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
     let (network, node) = node(Stealing::LazyPuts);
@@ -136,7 +140,8 @@ fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
     assert_eq!(send(&network, &node, last, 1), missed);
 }
 
-/// S-309: a buffer that is there, but used up, counts as one.
+/// A buffer that is there, but used up, counts as one.
+// Covers: S-309
 #[test]
 fn a_partition_with_an_exhausted_buffer_does_not_rest() {
     let (network, node) = node(Stealing::LazyPuts);
@@ -153,7 +158,8 @@ fn a_partition_with_an_exhausted_buffer_does_not_rest() {
     }
 }
 
-/// S-109, S-310: one queue for all partitions; events come in its order too.
+/// S-109: one queue for all partitions; events come in its order too.
+// Covers: S-310
 #[test]
 fn messages_of_all_partitions_wait_in_one_queue() {
     for here in 0..PARTITIONS {

@@ -20,6 +20,7 @@ fn poll(node: &Node, eq: EqHandle) -> Option<(u64, u64)> {
     Some((event.user_ptr, missed))
 }
 
+// Covers: S-311
 #[test]
 fn a_count_is_rounded_up_to_a_power_of_two_and_the_oldest_events_are_missed() {
     let (_network, node) = one_node();
@@ -40,6 +41,7 @@ fn a_count_is_rounded_up_to_a_power_of_two_and_the_oldest_events_are_missed() {
     }
 }
 
+// Covers: S-311
 #[test]
 fn a_polled_queue_may_have_a_callback_as_well() {
     let (_network, node) = one_node();
@@ -84,7 +86,8 @@ fn of_several_queues_the_first_that_has_an_event_gives_it() {
     assert_eq!(order, [(eqs[1], 10), (eqs[1], 11), (eqs[2], 20)]);
 }
 
-/// S-311: users are counted in each partition.
+/// Users are counted in each partition.
+// Covers: S-311
 #[test]
 fn a_queue_is_in_use_whatever_partition_its_users_are_in() {
     let (_network, node) = one_node();

@@ -24,6 +24,7 @@ fn start(node: &Node, get: bool, md: MdHandle, to: lnet_nid::ProcessId) {
     }
 }
 
+// Covers: MT-198
 #[test]
 fn a_request_that_nothing_takes_ends_with_enodata() {
     for (get, answer) in [(true, Reply), (false, Ack)] {
@@ -93,6 +94,7 @@ fn a_node_refuses_its_own_requests() {
 }
 
 /// As a kernel node's, or those of a program that asks for no refusals: nothing goes back (lnet-wire 11).
+// Covers: MT-198
 #[test]
 fn a_request_that_does_not_ask_for_it_is_dropped_without_a_word() {
     let (network, a, b) = pair();

@@ -110,6 +110,7 @@ fn the_credit_of_the_ni_comes_back_before_that_of_the_peer() {
 }
 
 /// lnet-semantics 13; S-315 for NIs of some partitions.
+// Covers: S-209, S-307
 #[test]
 fn the_credits_of_an_ni_are_split_over_its_partitions() {
     let subsets = (1..=PARTITIONS).map(|count| (PARTITIONS - count..PARTITIONS).collect::<Vec<_>>());

@@ -26,6 +26,7 @@ fn attach(node: &Node, bits: u64, md: Md, me_unlink: Unlink, md_unlink: Unlink) 
     node.engine.md_attach(me, md, md_unlink).unwrap()
 }
 
+// Covers: S-108
 #[test]
 fn a_threshold_counts_matches_and_the_last_one_unlinks() {
     let (network, a, b) = pair();
@@ -70,7 +71,8 @@ fn a_retained_entry_keeps_its_place_and_takes_another_descriptor() {
     assert_eq!(content(&other), pattern_bytes(10, 3));
 }
 
-// S-403: several messages in one buffer, one after the other, until less than max_size is left.
+// Several messages in one buffer, one after the other, until less than max_size is left.
+// Covers: S-403
 #[test]
 fn max_size_packs_messages_until_the_rest_is_too_small() {
     let (network, a, b) = pair();

@@ -40,6 +40,7 @@ impl Checker {
     }
 }
 
+// Covers: S-311
 #[test]
 fn puts_gets_and_unlinks_race_and_every_descriptor_ends_once() {
     let (network, a, b) = two_nodes();

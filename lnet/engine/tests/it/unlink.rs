@@ -168,6 +168,7 @@ fn a_queued_message_is_cancelled_at_once() {
     assert!(a.is_quiet());
 }
 
+// Covers: S-108
 #[test]
 fn a_message_being_received_ends_its_descriptor_with_etimedout() {
     let (network, a, b) = two_nodes();
@@ -215,6 +216,7 @@ fn an_answer_being_sent_ends_its_descriptor_with_etimedout() {
     assert_eq!(content(&sink), pattern_bytes(8, 1));
 }
 
+// Covers: S-108
 #[test]
 fn of_several_messages_the_last_one_ends_the_descriptor() {
     let (network, a, b) = two_nodes();

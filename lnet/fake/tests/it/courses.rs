@@ -163,6 +163,7 @@ fn a_response_that_is_late_can_end_its_md() {
     assert_eq!(rig.brief(), [(EventKind::Reply, Err(Errno::ETIMEDOUT), true)]);
 }
 
+// Covers: S-7
 #[test]
 fn what_lnet_would_not_do_is_refused_with_the_reason() {
     let rig = Rig::new();

@@ -171,6 +171,7 @@ impl Play {
 }
 
 proptest! {
+    // Covers: S-7
     #[test]
     fn per_md_the_event_that_unlinks_is_the_last_and_comes_once(steps in steps()) {
         let mut play = Play { rig: Rig::new(), mds: Vec::new(), seen: BTreeMap::new(), dead: BTreeSet::new() };

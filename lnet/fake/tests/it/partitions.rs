@@ -23,6 +23,7 @@ fn rig(partitions: usize) -> (Rig, Places) {
     (Rig { lnet, log: EventLog::new(), eq }, places)
 }
 
+// Covers: S-7
 #[test]
 fn what_is_injected_comes_on_a_thread_of_the_peers_partition() {
     for partitions in [1, 2, 4] {

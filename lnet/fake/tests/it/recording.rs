@@ -4,6 +4,7 @@ use lnet_fake::{Call, CallKind};
 
 use super::*;
 
+// Covers: S-7
 #[test]
 fn every_call_is_recorded_with_its_arguments_and_in_order() {
     let (lnet, log) = (FakeLnet::new(&["10.0.0.1@tcp"]), EventLog::new());

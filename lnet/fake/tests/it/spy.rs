@@ -14,6 +14,7 @@ fn watched() -> (Rig, Arc<Spy>) {
     (Rig { lnet, log, eq }, spy)
 }
 
+// Covers: S-7
 #[test]
 fn calls_pass_through_and_are_noted_with_their_arguments() {
     let (rig, spy) = watched();

@@ -20,6 +20,7 @@ fn memory(length: usize) -> IoVec {
     whole(length.max(1)).trimmed(length).unwrap()
 }
 
+// Covers: S-4, MT-172
 #[test]
 fn each_length_arrives_by_put_and_by_get() {
     on_pairs(&Config::default(), |bed, [a, b]| {
@@ -80,6 +81,7 @@ fn many_messages_in_both_directions_at_once() {
 }
 
 /// LNet's 256 fragments at both ends, cut differently; in one region, and each in one of its own.
+// Covers: S-210, S-502, S-504
 #[test]
 fn scattered_memory_at_both_ends() {
     on_pairs(&Config::default(), |bed, pair| {
@@ -95,6 +97,7 @@ fn scattered_memory_at_both_ends() {
 }
 
 /// The sink takes what it has room for, and the rest is not written; the next message is whole.
+// Covers: S-210
 #[test]
 fn truncation() {
     on_pairs(&Config::default(), |bed, [a, b]| {
@@ -148,6 +151,7 @@ fn pings() {
 }
 
 /// S-209, S-312: whoever connects makes them all, and messages go over all of them.
+// Covers: S-208
 #[test]
 fn connections_per_peer() {
     for conns_per_peer in [1, 3, 4] {

@@ -55,7 +55,8 @@ fn are_filled(sinks: &[IoVec; 4]) -> bool {
     (0..).zip(sinks).all(|(bits, sink)| bytes(sink) == pattern(bits, sink.len()))
 }
 
-/// S-109: what comes too early waits for its buffer, small or large, in memory or on its connection.
+/// What comes too early waits for its buffer, small or large, in memory or on its connection.
+// Covers: S-109
 #[test]
 fn a_lazy_portal_holds_back() {
     for (limits, at_a_time) in [(HeldLimits::default(), LENGTHS.len()), (NONE, HELD)] {
@@ -86,6 +87,7 @@ fn a_lazy_portal_holds_back() {
 }
 
 /// What is in memory stops no other message of its peer, and waits without a time limit.
+// Covers: S-109
 #[test]
 fn other_messages_go_on_beside_what_is_in_memory() {
     on_lazy_pairs(HeldLimits::default(), |bed, [a, b]| {
@@ -112,6 +114,7 @@ fn other_messages_go_on_beside_what_is_in_memory() {
 }
 
 /// A message that was reported as sent is not lost with its connection.
+// Covers: S-109
 #[test]
 fn what_is_in_memory_outlives_its_connection() {
     on_lazy_pairs(HeldLimits::default(), |bed, [a, b]| {
@@ -164,6 +167,7 @@ fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
 }
 
 /// Nor has a message a time limit for which there is no memory: its connection stands as long as the peer is there.
+// Covers: S-109
 #[test]
 fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
     on_lazy_pairs(NONE, |bed, [a, b]| {
@@ -182,6 +186,7 @@ fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
 
 /// Nor is it lost by what its sender has behind it, more than can leave: a peer that holds back shows that it lives, and its
 /// sender waits.
+// Covers: S-109, S-310
 #[test]
 fn what_waits_behind_it_does_not_end_its_connection() {
     on_lazy_pairs(NONE, |bed, [a, b]| {
@@ -212,6 +217,7 @@ fn what_waits_behind_it_does_not_end_its_connection() {
 }
 
 /// `held_full=drop`: what there is no memory for is dropped and counted, and stops nothing.
+// Covers: S-109
 #[test]
 fn what_there_is_no_memory_for_can_be_dropped() {
     on_lazy_pairs(HeldLimits { drop_beyond: true, ..NONE }, |bed, [a, b]| {
@@ -227,6 +233,7 @@ fn what_there_is_no_memory_for_can_be_dropped() {
 }
 
 /// The limit of a peer counts payloads and 1 KiB for each message; a message that has left makes room.
+// Covers: S-109
 #[test]
 fn the_limit_of_a_peer() {
     // Over verbs they are in pages.
@@ -255,6 +262,7 @@ fn the_limit_of_a_peer() {
 }
 
 /// The limit of all peers: what one has in memory is missing to the others, and what has left is there for any of them.
+// Covers: S-109
 #[test]
 fn the_limit_of_all_peers() {
     for partitions in [1, 2, 4] {

@@ -121,6 +121,7 @@ options nlx stealing=lazy-puts
 softdep lnet pre: ksocklnd
 "#;
 
+// Covers: S-315
 #[test]
 fn the_forms_say_the_same() {
     let mut built = NodeConfig::new()
@@ -277,6 +278,7 @@ fn an_ni_has_tunables_of_its_own() {
 }
 
 /// lnet-wire 23: 0 asks for as many connections as the link's speed suggests; an NI may say otherwise.
+// Covers: S-208
 #[test]
 fn conns_per_peer_is_the_nis_the_nodes_or_by_the_links_speed() {
     let conns = |own: Option<u8>, nodes: u8| {
@@ -374,6 +376,7 @@ fn the_helpers_table_is_kept_with_its_lines() {
 }
 
 /// lnet-semantics 24, 29; S-315: the verbs LND's tunables, of the node and of each NI, in every form.
+// Covers: S-315
 #[test]
 fn networks_over_rdma_are_configured_in_every_form() {
     let yaml = r#"

@@ -17,7 +17,8 @@ mod traffic;
 
 const PORT: u16 = 21_944;
 
-/// S-315, S-307: an interface's credits are shared out among the partitions it is bound to.
+/// S-307: an interface's credits are shared out among the partitions it is bound to.
+// Covers: S-315
 #[test]
 fn an_interface_lies_in_the_partitions_it_is_bound_to() {
     // So few that the rule for all four partitions is the second one: enough for eight peers (lnet-semantics 13).
@@ -48,7 +49,8 @@ fn a_partition_that_is_not_there_is_refused() {
     assert!(error.to_string().contains("no CPU partition 1: the node has 1"), "{error}");
 }
 
-/// S-306, S-312: the scheduler thread keeps off the CPUs that the pattern leaves out.
+/// The scheduler thread keeps off the CPUs that the pattern leaves out.
+// Covers: S-306, S-312
 #[test]
 fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
     let machine = Topology::machine().unwrap();
@@ -78,7 +80,8 @@ fn nid(text: &str) -> Nid {
     text.parse().unwrap()
 }
 
-/// S-203, S-312: a thread for each shard; a node whose own threads never wait answers pings.
+/// A thread for each shard; a node whose own threads never wait answers pings.
+// Covers: S-203, S-312
 #[test]
 fn each_shard_has_its_thread_and_a_busy_node_answers() {
     let busy = node("tcp(127.44.0.5)", 4);
@@ -93,8 +96,9 @@ fn each_shard_has_its_thread_and_a_busy_node_answers() {
     }
 }
 
-/// S-312, S-314: two NIs of one network device bring no more threads than one; a second device does, up to what `nscheds`
+/// Two NIs of one network device bring no more threads than one; a second device does, up to what `nscheds`
 /// allows, which by default is what the cores of the partitions allow.
+// Covers: S-203, S-312, S-314
 #[test]
 fn threads_follow_network_devices() {
     let threads = |nets: &str, nscheds: usize, table: CptTable| {
@@ -124,7 +128,8 @@ fn threads_follow_network_devices() {
     assert_eq!(threads(nets, 0, whole), if cores > 1 { 2 } else { 1 });
 }
 
-/// S-202: NIs come and go while another carries traffic; peers that ask are told, each change under a higher number.
+/// NIs come and go while another carries traffic; peers that ask are told, each change under a higher number.
+// Covers: S-202
 #[test]
 fn interfaces_come_and_go_while_traffic_runs() {
     let (changing, asking) = (node("tcp(127.44.0.20)", 2), node("tcp(127.44.0.21)", 1));
@@ -165,6 +170,7 @@ fn interfaces_come_and_go_while_traffic_runs() {
 }
 
 /// A network of two interfaces of which the second is taken by somebody else leaves nothing behind.
+// Covers: S-202
 #[test]
 fn a_network_is_added_whole_or_not_at_all() {
     let (one, other) = (node("tcp(127.44.0.24)", 1), node("tcp(127.44.0.25)", 1));
@@ -200,7 +206,8 @@ fn a_wait_for_events_ends_with_time_or_with_the_queue() {
     assert_eq!(node.eq_poll(&eqs[..1], Some(Duration::ZERO)).unwrap(), None);
 }
 
-/// S-311: an event that another thread's driving delivers ends the wait; of two events each of two threads gets one.
+/// An event that another thread's driving delivers ends the wait; of two events each of two threads gets one.
+// Covers: S-311
 #[test]
 fn events_reach_whoever_waits_for_them() {
     let node = node("tcp(127.44.0.31)", 1);

@@ -8,7 +8,8 @@ fn net(text: &str) -> String {
     text.parse::<NetSpec>().unwrap_or_else(|error| panic!("{error}")).to_string()
 }
 
-/// S-315, lnet-semantics 24: both ways to name partitions, and what they print as.
+/// lnet-semantics 24: both ways to name partitions, and what they print as.
+// Covers: S-315
 #[test]
 fn every_form_of_a_network_is_read() {
     for (text, printed) in [
@@ -30,7 +31,8 @@ fn every_form_of_a_network_is_read() {
     }
 }
 
-/// S-315: the design's line with blanks, and today's with commas.
+/// The design's line with blanks, and today's with commas.
+// Covers: S-315
 #[test]
 fn a_line_of_networks_is_read() {
     for (text, printed) in [
@@ -44,7 +46,8 @@ fn a_line_of_networks_is_read() {
     }
 }
 
-/// S-315: what is wrong is EINVAL, and named with its place.
+/// What is wrong is EINVAL, and named with its place.
+// Covers: S-315
 #[test]
 fn a_text_that_is_no_network_is_refused_with_its_place() {
     for (text, place, word) in [

@@ -41,7 +41,8 @@ pub(crate) fn check_queues(seen: &Seen, connections: usize, wanted: &ConnSizes) 
     }
 }
 
-/// S-503, S-504, S-506, S-508: queues and registered memory, of both sides, for tunables that differ.
+/// S-504: queues and registered memory, of both sides, for tunables that differ.
+// Covers: S-501, S-503, S-506, S-508
 #[test]
 fn a_connection_takes_what_is_calculated() {
     let small = |limits: &mut DeviceLimits| limits.queue_entries = 1024;
@@ -84,6 +85,7 @@ fn a_connection_takes_what_is_calculated() {
 }
 
 /// Each bounce pool is made when it is needed, and both are as large as calculated.
+// Covers: S-506
 #[test]
 fn the_pool_takes_what_is_calculated() {
     let bed = Bed::new();
@@ -106,7 +108,8 @@ fn the_pool_takes_what_is_calculated() {
     bed.end(nodes);
 }
 
-/// S-506: what the heap has for a connection, counted: three more of them on both sides.
+/// What the heap has for a connection, counted: three more of them on both sides.
+// Covers: S-506
 #[test]
 fn bookkeeping_is_about_what_is_calculated() {
     for (peer_credits, concurrent_sends) in [(8, 0), (32, 64), (128, 0)] {

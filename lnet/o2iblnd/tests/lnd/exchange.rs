@@ -43,7 +43,8 @@ fn each_length_is_written_to_its_place_or_goes_with_its_message() {
     bed.end(nodes);
 }
 
-/// S-505: memory that lies together is one fragment, and one work request.
+/// Memory that lies together is one fragment, and one work request.
+// Covers: S-505, S-506
 #[test]
 fn neighbours_are_written_as_one() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {

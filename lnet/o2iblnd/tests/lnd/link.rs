@@ -18,8 +18,9 @@ fn put([a, b]: [&Node; 2], bed: &Bed) -> Result<(), Errno> {
     a.outcome(EventKind::Send, put).unwrap()
 }
 
-/// S-4, lnet-semantics 16: while its port is down an NI is shown as down, and what has no connection fails at once; when it is
+/// lnet-semantics 16: while its port is down an NI is shown as down, and what has no connection fails at once; when it is
 /// up, so is the NI, and nobody is left in peace for what failed meanwhile.
+// Covers: S-4
 #[test]
 fn without_its_port_an_ni_is_down() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
@@ -70,7 +71,8 @@ fn a_connection_outlasts_a_moment() {
     bed.end(nodes);
 }
 
-/// S-4: what is under way ends, each message once; when the link is back, so are the connections.
+/// What is under way ends, each message once; when the link is back, so are the connections.
+// Covers: S-4
 #[test]
 fn the_link_goes_down_under_load() {
     Bed::on_pair(&O2ibConfig { retry_count: 1, ..O2ibConfig::default() }, |bed, [a, b]| {

@@ -19,7 +19,8 @@ fn watched(bed: &Bed, config: &O2ibConfig) -> ([Node; 2], [Arc<Seen>; 2]) {
     watched_pair(bed, [config, config], |_| ())
 }
 
-/// S-401: the first transfer out of or into memory registers it, and none after that; no byte is copied.
+/// The first transfer out of or into memory registers it, and none after that; no byte is copied.
+// Covers: S-401
 #[test]
 fn an_operation_registers_nothing() {
     const COUNT: u64 = 20;
@@ -49,6 +50,7 @@ fn an_operation_registers_nothing() {
 
 /// What lies in several registrations has no key of its own: as a sink it is written to a bounce buffer, and counted. As a
 /// source it is gathered by the device.
+// Covers: S-504
 #[test]
 fn memory_without_one_key_goes_through_the_pool() {
     const BYTES: usize = 1 << 20;
@@ -118,6 +120,7 @@ fn more_than_may_be_locked() {
 
 /// What a device has refused is offered to it again, after a while: other memory may have been given back, or the limit raised. Until
 /// then it is copied, and the device not asked.
+// Covers: S-401
 #[test]
 fn what_was_refused_is_registered_later() {
     const BYTES: usize = 1 << 20;
@@ -238,6 +241,7 @@ fn a_pool_that_was_refused_is_made_later() {
 }
 
 /// Pieces of a pool's arena: one registration for all of them.
+// Covers: S-401
 #[test]
 fn an_arena_is_registered_once() {
     let bed = Bed::new();

@@ -57,6 +57,7 @@ fn server() {
 }
 
 /// A peer that is killed under load: each message ends, once; its next life is found, and is as good as the first.
+// Covers: S-4
 #[test]
 #[ignore = "needs two processes with RDMA: in the guest"]
 fn a_peer_is_killed_under_load() {

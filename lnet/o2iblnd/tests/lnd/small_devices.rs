@@ -19,6 +19,7 @@ const SMALL: [Change; 4] = [
 ];
 
 /// Each path of a payload, with the small device on either side: source of a PUT and of a REPLY, sink of a PUT and of a GET.
+// Covers: S-504
 #[test]
 fn scattered_memory_on_small_devices() {
     for small in SMALL {
@@ -44,6 +45,7 @@ fn scattered_memory_on_small_devices() {
 
 /// A megabyte is more than 257 requests of 2048 bytes, however it lies: it fails at both sides, and it is told why. What is shorter
 /// goes on, over the same connection.
+// Covers: S-504
 #[test]
 fn what_a_device_cannot_write_is_refused_with_advice() {
     let bed = Bed::new();

@@ -232,6 +232,7 @@ fn patient() -> O2ibConfig {
 }
 
 /// Threads that poll, arm, ring and send.
+// Covers: S-4
 #[test]
 fn threads_race_for_a_shard() {
     for (partitions, conns_per_peer) in [(1, 1), (2, 1), (1, 4)] {

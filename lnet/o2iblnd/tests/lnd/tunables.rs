@@ -14,8 +14,9 @@ fn both_ways(bed: &Bed, [a, b]: [&Node; 2]) {
     }
 }
 
-/// S-501: nodes that disagree on the depth of queues use the smaller one. The one that asks for more is refused, and asks
+/// Nodes that disagree on the depth of queues use the smaller one. The one that asks for more is refused, and asks
 /// again for what it was offered (lnet-wire 34).
+// Covers: S-501
 #[test]
 fn different_peer_credits() {
     for (asks, grants) in [(32, 4), (4, 32), (256, 8), (8, 256), (20, 10)] {

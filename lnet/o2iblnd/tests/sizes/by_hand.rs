@@ -6,6 +6,7 @@ use lnet_o2iblnd::sizes::{self, Mapping, Release, Side, SizesError, connection, 
 use super::{device, node};
 
 /// The table of lnet-semantics 32: f = 257, fast registration, m = 260, but for the cut one.
+// Covers: S-503
 #[test]
 fn the_queues_of_a_current_kernel_node() {
     for (peer_credits, sends, receives, completions) in
@@ -21,6 +22,7 @@ fn the_queues_of_a_current_kernel_node() {
 
 /// 126 × 260 = 32 760 just fits 32 768; 128 × 260 does not, and the completion queue is counted with 32 768 sends and either
 /// 2 × 126 + 2 or 2 × 128 + 2 receives.
+// Covers: S-503
 #[test]
 fn a_send_queue_at_its_limit_cuts_the_depth() {
     let at = |peer_credits| {
@@ -36,6 +38,7 @@ fn a_send_queue_at_its_limit_cuts_the_depth() {
 }
 
 /// Each release with 16 credits, 256 fragments and fast registration.
+// Covers: S-503
 #[test]
 fn the_queues_of_each_release() {
     let expected = [
@@ -71,6 +74,7 @@ fn registration_decides_how_many_sends_an_entry_has() {
 
 /// In 2.8 and 2.10 `concurrent_sends` decides the sends, and in later releases not (S-508: "if you set concurrent_sends to a
 /// value X, how many work requests will be created?").
+// Covers: S-508
 #[test]
 fn concurrent_sends_made_work_requests_once() {
     let sends = |release| {

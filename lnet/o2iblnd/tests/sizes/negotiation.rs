@@ -29,6 +29,7 @@ fn credits(release: Release, peer_credits: u32) -> Adjusted {
 }
 
 /// The rows of lnet-semantics 35 (S-501).
+// Covers: S-501, S-502
 #[test]
 fn each_case_of_the_table() {
     let ample = device(1 << 20);
@@ -53,6 +54,7 @@ fn each_case_of_the_table() {
 }
 
 /// A device of 1024 work requests has 3 entries of 260, and 2.15 says so in its CONNREQ or in its CONNACK.
+// Covers: S-501
 #[test]
 fn a_small_device_announces_less() {
     let (small, ample) = (device(1024), device(1 << 20));
@@ -111,6 +113,7 @@ fn any_current() -> impl Strategy<Value = (Adjusted, DeviceLimits)> {
 
 proptest! {
     /// The formula of lnet-semantics 35, and the same whoever begins.
+    // Covers: S-501
     #[test]
     fn both_directions_agree_on_the_minimum(a in any_current(), b in any_current()) {
         let fragments = a.0.fragments.min(b.0.fragments);
@@ -147,6 +150,7 @@ proptest! {
     }
 
     /// The code that speaks the protocol comes to the same end, by the same requests.
+    // Covers: S-501
     #[test]
     fn the_protocol_goes_the_same_way(a in any_node(), b in any_node()) {
         let ample = device(1 << 20);

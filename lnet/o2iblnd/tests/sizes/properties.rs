@@ -45,6 +45,7 @@ proptest! {
     }
 
     /// No queue is longer than its device allows, and none shorter than the protocol needs.
+    // Covers: S-503
     #[test]
     fn limits_are_kept(
         release in any_release(), depth in 1..=255_u16, fragments in 1..=257_u16,

@@ -14,7 +14,8 @@ fn side(release: Release, kernel_build: u32, mapping: Mapping, map_on_demand: u3
     side.adjust().unwrap()
 }
 
-/// S-506: 1 for an FMR mapping, 3 for fast registration, one per fragment with a global region; and 1 for nlx.
+/// 1 for an FMR mapping, 3 for fast registration, one per fragment with a global region; and 1 for nlx.
+// Covers: S-506
 #[test]
 fn a_megabyte_by_each_way_of_registration() {
     let works = |node: &Adjusted| {
@@ -30,6 +31,7 @@ fn a_megabyte_by_each_way_of_registration() {
 
 /// Seed 004: with `map_on_demand` 32 on an old kernel the global region serves buffers of up to 32 fragments, and those of
 /// more are mapped.
+// Covers: S-506
 #[test]
 fn map_on_demand_is_the_threshold_of_the_global_region() {
     let works = |mapping, fragments| {
@@ -45,6 +47,7 @@ fn map_on_demand_is_the_threshold_of_the_global_region() {
 }
 
 /// Seed 004: 34 fragments with gaps, on a connection of 32.
+// Covers: S-506
 #[test]
 fn gaps_in_each_release() {
     let gaps = Buffer { fragments: 34, gaps: true };
@@ -81,6 +84,7 @@ fn each_side_maps_its_own_memory() {
 
 proptest! {
     /// A transfer that is allowed has room in the queue that was made for it.
+    // Covers: S-506
     #[test]
     fn an_entry_has_room_for_its_transfer(
         release in prop::sample::select(Release::ALL.to_vec()), kernel_build in 600..800_u32,

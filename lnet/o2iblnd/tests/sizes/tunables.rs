@@ -24,6 +24,7 @@ fn the_defaults_stay() {
 }
 
 /// Each rule of lnet-semantics 31, in its order, with what it changes.
+// Covers: S-507
 #[test]
 fn each_rule_moves_its_tunable() {
     let of = |tune: &dyn Fn(&mut Tunables)| changes(&node(Release::V2_15, tune));
@@ -57,6 +58,7 @@ fn each_rule_moves_its_tunable() {
 }
 
 /// `map_on_demand` is a number of fragments in 2.8 and 2.10, and none since (S-502).
+// Covers: S-502
 #[test]
 fn map_on_demand_limits_fragments_in_old_releases() {
     let fragments = |release, value| node(release, |tuned| tuned.map_on_demand = value).fragments;
@@ -65,7 +67,8 @@ fn map_on_demand_limits_fragments_in_old_releases() {
     assert_eq!([0, 32].map(|value| fragments(Release::Nlx, value)), [257, 257]);
 }
 
-/// S-508: below build 693 there is a global region, up to `map_on_demand` where that is a number.
+/// Below build 693 there is a global region, up to `map_on_demand` where that is a number.
+// Covers: S-508
 #[test]
 fn the_pivot_of_the_kernel_build_is_693() {
     let of = |release, kernel_build, map_on_demand| {
@@ -114,6 +117,7 @@ fn the_drivers_configuration_is_adjusted_alike() {
 }
 
 /// What a connection of nlx does is what is computed: it never holds back more than half of its depth.
+// Covers: S-507
 #[test]
 fn nlx_holds_back_half_whatever_is_set() {
     for (peer_credits, set) in [(8, 0), (8, 3), (8, 7), (9, 8), (128, 127), (255, 200)] {

@@ -33,6 +33,7 @@ fn traffic_resumes(stage: &mut Stage, house: &mut House) -> u64 {
     panic!("nothing has left");
 }
 
+// Covers: S-205
 #[test]
 fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
     // When the first attempt begins: TCP's own repetitions fall differently.
@@ -54,6 +55,7 @@ fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
 }
 
 /// The same for an outage that ends connections in use, with messages under way.
+// Covers: S-205
 #[test]
 fn connections_that_an_outage_has_ended_are_there_again_soon() {
     let mut stage = Stage::new(&SockConfig::default());
@@ -72,6 +74,7 @@ fn connections_that_an_outage_has_ended_are_there_again_soon() {
 
 /// The peer comes first: its connection loses the race (lnet-wire 24), and the one that wins does not wait for TCP, nor for
 /// the next socket, which the shortest pause puts off here.
+// Covers: S-205
 #[test]
 fn an_attempt_begins_anew_when_the_peer_is_heard() {
     let mut stage = Stage::new(&SockConfig { min_reconnect_ms: 30_000, ..SockConfig::default() });

@@ -212,6 +212,7 @@ fn lives(house: &mut House) -> impl FnMut(&mut Stage) + '_ {
 /// A peer that reads nothing and says on another connection that it lives may hold a message back: its connections stand, and what has
 /// begun to leave waits. What has not begun ends in its own time. When the peer falls silent, as a program that is stopped does whose
 /// system answers still, it is given up.
+// Covers: S-109
 #[test]
 fn a_peer_holds_what_it_was_sent() {
     for times in TIMES_S {
@@ -233,6 +234,7 @@ fn a_peer_holds_what_it_was_sent() {
 }
 
 /// The same where all has left, for the system: it waits in a socket, and TCP would give up what finds no room for so long (tcp(7)).
+// Covers: S-109
 #[test]
 fn a_peer_holds_what_is_in_the_socket() {
     for times in TIMES_S {
@@ -258,6 +260,7 @@ fn a_peer_holds_what_is_in_the_socket() {
 
 /// Where messages to others wait for credits, a peer that lives keeps its connections, and the credit of what has begun to leave. What
 /// has not begun ends after a quarter of the time.
+// Covers: S-109
 #[test]
 fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
     for (seconds, keepalive_s) in TIMES_S {

@@ -28,6 +28,7 @@ fn connected(habits: TcpHabits) -> (Stage, House) {
     (stage, house)
 }
 
+// Covers: S-208
 #[test]
 fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
     let pause_ns = u64::from(SockConfig::default().max_reconnect_ms) * 1_000_000;
@@ -59,6 +60,7 @@ fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
 }
 
 /// Of four messages one has begun to leave on it: that one fails, and the others come whole.
+// Covers: S-208
 #[test]
 fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
     const SIZE: usize = 100_000;
@@ -87,6 +89,7 @@ fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
 }
 
 /// One that has been in use is no surplus, and a peer that ends it ends all.
+// Covers: S-208
 #[test]
 fn a_connection_that_the_peer_has_spoken_on_takes_the_others_with_it() {
     let (mut stage, mut house) = connected(TcpHabits::reliable());

@@ -28,6 +28,7 @@ fn connect_all(links: &mut Links) -> Vec<ConnType> {
 }
 
 /// lnet-wire 23: CONTROL first, then BULK_IN whenever there are not more of it than of BULK_OUT.
+// Covers: S-206
 #[test]
 fn the_set_is_opened_in_the_order_of_the_specification() {
     use ConnType::{BulkIn, BulkOut, Control};
@@ -35,6 +36,7 @@ fn the_set_is_opened_in_the_order_of_the_specification() {
     assert_eq!(connect_all(&mut links(LOW, HIGH, 2)), [Control, BulkIn, BulkOut, BulkIn, BulkOut]);
 }
 
+// Covers: S-204
 #[test]
 fn nothing_is_opened_before_something_is_to_be_sent() {
     let mut links = links(LOW, HIGH, 1);

@@ -77,6 +77,7 @@ fn a_cork_holds_back_no_more_than_a_socket_takes() {
 }
 
 /// Header and payload leave in one call, of however many fragments of odd sizes.
+// Covers: S-210
 #[test]
 fn a_message_leaves_in_one_call() {
     for fragments in [1, 7, 256] {
@@ -107,6 +108,7 @@ fn a_message_of_nothing_leaves_in_one_call() {
 }
 
 /// Messages that queue behind each other leave in one call, and arrive by few.
+// Covers: S-210
 #[test]
 fn queued_messages_leave_in_one_call() {
     const COUNT: usize = 60;
@@ -151,8 +153,9 @@ fn the_size_decides_whether_payloads_are_copied() {
     assert!(direct_of(64 << 10) > (COUNT * (64 << 10) / 4 * 3) as u64);
 }
 
-/// S-210: the payload of a 1 MiB GET goes from the socket straight to its place, but for what came with the header: at most
+/// The payload of a 1 MiB GET goes from the socket straight to its place, but for what came with the header: at most
 /// what a connection that carries bulk reads ahead.
+// Covers: S-210
 #[test]
 fn a_bulk_reply_is_received_straight_into_its_place() {
     const SIZE: usize = 1 << 20;

@@ -11,6 +11,7 @@ fn bits_of(got: &Got) -> u64 {
 }
 
 /// lnet-wire 23: the side that first has something to send makes all three connections, the other none.
+// Covers: S-204, S-206
 #[test]
 fn three_connections_are_made_by_the_side_that_sends_first() {
     let (a, b) = (Node::new(), Node::new());
@@ -23,7 +24,8 @@ fn three_connections_are_made_by_the_side_that_sends_first() {
     assert_eq!((b.counters().rx.connects, b.counters().rx.accepts), (0, 3));
 }
 
-/// S-210: what is left of a large payload goes from the socket straight to its place.
+/// What is left of a large payload goes from the socket straight to its place.
+// Covers: S-210
 #[test]
 fn bulk_is_not_copied() {
     const COUNT: usize = 20;
@@ -142,6 +144,7 @@ fn large_messages_of_a_burst_leave_at_once() {
     assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
 }
 
+// Covers: S-205
 #[test]
 fn a_sender_in_another_thread_wakes_the_driver() {
     let (a, b) = (Node::new(), Node::new());
@@ -185,8 +188,9 @@ fn several_threads_send_to_one_peer() {
     assert!((1..=THREADS * COUNT).all(|token| a.sent(token) == Some(Ok(()))));
 }
 
-/// S-208: at run time too, under traffic. With more, the side that opened the connections opens the missing ones; with
+/// At run time too, under traffic. With more, the side that opened the connections opens the missing ones; with
 /// fewer, those that stand stay. How many connections a node takes from a peer is its own setting.
+// Covers: S-208
 #[test]
 fn conns_per_peer_can_be_changed_under_traffic() {
     let (a, b) = (Node::new(), Node::new());
@@ -232,8 +236,9 @@ fn conns_per_peer_can_be_changed_under_traffic() {
     }
 }
 
-/// S-208, lnet-wire 24: the side that opens connections may be told first. It is refused, and asks again a second later; three
+/// lnet-wire 24: the side that opens connections may be told first. It is refused, and asks again a second later; three
 /// times, then it is content until the number is set again.
+// Covers: S-208
 #[test]
 fn conns_per_peer_may_be_raised_on_either_side_first() {
     let (a, b) = (Node::new(), Node::new());
@@ -264,7 +269,8 @@ fn conns_per_peer_may_be_raised_on_either_side_first() {
     assert_eq!((a.counters().rx.connect_failures, a.lost().len(), b.lost().len()), (0, 0, 0));
 }
 
-/// S-202: several NIs in one node, on one address (two networks) and on several.
+/// Several NIs in one node, on one address (two networks) and on several.
+// Covers: S-202, S-204
 #[test]
 fn a_node_has_several_nis() {
     let (a, b) = (Node::new(), Node::new());

@@ -617,6 +617,7 @@ fn a_refused_connection_fails_at_once_and_backs_off() {
 }
 
 /// Something accepts the connection and never says hello: 50 s.
+// Covers: S-205
 #[test]
 fn a_silent_peer_times_out() {
     let (peer, node) = (address(), Node::new());

@@ -57,7 +57,8 @@ fn lose(node: &Node, peer: Ipv4Addr) {
     drive(&[node], || node.lost().len() == 1);
 }
 
-/// S-109: what comes behind the message shows that its payload has been taken to its end.
+/// What comes behind the message shows that its payload has been taken to its end.
+// Covers: S-109
 #[test]
 fn a_buffer_that_is_posted_while_the_payload_comes_gets_all_of_it() {
     for wanted in [true, false] {
@@ -80,6 +81,7 @@ fn a_buffer_that_is_posted_while_the_payload_comes_gets_all_of_it() {
 }
 
 /// Half a message is none: the engine forgets it.
+// Covers: S-109
 #[test]
 fn a_connection_that_is_lost_while_the_payload_comes_takes_the_message_along() {
     let (node, peer, _wire, _) = half_way(0);
@@ -91,6 +93,7 @@ fn a_connection_that_is_lost_while_the_payload_comes_takes_the_message_along() {
 }
 
 /// Both at once: the buffer has been posted, and the rest does not come. The buffer is free again.
+// Covers: S-109
 #[test]
 fn a_buffer_that_was_posted_is_told_that_the_rest_is_lost() {
     for before in [true, false] {

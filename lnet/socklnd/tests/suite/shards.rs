@@ -51,7 +51,8 @@ fn with_drivers<T>(nodes: &[&Node], work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// S-209, S-312: one shard per partition; a peer that connects in on the listener's shard is served by its own.
+/// S-312: one shard per partition; a peer that connects in on the listener's shard is served by its own.
+// Covers: S-209
 #[test]
 fn each_peer_is_on_the_shard_of_its_partition() {
     let node = Node::new();
@@ -77,6 +78,7 @@ fn each_peer_is_on_the_shard_of_its_partition() {
 }
 
 /// What comes right behind the hello travels to the other shard with it.
+// Covers: S-209
 #[test]
 fn messages_behind_the_hello_are_handed_over() {
     let node = Node::new();
@@ -91,7 +93,8 @@ fn messages_behind_the_hello_are_handed_over() {
     }
 }
 
-/// S-203: each further NI on a device of its own brings a shard per partition, up to `nscheds`; they stay when NIs go, and are used again.
+/// Each further NI on a device of its own brings a shard per partition, up to `nscheds`; they stay when NIs go, and are used again.
+// Covers: S-203, S-312
 #[test]
 fn shards_come_with_nis() {
     let node = Node::with(SockConfig { nscheds: 2, ..config() });
@@ -121,7 +124,8 @@ fn shards_come_with_nis() {
     drive(&[&node, &peer], || node.received() == 3);
 }
 
-/// S-312: NIs on one network device share their shards; the first NI of another device brings further ones.
+/// NIs on one network device share their shards; the first NI of another device brings further ones.
+// Covers: S-203, S-312
 #[test]
 fn nis_of_one_device_share_their_shards() {
     let lnd = SockLnd::over(SockConfig { nscheds: 3, ..config() }, Arc::new(Os)).unwrap();
@@ -216,6 +220,7 @@ fn the_end_of_an_ni_leaves_nobody_asleep_over_work() {
 
 /// Threads drive all shards of several nodes at once, others send: every message arrives once and whole, and is
 /// finalised once.
+// Covers: S-203
 #[test]
 fn shards_are_driven_by_several_threads_under_traffic() {
     const EACH: usize = 150;
@@ -260,8 +265,9 @@ fn shards_are_driven_by_several_threads_under_traffic() {
     }
 }
 
-/// S-202: NIs are added and removed while other NIs have traffic and threads send over the very NI that goes. Every message
+/// NIs are added and removed while other NIs have traffic and threads send over the very NI that goes. Every message
 /// is finalised once, nothing is heard of an NI that has ended, and the traffic of the others goes on.
+// Covers: S-202
 #[test]
 fn nis_come_and_go_under_traffic() {
     const ROUNDS: usize = 12;

@@ -93,6 +93,7 @@ fn a_burst_beyond_the_budget_of_a_poll_is_received_whole() {
 const NO_MEMORY: HeldLimits = HeldLimits { peer_kb: 0, all_kb: 0, drop_beyond: false };
 
 /// A PUT on a lazy portal, without memory for it: nothing behind it on its connection is read until it is resumed.
+// Covers: S-201
 #[test]
 fn a_delayed_message_holds_its_connection_alone() {
     for taken in [true, false] {
@@ -417,6 +418,7 @@ fn messages_that_wait_for_a_slow_reader_keep_their_deadlines() {
     assert!(bulk.write(0..1 << 20).is_ok(), "all leases have been given back");
 }
 
+// Covers: S-205
 #[test]
 fn a_message_that_waits_too_long_for_a_connection_times_out() {
     let node = Node::new();
@@ -520,6 +522,7 @@ fn messages_in_flight_on_a_broken_connection_fail_and_later_ones_reconnect() {
 }
 
 /// All that is in flight ends with ESHUTDOWN before `shutdown` returns, and the NID is free again.
+// Covers: S-201
 #[test]
 fn shutdown_finalises_everything_and_frees_the_nid() {
     let node = Node::with(SockConfig { tx_buffer_size: 4096, ..config() });
@@ -612,6 +615,7 @@ fn a_peer_without_an_address_or_of_an_ni_that_is_not_there_is_unreachable() {
 
 /// Measured: a kernel node that allows one connection of each bulk type resets a second one now and then after it has
 /// accepted it, and keeps the others.
+// Covers: S-208
 #[test]
 fn a_surplus_connection_that_is_reset_leaves_the_others() {
     let node = Node::with(SockConfig { conns_per_peer: 2, ..config() });

@@ -58,6 +58,7 @@ fn connections_of_a_type_take_turns() {
 }
 
 /// `nconnds_max`: peers beyond it queue, and have their turn when an attempt ends, however it ends.
+// Covers: S-205
 #[test]
 fn attempts_to_connect_are_bounded() {
     let host = Arc::new(Host::new(usize::MAX));

@@ -39,6 +39,7 @@ fn claimed_in_two_steps_a_shard_has_two_drivers() {
     broken(CLAIM, || check(2, two_listeners));
 }
 
+// Covers: S-203
 #[test]
 #[should_panic(expected = "two threads drive one shard")]
 fn taken_in_two_steps_a_shard_has_two_drivers() {

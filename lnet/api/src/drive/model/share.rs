@@ -147,16 +147,19 @@ fn a_shard_that_is_left_lying_and_dropped() {
     end(&net, waiters, []);
 }
 
+// Covers: S-203
 #[test]
 fn a_waiter_drives_the_shard_that_it_is_given() {
     check(2, a_shard_for_a_waiter);
 }
 
+// Covers: S-203
 #[test]
 fn a_shard_that_is_given_to_a_waiter_that_leaves_is_driven() {
     check(2, a_shard_for_a_waiter_that_leaves);
 }
 
+// Covers: S-203
 #[test]
 fn a_steward_drives_the_shard_that_it_is_given() {
     check(2, a_shard_for_a_steward);

@@ -144,6 +144,7 @@ fn two_neglected_shards_are_driven() {
     check(2, two_neglected_shards);
 }
 
+// Covers: S-203
 #[test]
 fn who_drives_leaves_the_watch_to_the_other() {
     check(2, one_after_the_other);
@@ -159,11 +160,13 @@ fn a_shard_that_somebody_had_alone_is_driven() {
     check(1, a_holder_that_goes);
 }
 
+// Covers: S-203
 #[test]
 fn a_shard_is_driven_while_its_drivers_handler_blocks() {
     check(1, a_handler_that_blocks);
 }
 
+// Covers: S-203
 #[test]
 fn a_waiter_drives_while_anothers_handler_blocks() {
     check(0, a_handler_that_blocks_beside_a_waiter);

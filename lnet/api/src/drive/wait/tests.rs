@@ -367,6 +367,7 @@ fn expected_half(mask: u64, fed: u64, near: u64) -> u64 {
 
 /// A waiter keeps the shards that feed its queue, then those of its partition, whichever shards they are; and it gives some away
 /// when it has had work for long enough, not before.
+// Covers: S-203
 #[test]
 fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
     const SHARDS: usize = 4;
@@ -404,6 +405,7 @@ fn a_waiter_whose_load_has_breaks_keeps_its_shards() {
 
 /// The others that wait get the shards from which nothing came that this waiter waits for. Which ones those are it learns by itself, and
 /// knows in its next wait.
+// Covers: S-203
 #[test]
 fn a_waiter_keeps_the_shards_that_feed_its_queue() {
     const SHARDS: usize = 4;

@@ -70,7 +70,8 @@ fn nids(net: &str, host: &Host) -> Result<Vec<String>, NodeError> {
     take(&net, host).into_iter().map(|taken| Ok(Nid::new_ip(net.net(), taken?.address).to_string())).collect()
 }
 
-/// S-315, lnet-semantics 24: networks as the seed writes them.
+/// lnet-semantics 24: networks as the seed writes them.
+// Covers: S-4, S-315
 #[test]
 fn a_network_names_interface_address_or_device() {
     let host = host();

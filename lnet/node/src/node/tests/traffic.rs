@@ -120,7 +120,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// S-203, S-312: while no thread of the program waits, each shard's own thread serves the peers of its partition.
+/// S-312: while no thread of the program waits, each shard's own thread serves the peers of its partition.
+// Covers: S-203
 #[test]
 fn peers_are_served_by_the_threads_of_their_partitions() {
     let busy = node("tcp(127.44.50.1)", 4);
@@ -240,7 +241,8 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
     there
 }
 
-/// S-203, S-311, S-316: as many handlers run at once as there are partitions, if so many threads wait.
+/// S-316: as many handlers run at once as there are partitions, if so many threads wait.
+// Covers: S-203, S-311
 #[test]
 fn threads_that_wait_run_handlers_at_once() {
     let ways = [(60, Way::Until), (70, Way::EqPoll)];
@@ -252,7 +254,8 @@ fn threads_that_wait_run_handlers_at_once() {
     }
 }
 
-/// S-203, S-312: so do they if nobody waits, or a single thread does: the scheduler threads drive what it leaves lying.
+/// S-312: so do they if nobody waits, or a single thread does: the scheduler threads drive what it leaves lying.
+// Covers: S-203
 #[test]
 fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
     for (subnet, partitions) in [(63, 2), (64, 4)] {
@@ -265,8 +268,9 @@ fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
     }
 }
 
-/// S-202: the NI that carries traffic is removed: each operation on it ends, once; those of another NI go on. Then it is
+/// The NI that carries traffic is removed: each operation on it ends, once; those of another NI go on. Then it is
 /// added again, and peers reach it.
+// Covers: S-202
 #[test]
 fn an_interface_that_carries_traffic_goes_and_comes_back() {
     let hosts = [1, 2].map(|host| node(&format!("tcp(127.44.51.{host}),tcp1(127.44.51.{host})"), 2));
@@ -320,7 +324,8 @@ fn an_interface_that_carries_traffic_goes_and_comes_back() {
     }
 }
 
-/// S-311: a real message that another thread reads ends the wait for its event.
+/// A real message that another thread reads ends the wait for its event.
+// Covers: S-311
 #[test]
 fn a_message_that_another_thread_reads_ends_a_wait() {
     let (node, peer) = (node("tcp(127.44.52.1)", 1), node("tcp(127.44.52.2)", 1));
@@ -351,8 +356,9 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
     });
 }
 
-/// S-208, lnet-wire 23: a set has as many connections as the NI itself says, else as the link's speed (1 where it is
+/// lnet-wire 23: a set has as many connections as the NI itself says, else as the link's speed (1 where it is
 /// unknown, as of loopback), else as the node; at run time one NI's number changes alone.
+// Covers: S-208
 #[test]
 fn an_interface_has_its_own_number_of_connections() {
     let config = NodeConfig::new().networks("tcp(127.44.53.1),tcp1(127.44.53.1)").unwrap();

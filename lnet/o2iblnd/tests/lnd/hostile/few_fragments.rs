@@ -37,8 +37,9 @@ fn pieces() -> IoVec {
     gapped(&cut(BYTES, PIECES))
 }
 
-/// S-502, S-508: nothing of nlx depends on `map_on_demand`, `ntx` and what else is the kernel's; a peer that has it gets queues for as
+/// S-508: nothing of nlx depends on `map_on_demand`, `ntx` and what else is the kernel's; a peer that has it gets queues for as
 /// few fragments as it asks for.
+// Covers: S-502
 #[test]
 fn its_queues_are_as_calculated() {
     for (map_on_demand, peer_credits) in [(32, 8), (2, 8), (256, 4)] {
@@ -142,7 +143,8 @@ fn gets(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> u32 {
     word(&request, 132)
 }
 
-/// S-504: what lies in more fragments than the peer takes is divided as far as may be, and goes through one that is in one piece.
+/// What lies in more fragments than the peer takes is divided as far as may be, and goes through one that is in one piece.
+// Covers: S-504
 #[test]
 fn too_many_pieces_become_one() {
     let (scene, seen) = scene();
@@ -175,8 +177,9 @@ fn too_many_pieces_become_one() {
     scene.end();
 }
 
-/// S-504: where nothing can be copied either, the transfer fails with EMSGSIZE at both sides, and it is told what to change; shorter
+/// Where nothing can be copied either, the transfer fails with EMSGSIZE at both sides, and it is told what to change; shorter
 /// lists go on.
+// Covers: S-504
 #[test]
 fn too_many_pieces_are_refused_with_advice() {
     let (scene, seen) = scene();

@@ -28,6 +28,7 @@ fn rejected(scene: &Scene, what: &str, data: &[u8]) -> Record {
 }
 
 /// lnet-wire 33, 34: each wrong field is answered by the record and the reason for it; nothing else happens.
+// Covers: S-502
 #[test]
 fn each_field_of_a_request() {
     let scene = Scene::new();
@@ -141,6 +142,7 @@ fn rejected_at_the_end(scene: &Scene, line: Line) -> Rejected {
 
 /// A request that is pending in the connection manager when the NI ends is rejected with LNet's record: kernel nodes log any other
 /// reject as a fatal error (lnet-measured). EARLY ends this attempt and nothing else.
+// Covers: S-4
 #[test]
 fn pending_when_the_ni_ends() {
     let scene = Scene::new();
@@ -159,6 +161,7 @@ fn pending_when_the_ni_ends() {
 /// A peer that was accepted and has not established its connection yet is rejected without a record. A reject with a record after
 /// the accept would make Linux block the NI's thread for a minute: the guest's kernel complains of that, and the simulated
 /// devices call it wrong.
+// Covers: S-4
 #[test]
 fn half_open_when_the_ni_ends() {
     let scene = Scene::new();

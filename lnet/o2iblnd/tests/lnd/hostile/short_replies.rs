@@ -65,6 +65,7 @@ fn answered(scene: &Scene, ping: &mut Ping) -> Result<PingInfo, Errno> {
 }
 
 /// A ping asks for what goes with its message, as kernels do.
+// Covers: S-4
 #[test]
 fn a_ping_is_answered() {
     let scene = Scene::new();
@@ -197,6 +198,7 @@ proptest! {
     #![proptest_config(some_cases())]
 
     /// Whatever memory a GET has, and however long the reply is: bytes that are reported have been written.
+    // Covers: S-4
     #[test]
     fn what_is_reported_was_written(
         gots in prop::collection::vec((0usize..3, pieces(), 0usize..50_000), 1..6), wrq_sge in 1usize..5,
@@ -219,6 +221,7 @@ proptest! {
     }
 
     /// A PUT_ACK describes as many bytes as are wanted, cut off or not, so that a PUT of the kernel is written whole.
+    // Covers: S-4
     #[test]
     fn puts_arrive_whole(
         puts in prop::collection::vec((0usize..3, pieces(), 3977usize..50_000), 1..6), wrq_sge in 1usize..5,

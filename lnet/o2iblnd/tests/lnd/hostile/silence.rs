@@ -124,6 +124,7 @@ fn silence_while_nobody_waits() {
 
 /// What it asks for, and is answered, is no progress with what it holds: others get its credits after a quarter of the timeout. But it
 /// lives, and may hold messages back (lnet-semantics 11): its connection stands. What it wants later does not come, and it is told so.
+// Covers: S-109
 #[test]
 fn who_lives_keeps_its_connection_and_no_credits() {
     for length in LENGTHS {
@@ -169,6 +170,7 @@ fn who_lives_keeps_its_connection_and_no_credits() {
 
 /// Where nobody wants the credits, PUTs that it has not answered wait for as long as it lives, and what has not left has its own time. A
 /// device answers for a program that is stopped: when nothing is heard of it any more, it is given up.
+// Covers: S-109
 #[test]
 fn who_lives_is_waited_for_until_it_falls_silent() {
     for length in LENGTHS {
