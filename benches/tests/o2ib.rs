@@ -11,8 +11,9 @@ fn bench(args: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// S-401, S-504, S-506: transfers out of and into registered memory copy nothing, register nothing and allocate nothing; a
+/// Transfers out of and into registered memory copy nothing, register nothing and allocate nothing; a
 /// connection's queues and receive buffers are what `nlx o2iblnd-calc` says.
+// Covers: S-401, S-504, S-506
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn what_is_counted_is_what_was_calculated() {

@@ -74,7 +74,8 @@ fn counted(helpers: &[Helper], key: &str) -> u64 {
     helpers.iter().map(|helper| number(&helper.node(&status)["o2ib"][key])).sum()
 }
 
-/// S-315: devices, ports and GIDs are shown, and networks by each of their names.
+/// Devices, ports and GIDs are shown, and networks by each of their names.
+// Covers: S-315
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn the_devices_and_networks_of_the_guest_are_shown() {
@@ -149,9 +150,9 @@ fn the_self_test_passes_through_helpers_over_rdma() {
     are_idle(&helpers);
 }
 
-/// S-4: two clients of a helper put and get objects of a server behind another one: each byte is written once, by
+/// Two clients of a helper put and get objects of a server behind another one: each byte is written once, by
 /// the device, out of one program's memory and into the other's.
-// Covers: S-6, S-401
+// Covers: S-4, S-6, S-401
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn programs_get_rdma_into_their_own_memory() {
@@ -172,9 +173,9 @@ fn programs_get_rdma_into_their_own_memory() {
     are_idle(&helpers);
 }
 
-/// S-4: a client is killed in the middle of its bulk, which others do not notice; then the server is, in the middle of
+/// A client is killed in the middle of its bulk, which others do not notice; then the server is, in the middle of
 /// another's. Nothing is left of either.
-// Covers: S-6
+// Covers: S-4, S-6
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn programs_are_killed_under_rdma_load() {
@@ -189,8 +190,8 @@ fn programs_are_killed_under_rdma_load() {
     are_idle(&helpers);
 }
 
-/// S-4: a helper is killed under load: its programs' waits end, and those of others go on. One in its place is as good.
-// Covers: S-6
+/// A helper is killed under load: its programs' waits end, and those of others go on. One in its place is as good.
+// Covers: S-4, S-6
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn helpers_are_killed_under_rdma_load() {

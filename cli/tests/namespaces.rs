@@ -86,8 +86,8 @@ fn two_hosts_ping_each_other_on_the_privileged_port() {
     drop(server);
 }
 
-/// MT-187: a server on one host, clients on the other; messages and bulk, every byte verified.
-// Covers: MT-170
+/// A server on one host, clients on the other; messages and bulk, every byte verified.
+// Covers: MT-170, MT-187
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn two_hosts_test_each_other() {
@@ -254,8 +254,9 @@ fn firewalls_are_told_apart() {
     }
 }
 
-/// S-6: clients in a container, of a mount, a PID and a user namespace of its own, to which nothing but the folder of the
+/// Clients in a container, of a mount, a PID and a user namespace of its own, to which nothing but the folder of the
 /// helper's socket is handed in: memory and wake-ups are shared all the same, every byte is verified, and nothing is left.
+// Covers: S-6
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn clients_in_a_container_are_served() {

@@ -143,8 +143,8 @@ fn is_welcome(reply: &Option<Reply>) -> bool {
     matches!(reply, Some(Reply::Welcome(_)))
 }
 
-/// S-6: in place of the device there is a socket, for its owner and group, or as it is told.
-// Covers: MT-43
+/// In place of the device there is a socket, for its owner and group, or as it is told.
+// Covers: S-6, MT-43
 #[test]
 fn the_socket_is_its_owners_and_shut_to_others() {
     let place = Place::new(1);
@@ -194,8 +194,8 @@ fn a_socket_that_is_being_made_is_shut_too() {
     assert_eq!(stranger.join().unwrap(), 0, "of {} that found it", tries.load(Ordering::Relaxed));
 }
 
-/// MT-44: who may connect is welcomed, told the limits, seen while it is there, and leaves nothing.
-// Covers: S-3, MT-47
+/// Who may connect is welcomed, told the limits, seen while it is there, and leaves nothing.
+// Covers: S-3, MT-44, MT-47
 #[test]
 fn a_client_comes_and_goes_and_leaves_nothing() {
     let place = Place::new(2);
@@ -248,7 +248,8 @@ fn users_without_the_right_are_refused() {
     assert!(try_as_nobody(&place).contains("refused: EPERM User"));
 }
 
-/// S-312: each serving thread runs on the CPUs of the partition whose shards are its own; and waits are as the file says.
+/// Each serving thread runs on the CPUs of the partition whose shards are its own; and waits are as the file says.
+// Covers: S-312
 #[test]
 fn serving_threads_run_where_their_shards_are() {
     let place = Place::new(40);
@@ -284,7 +285,8 @@ fn serving_threads_run_where_their_shards_are() {
     );
 }
 
-/// MT-237: a user has so many clients at a time and no more; that takes no place from another user, and root has no such limit.
+/// A user has so many clients at a time and no more; that takes no place from another user, and root has no such limit.
+// Covers: MT-237
 #[test]
 fn a_user_has_so_many_clients() {
     let place = Place::new(12);
@@ -321,7 +323,8 @@ fn as_a_client() {
     }
 }
 
-/// S-6: what an operator reads of a running helper: its clients, by name, and what was refused.
+/// What an operator reads of a running helper: its clients, by name, and what was refused.
+// Covers: S-6
 #[test]
 fn the_status_is_told_in_words() {
     let place = Place::new(13);
@@ -361,8 +364,8 @@ fn is_answered(client: &OwnedFd) -> bool {
     matches!(ask(client, &Request::Sync), Some(Reply::Refused(refusal)) if refusal.reason == Reason::Unsealed)
 }
 
-/// MT-46: what is no request is refused with an errno, and what is no packet ends the connection; nobody else notices.
-// Covers: MT-45
+/// What is no request is refused with an errno, and what is no packet ends the connection; nobody else notices.
+// Covers: MT-45, MT-46
 #[test]
 fn what_is_no_request_is_refused() {
     let place = Place::new(4);

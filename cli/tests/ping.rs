@@ -49,7 +49,8 @@ fn a_node_with_several_nids_names_them_all() {
     assert_eq!(answer["nids"], serde_json::json!([format!("{first}@tcp"), format!("{second}@tcp1")]));
 }
 
-/// S-315: what the tunables cannot make on this machine is refused by their names.
+/// What the tunables cannot make on this machine is refused by their names.
+// Covers: S-315
 #[test]
 fn partitions_that_cannot_be_are_refused_by_name() {
     let refused = |more: &[&str]| {

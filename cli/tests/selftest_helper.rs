@@ -27,9 +27,9 @@ fn passes(args: &[&str]) -> Value {
     report
 }
 
-/// S-1: two nodes, each behind a helper that the self-test starts and ends; every phase, every byte, however events
+/// Two nodes, each behind a helper that the self-test starts and ends; every phase, every byte, however events
 /// are taken, and on the loopback of one.
-// Covers: S-3, MT-215
+// Covers: S-1, S-3, MT-215
 #[test]
 fn it_passes_through_helpers_of_its_own() {
     let _held = NIDS.lock().unwrap();

@@ -25,8 +25,8 @@ fn phase<'a>(report: &'a Value, name: &str) -> &'a Value {
     report["phases"].as_array().unwrap().iter().find(|phase| phase["phase"] == name).unwrap()
 }
 
-/// MT-173: several clients, an exact count of operations each, events by callbacks.
-// Covers: MT-168, MT-171
+/// Several clients, an exact count of operations each, events by callbacks.
+// Covers: MT-168, MT-171, MT-173
 #[test]
 fn clients_do_what_they_are_told_and_no_more() {
     for delivery in ["wait", "callback"] {

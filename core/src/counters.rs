@@ -145,8 +145,7 @@ mod tests {
         MatchCounter::new(value).unwrap()
     }
 
-    /// MT-74.
-    // Covers: S-409, MT-79
+    // Covers: S-409, MT-74, MT-79
     #[test]
     fn a_counter_begins_at_1_and_wraps_to_1() {
         let mut counters = Sequential::up_to(MatchCounter::LAST);

@@ -18,9 +18,9 @@ fn linked(package: &str) -> BTreeSet<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// S-1: of LNet the Core interface has the names and the memory, and nothing else; a client of a helper, which is
+/// Of LNet the Core interface has the names and the memory, and nothing else; a client of a helper, which is
 /// built of it, cannot get at more. (`nlx-sync` has the locks of the memory, `nlx-fallible` its reference counts.)
-// Covers: S-405
+// Covers: S-1, S-405
 #[test]
 fn of_lnet_the_core_interface_links_names_and_memory() {
     let expected = ["lnet-nid", "lnet-region", "nlx-fallible", "nlx-sync"];

@@ -150,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    // MT-5: unlike Motr's, a buffer need not be aligned to pages.
-    // Covers: S-401, MT-4, MT-228
+    // Unlike Motr's, a buffer need not be aligned to pages.
+    // Covers: S-401, MT-4, MT-5, MT-228
     #[test]
     fn the_largest_buffer_of_most_segments_is_registered_at_any_alignment() {
         let buffers = Buffers::default();

@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    // MT-230
+    // Covers: MT-230
     #[test]
     fn a_waiter_without_a_descriptor_waits_all_the_same() {
         let drive = FakeDrive::new();

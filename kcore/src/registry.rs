@@ -97,8 +97,7 @@ mod tests {
         StartAddress { nid: Nid::LOOPBACK, pid: Pid::LNET, portal, tmid }
     }
 
-    // MT-59, MT-60, MT-209
-    // Covers: S-404, MT-222
+    // Covers: S-404, MT-59, MT-60, MT-209, MT-222
     #[test]
     fn ids_come_from_the_top_until_none_is_left() {
         let mut registry = Registry::default();

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(status(decide(Queue::ActiveBulkReceive, None, &expired)), Err(Errno::ETIMEDOUT));
     }
 
-    // MT-33
+    // Covers: MT-33
     #[test]
     fn in_order_the_send_of_a_get_says_nothing() {
         assert_eq!(

@@ -445,8 +445,8 @@ mod tests {
     const LIMIT: usize = 600;
 
     proptest! {
-        /// MT-233: against a plain map. No key names two objects.
-        // Covers: S-107
+        /// Against a plain map. No key names two objects.
+        // Covers: S-107, MT-233
         #[test]
         fn a_key_finds_its_object_and_no_other(steps in prop::collection::vec(step(), 1..1500)) {
             let (mut slots, mut model, mut gone) = (Slots::<u16>::new(LIMIT), BTreeMap::new(), Vec::new());

@@ -18,8 +18,9 @@ const CONNECTIONS: usize = 3;
 /// What one connection may cost: its buffer for receiving (64 KiB) and as much again for everything else.
 const CONNECTION_BYTES: u64 = 128 << 10;
 
-/// S-204, S-206: operations of every kind both ways with each of 200 peers, and what they cost: three descriptors and
+/// Operations of every kind both ways with each of 200 peers, and what they cost: three descriptors and
 /// some memory each, which are given back when the peers are gone.
+// Covers: S-204, S-206
 #[test]
 fn two_hundred_peers_exchange_with_one_node() {
     let mut hub = Peer::start(address(), "partitions=2");

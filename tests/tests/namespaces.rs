@@ -12,7 +12,8 @@ use support::peer::{Stream, exchange, hung_unless};
 /// Short timeouts, where a test has to wait for them: a second without progress ends a connection.
 const SHORT: &str = "sock_timeout=1 transaction_timeout=2 min_reconnectms=50 max_reconnectms=200";
 
-/// S-205, S-206, S-210, S-307, S-208: every operation and size, both ways at once, between hosts as real sites have them.
+/// Every operation and size, both ways at once, between hosts as real sites have them.
+// Covers: S-205, S-206, S-208, S-210, S-307
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn lists_of_operations_between_hosts() {

@@ -52,7 +52,8 @@ fn connections_that_break_anywhere() {
     exchange(&mut one, &mut other, 3, "count=60");
 }
 
-/// S-202: a node that ends and begins its next life while its peer sends to it.
+/// A node that ends and begins its next life while its peer sends to it.
+// Covers: S-202
 #[test]
 fn another_life_of_a_peer() {
     let options = "transaction_timeout=1 min_reconnectms=20";
@@ -110,8 +111,9 @@ fn both_connecting_at_once() {
     assert!(refusals > 0, "no two of {} attempts met", PAIRS as u64 * ROUNDS);
 }
 
-/// S-208: another `conns_per_peer` while streams run both ways: connections come, those that are there stay though fewer are
+/// Another `conns_per_peer` while streams run both ways: connections come, those that are there stay though fewer are
 /// wanted, and no message notices.
+// Covers: S-208
 #[test]
 fn more_and_fewer_connections_under_load() {
     let options = "min_reconnectms=20";

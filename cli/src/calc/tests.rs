@@ -111,7 +111,8 @@ fn sides_that_cannot_reach_each_other_are_told_so() {
     assert!(page(&swept).contains("cannot connect to each other"));
 }
 
-/// S-501: credits beyond the depth agreed on are never used, and whoever has them is told how many.
+/// Credits beyond the depth agreed on are never used, and whoever has them is told how many.
+// Covers: S-501
 #[test]
 fn credits_beyond_the_depth_are_told() {
     let idle = |words: &[&str]| {
@@ -168,7 +169,8 @@ fn when_pools_are_flushed_is_told_in_every_form() {
     assert!(!table::text(&none).contains("flushed") && !explain::text(&none).contains("flushed"));
 }
 
-/// S-501: a side whose device has no room says what it wanted first, whichever release it is.
+/// A side whose device has no room says what it wanted first, whichever release it is.
+// Covers: S-501
 #[test]
 fn a_device_without_room_is_told_of_each_release() {
     for release in ["2.12", "2.14", "2.15", "nlx"] {
@@ -182,7 +184,8 @@ fn a_device_without_room_is_told_of_each_release() {
     }
 }
 
-/// S-508: of a kernel's side too, `ib_mtu` is an MTU of InfiniBand or 0.
+/// Of a kernel's side too, `ib_mtu` is an MTU of InfiniBand or 0.
+// Covers: S-508
 #[test]
 fn an_mtu_is_one_of_those_that_there_are() {
     let taken = |mtu: u32| peers(&args(&["--b", &format!("ib_mtu={mtu}")])).is_ok();

@@ -245,7 +245,7 @@ fn decode(descriptor: &Descriptor, queue: Queue) -> Result<PassiveBuffer, CoreEr
 }
 
 proptest! {
-    /// MT-74, MT-77.
+    // Covers: MT-74, MT-77
     #[test]
     fn what_is_encoded_is_decoded(passive in any_passive(), form in prop::sample::select(&FORMS[..])) {
         let descriptor = Descriptor::encode_as(form, &passive).unwrap();

@@ -57,8 +57,8 @@ proptest! {
         prop_assert_eq!(Reply::read(&packet), Ok((id, reply)));
     }
 
-    /// MT-232: ENOTTY, whether the header tells the truth about the length or not.
-    // Covers: MT-46
+    /// ENOTTY, whether the header tells the truth about the length or not.
+    // Covers: MT-46, MT-232
     #[test]
     fn a_request_of_any_other_length_is_refused(request in any::request(), more in 1..64usize) {
         let mut packet = Vec::new();

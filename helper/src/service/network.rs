@@ -128,7 +128,8 @@ mod tests {
         }
     }
 
-    /// S-312: a serving thread runs on the CPUs of the partition of its shards, and no longer when an NI brings it shards of another.
+    /// A serving thread runs on the CPUs of the partition of its shards, and no longer when an NI brings it shards of another.
+    // Covers: S-312
     #[test]
     fn a_thread_is_bound_to_the_partition_of_its_shards() {
         let node = Node {

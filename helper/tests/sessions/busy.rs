@@ -55,7 +55,8 @@ fn a_stop_that_lnet_refuses_can_be_asked_for_again() {
     lnet.assert_quiet();
 }
 
-/// MT-226: what LNet refuses ends with an event, and the buffer is free again.
+/// What LNet refuses ends with an event, and the buffer is free again.
+// Covers: MT-226
 #[test]
 fn an_operation_that_lnet_refuses_ends_with_an_event() {
     let (lnet, host, mut client) = scripted_client(ROOT);

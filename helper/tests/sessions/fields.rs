@@ -117,8 +117,8 @@ fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage()
     }
 }
 
-/// MT-45: nothing comes before the hello.
-// Covers: MT-232
+/// Nothing comes before the hello.
+// Covers: MT-45, MT-232
 #[test]
 fn a_hello_comes_first_and_once() {
     let host = loopback();

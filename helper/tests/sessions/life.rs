@@ -12,8 +12,8 @@ use nlx_sync::{Bell, Sleeper, Waker};
 use crate::client::{Client, ROOT, USER};
 use crate::worlds::{loopback, loopback_client, scripted_client};
 
-/// S-3: a message from one client to another, through memory that the helper has made for both.
-// Covers: S-408, MT-47, MT-48, MT-214
+/// A message from one client to another, through memory that the helper has made for both.
+// Covers: S-3, S-408, MT-47, MT-48, MT-214
 #[test]
 fn a_message_goes_from_one_client_to_another() {
     let host = loopback();
@@ -46,8 +46,8 @@ fn a_message_goes_from_one_client_to_another() {
     assert_eq!(host.status().leftovers, Leftovers::default());
 }
 
-/// S-3: a passive buffer of one client is written to, and read, by another.
-// Covers: S-6, MT-214
+/// A passive buffer of one client is written to, and read, by another.
+// Covers: S-3, S-6, MT-214
 #[test]
 fn bulk_goes_between_clients() {
     let host = loopback();
@@ -93,7 +93,8 @@ fn ids_of_clients_are_unique() {
     clients[0].start(&taken, 1);
 }
 
-/// MT-230: an event rings the thread that sleeps on the queue, and an event loop through a socket once it has asked for one.
+/// An event rings the thread that sleeps on the queue, and an event loop through a socket once it has asked for one.
+// Covers: MT-230
 #[test]
 fn events_wake_an_event_loop() {
     let (host, mut client) = loopback_client(USER);

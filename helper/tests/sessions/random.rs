@@ -36,8 +36,7 @@ fn packets() -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// MT-219.
-    // Covers: MT-232
+    // Covers: MT-219, MT-232
     #[test]
     fn packets_with_any_bytes_are_answered(
         spoilt in prop::collection::vec((0usize..9, prop::collection::vec((0usize..64, any::<u8>()), 0..4)), 1..40),

@@ -2,8 +2,7 @@
 
 use super::*;
 
-// MT-74
-// Covers: S-2, S-409, MT-79
+// Covers: S-2, S-409, MT-74, MT-79
 #[test]
 fn match_bits_count_up_and_skip_what_is_in_use_after_the_wrap() {
     let rig = Rig::new();

@@ -11,9 +11,9 @@ use crate::bed::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// MT-19: after every initiation, refused ones included, and after every event taken, the needed count is
+    /// After every initiation, refused ones included, and after every event taken, the needed count is
     /// what the operations reserved whose end was not taken.
-    // Covers: S-407, MT-23, MT-212
+    // Covers: S-407, MT-19, MT-23, MT-212
     #[test]
     fn room_is_reserved_from_the_start_to_the_last_event(
         steps in prop::collection::vec((0u8..7, 1u32..6, any::<usize>()), 1..80),

@@ -41,8 +41,8 @@ fn both_sides_have_their_event_when_the_call_returns() {
     pair.assert_idle();
 }
 
-/// MT-208: each message of many is there at once.
-// Covers: MT-225
+/// Each message of many is there at once.
+// Covers: MT-208, MT-225
 #[test]
 fn messages_to_oneself_are_there_at_once() {
     let pair = pair();

@@ -14,9 +14,9 @@ fn scattered(count: usize, bytes: usize, gap: usize) -> IoVec {
     IoVec::new((0..count).map(segment).collect::<Vec<_>>()).unwrap()
 }
 
-/// MT-5: the largest buffer, of the most segments, whether or not they begin with a page. (Motr counts pages;
+/// The largest buffer, of the most segments, whether or not they begin with a page. (Motr counts pages;
 /// a segment that straddles two costs it one more, and this buffer too many.)
-// Covers: MT-1, MT-4
+// Covers: MT-1, MT-4, MT-5
 #[test]
 fn the_largest_buffer_of_most_segments_is_sent_and_received() {
     let bed = bed();
@@ -88,8 +88,8 @@ fn a_buffer_that_cannot_be_is_refused() {
     bed.assert_idle();
 }
 
-/// MT-12: a handle of old names nothing.
-// Covers: MT-6
+/// A handle of old names nothing.
+// Covers: MT-6, MT-12
 #[test]
 fn a_deregistered_buffer_is_forgotten() {
     let bed = bed();

@@ -31,7 +31,8 @@ fn a_passive_send_ends_when_its_reply_has_left() {
     assert_eq!((event.status(), event.length, event.sender()), (Ok(()), LENGTH.into(), None));
 }
 
-/// S-411: a transfer that breaks off ends with the reason.
+/// A transfer that breaks off ends with the reason.
+// Covers: S-411
 #[test]
 fn a_passive_operation_whose_data_breaks_off_ends_with_the_reason() {
     let bed_in = bed();
@@ -44,7 +45,8 @@ fn a_passive_operation_whose_data_breaks_off_ends_with_the_reason() {
     assert_eq!(bed_out.only_event().status(), Err(Errno::ECONNRESET));
 }
 
-/// MT-74: the counter is one more for each passive buffer, and the id is the transfer machine's.
+/// The counter is one more for each passive buffer, and the id is the transfer machine's.
+// Covers: MT-74
 #[test]
 fn passive_buffers_have_match_bits_of_their_own() {
     let bed = bed();
@@ -96,7 +98,8 @@ fn an_active_receive_whose_reply_comes_first_ends_with_its_send() {
     assert_eq!((event.status(), event.length), (Ok(()), 100));
 }
 
-/// MT-35: no REPLY will come.
+/// No REPLY will come.
+// Covers: MT-35
 #[test]
 fn an_active_receive_that_cannot_leave_ends_with_the_reason() {
     let bed = bed();
@@ -105,7 +108,7 @@ fn an_active_receive_that_cannot_leave_ends_with_the_reason() {
     assert_eq!(bed.only_event().status(), Err(Errno::EIO));
 }
 
-/// MT-36
+// Covers: MT-36
 #[test]
 fn an_active_receive_whose_reply_breaks_off_ends_with_the_reason() {
     let bed = bed();
@@ -115,7 +118,7 @@ fn an_active_receive_whose_reply_breaks_off_ends_with_the_reason() {
     assert_eq!(bed.only_event().status(), Err(Errno::EIO));
 }
 
-/// MT-37
+// Covers: MT-37
 #[test]
 fn a_reply_that_breaks_off_before_the_send_is_remembered() {
     let bed = bed();
@@ -126,7 +129,8 @@ fn a_reply_that_breaks_off_before_the_send_is_remembered() {
     assert_eq!(bed.only_event().status(), Err(Errno::EIO));
 }
 
-/// MT-38, MT-39, MT-42: cancelled before its message has left, and then it leaves.
+/// Cancelled before its message has left, and then it leaves.
+// Covers: MT-38, MT-39, MT-42
 #[test]
 fn an_active_operation_that_is_cancelled_before_it_leaves_is_cancelled() {
     for kind in [active_receive(LENGTH.into()), active_send(LENGTH.into())] {
@@ -139,7 +143,8 @@ fn an_active_operation_that_is_cancelled_before_it_leaves_is_cancelled() {
     }
 }
 
-/// MT-39: cancelled while it waits for its REPLY.
+/// Cancelled while it waits for its REPLY.
+// Covers: MT-39
 #[test]
 fn an_active_receive_that_waits_for_its_reply_can_be_cancelled() {
     let bed = bed();

@@ -11,8 +11,7 @@ fn leave_all<W: World>(bed: &Bed<W>) {
     bed.world.outgoing().iter().for_each(|message| bed.world.leave(message, Ok(())));
 }
 
-/// S-414, MT-30, MT-32, MT-39, MT-42
-// Covers: S-413
+// Covers: S-413, S-414, MT-30, MT-32, MT-39, MT-42
 #[test]
 fn every_operation_can_be_cancelled() {
     for kind in every_operation() {

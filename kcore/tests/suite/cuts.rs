@@ -106,8 +106,8 @@ fn a_passive_send_shows_no_more_than_it_said() {
     bed.assert_idle();
 }
 
-/// MT-20: several messages in a vector of odd segments lie one behind the other.
-// Covers: MT-228
+/// Several messages in a vector of odd segments lie one behind the other.
+// Covers: MT-20, MT-228
 #[test]
 fn messages_lie_one_behind_the_other_in_odd_segments() {
     let bed = bed();

@@ -8,7 +8,7 @@ use crate::bed::*;
 /// Long enough that signals hit the sleep.
 const WHILE_NS: u64 = 50_000_000;
 
-/// MT-230
+// Covers: MT-230
 #[test]
 fn a_wait_ends_at_its_deadline_and_not_before() {
     let pair = pair();
@@ -43,7 +43,8 @@ fn a_wait_that_is_interrupted_ends_at_its_deadline() {
     }
 }
 
-/// MT-230: an event that waits is seen at once, whatever the deadline.
+/// An event that waits is seen at once, whatever the deadline.
+// Covers: MT-230
 #[test]
 fn a_deadline_in_the_past_finds_what_waits() {
     let pair = pair();

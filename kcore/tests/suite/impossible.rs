@@ -74,8 +74,8 @@ fn every_order_of_any_events_ends_the_operation_with_the_last() {
     }
 }
 
-/// S-407: more messages than a buffer may take. There is room for the last event all the same, and for no other.
-// Covers: MT-229
+/// More messages than a buffer may take. There is room for the last event all the same, and for no other.
+// Covers: S-407, MT-229
 #[test]
 fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
     let bed = bed().started(OperationKind::Receive { min_receive_size: 1, max_messages: 3 });

@@ -29,8 +29,8 @@ fn every_operation_can_end_inside_the_call_that_starts_it() {
     }
 }
 
-/// MT-34: the REPLY can come before the SEND, both inside the call.
-// Covers: MT-225
+/// The REPLY can come before the SEND, both inside the call.
+// Covers: MT-34, MT-225
 #[test]
 fn a_get_can_end_out_of_order_inside_its_call() {
     let bed = bed();

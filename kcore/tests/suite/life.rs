@@ -27,8 +27,8 @@ fn a_transfer_machine_has_one_event_queue_while_it_runs() {
     assert!(matches!(bed.spy.take_calls()[..], [Call::EqFree(freed)] if freed == eq));
 }
 
-/// MT-8, MT-14, K11: nothing is made before the address is checked.
-// Covers: MT-56, MT-223
+/// K11: nothing is made before the address is checked.
+// Covers: MT-8, MT-14, MT-56, MT-223
 #[test]
 fn an_address_that_cannot_be_started_is_refused_before_lnet_is_asked() {
     let bed = bed();
@@ -60,8 +60,7 @@ fn a_fixed_address_is_started_once_at_a_time() {
     bed.core.tm_start(&start("0@lo:12345:30:101"), &TmOptions::default()).unwrap();
 }
 
-/// MT-59, MT-60
-// Covers: S-417, MT-209
+// Covers: S-417, MT-59, MT-60, MT-209
 #[test]
 fn dynamic_ids_come_from_the_top_and_are_used_again() {
     let bed = bed();
@@ -176,7 +175,7 @@ fn a_transfer_machine_dropped_in_use_ends_its_operations() {
     core.tm_start(&address, &TmOptions::default()).unwrap();
 }
 
-/// S-415
+// Covers: S-415
 #[test]
 fn a_transfer_machine_dropped_while_it_waits_gives_its_address_back() {
     let Bed { world, core, tm, spy, buffer, .. } = bed();

@@ -74,7 +74,8 @@ fn messages_accumulate_until_they_are_taken() {
     bed.assert_idle();
 }
 
-/// S-403: a message that is longer than what is left, or than `min_receive_size`, does not match.
+/// A message that is longer than what is left, or than `min_receive_size`, does not match.
+// Covers: S-403
 #[test]
 fn a_message_that_is_too_long_is_not_taken() {
     let bed = bed().started(RECEIVE);
@@ -97,7 +98,8 @@ fn a_message_without_header_data_has_no_sender() {
     }
 }
 
-/// S-411: what breaks off half-way has come to nothing, and says so.
+/// What breaks off half-way has come to nothing, and says so.
+// Covers: S-411
 #[test]
 fn a_message_that_breaks_off_is_an_event_with_its_reason() {
     let bed = bed().started(RECEIVE);

@@ -202,8 +202,10 @@ fn rows_of(queue: Queue) -> &'static [&'static str] {
     }
 }
 
-/// MT-20 to MT-42: leaving, arriving, failing and cancelling in every order, at every point.
-// Covers: S-407, S-411, S-414, MT-33, MT-34, MT-35, MT-36, MT-37, MT-38, MT-39, MT-212
+/// Leaving, arriving, failing and cancelling in every order, at every point.
+// Covers: S-407, S-411, S-414, MT-20, MT-21, MT-22, MT-23, MT-24, MT-25, MT-26, MT-27, MT-28, MT-29
+// Covers: MT-30, MT-31, MT-32, MT-33, MT-34, MT-35, MT-36, MT-37, MT-38, MT-39, MT-40, MT-41, MT-42
+// Covers: MT-212
 #[test]
 fn every_order_of_events_tells_the_client_what_the_table_says() {
     for kind in every_operation() {

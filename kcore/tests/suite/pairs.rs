@@ -17,8 +17,8 @@ fn send(pair: &Pair, from: &Side, to: &Side, bytes: &[u8]) {
     assert_eq!(event.sender(), None);
 }
 
-/// MT-27, MT-22: a single event each.
-// Covers: S-417, MT-211
+/// A single event each.
+// Covers: S-417, MT-22, MT-27, MT-211
 #[test]
 fn a_message_arrives_with_its_sender_and_can_be_answered() {
     let pair = pair();
@@ -59,8 +59,8 @@ fn several_messages_share_a_buffer() {
     pair.assert_idle();
 }
 
-/// MT-31, MT-33, MT-75: as much as the passive side says, into a buffer with room for more.
-// Covers: S-417, MT-211
+/// As much as the passive side says, into a buffer with room for more.
+// Covers: S-417, MT-31, MT-33, MT-75, MT-211
 #[test]
 fn bulk_is_read() {
     let pair = pair();
@@ -81,8 +81,7 @@ fn bulk_is_read() {
     pair.assert_idle();
 }
 
-/// MT-29, MT-40, MT-77
-// Covers: S-417, MT-211
+// Covers: S-417, MT-29, MT-40, MT-77, MT-211
 #[test]
 fn bulk_is_written() {
     let pair = pair();
@@ -101,8 +100,8 @@ fn bulk_is_written() {
     pair.assert_idle();
 }
 
-/// MT-228: from and to vectors of odd segments, at every byte count.
-// Covers: MT-227
+/// From and to vectors of odd segments, at every byte count.
+// Covers: MT-227, MT-228
 #[test]
 fn bulk_of_every_byte_count_passes_between_odd_segments() {
     let odd = |lengths: &[usize]| {
@@ -141,8 +140,7 @@ fn bulk_of_every_byte_count_passes_between_odd_segments() {
     pair.assert_idle();
 }
 
-/// MT-30, MT-32
-// Covers: MT-211
+// Covers: MT-30, MT-32, MT-211
 #[test]
 fn what_waits_for_a_peer_is_cancelled() {
     let pair = pair();

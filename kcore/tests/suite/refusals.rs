@@ -120,7 +120,8 @@ fn an_operation_without_room_for_its_events_is_refused() {
     assert_eq!(bed.tm.needed(), MESSAGES as usize + 1);
 }
 
-/// K7, MT-76, MT-78, and motr-transport 2.6.2: nothing that does not fit reaches LNet.
+/// K7, and motr-transport 2.6.2: nothing that does not fit reaches LNet.
+// Covers: MT-76, MT-78
 #[test]
 fn numbers_that_do_not_fit_the_buffer_are_refused() {
     let bed = bed();

@@ -95,7 +95,8 @@ mod tests {
     }
 
     proptest! {
-        /// S-303: every estimate keeps its own definition, whatever the machine.
+        /// Every estimate keeps its own definition, whatever the machine.
+        // Covers: S-303
         #[test]
         fn estimates_keep_their_definitions(cpus in 5..=crate::MAX_CPUS, threads in 1..9usize, nodes in 1..65usize) {
             let seed = Estimate::Seed.partitions_for(cpus, threads, nodes);

@@ -273,7 +273,8 @@ mod tests {
         assert!(matches!(error(&many.join(" ")), CptError::PartitionCount { .. }));
     }
 
-    /// S-302: what a pattern names and a machine lacks is told.
+    /// What a pattern names and a machine lacks is told.
+    // Covers: S-302
     #[test]
     fn what_is_absent_is_named() {
         let topology = Topology::flat(&"0-3".parse().unwrap()).unwrap();

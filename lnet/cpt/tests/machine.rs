@@ -8,8 +8,8 @@ fn on_a_thread(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(test).join().expect("the test passes"));
 }
 
-/// S-303: the default table covers exactly the CPUs that this process may use.
-// Covers: S-301
+/// The default table covers exactly the CPUs that this process may use.
+// Covers: S-301, S-303
 #[test]
 fn the_table_covers_the_allowed_cpus() {
     let cpus = Topology::machine().unwrap().cpus().clone();

@@ -184,7 +184,8 @@ fn rounds_of_puts_acks_and_gets_allocate_nothing() {
     }
 }
 
-/// S-308: where messages look in all partitions at once, and where they look in one after the other.
+/// Where messages look in all partitions at once, and where they look in one after the other.
+// Covers: S-308
 #[test]
 fn rounds_among_entries_of_all_kinds_allocate_nothing() {
     let spread = spec(BITS + 1);

@@ -351,7 +351,8 @@ mod tests {
         assert_eq!(nids(config), ["127.0.0.2@tcp", "127.0.0.1@tcp3", "127.0.0.5@tcp3"]);
     }
 
-    /// S-315: the value of `networks` gives the NIDs, and the partitions of each; `lo` goes without saying.
+    /// The value of `networks` gives the NIDs, and the partitions of each; `lo` goes without saying.
+    // Covers: S-315
     #[test]
     fn a_line_of_networks_binds_interfaces_to_partitions() {
         let text = "lo,tcp(127.0.0.2),tcp1:1(127.0.0.3[0,2],127.0.0.4) tcp(127.0.0.5)[3]";

@@ -91,8 +91,8 @@ mod tests {
         Partitions::from(tunables.parse::<CptConfig>().unwrap()).table()
     }
 
-    /// S-303: tunables reach the table; a pattern overrides the number, and 1 switches affinity off.
-    // Covers: S-315
+    /// Tunables reach the table; a pattern overrides the number, and 1 switches affinity off.
+    // Covers: S-303, S-315
     #[test]
     fn tunables_make_the_table_of_this_machine() {
         let cpus = Topology::machine().unwrap().cpus().clone();
@@ -107,7 +107,8 @@ mod tests {
         assert_eq!(*by_default.cpumask(None), cpus);
     }
 
-    /// S-302, S-315: what a machine can do otherwise than it was probably meant is told.
+    /// What a machine can do otherwise than it was probably meant is told.
+    // Covers: S-302, S-315
     #[test]
     fn tunables_that_are_hardly_meant_are_told() {
         let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
@@ -118,8 +119,8 @@ mod tests {
         assert!(odd(r#"cpu_pattern="0[0] 1[1]""#).is_empty() && odd("").is_empty());
     }
 
-    /// S-301: what the machine cannot do is refused with its errno and the tunable's name.
-    // Covers: S-315
+    /// What the machine cannot do is refused with its errno and the tunable's name.
+    // Covers: S-301, S-315
     #[test]
     fn tunables_that_do_not_fit_the_machine_are_named() {
         let cpus = Topology::machine().unwrap().cpus().len();

@@ -151,8 +151,8 @@ fn scene(number: u8) -> (Side, Holder) {
     (side, holder)
 }
 
-/// S-310: a message that was reported as sent is not lost, whatever waits behind it, and for as long as it takes.
-// Covers: S-109
+/// A message that was reported as sent is not lost, whatever waits behind it, and for as long as it takes.
+// Covers: S-109, S-310
 #[test]
 fn a_held_message_outlasts_all_timeouts_of_tcp() {
     let (side, mut holder) = scene(1);

@@ -37,9 +37,9 @@ fn two_nodes(
     (one, other)
 }
 
-/// S-315: traffic with 1, 2 and 4 partitions, on networks of all of them, of the last, and of two that are not
+/// Traffic with 1, 2 and 4 partitions, on networks of all of them, of the last, and of two that are not
 /// neighbours.
-// Covers: S-307
+// Covers: S-307, S-315
 #[test]
 fn nodes_of_any_number_of_partitions_exchange_messages() {
     for parts in [1, 2, 4] {
@@ -54,7 +54,8 @@ fn nodes_of_any_number_of_partitions_exchange_messages() {
     }
 }
 
-/// S-301, S-303, S-315: as many partitions of this machine's CPUs as the tunable says.
+/// As many partitions of this machine's CPUs as the tunable says.
+// Covers: S-301, S-303, S-315
 #[test]
 fn nodes_with_a_partition_for_each_cpu_exchange_messages() {
     let cpus = Topology::machine().unwrap().cpus().len().min(lnet_cpt::MAX_PARTITIONS);
@@ -66,7 +67,8 @@ fn nodes_with_a_partition_for_each_cpu_exchange_messages() {
     exchange(&one, &other);
 }
 
-/// S-315, S-301: nodes with different numbers of partitions understand each other: the number is nobody else's matter.
+/// Nodes with different numbers of partitions understand each other: the number is nobody else's matter.
+// Covers: S-301, S-315
 #[test]
 fn nodes_of_different_partitions_exchange_messages() {
     let tables = [1, 4].map(|parts| Arc::new(CptTable::virtual_parts(parts).unwrap()));

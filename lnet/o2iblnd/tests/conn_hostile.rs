@@ -337,7 +337,8 @@ fn what_is_late_is_told_by_how_far_it_is() {
     assert_eq!((conn.late(NEVER - 1), conn.deadline_ns()), (None, 100 * S));
 }
 
-/// S-504: a chain is posted whole, or waits; and one that never fits is refused.
+/// A chain is posted whole, or waits; and one that never fits is refused.
+// Covers: S-504
 #[test]
 fn chains_wait_for_room_and_are_never_split() {
     let mut conn = conn();

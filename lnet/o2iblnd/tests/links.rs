@@ -208,7 +208,8 @@ fn a_peer_cannot_send_an_attempt_back_for_ever() {
     assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Failed);
 }
 
-/// S-503: what the device cannot make is not asked for; it may make more for the next attempt.
+/// What the device cannot make is not asked for; it may make more for the next attempt.
+// Covers: S-503
 #[test]
 fn a_small_device_asks_for_what_it_can() {
     let mut links = links(1);

@@ -131,7 +131,8 @@ fn huge_pages_or_ordinary_ones_are_the_same_arena() {
     assert_eq!(theirs.read(end - 1..end + 1).unwrap().to_vec(), [4, 0]);
 }
 
-/// S-401: a device is told once of memory that many buffers lie in.
+/// A device is told once of memory that many buffers lie in.
+// Covers: S-401
 #[test]
 fn the_regions_of_an_arena_have_one_registration() {
     struct Keys(Arc<AtomicUsize>);

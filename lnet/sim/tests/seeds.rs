@@ -7,8 +7,9 @@ use lnet_sim::{Scenario, Worlds};
 /// Runs that the test makes unless the environment says otherwise.
 const SEEDS: u64 = 3_000;
 
-/// S-101 to S-109, S-202, S-209, S-310, S-311: whatever happens in whatever order, engines do what the model says.
-// Covers: S-307
+/// Whatever happens in whatever order, engines do what the model says.
+// Covers: S-101, S-102, S-103, S-104, S-105, S-106, S-107, S-108, S-109, S-202, S-209, S-307, S-310
+// Covers: S-311
 #[test]
 fn seeds() {
     harness::check_seeds::<Scenario>((SEEDS, Scenario::STEPS));

@@ -8,9 +8,9 @@ use lnet_sim::tcp::TcpScenario;
 /// Runs that the test makes unless the environment says otherwise.
 const SEEDS: u64 = 100;
 
-/// S-201 to S-210, S-312: whatever happens in whatever order, nodes of real engines and real TCP LNDs deliver each
+/// Whatever happens in whatever order, nodes of real engines and real TCP LNDs deliver each
 /// payload once or not at all, end each operation once, keep the rules of connections, and reach each other again.
-// Covers: S-109, S-206, S-310
+// Covers: S-109, S-201, S-202, S-203, S-204, S-205, S-206, S-207, S-208, S-209, S-210, S-310, S-312
 #[test]
 fn seeds() {
     harness::check_seeds::<TcpScenario>((SEEDS, TcpScenario::STEPS));

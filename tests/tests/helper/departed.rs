@@ -53,8 +53,9 @@ fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
     client
 }
 
-/// S-404: the end of the stream tells a client that nobody touches its memory any more, however long that takes; until then it
+/// The end of the stream tells a client that nobody touches its memory any more, however long that takes; until then it
 /// is not served, and has its place. One that hangs up gives that back.
+// Covers: S-404
 #[test]
 fn the_end_of_the_stream_comes_after_the_last_use() {
     let helper = Helper::configured(CONFIG);

@@ -31,7 +31,7 @@ fn peer() -> Address {
     Address { nid: wire::nid(Ipv4Addr::new(10, 0, 0, 2)), portal: 40, tmid: 7 }
 }
 
-/// S-3
+// Covers: S-3
 #[test]
 fn requests_are_those_of_the_document() {
     let examples = examples();
@@ -53,7 +53,7 @@ fn requests_are_those_of_the_document() {
     }
 }
 
-/// S-3
+// Covers: S-3
 #[test]
 fn entries_are_those_of_the_document() {
     let examples = examples();
@@ -74,7 +74,7 @@ fn entries_are_those_of_the_document() {
     }
 }
 
-/// S-3
+// Covers: S-3
 #[test]
 fn replies_are_read_as_the_document_says() {
     let examples = examples();

@@ -56,8 +56,8 @@ type Spoilt = (String, Box<dyn Fn(&mut Entry)>);
 /// What is wrong, and an entry that is so.
 type Made = (&'static str, fn(&Outfit) -> Entry);
 
-/// MT-232: what cannot be read ends that client's connection, and nobody else's.
-// Covers: MT-219
+/// What cannot be read ends that client's connection, and nobody else's.
+// Covers: MT-219, MT-232
 #[test]
 fn entries_that_end_the_connection() {
     let helper = Helper::start();
@@ -178,9 +178,9 @@ fn operations_that_are_refused() {
     helper.is_clean();
 }
 
-/// MT-233: what nobody can be told of, since a correct client knows it by itself, is not done: another's or no
+/// What nobody can be told of, since a correct client knows it by itself, is not done: another's or no
 /// transfer machine, a name that is taken, memory beyond the arena, no buffer, a buffer in flight.
-// Covers: MT-232, MT-235
+// Covers: MT-232, MT-233, MT-235
 #[test]
 fn entries_that_do_nothing() {
     let helper = Helper::start();

@@ -89,8 +89,8 @@ fn floods_of_requests_and_entries() {
     helper.is_clean();
 }
 
-/// MT-237: hundreds of clients come, have something of everything, and are gone; some do not even say hello. Nothing is left.
-// Covers: MT-234
+/// Hundreds of clients come, have something of everything, and are gone; some do not even say hello. Nothing is left.
+// Covers: MT-234, MT-237
 #[test]
 fn hundreds_of_clients_come_and_die() {
     let helper = Helper::start();

@@ -18,9 +18,9 @@ use nlx_tests::client::wire::{self, Entry, kind, queue};
 use crate::scene::{Helper, Other, Silence, Work, exists};
 use crate::support::peer::hung_unless;
 
-/// S-6: the helper is killed while clients wait, have everything in flight and ask for things: each wait and each request
+/// The helper is killed while clients wait, have everything in flight and ask for things: each wait and each request
 /// ends; the next helper takes the socket over though its name is still there, and all can begin anew.
-// Covers: MT-234
+// Covers: S-6, MT-234
 #[test]
 fn a_helper_that_is_killed() {
     let mut helper = Helper::start();
@@ -60,8 +60,9 @@ fn life_bytes(life: u64) -> [u8; 8] {
     life.to_ne_bytes()
 }
 
-/// S-6: asked to end, the helper lets what is under way come to its end, tells its clients by closing their connections, and
+/// Asked to end, the helper lets what is under way come to its end, tells its clients by closing their connections, and
 /// takes its socket's name away.
+// Covers: S-6
 #[test]
 fn a_helper_that_is_asked_to_end() {
     let mut helper = Helper::start();
@@ -82,7 +83,8 @@ fn a_helper_that_is_asked_to_end() {
     work.stop();
 }
 
-/// S-6: asked to end while an operation is under way, the helper waits for it: the client gets its event, then the end.
+/// Asked to end while an operation is under way, the helper waits for it: the client gets its event, then the end.
+// Covers: S-6
 #[test]
 fn an_operation_that_ends_while_the_helper_does() {
     let mut helper = Helper::configured("[helper]\ndrain = 60\n");
@@ -111,7 +113,8 @@ fn an_operation_that_ends_while_the_helper_does() {
     assert_eq!(here.client.event(&mut here.tm).unwrap_err(), Errno::ENOTCONN);
 }
 
-/// S-6: there is one helper at a socket: a second one is refused and leaves the first alone.
+/// There is one helper at a socket: a second one is refused and leaves the first alone.
+// Covers: S-6
 #[test]
 fn a_second_helper_at_the_same_socket() {
     let helper = Helper::start();

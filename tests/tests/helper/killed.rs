@@ -9,9 +9,9 @@ use crate::ucore::Ucore;
 /// At which of its visits to a point a client dies: the first, and one in full swing.
 const VISITS: [u32; 2] = [1, 7];
 
-/// S-6: a client is killed at each named point of its life, each proven hit. Another client notices nothing, and after
+/// A client is killed at each named point of its life, each proven hit. Another client notices nothing, and after
 /// all of them nothing is left.
-// Covers: MT-234
+// Covers: S-6, MT-234
 #[test]
 fn at_each_named_point() {
     let helper = Helper::start();
@@ -34,9 +34,9 @@ fn at_each_named_point() {
     helper.is_clean();
 }
 
-/// S-6: a client as programs link it, the code of `nlx-ucore`, is killed at each of its own named points, each proven
+/// A client as programs link it, the code of `nlx-ucore`, is killed at each of its own named points, each proven
 /// hit. After each of them nothing is left of it, and another client has noticed nothing.
-// Covers: MT-234
+// Covers: S-6, MT-234
 #[test]
 fn a_program_at_each_named_point() {
     // Short rings: a batch finds no room in one now and then.
@@ -67,8 +67,8 @@ const BATCH: usize = 10;
 /// Batches: a thousand clients in all.
 const BATCHES: usize = 100;
 
-/// S-6: a thousand clients are killed at any moment of their traffic, ten at a time; after each ten nothing is left.
-// Covers: MT-234
+/// A thousand clients are killed at any moment of their traffic, ten at a time; after each ten nothing is left.
+// Covers: S-6, MT-234
 #[test]
 fn at_a_thousand_moments() {
     let helper = Helper::start();

@@ -8,7 +8,8 @@ use nlx_tests::client::{Client, PATIENCE};
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
 
-/// MT-237: one client more than there may be is told so, and comes in once another one has gone.
+/// One client more than there may be is told so, and comes in once another one has gone.
+// Covers: MT-237
 #[test]
 fn more_clients_than_there_may_be() {
     let helper = Helper::configured("[helper]\nclients_max = 3\n");
@@ -29,7 +30,8 @@ fn more_clients_than_there_may_be() {
     helper.is_clean();
 }
 
-/// MT-45: whoever says no hello does not stay: neither one that says nothing, nor one that has been slowed down before.
+/// Whoever says no hello does not stay: neither one that says nothing, nor one that has been slowed down before.
+// Covers: MT-45
 #[test]
 fn no_hello() {
     let helper = Helper::configured("[helper.quotas]\nrequests_per_second = 1\n");
@@ -52,7 +54,8 @@ fn no_hello() {
     helper.is_clean();
 }
 
-/// MT-219: a client that reads no reply is cut off in time; others do not notice.
+/// A client that reads no reply is cut off in time; others do not notice.
+// Covers: MT-219
 #[test]
 fn replies_that_wait_too_long() {
     let helper = Helper::configured("[helper]\nreply_timeout = 1\n");
@@ -72,7 +75,8 @@ fn replies_that_wait_too_long() {
     helper.is_clean();
 }
 
-/// MT-219: more requests than a client may make in a second wait, in their order, and each is answered.
+/// More requests than a client may make in a second wait, in their order, and each is answered.
+// Covers: MT-219
 #[test]
 fn requests_beyond_the_rate_wait() {
     const RATE: u64 = 100;

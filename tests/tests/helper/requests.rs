@@ -18,9 +18,9 @@ fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
     }
 }
 
-/// MT-232: whatever bytes come, in whatever pieces, before a hello or after it: each packet is answered, or ends the
+/// Whatever bytes come, in whatever pieces, before a hello or after it: each packet is answered, or ends the
 /// connection; and an honest client notices nothing.
-// Covers: MT-219
+// Covers: MT-219, MT-232
 #[test]
 fn random_bytes() {
     let helper = Helper::start();

@@ -5,7 +5,8 @@ use nlx_helper::ClientQuotas;
 
 use crate::bed::*;
 
-/// MT-215: a message, its sender, and what remains of the buffer.
+/// A message, its sender, and what remains of the buffer.
+// Covers: MT-215
 #[test]
 fn a_message_reaches_another_client() {
     let helper = Helper::start();
@@ -92,7 +93,8 @@ fn messages_are_copied_into_foreign_memory() {
     }
 }
 
-/// S-407: more operations than the submission ring has slots, in one batch and in order.
+/// More operations than the submission ring has slots, in one batch and in order.
+// Covers: S-407
 #[test]
 fn a_batch_is_longer_than_the_ring() {
     let helper = Helper::with(ClientQuotas { ring_slots: 8, ..ClientQuotas::default() });

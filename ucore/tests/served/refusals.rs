@@ -20,7 +20,8 @@ fn a_helper_that_is_not_there() {
     assert_eq!(at(&"x".repeat(200)).errno(), Errno::ENAMETOOLONG);
 }
 
-/// MT-228, MT-6 and K7, as in-process: at once, and nothing comes of it.
+/// MT-6 and K7, as in-process: at once, and nothing comes of it.
+// Covers: MT-228
 #[test]
 fn what_can_be_checked_is_refused_at_once() {
     let (_helper, domain, tm) = started();

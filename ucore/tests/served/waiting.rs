@@ -17,7 +17,8 @@ fn hung() -> PollTimeout {
     PollTimeout::try_from(HUNG).unwrap()
 }
 
-/// MT-230, MT-231, U5: a deadline that is over still looks; one to come is kept; asking changes nothing.
+/// U5: a deadline that is over still looks; one to come is kept; asking changes nothing.
+// Covers: MT-230, MT-231
 #[test]
 fn a_wait_looks_whatever_its_deadline() {
     let (_helper, domain, tm) = started();
@@ -91,7 +92,8 @@ fn an_event_loop_sleeps_on_one_descriptor() {
     tm.stop().unwrap();
 }
 
-/// X13: messages for which there was no buffer end one wait, and are counted.
+/// Messages for which there was no buffer end one wait, and are counted.
+//
 #[test]
 fn lost_messages_end_a_wait() {
     let (_helper, domain) = served();

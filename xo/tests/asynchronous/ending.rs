@@ -60,7 +60,8 @@ async fn a_task_may_lose_its_patience() {
     a.machine.stop(Stop::Drain, HUNG).await.unwrap();
 }
 
-/// MT-238, for futures.
+/// For futures.
+// Covers: MT-238
 #[test]
 fn a_stop_ends_every_future_with_its_buffer() {
     let pair = Pair::over_loopback();

@@ -237,8 +237,8 @@ fn count(held: &[Delivery], name: &str) -> usize {
     held.iter().filter(|delivery| delivery.name.starts_with(name)).count()
 }
 
-/// S-316: threads that wait drive as many partitions as there are.
-// Covers: S-203, S-311
+/// Threads that wait drive as many partitions as there are.
+// Covers: S-203, S-311, S-316
 #[test]
 fn threads_that_wait_for_machines_deliver_at_once() {
     for partitions in [1, 2, 4] {
@@ -248,8 +248,8 @@ fn threads_that_wait_for_machines_deliver_at_once() {
     }
 }
 
-/// S-312: beside one thread that waits, the scheduler threads drive what it leaves lying.
-// Covers: S-203
+/// Beside one thread that waits, the scheduler threads drive what it leaves lying.
+// Covers: S-203, S-312
 #[test]
 fn scheduler_threads_deliver_beside_a_thread_that_waits_for_a_machine() {
     for partitions in [1, 2, 4] {
@@ -259,8 +259,8 @@ fn scheduler_threads_deliver_beside_a_thread_that_waits_for_a_machine() {
     }
 }
 
-/// S-316: so do the event threads of machines with callbacks.
-// Covers: S-203
+/// So do the event threads of machines with callbacks.
+// Covers: S-203, S-316
 #[test]
 fn event_threads_deliver_at_once() {
     for partitions in [1, 2, 4] {
@@ -270,9 +270,9 @@ fn event_threads_deliver_at_once() {
     }
 }
 
-/// S-316: so do the threads of a helper, while threads of its client wait; none of these
+/// So do the threads of a helper, while threads of its client wait; none of these
 /// drives.
-// Covers: S-203
+// Covers: S-203, S-316
 #[test]
 fn the_threads_of_a_helper_deliver_at_once() {
     for partitions in [1, 2, 4] {

@@ -18,9 +18,9 @@ fn endings(rig: &Rig, count: usize) -> (Vec<OpId>, Vec<BufferEvent>) {
     started.unzip()
 }
 
-/// MT-230: the transport is asked once for many events; the client gets them one by one, in order, and until it has
+/// The transport is asked once for many events; the client gets them one by one, in order, and until it has
 /// the last one there are events and operations.
-// Covers: MT-231
+// Covers: MT-230, MT-231
 #[test]
 fn many_events_are_one_call_of_the_transport() {
     const EVENTS: usize = 40;

@@ -34,8 +34,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// MT-173: an operation of each queue ends well, and its future with it.
-// Covers: MT-102, X-15
+/// An operation of each queue ends well, and its future with it.
+// Covers: MT-102, MT-173, X-15
 #[test]
 fn an_operation_of_each_queue_is_awaited() {
     let world = world().with_threads();

@@ -58,8 +58,8 @@ fn end_points_are_shared_and_counted() {
     assert_eq!(b.tm.end_points(), 1);
 }
 
-/// MT-101: a peer is counted while something is sent to it, whoever drops its end point meanwhile.
-// Covers: MT-242
+/// A peer is counted while something is sent to it, whoever drops its end point meanwhile.
+// Covers: MT-101, MT-242
 #[test]
 fn a_message_in_flight_counts_its_peer() {
     let pair = pair();

@@ -41,9 +41,9 @@ fn a_bad_portal_is_refused_at_once() {
     }
 }
 
-/// MT-105, MT-221: a fixed id is the one asked for, and no one else gets it, nor a NID or PID
+/// A fixed id is the one asked for, and no one else gets it, nor a NID or PID
 /// that is not the node's; the own end point counts one; a stop with abort ends it.
-// Covers: MT-55, MT-56, MT-57, MT-95, MT-130, MT-191, MT-223
+// Covers: MT-55, MT-56, MT-57, MT-95, MT-105, MT-130, MT-191, MT-221, MT-223
 #[test]
 fn a_fixed_id_is_the_one_asked_for() {
     let world = world();

@@ -34,9 +34,9 @@ fn pings_of_falling_sizes_come_back() {
     }
 }
 
-/// MT-168: the client offers a buffer to be read and one to be written, two descriptors in one message; the server
+/// The client offers a buffer to be read and one to be written, two descriptors in one message; the server
 /// reads the one, and writes what it read into the other.
-// Covers: MT-154
+// Covers: MT-154, MT-168
 #[test]
 fn bulk_comes_back_by_two_descriptors_of_one_message() {
     let Pair { a: client, b: server, world: _world } = &pair();

@@ -23,7 +23,8 @@ fn balance(pair: &Pair, pool: &BufferPool) -> (usize, usize, usize) {
     (pair.b.tm.posted(Queue::MessageReceive), pair.b.tm.deficit(), pool.counts().free)
 }
 
-/// MT-113, MT-121, MT-213: messages find buffers that nobody has posted, as many as come; after the stop all are free.
+/// Messages find buffers that nobody has posted, as many as come; after the stop all are free.
+// Covers: MT-113, MT-121, MT-213
 #[test]
 fn messages_find_buffers_of_the_pool() {
     let (pair, pool) = pair_with_pool(4);
@@ -41,8 +42,9 @@ fn messages_find_buffers_of_the_pool() {
     assert_eq!(balance(&pair, &pool), (0, 0, 4));
 }
 
-/// MT-115, MT-116: who keeps its messages runs out of buffers, which counts as a failure; the queue is full again when they
+/// Who keeps its messages runs out of buffers, which counts as a failure; the queue is full again when they
 /// are dropped.
+// Covers: MT-115, MT-116
 #[test]
 fn a_deficit_lasts_until_buffers_come_back() {
     let (pair, pool) = pair_with_pool(3);

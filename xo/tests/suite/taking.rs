@@ -7,8 +7,8 @@ use nlx::{Errno, Queue, Stop, TransferMachine};
 use super::{pair, world};
 use crate::bed::*;
 
-/// MT-110: with nothing to do nothing is pending, polling and waiting bring nothing.
-// Covers: MT-83, MT-109
+/// With nothing to do nothing is pending, polling and waiting bring nothing.
+// Covers: MT-83, MT-109, MT-110
 #[test]
 fn nothing_comes_of_nothing() {
     let Pair { a, .. } = &pair();

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// MT-188: both roles in one process; messages, and bulk both ways.
-// Covers: MT-168
+/// Both roles in one process; messages, and bulk both ways.
+// Covers: MT-168, MT-188
 #[test]
 fn both_roles_in_one_process() {
     let mut world = world(1, 1);

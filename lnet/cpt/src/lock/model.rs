@@ -102,7 +102,8 @@ fn loom_two_exclusives_exclude_and_both_get_in() {
     });
 }
 
-/// S-304: one partition.
+/// One partition.
+// Covers: S-304
 #[test]
 fn loom_one_partition_is_a_plain_lock() {
     model(|| {

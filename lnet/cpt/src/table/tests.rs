@@ -129,8 +129,8 @@ fn cuts_move_to_the_ends_of_cores() {
     assert_eq!(lists(&table), ["0-1,5-6", "2,7", "3,8", "4,9"]);
 }
 
-/// S-302: patterns and numbers, the design's rules and LNet's.
-// Covers: S-303, S-315
+/// Patterns and numbers, the design's rules and LNet's.
+// Covers: S-302, S-303, S-315
 #[test]
 fn tunables_make_the_tables_they_describe() {
     let sixteen = || MACHINES[1].topology();
@@ -164,8 +164,8 @@ fn tunables_make_the_tables_they_describe() {
     assert_eq!(config("cpu_pattern=\"\""), CptConfig::default());
 }
 
-/// S-303: in a container the pattern's other CPUs are left out.
-// Covers: S-302
+/// In a container the pattern's other CPUs are left out.
+// Covers: S-302, S-303
 #[test]
 fn a_pattern_keeps_to_the_cpus_that_are_allowed() {
     let topology = MACHINES[1].topology_within(&cpus("2-5"));
@@ -173,7 +173,8 @@ fn a_pattern_keeps_to_the_cpus_that_are_allowed() {
     assert_eq!(lists(&table), ["2-3", "4-5"]);
 }
 
-/// S-301, lnet-semantics 18a.
+/// lnet-semantics 18a.
+// Covers: S-301
 #[test]
 fn tables_and_distances_print_a_line_per_partition() {
     let table = CptTable::create_default(MACHINES[1].topology(), Estimate::PerNode).unwrap();
@@ -194,8 +195,8 @@ fn nodes_are_spread_evenly() {
     assert_eq!(CptTable::single().spread_node(0), None);
 }
 
-/// S-306: nodes are set and taken out as a whole.
-// Covers: S-301
+/// Nodes are set and taken out as a whole.
+// Covers: S-301, S-306
 #[test]
 fn nodes_join_and_leave() {
     let mut table = CptTable::alloc(MACHINES[1].topology(), 2).unwrap();
@@ -208,7 +209,8 @@ fn nodes_join_and_leave() {
     assert_eq!(table.nodemask(None), &"1".parse().unwrap());
 }
 
-/// S-301: what a thread says goes first, and threads without a word spread over virtual partitions.
+/// What a thread says goes first, and threads without a word spread over virtual partitions.
+// Covers: S-301
 #[test]
 fn threads_of_virtual_partitions_belong_to_one_each() {
     for partitions in [1, 2, 4] {

@@ -7,7 +7,8 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-/// S-303: every CPU stands where the machine has it.
+/// Every CPU stands where the machine has it.
+// Covers: S-303
 #[test]
 fn machines_are_read_as_they_are() {
     for machine in MACHINES {
@@ -26,7 +27,8 @@ fn machines_are_read_as_they_are() {
     }
 }
 
-/// S-303: a container's CPUs alone are seen.
+/// A container's CPUs alone are seen.
+// Covers: S-303
 #[test]
 fn forbidden_and_offline_cpus_do_not_occur() {
     let machine = MACHINES[2];

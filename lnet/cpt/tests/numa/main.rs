@@ -98,7 +98,8 @@ fn pages_lie_on_the_node_of_their_partition() {
     }
 }
 
-/// S-305: who starts a program under a memory policy has its memory where that says.
+/// Who starts a program under a memory policy has its memory where that says.
+// Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn a_policy_of_the_operator_is_obeyed() {

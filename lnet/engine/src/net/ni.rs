@@ -157,8 +157,7 @@ impl Nis {
 mod tests {
     use super::*;
 
-    /// S-307, S-315.
-    // Covers: S-209
+    // Covers: S-209, S-307, S-315
     #[test]
     fn peers_belong_to_the_partitions_that_were_chosen() {
         let chosen = [1, 3];

@@ -34,8 +34,7 @@ fn an_entry_is_tried_where_it_was_inserted() {
     assert_eq!(taken, mds);
 }
 
-/// S-104.
-// Covers: S-103
+// Covers: S-103, S-104
 #[test]
 fn insertions_that_cannot_be_are_refused() {
     let (network, node) = one_node();

@@ -330,8 +330,8 @@ fn run(rules: Rules, steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
-    /// S-108, S-109, S-308, S-310: what the hashes find is what the lists would find.
-    // Covers: S-102, S-104, S-309
+    /// What the hashes find is what the lists would find.
+    // Covers: S-102, S-104, S-108, S-109, S-308, S-309, S-310
     #[test]
     fn a_wildcard_portal_matches_as_one_list_would_or_one_per_partition(
         rules in rules(false), steps in steps(false),
@@ -339,8 +339,8 @@ proptest! {
         run(rules, steps);
     }
 
-    /// S-103: sources of several partitions, in one list.
-    // Covers: S-102, S-308
+    /// Sources of several partitions, in one list.
+    // Covers: S-102, S-103, S-308
     #[test]
     fn a_unique_portal_matches_as_one_list_would(
         rules in rules(true), steps in steps(true),

@@ -64,8 +64,7 @@ fn descriptors_that_make_no_sense_are_refused() {
     assert_eq!(errno(node.engine.md_attach(me, md(), Unlink::Auto)), Errno::ENOENT);
 }
 
-// S-104.
-// Covers: S-101, S-103
+// Covers: S-101, S-103, S-104
 #[test]
 fn the_first_entry_decides_the_type_of_a_portal() {
     let (_network, node) = one_node();

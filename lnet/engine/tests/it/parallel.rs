@@ -105,10 +105,10 @@ fn of_machine(machine: usize) -> u64 {
     (machine as u64) << 52 | 1
 }
 
-/// S-308: a transfer machine whose handler takes long stops no messages for machines of other partitions, nor buffers
+/// A transfer machine whose handler takes long stops no messages for machines of other partitions, nor buffers
 /// that are posted for them; not even if their senders belong to its partition, and if the portal had entries of all kinds
 /// before.
-// Covers: S-311
+// Covers: S-308, S-311
 #[test]
 fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
     for mixed in [false, true] {
@@ -189,9 +189,9 @@ fn events_of_all_partitions_are_delivered_at_the_same_time() {
     assert!(node.is_quiet());
 }
 
-/// S-308: the handlers of as many transfer machines as there are partitions run at the same time, although all
+/// The handlers of as many transfer machines as there are partitions run at the same time, although all
 /// messages are for one portal, and of one peer.
-// Covers: S-311
+// Covers: S-308, S-311
 #[test]
 fn handlers_of_as_many_machines_as_partitions_run_at_the_same_time() {
     let (network, node) = one_node();

@@ -158,8 +158,8 @@ fn a_partition_with_an_exhausted_buffer_does_not_rest() {
     }
 }
 
-/// S-109: one queue for all partitions; events come in its order too.
-// Covers: S-310
+/// One queue for all partitions; events come in its order too.
+// Covers: S-109, S-310
 #[test]
 fn messages_of_all_partitions_wait_in_one_queue() {
     for here in 0..PARTITIONS {

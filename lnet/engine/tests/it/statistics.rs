@@ -132,7 +132,7 @@ fn the_credits_of_an_ni_are_split_over_its_partitions() {
     }
 }
 
-/// S-315.
+// Covers: S-315
 #[test]
 fn partitions_that_an_ni_cannot_have_are_refused() {
     let (network, a) = one_node();

@@ -206,7 +206,7 @@ fn an_exhausted_md_that_is_retained_takes_nothing_more() {
     assert_eq!(rig.brief(), [(EventKind::Unlink, Ok(()), true)]);
 }
 
-// MT-229
+// Covers: MT-229
 #[test]
 fn the_impossible_happens_when_it_is_called_so() {
     let rig = Rig::new();

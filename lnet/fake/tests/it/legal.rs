@@ -182,7 +182,8 @@ proptest! {
     }
 }
 
-// S-311: events of one MD never overlap, whoever injects them.
+// Events of one MD never overlap, whoever injects them.
+// Covers: S-311
 #[test]
 fn events_of_one_md_never_overlap() {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -63,7 +63,7 @@ fn an_entry_has_one_descriptor() {
     assert_eq!(errno(attach()), Errno::ENOENT);
 }
 
-// S-101, S-103
+// Covers: S-101, S-103
 #[test]
 fn the_first_entry_decides_the_type_of_a_portal() {
     let rig = Rig::new();
@@ -89,7 +89,7 @@ fn the_first_entry_decides_the_type_of_a_portal() {
     assert_eq!(errno(rig.lnet.me_insert(first, &beside)), Errno::EPERM);
 }
 
-// S-104
+// Covers: S-104
 #[test]
 fn entries_are_tried_in_the_order_of_their_places() {
     let rig = Rig::new();

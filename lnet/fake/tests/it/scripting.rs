@@ -69,7 +69,8 @@ fn every_call_that_can_fail_can_be_made_to() {
     }
 }
 
-// MT-225: over the loopback an operation can end before the call that starts it has returned.
+// Over the loopback an operation can end before the call that starts it has returned.
+// Covers: MT-225
 #[test]
 fn events_come_inside_the_call_in_the_order_that_was_said() {
     let rig = Rig::new();

@@ -7,7 +7,8 @@ use nlx_testkit::lnds::{Load, S, TestBed, exchange};
 use super::on_pairs;
 use crate::{AT_ONCE, Bed, Config, NOBODY, Node, connections};
 
-/// S-108: an NI that ends takes nothing with it: what was under way ends, and the peer works on.
+/// An NI that ends takes nothing with it: what was under way ends, and the peer works on.
+// Covers: S-108
 #[test]
 fn shutdown_under_load() {
     for ends_itself in [true, false] {

@@ -150,8 +150,8 @@ fn pings() {
     });
 }
 
-/// S-209, S-312: whoever connects makes them all, and messages go over all of them.
-// Covers: S-208
+/// Whoever connects makes them all, and messages go over all of them.
+// Covers: S-208, S-209, S-312
 #[test]
 fn connections_per_peer() {
     for conns_per_peer in [1, 3, 4] {

@@ -217,7 +217,8 @@ fn ni(keys: &str) -> String {
     format!("net:\n  - net type: tcp\n    local NI(s):\n      - {keys}\n")
 }
 
-/// S-315: interfaces of a network may stand in several places; each of them once.
+/// Interfaces of a network may stand in several places; each of them once.
+// Covers: S-315
 #[test]
 fn an_interface_stands_once() {
     let text = "options lnet networks=tcp(eth0),tcp(eth1)";

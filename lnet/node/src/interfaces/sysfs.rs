@@ -67,7 +67,8 @@ mod tests {
         }
     }
 
-    /// S-312: what counts is the card, however many VLANs, bonds and aliases it has.
+    /// What counts is the card, however many VLANs, bonds and aliases it has.
+    // Covers: S-312
     #[test]
     fn an_interface_is_carried_by_its_card() {
         let root = tempfile::tempdir().unwrap();

@@ -17,8 +17,8 @@ mod traffic;
 
 const PORT: u16 = 21_944;
 
-/// S-307: an interface's credits are shared out among the partitions it is bound to.
-// Covers: S-315
+/// An interface's credits are shared out among the partitions it is bound to.
+// Covers: S-307, S-315
 #[test]
 fn an_interface_lies_in_the_partitions_it_is_bound_to() {
     // So few that the rule for all four partitions is the second one: enough for eight peers (lnet-semantics 13).
@@ -39,7 +39,8 @@ fn an_interface_lies_in_the_partitions_it_is_bound_to() {
     assert!(Arc::ptr_eq(node.partitions(), &table));
 }
 
-/// S-315: a partition that the node does not have is refused before anything is started.
+/// A partition that the node does not have is refused before anything is started.
+// Covers: S-315
 #[test]
 fn a_partition_that_is_not_there_is_refused() {
     let config = NodeConfig::new().cpt("cpu_npartitions=1".parse().unwrap()).accept_port(PORT);
@@ -182,7 +183,8 @@ fn a_network_is_added_whole_or_not_at_all() {
     assert_eq!(one.nids().len(), 3);
 }
 
-/// S-311: zero, finite and endless waits; a queue that goes ends the wait for it.
+/// Zero, finite and endless waits; a queue that goes ends the wait for it.
+// Covers: S-311
 #[test]
 fn a_wait_for_events_ends_with_time_or_with_the_queue() {
     let node = node("tcp(127.44.0.30)", 1);

@@ -41,8 +41,8 @@ pub(crate) fn check_queues(seen: &Seen, connections: usize, wanted: &ConnSizes) 
     }
 }
 
-/// S-504: queues and registered memory, of both sides, for tunables that differ.
-// Covers: S-501, S-503, S-506, S-508
+/// Queues and registered memory, of both sides, for tunables that differ.
+// Covers: S-501, S-503, S-504, S-506, S-508
 #[test]
 fn a_connection_takes_what_is_calculated() {
     let small = |limits: &mut DeviceLimits| limits.queue_entries = 1024;

@@ -19,7 +19,8 @@ fn exchange_all_ways(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec
     exchange(bed, [b, a], source, sink);
 }
 
-/// S-401: what is registered is written straight to its place, and is registered once.
+/// What is registered is written straight to its place, and is registered once.
+// Covers: S-401
 #[test]
 fn each_length_is_written_to_its_place_or_goes_with_its_message() {
     let bed = Bed::new();

@@ -71,8 +71,9 @@ fn a_long_batch_does_not_wait_for_its_end() {
     });
 }
 
-/// S-401: a payload that goes with its message is sent from where it is, if that is registered already and it is long enough to
+/// A payload that goes with its message is sent from where it is, if that is registered already and it is long enough to
 /// be worth it. Nothing is registered for it.
+// Covers: S-401
 #[test]
 fn payloads_in_registered_memory_are_gathered() {
     for (wrq_sge, length, cksum, gathered) in

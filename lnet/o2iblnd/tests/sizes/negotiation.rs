@@ -76,7 +76,8 @@ fn a_small_device_announces_less() {
     assert_eq!(course(&none), []);
 }
 
-/// S-501: 2.12 wants its own depth first, and what its device could from then on.
+/// 2.12 wants its own depth first, and what its device could from then on.
+// Covers: S-501
 #[test]
 fn what_is_wanted_first_is_what_is_set() {
     let (node, limits) = (credits(Release::V2_12, 128), device(32_768));

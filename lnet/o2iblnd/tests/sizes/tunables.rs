@@ -132,7 +132,8 @@ fn nlx_holds_back_half_whatever_is_set() {
     assert_eq!(changes(&told), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
 }
 
-/// S-508: nlx makes no more pieces than that, whatever is set; of a kernel's the device alone decides.
+/// Nlx makes no more pieces than that, whatever is set; of a kernel's the device alone decides.
+// Covers: S-508
 #[test]
 fn nlx_gathers_no_more_pieces_than_it_makes() {
     for set in [1, 2, PIECES_MAX, PIECES_MAX + 1, 255] {

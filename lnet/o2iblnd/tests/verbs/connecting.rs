@@ -166,7 +166,8 @@ fn addresses_that_cannot_be_had() {
     assert_eq!(error(Ipv4Addr::LOCALHOST).errno, Errno::ENODEV);
 }
 
-/// S-4: many connections at a time.
+/// Many connections at a time.
+// Covers: S-4
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn sixty_four_connections() {

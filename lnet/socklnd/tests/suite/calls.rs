@@ -128,8 +128,9 @@ fn queued_messages_leave_in_one_call() {
     assert!(b.counters().rx.calls - before <= 4, "{:?}", b.counters());
 }
 
-/// S-210: below the measured threshold a stream of messages is read many bytes at a time and copied, above it nearly
+/// Below the measured threshold a stream of messages is read many bytes at a time and copied, above it nearly
 /// everything goes to its place.
+// Covers: S-210
 #[test]
 fn the_size_decides_whether_payloads_are_copied() {
     const COUNT: usize = 20;

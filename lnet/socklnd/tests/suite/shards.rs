@@ -51,8 +51,8 @@ fn with_drivers<T>(nodes: &[&Node], work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// S-312: one shard per partition; a peer that connects in on the listener's shard is served by its own.
-// Covers: S-209
+/// One shard per partition; a peer that connects in on the listener's shard is served by its own.
+// Covers: S-209, S-312
 #[test]
 fn each_peer_is_on_the_shard_of_its_partition() {
     let node = Node::new();

@@ -152,7 +152,7 @@ fn expect_of(engine: Arc<Engine>, rule: &str, corrupt: impl Fn(&Engine)) {
     assert_eq!(found.rule, rule, "{found}");
 }
 
-/// S-106, S-107, S-108, S-307.
+// Covers: S-106, S-107, S-108, S-307
 #[test]
 fn each_broken_invariant_is_named() {
     for (rule, corrupt) in NODE {
@@ -171,7 +171,8 @@ fn each_broken_invariant_is_named() {
     expect(rule, |engine| corrupt(&mut engine.portals[LAZY as usize].blocked()));
 }
 
-/// S-308: what lies in which partition.
+/// What lies in which partition.
+// Covers: S-308
 #[test]
 fn each_broken_invariant_of_spread_entries_is_named() {
     for (rule, corrupt) in resources::damage::PLACED {

@@ -120,8 +120,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// S-312: while no thread of the program waits, each shard's own thread serves the peers of its partition.
-// Covers: S-203
+/// While no thread of the program waits, each shard's own thread serves the peers of its partition.
+// Covers: S-203, S-312
 #[test]
 fn peers_are_served_by_the_threads_of_their_partitions() {
     let busy = node("tcp(127.44.50.1)", 4);
@@ -241,8 +241,8 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
     there
 }
 
-/// S-316: as many handlers run at once as there are partitions, if so many threads wait.
-// Covers: S-203, S-311
+/// As many handlers run at once as there are partitions, if so many threads wait.
+// Covers: S-203, S-311, S-316
 #[test]
 fn threads_that_wait_run_handlers_at_once() {
     let ways = [(60, Way::Until), (70, Way::EqPoll)];
@@ -254,8 +254,8 @@ fn threads_that_wait_run_handlers_at_once() {
     }
 }
 
-/// S-312: so do they if nobody waits, or a single thread does: the scheduler threads drive what it leaves lying.
-// Covers: S-203
+/// So do they if nobody waits, or a single thread does: the scheduler threads drive what it leaves lying.
+// Covers: S-203, S-312
 #[test]
 fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
     for (subnet, partitions) in [(63, 2), (64, 4)] {

@@ -37,9 +37,9 @@ fn pieces() -> IoVec {
     gapped(&cut(BYTES, PIECES))
 }
 
-/// S-508: nothing of nlx depends on `map_on_demand`, `ntx` and what else is the kernel's; a peer that has it gets queues for as
+/// Nothing of nlx depends on `map_on_demand`, `ntx` and what else is the kernel's; a peer that has it gets queues for as
 /// few fragments as it asks for.
-// Covers: S-502
+// Covers: S-502, S-508
 #[test]
 fn its_queues_are_as_calculated() {
     for (map_on_demand, peer_credits) in [(32, 8), (2, 8), (256, 4)] {

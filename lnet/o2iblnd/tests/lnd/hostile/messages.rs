@@ -176,8 +176,9 @@ fn done_without_a_write() {
     scene.end();
 }
 
-/// S-505: a peer that never writes to the bounce buffers that it was told of has half of them; others' transfers have theirs at once.
+/// A peer that never writes to the bounce buffers that it was told of has half of them; others' transfers have theirs at once.
 /// Of its own, those that wait are refused, before its connection is closed for those that it owes.
+// Covers: S-505
 #[test]
 fn one_peer_holds_half_of_the_pool() {
     const ASKED: u8 = 6;
@@ -212,8 +213,9 @@ fn one_peer_holds_half_of_the_pool() {
     scene.end();
 }
 
-/// S-505: a GET that has waited for a bounce buffer has the peer's whole time from then on: its connection is not closed for the
+/// A GET that has waited for a bounce buffer has the peer's whole time from then on: its connection is not closed for the
 /// wait.
+// Covers: S-505
 #[test]
 fn a_get_that_waits_for_the_pool() {
     const HELD: usize = BOUNCES as usize / 4;
