@@ -67,3 +67,15 @@ fn files(root: &Path) -> io::Result<Files> {
     }
     Ok(files)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_up_to_date() {
+        let files = files(root()).unwrap();
+        let page = page::generate(&files).unwrap_or_else(|errors| panic!("{}", errors.join("\n")));
+        assert!(page == files[PAGE], "{PAGE} is out of date: run `cargo run -p nlx-traceability`");
+    }
+}

@@ -2,8 +2,7 @@
 //!
 //! Each test is compiled once for each network and number of partitions, which are the name of its first module:
 //! `sim_2::messages::…` runs over the simulated network with two partitions. With `called_` before it, the events come by
-//! callbacks on event threads instead of being waited for. A test says by `MT-n` which row of the inventory of Motr's tests
-//! it is.
+//! callbacks on event threads instead of being waited for.
 //!
 //! | network | what it is | who drives |
 //! | --- | --- | --- |
