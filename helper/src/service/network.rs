@@ -6,7 +6,7 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 /// The shards of one thread.
 ///
 /// It keeps their tokens asleep and awake: nobody else in the helper waits for the network. (Whoever does all the same is
-/// woken by what it waits for.) So the stewards of the shards sleep, too, and an idle helper takes no processor time.
+/// woken by what it waits for.) So the scheduler threads of the shards sleep, too, and an idle helper takes no processor time.
 pub(super) struct Network {
     thread: usize,
     threads: usize,
@@ -65,7 +65,7 @@ impl Network {
         self.held = 0;
     }
 
-    /// Whether the shard's token is this thread's. A shard that cannot be watched is left to its steward.
+    /// Whether the shard's token is this thread's. A shard that cannot be watched is left to its scheduler thread.
     fn claim(&mut self, drive: &dyn Drive, shard: usize, epoll: &Epoll, mark: u64) -> bool {
         let bit = 1 << shard;
         if self.held & bit != 0 {

@@ -4,12 +4,12 @@
 //! the waiting thread polls the network. Each shard has a token; a waiter takes the tokens that are free, polls those
 //! shards, and sleeps on their descriptors and its own [`Sleeper`]. A waiter that gets no token sleeps on its
 //! `Sleeper` alone. Who stops driving wakes one waiter that lacks a token, so that somebody always drives while anybody
-//! waits. A *steward* (the node's scheduler thread of a shard) takes over a shard that nobody polls for long
-//! ([`drive_shard`]), and gives it back as soon as a waiter asks. One steward at a time looks which shards are left for
+//! waits. A *scheduler thread* (the node's scheduler thread of a shard) takes over a shard that nobody polls for long
+//! ([`drive_shard`]), and gives it back as soon as a waiter asks. One scheduler thread at a time looks which shards are left for
 //! that long ([`Watch`]).
 //!
 //! Handlers run while a shard is polled, and may block. So a waiter does not keep what it does not use: while it is awake,
-//! each shard that it has not polled for a while may be taken by another thread that waits, and by the shard's steward.
+//! each shard that it has not polled for a while may be taken by another thread that waits, and by the shard's scheduler thread.
 //! A shard whose driver sleeps on it is not taken: that would cost a wake-up each time. [`wait_until`] describes how several
 //! threads share shards under load.
 
@@ -152,7 +152,7 @@ impl dyn Drive + '_ {
     }
 
     /// Polls once every shard that is free, or that its driver has not polled for a while; for callers that must not sleep. A
-    /// steward that drives is asked to leave its shard to them.
+    /// scheduler thread that drives is asked to leave its shard to them.
     pub fn poll_free_shards(&self) -> Poll {
         let mut all = Poll::default();
         for shard in 0..self.shards() {

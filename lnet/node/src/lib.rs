@@ -77,9 +77,9 @@ mod ping;
 mod probe;
 mod rdma;
 mod read;
+mod sched_thread;
 mod statistics;
 mod status;
-mod steward;
 
 pub use conf::{Place, Section, Setting, Tunable, Warning};
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
@@ -107,8 +107,8 @@ pub use probe::PROBE_BYTES_MAX;
 pub use rdma::{
     Gid, LinkLayer, MEMLOCK_SUGGESTED_BYTES, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem, RdmaReport,
 };
+pub use sched_thread::GRACE;
 pub use status::{
     Asker, HostNodes, Object, RunningNode, STATUS_PEERS, STATUS_VERSION, UnreadFolder, escaped, quoted,
     running_nodes, running_nodes_with, visit_for_another,
 };
-pub use steward::GRACE;

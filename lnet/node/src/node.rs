@@ -15,8 +15,8 @@ use crate::drive::NodeDrive;
 use crate::interfaces::{PlannedNi, plan};
 use crate::o2ib::Verbs;
 use crate::ping::{PingAnswer, PingFailure};
+use crate::sched_thread::{GRACE, SchedThreads};
 use crate::status::{Server, View};
-use crate::steward::{GRACE, Stewards};
 use crate::{NetSpec, NodeConfig, NodeError};
 
 /// A running LNet node of this process.
@@ -36,7 +36,7 @@ pub struct Node {
     /// In the order in which they came.
     nids: Arc<RwLock<Vec<Nid>>>,
     /// Held while NIs come and go; the threads come with them. None once the node has ended.
-    stewards: Mutex<Option<Stewards>>,
+    sched_threads: Mutex<Option<SchedThreads>>,
     /// It has begun to end for good.
     ending: AtomicBool,
     /// What was set at run time, for NIs to come; 0 if nothing was.
@@ -68,7 +68,7 @@ impl Node {
             .map_err(|errno| NodeError::System { what: "make an eventfd".to_string(), errno })?;
         let drive = Arc::new(drive);
         drive.engine.advance(drive.now_ns());
-        let stewards = Stewards::new(drive.clone(), table.clone());
+        let sched_threads = SchedThreads::new(drive.clone(), table.clone());
         let nids = Arc::new(RwLock::default());
         let verbs = Arc::new(Verbs::new(config.verbs_on(&table)));
         let lnds = (sock.clone(), verbs.clone());
@@ -81,7 +81,7 @@ impl Node {
             config: config.clone(),
             nids,
             origin: Origin::here(),
-            stewards: Mutex::new(Some(stewards)),
+            sched_threads: Mutex::new(Some(sched_threads)),
             ending: AtomicBool::new(false),
             conns_per_peer: AtomicU8::new(0),
             view,
@@ -118,8 +118,8 @@ impl Node {
 
     /// Starts NIs and the threads that they need: all of them, or none.
     fn add(&self, interfaces: Vec<PlannedNi>) -> Result<(), NodeError> {
-        let mut stewards = self.stewards.lock();
-        let stewards = stewards.as_mut().ok_or(NodeError::Ended)?;
+        let mut sched_threads = self.sched_threads.lock();
+        let sched_threads = sched_threads.as_mut().ok_or(NodeError::Ended)?;
         let mut added = Vec::new();
         let outcome = interfaces
             .into_iter()
@@ -130,7 +130,7 @@ impl Node {
             })
             .and_then(|()| {
                 self.drive.take_shards();
-                stewards.grow(&|source| self.config.refuse_partitions(source))
+                sched_threads.grow(&|source| self.config.refuse_partitions(source))
             });
         match outcome {
             Ok(()) => self.nids.write().extend(added),
@@ -176,7 +176,7 @@ impl Node {
     /// [`NodeError::Remove`] with EADDRNOTAVAIL if the node has no such NI.
     pub fn remove_ni(&self, nid: Nid) -> Result<(), NodeError> {
         self.check_here()?;
-        let _alone = self.stewards.lock();
+        let _alone = self.sched_threads.lock();
         let removed = self.drive.engine.remove_ni(nid);
         removed.map_err(|source| NodeError::Remove { nid, source })?;
         self.verbs.release(nid);
@@ -354,9 +354,9 @@ impl Node {
     fn stop(&self) {
         self.ending.store(true, Ordering::Release);
         drop(self.server.lock().take());
-        let mut stewards = self.stewards.lock();
+        let mut sched_threads = self.sched_threads.lock();
         // Its threads hold shards, and end here.
-        drop(stewards.take());
+        drop(sched_threads.take());
         for nid in std::mem::take(&mut *self.nids.write()) {
             // It is there: nobody else removes NIs meanwhile.
             let _ = self.drive.engine.remove_ni(nid);
@@ -382,7 +382,7 @@ impl Node {
     /// that could be ended with the node stays as it is.
     fn leave_to_parent(&mut self) {
         std::mem::forget((self.drive.clone(), self.sock.clone(), self.verbs.clone()));
-        std::mem::forget(self.stewards.get_mut().take());
+        std::mem::forget(self.sched_threads.get_mut().take());
         std::mem::forget(self.server.get_mut().take());
     }
 
@@ -402,7 +402,7 @@ impl Node {
     /// How many scheduler threads there are.
     #[cfg(test)]
     pub(crate) fn threads(&self) -> usize {
-        self.stewards.lock().as_ref().map_or(0, Stewards::count)
+        self.sched_threads.lock().as_ref().map_or(0, SchedThreads::count)
     }
 }
 

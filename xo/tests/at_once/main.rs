@@ -243,8 +243,8 @@ fn count(held: &[Delivery], name: &str) -> usize {
 fn threads_that_wait_for_machines_deliver_at_once() {
     for partitions in [1, 2, 4] {
         let held = held_at_once(partitions, By::Waiting(MACHINES));
-        let (waiters, stewards) = (count(&held, "waiter-"), count(&held, "lnet-sched-"));
-        assert!(waiters >= partitions.min(OTHERS) && waiters + stewards == partitions, "{held:?}");
+        let (waiters, sched_threads) = (count(&held, "waiter-"), count(&held, "lnet-sched-"));
+        assert!(waiters >= partitions.min(OTHERS) && waiters + sched_threads == partitions, "{held:?}");
     }
 }
 
@@ -254,8 +254,8 @@ fn threads_that_wait_for_machines_deliver_at_once() {
 fn scheduler_threads_deliver_beside_a_thread_that_waits_for_a_machine() {
     for partitions in [1, 2, 4] {
         let held = held_at_once(partitions, By::Waiting(1));
-        let (waiters, stewards) = (count(&held, "waiter-"), count(&held, "lnet-sched-"));
-        assert!(waiters + stewards == partitions && stewards >= partitions - 1, "{held:?}");
+        let (waiters, sched_threads) = (count(&held, "waiter-"), count(&held, "lnet-sched-"));
+        assert!(waiters + sched_threads == partitions && sched_threads >= partitions - 1, "{held:?}");
     }
 }
 
@@ -265,8 +265,8 @@ fn scheduler_threads_deliver_beside_a_thread_that_waits_for_a_machine() {
 fn event_threads_deliver_at_once() {
     for partitions in [1, 2, 4] {
         let held = held_at_once(partitions, By::Callbacks);
-        let (callers, stewards) = (count(&held, "nlx "), count(&held, "lnet-sched-"));
-        assert!(callers >= partitions.min(OTHERS) && callers + stewards == partitions, "{held:?}");
+        let (callers, sched_threads) = (count(&held, "nlx "), count(&held, "lnet-sched-"));
+        assert!(callers >= partitions.min(OTHERS) && callers + sched_threads == partitions, "{held:?}");
     }
 }
 

@@ -27,7 +27,7 @@ use crate::Errno;
 ///
 /// While the loop sleeps no token is held: who knows when it comes back. The shards that were free when it was armed are
 /// watched, each for one wake-up; of those that somebody else drives it hears by the bell, when what it waits for has come
-/// or the shard is given up. A program that stays away for long leaves the shards to their stewards, as any other does; they
+/// or the shard is given up. A program that stays away for long leaves the shards to their scheduler threads, as any other does; they
 /// also find what a driver may have left behind that no descriptor tells of.
 #[derive(Debug)]
 pub struct Lookout {

@@ -1,4 +1,4 @@
-//! Every interleaving of waiters, stewards, tokens and arrivals: no wake-up is lost, and no two threads drive one shard.
+//! Every interleaving of waiters, scheduler threads, tokens and arrivals: no wake-up is lost, and no two threads drive one shard.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lnet-api --release --lib model`
 
@@ -42,7 +42,7 @@ const FOR_NONE: usize = MOST;
 /// What a kernel would know: who has been woken, and which messages lie unread.
 #[derive(Debug, Default)]
 struct Kernel {
-    /// The counters of bells: the waiters' first, then the stewards', then the others'.
+    /// The counters of bells: the waiters' first, then the scheduler threads', then the others'.
     woken: [u64; BEDS],
     /// For each shard: whom its messages are for.
     unread: [Vec<usize>; MOST],
@@ -62,7 +62,7 @@ enum Part {
     /// It waits for its message.
     Waiter,
     /// It serves until all is over.
-    Steward,
+    SchedThread,
 }
 
 /// What ends somebody's sleep.
@@ -334,12 +334,12 @@ fn waiter(net: &Arc<Net>, number: usize) -> Running {
     start(net, Part::Waiter, move |net| net.wait(number))
 }
 
-/// A shard's steward, which has seen that the shard was neglected.
-fn steward(net: &Arc<Net>, shard: usize) -> Running {
+/// A shard's scheduler thread, which has seen that the shard was neglected.
+fn sched_thread(net: &Arc<Net>, shard: usize) -> Running {
     let number = MOST + shard;
     let sleeper = net.sleepers[number].clone();
     net.tokens.set_steward(shard, sleeper.clone());
-    start(net, Part::Steward, move |net| {
+    start(net, Part::SchedThread, move |net| {
         let over = || net.over.load(Ordering::SeqCst);
         drive_shard_with(net, shard, &sleeper, over, net.sleep(number));
     })
@@ -353,7 +353,11 @@ fn until_gone(net: &Net, part: Part) {
     }
 }
 
-fn end(net: &Net, waiters: impl IntoIterator<Item = Running>, stewards: impl IntoIterator<Item = Running>) {
+fn end(
+    net: &Net,
+    waiters: impl IntoIterator<Item = Running>,
+    sched_threads: impl IntoIterator<Item = Running>,
+) {
     let waiters: Vec<Running> = waiters.into_iter().collect();
     if !waiters.is_empty() {
         until_gone(net, Part::Waiter);
@@ -363,8 +367,8 @@ fn end(net: &Net, waiters: impl IntoIterator<Item = Running>, stewards: impl Int
     }
     net.over.store(true, Ordering::SeqCst);
     (MOST..2 * MOST).for_each(|number| net.sleepers[number].wake());
-    for steward in stewards {
-        steward.join().unwrap();
+    for sched_thread in sched_threads {
+        sched_thread.join().unwrap();
     }
     assert!(!net.is_stalled(), "everybody sleeps, and a message lies there");
     net.check_end();
@@ -398,27 +402,27 @@ fn two_shards_and_two_waiters() {
 
 fn one_waiter_and_its_steward() {
     let net = Net::new(1);
-    let (steward, waiter) = (steward(&net, 0), waiter(&net, 0));
+    let (sched_thread, waiter) = (sched_thread(&net, 0), waiter(&net, 0));
     net.arrive(0, 0);
-    end(&net, [waiter], [steward]);
+    end(&net, [waiter], [sched_thread]);
 }
 
-/// Two stewards serve a shard each, and leave them to a waiter.
+/// Two scheduler threads serve a shard each, and leave them to a waiter.
 fn one_waiter_and_two_stewards() {
     let net = Net::new(2);
-    let (stewards, waiter) = ([0, 1].map(|shard| steward(&net, shard)), waiter(&net, 0));
+    let (sched_threads, waiter) = ([0, 1].map(|shard| sched_thread(&net, shard)), waiter(&net, 0));
     net.arrive(1, 0);
-    end(&net, [waiter], stewards);
+    end(&net, [waiter], sched_threads);
 }
 
-/// Two waiters want the shard of one steward: whichever it wakes passes it on.
+/// Two waiters want the shard of one scheduler thread: whichever it wakes passes it on.
 fn two_waiters_and_a_steward() {
     let net = Net::new(1);
-    let steward = steward(&net, 0);
+    let sched_thread = sched_thread(&net, 0);
     let waiters = [0, 1].map(|number| waiter(&net, number));
     net.arrive(0, 0);
     net.arrive(0, 1);
-    end(&net, waiters, [steward]);
+    end(&net, waiters, [sched_thread]);
 }
 
 /// A waiter that does not poll a shard for a while may lose it to another waiter at any moment.
@@ -452,13 +456,13 @@ fn each_waiter_gets_its_message_on_whichever_shard() {
     check(2, two_shards_and_two_waiters);
 }
 
-/// A waiter takes a shard from its steward, or is woken by it; nobody sleeps for ever on a shard that nobody drives.
+/// A waiter takes a shard from its scheduler thread, or is woken by it; nobody sleeps for ever on a shard that nobody drives.
 #[test]
 fn a_waiter_and_a_steward_take_turns() {
     check(2, one_waiter_and_its_steward);
 }
 
-/// Each steward alone is seen above with more preemptions; of the two together one is enough: the other goes on at whatever point
+/// Each scheduler thread alone is seen above with more preemptions; of the two together one is enough: the other goes on at whatever point
 /// the first is stopped at.
 // Covers: S-203
 #[test]

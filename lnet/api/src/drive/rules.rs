@@ -3,13 +3,13 @@
 
 use nlx_sync::Rule;
 
-/// SYNC watch.rest: a steward says that it rests before it looks whether anybody keeps watch.
+/// SYNC watch.rest: a scheduler thread says that it rests before it looks whether anybody keeps watch.
 pub(crate) const REST: Rule = Rule::new("watch.rest");
 
-/// SYNC watch.leave: a steward that leaves the watch wakes another one.
+/// SYNC watch.leave: a scheduler thread that leaves the watch wakes another one.
 pub(crate) const LEAVE: Rule = Rule::new("watch.leave");
 
-/// SYNC watch.release: who lets go of a shard wakes the steward that keeps watch without a timer.
+/// SYNC watch.release: who lets go of a shard wakes the scheduler thread that keeps watch without a timer.
 pub(crate) const RELEASE: Rule = Rule::new("watch.release");
 
 /// SYNC watch.rouse: a waiter that wakes up, and has several shards, does so too: it may stay away
@@ -35,13 +35,13 @@ pub(crate) const DOZE: Rule = Rule::new("tokens.doze");
 /// SYNC wait.share: a waiter that has had work on several shards for long gives half of them away.
 pub(crate) const SHARE: Rule = Rule::new("wait.share");
 
-/// SYNC tokens.give: a waiter gives a shard to its steward in one step.
+/// SYNC tokens.give: a waiter gives a shard to its scheduler thread in one step.
 pub(crate) const GIVE: Rule = Rule::new("tokens.give");
 
-/// SYNC tokens.call: it wakes the steward afterwards, not before.
+/// SYNC tokens.call: it wakes the scheduler thread afterwards, not before.
 pub(crate) const CALL: Rule = Rule::new("tokens.call");
 
-/// SYNC tokens.claim-given: the steward claims in one step what it was given, for another waiter
+/// SYNC tokens.claim-given: the scheduler thread claims in one step what it was given, for another waiter
 /// may take it.
 pub(crate) const CLAIM_GIVEN: Rule = Rule::new("tokens.claim-given");
 
@@ -62,6 +62,6 @@ pub(crate) const WAITERS: Rule = Rule::new("tokens.waiters");
 /// SYNC tokens.listeners: the same for those who only listen.
 pub(crate) const LISTENERS: Rule = Rule::new("tokens.listeners");
 
-/// SYNC tokens.steward: a waiter that enlists calls the stewards on duty off. Either it sees the
-/// steward on duty, or that steward sees the waiter.
-pub(crate) const STEWARD: Rule = Rule::new("tokens.steward");
+/// SYNC tokens.scheduler thread: a waiter that enlists calls the scheduler threads on duty off. Either it sees the
+/// scheduler thread on duty, or that scheduler thread sees the waiter.
+pub(crate) const STEWARD: Rule = Rule::new("tokens.sched_thread");

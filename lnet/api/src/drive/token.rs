@@ -32,7 +32,7 @@ pub(super) fn is_attended(word: u64) -> bool {
     matches!(word & WHAT, WATCHED | HELD)
 }
 
-/// A wait, or a steward to whom a token is given: the address of something that it alone has as long as it may hold tokens.
+/// A wait, or a scheduler thread to whom a token is given: the address of something that it alone has as long as it may hold tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder(u64);
 
@@ -65,8 +65,8 @@ impl Holder {
 /// | free; or parked by another, for [`TAKEN_AFTER_NS`] | `take` | parked by the taker |
 /// | parked by a waiter | its `begin`; then its `end` | polled; then parked again |
 /// | parked by a waiter | its `doze`; then its `end` | watched; then parked again |
-/// | parked by a waiter | its `give` | parked by the steward |
-/// | parked by the steward | its `claim_given` | held |
+/// | parked by a waiter | its `give` | parked by the scheduler thread |
+/// | parked by the scheduler thread | its `claim_given` | held |
 /// | held, or a waiter's | `release`, or its `drop_by` | free |
 ///
 /// It stands on cache lines of its own: two CPUs that drive two shards must not slow each other down.
@@ -77,11 +77,11 @@ pub(crate) struct Token {
     /// When it was released, or its holder last polled the shard or woke up. Not loom's: that somebody takes a token a little
     /// earlier or later is no interleaving of its own.
     left_ns: std::sync::atomic::AtomicU64,
-    /// The shard's steward drives, or is about to.
+    /// The shard's scheduler thread drives, or is about to.
     pub(super) steward_on_duty: AtomicBool,
-    /// A thread that polls found the steward on duty, and would rather drive itself.
+    /// A thread that polls found the scheduler thread on duty, and would rather drive itself.
     pub(super) steward_unwanted: AtomicBool,
-    pub(super) steward: OnceLock<Arc<Sleeper>>,
+    pub(super) sched_thread: OnceLock<Arc<Sleeper>>,
 }
 
 impl Token {
@@ -91,7 +91,7 @@ impl Token {
             left_ns: std::sync::atomic::AtomicU64::new(0),
             steward_on_duty: AtomicBool::new(false),
             steward_unwanted: AtomicBool::new(false),
-            steward: OnceLock::new(),
+            sched_thread: OnceLock::new(),
         }
     }
 
@@ -156,9 +156,9 @@ impl Token {
         self.can_be_taken(word, now_ns) && self.turn(CLAIM, word, HELD)
     }
 
-    /// The same, if it was given to this steward.
-    pub(super) fn claim_given(&self, steward: Holder) -> bool {
-        self.is_parked_by(steward) && self.turn(CLAIM_GIVEN, steward.0 | PARKED, HELD)
+    /// The same, if it was given to this scheduler thread.
+    pub(super) fn claim_given(&self, sched_thread: Holder) -> bool {
+        self.is_parked_by(sched_thread) && self.turn(CLAIM_GIVEN, sched_thread.0 | PARKED, HELD)
     }
 
     pub(super) fn is_parked_by(&self, holder: Holder) -> bool {
@@ -207,16 +207,16 @@ impl Token {
         is_its_own && self.turn(DROP, word, FREE)
     }
 
-    /// A waiter gives it to the shard's steward, if there is one, and wakes that.
+    /// A waiter gives it to the shard's scheduler thread, if there is one, and wakes that.
     pub(super) fn give(&self, waiter: Holder, now_ns: u64) -> bool {
-        let Some(steward) = self.steward.get() else { return false };
+        let Some(sched_thread) = self.sched_thread.get() else { return false };
         self.left_ns.store(now_ns, Relaxed);
-        let turn = || self.turn(GIVE, waiter.0 | PARKED, Holder::of_steward(steward).0 | PARKED);
+        let turn = || self.turn(GIVE, waiter.0 | PARKED, Holder::of_steward(sched_thread).0 | PARKED);
         rule!(
             CALL,
-            turn().then(|| steward.wake()).is_some(),
+            turn().then(|| sched_thread.wake()).is_some(),
             broken = {
-                steward.wake();
+                sched_thread.wake();
                 turn()
             }
         )
@@ -229,8 +229,8 @@ impl Token {
     }
 
     pub(super) fn wake_steward(&self) {
-        if let Some(steward) = self.steward.get() {
-            steward.wake();
+        if let Some(sched_thread) = self.sched_thread.get() {
+            sched_thread.wake();
         }
     }
 }

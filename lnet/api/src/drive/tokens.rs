@@ -20,12 +20,12 @@ const WAITERS_ROOM: usize = 64;
 /// Nobody keeps watch asleep without a timer.
 const NOBODY: usize = usize::MAX;
 
-/// One token per shard, the waiters that lack some, and the stewards.
+/// One token per shard, the waiters that lack some, and the scheduler threads.
 pub struct Tokens {
     shards: Box<[Token]>,
     /// How many of them there are already; it only grows.
     count: AtomicUsize,
-    /// The steward that keeps watch and sleeps without a timer, by its shard; or [`NOBODY`].
+    /// The scheduler thread that keeps watch and sleeps without a timer, by its shard; or [`NOBODY`].
     keeper: AtomicUsize,
     /// How often tokens have been released: a waiter that spins looks for free tokens when it has changed, and leaves the tokens
     /// themselves to those who drive. Not loom's: before it sleeps it looks at the tokens in any case.
@@ -36,7 +36,7 @@ pub struct Tokens {
     /// How many `listening` lists.
     listeners: AtomicUsize,
     /// Those who sleep in loops of their own and lack a token. They may be away for long: so they are no waiters, for whom
-    /// stewards make way, but only hear of tokens that become free.
+    /// scheduler threads make way, but only hear of tokens that become free.
     listening: Mutex<Vec<Arc<Sleeper>>>,
 }
 
@@ -81,9 +81,9 @@ impl Tokens {
         self.shards[shard].claim_left(now_ns)
     }
 
-    /// The same if a waiter has given the token to this steward.
-    pub(crate) fn claim_given(&self, shard: usize, steward: &Arc<Sleeper>) -> bool {
-        self.shards[shard].claim_given(Holder::of_steward(steward))
+    /// The same if a waiter has given the token to this scheduler thread.
+    pub(crate) fn claim_given(&self, shard: usize, sched_thread: &Arc<Sleeper>) -> bool {
+        self.shards[shard].claim_given(Holder::of_steward(sched_thread))
     }
 
     /// Gives a token back, and wakes a waiter that lacks one, if there is one: it will drive.
@@ -154,14 +154,14 @@ impl Tokens {
         }
     }
 
-    /// A waiter gives a shard that it has taken to the shard's steward. False if there is none, or somebody has taken it.
+    /// A waiter gives a shard that it has taken to the shard's scheduler thread. False if there is none, or somebody has taken it.
     pub(crate) fn give(&self, shard: usize, waiter: Holder, now_ns: u64) -> bool {
         self.shards[shard].give(waiter, now_ns)
     }
 
-    /// Whether a token was given to this steward.
-    pub(crate) fn is_given(&self, shard: usize, steward: &Arc<Sleeper>) -> bool {
-        self.shards[shard].is_parked_by(Holder::of_steward(steward))
+    /// Whether a token was given to this scheduler thread.
+    pub(crate) fn is_given(&self, shard: usize, sched_thread: &Arc<Sleeper>) -> bool {
+        self.shards[shard].is_parked_by(Holder::of_steward(sched_thread))
     }
 
     /// Whether nobody need look at any shard: whoever has a token sees what comes, asleep, or because nobody else may drive the
@@ -180,7 +180,7 @@ impl Tokens {
         self.present().all(|token| if alone { word(token) != FREE } else { is_attended(word(token)) })
     }
 
-    /// The steward that keeps watch is about to sleep without a timer. It must look once more whether all shards are attended to,
+    /// The scheduler thread that keeps watch is about to sleep without a timer. It must look once more whether all shards are attended to,
     /// after its announcement of sleep, and call [`Tokens::keeper_looks`] afterwards.
     pub(crate) fn keeper_rests(&self, shard: usize) {
         self.keeper.store(shard, Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl Tokens {
     }
 
     /// Notes a waiter that lacks a token. It must try [`Tokens::take`] once more before it sleeps, and [`Tokens::leave`]
-    /// afterwards. Stewards that drive are asked to stop.
+    /// afterwards. SchedThreads that drive are asked to stop.
     pub(crate) fn join(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut waiting = self.waiting.lock();
@@ -269,21 +269,21 @@ impl Tokens {
 
     /// Names the thread that drives a shard when nobody waits, for good: a waiter that lacks the shard's token wakes it
     /// while it drives. The first one named stays.
-    pub fn set_steward(&self, shard: usize, steward: Arc<Sleeper>) {
-        self.shards[shard].steward.get_or_init(|| steward);
+    pub fn set_steward(&self, shard: usize, sched_thread: Arc<Sleeper>) {
+        self.shards[shard].sched_thread.get_or_init(|| sched_thread);
     }
 
     /// The thread that was named for a shard, if one was.
-    pub fn steward(&self, shard: usize) -> Option<Arc<Sleeper>> {
-        self.shards[shard].steward.get().cloned()
+    pub fn sched_thread(&self, shard: usize) -> Option<Arc<Sleeper>> {
+        self.shards[shard].sched_thread.get().cloned()
     }
 
-    /// Wakes a shard's steward, if it sleeps.
+    /// Wakes a shard's scheduler thread, if it sleeps.
     pub(crate) fn wake_steward(&self, shard: usize) {
         self.shards[shard].wake_steward();
     }
 
-    /// A steward begins; from now on waiters call it off.
+    /// A scheduler thread begins; from now on waiters call it off.
     pub(crate) fn steward_begins(&self, shard: usize) {
         let token = &self.shards[shard];
         token.steward_unwanted.store(false, Ordering::Relaxed);
@@ -291,17 +291,17 @@ impl Tokens {
         token.steward_on_duty.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a steward should stop.
+    /// Whether a scheduler thread should stop.
     pub(crate) fn steward_called_off(&self, shard: usize) -> bool {
         self.wanted() || self.shards[shard].steward_unwanted.load(Ordering::Relaxed)
     }
 
-    /// A steward has stopped, its token released.
+    /// A scheduler thread has stopped, its token released.
     pub(crate) fn steward_ends(&self, shard: usize) {
         self.shards[shard].steward_on_duty.store(false, Ordering::Relaxed);
     }
 
-    /// Asks a shard's steward, if it is the one that drives, to leave the shard to threads that poll. They ask again.
+    /// Asks a shard's scheduler thread, if it is the one that drives, to leave the shard to threads that poll. They ask again.
     pub fn ask_steward(&self, shard: usize) {
         let token = &self.shards[shard];
         if token.steward_on_duty.load(Ordering::Relaxed)

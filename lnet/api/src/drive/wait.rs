@@ -28,7 +28,7 @@ pub(super) const SHARED_AFTER_NS: u64 = if cfg!(all(test, loom)) { 4 } else { 1_
 /// It spins before it sleeps if the sleeper does ([`Sleeper::spinning`]).
 ///
 /// Several threads that wait divide the shards when there is load: who has had work on several for long gives half of them
-/// to others that wait, or to their stewards; and a shard that its driver does not come back to, because handlers run, is
+/// to others that wait, or to their scheduler threads; and a shard that its driver does not come back to, because handlers run, is
 /// taken by whoever comes.
 pub fn wait_until(
     drive: &dyn Drive,

@@ -1,4 +1,4 @@
-//! The stewards: how one drives its shard, and which of them keeps watch when nobody drives.
+//! The scheduler threads: how one drives its shard, and which of them keeps watch when nobody drives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use super::wait::sleep_on_descriptors;
 use super::{Drive, POLL_BUDGET, Sleeper, shards_of};
 
-/// The stewards' watch over the shards of a node (S-203, S-312): each shard has a thread that serves it ([`Watch::serve`]).
+/// The scheduler threads' watch over the shards of a node (S-203, S-312): each shard has a thread that serves it ([`Watch::serve`]).
 ///
 /// One of them at a time keeps watch: it looks once in a grace period which shards are neglected, and wakes a waiter that lacks
-/// one, or else their stewards; the others sleep without a timer. It leaves the watch to another when its own shard needs it.
+/// one, or else their scheduler threads; the others sleep without a timer. It leaves the watch to another when its own shard needs it.
 /// No timer runs while each shard is attended to: its driver sleeps on it, or has it alone. Who changes that says so.
 #[derive(Debug)]
 pub struct Watch {
     grace_ns: u64,
     /// Somebody keeps watch.
     kept: AtomicBool,
-    /// A bit for each steward that sleeps, or is about to, because another keeps watch.
+    /// A bit for each scheduler thread that sleeps, or is about to, because another keeps watch.
     resting: AtomicU64,
     ended: AtomicBool,
 }
@@ -36,7 +36,7 @@ impl Watch {
         }
     }
 
-    /// Serves a shard as its steward until the watch has ended: drives it while it is neglected, and keeps watch in its turn.
+    /// Serves a shard as its scheduler thread until the watch has ended: drives it while it is neglected, and keeps watch in its turn.
     /// The sleeper is the one that was named by [`super::Tokens::set_steward`], before.
     pub fn serve(&self, drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>) {
         self.serve_with(drive, shard, sleeper, sleep_on_descriptors);
@@ -50,17 +50,17 @@ impl Watch {
         sleeper: &Arc<Sleeper>,
         sleep: impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64,
     ) {
-        let steward = Steward { watch: self, drive, shard, sleeper, sleep };
+        let sched_thread = SchedThread { watch: self, drive, shard, sleeper, sleep };
         while !self.has_ended() {
-            if steward.keeps_watch() {
-                drive_shard_with(drive, shard, sleeper, || self.has_ended(), &steward.sleep);
+            if sched_thread.keeps_watch() {
+                drive_shard_with(drive, shard, sleeper, || self.has_ended(), &sched_thread.sleep);
             } else {
-                steward.rest();
+                sched_thread.rest();
             }
         }
     }
 
-    /// Ends the watch, and with it what every steward of the node does.
+    /// Ends the watch, and with it what every scheduler thread of the node does.
     pub fn end(&self, drive: &dyn Drive) {
         self.ended.store(true, Ordering::Release);
         (0..drive.shards()).for_each(|shard| drive.tokens().wake_steward(shard));
@@ -77,7 +77,7 @@ impl Watch {
     }
 }
 
-struct Steward<'a, S> {
+struct SchedThread<'a, S> {
     watch: &'a Watch,
     drive: &'a dyn Drive,
     shard: usize,
@@ -85,7 +85,7 @@ struct Steward<'a, S> {
     sleep: S,
 }
 
-impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
+impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
     /// Keeps watch until its own shard is neglected, or all is over. If another keeps watch, only tells which it is.
     fn keeps_watch(&self) -> bool {
         let watch = self.watch;
@@ -114,7 +114,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
         }
         // Not a plain store: a model takes that to come before the attempts of others that it in truth comes behind.
         watch.kept.swap(false, Ordering::AcqRel);
-        // SYNC watch.kept: either this sees a steward at rest, or that steward sees that nobody keeps watch.
+        // SYNC watch.kept: either this sees a scheduler thread at rest, or that scheduler thread sees that nobody keeps watch.
         fence(Ordering::SeqCst);
         let next = shards_of(watch.resting.load(Ordering::Relaxed)).next();
         if let Some(next) = next {
@@ -163,7 +163,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> Steward<'_, S> {
     }
 }
 
-/// Drives one shard as its steward, until a waiter wants it or `over` says so. At once, if somebody else drives it.
+/// Drives one shard as its scheduler thread, until a waiter wants it or `over` says so. At once, if somebody else drives it.
 ///
 /// `over` becomes true by another thread that then calls `sleeper.wake()`. The sleeper is the one that was named by
 /// [`super::Tokens::set_steward`].
@@ -204,7 +204,7 @@ pub(crate) fn drive_shard_with(
     }
 }
 
-/// A steward on duty, with the token if it was there to be taken; dropping it ends both.
+/// A scheduler thread on duty, with the token if it was there to be taken; dropping it ends both.
 struct Duty<'a> {
     drive: &'a dyn Drive,
     shard: usize,

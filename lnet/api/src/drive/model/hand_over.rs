@@ -7,13 +7,13 @@ use super::lookout::{a_listener_and_a_waiter, two_listeners};
 use super::*;
 use crate::drive::rules::{BEGIN, CLAIM, DOZE, HAND_OVER, LISTENERS, PASS_ON, STEWARD, TAKE, WAITERS, WAKE};
 
-/// A steward that drives leaves its shard to a waiter although no message comes.
+/// A scheduler thread that drives leaves its shard to a waiter although no message comes.
 fn a_steward_that_is_called_off() {
     let net = Net::new(1);
-    let (steward, waiter) = (steward(&net, 0), waiter(&net, 0));
-    until_gone(&net, Part::Steward);
+    let (sched_thread, waiter) = (sched_thread(&net, 0), waiter(&net, 0));
+    until_gone(&net, Part::SchedThread);
     net.arrive(0, 0);
-    end(&net, [waiter], [steward]);
+    end(&net, [waiter], [sched_thread]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A program that sleeps in a loop of its own, beside waiters and stewards: it hears of what comes for it, whoever drives.
+//! A program that sleeps in a loop of its own, beside waiters and scheduler threads: it hears of what comes for it, whoever drives.
 
 use super::super::lookout::arm_with;
 use super::*;
@@ -45,13 +45,13 @@ fn two_listeners_and_no_waiter() {
     check(3, two_listeners);
 }
 
-/// The steward drives until it is called off or all is over, which no listener does: the message is delivered all the same.
+/// The scheduler thread drives until it is called off or all is over, which no listener does: the message is delivered all the same.
 #[test]
 fn a_listener_and_a_steward() {
     check(2, || {
         let net = Net::new(1);
-        let (steward, listener) = (steward(&net, 0), listener(&net, 0));
+        let (sched_thread, listener) = (sched_thread(&net, 0), listener(&net, 0));
         net.arrive(0, 0);
-        end(&net, [listener], [steward]);
+        end(&net, [listener], [sched_thread]);
     });
 }

@@ -1,4 +1,4 @@
-//! A waiter with much work gives a shard away: to another waiter, or to the shard's steward. Polls
+//! A waiter with much work gives a shard away: to another waiter, or to the shard's scheduler thread. Polls
 //! take time here, and nothing but a shard that is given lets a model go on: no timer fires.
 
 use std::time::Duration;
@@ -61,8 +61,8 @@ fn a_shard_for_a_waiter_that_leaves() {
     end(&net, waiters, []);
 }
 
-/// A steward for each shard. So late that no timer fires.
-fn stewards(net: &Arc<Net>, shards: usize) -> (Arc<Watch>, Vec<Running>) {
+/// A scheduler thread for each shard. So late that no timer fires.
+fn sched_threads(net: &Arc<Net>, shards: usize) -> (Arc<Watch>, Vec<Running>) {
     net.system.set_time(LATEST_NS);
     net.busy_ns.store(BUSY_NS, Relaxed);
     let watch = Arc::new(Watch::new(Duration::from_nanos(LATEST_NS)));
@@ -72,14 +72,16 @@ fn stewards(net: &Arc<Net>, shards: usize) -> (Arc<Watch>, Vec<Running>) {
     (0..shards).for_each(|shard| net.tokens.release(shard, LATEST_NS));
     let threads = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
         let watch = watch.clone();
-        start(net, Part::Steward, move |net| watch.serve_with(net, shard, &sleeper, net.sleep(MOST + shard)))
+        start(net, Part::SchedThread, move |net| {
+            watch.serve_with(net, shard, &sleeper, net.sleep(MOST + shard))
+        })
     });
     let threads = threads.collect();
     (watch, threads)
 }
 
 /// The handler of the waiter's message blocks until another one comes, on the shard that the
-/// steward was given.
+/// scheduler thread was given.
 fn a_shard_for_a_steward() {
     let net = Net::new(2);
     net.blocks.store(true, Relaxed);
@@ -87,17 +89,17 @@ fn a_shard_for_a_steward() {
     for (shard, number) in [(GIVEN, 1), (KEPT, 0), (GIVEN, FOR_NONE), (KEPT, FOR_NONE)] {
         net.arrive(shard, number);
     }
-    let (watch, stewards) = stewards(&net, 2);
+    let (watch, sched_threads) = sched_threads(&net, 2);
     net.wait(0);
     watch.end(&*net);
-    end(&net, [], stewards);
+    end(&net, [], sched_threads);
 }
 
-/// A waiter that has left a shard lying gives it to its steward; another waiter takes it before
+/// A waiter that has left a shard lying gives it to its scheduler thread; another waiter takes it before
 /// that or afterwards.
 fn a_given_shard_that_a_waiter_takes() {
     let net = Net::new(1);
-    let (watch, stewards) = stewards(&net, 1);
+    let (watch, sched_threads) = sched_threads(&net, 1);
     let mark = Mark::default();
     let giver = Holder::of_wait(&mark);
     assert!(net.tokens.take(0, giver, net.now_ns()));
@@ -108,10 +110,10 @@ fn a_given_shard_that_a_waiter_takes() {
     net.arrive(0, 0);
     until_gone(&net, Part::Waiter);
     watch.end(&*net);
-    end(&net, [taker], stewards);
+    end(&net, [taker], sched_threads);
 }
 
-/// The same with a steward that claims the shard at once, so that the other waiter can come at any
+/// The same with a scheduler thread that claims the shard at once, so that the other waiter can come at any
 /// step of the giving.
 fn a_shard_that_is_given_while_a_waiter_takes_it() {
     let net = Net::new(1);
@@ -122,9 +124,9 @@ fn a_shard_that_is_given_while_a_waiter_takes_it() {
     net.system.set_time(TAKEN_AFTER_NS);
     let taker = waiter(&net, 0);
     net.arrive(0, 0);
-    let giver = start(&net, Part::Steward, move |net| {
-        let steward = &net.sleepers[MOST];
-        if net.tokens.give(0, giver, net.now_ns()) && net.tokens.claim_given(0, steward) {
+    let giver = start(&net, Part::SchedThread, move |net| {
+        let sched_thread = &net.sleepers[MOST];
+        if net.tokens.give(0, giver, net.now_ns()) && net.tokens.claim_given(0, sched_thread) {
             net.poll(0, 1);
             net.tokens.release(0, net.now_ns());
         }

@@ -1,4 +1,4 @@
-//! The stewards' watch: whichever of them keeps it, no shard stays neglected, and no wake-up is lost.
+//! The scheduler threads' watch: whichever of them keeps it, no shard stays neglected, and no wake-up is lost.
 //!
 //! The program computes: its messages must come without its driving. Time passes when everybody sleeps, and once at any
 //! other moment.
@@ -13,25 +13,25 @@ use crate::drive::rules::{LEAVE, RELEASE, REST, ROUSE};
 
 const GRACE_NS: u64 = 10;
 
-/// It takes two grace periods after a shard was left until its steward looks: by then everything has come.
+/// It takes two grace periods after a shard was left until its scheduler thread looks: by then everything has come.
 const _: () = assert!(LATEST_NS >= 8 * GRACE_NS);
 
-/// By then the steward that keeps watch sleeps without a timer, if all shards are attended to from the beginning.
+/// By then the scheduler thread that keeps watch sleeps without a timer, if all shards are attended to from the beginning.
 const QUIET_NS: u64 = 4 * GRACE_NS + 1;
 
 struct World {
     net: Arc<Net>,
     watch: Arc<Watch>,
-    stewards: Vec<Running>,
+    sched_threads: Vec<Running>,
 }
 
 impl World {
-    /// Stewards for two shards, and a program.
+    /// SchedThreads for two shards, and a program.
     fn new() -> World {
         World::after(|_| {})
     }
 
-    /// The same, after something that no steward sees.
+    /// The same, after something that no scheduler thread sees.
     fn after(prepare: impl FnOnce(&Net)) -> World {
         let net = Net::new(2);
         net.system.set_time(GRACE_NS);
@@ -41,13 +41,13 @@ impl World {
         let watch = Arc::new(Watch::new(Duration::from_nanos(GRACE_NS)));
         let sleepers = [0, 1].map(|shard| net.sleepers[MOST + shard].clone());
         (0..2).for_each(|shard| net.tokens.set_steward(shard, sleepers[shard].clone()));
-        let stewards = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
+        let sched_threads = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
             let watch = watch.clone();
-            start(&net, Part::Steward, move |net| {
+            start(&net, Part::SchedThread, move |net| {
                 watch.serve_with(net, shard, &sleeper, net.sleep(MOST + shard))
             })
         });
-        World { stewards: stewards.collect(), net, watch }
+        World { sched_threads: sched_threads.collect(), net, watch }
     }
 
     /// A grace period passes, whatever goes on.
@@ -64,7 +64,7 @@ impl World {
 
     fn end(self) {
         self.watch.end(&*self.net);
-        end(&self.net, [], self.stewards);
+        end(&self.net, [], self.sched_threads);
     }
 }
 
@@ -78,7 +78,7 @@ fn two_neglected_shards() {
     world.end();
 }
 
-/// The first shard needs its steward; the second one only later.
+/// The first shard needs its scheduler thread; the second one only later.
 fn one_after_the_other() {
     let world = World::new();
     world.net.quiet.store(0b10, Relaxed);
@@ -91,7 +91,7 @@ fn one_after_the_other() {
     world.end();
 }
 
-/// Both stewards drive, or are about to; a waiter calls them off and leaves the shards again.
+/// Both scheduler threads drive, or are about to; a waiter calls them off and leaves the shards again.
 fn a_waiter_that_comes_and_goes() {
     let world = World::new();
     let waiter = waiter(&world.net, 0);
@@ -186,7 +186,7 @@ fn released_silently_nobody_watches() {
     broken(RELEASE, || check(1, a_holder_that_goes));
 }
 
-/// A steward that leaves the watch may not see the one that goes to rest: loom finds that nobody watches then.
+/// A scheduler thread that leaves the watch may not see the one that goes to rest: loom finds that nobody watches then.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn announced_too_late_nobody_watches() {

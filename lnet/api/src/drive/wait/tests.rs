@@ -57,11 +57,12 @@ impl Noted {
         net
     }
 
-    /// Takes what is free, and for the stewards what they have been given.
+    /// Takes what is free, and for the scheduler threads what they have been given.
     fn take_given(&self) -> u64 {
         let tokens = &self.tokens;
-        let by_steward =
-            |shard| tokens.steward(shard).is_some_and(|steward| tokens.claim_given(shard, &steward));
+        let by_steward = |shard| {
+            tokens.sched_thread(shard).is_some_and(|sched_thread| tokens.claim_given(shard, &sched_thread))
+        };
         let given = (0..tokens.count()).filter(|&shard| tokens.claim(shard) || by_steward(shard));
         given.fold(0, |given, shard| given | 1 << shard)
     }
@@ -227,14 +228,14 @@ fn an_event_that_comes_soon_needs_no_sleep() {
 #[test]
 fn a_steward_spins_before_it_sleeps_too() {
     let net = Noted::new(1);
-    let steward = spinning();
+    let sched_thread = spinning();
     without_sleep(20, |over, slept| {
         let over = RefCell::new(over);
         let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
             slept();
             0
         };
-        super::super::watch::drive_shard_with(&net, 0, &steward, || (over.borrow_mut())(), sleep);
+        super::super::watch::drive_shard_with(&net, 0, &sched_thread, || (over.borrow_mut())(), sleep);
     });
 }
 
@@ -257,15 +258,15 @@ fn shards_may_come_while_somebody_waits() {
     assert!((0..3).all(|shard| net.tokens.claim(shard)), "all are free again");
 }
 
-/// A thread that polls gets a shard from its steward; one that waits gets it too.
+/// A thread that polls gets a shard from its scheduler thread; one that waits gets it too.
 #[test]
 fn a_steward_gives_its_shard_to_whoever_wants_it() {
     let net = Arc::new(Noted::new(2));
-    let steward = sleeper();
-    net.tokens.set_steward(1, steward.clone());
+    let sched_thread = sleeper();
+    net.tokens.set_steward(1, sched_thread.clone());
     let serve = || {
-        let (net, steward) = (net.clone(), steward.clone());
-        std::thread::spawn(move || super::super::drive_shard(&*net, 1, &steward, || false))
+        let (net, sched_thread) = (net.clone(), sched_thread.clone());
+        std::thread::spawn(move || super::super::drive_shard(&*net, 1, &sched_thread, || false))
     };
     let thread = serve();
     while net.tokens.is_left_since(1, 0) {
@@ -315,8 +316,8 @@ fn the_end_of_a_node_ends_every_wait() {
 #[test]
 fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
     let net = Noted::new(1);
-    let steward = sleeper();
-    net.tokens.set_steward(0, steward.clone());
+    let sched_thread = sleeper();
+    net.tokens.set_steward(0, sched_thread.clone());
     assert!(net.tokens.claim(0));
     let watch = super::super::Watch::new(Duration::from_millis(5));
     let timed = RefCell::new(Vec::new());
@@ -332,7 +333,7 @@ fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
         }
         0
     };
-    watch.serve_with(&net, 0, &steward, sleep);
+    watch.serve_with(&net, 0, &sched_thread, sleep);
     assert_eq!(timed.into_inner(), [true, false, true, true, false, true]);
 }
 
@@ -429,11 +430,11 @@ fn a_waiter_keeps_the_shards_that_feed_its_queue() {
     }
 }
 
-/// Without another that waits, and without a processor for a steward, it keeps all.
+/// Without another that waits, and without a processor for a scheduler thread, it keeps all.
 #[test]
 fn nothing_is_given_where_no_thread_could_drive_it() {
     let net = Noted::loaded(2, SHARED_AFTER_NS);
-    assert_eq!(given_after_rounds(&net, &sleeper(), 3), [0; 3], "there are no stewards");
+    assert_eq!(given_after_rounds(&net, &sleeper(), 3), [0; 3], "there are no sched_threads");
     let net = Noted { has_spare: false, ..with_stewards(Noted::loaded(2, SHARED_AFTER_NS)) };
     assert_eq!(given_after_rounds(&net, &sleeper(), 3), [0; 3], "they would find no processor");
     net.tokens.join(&sleeper());

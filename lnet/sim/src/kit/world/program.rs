@@ -13,7 +13,7 @@ use crate::kit::Transport;
 
 const PORTAL: u32 = 34;
 
-/// A shard that nobody drives is taken by its steward within so long.
+/// A shard that nobody drives is taken by its scheduler thread within so long.
 const STEWARD_NS: u64 = 10_000_000;
 
 /// A call in an upcall that has not come after so long is made outside.
@@ -238,7 +238,7 @@ impl<T: Transport> World<T> {
     }
 
     /// What the LND leaves to the next poll of the thread that sends does not wait for the network: the thread comes, or a
-    /// steward does.
+    /// scheduler thread does.
     fn come_for_what_is_left(&mut self, node: usize) {
         for shard in 0..self.nodes[node].shards.len() {
             if !self.nodes[node].lnd.arm(shard) {

@@ -17,17 +17,17 @@ use crate::drive::NodeDrive;
 pub const GRACE: Duration = Duration::from_millis(5);
 
 /// The threads, and the means to end them.
-pub(crate) struct Stewards {
+pub(crate) struct SchedThreads {
     drive: Arc<NodeDrive>,
     watch: Arc<Watch>,
     table: Arc<CptTable>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Stewards {
+impl SchedThreads {
     /// No threads yet.
-    pub(crate) fn new(drive: Arc<NodeDrive>, table: Arc<CptTable>) -> Stewards {
-        Stewards { drive, watch: Arc::new(Watch::new(GRACE)), table, threads: Vec::new() }
+    pub(crate) fn new(drive: Arc<NodeDrive>, table: Arc<CptTable>) -> SchedThreads {
+        SchedThreads { drive, watch: Arc::new(Watch::new(GRACE)), table, threads: Vec::new() }
     }
 
     /// How many threads there are.
@@ -77,7 +77,7 @@ impl Stewards {
 
     /// The sleeper of a shard's thread: a thread that could not be started has left one.
     fn sleeper(&self, shard: usize) -> Result<Arc<Sleeper>, Errno> {
-        if let Some(sleeper) = self.drive.tokens().steward(shard) {
+        if let Some(sleeper) = self.drive.tokens().sched_thread(shard) {
             return Ok(sleeper);
         }
         let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new()?.spinning(self.drive.spin()));
@@ -86,7 +86,7 @@ impl Stewards {
     }
 }
 
-impl Drop for Stewards {
+impl Drop for SchedThreads {
     fn drop(&mut self) {
         self.watch.end(&*self.drive);
         for thread in self.threads.drain(..) {
