@@ -24,7 +24,7 @@
 //! | [`timers`] | when a shard looks at its connections and peers next |
 //! | `config` | [`Config`]: the tunables of an LND and of its NIs |
 //! | `waiting` | [`Waiting`]: messages for which there is no connection yet |
-//! | `seldom` | [`Seldom`]: log lines that strangers, or bad luck, could cause in any number |
+//! | `rate_limited_log` | [`RateLimitedLog`]: log lines that strangers, or bad luck, could cause in any number |
 
 #![forbid(unsafe_code)]
 
@@ -41,8 +41,8 @@ mod ni;
 pub mod pace;
 pub mod peer;
 pub mod protocol;
+mod rate_limited_log;
 mod requests;
-mod seldom;
 mod shard;
 pub mod shards;
 mod shared;
@@ -59,8 +59,8 @@ pub use network::Network;
 pub use ni::{Hardware, Ni, NiTable};
 pub use peer::{Peer, PeerState};
 pub use protocol::Protocol;
+pub use rate_limited_log::RateLimitedLog;
 pub use requests::{LIST_ROOM, Requests};
-pub use seldom::Seldom;
 pub use shard::{PollingHere, Request, Shard};
 pub use shared::Shared;
 pub use waiting::{Waiting, Withdrawn};

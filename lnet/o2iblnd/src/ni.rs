@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use lnet_cpt::PartitionMemory;
-use lnet_lnd::{NiTable, Seldom};
+use lnet_lnd::{NiTable, RateLimitedLog};
 use lnet_nid::Nid;
 use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
 use parking_lot::Mutex;
@@ -33,9 +33,9 @@ pub struct OfNi {
     /// How deep queues can be at this time.
     pub(crate) depths: Depths,
     /// What is said seldom: that memory cannot be registered, that a transfer fails for it, that peers are turned away.
-    pub(crate) refused_memory: Seldom,
-    pub(crate) failed_transfers: Seldom,
-    pub(crate) turned_away: Seldom,
+    pub(crate) refused_memory: RateLimitedLog,
+    pub(crate) failed_transfers: RateLimitedLog,
+    pub(crate) turned_away: RateLimitedLog,
     /// The port was up when it was last asked. Locked while the engine is told, so that what it hears last is true.
     port: Mutex<bool>,
 }
@@ -58,9 +58,9 @@ impl OfNi {
             sinks: Arc::new(Pool::new(By::Peers, memory.clone())),
             admission: Arc::new(Admission::new(BOUNDS)),
             depths: Depths::default(),
-            refused_memory: Seldom::default(),
-            failed_transfers: Seldom::default(),
-            turned_away: Seldom::default(),
+            refused_memory: RateLimitedLog::default(),
+            failed_transfers: RateLimitedLog::default(),
+            turned_away: RateLimitedLog::default(),
             port: Mutex::new(true),
         }
     }

@@ -9,7 +9,7 @@ const PAUSE_NS: u64 = 10 * NS_PER_S;
 
 /// When something was last said, and what was kept back since.
 #[derive(Debug, Default)]
-pub struct Seldom(Mutex<State>);
+pub struct RateLimitedLog(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -17,7 +17,7 @@ struct State {
     unsaid: u64,
 }
 
-impl Seldom {
+impl RateLimitedLog {
     /// Whether to say it now, and how often it has been kept back since it was said last.
     #[must_use]
     pub fn say(&self, now_ns: u64) -> Option<u64> {
@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_back_is_counted() {
-        let seldom = Seldom::default();
-        let said: Vec<_> = (0..25).map(|second| seldom.say(second * NS_PER_S)).collect();
+        let rate_limited_log = RateLimitedLog::default();
+        let said: Vec<_> = (0..25).map(|second| rate_limited_log.say(second * NS_PER_S)).collect();
         let heard: Vec<_> =
             said.iter().enumerate().filter_map(|(at, unsaid)| Some((at, (*unsaid)?))).collect();
         assert_eq!(heard, [(0, 0), (10, 9), (20, 9)]);
