@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use lnet_node::{Census, Counters, Node, O2ibCounters, SockCounters};
+use lnet_node::{ConnStats, Counters, Node, O2ibCounters, SockCounters};
 use serde_json::{Map, Value, json};
 
 use super::driver::{self, Count};
@@ -46,7 +46,7 @@ impl Rates {
             seconds,
             received: Flow::of(seconds, new.recv_count - old.recv_count, new.recv_length - old.recv_length),
             sent: Flow::of(seconds, new.send_count - old.send_count, new.send_length - old.send_length),
-            census: census(node),
+            conn_stats: conn_stats(node),
             dropped: new.drop_count - old.drop_count,
             errors: new.errors - old.errors,
             waiting: waiting(node),
@@ -72,9 +72,9 @@ fn growth(old: &[Count], new: &[Count]) -> Vec<Count> {
 }
 
 /// Peers and connections of all networks together.
-fn census(node: &Node) -> (usize, usize) {
-    let Census { peers, connections, .. } = node.tcp().census();
-    let verbs = node.o2ib().map(|lnd| lnd.census()).unwrap_or_default();
+fn conn_stats(node: &Node) -> (usize, usize) {
+    let ConnStats { peers, connections, .. } = node.tcp().conn_stats();
+    let verbs = node.o2ib().map(|lnd| lnd.conn_stats()).unwrap_or_default();
     (peers + verbs.peers, connections + verbs.connections)
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Line {
     received: Flow,
     sent: Flow,
     /// Peers, and connections to them.
-    census: (usize, usize),
+    conn_stats: (usize, usize),
     dropped: u64,
     errors: u64,
     /// Messages that wait for a credit of their NI, at the end of the span.
@@ -129,8 +129,8 @@ impl Line {
             "seconds": self.seconds,
             "received": self.received.to_json(),
             "sent": self.sent.to_json(),
-            "peers": self.census.0,
-            "connections": self.census.1,
+            "peers": self.conn_stats.0,
+            "connections": self.conn_stats.1,
             "dropped": self.dropped,
             "errors": self.errors,
             "waiting_for_ni_credits": self.waiting,
@@ -142,7 +142,7 @@ impl Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (peers, connections) = self.census;
+        let (peers, connections) = self.conn_stats;
         write!(f, "in {} | out {} | ", self.received, self.sent)?;
         write!(f, "{peers} {}, ", plural(peers as u64, "peer"))?;
         write!(f, "{connections} {} | ", plural(connections as u64, "connection"))?;

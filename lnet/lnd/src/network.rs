@@ -112,8 +112,8 @@ impl<P: Protocol> Network<P> {
 
     /// Counts peers and connections. Takes time linear in the peers, and the lock of each for a moment.
     #[must_use]
-    pub fn census(&self) -> P::Census {
-        P::Census::from(&self.shared)
+    pub fn conn_stats(&self) -> P::ConnStats {
+        P::ConnStats::from(&self.shared)
     }
 
     /// Why the last connection to a NID failed, if one did since the last success; over whichever NI.

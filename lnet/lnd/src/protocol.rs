@@ -48,7 +48,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// What is counted ([`counters_of_lnd!`](crate::counters_of_lnd)).
     type Counted: Counted;
     /// How much there is at a moment.
-    type Census: for<'a> From<&'a Shared<Self>>;
+    type ConnStats: for<'a> From<&'a Shared<Self>>;
 
     /// An LND without NIs; its tunables have been looked at.
     ///

@@ -93,12 +93,14 @@ pub use lnet::{
     Stealing, Traffic,
 };
 pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
-pub use lnet_o2iblnd::{Census as O2ibCensus, NiConfig as O2ibNiConfig, O2ibConfig, O2ibCounters, O2ibLnd};
+pub use lnet_o2iblnd::{
+    ConnStats as O2ibCensus, NiConfig as O2ibNiConfig, O2ibConfig, O2ibCounters, O2ibLnd,
+};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::sys::TcpFacts;
 pub use lnet_socklnd::sys::holder_of;
 pub use lnet_socklnd::{
-    AcceptPolicy, Census, Connection, Connections, ConnectionsByType, NiConfig, SockConfig, SockCounters,
+    AcceptPolicy, ConnStats, Connection, Connections, ConnectionsByType, NiConfig, SockConfig, SockCounters,
 };
 pub use networks::{NetSpec, Networks};
 pub use node::Node;

@@ -43,7 +43,7 @@
 //! | `o2ib`, `protocol` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`]; what it brings to the LND skeleton |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
-//! | `advice`, `counters`, `census` | [`Failure`], [`O2ibCounters`], [`Census`] |
+//! | `advice`, `counters`, `conn_stats` | [`Failure`], [`O2ibCounters`], [`ConnStats`] |
 //! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
@@ -62,9 +62,9 @@ mod admission;
 mod advice;
 mod batch;
 mod buffers;
-mod census;
 pub mod config;
 pub mod conn;
+mod conn_stats;
 mod connection;
 mod counters;
 mod depths;
@@ -87,8 +87,8 @@ mod transmit;
 pub mod verbs;
 mod writes;
 
-pub use census::Census;
 pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
+pub use conn_stats::ConnStats;
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use fabric::Fabric;
 pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Hardware, HeldLimits, Step};

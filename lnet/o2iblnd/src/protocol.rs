@@ -24,7 +24,7 @@ use crate::ni::{OfNi, look_at_port};
 use crate::send::send;
 use crate::shard::Asked;
 use crate::shard::OfShard;
-use crate::{Census, NiConfig, O2ibConfig, replies, sizes};
+use crate::{ConnStats, NiConfig, O2ibConfig, replies, sizes};
 
 /// Of a NID that cannot be an NI's.
 const NO_ADDRESS: &str =
@@ -47,7 +47,7 @@ impl Protocol for O2ib {
     type Request = Asked;
     type Driver = Driver;
     type Counted = Live;
-    type Census = Census;
+    type ConnStats = ConnStats;
 
     fn start(
         shared: &Shared,

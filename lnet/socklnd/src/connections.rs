@@ -7,7 +7,7 @@ use crate::sys::TcpFacts;
 
 /// How many there are at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Census {
+pub struct ConnStats {
     /// Peers with a connection.
     pub peers: usize,
     /// Connections in use; those whose handshake is under way do not count.
@@ -40,13 +40,13 @@ impl ConnectionsByType {
     }
 }
 
-impl From<&Shared> for Census {
-    fn from(shared: &Shared) -> Census {
-        let mut census = Census::default();
+impl From<&Shared> for ConnStats {
+    fn from(shared: &Shared) -> ConnStats {
+        let mut conn_stats = ConnStats::default();
         let (peers, connections) = shared.look_at_all(|state| {
-            state.conns.iter().for_each(|conn| census.by_type.count(conn.conn_type));
+            state.conns.iter().for_each(|conn| conn_stats.by_type.count(conn.conn_type));
         });
-        Census { peers, connections, ..census }
+        ConnStats { peers, connections, ..conn_stats }
     }
 }
 

@@ -48,7 +48,7 @@
 //! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
 //! | `shard` | what senders and one driver share: its poller, what is asked of it |
 //! | `admission`, `attempts` | how many strangers are let in; how many connections are opened at a time |
-//! | `connections` | what there is at a moment: [`Census`], [`Connection`], [`Connections`] |
+//! | `connections` | what there is at a moment: [`ConnStats`], [`Connection`], [`Connections`] |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
 //! | [`sys`] | all contact with the operating system, behind traits |
@@ -77,7 +77,7 @@ mod sock;
 pub mod sys;
 
 pub use config::{AcceptPolicy, NiConfig, SockConfig};
-pub use connections::{Census, Connection, Connections, ConnectionsByType};
+pub use connections::{ConnStats, Connection, Connections, ConnectionsByType};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
 pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Hardware, HeldLimits, Step};

@@ -23,7 +23,7 @@ use crate::send::send;
 use crate::shard::{Asked, OfShard};
 use crate::sock::{Ni, PeerState, Request, Shared, Sock};
 use crate::sys::{Listener, Net, Options, Os};
-use crate::{AcceptPolicy, Census, NiConfig, SockConfig, SockError};
+use crate::{AcceptPolicy, ConnStats, NiConfig, SockConfig, SockError};
 
 impl Protocol for Sock {
     const NET_TYPE: NetType = NetType::TCP;
@@ -42,7 +42,7 @@ impl Protocol for Sock {
     type Request = Asked;
     type Driver = Driver;
     type Counted = Live;
-    type Census = Census;
+    type ConnStats = ConnStats;
 
     fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, LndError> {
         let sock = Sock {

@@ -48,11 +48,11 @@ fn a_node_comes_back_in_another_life() {
             b.start();
             // The test does not wait until `a` has learnt of the end.
             let ways = if life % 2 == 0 { [a, b] } else { [b, a] };
-            bed.until(&[a, b], || a.lnd.census().connections == 0);
+            bed.until(&[a, b], || a.lnd.conn_stats().connections == 0);
             exchange(bed, ways, &filled(whole(5000), life), &whole(5000));
             exchange(bed, [ways[1], ways[0]], &filled(whole(5000), life), &whole(5000));
         }
-        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == connections(1)));
+        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.conn_stats().connections == connections(1)));
     });
 }
 
@@ -76,7 +76,7 @@ fn both_connect_at_once() {
             [a, b].into_iter().for_each(Node::clear);
             // The loser of a race asks again a second later, if then still something is missing.
             let agree = || {
-                let [there, here] = [a, b].map(|node| node.lnd.census().connections);
+                let [there, here] = [a, b].map(|node| node.lnd.conn_stats().connections);
                 there == here && AT_ONCE.contains(&there)
             };
             for _ in 0..5 {

@@ -158,7 +158,7 @@ fn connections_per_peer() {
         let wanted = connections(conns_per_peer);
         on_pairs(&Config { conns_per_peer, ..Config::default() }, |bed, [a, b]| {
             exchange(bed, [a, b], &filled(whole(100), 1), &whole(100));
-            bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == wanted));
+            bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.conn_stats().connections == wanted));
             for length in [1, 5000, 1 << 20] {
                 exchange(bed, [a, b], &filled(whole(length), 1), &whole(length));
                 exchange(bed, [b, a], &filled(whole(length), 2), &whole(length));
@@ -187,7 +187,7 @@ fn surplus_connections() {
             }
             bed.later(&[a, b], 2 * S);
         }
-        let count = || [a, b].map(|node| node.lnd.census().connections);
+        let count = || [a, b].map(|node| node.lnd.conn_stats().connections);
         bed.until(&[a, b], || {
             count()[0] == count()[1] && [a, b].iter().all(|node| node.lnd.completing() == 0)
         });

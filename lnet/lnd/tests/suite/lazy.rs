@@ -29,7 +29,7 @@ fn in_memory(node: &Node) -> usize {
 fn on_lazy_pairs(held: HeldLimits, test: impl Fn(&Bed, [&Node; 2])) {
     on_pairs(&Config { held, ..Config::default() }, |bed, [a, b]| {
         exchange(bed, [a, b], &filled(whole(64), 1), &whole(64));
-        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == connections(1)));
+        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.conn_stats().connections == connections(1)));
         b.engine.set_lazy(portal(), true);
         test(bed, [a, b]);
     });
@@ -124,7 +124,7 @@ fn what_is_in_memory_outlives_its_connection() {
                 && a.count(EventKind::Send).1 == LENGTHS.len()
         });
         a.end();
-        bed.until(&[b], || b.lnd.census().connections == 0);
+        bed.until(&[b], || b.lnd.conn_stats().connections == 0);
         assert_eq!(held(b), [LENGTHS.len(); 2]);
         let sinks = post_all(b);
         bed.until(&[b], || b.count(EventKind::Put).1 == LENGTHS.len());
@@ -146,12 +146,12 @@ fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
             if !receiver_ends {
                 // Nothing is read on its connection, so that a look at it finds its end.
                 bed.later(&[b], 20 * S);
-                bed.until(&[b], || b.lnd.census().connections == 0);
+                bed.until(&[b], || b.lnd.conn_stats().connections == 0);
             }
             assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
             // The engine drops what waits when its NI ends.
             assert_eq!(b.lnd.counters().rx.held_lost >= HELD as u64, !receiver_ends);
-            bed.until(&[other], || other.lnd.census().connections == 0);
+            bed.until(&[other], || other.lnd.conn_stats().connections == 0);
             ending.start();
             bed.later(&[a, b], 60 * S);
             [a, b].into_iter().for_each(|node| drop(node.take()));

@@ -10,9 +10,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, RecentDrop, Traffic};
 use lnet_api::Drive;
 use lnet_nid::Nid;
-use lnet_o2iblnd::{Census as O2ibCensus, O2ibCounters, O2ibLnd};
+use lnet_o2iblnd::{ConnStats as O2ibCensus, O2ibCounters, O2ibLnd};
 use lnet_socklnd::sys::TcpFacts;
-use lnet_socklnd::{Census, Connection, Connections, SockCounters, SockLnd};
+use lnet_socklnd::{ConnStats, Connection, Connections, SockCounters, SockLnd};
 use parking_lot::RwLock;
 
 use super::json::{Object, quoted};
@@ -95,7 +95,7 @@ impl View {
             .list("nis", self.nis().iter().map(ni))
             .value("peers", self.peers())
             .list("last_drops", self.drive.engine.recent_drops().iter().map(last_drop))
-            .value("connections", connections(&self.sock.census()))
+            .value("connections", connections(&self.sock.conn_stats()))
             .value("tcp", tcp(&self.sock.counters()))
             .value("memory", memory(&fs::read_to_string("/proc/self/status").unwrap_or_default()));
         let object = match self.verbs.get() {
@@ -216,8 +216,8 @@ fn tcp_of<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> Stri
         .end()
 }
 
-fn connections(census: &Census) -> String {
-    let Census { peers, connections, by_type } = census;
+fn connections(conn_stats: &ConnStats) -> String {
+    let ConnStats { peers, connections, by_type } = conn_stats;
     let object = Object::new().value("peers", peers).value("all", connections);
     let object = object.value("any", by_type.any).value("control", by_type.control);
     object.value("bulk_in", by_type.bulk_in).value("bulk_out", by_type.bulk_out).end()
@@ -253,7 +253,7 @@ fn tcp(counters: &SockCounters) -> String {
 
 /// Networks over RDMA: how many connections there are, and what was counted.
 fn o2ib(lnd: &O2ibLnd) -> String {
-    let O2ibCensus { peers, connections, operations, waiting, receives, bounces, .. } = lnd.census();
+    let O2ibCensus { peers, connections, operations, waiting, receives, bounces, .. } = lnd.conn_stats();
     let O2ibCounters { tx, rx } = lnd.counters();
     Object::new()
         .value("service", lnd.config().service)

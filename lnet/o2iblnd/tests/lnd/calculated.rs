@@ -23,7 +23,7 @@ pub(crate) fn limits(fabric: &Arc<dyn Fabric>, node: &Node) -> DeviceLimits {
 /// A short message, which connects them and registers nothing of its own; and all the connections that there shall be.
 fn connect(bed: &Bed, [a, b]: [&Node; 2], connections: usize) {
     exchange(bed, [a, b], &filled(whole(64), 1), &whole(64));
-    bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == connections));
+    bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.conn_stats().connections == connections));
 }
 
 /// The last queues that were made are those calculated; the device says that it has made at least that. Inline bytes are its own

@@ -44,7 +44,7 @@ fn without_its_port_an_ni_is_down() {
             exchange(bed, [b, a], &filled(whole(70_000), 2), &whole(70_000));
             // The next time there is no connection either.
             a.end();
-            bed.until(&[b], || b.lnd.census().connections == 0);
+            bed.until(&[b], || b.lnd.conn_stats().connections == 0);
             a.start();
         }
     });

@@ -90,7 +90,7 @@ fn a_device_that_has_less_than_it_promises() {
     let again = |ways| {
         exchange(&bed, ways, &filled(whole(70_000), 1), &whole(70_000));
         b.end();
-        bed.until(&[a], || a.lnd.census().connections == 0);
+        bed.until(&[a], || a.lnd.conn_stats().connections == 0);
         b.start();
     };
     let depth = || seen[0].queues().last().unwrap().0.sends / 258;

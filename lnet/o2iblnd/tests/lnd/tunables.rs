@@ -96,8 +96,8 @@ fn sixty_four_connections() {
     }
     let arrived = |node: &Node| node.count(EventKind::Put).1;
     bed.until(&all, || arrived(one) == OTHERS && others.iter().all(|other| arrived(other) == 1));
-    bed.until(&all, || one.lnd.census().connections >= 4 * OTHERS);
-    assert_eq!(one.lnd.census().peers, OTHERS);
+    bed.until(&all, || one.lnd.conn_stats().connections >= 4 * OTHERS);
+    assert_eq!(one.lnd.conn_stats().peers, OTHERS);
     drop(sinks);
     bed.end(nodes);
 }

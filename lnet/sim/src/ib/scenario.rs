@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, LNetError};
 use lnet_nid::{Net, NetType, Nid};
-use lnet_o2iblnd::{Census, HeldLimits, O2ib, O2ibConfig, O2ibLnd};
+use lnet_o2iblnd::{ConnStats, HeldLimits, O2ib, O2ibConfig, O2ibLnd};
 
 use super::habits::{IbFault, IbHabits};
 use super::state::IbWire;
@@ -144,7 +144,7 @@ impl Transport for Ib {
     /// A connection that was idle when its other end went is noticed when it is used, or by a keepalive much later. Each round
     /// that fails ends one of these at least.
     fn spare_rounds(world: &World<Ib>) -> usize {
-        world.nodes.iter().map(|node| node.lnd.census().connections).sum()
+        world.nodes.iter().map(|node| node.lnd.conn_stats().connections).sum()
     }
 
     fn make_trouble(world: &mut World<Ib>, node: usize) -> Result<(), String> {
@@ -190,23 +190,25 @@ impl Transport for Ib {
     fn check_settled(world: &mut World<Ib>) -> Result<(), String> {
         // Sends complete, and credits that are owed may stay so.
         world.run_until(world.net.now_ns() + S)?;
-        let mut sum = Census::default();
+        let mut sum = ConnStats::default();
         for (node, it) in world.nodes.iter().enumerate() {
             let sending = it.engine.sending();
             if sending > 0 {
                 return Err(format!("node {node} still sends {sending} messages"));
             }
-            let census = it.lnd.census();
-            if (census.operations, census.waiting, census.receives, census.bounces) != (0, 0, 0, 0) {
-                return Err(format!("node {node} is not idle: {census:?}"));
+            let conn_stats = it.lnd.conn_stats();
+            if (conn_stats.operations, conn_stats.waiting, conn_stats.receives, conn_stats.bounces)
+                != (0, 0, 0, 0)
+            {
+                return Err(format!("node {node} is not idle: {conn_stats:?}"));
             }
-            if census.reserved != census.depth {
-                return Err(format!("node {node} has lost transfers: {census:?}"));
+            if conn_stats.reserved != conn_stats.depth {
+                return Err(format!("node {node} has lost transfers: {conn_stats:?}"));
             }
-            sum.connections += census.connections;
-            sum.credits += census.credits;
-            sum.owed += census.owed;
-            sum.depth += census.depth;
+            sum.connections += conn_stats.connections;
+            sum.credits += conn_stats.credits;
+            sum.owed += conn_stats.owed;
+            sum.depth += conn_stats.depth;
         }
         if sum.credits + sum.owed != sum.depth {
             return Err(format!("credits have got lost: {sum:?}"));

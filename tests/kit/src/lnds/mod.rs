@@ -30,7 +30,7 @@ pub use verbs::VerbsBed;
 pub const S: u64 = 1_000_000_000;
 
 /// A kind of network as tests need it.
-pub trait Kind: Protocol<Census: Debug> {
+pub trait Kind: Protocol<ConnStats: Debug> {
     /// CPU partitions of a node with these tunables.
     fn partitions(config: &Self::Config) -> usize;
 }

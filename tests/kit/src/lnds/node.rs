@@ -106,7 +106,7 @@ impl<K: Kind> Node<K> {
         let events: Vec<String> = self.events().iter().map(short).collect();
         let Node { id, lnd, .. } = self;
         let failures: Vec<_> = all.iter().filter_map(|peer| lnd.last_failure(peer.id.nid)).collect();
-        format!("{id}: {:?} {:?} {failures:?} {events:?}", lnd.census(), lnd.counters())
+        format!("{id}: {:?} {:?} {failures:?} {events:?}", lnd.conn_stats(), lnd.counters())
     }
 
     /// Polls all shards and the engine's timers.

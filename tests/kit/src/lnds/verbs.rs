@@ -72,8 +72,8 @@ impl VerbsBed {
         let all: Vec<&Node<O2ib>> = nodes.iter().collect();
         self.until(&all, || all.iter().all(|node| VerbsBed::is_at_rest(node)));
         for node in &nodes {
-            let census = node.lnd.census();
-            assert_eq!((census.bounces, census.receives, census.waiting), (0, 0, 0));
+            let conn_stats = node.lnd.conn_stats();
+            assert_eq!((conn_stats.bounces, conn_stats.receives, conn_stats.waiting), (0, 0, 0));
             node.end();
         }
         drop(nodes);
@@ -123,7 +123,7 @@ impl TestBed for VerbsBed {
     }
 
     fn is_at_rest(node: &Node<O2ib>) -> bool {
-        node.engine.sending() == 0 && node.lnd.census().operations == 0
+        node.engine.sending() == 0 && node.lnd.conn_stats().operations == 0
     }
 
     fn end<const N: usize>(self, nodes: [Node<O2ib>; N]) {

@@ -378,9 +378,9 @@ fn an_interface_has_its_own_number_of_connections() {
             let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
             let deadline_ns = node.deadline_ns(PATIENCE);
             wait_until(&*node.drive(), &sleeper, Some(deadline_ns), || {
-                node.tcp().census().connections >= count && node.tcp().completing() == 0
+                node.tcp().conn_stats().connections >= count && node.tcp().completing() == 0
             });
-            assert_eq!(node.tcp().census().connections, count);
+            assert_eq!(node.tcp().conn_stats().connections, count);
         };
         node.ping(peer.nids()[0], None, PATIENCE).unwrap();
         connected(sets(expected));

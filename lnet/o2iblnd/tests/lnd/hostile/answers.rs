@@ -72,6 +72,6 @@ fn wrong_acceptances() {
 fn stamp_of_victim(scene: &Scene) -> u64 {
     let (line, other) = scene.connected();
     line.endpoint.disconnect();
-    scene.until(|| scene.victim().lnd.census().connections == 1);
+    scene.until(|| scene.victim().lnd.conn_stats().connections == 1);
     other.stamp
 }

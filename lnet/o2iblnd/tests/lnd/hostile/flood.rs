@@ -30,15 +30,15 @@ fn one_address_has_no_others_nid() {
     let told = Warnings::heard();
     let honest = number(scene.nodes[1].id.nid);
     let other_net = scene.own().nid + (1 << 32);
-    let census = || scene.victim().lnd.census();
-    let before = (census().connections, scene.victim().lnd.counters().rx.closes);
+    let conn_stats = || scene.victim().lnd.conn_stats();
+    let before = (conn_stats().connections, scene.victim().lnd.counters().rx.closes);
     let named = [honest, scene.own().nid + 1, scene.own().nid - 1, other_net];
     for (nid, stamp) in named.into_iter().flat_map(|nid| [0x5eed, 1].map(|stamp| (nid, stamp))) {
         let (_, told) =
             scene.ask(&message(CONNREQ, End { nid, stamp }, scene.other(), &params(8, 257, 4096)));
         let Told::Rejected(Rejected::Record(record)) = told else { panic!("{nid:#x}: {told:?}") };
         assert_eq!(Record::of(&record).reason, FATAL, "{nid:#x}");
-        assert_eq!((census().connections, scene.victim().lnd.counters().rx.closes), before, "{nid:#x}");
+        assert_eq!((conn_stats().connections, scene.victim().lnd.counters().rx.closes), before, "{nid:#x}");
     }
     assert_eq!(scene.victim().lnd.counters().rx.refusals, 8);
     let told = told.with("its NID is not of the address");

@@ -199,13 +199,13 @@ fn one_peer_holds_half_of_the_pool() {
         });
     };
     hear(&line, PUT_ACK, HELD);
-    assert_eq!(victim.lnd.census().bounces, HELD);
+    assert_eq!(victim.lnd.conn_stats().bounces, HELD);
     put(&scene.bed, [honest, victim], &filled(whole(9096), 1), &apart(&[4096, 5000]));
-    assert_eq!(victim.lnd.census().bounces, HELD);
+    assert_eq!(victim.lnd.conn_stats().bounces, HELD);
     // Half of the timeout, and a quarter until it is looked at.
     (0..4).for_each(|_| scene.later(10 * S));
     hear(&line, PUT_NAK, usize::from(ASKED) - HELD);
-    assert_eq!(victim.lnd.census().connections, 2);
+    assert_eq!(victim.lnd.conn_stats().connections, 2);
     (0..4).for_each(|_| scene.later(10 * S));
     scene.expect_ended(&line, "it owes writes");
     victim.take();
@@ -247,7 +247,7 @@ fn a_get_that_waits_for_the_pool() {
     assert_eq!(victim.count(EventKind::Send), (HELD, 0));
     answer(&mut line, &last);
     scene.until(|| victim.count(EventKind::Send) == (HELD + 1, 0));
-    assert_eq!((victim.lnd.census().connections, victim.lnd.census().bounces), (2, 0));
+    assert_eq!((victim.lnd.conn_stats().connections, victim.lnd.conn_stats().bounces), (2, 0));
     victim.take();
     drop(line);
     scene.end();

@@ -116,7 +116,7 @@ fn leaving_at_each_step() {
         scene.expect_ended(&line, "in use");
         let (line, _) = scene.connected();
         drop(line);
-        scene.until(|| scene.victim().lnd.census().connections == 1);
+        scene.until(|| scene.victim().lnd.conn_stats().connections == 1);
     }
     // What was begun and left is given up.
     scene.later(60 * S);

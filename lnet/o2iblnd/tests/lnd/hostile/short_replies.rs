@@ -146,7 +146,7 @@ fn longer_gets_fail() {
         failed += lengths.len() as u64;
         let counters = scene.victim().lnd.counters();
         assert_eq!(counters.rx.short_replies, failed);
-        assert_eq!((counters.rx.protocol_errors, scene.victim().lnd.census().connections), (0, 2));
+        assert_eq!((counters.rx.protocol_errors, scene.victim().lnd.conn_stats().connections), (0, 2));
         let payload = pattern(9, 4096);
         assert_eq!(gets(&scene, &mut kernel, &sink, &payload), Ok(4096));
         assert!(bytes(&sink) == payload);
@@ -158,7 +158,7 @@ fn longer_gets_fail() {
         assert_eq!(gets(&scene, &mut kernel, &two, &[]), Ok(0));
         drop((sink, two));
         kernel.leave();
-        scene.until(|| scene.victim().lnd.census().connections == 1);
+        scene.until(|| scene.victim().lnd.conn_stats().connections == 1);
     }
     let advice = told.with("a GET of 4096 bytes is answered by 1,");
     assert!(advice.last().is_some_and(|told| told.contains("EIO") && told.contains("3976")), "{advice:?}");

@@ -57,7 +57,7 @@ fn wait_for_a_credit(scene: &Scene) -> MdHandle {
 /// so many of them.
 fn given_up_after(scene: &Scene, fifths: u64, mut at_each: impl FnMut()) -> Option<u64> {
     let begun_ns = scene.bed.now_ns();
-    let connections = || scene.victim().lnd.census().connections;
+    let connections = || scene.victim().lnd.conn_stats().connections;
     for step in 0..fifths * TIMEOUT_S / 5 {
         if step % (TIMEOUT_S / 5) == 0 {
             at_each();

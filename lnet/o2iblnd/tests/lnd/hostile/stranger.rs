@@ -116,7 +116,7 @@ impl Scene {
 
     /// Nothing of the stranger is left at the node, and the honest peer is served by the connection it had.
     pub(super) fn end(self) {
-        let connections = || self.victim().lnd.census().connections;
+        let connections = || self.victim().lnd.conn_stats().connections;
         self.until(|| connections() == 1);
         self.check_honest();
         let Scene { bed, nodes, device, channel, _fabric, .. } = self;
@@ -214,16 +214,16 @@ impl Scene {
     fn establish(&self, mut line: Line, told: &Told) -> (Line, End) {
         let Told::Accepted(data) = told else { panic!("{told:?}") };
         assert_eq!(data[6], super::bytes::CONNACK);
-        let before = self.victim().lnd.census().connections;
+        let before = self.victim().lnd.conn_stats().connections;
         line.endpoint.establish().unwrap();
-        self.until(|| self.victim().lnd.census().connections == before + 1);
+        self.until(|| self.victim().lnd.conn_stats().connections == before + 1);
         let stamp = u64::from_le_bytes(data[24..32].try_into().unwrap());
         (line, End { stamp, ..self.other() })
     }
 
     /// Waits until the node has ended a line.
     pub(super) fn expect_ended(&self, line: &Line, what: &str) {
-        let connections = || self.victim().lnd.census().connections;
+        let connections = || self.victim().lnd.conn_stats().connections;
         self.until(|| {
             while self.channel.next().is_some() {}
             let mut done = Completions::new();

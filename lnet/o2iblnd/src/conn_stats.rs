@@ -2,7 +2,7 @@ use crate::o2ib::Shared;
 
 /// How many there are at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Census {
+pub struct ConnStats {
     /// Peers with a connection.
     pub peers: usize,
     /// Connections in use; those that are being opened do not count.
@@ -25,27 +25,27 @@ pub struct Census {
     pub bounces: usize,
 }
 
-impl From<&Shared> for Census {
+impl From<&Shared> for ConnStats {
     /// Takes time linear in the peers and in what their connections may hold.
-    fn from(shared: &Shared) -> Census {
-        let mut census = Census::default();
-        (census.peers, census.connections) = shared.look_at_all(|state| {
-            census.waiting += state.waiting.len();
+    fn from(shared: &Shared) -> ConnStats {
+        let mut conn_stats = ConnStats::default();
+        (conn_stats.peers, conn_stats.connections) = shared.look_at_all(|state| {
+            conn_stats.waiting += state.waiting.len();
             for conn in &state.conns {
                 let Some(counts) = conn.state.lock().live.as_ref().map(|live| live.machine.counts()) else {
                     continue;
                 };
-                census.operations += counts.operations;
-                census.depth += usize::from(conn.params.queue_depth);
-                census.credits += usize::from(counts.credits);
-                census.reserved += usize::from(counts.reserved);
-                census.owed += usize::from(counts.outstanding);
+                conn_stats.operations += counts.operations;
+                conn_stats.depth += usize::from(conn.params.queue_depth);
+                conn_stats.credits += usize::from(counts.credits);
+                conn_stats.reserved += usize::from(counts.reserved);
+                conn_stats.owed += usize::from(counts.outstanding);
             }
         });
-        census.receives =
+        conn_stats.receives =
             shared.shards.iter().map(|slot| slot.shard.own.gets.lock().len() + slot.shard.held()).sum();
-        census.bounces =
+        conn_stats.bounces =
             shared.nis.matching(None).iter().map(|ni| ni.own.pool.in_use() + ni.own.sinks.in_use()).sum();
-        census
+        conn_stats
     }
 }
