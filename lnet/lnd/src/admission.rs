@@ -61,7 +61,7 @@ struct Guests {
 
 /// Somebody who was let in; counts until it is dropped.
 #[derive(Debug)]
-pub struct Guest {
+pub struct Permit {
     admission: Arc<Admission>,
     ip: IpAddr,
     door: usize,
@@ -79,13 +79,13 @@ impl Admission {
     ///
     /// # Errors
     /// There are too many.
-    pub fn begin(self: &Arc<Admission>, door: usize, ip: IpAddr) -> Result<Guest, Full> {
+    pub fn begin(self: &Arc<Admission>, door: usize, ip: IpAddr) -> Result<Permit, Full> {
         let Bounds { all, opening, opening_of_address, of_address, modest } = self.bounds;
         let mut book = self.book.lock();
         let book = &mut *book;
-        let guests = book.addresses.entry(ip).or_default();
-        let (own, left) = (guests.opening + guests.open, all.saturating_sub(book.all));
-        let full = if guests.opening >= opening_of_address || own >= of_address {
+        let permits = book.addresses.entry(ip).or_default();
+        let (own, left) = (permits.opening + permits.open, all.saturating_sub(book.all));
+        let full = if permits.opening >= opening_of_address || own >= of_address {
             Some(Full::OfAddress(of_address))
         } else if left == 0 || (own >= modest && own >= left) {
             Some(Full::NoRoom)
@@ -97,19 +97,19 @@ impl Admission {
             book.forget_if_empty(ip);
             return Err(full);
         }
-        guests.opening += 1;
+        permits.opening += 1;
         book.opening[door] += 1;
         book.all += 1;
-        Ok(Guest { admission: self.clone(), ip, door, open: false })
+        Ok(Permit { admission: self.clone(), ip, door, open: false })
     }
 
     /// Connections of this address that are being opened.
     pub fn opening_of(&self, ip: IpAddr) -> usize {
-        self.book.lock().addresses.get(&ip).map_or(0, |guests| guests.opening)
+        self.book.lock().addresses.get(&ip).map_or(0, |permits| permits.opening)
     }
 }
 
-impl Guest {
+impl Permit {
     /// Where it comes from.
     pub fn ip(&self) -> IpAddr {
         self.ip
@@ -117,28 +117,28 @@ impl Guest {
 
     /// Its connection is open.
     #[must_use]
-    pub fn opened(mut self) -> Guest {
+    pub fn opened(mut self) -> Permit {
         self.open = true;
         let mut book = self.admission.book.lock();
         book.opening[self.door] -= 1;
-        if let Some(guests) = book.addresses.get_mut(&self.ip) {
-            guests.opening -= 1;
-            guests.open += 1;
+        if let Some(permits) = book.addresses.get_mut(&self.ip) {
+            permits.opening -= 1;
+            permits.open += 1;
         }
         drop(book);
         self
     }
 }
 
-impl Drop for Guest {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut book = self.admission.book.lock();
         book.all -= 1;
         if !self.open {
             book.opening[self.door] -= 1;
         }
-        if let Some(guests) = book.addresses.get_mut(&self.ip) {
-            *(if self.open { &mut guests.open } else { &mut guests.opening }) -= 1;
+        if let Some(permits) = book.addresses.get_mut(&self.ip) {
+            *(if self.open { &mut permits.open } else { &mut permits.opening }) -= 1;
         }
         book.forget_if_empty(self.ip);
     }
@@ -146,7 +146,7 @@ impl Drop for Guest {
 
 impl Book {
     fn forget_if_empty(&mut self, ip: IpAddr) {
-        if self.addresses.get(&ip).is_some_and(|guests| guests.opening + guests.open == 0) {
+        if self.addresses.get(&ip).is_some_and(|permits| permits.opening + permits.open == 0) {
             self.addresses.remove(&ip);
         }
     }
@@ -168,7 +168,7 @@ mod tests {
         Arc::new(Admission::new(bounds))
     }
 
-    fn begin(admission: &Arc<Admission>, from: usize) -> Option<Guest> {
+    fn begin(admission: &Arc<Admission>, from: usize) -> Option<Permit> {
         admission.begin(0, ip(from)).ok()
     }
 
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn one_address_cannot_open_all() {
         let admission = admission(BOUNDS);
-        let mut guests: Vec<Guest> = (0..BOUNDS.opening).filter_map(|_| begin(&admission, 1)).collect();
-        assert_eq!(guests.len(), BOUNDS.opening_of_address);
+        let mut permits: Vec<Permit> = (0..BOUNDS.opening).filter_map(|_| begin(&admission, 1)).collect();
+        assert_eq!(permits.len(), BOUNDS.opening_of_address);
         assert!(begin(&admission, 2).is_some());
-        guests.pop();
+        permits.pop();
         assert!(begin(&admission, 1).is_some());
     }
 
@@ -191,14 +191,14 @@ mod tests {
     fn what_is_being_opened_is_bounded_at_each_door_and_what_stands_is_not() {
         let admission = admission(BOUNDS);
         let from = |number: usize| number / BOUNDS.opening_of_address;
-        let guests: Vec<Guest> =
+        let permits: Vec<Permit> =
             (0..2 * BOUNDS.opening).filter_map(|number| begin(&admission, from(number))).collect();
-        assert_eq!(guests.len(), BOUNDS.opening);
+        assert_eq!(permits.len(), BOUNDS.opening);
         assert_eq!(admission.begin(0, ip(200)).unwrap_err(), Full::Opening(BOUNDS.opening));
         assert!(admission.begin(1, ip(200)).is_ok(), "the doors of others are not shut");
         assert_eq!(admission.opening_of(ip(0)), BOUNDS.opening_of_address);
         assert_eq!(admission.book.lock().addresses.len(), BOUNDS.opening / BOUNDS.opening_of_address);
-        let open: Vec<Guest> = guests.into_iter().map(Guest::opened).collect();
+        let open: Vec<Permit> = permits.into_iter().map(Permit::opened).collect();
         let more = begin(&admission, 200).unwrap();
         drop((open, more));
         assert!(is_empty(&admission));
@@ -208,13 +208,13 @@ mod tests {
     fn connections_count_until_they_are_closed() {
         let admission = admission(BOUNDS);
         let full = Full::OfAddress(BOUNDS.of_address);
-        let mut guests: Vec<Guest> =
+        let mut permits: Vec<Permit> =
             (0..BOUNDS.of_address).map(|_| begin(&admission, 1).unwrap().opened()).collect();
         assert_eq!(admission.begin(0, ip(1)).unwrap_err(), full);
-        guests.pop();
-        guests.push(begin(&admission, 1).unwrap());
+        permits.pop();
+        permits.push(begin(&admission, 1).unwrap());
         assert_eq!(admission.begin(0, ip(1)).unwrap_err(), full);
-        guests.clear();
+        permits.clear();
         assert!(is_empty(&admission));
     }
 
@@ -224,10 +224,10 @@ mod tests {
         let most = 768;
         let admission = admission(Bounds { all: most, ..BOUNDS });
         let take = |from: usize| {
-            let guests = std::iter::from_fn(|| begin(&admission, from).map(Guest::opened));
-            guests.collect::<Vec<Guest>>()
+            let permits = std::iter::from_fn(|| begin(&admission, from).map(Permit::opened));
+            permits.collect::<Vec<Permit>>()
         };
-        let hogs: Vec<Vec<Guest>> = (0..4).map(take).collect();
+        let hogs: Vec<Vec<Permit>> = (0..4).map(take).collect();
         assert_eq!(hogs.iter().map(Vec::len).collect::<Vec<_>>(), [most / 2, most / 4, most / 8, most / 16]);
         let left = most / 16;
         assert!((10..14).all(|from| begin(&admission, from).is_some()) && left > 4);
@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn no_more_are_let_in_than_there_is_room_for() {
         let admission = admission(Bounds { all: 30, ..BOUNDS });
-        let guests: Vec<Guest> =
-            (0..100).filter_map(|from| begin(&admission, from).map(Guest::opened)).collect();
-        assert_eq!(guests.len(), 30);
+        let permits: Vec<Permit> =
+            (0..100).filter_map(|from| begin(&admission, from).map(Permit::opened)).collect();
+        assert_eq!(permits.len(), 30);
         assert_eq!(admission.begin(0, ip(200)).unwrap_err(), Full::NoRoom);
-        drop(guests);
+        drop(permits);
         assert!(is_empty(&admission));
     }
 }

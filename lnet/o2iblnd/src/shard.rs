@@ -2,7 +2,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lnet_lnd::admission::Guest;
+use lnet_lnd::admission::Permit;
 use lnet_lnd::slab::Slab;
 use lnet_proto::ib::Offer;
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ pub struct Offered {
     pub(crate) request: Box<dyn Request>,
     pub(crate) offer: Offer,
     pub(crate) ni: Arc<Ni>,
-    pub(crate) guest: Guest,
+    pub(crate) permit: Permit,
 }
 
 /// What a shard has over verbs: its channel, and the GETs that the engine answers.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lnet_lnd::LIST_ROOM;
-use lnet_lnd::admission::Guest;
+use lnet_lnd::admission::Permit;
 use lnet_lnd::slab::Key;
 use lnet_nid::ProcessId;
 use lnet_proto::sock::Offer;
@@ -36,7 +36,7 @@ pub enum Asked {
 pub struct Offered {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) remote: SocketAddr,
-    pub(crate) guest: Guest,
+    pub(crate) permit: Permit,
     pub(crate) ni: Arc<Ni>,
     pub(crate) id: ProcessId,
     pub(crate) rewrite: Option<ProcessId>,

@@ -70,7 +70,7 @@ impl Driver {
                     address,
                     stage: Stage::Resolving,
                     begun_ns: turn.now_ns,
-                    guest: None,
+                    permit: None,
                 };
                 self.sources.replace(key, Source::Opening(Box::new(opening)));
             }

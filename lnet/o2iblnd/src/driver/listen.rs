@@ -101,8 +101,8 @@ impl Driver {
             let why = "its NID is not of the address that it connects from";
             return turn_away(turn, &ni, &offer, request, (RejectReason::Fatal, &why));
         }
-        let guest = match ni.own.admission.begin(DOOR, (*request.source().ip()).into()) {
-            Ok(guest) => guest,
+        let permit = match ni.own.admission.begin(DOOR, (*request.source().ip()).into()) {
+            Ok(permit) => permit,
             Err(full) => {
                 turn.shard.counters.rx.no_room.one();
                 return turn_away(turn, &ni, &offer, request, (RejectReason::NoResources, &full));
@@ -111,7 +111,7 @@ impl Driver {
         let Some(peer) = turn.shared.peer_of(&ni, ProcessId::lnet(offer.link.peer.nid)) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
-        let offered = Offered { request, offer, ni, guest };
+        let offered = Offered { request, offer, ni, permit };
         if peer.shard.number == turn.shard.number {
             return self.decide(turn, offered);
         }
@@ -121,7 +121,7 @@ impl Driver {
 
     /// Accepts a peer of this shard, or rejects it.
     pub(super) fn decide(&mut self, turn: Turn<'_>, offered: Offered) {
-        let Offered { request, offer, ni, guest } = offered;
+        let Offered { request, offer, ni, permit } = offered;
         let Some(peer) = turn.shared.peer_of(&ni, ProcessId::lnet(offer.link.peer.nid)) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
@@ -172,7 +172,7 @@ impl Driver {
             address: source,
             stage: Stage::Accepting { link: offer.link, params },
             begun_ns: turn.now_ns,
-            guest: Some(guest),
+            permit: Some(permit),
         };
         self.sources.replace(key, Source::Opening(Box::new(opening)));
     }

@@ -18,7 +18,7 @@ use crate::connection::{Connection, Live, State};
 use crate::o2ib::Turn;
 use crate::sizes;
 use crate::writes::WriteLimits;
-use lnet_lnd::admission::Guest;
+use lnet_lnd::admission::Permit;
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
@@ -34,7 +34,7 @@ impl Driver {
     /// A connection stands.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, link: Link, params: ConnParams) {
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
-        let Opening { endpoint, queues, peer, id, guest, .. } = *opening;
+        let Opening { endpoint, queues, peer, id, permit, .. } = *opening;
         let Some(queues) = queues else { return };
         let life = Known { version: link.version, stamp: link.peer.stamp };
         let others = {
@@ -83,7 +83,7 @@ impl Driver {
             state: Mutex::new(State { live: Some(live), corked: false, broken: None, closed: None }),
             peer: peer.clone(),
         });
-        let rx = RxConn::new(conn.clone(), receive, guest.map(Guest::opened));
+        let rx = RxConn::new(conn.clone(), receive, permit.map(Permit::opened));
         self.sources.replace(key, Source::Conn(Box::new(rx)));
         self.make_busy(key);
         peer.state.lock().conns.push(conn);

@@ -11,7 +11,7 @@ use crate::buffers::Buffers;
 use crate::fabric::{COMPLETIONS_PER_LOOK, Endpoint, PostError, QueueSizes, ReceiveWork};
 use crate::links::LinkId;
 use crate::sizes::{self, ConnSizes};
-use lnet_lnd::admission::Guest;
+use lnet_lnd::admission::Permit;
 
 /// Bytes that a send shall carry in itself, if the device can: a message without payload, but for what a descriptor adds.
 const INLINE: u32 = 220;
@@ -27,7 +27,7 @@ pub(super) struct Opening {
     pub(super) stage: Stage,
     pub(super) begun_ns: u64,
     /// Of a peer's attempt.
-    pub(super) guest: Option<Guest>,
+    pub(super) permit: Option<Permit>,
 }
 
 /// How far it is.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_lnd::admission::Guest;
+use lnet_lnd::admission::Permit;
 use lnet_lnd::life::Doubt;
 use smallvec::SmallVec;
 
@@ -40,11 +40,11 @@ pub(super) struct RxConn {
     /// What came when it was armed, or shortly before.
     pub(super) stash: Completions,
     /// It counts as long as the connection stands, if the peer has opened it.
-    _guest: Option<Guest>,
+    _permit: Option<Permit>,
 }
 
 impl RxConn {
-    pub(super) fn new(conn: Arc<Connection>, receive: Receive, guest: Option<Guest>) -> RxConn {
+    pub(super) fn new(conn: Arc<Connection>, receive: Receive, permit: Option<Permit>) -> RxConn {
         let heard_ns = conn.shard().own.now_ns();
         RxConn {
             conn,
@@ -57,7 +57,7 @@ impl RxConn {
             answered_ns: 0,
             doubt: Doubt::default(),
             stash: Completions::new(),
-            _guest: guest,
+            _permit: permit,
         }
     }
 

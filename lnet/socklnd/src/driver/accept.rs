@@ -16,7 +16,7 @@ use crate::ni::Locals;
 use crate::shard::HANDSHAKE_READ;
 use crate::sock::Turn;
 use crate::sys::{self, Accepted, Received, Stream};
-use lnet_lnd::admission::{Full, Guest};
+use lnet_lnd::admission::{Full, Permit};
 use lnet_lnd::slab::Key;
 
 /// Connections accepted in one turn of a listener.
@@ -39,7 +39,7 @@ pub(super) struct Listener {
 pub(super) struct Accepting {
     pub(super) stream: Box<dyn Stream>,
     pub(super) remote: SocketAddr,
-    pub(super) guest: Guest,
+    pub(super) permit: Permit,
     pub(super) machine: Acceptor<Locals>,
     pub(super) deadline_ns: u64,
     /// The NI the peer asked for, once it has.
@@ -96,7 +96,7 @@ impl Driver {
             counters.refusals.one();
             return;
         }
-        let Some(guest) = self.admit(turn, remote) else { return counters.refusals.one() };
+        let Some(permit) = self.admit(turn, remote) else { return counters.refusals.one() };
         let watched = turn.shard.own.poller.add(stream.handle(), self.sources.next_key().0);
         if watched.and_then(|()| stream.tune(&turn.shared.own.options)).is_err() {
             return counters.refusals.one();
@@ -104,7 +104,7 @@ impl Driver {
         let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.accept_timeout_ns());
         self.core.timers.note(deadline_ns);
         let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
-        let accepting = Accepting { stream, remote, guest, machine, deadline_ns, ni: None };
+        let accepting = Accepting { stream, remote, permit, machine, deadline_ns, ni: None };
         let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
         // Request and hello have often come by now.
         self.continue_accepting(turn, key);
@@ -112,10 +112,10 @@ impl Driver {
 
     /// Lets a handshake begin. If there are too many on this shard, the oldest of the address that has the most makes room:
     /// whoever fills the house is put out himself.
-    fn admit(&mut self, turn: Turn<'_>, remote: SocketAddr) -> Option<Guest> {
+    fn admit(&mut self, turn: Turn<'_>, remote: SocketAddr) -> Option<Permit> {
         let admission = &turn.shared.own.admission;
         match admission.begin(turn.shard.number, remote.ip()) {
-            Ok(guest) => return Some(guest),
+            Ok(permit) => return Some(permit),
             Err(Full::OfAddress(_)) => {
                 debug!(%remote, "refused: too many connections or handshakes from its address");
                 return None;

@@ -28,7 +28,7 @@ impl Driver {
     /// A valid hello is in, so that it is known who the peer is: its shard decides.
     pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
         let Some(accepting) = take_accepting(&mut self.sources, key) else { return };
-        let Accepting { stream, remote, guest, .. } = *accepting;
+        let Accepting { stream, remote, permit, .. } = *accepting;
         let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.forget(turn, Some(key)) };
         let rewrite = identity_from_port(turn.shared.own.policy, &ni, remote);
         let id = rewrite.unwrap_or(offer.claimed());
@@ -38,7 +38,7 @@ impl Driver {
         }
         let shard = turn.shared.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
         let behind = SmallVec::from_slice(behind);
-        let offered = Offered { stream, remote, guest, ni, id, rewrite, offer: *offer, behind };
+        let offered = Offered { stream, remote, permit, ni, id, rewrite, offer: *offer, behind };
         if shard.number == turn.shard.number {
             return self.decide(turn, Some(key), offered);
         }
@@ -51,7 +51,7 @@ impl Driver {
     /// Takes an offered connection or refuses it (lnet-wire 24). `place`: where it stands in the table, watched, if it came
     /// on a listener of this shard.
     pub(super) fn decide(&mut self, turn: Turn<'_>, place: Option<Key>, offered: Offered) {
-        let Offered { stream, remote, guest, ni, id, rewrite, offer, behind } = offered;
+        let Offered { stream, remote, permit, ni, id, rewrite, offer, behind } = offered;
         let conn_type = offer.conn_type();
         let life = Life { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
         let Some(peer) = turn.shared.peer_of(&ni, id) else { return self.forget(turn, place) };
@@ -95,7 +95,7 @@ impl Driver {
             }
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
-        self.put_to_use(turn, key, rx.accepted(guest.opened(), rewrite), &behind);
+        self.put_to_use(turn, key, rx.accepted(permit.opened(), rewrite), &behind);
         self.redial_if_unanswered(turn, &peer);
     }
 

@@ -21,7 +21,7 @@ use crate::sys::Stream;
 pub(super) use buffers::BufferPool;
 use buffers::{ReceiveBuffer, Stash};
 use incoming::Incoming;
-use lnet_lnd::admission::Guest;
+use lnet_lnd::admission::Permit;
 use lnet_lnd::slab::Key;
 
 mod buffers;
@@ -68,7 +68,7 @@ pub(super) struct RxConn {
     /// Who the peer is taken for, in place of what its headers say.
     rewrite: Option<ProcessId>,
     /// A peer that connected in.
-    guest: Option<Guest>,
+    permit: Option<Permit>,
 }
 
 enum State {
@@ -126,20 +126,20 @@ impl RxConn {
             begun_ns: None,
             sending: Sending::default(),
             rewrite: None,
-            guest: None,
+            permit: None,
         }
     }
 
     /// The same for a peer that connected in, taken for `rewrite` if its headers don't count.
-    pub(super) fn accepted(mut self, guest: Guest, rewrite: Option<ProcessId>) -> RxConn {
-        self.guest = Some(guest);
+    pub(super) fn accepted(mut self, permit: Permit, rewrite: Option<ProcessId>) -> RxConn {
+        self.permit = Some(permit);
         self.rewrite = rewrite;
         self
     }
 
     /// The address that it came from, if it connected in.
     pub(super) fn accepted_from(&self) -> Option<IpAddr> {
-        self.guest.as_ref().map(Guest::ip)
+        self.permit.as_ref().map(Permit::ip)
     }
 
     /// Keeps bytes that came with the handshake.
