@@ -67,17 +67,17 @@ impl Drop for BurstOver {
 
 /// Learns from how long messages have waited whether they may.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct SendCoalescer {
     trust: i32,
     pause_ns: u64,
     until_ns: u64,
 }
 
-impl Patience {
+impl SendCoalescer {
     /// Trusts that threads come back soon: the first bursts of a program are its slowest, for everything they touch is
     /// new to them.
-    pub(crate) fn new() -> Patience {
-        Patience { trust: TRUST_MAX, pause_ns: 0, until_ns: 0 }
+    pub(crate) fn new() -> SendCoalescer {
+        SendCoalescer { trust: TRUST_MAX, pause_ns: 0, until_ns: 0 }
     }
 
     /// Messages have waited for at most this time.
@@ -115,10 +115,10 @@ mod tests {
     }
 
     /// Late bursts, until messages may wait no more.
-    fn late(patience: &mut Patience, now_ns: u64) -> i32 {
+    fn late(coalescer: &mut SendCoalescer, now_ns: u64) -> i32 {
         let mut bursts = 0;
-        while patience.allows(now_ns) {
-            patience.learn(now_ns, SOON_NS + 1);
+        while coalescer.allows(now_ns) {
+            coalescer.learn(now_ns, SOON_NS + 1);
             bursts += 1;
         }
         bursts
@@ -126,39 +126,39 @@ mod tests {
 
     #[test]
     fn who_keeps_messages_waiting_is_trusted_for_less_of_the_time_each_time() {
-        let mut patience = Patience::new();
+        let mut coalescer = SendCoalescer::new();
         let mut now_ns = 0;
         for expected_ns in (0..12).map(|doublings| PAUSE_MIN_NS << doublings).chain([PAUSE_MAX_NS]) {
-            late(&mut patience, now_ns);
-            assert!(!patience.allows(now_ns + expected_ns - 1));
+            late(&mut coalescer, now_ns);
+            assert!(!coalescer.allows(now_ns + expected_ns - 1));
             now_ns += expected_ns;
-            assert!(patience.allows(now_ns));
+            assert!(coalescer.allows(now_ns));
         }
         for _ in 0..TRUST_MAX {
-            patience.learn(now_ns, SOON_NS);
+            coalescer.learn(now_ns, SOON_NS);
         }
-        assert_eq!(late(&mut patience, now_ns), TRUST_MAX / LATE_COST + 1, "now and then anybody is late");
-        assert!(patience.allows(now_ns + PAUSE_MIN_NS), "trust had come back");
+        assert_eq!(late(&mut coalescer, now_ns), TRUST_MAX / LATE_COST + 1, "now and then anybody is late");
+        assert!(coalescer.allows(now_ns + PAUSE_MIN_NS), "trust had come back");
     }
 
     #[test]
     fn one_late_burst_after_a_pause_is_no_reason_for_the_next() {
-        let mut patience = Patience::new();
+        let mut coalescer = SendCoalescer::new();
         let mut now_ns = 0;
         for _ in 0..20 {
-            assert!(late(&mut patience, now_ns) > 1);
-            now_ns = patience.until_ns;
+            assert!(late(&mut coalescer, now_ns) > 1);
+            now_ns = coalescer.until_ns;
         }
     }
 
     #[test]
     fn a_program_may_start_slowly() {
-        let mut patience = Patience::new();
+        let mut coalescer = SendCoalescer::new();
         for _ in 0..TRUST_MAX / LATE_COST {
-            patience.learn(0, SOON_NS + 1);
-            assert!(patience.allows(0));
+            coalescer.learn(0, SOON_NS + 1);
+            assert!(coalescer.allows(0));
         }
-        patience.learn(0, SOON_NS + 1);
-        assert!(!patience.allows(0), "but not for long");
+        coalescer.learn(0, SOON_NS + 1);
+        assert!(!coalescer.allows(0), "but not for long");
     }
 }

@@ -25,7 +25,7 @@ use lnet_lnd::slab::Key;
 use lnet_lnd::{Core, LIST_ROOM, Miss};
 use lnet_proto::sock::Version;
 
-use crate::burst::Patience;
+use crate::burst::SendCoalescer;
 use crate::conn::Conn;
 use crate::shard::Asked;
 use crate::sys::{Events, Readiness};
@@ -42,7 +42,7 @@ pub struct Driver {
     core: Core<Sock>,
     sources: Sources,
     buffers: BufferPool,
-    patience: Patience,
+    coalescer: SendCoalescer,
     spin: Spin,
     /// Lists that are filled and emptied within a call, kept for their memory.
     events: Option<Events>,
@@ -58,7 +58,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
             core: Core::new(shard, config.keepalive_ns().unwrap_or(u64::MAX)),
             sources: Sources::new(shard),
             buffers: BufferPool::new(&config.memory, shard % config.partitions.max(1)),
-            patience: Patience::new(),
+            coalescer: SendCoalescer::new(),
             spin: Spin::default(),
             events: Some(Events::new()),
             uncorking: Vec::with_capacity(LIST_ROOM),
@@ -176,9 +176,9 @@ impl Driver {
     fn write_deferred(&mut self, turn: Turn<'_>, waited_ns: u64) -> usize {
         let any = turn.shard.own.write_deferred(&mut self.uncorking);
         if any {
-            self.patience.learn(turn.now_ns, waited_ns);
+            self.coalescer.learn(turn.now_ns, waited_ns);
         }
-        turn.shard.own.set_patient(self.patience.allows(turn.now_ns));
+        turn.shard.own.set_patient(self.coalescer.allows(turn.now_ns));
         usize::from(any)
     }
 
