@@ -1,6 +1,6 @@
 //! What a queue must do, said a second time and plainly.
 //!
-//! One set of operations ([`Op`]) drives every test of the queue: property test and fuzzer compare with the [`Oracle`], which
+//! One set of operations ([`OracleOp`]) drives every test of the queue: property test and fuzzer compare with the [`Oracle`], which
 //! knows the result of each operation; the models and the tests with two processes give each side its operations and
 //! check what must hold however they interleave ([`Source`], [`Sequence`]); and hostile memory is checked by the
 //! [`Victim`].
@@ -38,7 +38,7 @@ pub fn mix(number: u64) -> u64 {
 
 /// Everything that can be done with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum OracleOp {
     /// Pushes an event.
     Push,
     /// Pushes so many events in one go.
@@ -63,22 +63,22 @@ pub enum Op {
     Release(u32),
 }
 
-impl Op {
+impl OracleOp {
     /// The operation that a byte stands for; small numbers of everything, and all of them about as often.
-    pub fn of_byte(byte: u8) -> Op {
+    pub fn of_byte(byte: u8) -> OracleOp {
         let number = u32::from(byte / 16);
         match byte % 16 {
-            0..4 => Op::Push,
-            4 | 5 => Op::PushIter(number as usize),
-            6..9 => Op::Pop,
-            9 => Op::Drain(number as usize),
-            10 => Op::Forget(number as usize % 4),
-            11 => Op::Grow(number % 4),
-            12 if number.is_multiple_of(2) => Op::Shrink(number),
-            12 => Op::ShrinkWith(number),
-            13 => Op::AcceptShrink,
-            14 => Op::Provision(number % 6),
-            _ => Op::Release(number % 6),
+            0..4 => OracleOp::Push,
+            4 | 5 => OracleOp::PushIter(number as usize),
+            6..9 => OracleOp::Pop,
+            9 => OracleOp::Drain(number as usize),
+            10 => OracleOp::Forget(number as usize % 4),
+            11 => OracleOp::Grow(number % 4),
+            12 if number.is_multiple_of(2) => OracleOp::Shrink(number),
+            12 => OracleOp::ShrinkWith(number),
+            13 => OracleOp::AcceptShrink,
+            14 => OracleOp::Provision(number % 6),
+            _ => OracleOp::Release(number % 6),
         }
     }
 }
@@ -104,20 +104,20 @@ impl Oracle {
     /// Does `op` to the queue and to the oracle, and compares.
     pub fn step<M: Memory>(
         &mut self,
-        op: Op,
+        op: OracleOp,
         producer: &mut Producer<Sample, M>,
         consumer: &mut Consumer<Sample, M>,
     ) {
         match op {
-            Op::Push => assert_eq!(producer.push(sample(self.pushed + 1)), self.push()),
-            Op::PushIter(count) => {
+            OracleOp::Push => assert_eq!(producer.push(sample(self.pushed + 1)), self.push()),
+            OracleOp::PushIter(count) => {
                 let mut numbers = self.pushed + 1..self.pushed + 1 + count as u64;
                 assert_eq!(producer.push_iter(numbers.by_ref().map(sample)), self.push_iter(count));
                 assert_eq!(numbers.start, self.pushed + 1, "no event was lost with the iterator");
             }
-            Op::Pop => assert_eq!(consumer.pop(), self.pop()),
-            Op::Drain(max) => assert_eq!(consumer.drain(max).collect::<Vec<_>>(), self.drain(max)),
-            Op::Forget(max) => {
+            OracleOp::Pop => assert_eq!(consumer.pop(), self.pop()),
+            OracleOp::Drain(max) => assert_eq!(consumer.drain(max).collect::<Vec<_>>(), self.drain(max)),
+            OracleOp::Forget(max) => {
                 let mut drain = consumer.drain(max);
                 let taken: Vec<_> = drain.by_ref().collect();
                 std::mem::forget(drain);
@@ -127,21 +127,21 @@ impl Oracle {
                 assert_eq!(taken, self.drain(max));
                 self.held_back = held_back;
             }
-            Op::AcceptShrink => assert_eq!(producer.accept_shrink(), Ok(())),
-            Op::ShrinkWith(slots) => {
+            OracleOp::AcceptShrink => assert_eq!(producer.accept_shrink(), Ok(())),
+            OracleOp::ShrinkWith(slots) => {
                 assert_eq!(
                     consumer.shrink_with(slots, || &mut *producer),
                     self.shrink(slots, slots <= self.needed)
                 )
             }
-            Op::Shrink(slots) => {
+            OracleOp::Shrink(slots) => {
                 assert_eq!(consumer.shrink(slots), self.shrink(slots, self.needed > 0));
                 // Before anything else is pushed.
                 assert_eq!(producer.accept_shrink(), Ok(()));
             }
-            Op::Grow(more) => assert_eq!(consumer.grow(more), self.grow(more)),
-            Op::Provision(events) => assert_eq!(consumer.provision(events), self.provision(events)),
-            Op::Release(events) => assert_eq!(consumer.release(events), self.release(events)),
+            OracleOp::Grow(more) => assert_eq!(consumer.grow(more), self.grow(more)),
+            OracleOp::Provision(events) => assert_eq!(consumer.provision(events), self.provision(events)),
+            OracleOp::Release(events) => assert_eq!(consumer.release(events), self.release(events)),
         }
         self.compare(producer, consumer);
     }

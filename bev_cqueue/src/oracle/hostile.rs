@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Op, Sample, mix, sample};
+use super::{OracleOp, Sample, mix, sample};
 use crate::layout::{Header, Link, Slot};
 use crate::{Corruption, Error, Heap, Memory, Producer, PushError};
 
@@ -90,11 +90,11 @@ impl Victim {
     }
 
     /// Does the producer's `op` and checks the answer.
-    pub fn step(&mut self, op: Op) {
+    pub fn step(&mut self, op: OracleOp) {
         let found = match op {
-            Op::Push => corruption(self.producer.push(sample(1))),
-            Op::PushIter(count) => corruption(self.producer.push_iter((0..count as u64).map(sample))),
-            Op::AcceptShrink => self.producer.accept_shrink().err(),
+            OracleOp::Push => corruption(self.producer.push(sample(1))),
+            OracleOp::PushIter(count) => corruption(self.producer.push_iter((0..count as u64).map(sample))),
+            OracleOp::AcceptShrink => self.producer.accept_shrink().err(),
             _ => unreachable!("the consumer's"),
         };
         match self.verdict {

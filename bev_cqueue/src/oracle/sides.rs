@@ -1,6 +1,6 @@
 //! What must hold for each side while the other works beside it, in whatever order.
 
-use super::{Op, Sample, sample};
+use super::{OracleOp, Sample, sample};
 use crate::{Consumer, Memory, PopError, Producer, PushError};
 
 /// What a producer does while a consumer runs beside it: events that tell their numbers, in order.
@@ -12,20 +12,20 @@ pub struct Source {
 
 impl Source {
     /// Does the producer's `op`; a full ring is no fault.
-    pub fn step<M: Memory>(&mut self, op: Op, producer: &mut Producer<Sample, M>) {
+    pub fn step<M: Memory>(&mut self, op: OracleOp, producer: &mut Producer<Sample, M>) {
         match op {
-            Op::Push => match producer.push(sample(self.pushed + 1)) {
+            OracleOp::Push => match producer.push(sample(self.pushed + 1)) {
                 Ok(()) => self.pushed += 1,
                 Err(error) => assert_full(error),
             },
-            Op::PushIter(count) => {
+            OracleOp::PushIter(count) => {
                 let next = self.pushed + 1;
                 match producer.push_iter((next..next + count as u64).map(sample)) {
                     Ok(pushed) => self.pushed += pushed as u64,
                     Err(error) => assert_full(error),
                 }
             }
-            Op::AcceptShrink => producer.accept_shrink().expect("the consumer keeps the rules"),
+            OracleOp::AcceptShrink => producer.accept_shrink().expect("the consumer keeps the rules"),
             _ => unreachable!("the consumer's"),
         }
     }
@@ -45,24 +45,26 @@ pub struct Sequence {
 
 impl Sequence {
     /// Does the consumer's `op` and checks the events it takes.
-    pub fn step<M: Memory>(&mut self, op: Op, consumer: &mut Consumer<Sample, M>) {
+    pub fn step<M: Memory>(&mut self, op: OracleOp, consumer: &mut Consumer<Sample, M>) {
         match op {
-            Op::Push | Op::PushIter(_) | Op::AcceptShrink => unreachable!("the producer's"),
-            Op::ShrinkWith(_) => unreachable!("it takes both"),
-            Op::Pop => match consumer.pop() {
+            OracleOp::Push | OracleOp::PushIter(_) | OracleOp::AcceptShrink => unreachable!("the producer's"),
+            OracleOp::ShrinkWith(_) => unreachable!("it takes both"),
+            OracleOp::Pop => match consumer.pop() {
                 Ok(event) => self.see(event),
                 Err(error) => assert_eq!(error, PopError::Empty),
             },
-            Op::Drain(max) => consumer.drain(max).for_each(|event| self.see(event)),
-            Op::Forget(max) => {
+            OracleOp::Drain(max) => consumer.drain(max).for_each(|event| self.see(event)),
+            OracleOp::Forget(max) => {
                 let mut drain = consumer.drain(max);
                 drain.by_ref().for_each(|event| self.see(event));
                 std::mem::forget(drain);
             }
-            Op::Grow(more) => consumer.grow(more).expect("the test stays within the memory"),
-            Op::Shrink(slots) => consumer.shrink(slots).expect("nothing is under way"),
-            Op::Provision(events) => consumer.provision(events).expect("the test stays within the memory"),
-            Op::Release(events) => consumer.release(events).expect("the test has provisioned them"),
+            OracleOp::Grow(more) => consumer.grow(more).expect("the test stays within the memory"),
+            OracleOp::Shrink(slots) => consumer.shrink(slots).expect("nothing is under way"),
+            OracleOp::Provision(events) => {
+                consumer.provision(events).expect("the test stays within the memory")
+            }
+            OracleOp::Release(events) => consumer.release(events).expect("the test has provisioned them"),
         }
     }
 

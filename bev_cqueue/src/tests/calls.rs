@@ -7,7 +7,7 @@ use nix::libc;
 use nix::sys::signal::Signal;
 use nlx_sync::{Sleeper, Waker};
 
-use crate::oracle::{Op, Sample, Sequence, Source};
+use crate::oracle::{OracleOp, Sample, Sequence, Source};
 use crate::tests::other::{Board, MAX_SLOTS, Other, Word, inherited};
 use crate::{Consumer, Producer, QueueWord, SharedMemory};
 
@@ -50,11 +50,11 @@ fn an_event_costs_its_producer_no_system_call_while_the_consumer_is_awake() {
     consumer.grow(MAX_SLOTS - 2).unwrap();
     let mut sequence = Sequence::default();
     while sequence.seen < EVENTS && !other.has_ended() {
-        sequence.step(Op::Drain(64), &mut consumer);
+        sequence.step(OracleOp::Drain(64), &mut consumer);
     }
     let ended = other.finish();
     assert!(ended.success(), "{ended}");
-    sequence.step(Op::Drain(usize::MAX), &mut consumer);
+    sequence.step(OracleOp::Drain(usize::MAX), &mut consumer);
     assert_eq!(sequence.seen, EVENTS);
 }
 
@@ -66,7 +66,7 @@ fn an_event_costs_its_consumer_no_system_call() {
     let mut producer = Producer::new(memory).unwrap();
     let mut source = Source::default();
     while source.pushed < EVENTS && !other.has_ended() {
-        source.step(Op::Push, &mut producer);
+        source.step(OracleOp::Push, &mut producer);
         waker.wake().unwrap();
     }
     let ended = other.finish();
@@ -104,7 +104,7 @@ fn produce() {
     let mut source = Source::default();
     give_up_system_calls();
     while source.pushed < EVENTS {
-        source.step(Op::Push, &mut producer);
+        source.step(OracleOp::Push, &mut producer);
         let woken = waker.wake();
         assert_eq!(woken, Ok(false));
     }
@@ -120,7 +120,7 @@ fn produce_for_a_sleeper() {
         std::thread::yield_now();
     }
     give_up_system_calls();
-    Source::default().step(Op::Push, &mut producer);
+    Source::default().step(OracleOp::Push, &mut producer);
     // Does not come back.
     waker.wake().unwrap();
     exit()
@@ -136,7 +136,7 @@ fn consume() {
     let mut sequence = Sequence::default();
     give_up_system_calls();
     while sequence.seen < EVENTS {
-        sequence.step(Op::Drain(64), &mut consumer);
+        sequence.step(OracleOp::Drain(64), &mut consumer);
         if !consumer.is_empty() {
             // Announced and taken back, as there is something to do.
             sleeper.sleep(None, || true).unwrap();

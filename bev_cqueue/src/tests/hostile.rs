@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::layout::Stamp;
-use crate::oracle::{Guarded, Op, Victim, mix, sample};
+use crate::oracle::{Guarded, OracleOp, Victim, mix, sample};
 use crate::{Consumer, Corruption, Heap, MIN_SLOTS, Memory, Producer, PushError, heap};
 
 /// Numbers that go wrong most easily, and any others.
@@ -15,8 +15,8 @@ fn value() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..40u64, 1 => any::<u64>(), 1 => any::<u32>().prop_map(u64::from), 1 => Just(u64::MAX)]
 }
 
-fn pushing() -> impl Strategy<Value = Op> {
-    prop_oneof![6 => Just(Op::Push), 2 => (0..6usize).prop_map(Op::PushIter), 1 => Just(Op::AcceptShrink)]
+fn pushing() -> impl Strategy<Value = OracleOp> {
+    prop_oneof![6 => Just(OracleOp::Push), 2 => (0..6usize).prop_map(OracleOp::PushIter), 1 => Just(OracleOp::AcceptShrink)]
 }
 
 proptest! {

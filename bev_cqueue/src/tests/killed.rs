@@ -11,7 +11,7 @@ use crossbeam_utils::Backoff;
 use nix::sys::signal::Signal;
 use nlx_sync::{Sleeper, Waker};
 
-use crate::oracle::{Op, Sample, Sequence, Source, mix};
+use crate::oracle::{OracleOp, Sample, Sequence, Source, mix};
 use crate::tests::other::{Board, MAX_SLOTS, Other, Word, inherited, words};
 use crate::tests::points::{Half, Point, Trap};
 use crate::{Consumer, Corruption, MIN_SLOTS, PopError, Producer, PushError, QueueWord, SharedMemory};
@@ -43,7 +43,7 @@ impl Server {
     fn turn(&mut self) {
         let shrinks = self.board.get(Word::Shrinks);
         if shrinks != self.board.get(Word::Accepted) {
-            self.source.step(Op::AcceptShrink, &mut self.producer);
+            self.source.step(OracleOp::AcceptShrink, &mut self.producer);
             self.board.add(Word::Accepted, 1);
         }
         let due = self.board.get(Word::Submitted) - self.source.pushed;
@@ -55,7 +55,7 @@ impl Server {
             self.let_it_fall_asleep();
         }
         let before = self.source.pushed;
-        let op = if dice.is_multiple_of(3) { Op::Push } else { Op::PushIter(due as usize) };
+        let op = if dice.is_multiple_of(3) { OracleOp::Push } else { OracleOp::PushIter(due as usize) };
         self.source.step(op, &mut self.producer);
         assert!(self.source.pushed > before, "there is room for what was provisioned");
         self.waker.wake().unwrap();
@@ -96,27 +96,30 @@ impl Client {
         self.rounds += 1;
         let dice = mix(self.rounds);
         let events = 1 + dice % 5;
-        self.step(Op::Provision(events as u32));
+        self.step(OracleOp::Provision(events as u32));
         self.board.add(Word::Submitted, events);
         let target = self.sequence.seen + events;
         while self.sequence.seen < target {
             // A deadline, as the other may be dead.
             let soon = Instant::now() + Duration::from_millis(5);
             self.sleeper.sleep(Some(soon), || !self.consumer.is_empty()).unwrap();
-            self.step([Op::Pop, Op::Drain(3), Op::Forget(2)][(mix(dice + self.sequence.seen) % 3) as usize]);
+            self.step(
+                [OracleOp::Pop, OracleOp::Drain(3), OracleOp::Forget(2)]
+                    [(mix(dice + self.sequence.seen) % 3) as usize],
+            );
             if is_over() {
                 return false;
             }
         }
-        self.step(Op::Release(events as u32));
+        self.step(OracleOp::Release(events as u32));
         if dice % 16 < 4 && self.consumer.slots() + 3 < MAX_SLOTS {
-            self.step(Op::Grow(3));
+            self.step(OracleOp::Grow(3));
         }
         if dice % 16 > 8 { self.shrink(is_over) } else { true }
     }
 
     fn shrink(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
-        self.step(Op::Shrink(MIN_SLOTS));
+        self.step(OracleOp::Shrink(MIN_SLOTS));
         self.board.add(Word::Shrinks, 1);
         while self.board.get(Word::Accepted) != self.board.get(Word::Shrinks) {
             if is_over() {
@@ -127,14 +130,14 @@ impl Client {
         true
     }
 
-    fn step(&mut self, op: Op) {
+    fn step(&mut self, op: OracleOp) {
         self.sequence.step(op, &mut self.consumer);
     }
 
     /// Takes what is there, and no more comes.
     fn take_all(&mut self) {
         let expected = self.sequence.seen + u64::from(self.consumer.ready());
-        self.step(Op::Drain(usize::MAX));
+        self.step(OracleOp::Drain(usize::MAX));
         assert_eq!(self.sequence.seen, expected);
         assert_eq!(self.consumer.pop(), Err(PopError::Empty));
         assert!(self.sequence.seen <= self.board.get(Word::Submitted));
@@ -222,7 +225,7 @@ fn a_consumer_outlives_a_producer_killed_at_any_point() {
         while client.round(|| prey.is_hit()) {}
         died_there(&mut prey.other);
         client.take_all();
-        client.step(Op::Provision(50));
+        client.step(OracleOp::Provision(50));
     }
 }
 
@@ -263,18 +266,18 @@ fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
         while client.round(|| prey.is_hit()) {}
         prey.other.stands_still();
         client.take_all();
-        client.step(Op::Grow(1));
+        client.step(OracleOp::Grow(1));
         let stopped_at = client.sequence.seen;
         prey.other.go_on();
         // The round that was broken off: its events come, and with them a shrink may be accepted.
         while client.sequence.seen < prey.board.get(Word::Submitted)
             || prey.board.get(Word::Accepted) != prey.board.get(Word::Shrinks)
         {
-            client.step(Op::Pop);
+            client.step(OracleOp::Pop);
             prey.other.check();
         }
         let needed = client.consumer.needed();
-        client.step(Op::Release(needed));
+        client.step(OracleOp::Release(needed));
         while client.sequence.seen < stopped_at + AFTERWARDS {
             assert!(
                 client.round(|| prey.other.has_ended()),
@@ -310,7 +313,7 @@ fn client() {
     while client.round(|| board.get(Word::Finish) != 0) {}
     // The round that was broken off: its events still come.
     while client.sequence.seen < board.get(Word::Submitted) {
-        client.step(Op::Pop);
+        client.step(OracleOp::Pop);
         std::thread::yield_now();
     }
     client.take_all();

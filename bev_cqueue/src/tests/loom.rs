@@ -14,7 +14,7 @@ use loom::thread;
 use nlx_sync::wait::SLEEP;
 use nlx_sync::{Bell, End, Rule, Sleeper, Waker, weakened};
 
-use crate::oracle::{Op, Oracle, Sample, Sequence, Source, sample};
+use crate::oracle::{Oracle, OracleOp, Sample, Sequence, Source, sample};
 use crate::rules::{GET, GROW, PUT};
 use crate::{Heap, Producer, PushError, QueueWord, taken};
 
@@ -27,9 +27,9 @@ fn queue(slots: u32, passed: u64, waiting: u64) -> (Halves, Sequence) {
     let (mut producer, mut consumer) = crate::heap(MAX_SLOTS).unwrap();
     let mut oracle = Oracle::new(MAX_SLOTS);
     let mut run = |op| oracle.step(op, &mut producer, &mut consumer);
-    run(Op::Grow(slots - crate::MIN_SLOTS));
-    (0..passed).flat_map(|_| [Op::Push, Op::Pop]).for_each(&mut run);
-    run(Op::PushIter(waiting as usize));
+    run(OracleOp::Grow(slots - crate::MIN_SLOTS));
+    (0..passed).flat_map(|_| [OracleOp::Push, OracleOp::Pop]).for_each(&mut run);
+    run(OracleOp::PushIter(waiting as usize));
     ((producer, consumer), Sequence { seen: passed })
 }
 
@@ -47,7 +47,7 @@ fn push_some(producer: &mut Producer<Sample, Heap>, mut pushed: u64, tries: usiz
 
 /// Every interleaving of `tries` pushes with the consumer's `ops`, from a queue as in [`queue`]: the consumer sees whole
 /// events, each once and in order, and at the end all that were pushed.
-fn explore(slots: u32, passed: u64, waiting: u64, tries: usize, ops: &'static [Op]) {
+fn explore(slots: u32, passed: u64, waiting: u64, tries: usize, ops: &'static [OracleOp]) {
     loom::model(move || {
         let ((mut producer, mut consumer), mut sequence) = queue(slots, passed, waiting);
         let producing = thread::spawn(move || push_some(&mut producer, passed + waiting, tries));
@@ -56,7 +56,7 @@ fn explore(slots: u32, passed: u64, waiting: u64, tries: usize, ops: &'static [O
         }
         let pushed = producing.join().unwrap();
         assert_eq!(u64::from(consumer.ready()), pushed - sequence.seen);
-        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        sequence.step(OracleOp::Drain(usize::MAX), &mut consumer);
         assert_eq!(sequence.seen, pushed);
     });
 }
@@ -64,10 +64,10 @@ fn explore(slots: u32, passed: u64, waiting: u64, tries: usize, ops: &'static [O
 // Covers: MT-206, MT-218
 #[test]
 fn loom_taking_while_pushing() {
-    explore(2, 0, 0, 3, &[Op::Pop, Op::Pop, Op::Pop]);
-    explore(3, 1, 1, 3, &[Op::Pop, Op::Drain(2), Op::Pop]);
-    explore(3, 0, 2, 3, &[Op::Drain(2), Op::Drain(2)]);
-    explore(3, 0, 2, 3, &[Op::Forget(1), Op::Pop]);
+    explore(2, 0, 0, 3, &[OracleOp::Pop, OracleOp::Pop, OracleOp::Pop]);
+    explore(3, 1, 1, 3, &[OracleOp::Pop, OracleOp::Drain(2), OracleOp::Pop]);
+    explore(3, 0, 2, 3, &[OracleOp::Drain(2), OracleOp::Drain(2)]);
+    explore(3, 0, 2, 3, &[OracleOp::Forget(1), OracleOp::Pop]);
 }
 
 /// Pushing several events in one go.
@@ -80,10 +80,10 @@ fn loom_taking_while_pushing_several() {
             Ok(pushed) => pushed as u64,
             Err(error) => panic!("{error}"),
         });
-        sequence.step(Op::Pop, &mut consumer);
-        sequence.step(Op::Drain(2), &mut consumer);
+        sequence.step(OracleOp::Pop, &mut consumer);
+        sequence.step(OracleOp::Drain(2), &mut consumer);
         let pushed = producing.join().unwrap();
-        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        sequence.step(OracleOp::Drain(usize::MAX), &mut consumer);
         assert_eq!(sequence.seen, 1 + pushed);
     });
 }
@@ -92,28 +92,28 @@ fn loom_taking_while_pushing_several() {
 // Covers: MT-217
 #[test]
 fn loom_growing_an_empty_ring_while_pushing() {
-    explore(2, 0, 0, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
-    explore(3, 1, 0, 3, &[Op::Grow(2), Op::Pop, Op::Pop]);
-    explore(3, 2, 0, 3, &[Op::Grow(1), Op::Grow(1), Op::Pop]);
+    explore(2, 0, 0, 3, &[OracleOp::Grow(1), OracleOp::Pop, OracleOp::Pop]);
+    explore(3, 1, 0, 3, &[OracleOp::Grow(2), OracleOp::Pop, OracleOp::Pop]);
+    explore(3, 2, 0, 3, &[OracleOp::Grow(1), OracleOp::Grow(1), OracleOp::Pop]);
 }
 
 /// The ring grows while some of it is full.
 // Covers: MT-217
 #[test]
 fn loom_growing_a_partial_ring_while_pushing() {
-    explore(3, 0, 1, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
-    explore(3, 1, 1, 3, &[Op::Pop, Op::Grow(2), Op::Pop]);
-    explore(4, 1, 1, 3, &[Op::Pop, Op::Grow(1), Op::Drain(2)]);
+    explore(3, 0, 1, 3, &[OracleOp::Grow(1), OracleOp::Pop, OracleOp::Pop]);
+    explore(3, 1, 1, 3, &[OracleOp::Pop, OracleOp::Grow(2), OracleOp::Pop]);
+    explore(4, 1, 1, 3, &[OracleOp::Pop, OracleOp::Grow(1), OracleOp::Drain(2)]);
 }
 
 /// The ring grows while it is full, so that the producer goes on to the very slot that was the divider.
 // Covers: S-410, MT-217
 #[test]
 fn loom_growing_a_full_ring_while_pushing() {
-    explore(2, 0, 1, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
-    explore(2, 1, 1, 3, &[Op::Pop, Op::Grow(2), Op::Pop]);
-    explore(3, 1, 2, 3, &[Op::Grow(1), Op::Pop, Op::Grow(1)]);
-    explore(3, 1, 2, 3, &[Op::Forget(1), Op::Grow(1), Op::Pop]);
+    explore(2, 0, 1, 3, &[OracleOp::Grow(1), OracleOp::Pop, OracleOp::Pop]);
+    explore(2, 1, 1, 3, &[OracleOp::Pop, OracleOp::Grow(2), OracleOp::Pop]);
+    explore(3, 1, 2, 3, &[OracleOp::Grow(1), OracleOp::Pop, OracleOp::Grow(1)]);
+    explore(3, 1, 2, 3, &[OracleOp::Forget(1), OracleOp::Grow(1), OracleOp::Pop]);
 }
 
 /// An operation is submitted when its events have room; whoever learns of the submission finds the room.
@@ -135,15 +135,15 @@ fn loom_a_provisioned_event_finds_room() {
                 }
             }
         });
-        sequence.step(Op::Provision(1), &mut consumer);
+        sequence.step(OracleOp::Provision(1), &mut consumer);
         submitted.store(1, Ordering::Release);
-        sequence.step(Op::Provision(1), &mut consumer);
+        sequence.step(OracleOp::Provision(1), &mut consumer);
         submitted.store(2, Ordering::Release);
-        sequence.step(Op::Pop, &mut consumer);
+        sequence.step(OracleOp::Pop, &mut consumer);
         if sequence.seen == 1 {
             // The first operation is over; its room serves the next.
-            sequence.step(Op::Release(1), &mut consumer);
-            sequence.step(Op::Provision(1), &mut consumer);
+            sequence.step(OracleOp::Release(1), &mut consumer);
+            sequence.step(OracleOp::Provision(1), &mut consumer);
             submitted.store(3, Ordering::Release);
         }
         producing.join().unwrap();
@@ -159,32 +159,32 @@ fn loom_a_ring_shrinks_between_two_operations() {
     for passed in [0, 2] {
         loom::model(move || {
             let ((mut producer, mut consumer), mut sequence) = queue(4, passed, 0);
-            sequence.step(Op::Provision(1), &mut consumer);
+            sequence.step(OracleOp::Provision(1), &mut consumer);
             // Operations submitted, and how small the ring is for the second.
             let submitted = Arc::new(AtomicU32::new(1));
             let producing = thread::spawn({
                 let submitted = submitted.clone();
                 move || {
                     let mut source = Source { pushed: passed };
-                    source.step(Op::Push, &mut producer);
+                    source.step(OracleOp::Push, &mut producer);
                     if submitted.load(Ordering::Acquire) == 3 {
-                        source.step(Op::AcceptShrink, &mut producer);
+                        source.step(OracleOp::AcceptShrink, &mut producer);
                         // One after the other, so that each finds its room; a third has none.
-                        (0..3).for_each(|_| source.step(Op::Push, &mut producer));
+                        (0..3).for_each(|_| source.step(OracleOp::Push, &mut producer));
                     }
                     source.pushed
                 }
             });
-            sequence.step(Op::Pop, &mut consumer);
+            sequence.step(OracleOp::Pop, &mut consumer);
             if sequence.seen == passed + 1 {
-                sequence.step(Op::Release(1), &mut consumer);
-                sequence.step(Op::Shrink(2), &mut consumer);
-                sequence.step(Op::Provision(2), &mut consumer);
+                sequence.step(OracleOp::Release(1), &mut consumer);
+                sequence.step(OracleOp::Shrink(2), &mut consumer);
+                sequence.step(OracleOp::Provision(2), &mut consumer);
                 submitted.store(3, Ordering::Release);
-                sequence.step(Op::Pop, &mut consumer);
+                sequence.step(OracleOp::Pop, &mut consumer);
             }
             let pushed = producing.join().unwrap();
-            sequence.step(Op::Drain(usize::MAX), &mut consumer);
+            sequence.step(OracleOp::Drain(usize::MAX), &mut consumer);
             assert_eq!(sequence.seen, pushed);
         });
     }
@@ -196,22 +196,22 @@ fn loom_a_ring_shrinks_between_two_operations() {
 fn loom_a_ring_shrinks_around_an_operation() {
     loom::model(|| {
         let ((producer, mut consumer), mut sequence) = queue(4, 1, 0);
-        sequence.step(Op::Provision(2), &mut consumer);
+        sequence.step(OracleOp::Provision(2), &mut consumer);
         let producer = Arc::new(Mutex::new(producer));
         let producing = thread::spawn({
             let producer = producer.clone();
             move || {
                 let mut source = Source { pushed: 1 };
-                (0..2).for_each(|_| source.step(Op::Push, &mut producer.lock().unwrap()));
+                (0..2).for_each(|_| source.step(OracleOp::Push, &mut producer.lock().unwrap()));
                 source.pushed
             }
         });
-        sequence.step(Op::Pop, &mut consumer);
+        sequence.step(OracleOp::Pop, &mut consumer);
         let shrunk = consumer.shrink_with(3, || producer.lock().unwrap());
         assert_eq!(consumer.slots(), if shrunk.is_ok() { 3 } else { 4 });
-        sequence.step(Op::Pop, &mut consumer);
+        sequence.step(OracleOp::Pop, &mut consumer);
         assert_eq!(producing.join().unwrap(), 3, "both had room");
-        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        sequence.step(OracleOp::Drain(usize::MAX), &mut consumer);
         assert_eq!(sequence.seen, 3);
     });
 }
@@ -224,8 +224,8 @@ fn loom_events_outlive_their_producer() {
         thread::spawn(move || {
             producer.push(sample(1)).unwrap();
         });
-        sequence.step(Op::Pop, &mut consumer);
-        sequence.step(Op::Pop, &mut consumer);
+        sequence.step(OracleOp::Pop, &mut consumer);
+        sequence.step(OracleOp::Pop, &mut consumer);
         assert!(sequence.seen <= 1);
     });
 }
@@ -258,7 +258,7 @@ fn no_wake_up_is_lost(bells: Bells, events: u64) {
             while consumer.is_empty() {
                 sleeper.sleep(None, || !consumer.is_empty()).unwrap();
             }
-            sequence.step(Op::Pop, &mut consumer);
+            sequence.step(OracleOp::Pop, &mut consumer);
         }
         producing.join().unwrap();
     });
@@ -280,7 +280,7 @@ fn no_wake_up_of_a_producer_is_lost(bells: Bells) {
         let (waker, sleeper) = bells(QueueWord::producer(producer.memory().clone()));
         let taking = thread::spawn(move || {
             while sequence.seen < EVENTS {
-                sequence.step(Op::Drain(1), &mut consumer);
+                sequence.step(OracleOp::Drain(1), &mut consumer);
                 waker.wake().unwrap();
                 thread::yield_now();
             }

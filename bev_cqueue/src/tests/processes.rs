@@ -3,7 +3,7 @@
 use crossbeam_utils::Backoff;
 use nlx_sync::{DEFAULT_SPIN, Sleeper, Waker};
 
-use crate::oracle::{Op, Sample, Sequence, mix, sample};
+use crate::oracle::{OracleOp, Sample, Sequence, mix, sample};
 use crate::tests::other::{MAX_SLOTS, Other, inherited};
 use crate::{Consumer, PopError, Producer, PushError, QueueWord, SharedMemory};
 
@@ -35,7 +35,7 @@ fn take_until(
     let backoff = Backoff::new();
     while sequence.seen < events {
         let before = sequence.seen;
-        sequence.step(Op::Drain(16), consumer);
+        sequence.step(OracleOp::Drain(16), consumer);
         if sequence.seen != before {
             backoff.reset();
             continue;
@@ -105,7 +105,7 @@ fn a_consumer_outlives_a_killed_producer() {
         take_until(&mut consumer, &mut sequence, 1 + mix(round) % 3_000, || other.check());
         other.kill();
         let (seen, ready) = (sequence.seen, consumer.ready());
-        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        sequence.step(OracleOp::Drain(usize::MAX), &mut consumer);
         assert_eq!(sequence.seen, seen + u64::from(ready));
         assert_eq!(consumer.pop(), Err(PopError::Empty));
         consumer.provision(50).unwrap();
@@ -152,7 +152,7 @@ fn a_consumer_is_not_held_up_by_a_stopped_producer() {
         take_until(&mut consumer, &mut sequence, target, || other.check());
         other.stop();
         let (seen, ready) = (sequence.seen, consumer.ready());
-        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        sequence.step(OracleOp::Drain(usize::MAX), &mut consumer);
         assert_eq!(sequence.seen, seen + u64::from(ready));
         assert!(consumer.is_empty());
         if consumer.slots() < MAX_SLOTS {
@@ -211,11 +211,11 @@ fn produce_for_ever() {
 }
 
 /// Mostly taking; the ring grows now and then, as long as it can.
-fn random_op(consumer: &Consumer<Sample, SharedMemory>, dice: u64) -> Op {
+fn random_op(consumer: &Consumer<Sample, SharedMemory>, dice: u64) -> OracleOp {
     match mix(dice) % 64 {
-        0 if consumer.slots() + 3 <= consumer.max_slots() => Op::Grow(1 + (mix(dice) >> 32) as u32 % 3),
-        1..16 => Op::Drain(8),
-        16..20 => Op::Forget(2),
-        _ => Op::Pop,
+        0 if consumer.slots() + 3 <= consumer.max_slots() => OracleOp::Grow(1 + (mix(dice) >> 32) as u32 % 3),
+        1..16 => OracleOp::Drain(8),
+        16..20 => OracleOp::Forget(2),
+        _ => OracleOp::Pop,
     }
 }

@@ -2,29 +2,29 @@
 
 use proptest::prelude::*;
 
-use crate::oracle::{Op, Oracle};
+use crate::oracle::{Oracle, OracleOp};
 use crate::{Consumer, Heap, MIN_SLOTS, Memory, Producer, SharedMemory};
 
 /// Few slots, so that a short sequence already meets every limit.
 const MAX_SLOTS: u32 = 12;
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = OracleOp> {
     prop_oneof![
-        8 => Just(Op::Push),
-        3 => (0..6usize).prop_map(Op::PushIter),
-        5 => Just(Op::Pop),
-        2 => (0..6usize).prop_map(Op::Drain),
-        1 => (0..4usize).prop_map(Op::Forget),
-        1 => (0..4u32).prop_map(Op::Grow),
-        2 => (0..4u32).prop_map(Op::Provision),
-        2 => (0..4u32).prop_map(Op::Release),
-        1 => (0..8u32).prop_map(Op::Shrink),
-        1 => (0..8u32).prop_map(Op::ShrinkWith),
-        1 => Just(Op::AcceptShrink),
+        8 => Just(OracleOp::Push),
+        3 => (0..6usize).prop_map(OracleOp::PushIter),
+        5 => Just(OracleOp::Pop),
+        2 => (0..6usize).prop_map(OracleOp::Drain),
+        1 => (0..4usize).prop_map(OracleOp::Forget),
+        1 => (0..4u32).prop_map(OracleOp::Grow),
+        2 => (0..4u32).prop_map(OracleOp::Provision),
+        2 => (0..4u32).prop_map(OracleOp::Release),
+        1 => (0..8u32).prop_map(OracleOp::Shrink),
+        1 => (0..8u32).prop_map(OracleOp::ShrinkWith),
+        1 => Just(OracleOp::AcceptShrink),
     ]
 }
 
-fn run<M: Memory>(ops: Vec<Op>, max_slots: u32, theirs: M, ours: M) {
+fn run<M: Memory>(ops: Vec<OracleOp>, max_slots: u32, theirs: M, ours: M) {
     let mut producer = Producer::new(theirs).unwrap();
     let mut consumer = Consumer::new(ours).unwrap();
     let mut oracle = Oracle::new(max_slots);

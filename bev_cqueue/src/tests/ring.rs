@@ -1,6 +1,6 @@
 //! The rows of the inventory that need no concurrency.
 
-use crate::oracle::{Op, Oracle, Sample, sample};
+use crate::oracle::{Oracle, OracleOp, Sample, sample};
 use crate::{Consumer, Corruption, Error, Heap, MIN_SLOTS, Memory, PopError, Producer, PushError, heap};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,18 +15,18 @@ impl Rig {
     fn new(slots: u32, max_slots: u32) -> Self {
         let (producer, consumer) = heap(max_slots).unwrap();
         let mut rig = Rig { oracle: Oracle::new(max_slots), producer, consumer };
-        rig.run([Op::Grow(slots - MIN_SLOTS)]);
+        rig.run([OracleOp::Grow(slots - MIN_SLOTS)]);
         rig
     }
 
-    fn run(&mut self, ops: impl IntoIterator<Item = Op>) {
+    fn run(&mut self, ops: impl IntoIterator<Item = OracleOp>) {
         for op in ops {
             self.oracle.step(op, &mut self.producer, &mut self.consumer);
         }
     }
 }
 
-fn times(count: u32, op: Op) -> impl Iterator<Item = Op> {
+fn times(count: u32, op: OracleOp) -> impl Iterator<Item = OracleOp> {
     (0..count).map(move |_| op)
 }
 
@@ -62,7 +62,16 @@ fn an_event_pushed_is_the_event_popped() {
 #[test]
 fn popping_from_an_empty_ring_changes_nothing() {
     let mut rig = Rig::new(2, 2);
-    rig.run([Op::Pop, Op::Drain(3), Op::Pop, Op::Push, Op::Pop, Op::Pop, Op::Push, Op::Pop]);
+    rig.run([
+        OracleOp::Pop,
+        OracleOp::Drain(3),
+        OracleOp::Pop,
+        OracleOp::Push,
+        OracleOp::Pop,
+        OracleOp::Pop,
+        OracleOp::Push,
+        OracleOp::Pop,
+    ]);
 }
 
 // Covers: MT-204
@@ -71,8 +80,8 @@ fn a_ring_holds_one_event_less_than_its_slots() {
     for slots in 2..20 {
         let mut rig = Rig::new(slots, 20);
         // The last push finds it full, the last pop empty: the oracle knows.
-        rig.run(times(slots, Op::Push));
-        rig.run(times(slots, Op::Pop));
+        rig.run(times(slots, OracleOp::Push));
+        rig.run(times(slots, OracleOp::Pop));
         assert_eq!(rig.consumer.pop(), Err(PopError::Empty));
     }
 }
@@ -84,8 +93,8 @@ fn events_pass_in_order_at_every_position_of_the_ring() {
         for batch in 1..slots {
             let mut rig = Rig::new(slots, 10);
             for _ in 0..3 * slots {
-                rig.run(times(batch, Op::Push));
-                rig.run([Op::Drain(batch as usize)]);
+                rig.run(times(batch, OracleOp::Push));
+                rig.run([OracleOp::Drain(batch as usize)]);
             }
         }
     }
@@ -101,11 +110,11 @@ fn growing_keeps_the_order_of_waiting_events_and_adds_exactly_that_many() {
         {
             for more in 1..4 {
                 let mut rig = Rig::new(slots, slots + 2 * more);
-                rig.run((0..passed).flat_map(|_| [Op::Push, Op::Pop]));
-                rig.run(times(waiting, Op::Push));
-                rig.run([Op::Grow(more), Op::Push, Op::Pop, Op::Grow(more)]);
-                rig.run(times(slots + 2 * more, Op::Push));
-                rig.run(times(slots + 2 * more, Op::Pop));
+                rig.run((0..passed).flat_map(|_| [OracleOp::Push, OracleOp::Pop]));
+                rig.run(times(waiting, OracleOp::Push));
+                rig.run([OracleOp::Grow(more), OracleOp::Push, OracleOp::Pop, OracleOp::Grow(more)]);
+                rig.run(times(slots + 2 * more, OracleOp::Push));
+                rig.run(times(slots + 2 * more, OracleOp::Pop));
             }
         }
     }
@@ -117,12 +126,12 @@ fn with_room_provisioned_the_ring_is_never_full() {
     let mut rig = Rig::new(2, 40);
     for operations in 1..7 {
         for _ in 0..operations {
-            rig.run([Op::Provision(operations)]);
+            rig.run([OracleOp::Provision(operations)]);
         }
-        rig.run(times(operations * operations, Op::Push));
+        rig.run(times(operations * operations, OracleOp::Push));
         assert!(rig.producer.free().unwrap() <= rig.consumer.capacity() - operations * operations);
         for _ in 0..operations {
-            rig.run([Op::Drain(operations as usize), Op::Release(operations)]);
+            rig.run([OracleOp::Drain(operations as usize), OracleOp::Release(operations)]);
         }
     }
     assert_eq!(rig.consumer.slots(), 6 * 6 + 1, "as large as was ever needed, and no larger");
@@ -201,15 +210,15 @@ fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
     for (slots, passed) in (2..8).flat_map(|slots| (0..2 * slots).map(move |passed| (slots, passed))) {
         for smaller in 2..=slots {
             let mut rig = Rig::new(slots, slots + 2);
-            rig.run((0..passed).flat_map(|_| [Op::Push, Op::Pop]));
-            rig.run([Op::Shrink(smaller)]);
-            rig.run(times(slots, Op::Push));
-            rig.run(times(slots, Op::Pop));
+            rig.run((0..passed).flat_map(|_| [OracleOp::Push, OracleOp::Pop]));
+            rig.run([OracleOp::Shrink(smaller)]);
+            rig.run(times(slots, OracleOp::Push));
+            rig.run(times(slots, OracleOp::Pop));
             // The memory holds no more than these: not one has been lost.
-            rig.run([Op::Grow(1), Op::Shrink(2), Op::Grow(slots), Op::Grow(1)]);
-            rig.run(times(slots + 2, Op::Push));
-            rig.run([Op::Drain(usize::MAX), Op::Shrink(2), Op::Grow(slots)]);
-            rig.run(times(3 * slots, Op::Push));
+            rig.run([OracleOp::Grow(1), OracleOp::Shrink(2), OracleOp::Grow(slots), OracleOp::Grow(1)]);
+            rig.run(times(slots + 2, OracleOp::Push));
+            rig.run([OracleOp::Drain(usize::MAX), OracleOp::Shrink(2), OracleOp::Grow(slots)]);
+            rig.run(times(3 * slots, OracleOp::Push));
         }
     }
 }
@@ -238,13 +247,18 @@ fn a_ring_shrinks_around_what_is_under_way() {
     for (slots, passed) in (4..8).flat_map(|slots| (0..2 * slots).map(move |passed| (slots, passed))) {
         for needed in 1..slots {
             let mut rig = Rig::new(slots, slots + 1);
-            rig.run((0..passed).flat_map(|_| [Op::Push, Op::Pop]));
-            rig.run([Op::Provision(needed), Op::Push, Op::ShrinkWith(needed + 1), Op::Pop]);
-            rig.run([Op::ShrinkWith(needed), Op::ShrinkWith(needed + 1)]);
+            rig.run((0..passed).flat_map(|_| [OracleOp::Push, OracleOp::Pop]));
+            rig.run([
+                OracleOp::Provision(needed),
+                OracleOp::Push,
+                OracleOp::ShrinkWith(needed + 1),
+                OracleOp::Pop,
+            ]);
+            rig.run([OracleOp::ShrinkWith(needed), OracleOp::ShrinkWith(needed + 1)]);
             assert_eq!(rig.consumer.slots(), (needed + 1).max(MIN_SLOTS));
-            rig.run(times(needed, Op::Push));
-            rig.run([Op::Drain(usize::MAX), Op::Release(needed), Op::Grow(1)]);
-            rig.run(times(slots, Op::Push));
+            rig.run(times(needed, OracleOp::Push));
+            rig.run([OracleOp::Drain(usize::MAX), OracleOp::Release(needed), OracleOp::Grow(1)]);
+            rig.run(times(slots, OracleOp::Push));
         }
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use nix::unistd::{close, write};
 use nlx_sync::{Bell, SleepWord, Sleeper, Wake, Waker};
 
-use crate::oracle::{Op, Sample, Sequence, sample};
+use crate::oracle::{OracleOp, Sample, Sequence, sample};
 use crate::{Consumer, Heap, Producer, QueueWord};
 
 pub(super) type Bells = fn(&Heap) -> (Waker<QueueWord<Heap>>, Sleeper<QueueWord<Heap>>);
@@ -218,7 +218,7 @@ fn no_wake_up_is_lost() {
             let mut sequence = Sequence::default();
             while sequence.seen < EVENTS {
                 sleeper.sleep(None, || !consumer.is_empty()).unwrap();
-                sequence.step(Op::Drain(3), &mut consumer);
+                sequence.step(OracleOp::Drain(3), &mut consumer);
             }
         });
     }

@@ -1,6 +1,6 @@
 //! The queue of buffer events, against its oracle and against a hostile consumer.
 
-use nlx_bev_cqueue::oracle::{Guarded, Op, Oracle, Victim};
+use nlx_bev_cqueue::oracle::{Guarded, Oracle, OracleOp, Victim};
 use nlx_bev_cqueue::{Consumer, Heap, MIN_SLOTS, Memory, Producer};
 
 use super::Outcome;
@@ -21,7 +21,7 @@ pub(super) fn oracle(bytes: &[u8]) -> Outcome {
     let mut oracle = Oracle::new(max_slots);
     let mut largest = MIN_SLOTS;
     for byte in ops.iter().take(OPS_MAX) {
-        oracle.step(Op::of_byte(*byte), &mut producer, &mut consumer);
+        oracle.step(OracleOp::of_byte(*byte), &mut producer, &mut consumer);
         largest = largest.max(consumer.slots());
     }
     Outcome::of((largest, consumer.slots(), consumer.needed().min(8), consumer.ready().min(8)))
@@ -36,13 +36,13 @@ pub(super) fn hostile(bytes: &[u8]) -> Outcome {
     let mut consumer = Consumer::<[u64; 15], _>::new(memory.clone()).expect("the first");
     let (mut taken, mut words) = (0u64, 0u32);
     for step in steps.chunks(4).take(OPS_MAX) {
-        match (Op::of_byte(step[0]), step) {
-            (op @ (Op::Push | Op::PushIter(_) | Op::AcceptShrink), _) => victim.step(op),
+        match (OracleOp::of_byte(step[0]), step) {
+            (op @ (OracleOp::Push | OracleOp::PushIter(_) | OracleOp::AcceptShrink), _) => victim.step(op),
             // The consumer's calls may fail in any way, but must return.
-            (Op::Pop, _) => taken += u64::from(consumer.pop().is_ok()),
-            (Op::Drain(max), _) => taken += consumer.drain(max).count() as u64,
-            (Op::Grow(more), _) => drop(consumer.grow(more)),
-            (Op::Shrink(slots), _) => drop(consumer.shrink(slots)),
+            (OracleOp::Pop, _) => taken += u64::from(consumer.pop().is_ok()),
+            (OracleOp::Drain(max), _) => taken += consumer.drain(max).count() as u64,
+            (OracleOp::Grow(more), _) => drop(consumer.grow(more)),
+            (OracleOp::Shrink(slots), _) => drop(consumer.shrink(slots)),
             (_, [_, place, value @ ..]) => {
                 memory.scribble(usize::from(*place), value_of(value));
                 words += 1;
@@ -72,7 +72,7 @@ fn value_of(bytes: &[u8]) -> u64 {
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    /// A byte that [`Op::of_byte`] takes for this kind of operation with this number.
+    /// A byte that [`OracleOp::of_byte`] takes for this kind of operation with this number.
     const fn op(kind: u8, number: u8) -> u8 {
         16 * number + kind
     }

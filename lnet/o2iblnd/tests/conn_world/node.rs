@@ -23,7 +23,7 @@ pub(crate) enum Role {
 
 /// An operation as the world knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Op {
+pub(crate) struct WorldOp {
     pub(crate) role: Role,
     pub(crate) left: bool,
     /// Messages of it that are posted.
@@ -36,7 +36,7 @@ pub(crate) struct Op {
     pub(crate) sink: Option<usize>,
 }
 
-impl Op {
+impl WorldOp {
     pub(crate) fn length(&self) -> u32 {
         match self.role {
             Role::Own(Own::Put { length } | Own::Get { length }) | Role::Sink { length, .. } => length,
@@ -49,7 +49,7 @@ impl Op {
 pub(crate) struct Node {
     index: usize,
     pub(crate) conn: Option<Conn<usize>>,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<WorldOp>,
     /// Sends that have not completed for the driver, the oldest first.
     pub(crate) posted: VecDeque<(u64, What, Option<usize>)>,
     /// How many of the newest of them have not been delivered.
@@ -113,7 +113,7 @@ impl Node {
             Role::Source(result) => Some(result),
             _ => None,
         };
-        self.ops.push(Op {
+        self.ops.push(WorldOp {
             role,
             left: false,
             sends: 0,

@@ -4,7 +4,7 @@ use lnet_api::{AckRequest, Event, EventKind, Get, MdOptions, MeSpec, Position, P
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
 
 use crate::memory::Scattered;
-use crate::op::{Kind, Op};
+use crate::op::{Kind, PeerOp};
 use crate::station::{Job, Outcome, Station, Tag};
 use crate::words::Words;
 
@@ -16,7 +16,7 @@ struct List {
     /// The other end.
     peer: ProcessId,
     /// The operations that have begun and not ended.
-    open: Vec<Option<(Op, Scattered)>>,
+    open: Vec<Option<(PeerOp, Scattered)>>,
     ended: u32,
     failed: Vec<String>,
 }
@@ -31,7 +31,7 @@ impl List {
     }
 
     /// An operation is over, at this end: its event says so, and its memory has to be what it should.
-    fn end(&mut self, number: u32, judge: impl FnOnce(&Op, &Scattered) -> Result<(), String>) -> Outcome {
+    fn end(&mut self, number: u32, judge: impl FnOnce(&PeerOp, &Scattered) -> Result<(), String>) -> Outcome {
         let Some((op, memory)) = self.open.get_mut(number as usize).and_then(Option::take) else {
             return Outcome::Wrong(format!("operation {number} has ended already"));
         };
@@ -54,7 +54,7 @@ impl Expect {
     pub(crate) fn new(words: &Words<'_>, station: &Station) -> Result<Expect, String> {
         let mut list = List::new(words, "from")?;
         for number in 0..list.count {
-            let op = Op::nth(list.seed, number, list.max);
+            let op = PeerOp::nth(list.seed, number, list.max);
             let memory = Scattered::new(&op.targets()[0], op.fragments[1], op.seed)?;
             let me = MeSpec {
                 portal: op.portal,
@@ -119,7 +119,7 @@ impl Run {
     fn go_on(&mut self, job: u32, station: &Station) -> Result<(), String> {
         while self.begun < self.list.count && self.begun - self.list.ended < self.in_flight {
             let number = self.begun;
-            let op = Op::nth(self.list.seed, number, self.list.max);
+            let op = PeerOp::nth(self.list.seed, number, self.list.max);
             let memory = Scattered::new(&op.initiators()[0], op.fragments[0], !op.seed)?;
             self.begun += 1;
             self.begin(station, &op, &memory, Tag { job, number })?;
@@ -128,7 +128,7 @@ impl Run {
         Ok(())
     }
 
-    fn begin(&self, station: &Station, op: &Op, memory: &Scattered, tag: Tag) -> Result<(), String> {
+    fn begin(&self, station: &Station, op: &PeerOp, memory: &Scattered, tag: Tag) -> Result<(), String> {
         let operations = if op.kind == Kind::Put { 1 } else { 2 };
         let md = station.md(&memory.memory, Threshold::Limited(operations), MdOptions::empty(), tag);
         let lnet = station.lnet();

@@ -43,7 +43,7 @@ pub(crate) enum Kind {
 
 /// One PUT or GET.
 #[derive(Debug, Clone)]
-pub(crate) struct Op {
+pub(crate) struct PeerOp {
     pub(crate) kind: Kind,
     pub(crate) portal: Portal,
     /// Whether the portal's entry names the initiator.
@@ -62,10 +62,10 @@ pub(crate) struct Op {
     pub(crate) seed: u64,
 }
 
-impl Op {
+impl PeerOp {
     /// The operation of this number in the list of a seed: first each size in each kind, then anything. No longer than
     /// `max` bytes.
-    pub(crate) fn nth(seed: u64, number: u32, max: usize) -> Op {
+    pub(crate) fn nth(seed: u64, number: u32, max: usize) -> PeerOp {
         let own = mix(seed ^ mix(u64::from(number)));
         let mut random = Random::new(own);
         let kind = [Kind::Put, Kind::AckedPut, Kind::Get][number as usize % 3];
@@ -88,7 +88,7 @@ impl Op {
         let offset = if room < length { random.up_to(room) } else { offset };
         let (portal, unique) = random.one_of(&PORTALS);
         let mut fragments = || random.one_of(&[1, 1, 2, 3, 16, 255, 256]);
-        Op {
+        PeerOp {
             kind,
             portal: self::portal(portal),
             unique,
