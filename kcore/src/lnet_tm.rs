@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{EqHandle, EventHandler, Handler};
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
     Address, BufferEvent, CoreError, Descriptor, DescriptorForm, Fitted, MatchCounter, Operation, Portal,
@@ -36,7 +36,7 @@ pub struct LnetTm<T: EventSink> {
     /// Until the transfer machine is stopped.
     open: Mutex<bool>,
     /// The process that it runs in.
-    origin: Origin,
+    fork_guard: ForkGuard,
     ending: Ending,
 }
 
@@ -90,8 +90,8 @@ impl<T: EventSink> LnetTm<T> {
                 if let Some(portal) = lazy {
                     network.node.want_lazy(&*network.lnet, portal);
                 }
-                let (network, open, origin) = (network.clone(), Mutex::new(true), Origin::here());
-                Ok(LnetTm { shared, network, eq, lazy, open, origin, ending: Ending::Cancelling(0) })
+                let (network, open, fork_guard) = (network.clone(), Mutex::new(true), ForkGuard::here());
+                Ok(LnetTm { shared, network, eq, lazy, open, fork_guard, ending: Ending::Cancelling(0) })
             }
             Err(error) => {
                 network.give_back(&address);
@@ -116,8 +116,8 @@ impl<T: EventSink> LnetTm<T> {
     }
 
     /// Whether this is the process that it runs in.
-    pub(crate) fn is_here(&self) -> bool {
-        self.origin.is_here()
+    pub(crate) fn in_owner_process(&self) -> bool {
+        self.fork_guard.in_owner_process()
     }
 
     /// Starts an operation that fits its buffer, and whose events have room. Returns the descriptor of a passive buffer that is
@@ -246,7 +246,7 @@ impl<T: EventSink> TmLeftover<T> {
 
 impl<T: EventSink> Drop for LnetTm<T> {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             // In a forked child: the machine is the parent's, and so is whatever LNet has of it.
             std::mem::forget((self.shared.clone(), self.network.clone()));
             return;

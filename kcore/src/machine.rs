@@ -275,7 +275,7 @@ impl CoreTm for Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        if !self.lnet_tm.is_here() {
+        if !self.lnet_tm.in_owner_process() {
             // In a forked child: the domain is the parent's.
             std::mem::forget(self.domain.clone());
         } else if let Some(lookout) = self.lookout.get() {

@@ -114,8 +114,8 @@ impl Machine {
     }
 
     /// Whether this is the process that started it.
-    fn is_here(&self) -> bool {
-        self.domain.origin.is_here()
+    fn in_owner_process(&self) -> bool {
+        self.domain.fork_guard.in_owner_process()
     }
 }
 
@@ -164,11 +164,11 @@ impl CoreTm for Machine {
     }
 
     fn pending(&self) -> bool {
-        self.is_here() && self.has_events()
+        self.in_owner_process() && self.has_events()
     }
 
     fn poll(&self) {
-        if self.is_here()
+        if self.in_owner_process()
             && let Some(lookout) = self.lookout.get()
         {
             lookout.disarm();
@@ -186,13 +186,13 @@ impl CoreTm for Machine {
     }
 
     fn wake(&self) {
-        if self.is_here() {
+        if self.in_owner_process() {
             self.wake_waiter();
         }
     }
 
     fn dropped(&self) -> u64 {
-        if self.is_here() { told(&self.queue) } else { 0 }
+        if self.in_owner_process() { told(&self.queue) } else { 0 }
     }
 
     fn has_ended(&self) -> bool {
@@ -200,7 +200,7 @@ impl CoreTm for Machine {
     }
 
     fn needed(&self) -> usize {
-        if self.is_here() { self.side.lock().consumer.needed() as usize } else { 0 }
+        if self.in_owner_process() { self.side.lock().consumer.needed() as usize } else { 0 }
     }
 
     fn stop(&self) -> Result<(), CoreError> {
@@ -213,7 +213,7 @@ impl Drop for Machine {
     /// Cancels what is in flight, and waits for it for a while. What has not ended by then keeps its memory, and its address,
     /// until the helper is gone.
     fn drop(&mut self) {
-        if self.is_here() {
+        if self.in_owner_process() {
             self.end_in_use();
         } else {
             // In a forked child: the transfer machine is the parent's.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lnet_region::{IoVec, Origin, Region, RegionError};
+use lnet_region::{ForkGuard, IoVec, Region, RegionError};
 use nix::time::{ClockId, clock_gettime};
 use nlx_core::{
     BufferHandle, Core, CoreError, CoreTm, Errno, Limits, Nid, StartAddress, TmOptions, usable_portal,
@@ -37,7 +37,7 @@ pub struct Ucore {
 /// What the transfer machines share.
 pub(crate) struct Domain {
     pub(crate) options: HelperOptions,
-    pub(crate) origin: Origin,
+    pub(crate) fork_guard: ForkGuard,
     pub(crate) buffers: Buffers,
     link: RwLock<Arc<Link>>,
     /// Taken before any other lock.
@@ -74,7 +74,7 @@ impl Ucore {
             Registry { arenas: Arenas::new(options.pages, options.arena_bytes), places: Places::default() };
         let domain = Arc::new(Domain {
             options: options.clone(),
-            origin: Origin::here(),
+            fork_guard: ForkGuard::here(),
             buffers: Buffers::new(),
             link: RwLock::new(link.clone()),
             registry: Mutex::new(registry),
@@ -109,10 +109,10 @@ impl Domain {
 
     /// Refuses what is asked in a forked child.
     pub(crate) fn check_here(&self) -> Result<(), CoreError> {
-        if self.origin.is_here() {
+        if self.fork_guard.in_owner_process() {
             Ok(())
         } else {
-            Err(RegionError::Forked { process: self.origin.process() }.into())
+            Err(RegionError::Forked { process: self.fork_guard.process() }.into())
         }
     }
 
@@ -270,7 +270,7 @@ impl Core for Ucore {
     }
 
     fn nids(&self) -> Vec<Nid> {
-        if self.domain.origin.is_here()
+        if self.domain.fork_guard.in_owner_process()
             && let Err(error) = self.domain.fetch_nids()
         {
             tracing::debug!(%error, "the node's NIDs as they were");
@@ -332,7 +332,7 @@ impl Closing {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if self.origin.is_here() {
+        if self.fork_guard.in_owner_process() {
             self.closing.close();
             point!(Closing);
             self.link().finish();

@@ -352,7 +352,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if let Some(mut registered) = self.0.take()
             // A pool that a child has inherited is its parent's.
-            && registered.domain.is_here()
+            && registered.domain.in_owner_process()
             && let Some(member) = registered.member.take()
         {
             pool::go_home(Buffer(Held(Some(registered))), member);
@@ -363,7 +363,7 @@ impl Drop for Held {
 impl Drop for Registered {
     fn drop(&mut self) {
         let Registration::One(handle) = self.registration else { return };
-        if !self.domain.is_here() {
+        if !self.domain.in_owner_process() {
             return;
         }
         give_back(&self.domain, &self.memory);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nlx_core::{Core, Limits, Nid};
 
 use crate::quotas::{Ledger, Object};
@@ -29,7 +29,7 @@ pub(crate) struct Inner {
     core: Arc<dyn Core>,
     #[cfg(feature = "in-process")]
     node: Option<Arc<lnet_node::Node>>,
-    origin: Origin,
+    fork_guard: ForkGuard,
     ledger: Ledger,
 }
 
@@ -84,7 +84,8 @@ impl Domain {
     #[cfg(feature = "in-process")]
     pub fn on(node: Arc<lnet_node::Node>) -> Domain {
         let core = nlx_kcore::Kcore::new(node.lnet(), node.drive());
-        let inner = Inner { core, node: Some(node), origin: Origin::here(), ledger: Ledger::default() };
+        let inner =
+            Inner { core, node: Some(node), fork_guard: ForkGuard::here(), ledger: Ledger::default() };
         Domain { inner: Arc::new(inner) }
     }
 
@@ -156,7 +157,7 @@ impl Domain {
             core,
             #[cfg(feature = "in-process")]
             node: None,
-            origin: Origin::here(),
+            fork_guard: ForkGuard::here(),
             ledger: Ledger::default(),
         };
         Domain { inner: Arc::new(inner) }
@@ -181,7 +182,7 @@ impl Domain {
 
     /// The NIDs of the node, with `0@lo` as the last; none in a forked child.
     pub fn nids(&self) -> Vec<Nid> {
-        if self.inner.is_here() { self.inner.core.nids() } else { Vec::new() }
+        if self.inner.in_owner_process() { self.inner.core.nids() } else { Vec::new() }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -201,15 +202,19 @@ impl Inner {
     /// Whether this is the process that opened the domain, and not a forked child. Asked before any lock is taken: in a child
     /// it may be held for ever.
     #[inline]
-    pub(crate) fn is_here(&self) -> bool {
-        self.origin.is_here()
+    pub(crate) fn in_owner_process(&self) -> bool {
+        self.fork_guard.in_owner_process()
     }
 
     /// # Errors
     /// [`Error::Forked`] in a forked child.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<(), Error> {
-        if self.is_here() { Ok(()) } else { Err(Error::Forked { process: self.origin.process() }) }
+        if self.in_owner_process() {
+            Ok(())
+        } else {
+            Err(Error::Forked { process: self.fork_guard.process() })
+        }
     }
 }
 
@@ -231,7 +236,7 @@ impl Drop for Given {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.is_here() {
+        if !self.in_owner_process() {
             // In a forked child, all of it is the parent's.
             std::mem::forget(self.core.clone());
             #[cfg(feature = "in-process")]

@@ -206,7 +206,7 @@ impl Machine {
 
     /// How many addresses have end points in use, its own included.
     pub fn end_points(&self) -> usize {
-        if self.domain.is_here() { self.end_points.in_use() } else { 0 }
+        if self.domain.in_owner_process() { self.end_points.in_use() } else { 0 }
     }
 
     /// Its state; in a forked child it has failed.
@@ -226,7 +226,7 @@ impl Machine {
 
     /// None in a forked child.
     fn operations_here(&self) -> Option<&Operations> {
-        self.domain.is_here().then_some(&self.operations)
+        self.domain.in_owner_process().then_some(&self.operations)
     }
 
     /// Messages to it that were dropped since it started because no receive buffer took them (X13). The observer is told as
@@ -248,7 +248,7 @@ impl Machine {
     /// Asks for the end of an operation. Its last event still comes: with ECANCELED, or as it would have been if the
     /// operation won. False, without any effect, if the operation has had its last event already.
     pub fn cancel(&self, op: OpId) -> bool {
-        if !self.domain.is_here() {
+        if !self.domain.in_owner_process() {
             return false;
         }
         if op.is_large() {

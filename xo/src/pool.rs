@@ -241,7 +241,7 @@ impl BufferPool {
     /// Frees the buffer that was used longest ago, unless no more are free than the threshold: then it does nothing and
     /// gives false.
     pub fn prune(&self) -> bool {
-        if !self.shared.domain.inner().is_here() {
+        if !self.shared.domain.inner().in_owner_process() {
             return false;
         }
         let mut inner = self.shared.inner.lock();
@@ -256,7 +256,7 @@ impl BufferPool {
 
     /// How many buffers there are.
     pub fn counts(&self) -> PoolCounts {
-        if !self.shared.domain.inner().is_here() {
+        if !self.shared.domain.inner().in_owner_process() {
             return PoolCounts { free: 0, total: 0 };
         }
         let inner = self.shared.inner.lock();
@@ -375,7 +375,7 @@ impl Buffer {
     #[must_use = "it is freed otherwise"]
     pub fn leave_pool(mut self) -> Buffer {
         if let Some(pool) = self.part().and_then(|member| member.pool())
-            && pool.domain.inner().is_here()
+            && pool.domain.inner().in_owner_process()
         {
             pool.inner.lock().total -= 1;
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lnet_api::{Clock, Errno, Sleeper};
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 
 use crate::Node;
 
@@ -72,7 +72,7 @@ impl Node {
 
 thread_local! {
     /// A sleeper for each thread that waits, made once.
-    static OWN: Cell<Option<(Origin, Arc<Sleeper>)>> = const { Cell::new(None) };
+    static OWN: Cell<Option<(ForkGuard, Arc<Sleeper>)>> = const { Cell::new(None) };
 }
 
 /// Lends the calling thread's sleeper; a wait within a wait gets another.
@@ -83,12 +83,12 @@ pub(crate) fn with_sleeper<R>(wait: impl FnOnce(&Arc<Sleeper>) -> R) -> Result<R
     // A thread that is ending has none.
     let own = OWN.try_with(Cell::take).ok().flatten();
     // That of the thread which forked this process is the parent's still.
-    let (origin, sleeper) = match own.filter(|(origin, _)| origin.is_here()) {
+    let (fork_guard, sleeper) = match own.filter(|(fork_guard, _)| fork_guard.in_owner_process()) {
         Some(own) => own,
-        None => (Origin::here(), Arc::new(Sleeper::new()?)),
+        None => (ForkGuard::here(), Arc::new(Sleeper::new()?)),
     };
     let result = wait(&sleeper);
-    let _ = OWN.try_with(|own| own.set(Some((origin, sleeper))));
+    let _ = OWN.try_with(|own| own.set(Some((fork_guard, sleeper))));
     Ok(result)
 }
 

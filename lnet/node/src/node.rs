@@ -7,7 +7,7 @@ use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, Polled};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_o2iblnd::O2ibLnd;
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use lnet_socklnd::{Hardware, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
@@ -32,7 +32,7 @@ pub struct Node {
     verbs: Arc<Verbs>,
     table: Arc<CptTable>,
     config: NodeConfig,
-    origin: Origin,
+    fork_guard: ForkGuard,
     /// In the order in which they came.
     nids: Arc<RwLock<Vec<Nid>>>,
     /// Held while NIs come and go; the threads come with them. None once the node has ended.
@@ -80,7 +80,7 @@ impl Node {
             table,
             config: config.clone(),
             nids,
-            origin: Origin::here(),
+            fork_guard: ForkGuard::here(),
             sched_threads: Mutex::new(Some(sched_threads)),
             ending: AtomicBool::new(false),
             conns_per_peer: AtomicU8::new(0),
@@ -319,7 +319,7 @@ impl Node {
     /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in [`lnet_api::wait_until`] with `false`. Called
     /// again, or by several threads, it returns when the node has ended.
     pub fn shutdown(&self, drain: Duration) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             return;
         }
         // The clock ends in 584 years.
@@ -375,7 +375,11 @@ impl Node {
     }
 
     fn check_here(&self) -> Result<(), NodeError> {
-        if self.origin.is_here() { Ok(()) } else { Err(NodeError::Forked { process: self.origin.process() }) }
+        if self.fork_guard.in_owner_process() {
+            Ok(())
+        } else {
+            Err(NodeError::Forked { process: self.fork_guard.process() })
+        }
     }
 
     /// In a forked child: the threads are not there, the sockets are the parent's, and any lock may be held for ever. So all
@@ -408,7 +412,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             return self.leave_to_parent();
         }
         self.drain(0);

@@ -13,7 +13,7 @@ use static_assertions::assert_impl_all;
 use self::free::FreeRanges;
 use crate::memory::{Memory, check_length};
 use crate::region::Registrations;
-use crate::{Fragment, Origin, Region, RegionError};
+use crate::{ForkGuard, Fragment, Region, RegionError};
 
 /// Memory out of which regions are allocated: mapped once, made of one descriptor or of several whose
 /// memory lies here in one piece, and registered with a device at once ([`Region::registration`]). Clones are the same arena, which stays mapped as long as any clone or region lives.
@@ -67,7 +67,7 @@ impl Arena {
     /// ([`crate::IoVec::incoming`]) all the while. All else of it is this process's to show as slices.
     pub unsafe fn trusted(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
         let (memory, length) = Memory::join(&fds)?;
-        let registrations = Registrations::new(*memory.origin());
+        let registrations = Registrations::new(*memory.fork_guard());
         let free = Mutex::new(FreeRanges::new(length));
         Ok(Arena(Arc::new(Inner { registrations, memory, length, free })))
     }
@@ -79,7 +79,7 @@ impl Arena {
     /// [`RegionError::Forked`].
     pub fn allocate(&self, bytes: usize) -> Result<Region, RegionError> {
         // Before the lock, which a thread may have held when this process was forked.
-        self.0.memory.origin().check()?;
+        self.0.memory.fork_guard().check()?;
         check_length(bytes)?;
         let taken = self.0.free.lock().take(bytes);
         let taken = taken.ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
@@ -98,7 +98,7 @@ impl Arena {
 
     /// Bytes that are in no region, though not in one piece perhaps; 0 in a forked child.
     pub fn free_bytes(&self) -> usize {
-        if self.origin().is_here() { self.0.free.lock().bytes() } else { 0 }
+        if self.fork_guard().in_owner_process() { self.0.free.lock().bytes() } else { 0 }
     }
 
     /// Whether no region of it is left; false in a forked child.
@@ -107,8 +107,8 @@ impl Arena {
     }
 
     /// The process whose arena it is.
-    pub fn origin(&self) -> &Origin {
-        self.0.memory.origin()
+    pub fn fork_guard(&self) -> &ForkGuard {
+        self.0.memory.fork_guard()
     }
 
     /// Where the fragment's first byte lies, counted from the arena's; `None` for memory that is not of this arena.

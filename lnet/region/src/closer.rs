@@ -35,7 +35,7 @@ use nlx_fallible::TryArc;
 use parking_lot::{Condvar, Mutex};
 
 use crate::memory::{is_unsealed, seal};
-use crate::{Origin, RegionError};
+use crate::{ForkGuard, RegionError};
 
 /// Bytes that are unmapped by one call: the address space is locked for less than a millisecond then.
 pub const SLICE_BYTES: usize = 16 << 20;
@@ -44,7 +44,7 @@ static CLOSER: OnceLock<Closer> = OnceLock::new();
 
 struct Closer {
     todo: Arc<Todo>,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 /// What there is to do.
@@ -118,7 +118,7 @@ pub fn install() -> Result<(), RegionError> {
     let [closing, apart] = [todo.clone(), todo.clone()];
     start("nlx-memory", move || closing.close_all())?;
     start("nlx-unsealed", move || apart.seal_all())?;
-    let _ = CLOSER.set(Closer { todo, origin: Origin::here() });
+    let _ = CLOSER.set(Closer { todo, fork_guard: ForkGuard::here() });
     Ok(())
 }
 
@@ -155,12 +155,14 @@ pub(crate) fn retire(mapped: Mapped) {
 pub fn pending() -> usize {
     CLOSER
         .get()
-        .filter(|closer| closer.origin.is_here())
+        .filter(|closer| closer.fork_guard.in_owner_process())
         .map_or(0, |closer| closer.todo.pending.load(Acquire))
 }
 
 fn give(item: Retired) {
-    let Some(closer) = CLOSER.get().filter(|closer| closer.origin.is_here()) else { return drop(item) };
+    let Some(closer) = CLOSER.get().filter(|closer| closer.fork_guard.in_owner_process()) else {
+        return drop(item);
+    };
     let todo = &closer.todo;
     todo.pending.fetch_add(1, Release);
     todo.put(&todo.closing, item);

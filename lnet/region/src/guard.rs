@@ -27,13 +27,13 @@ mod tests;
 pub use self::handler::install;
 pub(crate) use self::handler::touch;
 use self::list::Node;
-use crate::{Origin, RegionError};
+use crate::{ForkGuard, RegionError};
 
 /// A range of memory in which faults are healed, until this is dropped.
 #[derive(Debug)]
 pub struct Watched {
     node: &'static Node,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 /// Heals faults in `length` bytes from `start` on, which lie in pages of `page_bytes`. Without [`install`] it only
@@ -55,7 +55,7 @@ pub unsafe fn watch(start: *const u8, length: usize, page_bytes: usize) -> Resul
         "{start:?}: {page_bytes}"
     );
     let range = start.addr()..start.addr() + length.next_multiple_of(page_bytes);
-    Ok(Watched { node: list::enter(range, page_bytes)?, origin: Origin::here() })
+    Ok(Watched { node: list::enter(range, page_bytes)?, fork_guard: ForkGuard::here() })
 }
 
 /// Faults that were healed since the process began, in all ranges together. While it stays the same, no range has faulted
@@ -75,7 +75,7 @@ impl Watched {
 impl Drop for Watched {
     /// A forked child leaves alone what a thread of its parent may have been changing.
     fn drop(&mut self) {
-        if self.origin.is_here() {
+        if self.fork_guard.in_owner_process() {
             list::leave(self.node);
         }
     }

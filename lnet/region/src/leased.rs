@@ -50,7 +50,7 @@ impl Leased {
     /// The pieces of the lease from its byte `skip` on; none in a forked child, to which their memory may not have come.
     fn pieces(&self, skip: usize) -> impl Iterator<Item = Piece> {
         let parts = self.parts(skip);
-        parts.filter(|(region, _)| region.origin().is_here()).map(|(region, part)| Piece {
+        parts.filter(|(region, _)| region.fork_guard().in_owner_process()).map(|(region, part)| Piece {
             start: region.address(part.start),
             length: part.len(),
             shared: region.is_shared(),

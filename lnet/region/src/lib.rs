@@ -30,7 +30,7 @@
 //!
 //! # Forked children
 //!
-//! A region belongs to the process that made it ([`Origin`]). A child that is forked can neither lease it nor look at the
+//! A region belongs to the process that made it ([`ForkGuard`]). A child that is forked can neither lease it nor look at the
 //! bytes of leases that it inherits ([`RegionError::Forked`]): large memory and memory that can be shared is not there at
 //! all. Dropping a region in a child does nothing.
 //!
@@ -63,27 +63,27 @@
 //! | `leased` | [`ReadVec`] and [`WriteVec`] |
 //! | `shared` | copies of bytes that others may be reading and writing |
 //! | `io` | [`Part`] and [`PartMut`], [`send`] and [`receive`] |
-//! | `origin` | [`Origin`]: which process made something |
+//! | `fork_guard` | [`ForkGuard`]: which process made something |
 //! | `error` | [`RegionError`] |
 
 mod arena;
 pub mod closer;
 mod error;
+mod fork_guard;
 pub mod guard;
 mod io;
 mod iovec;
 mod lease;
 mod leased;
 mod memory;
-mod origin;
 mod region;
 mod shared;
 
 pub use arena::Arena;
 pub use error::RegionError;
+pub use fork_guard::ForkGuard;
 pub use io::{Part, PartMut, receive, send, tcp_info};
 pub use iovec::{Fragment, IoVec, MAX_FRAGMENTS};
 pub use leased::{ReadVec, WriteVec, copy};
 pub use memory::{MAX_REGION_BYTES, is_sealed, seal};
-pub use origin::Origin;
 pub use region::{LND_SLOTS, LndSlot, Pages, Region, Registration, WeakRegion};

@@ -21,7 +21,7 @@ use nlx_fallible::{TryArc, WeakArc};
 use crate::arena::ArenaPiece;
 use crate::closer::{self, Mapped};
 use crate::guard::{self, Watched};
-use crate::{Origin, RegionError};
+use crate::{ForkGuard, RegionError};
 
 /// The largest region: far above any buffer pool, far below what would overflow an offset computation.
 pub const MAX_REGION_BYTES: usize = 1 << 40;
@@ -50,7 +50,7 @@ const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 /// Memory that is freed when this is dropped. At least as long as was asked for, and at one address all the time.
 pub(crate) struct Memory {
     source: Source,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 /// Who gave the memory. What is mapped is not there in forked children.
@@ -196,13 +196,13 @@ impl Memory {
     }
 
     fn of(source: Source) -> Memory {
-        Memory { source, origin: Origin::here() }
+        Memory { source, fork_guard: ForkGuard::here() }
     }
 
     /// The process whose memory it is.
     #[inline]
-    pub(crate) fn origin(&self) -> &Origin {
-        &self.origin
+    pub(crate) fn fork_guard(&self) -> &ForkGuard {
+        &self.fork_guard
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -250,7 +250,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let is_here = self.origin.is_here();
+        let in_owner_process = self.fork_guard.in_owner_process();
         match &mut self.source {
             // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed here only.
             Source::Heap { base, layout } => unsafe { dealloc(base.as_ptr(), *layout) },
@@ -260,17 +260,17 @@ impl Drop for Memory {
             },
             // SAFETY: it is unmapped here only. In a forked child it never was mapped, and something else may stand in its
             // place.
-            Source::Pages { map, .. } if is_here => unsafe {
+            Source::Pages { map, .. } if in_owner_process => unsafe {
                 closer::retire(Mapped::new(ManuallyDrop::take(map), None, None));
             },
-            Source::File { map, fd, mark } if is_here => {
+            Source::File { map, fd, mark } if in_owner_process => {
                 // SAFETY: both are taken out here only; for the mapping, as above.
                 let (map, fd) = unsafe { (ManuallyDrop::take(map), ManuallyDrop::take(fd)) };
                 closer::retire(Mapped::new(map, Some(fd), Some(mark.clone())));
             }
             // SAFETY: it is taken out here only.
             Source::File { fd, .. } => drop(unsafe { ManuallyDrop::take(fd) }),
-            Source::Piece(piece) if is_here => piece.give_back(),
+            Source::Piece(piece) if in_owner_process => piece.give_back(),
             Source::Pages { .. } | Source::Piece(_) => {}
         }
     }

@@ -14,7 +14,7 @@ use crate::arena::ArenaPiece;
 use crate::guard::Watched;
 use crate::lease::{Access, Leases};
 use crate::memory::Memory;
-use crate::{Origin, RegionError};
+use crate::{ForkGuard, RegionError};
 
 /// How many LNDs can each keep a registration of a region: TCP, verbs, a simulated network and one to spare.
 pub const LND_SLOTS: usize = 4;
@@ -94,12 +94,12 @@ struct Inner {
 /// What each LND keeps with a region, or with an arena.
 pub(crate) struct Registrations {
     slots: [OnceLock<Registration>; LND_SLOTS],
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 impl Registrations {
-    pub(crate) fn new(origin: Origin) -> Registrations {
-        Registrations { slots: Default::default(), origin }
+    pub(crate) fn new(fork_guard: ForkGuard) -> Registrations {
+        Registrations { slots: Default::default(), fork_guard }
     }
 
     fn get(
@@ -121,7 +121,7 @@ impl Registrations {
 impl Drop for Registrations {
     /// What an LND has registered with a device is the parent's: a forked child lets it be.
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             self.slots.iter_mut().filter_map(OnceLock::take).for_each(std::mem::forget);
         }
     }
@@ -174,7 +174,7 @@ impl Region {
         let Inner { watched, mut registrations, memory, length, shared, leases } = inner;
         // Devices forget it before the program has it again.
         if memory.is_vector() {
-            registrations = Registrations::new(*memory.origin());
+            registrations = Registrations::new(*memory.fork_guard());
         }
         memory.into_vector().map_err(|memory| {
             Region(TryArc::new(Inner { watched, registrations, memory, length, shared, leases }))
@@ -216,7 +216,7 @@ impl Region {
     pub(crate) fn over(memory: Memory, length: usize, shared: bool) -> Result<Region, RegionError> {
         Ok(Region(TryArc::try_new(Inner {
             watched: OnceLock::new(),
-            registrations: Registrations::new(*memory.origin()),
+            registrations: Registrations::new(*memory.fork_guard()),
             memory,
             length,
             shared: AtomicBool::new(shared),
@@ -231,7 +231,7 @@ impl Region {
     /// [`RegionError::NotShareable`] for memory on the heap or of an [arena](crate::Arena); [`RegionError::InUse`] while anybody holds a lease, whose
     /// bytes could then be seen as a slice; [`RegionError::Forked`].
     pub fn share(&self) -> Result<BorrowedFd<'_>, RegionError> {
-        self.origin().check()?;
+        self.fork_guard().check()?;
         let fd = self.0.memory.fd().ok_or(RegionError::NotShareable { bytes: self.len() })?;
         let leases = self.0.leases.lock();
         if !self.is_shared() && !leases.is_empty() {
@@ -253,7 +253,7 @@ impl Region {
     /// # Errors
     /// [`RegionError::System`] with ENOMEM; faults are not healed then.
     pub fn watch(&self) -> Result<(), RegionError> {
-        if self.origin().is_here() && self.is_shared() && self.0.watched.get().is_none() {
+        if self.fork_guard().in_owner_process() && self.is_shared() && self.0.watched.get().is_none() {
             // SAFETY: it is shared for good, so that there is no slice. The memory outlives what is kept beside it.
             let watched = unsafe { self.0.memory.watch() }?;
             // Another thread may have been first: then there are two for a moment.
@@ -280,13 +280,13 @@ impl Region {
     }
 
     /// The process whose memory it is.
-    pub fn origin(&self) -> &Origin {
-        self.0.memory.origin()
+    pub fn fork_guard(&self) -> &ForkGuard {
+        self.0.memory.fork_guard()
     }
 
     /// Whether nobody reads or writes any byte of the region at this moment; false in a forked child.
     pub fn is_idle(&self) -> bool {
-        self.origin().is_here() && self.0.leases.lock().is_empty()
+        self.fork_guard().in_owner_process() && self.0.leases.lock().is_empty()
     }
 
     /// Whether both are the same memory.
@@ -302,7 +302,7 @@ impl Region {
         slot: LndSlot,
         register: impl FnOnce(&Region) -> Option<Registration>,
     ) -> Option<&(dyn Any + Send + Sync)> {
-        if !self.origin().is_here() {
+        if !self.fork_guard().in_owner_process() {
             return None;
         }
         let registrations = self.arena_piece().map_or(&self.0.registrations, ArenaPiece::registrations);
@@ -330,14 +330,14 @@ impl Region {
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
         // Before the lock, which a thread may have held when this process was forked.
-        self.origin().check()?;
+        self.fork_guard().check()?;
         self.check_bounds(&range)?;
         self.0.leases.lock().take(range, access)
     }
 
     /// Whether a lease would be given at this moment.
     pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
-        self.origin().check()?;
+        self.fork_guard().check()?;
         self.check_bounds(&range)?;
         self.0.leases.lock().check(range, access)
     }
@@ -351,14 +351,14 @@ impl Region {
     }
 
     pub(crate) fn give_back(&self, range: Range<usize>, access: Access) {
-        if self.origin().is_here() {
+        if self.fork_guard().in_owner_process() {
             self.0.leases.lock().give_back(range, access);
         }
     }
 
     /// One lease becomes two at once: that of the bytes below `at`, and that of the rest.
     pub(crate) fn split(&self, range: Range<usize>, at: usize, access: Access) {
-        if self.origin().is_here() {
+        if self.fork_guard().in_owner_process() {
             self.0.leases.lock().split(range, at, access);
         }
     }
@@ -368,7 +368,7 @@ impl Region {
     }
 
     pub(crate) fn downgrade(&self, range: Range<usize>, access: Access) {
-        if self.origin().is_here() {
+        if self.fork_guard().in_owner_process() {
             self.0.leases.lock().downgrade(range, access);
         }
     }

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lnet_region::{Arena, Fragment, IoVec, LndSlot, Origin, Pages, ReadVec, Region, RegionError, WriteVec};
+use lnet_region::{
+    Arena, ForkGuard, Fragment, IoVec, LndSlot, Pages, ReadVec, Region, RegionError, WriteVec,
+};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, raise};
@@ -50,14 +52,17 @@ fn regions() -> [Region; 5] {
 
 #[test]
 fn a_child_has_another_origin() {
-    let origin = Origin::here();
+    let fork_guard = ForkGuard::here();
     assert!(holds_in_a_child(|| {
-        let forked = !origin.is_here();
+        let forked = !fork_guard.in_owner_process();
         // A child of a child is neither.
-        let own = Origin::here();
-        forked && own.is_here() && own.process() == std::process::id() && !origin.is_here()
+        let own = ForkGuard::here();
+        forked
+            && own.in_owner_process()
+            && own.process() == std::process::id()
+            && !fork_guard.in_owner_process()
     }));
-    assert!(origin.is_here());
+    assert!(fork_guard.in_owner_process());
 }
 
 #[test]

@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 impl Machine {
     /// Removes the oldest events: of those in the queue, and when there are no more and the helper is gone, of those that it owes.
     pub(super) fn take_events(&self, events: &mut [BufferEvent]) -> usize {
-        if !self.is_here() || events.is_empty() {
+        if !self.in_owner_process() || events.is_empty() {
             return 0;
         }
         let mut side = self.side.lock();
@@ -152,7 +152,7 @@ impl Machine {
 
     /// Waits for events; see [`nlx_core::CoreTm::event_wait`].
     pub(super) fn wait(&self, deadline_ns: Option<u64>) -> bool {
-        if !self.is_here() {
+        if !self.in_owner_process() {
             return false;
         }
         if !self.is_to_wake() && deadline_ns.is_none_or(|deadline_ns| now_ns() < deadline_ns) {

@@ -70,7 +70,7 @@ impl Machine {
 
     /// False if something goes on that cannot be ended.
     pub(crate) fn stop_at_drop(&self) -> bool {
-        if !self.domain.is_here() {
+        if !self.domain.in_owner_process() {
             // A forked child: it is the parent's, and so is its thread.
             return false;
         }

@@ -52,7 +52,8 @@ impl TransferMachine {
 
     /// Whether an event waits to be taken; asking changes nothing (MT-231).
     pub fn pending(&self) -> bool {
-        self.machine.domain.is_here() && (self.machine.operations.has_events() || self.machine.tm.pending())
+        self.machine.domain.in_owner_process()
+            && (self.machine.operations.has_events() || self.machine.tm.pending())
     }
 
     /// For a program with an event loop of its own (epoll, poll, io_uring, mio): a descriptor that becomes readable when the

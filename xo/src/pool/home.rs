@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use parking_lot::Mutex;
 
 use super::Shared;
@@ -14,7 +14,7 @@ pub(crate) struct Home {
     /// Weak, so that a buffer that outlives its pool is simply freed.
     pool: Weak<Shared>,
     /// In a forked child the lock may be held for ever.
-    origin: Origin,
+    fork_guard: ForkGuard,
     stay: Mutex<Stay>,
 }
 
@@ -87,7 +87,7 @@ impl Member {
 
 impl Resident {
     pub(super) fn new(buffer: Buffer, pool: &Arc<Shared>) -> Resident {
-        let home = Home { pool: Arc::downgrade(pool), origin: Origin::here(), stay: Mutex::default() };
+        let home = Home { pool: Arc::downgrade(pool), fork_guard: ForkGuard::here(), stay: Mutex::default() };
         Resident { buffer, home: Arc::new(home) }
     }
 
@@ -107,7 +107,7 @@ impl Guest {
 
     /// The message is gone.
     pub(super) fn go(&self) -> Return {
-        if !self.0.origin.is_here() {
+        if !self.0.fork_guard.in_owner_process() {
             return Return::Nothing;
         }
         let mut stay = self.0.stay.lock();

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use lnet_api::Errno;
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nlx_ibverbs_sys as ffi;
 use nlx_sync::Bell;
@@ -64,7 +64,7 @@ pub(super) struct Ear {
     looks: AtomicU32,
     /// Which interrupt its completions raise, counted through those of a device.
     vector: u32,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 /// What is known of an identifier that events name.
@@ -102,7 +102,7 @@ impl HostChannel {
             unasked: AtomicU32::new(0),
             looks: AtomicU32::new(0),
             vector,
-            origin: Origin::here(),
+            fork_guard: ForkGuard::here(),
         };
         ear.watch(ear.bell.as_fd(), BELL)?;
         ear.watch(ear.manager.fd(), MANAGER)?;
@@ -240,14 +240,14 @@ impl Ear {
     }
 
     fn ring(&self) {
-        if self.origin.is_here() {
+        if self.fork_guard.in_owner_process() {
             // No error: it is an eventfd.
             let _ = self.bell.ring();
         }
     }
 
     fn check_origin(&self) -> Result<(), Errno> {
-        if self.origin.is_here() { Ok(()) } else { Err(Errno::EPERM) }
+        if self.fork_guard.in_owner_process() { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     fn watch(&self, fd: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
@@ -380,7 +380,7 @@ impl std::ops::Deref for Heard {
 impl Drop for Heard {
     fn drop(&mut self) {
         // A lock that a thread of the parent's held stays locked in a child.
-        if self.id.origin().is_here() {
+        if self.id.fork_guard().in_owner_process() {
             self.ear.known.lock().remove(&self.id.key());
         }
     }

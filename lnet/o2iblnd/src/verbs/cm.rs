@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc::{AF_INET, in_addr, sockaddr, sockaddr_in};
 use nlx_ibverbs_sys as ffi;
@@ -17,7 +17,7 @@ use crate::fabric::ConnectOptions;
 /// An event channel, which does not block.
 pub(super) struct CmChannel {
     raw: NonNull<ffi::rdma_event_channel>,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 // SAFETY: librdmacm may be called by any thread; a channel is a descriptor that is only read.
@@ -30,7 +30,7 @@ impl CmChannel {
         // SAFETY: it takes nothing.
         let raw = unsafe { ffi::rdma_create_event_channel() };
         let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
-        let channel = CmChannel { raw, origin: Origin::here() };
+        let channel = CmChannel { raw, fork_guard: ForkGuard::here() };
         fcntl(channel.fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(channel)
     }
@@ -47,7 +47,7 @@ impl CmChannel {
 
 impl Drop for CmChannel {
     fn drop(&mut self) {
-        if self.origin.is_here() {
+        if self.fork_guard.in_owner_process() {
             // SAFETY: it was made by `new` and is destroyed once. No identifier is left on it: each keeps its channel.
             unsafe { ffi::rdma_destroy_event_channel(self.raw.as_ptr()) };
         }
@@ -59,7 +59,7 @@ pub(super) struct CmId {
     raw: NonNull<ffi::rdma_cm_id>,
     /// Where its events come. Without one its calls wait.
     channel: Option<Arc<CmChannel>>,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 // SAFETY: librdmacm may be called by any thread. The fields of an identifier that are read here are set before it is handed
@@ -75,7 +75,7 @@ impl CmId {
         // SAFETY: the channel is valid, or null; the identifier keeps it.
         check(unsafe { ffi::rdma_create_id(events, &mut raw, null_mut(), ffi::RDMA_PS_TCP) })?;
         let raw = NonNull::new(raw).ok_or(Errno::ENOMEM)?;
-        Ok(CmId { raw, channel, origin: Origin::here() })
+        Ok(CmId { raw, channel, fork_guard: ForkGuard::here() })
     }
 
     /// One that came with an event of this channel.
@@ -83,7 +83,7 @@ impl CmId {
     /// # Safety
     /// The event is a request to connect, and nobody else takes the identifier.
     pub(super) unsafe fn of_request(raw: NonNull<ffi::rdma_cm_id>, channel: Arc<CmChannel>) -> CmId {
-        CmId { raw, channel: Some(channel), origin: Origin::here() }
+        CmId { raw, channel: Some(channel), fork_guard: ForkGuard::here() }
     }
 
     /// Names it in events.
@@ -99,8 +99,8 @@ impl CmId {
         self.raw.as_ptr()
     }
 
-    pub(super) fn origin(&self) -> &Origin {
-        &self.origin
+    pub(super) fn fork_guard(&self) -> &ForkGuard {
+        &self.fork_guard
     }
 
     /// The device it is bound to; null without one.
@@ -199,7 +199,7 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             return;
         }
         // SAFETY: it is destroyed once, and nobody uses it any more: this owns it, a queue pair made for it is gone (it is a

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lnet_api::Errno;
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nlx_ibverbs_sys as ffi;
 
@@ -20,7 +20,7 @@ pub(super) struct CompletionChannel {
     raw: NonNull<ffi::ibv_comp_channel>,
     /// About how many queues are armed and have not told: who knows that there is none need not ask the system.
     armed: AtomicUsize,
-    origin: Origin,
+    fork_guard: ForkGuard,
     /// Its device.
     _context: Arc<Context>,
 }
@@ -36,7 +36,8 @@ impl CompletionChannel {
         let raw = unsafe { ffi::ibv_create_comp_channel(context.verbs()) };
         let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
         let armed = AtomicUsize::new(0);
-        let channel = CompletionChannel { raw, armed, origin: Origin::here(), _context: context.clone() };
+        let channel =
+            CompletionChannel { raw, armed, fork_guard: ForkGuard::here(), _context: context.clone() };
         fcntl(channel.fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(channel)
     }
@@ -83,7 +84,7 @@ impl CompletionChannel {
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        if self.origin.is_here() {
+        if self.fork_guard.in_owner_process() {
             // SAFETY: it is destroyed once. No queue is left on it: each keeps it.
             unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
         }

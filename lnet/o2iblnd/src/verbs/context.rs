@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use lnet_api::Errno;
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nlx_ibverbs_sys as ffi;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -261,28 +261,28 @@ pub(super) fn holds(registered: &Registered<'_>, piece: &Piece) -> bool {
 /// A protection domain: what is registered in it can be used by its queue pairs.
 pub(super) struct Domain {
     raw: NonNull<ffi::ibv_pd>,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 impl Domain {
     fn new(verbs: NonNull<ffi::ibv_context>) -> Result<Domain, Errno> {
         // SAFETY: the context is valid, and outlives the domain, which is a field before what keeps it.
         let raw = unsafe { ffi::ibv_alloc_pd(verbs.as_ptr()) };
-        Ok(Domain { raw: NonNull::new(raw).ok_or_else(Errno::last)?, origin: Origin::here() })
+        Ok(Domain { raw: NonNull::new(raw).ok_or_else(Errno::last)?, fork_guard: ForkGuard::here() })
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_pd {
         self.raw.as_ptr()
     }
 
-    pub(super) fn origin(&self) -> &Origin {
-        &self.origin
+    pub(super) fn fork_guard(&self) -> &ForkGuard {
+        &self.fork_guard
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if self.origin.is_here() {
+        if self.fork_guard.in_owner_process() {
             // SAFETY: it is freed once. All that was made in it has kept the context, so nothing is left.
             unsafe { ffi::ibv_dealloc_pd(self.raw.as_ptr()) };
         }

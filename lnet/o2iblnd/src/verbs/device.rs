@@ -4,7 +4,7 @@ use std::ptr::{NonNull, with_exposed_provenance_mut};
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_region::{Origin, Region};
+use lnet_region::{ForkGuard, Region};
 use nix::libc::RLIM_INFINITY;
 use nix::sys::resource::{Resource, getrlimit};
 use nlx_ibverbs_sys as ffi;
@@ -45,7 +45,7 @@ impl Device for HostDevice {
 
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         let (address, bytes) = region.extent();
-        let memory = Registered::new(&self.context, region.origin(), address, bytes, remote);
+        let memory = Registered::new(&self.context, region.fork_guard(), address, bytes, remote);
         Ok(Arc::new(memory.map_err(|errno| refused(&self.name, bytes, errno))?))
     }
 }
@@ -54,7 +54,7 @@ impl Device for HostDevice {
 struct Registered {
     raw: NonNull<ffi::ibv_mr>,
     keys: (u32, u32),
-    origin: Origin,
+    fork_guard: ForkGuard,
     /// Its protection domain's.
     context: Arc<Context>,
 }
@@ -67,12 +67,12 @@ unsafe impl Sync for Registered {}
 impl Registered {
     fn new(
         context: &Arc<Context>,
-        of: &Origin,
+        of: &ForkGuard,
         address: u64,
         bytes: usize,
         remote: bool,
     ) -> Result<Registered, Errno> {
-        if !of.is_here() || !context.domain().origin().is_here() {
+        if !of.in_owner_process() || !context.domain().fork_guard().in_owner_process() {
             return Err(Errno::EPERM);
         }
         let mut access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
@@ -89,7 +89,7 @@ impl Registered {
         // SAFETY: the registration is valid, and these fields stay.
         let keys = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
         context.registered.insert(keys.0, address, bytes);
-        Ok(Registered { raw, keys, origin: Origin::here(), context: context.clone() })
+        Ok(Registered { raw, keys, fork_guard: ForkGuard::here(), context: context.clone() })
     }
 }
 
@@ -105,7 +105,7 @@ impl Memory for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             return;
         }
         self.context.registered.remove(self.keys.0);

@@ -45,7 +45,7 @@ impl HostEndpoint {
     }
 
     fn check_origin(&self) -> Result<(), Errno> {
-        if self.id.origin().is_here() { Ok(()) } else { Err(Errno::EPERM) }
+        if self.id.fork_guard().in_owner_process() { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     fn queues(&self) -> Result<&Queues, Errno> {

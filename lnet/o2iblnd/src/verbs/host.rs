@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use lnet_api::{Errno, next_incarnation};
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nlx_ibverbs_sys as ffi;
 use parking_lot::Mutex;
 
@@ -110,10 +110,10 @@ impl Shared {
 
 /// The libraries are there, and know of no devices that a parent has opened: those they would use again.
 pub(super) fn loaded() -> Result<(), FabricError> {
-    static FIRST: OnceLock<Origin> = OnceLock::new();
+    static FIRST: OnceLock<ForkGuard> = OnceLock::new();
     ffi::load().map_err(|why| failed(Errno::ENOSYS, why))?;
-    let first = FIRST.get_or_init(Origin::here);
-    if first.is_here() {
+    let first = FIRST.get_or_init(ForkGuard::here);
+    if first.in_owner_process() {
         return Ok(());
     }
     let parent = first.process();

@@ -112,7 +112,7 @@ impl Queues {
     }
 
     pub(super) fn poll(&self, done: &mut Completions) -> Result<(), Errno> {
-        if !self.origin().is_here() {
+        if !self.fork_guard().in_owner_process() {
             return Err(Errno::EPERM);
         }
         let mut found = [const { MaybeUninit::<ffi::ibv_wc>::uninit() }; COMPLETIONS_PER_LOOK];
@@ -131,7 +131,7 @@ impl Queues {
     }
 
     pub(super) fn arm(&self) -> Result<(), Errno> {
-        if !self.origin().is_here() {
+        if !self.fork_guard().in_owner_process() {
             return Err(Errno::EPERM);
         }
         let queue = self.completions();
@@ -143,7 +143,11 @@ impl Queues {
     }
 
     fn check_origin(&self) -> Result<(), PostError> {
-        if self.origin().is_here() { Ok(()) } else { Err(PostError { place: 0, errno: Errno::EPERM }) }
+        if self.fork_guard().in_owner_process() {
+            Ok(())
+        } else {
+            Err(PostError { place: 0, errno: Errno::EPERM })
+        }
     }
 }
 

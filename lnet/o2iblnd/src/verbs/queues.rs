@@ -4,7 +4,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_region::Origin;
+use lnet_region::ForkGuard;
 use nlx_ibverbs_sys as ffi;
 
 use super::check;
@@ -22,7 +22,7 @@ pub(super) struct Queues {
     completions: CompletionQueue,
     context: Arc<Context>,
     made: QueueSizes,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 // SAFETY: libibverbs may be called by any thread, and locks each queue.
@@ -45,8 +45,8 @@ impl Queues {
             let wish = QueueSizes { inline, ..*sizes };
             match create(id, context, &completions, &wish) {
                 Ok((pair, made)) => {
-                    let (context, origin) = (context.clone(), Origin::here());
-                    return Ok(Queues { pair, completions, context, made, origin });
+                    let (context, fork_guard) = (context.clone(), ForkGuard::here());
+                    return Ok(Queues { pair, completions, context, made, fork_guard });
                 }
                 // Devices do not say how much they take in a request; it counts against the queue's memory.
                 Err(Errno::EINVAL | Errno::ENOMEM) if inline > 0 => {
@@ -73,8 +73,8 @@ impl Queues {
         &self.context
     }
 
-    pub(super) fn origin(&self) -> &Origin {
-        &self.origin
+    pub(super) fn fork_guard(&self) -> &ForkGuard {
+        &self.fork_guard
     }
 
     /// Its number, by which the peer's finds it.
@@ -112,7 +112,7 @@ impl Queues {
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             return;
         }
         // SAFETY: it is destroyed once, and nobody else uses it: the owner has taken it away from whoever hears events. Events
@@ -173,7 +173,7 @@ fn create(
 struct CompletionQueue {
     raw: NonNull<ffi::ibv_cq>,
     entries: u32,
-    origin: Origin,
+    fork_guard: ForkGuard,
     /// Where it tells.
     _channel: Arc<CompletionChannel>,
 }
@@ -195,13 +195,13 @@ impl CompletionQueue {
         let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
         // SAFETY: the queue is valid, and the field stays.
         let entries = u32::try_from(unsafe { raw.as_ref().cqe }).unwrap_or(0);
-        Ok(CompletionQueue { raw, entries, origin: Origin::here(), _channel: channel.clone() })
+        Ok(CompletionQueue { raw, entries, fork_guard: ForkGuard::here(), _channel: channel.clone() })
     }
 }
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.fork_guard.in_owner_process() {
             return;
         }
         // SAFETY: it is destroyed once; its queue pair is gone. What it has told is acknowledged before the call returns.

@@ -14,14 +14,14 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 use parking_lot::Mutex;
 
 use super::list::{self, Watch};
-use crate::{Origin, RegionError};
+use crate::{ForkGuard, RegionError};
 
 /// What a bus error did before, in the process that installed the handler.
 static BEFORE: OnceLock<Before> = OnceLock::new();
 
 struct Before {
     action: SigAction,
-    origin: Origin,
+    fork_guard: ForkGuard,
 }
 
 /// From now on, faults in watched ranges are healed, in the whole process and in all its threads. All other bus errors do
@@ -43,7 +43,7 @@ pub fn install() -> Result<(), RegionError> {
     let action = unsafe { sigaction(Signal::SIGBUS, &ours) }
         .map_err(|errno| RegionError::System { bytes: 0, errno })?;
     // A fault before this line ends the process.
-    let _ = BEFORE.set(Before { action, origin: Origin::here() });
+    let _ = BEFORE.set(Before { action, fork_guard: ForkGuard::here() });
     Ok(())
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn touch(start: *const u8, length: usize) -> bool {
 }
 
 fn is_installed() -> bool {
-    BEFORE.get().is_some_and(|before| before.origin.is_here())
+    BEFORE.get().is_some_and(|before| before.fork_guard.in_owner_process())
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {

@@ -80,12 +80,14 @@ impl Model {
             // The partition of a transfer machine.
             _ => (index + (spec.match_bits.0 >> 52) as usize) % partitions,
         };
-        let is_here = |listed: &Listed| listed.partition == partition;
+        let in_owner_process = |listed: &Listed| listed.partition == partition;
         let place = match spec.position {
             Position::Before => 0,
             Position::After => portal.list.len(),
             // Behind whatever was posted in its partition.
-            Position::Local => portal.list.iter().rposition(is_here).map_or(portal.list.len(), |at| at + 1),
+            Position::Local => {
+                portal.list.iter().rposition(in_owner_process).map_or(portal.list.len(), |at| at + 1)
+            }
         };
         portal.list.insert(place, Listed { me: id, partition });
         portal.tables[partition].local |= !unique && partitions > 1 && spec.position == Position::Local;

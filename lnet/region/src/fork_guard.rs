@@ -13,32 +13,32 @@ use crate::RegionError;
 /// The process that made something. Asking whether this is that process costs one load.
 ///
 /// ```
-/// use lnet_region::Origin;
+/// use lnet_region::ForkGuard;
 ///
-/// let origin = Origin::here();
-/// assert!(origin.is_here() && origin.process() == std::process::id());
+/// let fork_guard = ForkGuard::here();
+/// assert!(fork_guard.in_owner_process() && fork_guard.process() == std::process::id());
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Origin {
+pub struct ForkGuard {
     /// What no two processes have that can have inherited it from each other: the process id, and above it a number.
     mark: u64,
     /// Where this process's mark stands; without it, the process id must do.
     page: Option<&'static AtomicU64>,
 }
 
-impl Origin {
+impl ForkGuard {
     /// This process.
-    pub fn here() -> Origin {
+    pub fn here() -> ForkGuard {
         match page() {
-            Some(page) => Origin { mark: own_mark(page), page: Some(page) },
-            None => Origin { mark: new_mark(), page: None },
+            Some(page) => ForkGuard { mark: own_mark(page), page: Some(page) },
+            None => ForkGuard { mark: new_mark(), page: None },
         }
     }
 
     /// Whether this is the process that made it, and not a child that it has forked.
     #[inline]
     #[must_use]
-    pub fn is_here(&self) -> bool {
+    pub fn in_owner_process(&self) -> bool {
         match self.page {
             Some(page) => page.load(Relaxed) == self.mark,
             None => std::process::id() == self.process(),
@@ -55,7 +55,7 @@ impl Origin {
     /// [`RegionError::Forked`] in a forked child.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), RegionError> {
-        if self.is_here() { Ok(()) } else { Err(RegionError::Forked { process: self.process() }) }
+        if self.in_owner_process() { Ok(()) } else { Err(RegionError::Forked { process: self.process() }) }
     }
 }
 
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn all_of_a_process_have_one_mark() {
-        let marks = |_| std::thread::spawn(|| Origin::here().mark).join().unwrap();
+        let marks = |_| std::thread::spawn(|| ForkGuard::here().mark).join().unwrap();
         let all: Vec<u64> = (0..4).map(marks).collect();
-        assert!(all.iter().all(|mark| *mark == Origin::here().mark), "{all:x?}");
-        assert!(Origin::here().is_here());
+        assert!(all.iter().all(|mark| *mark == ForkGuard::here().mark), "{all:x?}");
+        assert!(ForkGuard::here().in_owner_process());
     }
 
     /// What a child sees: a page that has been wiped, and what its parent made.
@@ -185,19 +185,19 @@ mod tests {
     fn a_wiped_page_gets_a_mark_that_was_never_there_before() {
         static PAGE: AtomicU64 = AtomicU64::new(0);
         let page = &PAGE;
-        let inherited = Origin { mark: own_mark(page), page: Some(page) };
-        assert!(inherited.is_here());
+        let inherited = ForkGuard { mark: own_mark(page), page: Some(page) };
+        assert!(inherited.in_owner_process());
         page.store(0, Relaxed);
-        assert!(!inherited.is_here(), "before the child has made anything");
-        let own = Origin { mark: own_mark(page), page: Some(page) };
-        assert!(own.is_here() && !inherited.is_here());
+        assert!(!inherited.in_owner_process(), "before the child has made anything");
+        let own = ForkGuard { mark: own_mark(page), page: Some(page) };
+        assert!(own.in_owner_process() && !inherited.in_owner_process());
         assert_eq!(inherited.check(), Err(RegionError::Forked { process: std::process::id() }));
     }
 
     #[test]
     fn without_such_a_page_the_process_id_tells() {
-        let own = Origin { mark: new_mark(), page: None };
-        let other = Origin { mark: own.mark ^ 1, page: None };
-        assert!(own.is_here() && !other.is_here());
+        let own = ForkGuard { mark: new_mark(), page: None };
+        let other = ForkGuard { mark: own.mark ^ 1, page: None };
+        assert!(own.in_owner_process() && !other.in_owner_process());
     }
 }
