@@ -62,7 +62,7 @@ pub struct Header {
     /// Of a thread that sleeps.
     pub(crate) wake: WakeLine,
     /// Of an event loop that sleeps on a descriptor; or of the producer, when it waits until the consumer has taken.
-    pub(crate) lookout: WakeLine,
+    pub(crate) loop_handle: WakeLine,
     pub(crate) producer: ProducerLine,
 }
 
@@ -70,7 +70,7 @@ impl Header {
     pub(crate) fn word(&self, line: Line) -> &SleepWord {
         match line {
             Line::Thread => &self.wake.sleeping,
-            Line::Loop => &self.lookout.sleeping,
+            Line::Loop => &self.loop_handle.sleeping,
         }
     }
 }
@@ -286,7 +286,7 @@ mod zeroed {
                 },
                 consumer: ConsumerLine { consumed: AtomicU64::new(0), nr: AtomicU32::new(0) },
                 wake: WakeLine { sleeping: SleepWord::new() },
-                lookout: WakeLine { sleeping: SleepWord::new() },
+                loop_handle: WakeLine { sleeping: SleepWord::new() },
                 producer: ProducerLine { word: AtomicU64::new(0) },
             }
         }
@@ -319,7 +319,7 @@ mod assertions {
     const_assert_eq!(offset_of!(Header, identity), 0);
     const_assert_eq!(offset_of!(Header, consumer), 128);
     const_assert_eq!(offset_of!(Header, wake), 256);
-    const_assert_eq!(offset_of!(Header, lookout), 384);
+    const_assert_eq!(offset_of!(Header, loop_handle), 384);
     const_assert_eq!(offset_of!(Header, producer), 512);
 
     const_assert_eq!(size_of::<Identity>(), 128);

@@ -25,7 +25,7 @@ pub(super) struct Outlet {
     /// For a thread of the client that sleeps on the queue itself.
     thread: Waker<QueueWord<SharedMemory>>,
     /// For an event loop of the client that sleeps on a socket, once it has asked for one.
-    lookout: OnceLock<Waker<QueueWord<SharedMemory>>>,
+    loop_handle: OnceLock<Waker<QueueWord<SharedMemory>>>,
     /// A signal to that one was left.
     left: AtomicBool,
     memory: SharedMemory,
@@ -46,7 +46,7 @@ impl Outlet {
     pub(super) fn new(memory: SharedMemory, seal: Seal, tally: TryArc<Tally>) -> Result<Outlet, RegionError> {
         Ok(Outlet {
             thread: Waker::futex(QueueWord::consumer(memory.clone())),
-            lookout: OnceLock::new(),
+            loop_handle: OnceLock::new(),
             left: AtomicBool::new(false),
             watched: WatchedQueue::new(memory.clone())?,
             memory,
@@ -88,32 +88,33 @@ impl Outlet {
     /// client receives; a client that has closed its end is no error. The futex wakes one thread. The signal wakes every watcher
     /// of the socket, which can take long ([`Signals`](super::signals::Signals)).
     pub(super) fn wake(&self) {
-        // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
+        // It has a full fence between the event and this look for a loop_handle: one that is being made looks at the queue
         // after it has announced its sleep, and that after it was set here.
         let _ = self.thread.wake();
-        if let Some(lookout) = self.lookout.get() {
+        if let Some(loop_handle) = self.loop_handle.get() {
             let signals = &self.tally.signals;
-            if signals.send(|| self.wake_loop(lookout)) {
+            if signals.send(|| self.wake_loop(loop_handle)) {
                 self.leave_signal();
             }
         }
     }
 
     /// From now on an event loop is woken, too, by this end of a pair of sockets.
-    pub(super) fn set_lookout(&self, bell: Bell) {
-        let _ = self.lookout.set(Waker::ringing(QueueWord::event_loop(self.memory.clone()), bell));
+    pub(super) fn set_loop_handle(&self, bell: Bell) {
+        let _ = self.loop_handle.set(Waker::ringing(QueueWord::event_loop(self.memory.clone()), bell));
     }
 
     /// Sends the signal to the event loop that was left, if there is one. Gives whether the event loop slept. What comes later is
     /// left again, and noted.
     pub(super) fn send_left(&self) -> bool {
         // The event was in the queue before: this look for a sleeper comes after it, as one in `wake` does.
-        self.left.swap(false, AcqRel) && self.lookout.get().is_some_and(|lookout| self.wake_loop(lookout))
+        self.left.swap(false, AcqRel)
+            && self.loop_handle.get().is_some_and(|loop_handle| self.wake_loop(loop_handle))
     }
 
     /// Wakes the event loop if it sleeps; returns whether it did. Without memory for the signal (ENOMEM, ENOBUFS) it is sent later.
-    fn wake_loop(&self, lookout: &Waker<QueueWord<SharedMemory>>) -> bool {
-        lookout.wake().unwrap_or_else(|_| {
+    fn wake_loop(&self, loop_handle: &Waker<QueueWord<SharedMemory>>) -> bool {
+        loop_handle.wake().unwrap_or_else(|_| {
             self.leave_signal();
             false
         })

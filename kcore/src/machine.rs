@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
-use lnet_api::{Errno, Lookout, corked, wait_until};
+use lnet_api::{Errno, EventLoopHandle, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Corruption, Heap};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, EventRoom, Operation, Submitted,
@@ -30,7 +30,7 @@ pub(crate) struct Machine {
     /// The ring of events leads out of its memory: nothing can be taken from it any more.
     spoilt: AtomicBool,
     /// Once somebody has asked for a descriptor.
-    lookout: OnceLock<Lookout>,
+    loop_handle: OnceLock<EventLoopHandle>,
 }
 
 impl Machine {
@@ -47,7 +47,7 @@ impl Machine {
             descriptors,
             woken: WakeUp::default(),
             spoilt: AtomicBool::new(false),
-            lookout: OnceLock::new(),
+            loop_handle: OnceLock::new(),
         }
     }
 
@@ -116,16 +116,16 @@ impl Machine {
     }
 
     /// What a program with a loop of its own sleeps on.
-    fn lookout(&self) -> Result<&Lookout, CoreError> {
-        let lookout = match self.lookout.get() {
-            Some(lookout) => lookout,
+    fn loop_handle(&self) -> Result<&EventLoopHandle, CoreError> {
+        let loop_handle = match self.loop_handle.get() {
+            Some(loop_handle) => loop_handle,
             None => {
-                let made = Lookout::new().map_err(no_lookout)?;
-                self.lookout.get_or_init(|| made)
+                let made = EventLoopHandle::new().map_err(no_loop_handle)?;
+                self.loop_handle.get_or_init(|| made)
             }
         };
-        self.notices().waiters.set_event_loop(lookout.sleeper());
-        Ok(lookout)
+        self.notices().waiters.set_event_loop(loop_handle.sleeper());
+        Ok(loop_handle)
     }
 
     /// Gives back room for events that will not come, or that have been taken.
@@ -239,20 +239,20 @@ impl CoreTm for Machine {
     }
 
     fn poll(&self) {
-        if let Some(lookout) = self.lookout.get() {
-            lookout.disarm(&*self.shared().drive);
+        if let Some(loop_handle) = self.loop_handle.get() {
+            loop_handle.disarm(&*self.shared().drive);
             self.notices().take_news();
         }
         self.shared().drive.poll_free_shards();
     }
 
     fn descriptor(&self) -> Result<BorrowedFd<'_>, CoreError> {
-        Ok(self.lookout()?.fd())
+        Ok(self.loop_handle()?.fd())
     }
 
     fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
         let ready = || self.pending() || self.is_woken();
-        self.lookout()?.arm(&*self.shared().drive, deadline_ns, ready).map_err(no_lookout)
+        self.loop_handle()?.arm(&*self.shared().drive, deadline_ns, ready).map_err(no_loop_handle)
     }
 
     fn wake(&self) {
@@ -278,12 +278,12 @@ impl Drop for Machine {
         if !self.lnet_tm.in_owner_process() {
             // In a forked child: the domain is the parent's.
             std::mem::forget(self.domain.clone());
-        } else if let Some(lookout) = self.lookout.get() {
-            lookout.disarm(&*self.shared().drive);
+        } else if let Some(loop_handle) = self.loop_handle.get() {
+            loop_handle.disarm(&*self.shared().drive);
         }
     }
 }
 
-fn no_lookout(errno: Errno) -> CoreError {
+fn no_loop_handle(errno: Errno) -> CoreError {
     CoreError::system("make a descriptor to sleep on", errno)
 }

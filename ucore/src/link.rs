@@ -17,7 +17,7 @@ use crate::buffers::Kept;
 use crate::exchange::{Exchange, Failure};
 use crate::refused::refused;
 use crate::socket::Socket;
-use crate::waiters::{Settling, Waiters};
+use crate::waiters::{SubmitWaiter, Waiters};
 
 /// How a link is. It only gets worse.
 const LIVE: u8 = 0;
@@ -33,7 +33,7 @@ pub(crate) struct Link {
     socket: Socket,
     exchange: Mutex<Exchange>,
     ring: Mutex<Producer<Submission, SharedMemory>>,
-    settling: Settling,
+    submit_waiter: SubmitWaiter,
     doorbell: Waker<QueueWord<SharedMemory>>,
     pub(crate) welcome: Welcome,
     state: AtomicU8,
@@ -83,7 +83,7 @@ impl Link {
             exchange: Mutex::new(exchange),
             ring: Mutex::new(Producer::new(memory.clone()).map_err(queue)?),
             doorbell: Waker::ringing(QueueWord::consumer(memory.clone()), Bell::eventfd(bell)),
-            settling: Settling::new(memory, *spin),
+            submit_waiter: SubmitWaiter::new(memory, *spin),
             welcome,
             state: AtomicU8::new(LIVE),
             in_flight: AtomicU32::new(0),
@@ -176,7 +176,7 @@ impl Link {
     pub(crate) fn settle(&self) {
         point!(SettleBegun);
         let last = self.ring.lock().pushed();
-        if self.settling.wait(last, || self.has_ended()) {
+        if self.submit_waiter.wait(last, || self.has_ended()) {
             point!(Settled);
         } else {
             // One that is gone ends all operations.
@@ -259,7 +259,7 @@ impl Link {
         if before == LIVE {
             let waiters: Vec<_> = self.waiters.lock().iter().filter_map(Weak::upgrade).collect();
             waiters.iter().for_each(|waiters| waiters.wake());
-            self.settling.wake();
+            self.submit_waiter.wake();
             point!(AllWoken);
         }
     }

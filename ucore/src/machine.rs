@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::link::Link;
 use crate::refused::refused_start;
 use crate::ucore::Domain;
-use crate::waiters::{Lookout, Waiters};
+use crate::waiters::{ClientLoopHandle, Waiters};
 
 /// A started transfer machine.
 ///
@@ -53,9 +53,9 @@ pub(crate) struct Machine {
     /// Messages lost that a wait has noticed.
     noticed: AtomicU64,
     /// Once somebody has asked for a descriptor.
-    lookout: OnceLock<Lookout>,
+    loop_handle: OnceLock<ClientLoopHandle>,
     /// Held by who makes it.
-    making_lookout: Mutex<()>,
+    making_loop_handle: Mutex<()>,
     /// Until the transfer machine is stopped.
     open: Mutex<bool>,
 }
@@ -107,8 +107,8 @@ impl Machine {
             waiters,
             woken: WakeUp::default(),
             noticed: AtomicU64::new(0),
-            lookout: OnceLock::new(),
-            making_lookout: Mutex::new(()),
+            loop_handle: OnceLock::new(),
+            making_loop_handle: Mutex::new(()),
             open: Mutex::new(true),
         })
     }
@@ -169,20 +169,20 @@ impl CoreTm for Machine {
 
     fn poll(&self) {
         if self.in_owner_process()
-            && let Some(lookout) = self.lookout.get()
+            && let Some(loop_handle) = self.loop_handle.get()
         {
-            lookout.disarm();
+            loop_handle.disarm();
             self.take_news();
         }
     }
 
     fn descriptor(&self) -> Result<BorrowedFd<'_>, CoreError> {
-        Ok(self.get_lookout()?.fd())
+        Ok(self.get_loop_handle()?.fd())
     }
 
     fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
-        let armed = self.get_lookout()?.arm(deadline_ns, || self.is_to_wake());
-        armed.map_err(wait::no_lookout)
+        let armed = self.get_loop_handle()?.arm(deadline_ns, || self.is_to_wake());
+        armed.map_err(wait::no_loop_handle)
     }
 
     fn wake(&self) {

@@ -45,7 +45,7 @@ const EVENTS: u64 = 0;
 /// A waiter that sleeps in an event loop of the program's, on one descriptor.
 ///
 /// It stands for the socket by which the helper tells of events, a sleeper that this process wakes, and a timer.
-pub(crate) struct Lookout {
+pub(crate) struct ClientLoopHandle {
     handle: PollHandle,
     /// Woken by the helper.
     events: Sleeper<QueueWord<SharedMemory>>,
@@ -53,14 +53,14 @@ pub(crate) struct Lookout {
     is_armed: Mutex<bool>,
 }
 
-impl Lookout {
+impl ClientLoopHandle {
     /// Over the socket that the helper rings; `waiters` has it woken too from now on.
     pub(crate) fn new(
         queue: SharedMemory,
         socket: OwnedFd,
         waiters: &Waiters,
         spin: Duration,
-    ) -> Result<Lookout, Errno> {
+    ) -> Result<ClientLoopHandle, Errno> {
         let flags = OFlag::from_bits_retain(fcntl(&socket, FcntlArg::F_GETFL)?);
         fcntl(&socket, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         let handle = PollHandle::new()?;
@@ -68,7 +68,7 @@ impl Lookout {
         // There is one event loop.
         waiters.event_loop.get_or_init(|| handle.sleeper().clone());
         let events = Sleeper::ringing(QueueWord::event_loop(queue), Bell::socket(socket)).spinning(spin);
-        Ok(Lookout { handle, events, is_armed: Mutex::new(false) })
+        Ok(ClientLoopHandle { handle, events, is_armed: Mutex::new(false) })
     }
 
     /// Readable when the program should come back; of use while it is armed.
@@ -138,18 +138,18 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The helper mostly does so at once, and on another processor: then spinning for a while is the fastest. Where it needs this
 /// processor first, or has much to do, spinning only keeps the processor from others: the sleeper learns that
 /// ([`nlx_sync::wait`]).
-pub(crate) struct Settling {
+pub(crate) struct SubmitWaiter {
     memory: SharedMemory,
     /// One at a time waits.
     sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
     waker: Waker<QueueWord<SharedMemory>>,
 }
 
-impl Settling {
-    pub(crate) fn new(memory: SharedMemory, spin: Duration) -> Settling {
+impl SubmitWaiter {
+    pub(crate) fn new(memory: SharedMemory, spin: Duration) -> SubmitWaiter {
         let word = QueueWord::producer(memory.clone());
         let sleeper = Mutex::new(Sleeper::futex(word.clone()).spinning(spin));
-        Settling { memory, sleeper, waker: Waker::futex(word) }
+        SubmitWaiter { memory, sleeper, waker: Waker::futex(word) }
     }
 
     /// Waits until so many entries are carried out, or `has_ended`. False if that takes too long.

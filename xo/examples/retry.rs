@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 mod tests {
     use std::sync::Arc;
 
-    use nlx::fake::{Answer, CallKind, Clock, EventKind, FakeDrive, FakeLnet, Happening};
+    use nlx::fake::{Answer, CallKind, Clock, EventKind, FakeDrive, FakeLnet, ScriptedEvent};
     use nlx::request::{RequestError, RequestOptions, Requester, Responder, ResponderOptions};
 
     use super::*;
@@ -84,8 +84,8 @@ mod tests {
         let (lnet, drive) = fake();
         // The first is refused by the call, the second fails on its way.
         lnet.fail(CallKind::BindPut, Errno::ENOMEM);
-        lnet.complete_inside(CallKind::BindPut, [Happening::send().failed(Errno::EHOSTUNREACH)]);
-        lnet.complete_inside(CallKind::BindPut, [Happening::send()]);
+        lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send().failed(Errno::EHOSTUNREACH)]);
+        lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send()]);
         assert_eq!(attempts(&lnet, &drive), Ok(3));
     }
 
@@ -93,7 +93,7 @@ mod tests {
     fn a_peer_that_stays_away_is_given_up() {
         let (lnet, drive) = fake();
         for _ in 0..5 {
-            lnet.complete_inside(CallKind::BindPut, [Happening::send().failed(Errno::EHOSTUNREACH)]);
+            lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send().failed(Errno::EHOSTUNREACH)]);
         }
         assert_eq!(attempts(&lnet, &drive), Err(Errno::EHOSTUNREACH));
     }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_no_retry_can_mend_is_not_tried_again() {
         let (lnet, drive) = fake();
-        lnet.complete_inside(CallKind::BindPut, [Happening::send().failed(Errno::EIO)]);
+        lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send().failed(Errno::EIO)]);
         assert_eq!(attempts(&lnet, &drive), Err(Errno::EIO));
         assert_eq!(lnet.puts().len(), 1);
     }
@@ -112,10 +112,11 @@ mod tests {
         lnet.take_calls();
         for put in &puts {
             let bytes = lnet.payload(put.md);
-            lnet.inject(put.md, Happening::send());
+            lnet.inject(put.md, ScriptedEvent::send());
             if arrives {
                 let posted = lnet.matching(EventKind::Put, put.target, put.portal, put.match_bits).unwrap();
-                let message = Happening::put().bytes(bytes).hdr_data(put.hdr_data).match_bits(put.match_bits);
+                let message =
+                    ScriptedEvent::put().bytes(bytes).hdr_data(put.hdr_data).match_bits(put.match_bits);
                 lnet.inject(posted, message.from(put.target));
             }
         }

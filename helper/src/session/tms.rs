@@ -32,9 +32,9 @@ pub(super) struct Tm {
     /// Events that its operations may need together.
     events_max: u32,
     /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
-    lookout: Option<SharedFd>,
+    loop_handle: Option<SharedFd>,
     /// Of the helper's end.
-    lookout_charge: Option<Charge>,
+    loop_handle_charge: Option<Charge>,
     charges: TmCharges,
 }
 
@@ -139,8 +139,13 @@ impl Session {
             LnetTm::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, outlet.clone())));
         let lnet_tm = lnet_tm.map_err(|error| refusal_of(&error))?;
         let address = lnet_tm.address();
-        let inserted =
-            self.tms.0.insert(Tm { lnet_tm, events_max, lookout: None, lookout_charge: None, charges });
+        let inserted = self.tms.0.insert(Tm {
+            lnet_tm,
+            events_max,
+            loop_handle: None,
+            loop_handle_charge: None,
+            charges,
+        });
         let tm = inserted.ok_or_else(|| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
         (self.awaits_seals, self.youngest_tm) = (true, tm);
@@ -188,15 +193,15 @@ impl Session {
     pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
         let (accounts, payer) = (&self.host.accounts, self.payer);
         let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
-        if tm.lookout.is_none() {
+        if tm.loop_handle.is_none() {
             let charge = accounts.charge(payer, Resource::Descriptors, 1)?;
             let (ours, theirs) = Bell::socket_pair().map_err(no_descriptor)?;
             let theirs = self.share(theirs.into())?;
             let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
-            tm.lnet_tm.sink().set_lookout(ours);
-            (tm.lookout, tm.lookout_charge) = (Some(theirs), Some(charge));
+            tm.lnet_tm.sink().set_loop_handle(ours);
+            (tm.loop_handle, tm.loop_handle_charge) = (Some(theirs), Some(charge));
         }
-        let theirs = self.tms.0.get(handle).and_then(|tm| tm.lookout.as_ref());
+        let theirs = self.tms.0.get(handle).and_then(|tm| tm.loop_handle.as_ref());
         answer.reserve_fds(1)?;
         answer.fds.extend(theirs.cloned().map(Attachment::from));
         Ok(Reply::Done)

@@ -83,7 +83,7 @@ impl World {
         while self.door().clients > 0 || self.host.sweep() || !self.host.accounts().held().is_zero() {
             // What a fake network was to send is over.
             let mut ends =
-                [lnet_fake::Happening::send(), lnet_fake::Happening::reply()].map(|end| end.last());
+                [lnet_fake::ScriptedEvent::send(), lnet_fake::ScriptedEvent::reply()].map(|end| end.last());
             for md in (0..200).map(lnet_api::MdHandle).filter(|&md| self.lnet.has_md(md)) {
                 if let Some(end) = ends.iter_mut().find(|end| self.lnet.could_happen(md, &**end).is_ok()) {
                     self.lnet.inject(md, &*end);

@@ -216,7 +216,8 @@ impl World {
         assert_eq!((none, FAILED.get()), (Some(0), failed), "closing allocates");
         // The fake's notes have the memory, too; and those that send are not over yet.
         lnet.take_calls();
-        let mut ends = [lnet_fake::Happening::send(), lnet_fake::Happening::reply()].map(|end| end.last());
+        let mut ends =
+            [lnet_fake::ScriptedEvent::send(), lnet_fake::ScriptedEvent::reply()].map(|end| end.last());
         for md in (0..100).map(MdHandle).filter(|&md| lnet.has_md(md)) {
             let end = ends.iter_mut().find(|end| lnet.could_happen(md, &**end).is_ok()).unwrap();
             lnet.inject(md, &*end);

@@ -1,6 +1,6 @@
 //! MT-51, MT-235, D6, D7, D14: what is in use is not taken away.
 
-use lnet_fake::{CallKind, Happening};
+use lnet_fake::{CallKind, ScriptedEvent};
 use nlx_core::{Errno, OperationKind};
 use nlx_driver_proto::{Entry, Reason, Request};
 
@@ -27,7 +27,7 @@ fn a_transfer_machine_an_arena_and_a_buffer_in_use_stay() {
     assert_eq!(tm.ended(buffer), Err(Errno::EBUSY));
     assert_eq!(host.status().clients[0].buffers, 1);
 
-    lnet.inject(lnet.last_md(), Happening::put().bytes(*b"data"));
+    lnet.inject(lnet.last_md(), ScriptedEvent::put().bytes(*b"data"));
     assert_eq!(tm.ended(buffer), Ok(4));
     client.push(&Entry::Deregister { buffer });
     client.done(&stop);
@@ -69,7 +69,7 @@ fn an_operation_that_lnet_refuses_ends_with_an_event() {
     assert_eq!(tm.ended(buffer), Err(Errno::ENOMEM));
     assert_eq!(host.status().clients[0].operations, 0);
     client.operate(&mut tm, buffer, send, 0);
-    lnet.inject(lnet.last_md(), Happening::send());
+    lnet.inject(lnet.last_md(), ScriptedEvent::send());
     assert_eq!(tm.ended(buffer), Ok(8));
     assert_eq!(lnet.objects().mds, 0);
 }

@@ -1,7 +1,7 @@
 //! MT-50, MT-234, D10: a client goes, whatever it has under way.
 
 use lnet_api::MdHandle;
-use lnet_fake::{FakeLnet, Happening};
+use lnet_fake::{FakeLnet, ScriptedEvent};
 use nlx_helper::{HostStatus, Leftovers};
 
 use crate::client::{Client, ROOT, one_of_each};
@@ -76,9 +76,10 @@ fn let_go(lnet: &FakeLnet) {
     lnet.take_calls();
     for md in (0..100).map(MdHandle).filter(|&md| lnet.has_md(md)) {
         assert_eq!(lnet.memory(md).len(), 64);
-        let fitting = [Happening::put(), Happening::get(), Happening::send(), Happening::reply()];
-        let mut fitting = fitting.into_iter().map(Happening::last);
-        let ending = fitting.find(|happening| lnet.could_happen(md, happening).is_ok());
+        let fitting =
+            [ScriptedEvent::put(), ScriptedEvent::get(), ScriptedEvent::send(), ScriptedEvent::reply()];
+        let mut fitting = fitting.into_iter().map(ScriptedEvent::last);
+        let ending = fitting.find(|scripted_event| lnet.could_happen(md, scripted_event).is_ok());
         lnet.inject(md, ending.expect("something ends it"));
     }
 }

@@ -1,6 +1,6 @@
 //! What the clients of one user hold together, and that it is given back.
 
-use lnet_fake::Happening;
+use lnet_fake::ScriptedEvent;
 use nlx_core::{Errno, OperationKind};
 use nlx_driver_proto::{Reason, Refusal, Request};
 use nlx_helper::accounts::{AccountsConfig, CHUNK, GroupCaps, GroupId, Resource, UserId};
@@ -136,7 +136,7 @@ fn what_is_left_over_stays_charged() {
     let md = lnet.last_md();
     // The fake's notes have the memory, too.
     lnet.take_calls();
-    lnet.inject(md, Happening::put().last());
+    lnet.inject(md, ScriptedEvent::put().last());
     assert!(departure.is_over() && host.status().users.is_empty());
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use lnet_fake::Happening;
+use lnet_fake::ScriptedEvent;
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn the_ring_of_events_shrinks_when_little_is_in_flight() {
     let burst = rig.core.limits().messages_max.min(20_000);
     let take = |max_messages| {
         let md = rig.start(OperationKind::Receive { min_receive_size: 1, max_messages });
-        if !rig.lnet.inject(md, Happening::put().length(1)).unlinked {
+        if !rig.lnet.inject(md, ScriptedEvent::put().length(1)).unlinked {
             rig.tm.cancel(rig.buffer, COOKIE).unwrap();
         }
         std::iter::from_fn(|| rig.tm.event_get().unwrap()).count()
@@ -48,7 +48,7 @@ fn the_ring_of_events_shrinks_around_what_is_posted() {
     assert!(rig.tm.slots() > 400);
     // All that was posted still has room.
     (0..300).for_each(|number| {
-        assert_eq!(rig.lnet.inject(posted, Happening::put().length(1)).unlinked, number == 299);
+        assert_eq!(rig.lnet.inject(posted, ScriptedEvent::put().length(1)).unlinked, number == 299);
     });
     assert_eq!(std::iter::from_fn(|| rig.tm.event_get().unwrap()).count(), 300);
     assert_eq!((rig.tm.needed(), rig.core.faults().overruns), (0, 0));

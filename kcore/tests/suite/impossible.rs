@@ -1,7 +1,7 @@
 //! Events that LNet would never give (MT-229), and orders of them (S-411).
 
 use lnet_api::{Errno, EventKind};
-use lnet_fake::Happening;
+use lnet_fake::ScriptedEvent;
 use nlx_core::{OperationKind, Queue};
 
 use super::bed;
@@ -11,9 +11,10 @@ const KINDS: [EventKind; 6] =
     [EventKind::Get, EventKind::Put, EventKind::Reply, EventKind::Ack, EventKind::Send, EventKind::Unlink];
 
 /// Every event: of each kind, the last one or not, well or not; each of another length.
-fn every_event(last: bool) -> Vec<Happening> {
-    let statuses = [Happening::succeeded, |happening: Happening| happening.failed(Errno::EIO)];
-    let with = |kind| statuses.iter().map(move |status| status(Happening::new(kind)));
+fn every_event(last: bool) -> Vec<ScriptedEvent> {
+    let statuses =
+        [ScriptedEvent::succeeded, |scripted_event: ScriptedEvent| scripted_event.failed(Errno::EIO)];
+    let with = |kind| statuses.iter().map(move |status| status(ScriptedEvent::new(kind)));
     let all = KINDS.into_iter().flat_map(with).zip(1..);
     all.map(|(event, length)| {
         let event = event.mlength(length);
@@ -23,7 +24,7 @@ fn every_event(last: bool) -> Vec<Happening> {
 }
 
 /// Starts an operation, lets this happen to it, and compares what the client learns with the model.
-fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&Happening]) {
+fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&ScriptedEvent]) {
     bed.submit(kind).unwrap();
     let md = bed.spy.last_md();
     let before = bed.core.faults();
@@ -81,9 +82,9 @@ fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
     let bed = bed().started(OperationKind::Receive { min_receive_size: 1, max_messages: 3 });
     let md = bed.spy.last_md();
     for _ in 0..5 {
-        bed.world.fake.inject(md, Happening::put().length(1).not_last().impossible());
+        bed.world.fake.inject(md, ScriptedEvent::put().length(1).not_last().impossible());
     }
-    bed.world.fake.inject(md, Happening::put().length(2).last().impossible());
+    bed.world.fake.inject(md, ScriptedEvent::put().length(2).last().impossible());
     let told: Vec<_> =
         std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|e| (e.length, e.unlinked())).collect();
     assert_eq!(told, [(1, false), (1, false), (2, true)]);
@@ -100,9 +101,9 @@ fn events_of_no_operation_are_counted_and_do_no_harm() {
     let passive = bed.expose(OperationKind::PassiveReceive);
     let eq = bed.spy.last_eq();
     for user_ptr in [0, 1, 77 << 32, u64::MAX] {
-        bed.world.fake.inject_stray(eq, Happening::put().user_ptr(user_ptr).last());
+        bed.world.fake.inject_stray(eq, ScriptedEvent::put().user_ptr(user_ptr).last());
         // An ACK that nobody asked for is no fault.
-        bed.world.fake.inject_stray(eq, Happening::ack().user_ptr(user_ptr));
+        bed.world.fake.inject_stray(eq, ScriptedEvent::ack().user_ptr(user_ptr));
     }
     assert!(!bed.tm.pending());
     let faults = bed.core.faults();
@@ -117,7 +118,7 @@ fn what_never_left_is_unlinked_and_ends_with_its_own_status() {
     let bed = bed().started(active_receive(LENGTH.into()));
     let md = bed.spy.last_md();
     bed.spy.take_calls();
-    bed.world.fake.inject(md, Happening::send().failed(Errno::EHOSTUNREACH).not_last());
+    bed.world.fake.inject(md, ScriptedEvent::send().failed(Errno::EHOSTUNREACH).not_last());
     assert!(matches!(bed.spy.take_calls()[..], [lnet_fake::Call::MdUnlink(unlinked)] if unlinked == md));
     assert_eq!(bed.only_event().status(), Err(Errno::EHOSTUNREACH));
 }
@@ -135,13 +136,13 @@ fn what_is_cancelled_in_flight_ends_as_lnet_says() {
         bed.world.fake.set_busy(true);
         bed.tm.cancel(bed.buffer, COOKIE).unwrap();
         let ends = match kind.queue() {
-            Queue::MessageReceive | Queue::PassiveBulkReceive => vec![Happening::put()],
-            Queue::PassiveBulkSend => vec![Happening::get()],
+            Queue::MessageReceive | Queue::PassiveBulkReceive => vec![ScriptedEvent::put()],
+            Queue::PassiveBulkSend => vec![ScriptedEvent::get()],
             // Of a GET the REPLY first: the SEND is what the unlink waits for.
-            Queue::ActiveBulkReceive => vec![Happening::reply(), Happening::send()],
+            Queue::ActiveBulkReceive => vec![ScriptedEvent::reply(), ScriptedEvent::send()],
             // And of an acknowledged PUT the ACK.
-            Queue::ActiveBulkSend => vec![Happening::ack(), Happening::send()],
-            _ => vec![Happening::send()],
+            Queue::ActiveBulkSend => vec![ScriptedEvent::ack(), ScriptedEvent::send()],
+            _ => vec![ScriptedEvent::send()],
         };
         for end in ends {
             bed.world.fake.inject(md, if wins { end.succeeded() } else { end });

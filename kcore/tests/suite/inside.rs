@@ -1,6 +1,6 @@
 //! Operations that end inside the call that starts them (MT-225), event by event; `at_once` has the real thing.
 
-use lnet_fake::{CallKind, Happening};
+use lnet_fake::{CallKind, ScriptedEvent};
 use nlx_core::Queue;
 
 use super::bed;
@@ -11,17 +11,19 @@ use crate::bed::*;
 #[test]
 fn every_operation_can_end_inside_the_call_that_starts_it() {
     for kind in every_operation() {
-        let (call, happenings) = match kind.queue() {
+        let (call, scripted_events) = match kind.queue() {
             Queue::MessageReceive | Queue::PassiveBulkReceive => {
-                (CallKind::MdAttach, vec![Happening::put().length(LENGTH)])
+                (CallKind::MdAttach, vec![ScriptedEvent::put().length(LENGTH)])
             }
-            Queue::PassiveBulkSend => (CallKind::MdAttach, vec![Happening::get()]),
-            Queue::MessageSend => (CallKind::BindPut, vec![Happening::send()]),
-            Queue::ActiveBulkSend => (CallKind::BindPut, vec![Happening::send(), Happening::ack()]),
-            Queue::ActiveBulkReceive => (CallKind::BindGet, vec![Happening::send(), Happening::reply()]),
+            Queue::PassiveBulkSend => (CallKind::MdAttach, vec![ScriptedEvent::get()]),
+            Queue::MessageSend => (CallKind::BindPut, vec![ScriptedEvent::send()]),
+            Queue::ActiveBulkSend => (CallKind::BindPut, vec![ScriptedEvent::send(), ScriptedEvent::ack()]),
+            Queue::ActiveBulkReceive => {
+                (CallKind::BindGet, vec![ScriptedEvent::send(), ScriptedEvent::reply()])
+            }
         };
         let bed = bed();
-        bed.world.fake.complete_inside(call, happenings);
+        bed.world.fake.complete_inside(call, scripted_events);
         bed.submit(kind).unwrap();
         let event = bed.only_event();
         assert_eq!((event.status(), event.length), (Ok(()), LENGTH.into()), "{kind:?}");
@@ -34,7 +36,7 @@ fn every_operation_can_end_inside_the_call_that_starts_it() {
 #[test]
 fn a_get_can_end_out_of_order_inside_its_call() {
     let bed = bed();
-    bed.world.fake.complete_inside(CallKind::BindGet, [Happening::reply(), Happening::send()]);
+    bed.world.fake.complete_inside(CallKind::BindGet, [ScriptedEvent::reply(), ScriptedEvent::send()]);
     bed.submit(active_receive(LENGTH.into())).unwrap();
     let event = bed.only_event();
     assert_eq!((event.status(), event.length), (Ok(()), LENGTH.into()));

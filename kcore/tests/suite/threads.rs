@@ -1,7 +1,7 @@
 //! Callbacks of many threads at once.
 
 use lnet_api::MdHandle;
-use lnet_fake::Happening;
+use lnet_fake::ScriptedEvent;
 use lnet_nid::ProcessId;
 use nlx_core::{Core, OperationKind};
 
@@ -25,7 +25,7 @@ fn callbacks_of_many_threads_make_one_stream_of_events() {
     std::thread::scope(|scope| {
         for (peer, md) in (0..).map(peer_of).zip(mds) {
             let fake = &bed.world.fake;
-            let put = Happening::put().length(1).from(ProcessId::new(peer.nid, peer.pid));
+            let put = ScriptedEvent::put().length(1).from(ProcessId::new(peer.nid, peer.pid));
             scope.spawn(move || {
                 for number in 1..=EVENTS {
                     assert_eq!(fake.inject(md, &put).unlinked, number == EVENTS);

@@ -26,7 +26,7 @@ use nlx_sync::model as sync;
 #[cfg(not(all(test, loom)))]
 use nlx_sync::plain as sync;
 
-mod lookout;
+mod event_loop_handle;
 #[cfg(all(test, loom))]
 mod model;
 mod rules;
@@ -35,7 +35,7 @@ mod tokens;
 mod wait;
 mod watch;
 
-pub use lookout::Lookout;
+pub use event_loop_handle::EventLoopHandle;
 pub use nlx_sync::{DEFAULT_SPIN, MAX_SPIN, Sleeper, has_spare_processor};
 pub use tokens::Tokens;
 pub use wait::{Ending, wait_until};

@@ -23,8 +23,8 @@ mod lnet;
 
 pub use cork::{CORKED_MAX, Flush, corked, leave_to_uncork};
 pub use drive::{
-    Clock, DEFAULT_SPIN, Drive, Ending, Lookout, MAX_SHARDS, MAX_SPIN, POLL_BUDGET, Poll, Sleeper, Tokens,
-    Watch, drive_shard, has_spare_processor, wait_until,
+    Clock, DEFAULT_SPIN, Drive, Ending, EventLoopHandle, MAX_SHARDS, MAX_SPIN, POLL_BUDGET, Poll, Sleeper,
+    Tokens, Watch, drive_shard, has_spare_processor, wait_until,
 };
 pub use dropped::{DropWatcher, Dropped};
 pub use error::LNetError;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lnet_api::{EventKind, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshold, Unlink};
 use lnet_fake::events::EventLog;
-use lnet_fake::{CallKind, FakeLnet, Happening};
+use lnet_fake::{CallKind, FakeLnet, ScriptedEvent};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
 
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for text in ["one", "two", "three"] {
         let md = lnet.matching(EventKind::Put, writer, portal, BITS).expect("a buffer is posted");
-        let event = lnet.inject(md, Happening::put().from(writer).bytes(text));
+        let event = lnet.inject(md, ScriptedEvent::put().from(writer).bytes(text));
         println!("{} bytes at {}, last of its buffer: {}", event.mlength, event.offset, event.unlinked);
         let letters = mailbox.collect()?;
         assert_eq!(letters, [(writer, text.to_owned())]);

@@ -2,7 +2,7 @@
 
 use lnet_api::{AckRequest, Errno, Put};
 
-use crate::Happening;
+use crate::ScriptedEvent;
 
 /// What becomes of a PUT ([`crate::FakeLnet::on_put`], nothing to be said on success) or of a GET
 /// ([`crate::FakeLnet::on_get`], the bytes of the REPLY).
@@ -19,30 +19,30 @@ pub enum Answer<T> {
     /// It arrives: SEND, and the ACK if one was asked for, or the REPLY.
     Done(T),
     /// These events, in this order.
-    Events(Vec<Happening>),
+    Events(Vec<ScriptedEvent>),
 }
 
 impl<T> Answer<T> {
     /// The events, those of an arrival made by `done`.
-    fn events(self, done: impl FnOnce(T) -> Option<Happening>) -> Vec<Happening> {
+    fn events(self, done: impl FnOnce(T) -> Option<ScriptedEvent>) -> Vec<ScriptedEvent> {
         match self {
             Answer::Hold => Vec::new(),
-            Answer::Lose => vec![Happening::send()],
-            Answer::Fail(errno) => vec![Happening::send().failed(errno)],
-            Answer::Done(content) => [Happening::send()].into_iter().chain(done(content)).collect(),
+            Answer::Lose => vec![ScriptedEvent::send()],
+            Answer::Fail(errno) => vec![ScriptedEvent::send().failed(errno)],
+            Answer::Done(content) => [ScriptedEvent::send()].into_iter().chain(done(content)).collect(),
             Answer::Events(events) => events,
         }
     }
 }
 
 impl Answer<()> {
-    pub(crate) fn for_put(self, put: &Put) -> Vec<Happening> {
-        self.events(|()| (put.ack == AckRequest::Ack).then(Happening::ack))
+    pub(crate) fn for_put(self, put: &Put) -> Vec<ScriptedEvent> {
+        self.events(|()| (put.ack == AckRequest::Ack).then(ScriptedEvent::ack))
     }
 }
 
 impl Answer<Vec<u8>> {
-    pub(crate) fn for_get(self) -> Vec<Happening> {
-        self.events(|bytes| Some(Happening::reply().bytes(bytes)))
+    pub(crate) fn for_get(self) -> Vec<ScriptedEvent> {
+        self.events(|bytes| Some(ScriptedEvent::reply().bytes(bytes)))
     }
 }

@@ -14,7 +14,7 @@ use crate::descriptor::Descriptor;
 use crate::fake::{State, assert_outside};
 use crate::queue::Queue;
 use crate::tables::Tables;
-use crate::{Call, CallKind, FakeLnet, Happening, rules};
+use crate::{Call, CallKind, FakeLnet, ScriptedEvent, rules};
 
 impl FakeLnet {
     /// Notes a call; gives its number, and what there is.
@@ -57,10 +57,10 @@ impl FakeLnet {
     }
 
     /// Lets happen to a PUT what was planned for its call, or what is answered.
-    fn go_on_with_put(&self, put: &Put, inside: Option<Vec<Happening>>, payload: Option<ReadVec>) {
-        if let Some(happenings) = inside {
+    fn go_on_with_put(&self, put: &Put, inside: Option<Vec<ScriptedEvent>>, payload: Option<ReadVec>) {
+        if let Some(scripted_events) = inside {
             drop(payload);
-            return self.play(put.md, happenings);
+            return self.play(put.md, scripted_events);
         }
         let answer = self
             .on_put
@@ -72,9 +72,9 @@ impl FakeLnet {
     }
 
     /// Lets happen to a GET what was planned for its call, or what is answered.
-    fn go_on_with_get(&self, get: &Get, inside: Option<Vec<Happening>>) {
-        if let Some(happenings) = inside {
-            return self.play(get.md, happenings);
+    fn go_on_with_get(&self, get: &Get, inside: Option<Vec<ScriptedEvent>>) {
+        if let Some(scripted_events) = inside {
+            return self.play(get.md, scripted_events);
         }
         let answer = self.on_get.lock().as_mut().map(|answer| answer(get));
         self.respond(get.md, answer.map(|answer| answer.for_get()).unwrap_or_default());
@@ -87,16 +87,16 @@ impl FakeLnet {
     }
 
     /// Lets happen what was planned for this call.
-    fn play(&self, md: MdHandle, happenings: Vec<Happening>) {
-        for happening in happenings {
-            self.inject_here(md, &happening);
+    fn play(&self, md: MdHandle, scripted_events: Vec<ScriptedEvent>) {
+        for scripted_event in scripted_events {
+            self.inject_here(md, &scripted_event);
         }
     }
 
     /// Lets happen what was answered, as long as the MD lives.
-    fn respond(&self, md: MdHandle, happenings: Vec<Happening>) {
-        for happening in happenings {
-            if self.inject_here(md, &happening).unlinked {
+    fn respond(&self, md: MdHandle, scripted_events: Vec<ScriptedEvent>) {
+        for scripted_event in scripted_events {
+            if self.inject_here(md, &scripted_event).unlinked {
                 break;
             }
         }

@@ -12,7 +12,7 @@ use lnet_proto::MAX_PAYLOAD;
 use lnet_region::{IoVec, ReadVec};
 use parking_lot::Mutex;
 
-use crate::Happening;
+use crate::ScriptedEvent;
 
 /// Whom messages come from that a test does not say the source of, if the match entry leaves it open.
 pub const DEFAULT_PEER: ProcessId = ProcessId::lnet(Nid::new_v4(Net::TCP, Ipv4Addr::new(198, 51, 100, 1)));
@@ -146,21 +146,25 @@ impl Descriptor {
     }
 
     /// The event that would be, or why LNet would not let it happen.
-    pub(crate) fn preview(&self, happening: &Happening, own: &[ProcessId]) -> Result<Event, String> {
-        self.event(&mut self.progress.clone(), happening, own)
+    pub(crate) fn preview(&self, scripted_event: &ScriptedEvent, own: &[ProcessId]) -> Result<Event, String> {
+        self.event(&mut self.progress.clone(), scripted_event, own)
     }
 
     /// Lets something happen: gives the event, or why LNet would not let it happen.
-    pub(crate) fn happen(&mut self, happening: &Happening, own: &[ProcessId]) -> Result<Event, String> {
+    pub(crate) fn happen(
+        &mut self,
+        scripted_event: &ScriptedEvent,
+        own: &[ProcessId],
+    ) -> Result<Event, String> {
         let mut progress = self.progress.clone();
-        match self.event(&mut progress, happening, own) {
+        match self.event(&mut progress, scripted_event, own) {
             Ok(event) => {
                 self.progress = progress;
                 Ok(event)
             }
-            Err(_) if happening.impossible => {
-                let told = happening.over(self.blank(happening.kind));
-                Ok(Event { mlength: happening.mlength.unwrap_or(told.rlength), ..told })
+            Err(_) if scripted_event.impossible => {
+                let told = scripted_event.over(self.blank(scripted_event.kind));
+                Ok(Event { mlength: scripted_event.mlength.unwrap_or(told.rlength), ..told })
             }
             Err(why) => Err(why),
         }
@@ -169,47 +173,47 @@ impl Descriptor {
     fn event(
         &self,
         progress: &mut Progress,
-        happening: &Happening,
+        scripted_event: &ScriptedEvent,
         own: &[ProcessId],
     ) -> Result<Event, String> {
-        let event = match happening.kind {
-            EventKind::Send => self.sent(progress, happening)?,
-            EventKind::Ack | EventKind::Reply => self.answered(progress, happening)?,
-            EventKind::Put | EventKind::Get => self.arrived(progress, happening, own)?,
+        let event = match scripted_event.kind {
+            EventKind::Send => self.sent(progress, scripted_event)?,
+            EventKind::Ack | EventKind::Reply => self.answered(progress, scripted_event)?,
+            EventKind::Put | EventKind::Get => self.arrived(progress, scripted_event, own)?,
             EventKind::Unlink => {
                 return Err("UNLINK comes from `md_unlink` alone, and inside that call".into());
             }
         };
         let ends = progress.ends(self);
-        let last = happening.unlinked.unwrap_or(ends);
-        if last != ends && !happening.impossible {
+        let last = scripted_event.unlinked.unwrap_or(ends);
+        if last != ends && !scripted_event.impossible {
             self.check_end(progress, &event, last)?;
         }
-        let late = last && self.aborted && happening.status.is_none();
+        let late = last && self.aborted && scripted_event.status.is_none();
         let status = if late { Err(Errno::ETIMEDOUT) } else { event.status };
         let event = Event { status, unlinked: last, ..event };
-        Ok(if happening.impossible { happening.over(event) } else { event })
+        Ok(if scripted_event.impossible { scripted_event.over(event) } else { event })
     }
 
-    fn sent(&self, progress: &mut Progress, happening: &Happening) -> Result<Event, String> {
+    fn sent(&self, progress: &mut Progress, scripted_event: &ScriptedEvent) -> Result<Event, String> {
         let waiting = progress.operations.iter().position(|operation| !operation.sent);
         let index = waiting.ok_or("no PUT or GET of it is still to be sent")?;
         let operation = &mut progress.operations[index];
-        let send = happening.over(operation.send);
+        let send = scripted_event.over(operation.send);
         (operation.sent, operation.lease) = (true, None);
         let lost = send.status.is_err() && operation.response.take().is_some();
         if operation.response.is_none() {
             progress.operations.remove(index);
         }
         // What will never come counts as come, unless the test says that it does not.
-        if lost && happening.unlinked != Some(false) {
+        if lost && scripted_event.unlinked != Some(false) {
             progress.consume();
         }
         Ok(send)
     }
 
-    fn answered(&self, progress: &mut Progress, happening: &Happening) -> Result<Event, String> {
-        let kind = happening.kind;
+    fn answered(&self, progress: &mut Progress, scripted_event: &ScriptedEvent) -> Result<Event, String> {
+        let kind = scripted_event.kind;
         let waiting = progress.operations.iter().position(|operation| operation.response == Some(kind));
         let index = waiting.ok_or(match kind {
             EventKind::Ack => "no PUT of it waits for an ACK",
@@ -225,9 +229,9 @@ impl Descriptor {
         let length = self.memory.len() as u32;
         let answer = Event { target: from, initiator: to, source: to, sender: to.nid, ..self.blank(kind) };
         if kind == EventKind::Ack {
-            return Ok(happening.over(Event { match_bits, mlength: length, ..answer }));
+            return Ok(scripted_event.over(Event { match_bits, mlength: length, ..answer }));
         }
-        let answer = happening.over(Event { rlength: length, ..answer });
+        let answer = scripted_event.over(Event { rlength: length, ..answer });
         if answer.rlength > length {
             return Err(format!("a REPLY of {} bytes does not fit its {length} bytes", answer.rlength));
         }
@@ -237,10 +241,10 @@ impl Descriptor {
     fn arrived(
         &self,
         progress: &mut Progress,
-        happening: &Happening,
+        scripted_event: &ScriptedEvent,
         own: &[ProcessId],
     ) -> Result<Event, String> {
-        let put = happening.kind == EventKind::Put;
+        let put = scripted_event.kind == EventKind::Put;
         let (allows, name) = if put { (MdOptions::OP_PUT, "PUT") } else { (MdOptions::OP_GET, "GET") };
         let (_, entry) = self.entry.as_ref().ok_or("it is bound: messages arrive at attached MDs alone")?;
         if !self.options.contains(allows) {
@@ -250,8 +254,8 @@ impl Descriptor {
             return Err("it is exhausted".into());
         }
         let source = named(entry.match_id);
-        let (offset, allowed) = self.room(progress, happening);
-        let found = happening.over(Event {
+        let (offset, allowed) = self.room(progress, scripted_event);
+        let found = scripted_event.over(Event {
             target: own.first().copied().unwrap_or(ProcessId::ANY),
             initiator: source,
             source,
@@ -260,7 +264,7 @@ impl Descriptor {
             match_bits: entry.match_bits,
             rlength: allowed,
             offset,
-            ..self.blank(happening.kind)
+            ..self.blank(scripted_event.kind)
         });
         if !matches(entry, found.initiator, found.match_bits) {
             let (bits, from) = (found.match_bits, found.initiator);
@@ -281,9 +285,9 @@ impl Descriptor {
     }
 
     /// Where the next message goes, and how long it may be.
-    fn room(&self, progress: &Progress, happening: &Happening) -> (u64, u32) {
+    fn room(&self, progress: &Progress, scripted_event: &ScriptedEvent) -> (u64, u32) {
         let remote = self.options.contains(MdOptions::MANAGE_REMOTE);
-        let offset = if remote { happening.offset.unwrap_or(0) } else { progress.offset };
+        let offset = if remote { scripted_event.offset.unwrap_or(0) } else { progress.offset };
         let limit = u64::from(self.max_size.unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD));
         (offset, (self.memory.len() as u64).saturating_sub(offset).min(limit) as u32)
     }

@@ -4,7 +4,7 @@ use lnet_api::{Dropped, MdOptions};
 use lnet_nid::Portal;
 
 use crate::fake::{assert_outside, inside};
-use crate::{FakeLnet, Happening};
+use crate::{FakeLnet, ScriptedEvent};
 
 impl FakeLnet {
     /// A PUT arrives and is lost, because no buffer takes it: whoever watches is told, on the thread on which the peer's
@@ -46,7 +46,7 @@ impl FakeLnet {
             self.state.lock().tables.matching(MdOptions::OP_PUT, initiator, portal, match_bits)
         });
         if let Some(md) = met {
-            let put = Happening::put().length(length).from(initiator).match_bits(match_bits);
+            let put = ScriptedEvent::put().length(length).from(initiator).match_bits(match_bits);
             assert!(self.could_happen(md, put).is_err(), "MD {:#x} takes it", md.0);
         }
         if let Some(watcher) = self.watcher.get() {

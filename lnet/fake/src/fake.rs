@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::partitions::{Partitions, peer_of};
 use crate::script::Script;
 use crate::tables::{Tables, Unlinked};
-use crate::{Answer, Call, CallKind, Happening};
+use crate::{Answer, Call, CallKind, ScriptedEvent};
 
 type OnPut = Box<dyn FnMut(&Put, &[u8]) -> Answer<()> + Send>;
 type OnGet = Box<dyn FnMut(&Get) -> Answer<Vec<u8>> + Send>;
@@ -159,11 +159,11 @@ impl FakeLnet {
     ///
     /// # Panics
     /// For other kinds of calls, which no event can come in.
-    pub fn complete_inside(&self, kind: CallKind, happenings: impl IntoIterator<Item = Happening>) {
+    pub fn complete_inside(&self, kind: CallKind, scripted_events: impl IntoIterator<Item = ScriptedEvent>) {
         use CallKind::{BindGet, BindPut, Get, MdAttach, Put};
         let brings = matches!(kind, MdAttach | Put | Get | BindPut | BindGet);
         assert!(brings, "no event can come inside {kind:?}");
-        self.state.lock().script.complete_inside(kind, happenings.into_iter().collect());
+        self.state.lock().script.complete_inside(kind, scripted_events.into_iter().collect());
     }
 
     /// Decides from now on what becomes of each PUT, given its arguments and its payload. Without it they are held.
@@ -190,30 +190,34 @@ impl FakeLnet {
     /// the handler woken. Gives the event.
     ///
     /// # Panics
-    /// If LNet would not let it happen (see [`Happening::impossible`]), above all after an MD's last event; and from
+    /// If LNet would not let it happen (see [`ScriptedEvent::impossible`]), above all after an MD's last event; and from
     /// inside an event callback.
     #[track_caller]
-    pub fn inject(&self, md: MdHandle, happening: impl Borrow<Happening>) -> Event {
+    pub fn inject(&self, md: MdHandle, scripted_event: impl Borrow<ScriptedEvent>) -> Event {
         assert_outside();
-        let happening = happening.borrow();
-        let peer = || self.could_happen(md, happening).map_or(Nid::ANY, |event| peer_of(&event));
-        expect_possible(md, happening, self.partitions.run(peer, || self.happen(md, happening)))
+        let scripted_event = scripted_event.borrow();
+        let peer = || self.could_happen(md, scripted_event).map_or(Nid::ANY, |event| peer_of(&event));
+        expect_possible(md, scripted_event, self.partitions.run(peer, || self.happen(md, scripted_event)))
     }
 
     /// As [`FakeLnet::inject`], on this thread.
     #[track_caller]
-    pub(crate) fn inject_here(&self, md: MdHandle, happening: &Happening) -> Event {
+    pub(crate) fn inject_here(&self, md: MdHandle, scripted_event: &ScriptedEvent) -> Event {
         assert_outside();
-        expect_possible(md, happening, self.happen(md, happening))
+        expect_possible(md, scripted_event, self.happen(md, scripted_event))
     }
 
     /// Whether [`FakeLnet::inject`] would take it; nothing happens.
     ///
     /// # Errors
     /// Why LNet would not let it happen.
-    pub fn could_happen(&self, md: MdHandle, happening: impl Borrow<Happening>) -> Result<Event, String> {
+    pub fn could_happen(
+        &self,
+        md: MdHandle,
+        scripted_event: impl Borrow<ScriptedEvent>,
+    ) -> Result<Event, String> {
         let tables = &self.state.lock().tables;
-        tables.mds.get(&md).ok_or_else(|| gone(tables, md))?.preview(happening.borrow(), &self.own)
+        tables.mds.get(&md).ok_or_else(|| gone(tables, md))?.preview(scripted_event.borrow(), &self.own)
     }
 
     /// An event of no MD; LNet gives none. Only what was said of it is in it.
@@ -221,10 +225,10 @@ impl FakeLnet {
     /// # Panics
     /// If there is no such event queue.
     #[track_caller]
-    pub fn inject_stray(&self, eq: EqHandle, happening: impl Borrow<Happening>) -> Event {
+    pub fn inject_stray(&self, eq: EqHandle, scripted_event: impl Borrow<ScriptedEvent>) -> Event {
         assert_outside();
-        let happening = happening.borrow();
-        let event = happening.over(Event::blank(happening.kind, ProcessId::ANY));
+        let scripted_event = scripted_event.borrow();
+        let event = scripted_event.over(Event::blank(scripted_event.kind, ProcessId::ANY));
         let handler = {
             let tables = &mut self.state.lock().tables;
             assert!(tables.eqs.contains_key(&eq), "EQ {:#x} does not exist", eq.0);
@@ -333,7 +337,7 @@ impl FakeLnet {
     }
 
     /// Lets something happen, or says why LNet would not.
-    pub(crate) fn happen(&self, md: MdHandle, happening: &Happening) -> Result<Event, String> {
+    pub(crate) fn happen(&self, md: MdHandle, scripted_event: &ScriptedEvent) -> Result<Event, String> {
         let gate = {
             let tables = &self.state.lock().tables;
             tables.mds.get(&md).map(|md| md.gate.clone()).ok_or_else(|| gone(tables, md))?
@@ -346,8 +350,8 @@ impl FakeLnet {
             }
             let found = tables.mds.get_mut(&md).expect("it is there");
             let (eq, memory) = (found.eq, found.memory.clone());
-            let event = found.happen(happening, &self.own)?;
-            write(&memory, happening, &event)?;
+            let event = found.happen(scripted_event, &self.own)?;
+            write(&memory, scripted_event, &event)?;
             if event.unlinked {
                 tables.remove_md(md);
             }
@@ -387,10 +391,10 @@ pub(crate) fn assert_outside() {
 }
 
 #[track_caller]
-fn expect_possible(md: MdHandle, happening: &Happening, happened: Result<Event, String>) -> Event {
+fn expect_possible(md: MdHandle, scripted_event: &ScriptedEvent, happened: Result<Event, String>) -> Event {
     match happened {
         Ok(event) => event,
-        Err(why) => panic!("MD {:#x}: {:?} cannot happen: {why}", md.0, happening.kind),
+        Err(why) => panic!("MD {:#x}: {:?} cannot happen: {why}", md.0, scripted_event.kind),
     }
 }
 
@@ -424,8 +428,8 @@ pub(crate) fn inside(told: impl FnOnce()) {
 }
 
 /// Puts a payload where its event says it is.
-fn write(memory: &IoVec, happening: &Happening, event: &Event) -> Result<(), String> {
-    let Some(bytes) = &happening.bytes else { return Ok(()) };
+fn write(memory: &IoVec, scripted_event: &ScriptedEvent, event: &Event) -> Result<(), String> {
+    let Some(bytes) = &scripted_event.bytes else { return Ok(()) };
     let start = if event.kind == EventKind::Put { event.offset as usize } else { 0 };
     let bytes = &bytes[..bytes.len().min(event.mlength as usize)];
     if bytes.is_empty() {
@@ -436,7 +440,7 @@ fn write(memory: &IoVec, happening: &Happening, event: &Event) -> Result<(), Str
             lease.copy_from(0, bytes);
             Ok(())
         }
-        Err(_) if happening.impossible => Ok(()),
+        Err(_) if scripted_event.impossible => Ok(()),
         Err(error) => Err(format!("its payload cannot be written: {error}")),
     }
 }

@@ -19,7 +19,7 @@
 //! use lnet_api::{
 //!     AckRequest, Errno, LNet, LNetError, Md, MdOptions, Put, Threshold, Unlink,
 //! };
-//! use lnet_fake::{Answer, CallKind, EventLog, FakeLnet, Happening};
+//! use lnet_fake::{Answer, CallKind, EventLog, FakeLnet, ScriptedEvent};
 //! use lnet_nid::{MatchBits, Portal, ProcessId};
 //! use lnet_region::{IoVec, Region};
 //!
@@ -73,8 +73,8 @@
 //! // The first attempt is refused by the call, the second fails in its SEND event, the third arrives.
 //! let lnet = FakeLnet::new(&["10.0.0.1@tcp"]);
 //! lnet.fail(CallKind::Put, Errno::ENOMEM);
-//! lnet.complete_inside(CallKind::Put, [Happening::send().failed(Errno::EHOSTUNREACH)]);
-//! lnet.complete_inside(CallKind::Put, [Happening::ack(), Happening::send()]);
+//! lnet.complete_inside(CallKind::Put, [ScriptedEvent::send().failed(Errno::EHOSTUNREACH)]);
+//! lnet.complete_inside(CallKind::Put, [ScriptedEvent::ack(), ScriptedEvent::send()]);
 //! assert_eq!(send(&*lnet, &memory, to, 5), Ok(3));
 //! assert!(lnet.puts().iter().all(|put| put.target == to));
 //! // Everything was unlinked and freed, and everything that was planned has come to pass.
@@ -103,14 +103,14 @@
 //! | to see what was asked | [`FakeLnet::calls`], [`FakeLnet::take_calls`], [`FakeLnet::puts`], … |
 //! | a call to fail | [`FakeLnet::fail`], [`FakeLnet::fail_nth`] |
 //! | a PUT or GET to stay in flight | nothing: that is what they do |
-//! | an event, now | [`FakeLnet::inject`] with a [`Happening`] |
+//! | an event, now | [`FakeLnet::inject`] with a [`ScriptedEvent`] |
 //! | events inside the call that starts the operation | [`FakeLnet::complete_inside`] |
 //! | something that decides for itself | [`FakeLnet::on_put`], [`FakeLnet::on_get`] with an [`Answer`] |
-//! | an event that LNet would never give | [`Happening::impossible`], [`FakeLnet::inject_stray`] |
+//! | an event that LNet would never give | [`ScriptedEvent::impossible`], [`FakeLnet::inject_stray`] |
 //! | the handle of an MD that the program keeps to itself | of a posted one, by where it is posted: [`FakeLnet::matching`]; of one in use: [`FakeLnet::puts`], [`FakeLnet::gets`], or [`FakeLnet::calls_of`] with [`CallKind::MdUnlink`] |
 //! | a message that comes to whoever waits for it | [`FakeLnet::matching`], then [`FakeLnet::inject`] |
 //! | a message that nobody waits for | [`FakeLnet::lose_put`] |
-//! | the bytes | [`FakeLnet::payload`]; [`Happening::bytes`] writes them |
+//! | the bytes | [`FakeLnet::payload`]; [`ScriptedEvent::bytes`] writes them |
 //! | an unlink that races with a message | [`FakeLnet::set_busy`] |
 //! | events on other threads, as in a node of several CPU partitions | [`FakeLnet::with_partitions`] |
 //! | to watch a real LNet, or to let calls of it fail | [`Spy`] |
@@ -136,11 +136,11 @@ mod drive;
 mod dropping;
 pub mod events;
 mod fake;
-mod happening;
 mod partitions;
 mod queue;
 mod rules;
 mod script;
+mod scripted_event;
 mod spy;
 mod tables;
 
@@ -153,7 +153,7 @@ pub use descriptor::DEFAULT_PEER;
 pub use drive::{FakeClock, FakeDrive};
 pub use events::EventLog;
 pub use fake::{FakeLnet, Objects};
-pub use happening::Happening;
 pub use rules::OBJECTS_MAX;
 pub use script::CALLS_MAX;
+pub use scripted_event::ScriptedEvent;
 pub use spy::Spy;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lnet_api::{LNetError, MdHandle};
 
-use crate::{Call, CallKind, Happening};
+use crate::{Call, CallKind, ScriptedEvent};
 
 /// The most calls that are kept: a million is more than a test can look at, and less than its memory.
 pub const CALLS_MAX: usize = 1 << 20;
@@ -20,7 +20,7 @@ pub(crate) struct Script {
     /// The calls to be refused, by their number among those of their kind.
     refusals: BTreeMap<(CallKind, u64), LNetError>,
     /// For each kind, what happens inside the next successful calls.
-    inside: BTreeMap<CallKind, VecDeque<Vec<Happening>>>,
+    inside: BTreeMap<CallKind, VecDeque<Vec<ScriptedEvent>>>,
 }
 
 impl Script {
@@ -67,12 +67,12 @@ impl Script {
         self.made_of.get(&kind).copied().unwrap_or(0) + nth
     }
 
-    pub(crate) fn complete_inside(&mut self, kind: CallKind, happenings: Vec<Happening>) {
-        self.inside.entry(kind).or_default().push_back(happenings);
+    pub(crate) fn complete_inside(&mut self, kind: CallKind, scripted_events: Vec<ScriptedEvent>) {
+        self.inside.entry(kind).or_default().push_back(scripted_events);
     }
 
     /// What is to happen inside a call that has succeeded.
-    pub(crate) fn next_inside(&mut self, kind: CallKind) -> Option<Vec<Happening>> {
+    pub(crate) fn next_inside(&mut self, kind: CallKind) -> Option<Vec<ScriptedEvent>> {
         self.inside.get_mut(&kind)?.pop_front()
     }
 

@@ -99,7 +99,7 @@ pub trait Channel: Send + Sync {
     /// The next thing that happened, if one is known of. The system is asked after a [`Channel::rest`], and of many other calls
     /// by some: whoever spins over completions, which need no call of the system, may ask here each time. While there is
     /// something that was not told, or the bell has been rung since, the descriptor is readable.
-    fn next(&self) -> Option<Happening>;
+    fn next(&self) -> Option<CmEvent>;
 
     /// Whoever asks for what happens is about to sleep on the descriptor.
     fn rest(&self);
@@ -116,7 +116,7 @@ pub trait Channel: Send + Sync {
         backlog: u32,
     ) -> Result<Box<dyn Listener>, FabricError>;
 
-    /// Begins a connection: looks for the way to a peer. [`Happening::Resolved`] or [`Happening::Failed`] follows.
+    /// Begins a connection: looks for the way to a peer. [`CmEvent::Resolved`] or [`CmEvent::Failed`] follows.
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL or EACCES for the source port: the caller tries another. `from` with port 0 takes any.
@@ -154,7 +154,7 @@ pub struct DialOptions {
 pub type PrivateData = SmallVec<[u8; 64]>;
 
 /// What a [`Channel`] tells.
-pub enum Happening {
+pub enum CmEvent {
     /// A peer wants to connect.
     Request {
         /// The listener that heard it.
@@ -308,7 +308,7 @@ pub trait Endpoint: Send + Sync {
     /// The completion queue has broken.
     fn poll(&self, done: &mut Completions) -> Result<(), Errno>;
 
-    /// The next completion makes the channel tell [`Happening::Ready`]. One that came before the call does not: whoever arms
+    /// The next completion makes the channel tell [`CmEvent::Ready`]. One that came before the call does not: whoever arms
     /// polls again afterwards.
     ///
     /// # Errors

@@ -44,18 +44,18 @@ fn the_user_of_a_device() {
     let sizes = QueueSizes { sends: 8, receives: 8, completions: 16, pieces: 1, inline: 0 };
     let (mut removed, mut disconnected) = (false, false);
     while !(removed && disconnected) {
-        let Some(happening) = channel.next() else {
+        let Some(cm_event) = channel.next() else {
             channel.rest();
             let mut fds = [PollFd::new(channel.fd(), PollFlags::POLLIN)];
             assert_ne!(poll(&mut fds, 60_000u16), Ok(0), "hung");
             continue;
         };
-        match happening {
-            Happening::Resolved(Token(2)) => drop(endpoint.make_queues(&sizes).expect("queues")),
-            Happening::Device { name, change: DeviceChange::Removed } => removed = *name == *device.name(),
-            Happening::Device { .. } => (),
-            Happening::Disconnected(Token(2)) => disconnected = true,
-            Happening::Disconnected(Token(1)) => (),
+        match cm_event {
+            CmEvent::Resolved(Token(2)) => drop(endpoint.make_queues(&sizes).expect("queues")),
+            CmEvent::Device { name, change: DeviceChange::Removed } => removed = *name == *device.name(),
+            CmEvent::Device { .. } => (),
+            CmEvent::Disconnected(Token(2)) => disconnected = true,
+            CmEvent::Disconnected(Token(1)) => (),
             _ => panic!("something else"),
         }
     }

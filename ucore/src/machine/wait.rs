@@ -13,7 +13,7 @@ use super::{Machine, Side};
 use crate::buffers::Buffer;
 use crate::refused::refused;
 use crate::ucore::now_ns;
-use crate::waiters::Lookout;
+use crate::waiters::ClientLoopHandle;
 
 /// How often a waiter looks that the system does not let sleep.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -201,11 +201,11 @@ impl Machine {
     }
 
     /// What a program with a loop of its own sleeps on.
-    pub(super) fn get_lookout(&self) -> Result<&Lookout, CoreError> {
+    pub(super) fn get_loop_handle(&self) -> Result<&ClientLoopHandle, CoreError> {
         self.domain.check_here()?;
-        let _making = self.making_lookout.lock();
-        if let Some(lookout) = self.lookout.get() {
-            return Ok(lookout);
+        let _making = self.making_loop_handle.lock();
+        if let Some(loop_handle) = self.loop_handle.get() {
+            return Ok(loop_handle);
         }
         let socket = match self.link.request(&Request::TmDescriptor { tm: self.tm })? {
             // Somebody has stopped it meanwhile.
@@ -216,12 +216,13 @@ impl Machine {
             (_, fds) => fds.into_iter().next(),
         };
         let Some(socket) = socket else { return Err(self.link.violated("no socket to sleep on".into())) };
-        let made = Lookout::new(self.queue.clone(), socket, &self.waiters, self.spin).map_err(no_lookout)?;
+        let made = ClientLoopHandle::new(self.queue.clone(), socket, &self.waiters, self.spin)
+            .map_err(no_loop_handle)?;
         point!(LookoutMade);
-        Ok(self.lookout.get_or_init(|| made))
+        Ok(self.loop_handle.get_or_init(|| made))
     }
 }
 
-pub(super) fn no_lookout(errno: Errno) -> CoreError {
+pub(super) fn no_loop_handle(errno: Errno) -> CoreError {
     CoreError::system("make a descriptor to sleep on", errno)
 }

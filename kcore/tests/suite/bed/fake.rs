@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{AckRequest, Dropped, Errno, EventKind, LNet, MdHandle};
-use lnet_fake::{Call, FakeLnet, Happening};
+use lnet_fake::{Call, FakeLnet, ScriptedEvent};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_proto::WireHandle;
 
@@ -24,16 +24,16 @@ impl FakeWorld {
         self.fake.lose_put(&Dropped { target, portal, match_bits, initiator, length: bytes as u32 });
     }
 
-    /// A happening on which the last word is not spoken: whoever unlinks the MD meanwhile finds it in use.
-    fn begin(&self, md: MdHandle, happening: Happening) -> Option<Finish<'_>> {
-        self.fake.could_happen(md, &happening).ok()?;
+    /// A scripted_event on which the last word is not spoken: whoever unlinks the MD meanwhile finds it in use.
+    fn begin(&self, md: MdHandle, scripted_event: ScriptedEvent) -> Option<Finish<'_>> {
+        self.fake.could_happen(md, &scripted_event).ok()?;
         self.fake.set_busy(true);
         Some(Box::new(move |result| {
             self.fake.set_busy(false);
             // A SEND that failed, or that ended what was unlinked, has taken the MD with it.
-            let happening = with_result(happening, result);
-            if self.fake.could_happen(md, &happening).is_ok() {
-                self.fake.inject(md, happening);
+            let scripted_event = with_result(scripted_event, result);
+            if self.fake.could_happen(md, &scripted_event).is_ok() {
+                self.fake.inject(md, scripted_event);
             }
         }))
     }
@@ -45,7 +45,7 @@ impl World for FakeWorld {
     }
 
     fn outgoing(&self) -> Vec<Outgoing> {
-        let waits = |md| self.fake.could_happen(md, Happening::send()).is_ok();
+        let waits = |md| self.fake.could_happen(md, ScriptedEvent::send()).is_ok();
         let message = |call| {
             let message = match call {
                 Call::BindPut { put, .. } if waits(put.md) => Outgoing {
@@ -82,7 +82,7 @@ impl World for FakeWorld {
     }
 
     fn leave(&self, message: &Outgoing, result: Result<(), Errno>) {
-        self.fake.inject(MdHandle(message.id), with_result(Happening::send(), result));
+        self.fake.inject(MdHandle(message.id), with_result(ScriptedEvent::send(), result));
     }
 
     fn arrive(&self, message: &Arriving) -> Option<Finish<'_>> {
@@ -90,7 +90,7 @@ impl World for FakeWorld {
         let matching = |kind, portal, bits| self.fake.matching(kind, from, Portal::new(portal).ok()?, bits);
         match &message.body {
             Body::Put { portal, bits, hdr_data, payload } => {
-                let put = Happening::put().bytes(payload.clone()).hdr_data(*hdr_data);
+                let put = ScriptedEvent::put().bytes(payload.clone()).hdr_data(*hdr_data);
                 let taken = matching(EventKind::Put, *portal, *bits)
                     .and_then(|md| self.begin(md, put.from(from).match_bits(*bits)));
                 if taken.is_none() {
@@ -99,17 +99,17 @@ impl World for FakeWorld {
                 taken
             }
             Body::Get { portal, bits, length } => {
-                let get = Happening::get().length(*length).from(from);
+                let get = ScriptedEvent::get().length(*length).from(from);
                 self.begin(matching(EventKind::Get, *portal, *bits)?, get)
             }
             Body::Reply { to, payload } => {
-                self.begin(MdHandle(to.id), Happening::reply().bytes(payload.clone()))
+                self.begin(MdHandle(to.id), ScriptedEvent::reply().bytes(payload.clone()))
             }
             // The real one gives no event for an ACK it has not asked for; Motr's tests have some all the same.
             Body::Ack { to } => {
                 let md = MdHandle(to.id);
                 if to.ack {
-                    return self.begin(md, Happening::ack());
+                    return self.begin(md, ScriptedEvent::ack());
                 }
                 self.fake.has_md(md).then(|| -> Finish<'_> {
                     Box::new(move |_| {
@@ -127,13 +127,13 @@ impl World for FakeWorld {
     }
 }
 
-fn ack_from(from: ProcessId) -> Happening {
-    Happening::ack().from(from).impossible()
+fn ack_from(from: ProcessId) -> ScriptedEvent {
+    ScriptedEvent::ack().from(from).impossible()
 }
 
-fn with_result(happening: Happening, result: Result<(), Errno>) -> Happening {
+fn with_result(scripted_event: ScriptedEvent, result: Result<(), Errno>) -> ScriptedEvent {
     match result {
-        Ok(()) => happening,
-        Err(errno) => happening.failed(errno),
+        Ok(()) => scripted_event,
+        Err(errno) => scripted_event.failed(errno),
     }
 }

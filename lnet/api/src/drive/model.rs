@@ -14,8 +14,8 @@ use super::wait::{SHARED_AFTER_NS, wait_with};
 use super::watch::drive_shard_with;
 use super::{Clock, Drive, Poll, Sleeper, Tokens, shards_of};
 
+mod event_loop_handle;
 mod hand_over;
-mod lookout;
 mod share;
 mod watch;
 

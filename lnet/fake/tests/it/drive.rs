@@ -1,6 +1,6 @@
 //! Time.
 
-use lnet_api::{Clock, Drive, Lookout, Sleeper, wait_until};
+use lnet_api::{Clock, Drive, EventLoopHandle, Sleeper, wait_until};
 use lnet_fake::{FakeClock, FakeDrive};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -34,12 +34,12 @@ fn a_wait_ends_at_its_deadline_on_the_drives_clock() {
 
 /// A program that sleeps in a loop of its own is back at once, and then it is late.
 #[test]
-fn a_lookouts_deadline_comes_at_once() {
+fn an_event_loop_handles_deadline_comes_at_once() {
     let drive = FakeDrive::new();
-    let lookout = Lookout::new().unwrap();
-    assert!(lookout.arm(&*drive, Some(1_000_000), || false).unwrap());
+    let loop_handle = EventLoopHandle::new().unwrap();
+    assert!(loop_handle.arm(&*drive, Some(1_000_000), || false).unwrap());
     assert_eq!(drive.now_ns(), 1_000_000);
-    let mut set = [PollFd::new(lookout.fd(), PollFlags::POLLIN)];
+    let mut set = [PollFd::new(loop_handle.fd(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut set, PollTimeout::NONE).unwrap(), 1);
-    assert!(!lookout.arm(&*drive, Some(1_000_000), || false).unwrap());
+    assert!(!loop_handle.arm(&*drive, Some(1_000_000), || false).unwrap());
 }

@@ -1,7 +1,7 @@
 //! What a program leaves behind, and what it must not do.
 
 use lnet_fake::events::{on_event, on_wake};
-use lnet_fake::{CallKind, Happening, Objects};
+use lnet_fake::{CallKind, Objects, ScriptedEvent};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn what_is_left_is_told() {
     rig.put(unlinked, AckRequest::NoAck).unwrap();
     rig.lnet.md_unlink(unlinked).unwrap();
     rig.lnet.fail(CallKind::Get, Errno::EIO);
-    rig.lnet.complete_inside(CallKind::Get, [Happening::send()]);
+    rig.lnet.complete_inside(CallKind::Get, [ScriptedEvent::send()]);
     assert_eq!(rig.lnet.objects(), Objects { eqs: 1, mes: 1, mds: 3 });
     let text = panic_of(|| rig.lnet.assert_quiet());
     for expected in [
@@ -29,10 +29,10 @@ fn what_is_left_is_told() {
     ] {
         assert!(text.contains(expected), "{text}\ndoes not say {expected:?}");
     }
-    rig.lnet.inject(md, Happening::put().length(0));
-    rig.lnet.inject(md, Happening::put().length(0));
+    rig.lnet.inject(md, ScriptedEvent::put().length(0));
+    rig.lnet.inject(md, ScriptedEvent::put().length(0));
     for md in [sending, unlinked] {
-        rig.lnet.inject(md, Happening::send());
+        rig.lnet.inject(md, ScriptedEvent::send());
     }
     assert_eq!(errno(rig.get(md)), Errno::EIO);
     rig.get(rig.bind(1)).unwrap();
@@ -49,7 +49,7 @@ fn a_callback_that_calls_lnet_is_caught() {
     let eq = lnet.eq_alloc(careless).unwrap();
     let rig = Rig { lnet: lnet.clone(), log: EventLog::new(), eq };
     let md = rig.expect(MdOptions::OP_PUT, 2);
-    let text = panic_of(|| lnet.inject(md, Happening::put().length(0)));
+    let text = panic_of(|| lnet.inject(md, ScriptedEvent::put().length(0)));
     assert!(text.contains("from inside an event callback"), "{text}");
     // Out of it, all is well again.
     assert_eq!(lnet.local_ids().len(), 1);
@@ -66,6 +66,6 @@ fn lnet_may_be_called_from_wake() {
     });
     let eq = lnet.eq_alloc(careful).unwrap();
     let rig = Rig { lnet: lnet.clone(), log: EventLog::new(), eq };
-    lnet.inject(rig.expect(MdOptions::OP_PUT, 2), Happening::put().length(0));
+    lnet.inject(rig.expect(MdOptions::OP_PUT, 2), ScriptedEvent::put().length(0));
     assert_eq!(lnet.objects(), Objects { eqs: 1, mes: 0, mds: 0 });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lnet_fake::Happening;
+use lnet_fake::ScriptedEvent;
 use proptest::prelude::*;
 
 use super::*;
@@ -110,17 +110,17 @@ impl Play {
 
     /// Injects an event if LNet could give it.
     fn happen(&self, md: MdHandle, kind: u8, fails: bool) {
-        let happening = match kind {
-            0 => Happening::send(),
-            1 => Happening::ack(),
-            2 => Happening::reply(),
-            3 => Happening::put().length(1),
-            _ => Happening::get().length(1),
+        let scripted_event = match kind {
+            0 => ScriptedEvent::send(),
+            1 => ScriptedEvent::ack(),
+            2 => ScriptedEvent::reply(),
+            3 => ScriptedEvent::put().length(1),
+            _ => ScriptedEvent::get().length(1),
         };
-        let happening = if fails { happening.failed(Errno::EIO) } else { happening };
+        let scripted_event = if fails { scripted_event.failed(Errno::EIO) } else { scripted_event };
         // What LNet could not give ends in a panic, which `what_lnet_would_not_do...` looks at.
-        if self.rig.lnet.could_happen(md, &happening).is_ok() {
-            self.rig.lnet.inject(md, happening);
+        if self.rig.lnet.could_happen(md, &scripted_event).is_ok() {
+            self.rig.lnet.inject(md, scripted_event);
         }
     }
 
@@ -158,8 +158,8 @@ impl Play {
         for md in self.mds.clone() {
             let _ = self.rig.lnet.md_unlink(md);
             self.dead.insert(md);
-            while self.rig.lnet.could_happen(md, Happening::send()).is_ok() {
-                self.rig.lnet.inject(md, Happening::send());
+            while self.rig.lnet.could_happen(md, ScriptedEvent::send()).is_ok() {
+                self.rig.lnet.inject(md, ScriptedEvent::send());
             }
         }
         self.look()?;
@@ -208,7 +208,8 @@ fn events_of_one_md_never_overlap() {
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                (0..EACH).for_each(|_| assert_eq!(rig.lnet.inject(md, Happening::put().length(1)).mlength, 1))
+                (0..EACH)
+                    .for_each(|_| assert_eq!(rig.lnet.inject(md, ScriptedEvent::put().length(1)).mlength, 1))
             });
         }
     });

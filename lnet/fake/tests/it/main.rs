@@ -149,8 +149,8 @@ fn panic_of<T>(what: impl FnOnce() -> T) -> String {
 }
 
 /// Fails unless injecting it is refused with this reason.
-fn assert_cannot(rig: &Rig, md: MdHandle, happening: lnet_fake::Happening, why: &str) {
-    let text = panic_of(|| rig.lnet.inject(md, happening));
+fn assert_cannot(rig: &Rig, md: MdHandle, scripted_event: lnet_fake::ScriptedEvent, why: &str) {
+    let text = panic_of(|| rig.lnet.inject(md, scripted_event));
     assert!(text.contains(why), "{text:?} does not say {why:?}");
     assert_eq!(rig.log.take(), []);
 }

@@ -4,7 +4,7 @@ use std::thread::ThreadId;
 
 use lnet_cpt::CptTable;
 use lnet_fake::events::on_both;
-use lnet_fake::{CallKind, Happening};
+use lnet_fake::{CallKind, ScriptedEvent};
 use parking_lot::Mutex;
 
 use super::*;
@@ -31,7 +31,7 @@ fn what_is_injected_comes_on_a_thread_of_the_peers_partition() {
         let md = rig.expect(MdOptions::OP_PUT, 16);
         for last in 2..10 {
             let from: ProcessId = format!("12345-10.0.0.{last}@tcp").parse().unwrap();
-            rig.lnet.inject(md, Happening::put().from(from).length(1));
+            rig.lnet.inject(md, ScriptedEvent::put().from(from).length(1));
             let noted = std::mem::take(&mut *places.lock());
             let partition = from.nid.cpt_of(partitions);
             assert_eq!(noted.iter().map(|place| place.1).collect::<Vec<_>>(), [Some(partition); 2]);
@@ -43,7 +43,7 @@ fn what_is_injected_comes_on_a_thread_of_the_peers_partition() {
 #[test]
 fn what_completes_inside_a_call_comes_on_the_callers_thread() {
     let (rig, places) = rig(2);
-    rig.lnet.complete_inside(CallKind::Put, [Happening::send()]);
+    rig.lnet.complete_inside(CallKind::Put, [ScriptedEvent::send()]);
     rig.put(rig.bind(1), AckRequest::NoAck).unwrap();
     rig.lnet.on_put(|_, _| lnet_fake::Answer::Done(()));
     rig.put(rig.bind(1), AckRequest::NoAck).unwrap();
@@ -55,7 +55,7 @@ fn what_completes_inside_a_call_comes_on_the_callers_thread() {
 #[test]
 fn what_cannot_happen_panics_where_it_was_injected() {
     let (rig, _) = rig(4);
-    let text = panic_of(|| rig.lnet.inject(rig.bind(1), Happening::send()));
+    let text = panic_of(|| rig.lnet.inject(rig.bind(1), ScriptedEvent::send()));
     assert!(text.contains("no PUT or GET of it is still to be sent"), "{text}");
     let text = panic_of(|| FakeLnet::with_partitions(&["10.0.0.1@tcp"], 0));
     assert!(text.contains("at least one partition"), "{text}");

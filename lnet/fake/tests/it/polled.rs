@@ -1,7 +1,7 @@
 //! Polled event queues (S-311).
 
 use lnet_api::{EQ_COUNT_MAX, Polled};
-use lnet_fake::Happening;
+use lnet_fake::ScriptedEvent;
 
 use super::*;
 
@@ -13,10 +13,10 @@ fn a_polled_queue_keeps_the_last_events_and_tells_how_many_were_missed() {
     let md = rig.lnet.md_attach(rig.post(), md, Unlink::Auto).unwrap();
     let poll = || rig.lnet.eq_poll(&[eq]).unwrap();
     assert_eq!(poll(), None);
-    let event = rig.lnet.inject(md, Happening::put().length(1));
+    let event = rig.lnet.inject(md, ScriptedEvent::put().length(1));
     assert_eq!(poll(), Some(Polled { eq, event, missed: 0 }));
     for _ in 0..6 {
-        rig.lnet.inject(md, Happening::put().length(1));
+        rig.lnet.inject(md, ScriptedEvent::put().length(1));
     }
     // Four are kept: three, rounded up.
     let polled: Vec<(u64, u64)> =

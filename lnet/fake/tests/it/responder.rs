@@ -1,6 +1,6 @@
 //! Operations that are answered by themselves.
 
-use lnet_fake::{Answer, Happening};
+use lnet_fake::{Answer, ScriptedEvent};
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn puts_are_decided_by_what_they_carry() {
         (99, b"deliver!") => Answer::Done(()),
         (99, b"get lost") => Answer::Lose,
         (99, b"bad road") => Answer::Fail(Errno::EHOSTUNREACH),
-        (99, b"ack 1st!") => Answer::Events(vec![Happening::ack(), Happening::send()]),
+        (99, b"ack 1st!") => Answer::Events(vec![ScriptedEvent::ack(), ScriptedEvent::send()]),
         _ => Answer::Hold,
     });
     let send = |text: &[u8], ack| {
@@ -32,7 +32,7 @@ fn puts_are_decided_by_what_they_carry() {
     assert_eq!(send(b"ack 1st!", AckRequest::Ack), turned);
     assert_eq!(send(b"whatever", AckRequest::Ack), []);
     // Held: the test goes on with it.
-    rig.lnet.inject(rig.lnet.last_md(), Happening::send());
+    rig.lnet.inject(rig.lnet.last_md(), ScriptedEvent::send());
     assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
 }
 

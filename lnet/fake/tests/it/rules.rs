@@ -180,7 +180,7 @@ fn memory_that_is_written_to_is_not_sent_and_what_is_sent_is_not_written_to() {
     drop(lease);
     rig.put(md, AckRequest::NoAck).unwrap();
     assert!(memory.write(0..1).is_err());
-    rig.lnet.inject(md, lnet_fake::Happening::send());
+    rig.lnet.inject(md, lnet_fake::ScriptedEvent::send());
     assert!(memory.write(0..8).is_ok());
 }
 

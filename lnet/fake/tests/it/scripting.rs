@@ -1,6 +1,6 @@
 //! Calls fail, and events come inside calls.
 
-use lnet_fake::{CallKind, Happening};
+use lnet_fake::{CallKind, ScriptedEvent};
 
 use super::*;
 
@@ -74,9 +74,10 @@ fn every_call_that_can_fail_can_be_made_to() {
 #[test]
 fn events_come_inside_the_call_in_the_order_that_was_said() {
     let rig = Rig::new();
-    rig.lnet.complete_inside(CallKind::Get, [Happening::reply().bytes("answered"), Happening::send()]);
-    rig.lnet.complete_inside(CallKind::Get, [Happening::send()]);
-    rig.lnet.complete_inside(CallKind::MdAttach, [Happening::put().length(3)]);
+    rig.lnet
+        .complete_inside(CallKind::Get, [ScriptedEvent::reply().bytes("answered"), ScriptedEvent::send()]);
+    rig.lnet.complete_inside(CallKind::Get, [ScriptedEvent::send()]);
+    rig.lnet.complete_inside(CallKind::MdAttach, [ScriptedEvent::put().length(3)]);
     // A refused call brings nothing.
     rig.lnet.fail(CallKind::Get, Errno::EIO);
     let (first, second) = (rig.bind(2), rig.bind(2));
@@ -91,13 +92,13 @@ fn events_come_inside_the_call_in_the_order_that_was_said() {
     rig.expect(MdOptions::OP_PUT, 2);
     assert_eq!(rig.brief(), [(EventKind::Put, Ok(()), false)]);
     // A call that makes its MD gives no handle of one that has ended.
-    rig.lnet.complete_inside(CallKind::BindGet, [Happening::reply(), Happening::send()]);
-    rig.lnet.complete_inside(CallKind::BindPut, [Happening::send()]);
+    rig.lnet.complete_inside(CallKind::BindGet, [ScriptedEvent::reply(), ScriptedEvent::send()]);
+    rig.lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send()]);
     assert_eq!(rig.lnet.bind_get(rig.bind_get(2)), Ok(None));
     assert_eq!(rig.brief(), [(EventKind::Reply, Ok(()), false), (EventKind::Send, Ok(()), true)]);
     let put = rig.lnet.bind_put(rig.bind_put(AckRequest::Ack, 2)).unwrap().expect("its ACK is to come");
     assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
-    rig.lnet.inject(put, Happening::ack());
+    rig.lnet.inject(put, ScriptedEvent::ack());
     assert_eq!(rig.brief(), [(EventKind::Ack, Ok(()), true)]);
     assert!(panic_of(|| rig.lnet.complete_inside(CallKind::MeAttach, [])).contains("no event can come"));
 }

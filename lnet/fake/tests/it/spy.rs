@@ -1,6 +1,6 @@
 //! A watched LNet does what the LNet below does, but for what the test refuses.
 
-use lnet_fake::{Call, CallKind, Happening, Objects, Spy};
+use lnet_fake::{Call, CallKind, Objects, ScriptedEvent, Spy};
 
 use super::*;
 
@@ -48,10 +48,10 @@ fn events_are_noted_before_their_handler_has_them_and_end_their_mds() {
     let md = spy.md_bind(rig.md(8, MdOptions::empty(), 1), Unlink::Auto).unwrap();
     assert_eq!(spy.mds(), 1);
     spy.put(&put(md, AckRequest::NoAck)).unwrap();
-    let sent = rig.lnet.inject(md, Happening::send());
+    let sent = rig.lnet.inject(md, ScriptedEvent::send());
     assert_eq!((spy.take_events(), rig.log.take(), rig.log.wakes()), (vec![sent], vec![sent], 1));
     assert_eq!(spy.mds(), 0);
-    rig.lnet.complete_inside(CallKind::BindPut, [Happening::send()]);
+    rig.lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send()]);
     assert_eq!(spy.bind_put(rig.bind_put(AckRequest::NoAck, 1)), Ok(None));
     assert_eq!((spy.mds(), spy.take_events().len()), (0, 1));
 }

@@ -13,7 +13,7 @@ use super::Driver;
 use super::opening::{Opening, Stage};
 use super::source::{Listening, Source, token};
 use crate::admission::DOOR;
-use crate::fabric::{self, Device, FabricError, Happening, Request};
+use crate::fabric::{self, CmEvent, Device, FabricError, Request};
 use crate::links::Answer;
 use crate::ni::destination;
 use crate::o2ib::Turn;
@@ -24,7 +24,7 @@ use lnet_lnd::slab::Key;
 /// Requests that the connection manager keeps while nobody polls.
 const BACKLOG: u32 = 256;
 
-/// Happenings that a listener takes from its channel when it ends: as many requests as its backlog holds, and as many other events of
+/// CmEvents that a listener takes from its channel when it ends: as many requests as its backlog holds, and as many other events of
 /// a busy shard. The connection manager rejects requests beyond these without a record.
 const LOOKED_THROUGH: usize = 2 * BACKLOG as usize;
 
@@ -57,16 +57,16 @@ impl Driver {
     /// this node; every other reason names something that the peer would have to change.
     pub(super) fn end_listener(&mut self, turn: Turn<'_>, key: Key) {
         let listener = token(key);
-        let mut happenings = std::mem::take(&mut self.kept);
+        let mut cm_events = std::mem::take(&mut self.kept);
         for _ in 0..LOOKED_THROUGH {
             // Without this the channel may answer from what it knows already.
             turn.shard.own.channel.rest();
-            let Some(happening) = turn.shard.own.channel.next() else { break };
-            happenings.push_back(happening);
+            let Some(cm_event) = turn.shard.own.channel.next() else { break };
+            cm_events.push_back(cm_event);
         }
-        for happening in happenings {
-            match happening {
-                Happening::Request { listener: of, request } if of == listener => {
+        for cm_event in cm_events {
+            match cm_event {
+                CmEvent::Request { listener: of, request } if of == listener => {
                     self.asked(turn, key, request);
                 }
                 other => self.kept.push_back(other),

@@ -27,7 +27,7 @@ use lnet_lnd::{Core, LIST_ROOM};
 
 use crate::O2ibConfig;
 use crate::connection::Connection;
-use crate::fabric::{DeviceChange, Happening};
+use crate::fabric::{CmEvent, DeviceChange};
 use crate::item::Held;
 use crate::memory::Who;
 use crate::ni::look_at_port;
@@ -38,8 +38,8 @@ use opening::Opening;
 use rx_conn::RxConn;
 use source::{Source, Sources, key};
 
-/// Happenings that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
-const HAPPENINGS_PER_POLL: usize = 64;
+/// CmEvents that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
+const CM_EVENTS_PER_POLL: usize = 64;
 
 /// Requests to connect that one poll looks at. Queues and buffers are made for each, which takes a card a millisecond: whoever
 /// connects again and again does not keep a shard from the messages of its peers.
@@ -60,7 +60,7 @@ pub struct Driver {
     /// The last poll has not taken all that the channel has to tell.
     unheard: bool,
     /// Taken from the channel while a listener ended, and not handled yet: the next poll begins with them.
-    kept: VecDeque<Happening>,
+    kept: VecDeque<CmEvent>,
     /// A list that is filled and emptied within a call, kept for its memory.
     events: Vec<Event>,
 }
@@ -90,7 +90,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         self.core.now_ns = turn.now_ns;
         let mut work = serve_requests(self, turn);
         work += self.fire_timers(turn);
-        work += self.take_happenings(turn);
+        work += self.take_cm_events(turn);
         work += self.work_off_busy(turn, budget);
         self.fruitless = if work == 0 { self.fruitless.saturating_add(1) } else { 0 };
         if self.fruitless >= SPINNING {
@@ -195,33 +195,33 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
 }
 
 impl Driver {
-    fn take_happenings(&mut self, turn: Turn<'_>) -> usize {
+    fn take_cm_events(&mut self, turn: Turn<'_>) -> usize {
         turn.shard.counters.rx.polls.one();
         let (mut count, mut connects) = (0, 0);
-        while count < HAPPENINGS_PER_POLL && connects < CONNECTS_PER_POLL {
-            let Some(happening) = self.kept.pop_front().or_else(|| turn.shard.own.channel.next()) else {
+        while count < CM_EVENTS_PER_POLL && connects < CONNECTS_PER_POLL {
+            let Some(cm_event) = self.kept.pop_front().or_else(|| turn.shard.own.channel.next()) else {
                 self.unheard = false;
                 return count;
             };
             count += 1;
-            connects += usize::from(matches!(happening, Happening::Request { .. }));
-            self.on_happening(turn, happening);
+            connects += usize::from(matches!(cm_event, CmEvent::Request { .. }));
+            self.on_cm_event(turn, cm_event);
         }
         self.unheard = true;
         count
     }
 
-    fn on_happening(&mut self, turn: Turn<'_>, happening: Happening) {
-        match happening {
-            Happening::Request { listener, request } => self.asked(turn, key(listener), request),
-            Happening::Resolved(token) => self.resolved(turn, key(token)),
-            Happening::Accepted(token, private_data) => self.accepted(turn, key(token), &private_data),
-            Happening::Established(token) => self.established(turn, key(token)),
-            Happening::Rejected(token, rejected) => self.rejected(turn, key(token), &rejected),
-            Happening::Failed(token, errno) => self.unreachable(turn, key(token), errno),
-            Happening::Disconnected(token) => self.disconnected(turn, key(token)),
-            Happening::Ready(token) => self.make_busy(key(token)),
-            Happening::Device { name, change } => self.device_changed(turn, &name, change),
+    fn on_cm_event(&mut self, turn: Turn<'_>, cm_event: CmEvent) {
+        match cm_event {
+            CmEvent::Request { listener, request } => self.asked(turn, key(listener), request),
+            CmEvent::Resolved(token) => self.resolved(turn, key(token)),
+            CmEvent::Accepted(token, private_data) => self.accepted(turn, key(token), &private_data),
+            CmEvent::Established(token) => self.established(turn, key(token)),
+            CmEvent::Rejected(token, rejected) => self.rejected(turn, key(token), &rejected),
+            CmEvent::Failed(token, errno) => self.unreachable(turn, key(token), errno),
+            CmEvent::Disconnected(token) => self.disconnected(turn, key(token)),
+            CmEvent::Ready(token) => self.make_busy(key(token)),
+            CmEvent::Device { name, change } => self.device_changed(turn, &name, change),
         }
     }
 

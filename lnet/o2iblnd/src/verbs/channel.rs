@@ -25,7 +25,7 @@ use super::host::Shared;
 use super::queues::flush;
 use super::request::{HostListener, HostRequest, cannot_listen};
 use crate::fabric::{
-    Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, Request, Token,
+    Channel, CmEvent, Device, DeviceChange, DialOptions, Endpoint, FabricError, Listener, Request, Token,
 };
 
 /// Keys of the epoll set: the bell's and the connection manager's, then two for each device. Those that are odd have something to
@@ -56,7 +56,7 @@ pub(super) struct Ear {
     pub(super) known: Mutex<HashMap<usize, Known>>,
     /// The devices on which there is something of this channel's. It only grows, so that places in it are keys.
     served: Mutex<Vec<Served>>,
-    told: Mutex<VecDeque<Happening>>,
+    told: Mutex<VecDeque<CmEvent>>,
     /// There may be something to hear: somebody is about to sleep, or the last look has found something of the rarer kind.
     curious: AtomicBool,
     /// Calls that have not asked the system since one did, and looks.
@@ -145,7 +145,7 @@ impl Channel for HostChannel {
         self.ear.ring();
     }
 
-    fn next(&self) -> Option<Happening> {
+    fn next(&self) -> Option<CmEvent> {
         self.ear.check_origin().ok()?;
         let told = self.ear.told.lock().pop_front();
         if told.is_some() || !self.ear.asks() {
@@ -215,12 +215,12 @@ impl Channel for HostChannel {
 
 impl Ear {
     /// Tells the shard of something, whichever thread this is.
-    pub(super) fn tell(&self, happening: Happening) {
-        self.told.lock().push_back(happening);
+    pub(super) fn tell(&self, cm_event: CmEvent) {
+        self.told.lock().push_back(cm_event);
     }
 
     pub(super) fn tell_of_device(&self, name: Arc<str>, change: DeviceChange) {
-        self.tell(Happening::Device { name, change });
+        self.tell(CmEvent::Device { name, change });
         self.ring();
     }
 
@@ -234,7 +234,7 @@ impl Ear {
             let flushed = unsafe { flush(pair) };
             // A peer that names wrong keys can have this as often as it connects; how its connections end is told of it.
             tracing::debug!(?token, ?flushed, "a device has given up the queues of a connection");
-            self.tell(Happening::Disconnected(token));
+            self.tell(CmEvent::Disconnected(token));
             self.ring();
         }
     }
@@ -300,7 +300,7 @@ impl Ear {
         let mut token = completions.next();
         let any = token.is_some();
         while let Some(known) = token {
-            self.tell(Happening::Ready(known));
+            self.tell(CmEvent::Ready(known));
             token = if completions.is_armed() { completions.next() } else { None };
         }
         any

@@ -24,7 +24,7 @@
 //! | `device` | [`crate::fabric::Device`] and registered memory |
 //! | `channel` | what one shard hears of |
 //! | `completions` | how completion queues tell |
-//! | `told` | the connection manager's events as [`crate::fabric::Happening`]s |
+//! | `told` | the connection manager's events as [`crate::fabric::CmEvent`]s |
 //! | `cm` | the connection manager's objects |
 //! | `endpoint`, `request` | connections, those that peers ask for |
 //! | `queues`, `post` | queue pairs with their completion queues; work requests |

@@ -11,7 +11,7 @@ use super::check;
 use super::cm::{CmId, milliseconds};
 use super::queues::flush;
 use super::request::HostRequest;
-use crate::fabric::{Happening, PrivateData, Rejected};
+use crate::fabric::{CmEvent, PrivateData, Rejected};
 
 /// Reasons of a reject (lnet-wire 33).
 const NO_LISTENER: i32 = 8;
@@ -28,15 +28,15 @@ impl Ear {
         }
         let Some(raw) = NonNull::new(event) else { return };
         // SAFETY: the library has given the event, which is valid until it is acknowledged below.
-        let happening = unsafe { self.meaning(raw.as_ref()) };
+        let cm_event = unsafe { self.meaning(raw.as_ref()) };
         // SAFETY: it is acknowledged once. All that is wanted of it is copied; its identifier may be destroyed from now on.
         let _ = unsafe { ffi::rdma_ack_cm_event(event) };
-        happening.into_iter().for_each(|happening| self.tell(happening));
+        cm_event.into_iter().for_each(|cm_event| self.tell(cm_event));
     }
 
     /// # Safety
     /// The event comes from the library, of this channel, and is not acknowledged yet.
-    unsafe fn meaning(&self, event: &ffi::rdma_cm_event) -> Option<Happening> {
+    unsafe fn meaning(&self, event: &ffi::rdma_cm_event) -> Option<CmEvent> {
         if event.event == ffi::RDMA_CM_EVENT_CONNECT_REQUEST {
             // SAFETY: passed on.
             return unsafe { self.request(event) };
@@ -45,35 +45,35 @@ impl Ear {
         let known = self.known.lock();
         let of = known.get(&event.id.addr())?;
         let token = of.token;
-        let happening = match event.event {
+        let cm_event = match event.event {
             ffi::RDMA_CM_EVENT_ADDR_RESOLVED => {
                 let within = milliseconds(of.resolve_ms.unwrap_or(0));
                 // SAFETY: the identifier is valid.
                 match check(unsafe { ffi::rdma_resolve_route(event.id, within) }) {
                     Ok(()) => return None,
-                    Err(errno) => Happening::Failed(token, errno),
+                    Err(errno) => CmEvent::Failed(token, errno),
                 }
             }
-            ffi::RDMA_CM_EVENT_ROUTE_RESOLVED => Happening::Resolved(token),
+            ffi::RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::Resolved(token),
             ffi::RDMA_CM_EVENT_ADDR_ERROR
             | ffi::RDMA_CM_EVENT_ROUTE_ERROR
             | ffi::RDMA_CM_EVENT_CONNECT_ERROR
-            | ffi::RDMA_CM_EVENT_UNREACHABLE => Happening::Failed(token, errno_of(event.status)),
+            | ffi::RDMA_CM_EVENT_UNREACHABLE => CmEvent::Failed(token, errno_of(event.status)),
             // SAFETY: passed on; these events have private data.
-            ffi::RDMA_CM_EVENT_CONNECT_RESPONSE => Happening::Accepted(token, unsafe { private_data(event) }),
+            ffi::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Accepted(token, unsafe { private_data(event) }),
             // A peer that dies before it hears that the connection stands, rejects: here it has stood.
             ffi::RDMA_CM_EVENT_REJECTED if of.established => {
                 // SAFETY: the identifier is valid.
                 unsafe { end(event.id, of) };
-                Happening::Disconnected(token)
+                CmEvent::Disconnected(token)
             }
             // SAFETY: as above.
-            ffi::RDMA_CM_EVENT_REJECTED => Happening::Rejected(token, unsafe { rejected(event) }),
-            ffi::RDMA_CM_EVENT_ESTABLISHED => Happening::Established(token),
+            ffi::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected(token, unsafe { rejected(event) }),
+            ffi::RDMA_CM_EVENT_ESTABLISHED => CmEvent::Established(token),
             ffi::RDMA_CM_EVENT_DISCONNECTED => {
                 // SAFETY: the identifier is valid.
                 unsafe { end(event.id, of) };
-                Happening::Disconnected(token)
+                CmEvent::Disconnected(token)
             }
             ffi::RDMA_CM_EVENT_DEVICE_REMOVAL => {
                 // SAFETY: as above; its device is a context that is kept.
@@ -83,19 +83,19 @@ impl Ear {
                 };
                 drop(known);
                 self.context_of(verbs).into_iter().for_each(|context| context.remove());
-                Happening::Disconnected(token)
+                CmEvent::Disconnected(token)
             }
             other => {
                 tracing::debug!(event = other, status = event.status, "told by the connection manager");
                 return None;
             }
         };
-        Some(happening)
+        Some(cm_event)
     }
 
     /// # Safety
     /// As for [`Ear::meaning`]; the event is a request.
-    unsafe fn request(&self, event: &ffi::rdma_cm_event) -> Option<Happening> {
+    unsafe fn request(&self, event: &ffi::rdma_cm_event) -> Option<CmEvent> {
         let raw = NonNull::new(event.id)?;
         // SAFETY: a request brings an identifier of its own, which nobody else takes.
         let id = unsafe { CmId::of_request(raw, self.manager.clone()) };
@@ -104,7 +104,7 @@ impl Ear {
         let listener = self.known.lock().get(&event.listen_id.addr()).map(|known| known.token);
         // What cannot be told is dropped, and thereby rejected: nothing has been told of this identifier that could be waited for.
         let request = HostRequest::new(id, data)?;
-        Some(Happening::Request { listener: listener?, request: Box::new(request) })
+        Some(CmEvent::Request { listener: listener?, request: Box::new(request) })
     }
 }
 

@@ -70,17 +70,17 @@ impl Node {
     }
 
     /// The next thing that happens, slept for.
-    pub(crate) fn happening(&self) -> Happening {
+    pub(crate) fn cm_event(&self) -> CmEvent {
         loop {
-            if let Some(happening) = self.heard() {
-                return happening;
+            if let Some(cm_event) = self.heard() {
+                return cm_event;
             }
             wait(&*self.channel);
         }
     }
 
     /// What has happened, if anything has.
-    pub(crate) fn heard(&self) -> Option<Happening> {
+    pub(crate) fn heard(&self) -> Option<CmEvent> {
         self.channel.rest();
         self.channel.next()
     }
@@ -95,15 +95,15 @@ impl Node {
     pub(crate) fn resolved(&self, to: SocketAddrV4) -> (Token, Box<dyn Endpoint>) {
         let token = token();
         let endpoint = self.channel.dial(token, &self.device, self.at(0), to, &DIAL).expect("dialling");
-        match self.happening() {
-            Happening::Resolved(of) if of == token => (token, endpoint),
+        match self.cm_event() {
+            CmEvent::Resolved(of) if of == token => (token, endpoint),
             other => panic!("{}", told(&other)),
         }
     }
 
     pub(crate) fn request(&self) -> Box<dyn Request> {
-        match self.happening() {
-            Happening::Request { request, .. } => request,
+        match self.cm_event() {
+            CmEvent::Request { request, .. } => request,
             other => panic!("{}", told(&other)),
         }
     }
@@ -194,9 +194,9 @@ impl Side {
 
     /// Sleeps until it is told that there are completions, or that the connection has ended.
     fn hear(&self) {
-        match self.node.happening() {
-            Happening::Ready(of) if of == self.token => (),
-            Happening::Disconnected(of) if of == self.token => self.ended.set(true),
+        match self.node.cm_event() {
+            CmEvent::Ready(of) if of == self.token => (),
+            CmEvent::Disconnected(of) if of == self.token => self.ended.set(true),
             other => panic!("{}", told(&other)),
         }
     }
@@ -219,19 +219,19 @@ impl Side {
 }
 
 /// What an event log would say.
-pub(crate) fn told(happening: &Happening) -> String {
-    match happening {
-        Happening::Request { listener, request } => {
+pub(crate) fn told(cm_event: &CmEvent) -> String {
+    match cm_event {
+        CmEvent::Request { listener, request } => {
             format!("{listener:?}: a request of {}", request.source())
         }
-        Happening::Resolved(token) => format!("{token:?}: resolved"),
-        Happening::Accepted(token, data) => format!("{token:?}: accepted with {data:?}"),
-        Happening::Established(token) => format!("{token:?}: established"),
-        Happening::Rejected(token, why) => format!("{token:?}: rejected: {why:?}"),
-        Happening::Failed(token, errno) => format!("{token:?}: failed: {errno}"),
-        Happening::Disconnected(token) => format!("{token:?}: disconnected"),
-        Happening::Ready(token) => format!("{token:?}: ready"),
-        Happening::Device { name, change } => format!("{name}: {change:?}"),
+        CmEvent::Resolved(token) => format!("{token:?}: resolved"),
+        CmEvent::Accepted(token, data) => format!("{token:?}: accepted with {data:?}"),
+        CmEvent::Established(token) => format!("{token:?}: established"),
+        CmEvent::Rejected(token, why) => format!("{token:?}: rejected: {why:?}"),
+        CmEvent::Failed(token, errno) => format!("{token:?}: failed: {errno}"),
+        CmEvent::Disconnected(token) => format!("{token:?}: disconnected"),
+        CmEvent::Ready(token) => format!("{token:?}: ready"),
+        CmEvent::Device { name, change } => format!("{name}: {change:?}"),
     }
 }
 
@@ -256,8 +256,8 @@ pub(crate) fn connect(node: Node, to: SocketAddrV4, data: &[u8]) -> Side {
 impl Side {
     /// The peer's answer to the request.
     pub(crate) fn established(&mut self) -> PrivateData {
-        match self.node.happening() {
-            Happening::Accepted(of, data) if of == self.token => {
+        match self.node.cm_event() {
+            CmEvent::Accepted(of, data) if of == self.token => {
                 self.endpoint.establish().expect("establishing");
                 data
             }
@@ -266,8 +266,8 @@ impl Side {
     }
 
     pub(crate) fn expect_established(&self) {
-        match self.node.happening() {
-            Happening::Established(of) if of == self.token => (),
+        match self.node.cm_event() {
+            CmEvent::Established(of) if of == self.token => (),
             other => panic!("{}", told(&other)),
         }
     }

@@ -19,7 +19,7 @@ fn private_data_goes_both_ways() {
     let source = active.address;
     let mut active = connect(active, target, &connreq);
 
-    let Happening::Request { listener, request } = passive.happening() else { panic!("no request") };
+    let CmEvent::Request { listener, request } = passive.cm_event() else { panic!("no request") };
     assert_eq!((listener, request.target(), *request.source().ip()), (listening, target, source));
     assert_eq!(request.private_data()[..56], connreq);
     let mut endpoint = passive.channel.adopt(Token(7), request).expect("adopting");
@@ -29,8 +29,8 @@ fn private_data_goes_both_ways() {
     let answer = active.established();
     assert_eq!(answer[..40], connreq[..40]);
     assert!(answer[40..].iter().all(|byte| *byte == 0), "{answer:?}");
-    let established = passive.happening();
-    assert!(matches!(established, Happening::Established(Token(7))), "{}", told(&established));
+    let established = passive.cm_event();
+    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", told(&established));
 }
 
 /// Another shard takes the request that one has heard (its shard is known by the peer only).
@@ -46,11 +46,11 @@ fn another_channel_takes_a_request() {
     endpoint.make_queues(&SIZES).expect("queues");
     endpoint.accept(b"welcome", &OPTIONS).expect("accepting");
     active.established();
-    let established = taking.happening();
-    assert!(matches!(established, Happening::Established(Token(7))), "{}", told(&established));
+    let established = taking.cm_event();
+    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", told(&established));
     active.endpoint.disconnect();
-    let ended = taking.happening();
-    assert!(matches!(ended, Happening::Disconnected(Token(7))), "{}", told(&ended));
+    let ended = taking.cm_event();
+    assert!(matches!(ended, CmEvent::Disconnected(Token(7))), "{}", told(&ended));
     assert!(hearing.heard().is_none());
 }
 
@@ -68,8 +68,8 @@ fn rejects_bring_their_record() {
     for answer in answers {
         let active = connect(node(&host, 0), passive.at(SERVICE), b"hello");
         answer(passive.request());
-        match active.node.happening() {
-            Happening::Rejected(of, Rejected::Record(data)) => {
+        match active.node.cm_event() {
+            CmEvent::Rejected(of, Rejected::Record(data)) => {
                 assert_eq!(of, active.token);
                 let (start, rest) = data.split_at(record.len());
                 assert_eq!(start, record);
@@ -89,8 +89,8 @@ fn a_request_that_is_dropped_is_rejected_without_a_record() {
     let (_, _listener) = passive.listen();
     let active = connect(node(&host, 0), passive.at(SERVICE), b"hello");
     drop(passive.request());
-    let answer = active.node.happening();
-    let Happening::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", told(&answer)) };
+    let answer = active.node.cm_event();
+    let CmEvent::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", told(&answer)) };
     assert_eq!(of, active.token);
 }
 
@@ -100,8 +100,8 @@ fn nobody_listens() {
     let host = new_host();
     let target = SocketAddrV4::new(ADDRESSES[1], SERVICE);
     let active = connect(node(&host, 0), target, b"hello");
-    let answer = active.node.happening();
-    let Happening::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", told(&answer)) };
+    let answer = active.node.cm_event();
+    let CmEvent::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", told(&answer)) };
     assert_eq!(of, active.token);
 }
 
@@ -116,10 +116,10 @@ fn nobody_has_the_address() {
     let dial = DialOptions { resolve_ms: 500, tos: Some(8) };
     let _endpoint = node.channel.dial(Token(7), &node.device, node.at(0), to, &dial).expect("dialling");
     loop {
-        match node.happening() {
-            Happening::Failed(Token(7), Errno::ETIMEDOUT | Errno::EHOSTUNREACH) => break,
+        match node.cm_event() {
+            CmEvent::Failed(Token(7), Errno::ETIMEDOUT | Errno::EHOSTUNREACH) => break,
             // The setting may be told of.
-            Happening::Device { .. } => (),
+            CmEvent::Device { .. } => (),
             other => panic!("{}", told(&other)),
         }
     }
@@ -138,8 +138,8 @@ fn privileged_source_ports_are_used_again() {
         let token = token();
         let (from, to) = (active.at(1023), target.at(SERVICE));
         let mut endpoint = active.channel.dial(token, &active.device, from, to, &DIAL).expect("dialling");
-        let resolved = active.happening();
-        assert!(matches!(resolved, Happening::Resolved(of) if of == token), "{}", told(&resolved));
+        let resolved = active.cm_event();
+        assert!(matches!(resolved, CmEvent::Resolved(of) if of == token), "{}", told(&resolved));
         endpoint.make_queues(&SIZES).expect("queues");
         endpoint.connect(b"hello", &OPTIONS).expect("connecting");
         assert_eq!(target.request().source(), from);

@@ -9,8 +9,8 @@ use lnet_o2iblnd::verbs::{GidKind, LinkLayer, Usage, devices};
 use crate::common::*;
 
 fn change(node: &Node) -> DeviceChange {
-    match node.happening() {
-        Happening::Device { name, change } if *name == *node.device.name() => change,
+    match node.cm_event() {
+        CmEvent::Device { name, change } if *name == *node.device.name() => change,
         other => panic!("{}", told(&other)),
     }
 }

@@ -61,9 +61,9 @@ fn queues_that_run_over() {
     // This one may never be acknowledged.
     active.send(7, &[active.slab.piece(0, 8)], false);
     loop {
-        match passive.happening() {
-            Happening::Disconnected(Token(7)) => break,
-            Happening::Established(Token(7)) => (),
+        match passive.cm_event() {
+            CmEvent::Disconnected(Token(7)) => break,
+            CmEvent::Established(Token(7)) => (),
             other => panic!("{}", told(&other)),
         }
     }
@@ -83,8 +83,8 @@ fn dropping_ends() {
         drop(slab);
         passive.expect_disconnected();
         drop(passive);
-        if let Some(happening) = node.heard() {
-            panic!("{token:?} is gone: {}", told(&happening));
+        if let Some(cm_event) = node.heard() {
+            panic!("{token:?} is gone: {}", told(&cm_event));
         }
     }
 }
@@ -106,7 +106,7 @@ fn the_peer_that_is_killed() {
     let passive = accept(passive, b"welcome");
     passive.expect_established();
     // Until it is killed.
-    panic!("{}", told(&passive.node.happening()));
+    panic!("{}", told(&passive.node.cm_event()));
 }
 
 /// What is posted when a peer is killed ends, and its end is told.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{
-    Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, PrivateData,
+    Channel, CmEvent, Device, DeviceChange, DialOptions, Endpoint, FabricError, Listener, PrivateData,
     Rejected, Request, Token,
 };
 use nlx_sync::Bell;
@@ -101,7 +101,7 @@ impl Channel for SimChannel {
         }
     }
 
-    fn next(&self) -> Option<Happening> {
+    fn next(&self) -> Option<CmEvent> {
         let heard = {
             let mut state = self.fabric.net.lock();
             let hearing = state.own.channels.get_mut(&self.id)?;
@@ -114,16 +114,16 @@ impl Channel for SimChannel {
         Some(match heard {
             Heard::Request { listener, request } => {
                 let request = SimRequest::new(self.fabric.clone(), request);
-                Happening::Request { listener, request: Box::new(request) }
+                CmEvent::Request { listener, request: Box::new(request) }
             }
-            Heard::Resolved(token) => Happening::Resolved(token),
-            Heard::Accepted(token, private_data) => Happening::Accepted(token, private_data),
-            Heard::Established(token) => Happening::Established(token),
-            Heard::Rejected(token, rejected) => Happening::Rejected(token, rejected),
-            Heard::Failed(token, errno) => Happening::Failed(token, errno),
-            Heard::Disconnected(token) => Happening::Disconnected(token),
-            Heard::Ready(token) => Happening::Ready(token),
-            Heard::Device(change) => Happening::Device { name: Arc::from(NAME), change },
+            Heard::Resolved(token) => CmEvent::Resolved(token),
+            Heard::Accepted(token, private_data) => CmEvent::Accepted(token, private_data),
+            Heard::Established(token) => CmEvent::Established(token),
+            Heard::Rejected(token, rejected) => CmEvent::Rejected(token, rejected),
+            Heard::Failed(token, errno) => CmEvent::Failed(token, errno),
+            Heard::Disconnected(token) => CmEvent::Disconnected(token),
+            Heard::Ready(token) => CmEvent::Ready(token),
+            Heard::Device(change) => CmEvent::Device { name: Arc::from(NAME), change },
         })
     }
 

@@ -230,7 +230,7 @@ impl Channel for WatchedChannel {
         self.inner.ring();
     }
 
-    fn next(&self) -> Option<Happening> {
+    fn next(&self) -> Option<CmEvent> {
         self.inner.next()
     }
 

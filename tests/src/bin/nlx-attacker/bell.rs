@@ -47,7 +47,7 @@ pub(crate) fn read_into_file(target: &Target, args: &[&str]) -> Result<Infallibl
     let file = open_in(Path::new(folder)).map_err(|error| format!("cannot open: {error}"))?;
     let page = Memory::map_beginning(&file, PAGE).map_err(|errno| format!("cannot map: {errno}"))?;
     let mut client = Client::connect(&target.socket, "bell")?;
-    let (mut tm, bell) = lookout(target, &mut client).map_err(|errno| format!("no bell: {errno}"))?;
+    let (mut tm, bell) = loop_handle(target, &mut client).map_err(|errno| format!("no bell: {errno}"))?;
     let refused = |errno| format!("the helper does not answer: {errno}");
     // The first signal is there before it is read.
     ring(&mut client, &mut tm).map_err(refused)?;
@@ -90,7 +90,7 @@ pub(crate) fn watch_into_file(target: &Target, args: &[&str]) -> Result<Infallib
         }
         watch(client.ring.doorbell().as_fd())?;
         watched += 1;
-        let tm = match lookout(target, &mut client) {
+        let tm = match loop_handle(target, &mut client) {
             Ok((tm, bell)) if number % 2 == 0 => {
                 watch(bell.as_fd())?;
                 watched += 1;
@@ -153,7 +153,7 @@ pub(crate) fn sleeps_in(thread: Pid, call: i64) -> bool {
 }
 
 /// A transfer machine, and what its helper rings; reading that waits.
-fn lookout(target: &Target, client: &mut Client) -> Result<(Tm, OwnedFd), Errno> {
+fn loop_handle(target: &Target, client: &mut Client) -> Result<(Tm, OwnedFd), Errno> {
     let tm = client.start_tm(target.nid, PORTAL, 8)?;
     let bell = client.call(kind::TM_DESCRIPTOR, &tm.handle.to_le_bytes())?.fds.pop().ok_or(Errno::EPROTO)?;
     fcntl(&bell, FcntlArg::F_SETFL(OFlag::empty()))?;

@@ -3,7 +3,7 @@
 
 use nlx_sync::{End, broken, weakened};
 
-use super::lookout::{a_listener_and_a_waiter, two_listeners};
+use super::event_loop_handle::{a_listener_and_a_waiter, two_listeners};
 use super::*;
 use crate::drive::rules::{BEGIN, CLAIM, DOZE, HAND_OVER, LISTENERS, PASS_ON, STEWARD, TAKE, WAITERS, WAKE};
 

@@ -109,9 +109,9 @@ fn many_addresses() {
         .collect();
     let (mut accepted, mut refused) = (0, 0);
     scene.until(|| {
-        while let Some(happening) = channel.next() {
-            match happening {
-                Happening::Resolved(token) => {
+        while let Some(cm_event) = channel.next() {
+            match cm_event {
+                CmEvent::Resolved(token) => {
                     let number = token.0 as usize;
                     let own = End { nid: 5 << 48 | u64::from(u32::from(addresses[number])), stamp: 1 };
                     let sizes = QueueSizes { sends: 8, receives: 8, completions: 16, pieces: 1, inline: 0 };
@@ -119,8 +119,8 @@ fn many_addresses() {
                     let request = message(CONNREQ, own, scene.other(), &params(8, 257, 4096));
                     lines[number].connect(&request, &OPTIONS).unwrap();
                 }
-                Happening::Accepted(..) => accepted += 1,
-                Happening::Rejected(_, Rejected::Record(record)) => {
+                CmEvent::Accepted(..) => accepted += 1,
+                CmEvent::Rejected(_, Rejected::Record(record)) => {
                     assert_eq!(Record::of(&record).reason, NO_RESOURCES);
                     refused += 1;
                 }

@@ -150,7 +150,7 @@ impl Scene {
         let mut request = None;
         self.until(|| {
             self.channel.rest();
-            if let Some(Happening::Request { request: asks, .. }) = self.channel.next() {
+            if let Some(CmEvent::Request { request: asks, .. }) = self.channel.next() {
                 request = Some(asks);
             }
             request.is_some()
@@ -174,8 +174,8 @@ impl Scene {
         let mut told = None;
         self.until(|| {
             self.channel.rest();
-            while let Some(happening) = self.channel.next() {
-                told = of(token, happening).or(told.take());
+            while let Some(cm_event) = self.channel.next() {
+                told = of(token, cm_event).or(told.take());
             }
             told.is_some()
         });
@@ -235,15 +235,15 @@ impl Scene {
     }
 }
 
-fn of(token: Token, happening: Happening) -> Option<Told> {
-    match happening {
-        Happening::Resolved(of) if of == token => Some(Told::Resolved),
-        Happening::Accepted(of, data) if of == token => Some(Told::Accepted(data)),
-        Happening::Established(of) if of == token => Some(Told::Established),
-        Happening::Rejected(of, why) if of == token => Some(Told::Rejected(why)),
-        Happening::Failed(of, _) if of == token => Some(Told::Failed),
-        Happening::Disconnected(of) if of == token => Some(Told::Disconnected),
-        Happening::Ready(of) if of == token => Some(Told::Other),
+fn of(token: Token, cm_event: CmEvent) -> Option<Told> {
+    match cm_event {
+        CmEvent::Resolved(of) if of == token => Some(Told::Resolved),
+        CmEvent::Accepted(of, data) if of == token => Some(Told::Accepted(data)),
+        CmEvent::Established(of) if of == token => Some(Told::Established),
+        CmEvent::Rejected(of, why) if of == token => Some(Told::Rejected(why)),
+        CmEvent::Failed(of, _) if of == token => Some(Told::Failed),
+        CmEvent::Disconnected(of) if of == token => Some(Told::Disconnected),
+        CmEvent::Ready(of) if of == token => Some(Told::Other),
         _ => None,
     }
 }

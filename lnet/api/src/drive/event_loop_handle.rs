@@ -11,7 +11,7 @@ use crate::Errno;
 
 /// A waiter that sleeps elsewhere: in a program's own loop, on one descriptor among others.
 ///
-/// Each sleep is announced by [`Lookout::arm`], and [`Lookout::disarm`] ends it:
+/// Each sleep is announced by [`EventLoopHandle::arm`], and [`EventLoopHandle::disarm`] ends it:
 ///
 /// ```text
 ///        +-> disarm, poll the shards, take what has come, until there is nothing more
@@ -30,7 +30,7 @@ use crate::Errno;
 /// or the shard is given up. A program that stays away for long leaves the shards to their scheduler threads, as any other does; they
 /// also find what a driver may have left behind that no descriptor tells of.
 #[derive(Debug)]
-pub struct Lookout {
+pub struct EventLoopHandle {
     handle: PollHandle,
     state: Mutex<State>,
 }
@@ -54,11 +54,11 @@ pub(crate) struct Armed {
     next_ns: Option<u64>,
 }
 
-impl Lookout {
+impl EventLoopHandle {
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left: it takes three.
-    pub fn new() -> Result<Lookout, Errno> {
-        Ok(Lookout { handle: PollHandle::new()?, state: Mutex::default() })
+    pub fn new() -> Result<EventLoopHandle, Errno> {
+        Ok(EventLoopHandle { handle: PollHandle::new()?, state: Mutex::default() })
     }
 
     /// Readable when the program should come back; of use while it is armed.

@@ -1,6 +1,6 @@
 //! A program that sleeps in a loop of its own, beside waiters and scheduler threads: it hears of what comes for it, whoever drives.
 
-use super::super::lookout::arm_with;
+use super::super::event_loop_handle::arm_with;
 use super::*;
 
 /// A thread with such a loop, for its message.

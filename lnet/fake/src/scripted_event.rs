@@ -12,13 +12,13 @@ use lnet_nid::{MatchBits, Nid, ProcessId};
 ///
 /// ```
 /// use lnet_api::Errno;
-/// use lnet_fake::Happening;
+/// use lnet_fake::ScriptedEvent;
 ///
-/// let message = Happening::put().bytes("hello").hdr_data(7);
-/// let lost = Happening::send().failed(Errno::EHOSTUNREACH);
+/// let message = ScriptedEvent::put().bytes("hello").hdr_data(7);
+/// let lost = ScriptedEvent::send().failed(Errno::EHOSTUNREACH);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Happening {
+pub struct ScriptedEvent {
     pub(crate) kind: EventKind,
     pub(crate) bytes: Option<Vec<u8>>,
     pub(crate) rlength: Option<u32>,
@@ -37,10 +37,10 @@ pub struct Happening {
     pub(crate) impossible: bool,
 }
 
-impl Happening {
+impl ScriptedEvent {
     /// An event of this kind, every field as LNet would have it.
-    pub fn new(kind: EventKind) -> Happening {
-        Happening {
+    pub fn new(kind: EventKind) -> ScriptedEvent {
+        ScriptedEvent {
             kind,
             bytes: None,
             rlength: None,
@@ -61,121 +61,121 @@ impl Happening {
     }
 
     /// The program's oldest PUT or GET of this MD that has not left yet has left.
-    pub fn send() -> Happening {
-        Happening::new(EventKind::Send)
+    pub fn send() -> ScriptedEvent {
+        ScriptedEvent::new(EventKind::Send)
     }
 
     /// The oldest acknowledged PUT of this MD is acknowledged.
-    pub fn ack() -> Happening {
-        Happening::new(EventKind::Ack)
+    pub fn ack() -> ScriptedEvent {
+        ScriptedEvent::new(EventKind::Ack)
     }
 
-    /// The oldest GET of this MD is answered; all of the MD unless [`Happening::bytes`] or [`Happening::length`] say less.
-    pub fn reply() -> Happening {
-        Happening::new(EventKind::Reply)
+    /// The oldest GET of this MD is answered; all of the MD unless [`ScriptedEvent::bytes`] or [`ScriptedEvent::length`] say less.
+    pub fn reply() -> ScriptedEvent {
+        ScriptedEvent::new(EventKind::Reply)
     }
 
-    /// A PUT arrives; as long as the MD takes unless [`Happening::bytes`] or [`Happening::length`] say otherwise.
-    pub fn put() -> Happening {
-        Happening::new(EventKind::Put)
+    /// A PUT arrives; as long as the MD takes unless [`ScriptedEvent::bytes`] or [`ScriptedEvent::length`] say otherwise.
+    pub fn put() -> ScriptedEvent {
+        ScriptedEvent::new(EventKind::Put)
     }
 
-    /// A GET arrives and is answered; as long as the MD gives unless [`Happening::length`] says otherwise.
-    pub fn get() -> Happening {
-        Happening::new(EventKind::Get)
+    /// A GET arrives and is answered; as long as the MD gives unless [`ScriptedEvent::length`] says otherwise.
+    pub fn get() -> ScriptedEvent {
+        ScriptedEvent::new(EventKind::Get)
     }
 
     /// The payload of a PUT or REPLY: it is written into the MD's memory before the event is delivered.
     #[must_use]
-    pub fn bytes(mut self, bytes: impl Into<Vec<u8>>) -> Happening {
+    pub fn bytes(mut self, bytes: impl Into<Vec<u8>>) -> ScriptedEvent {
         self.bytes = Some(bytes.into());
         self
     }
 
     /// The bytes the message wants to move (`rlength`), without any content: the memory stays as it is.
     #[must_use]
-    pub fn length(mut self, bytes: u32) -> Happening {
+    pub fn length(mut self, bytes: u32) -> ScriptedEvent {
         self.rlength = Some(bytes);
         self
     }
 
     /// The offset in bytes that a PUT's or GET's header names. An MD without `MANAGE_REMOTE` has its own, and takes
-    /// another for [impossible](Happening::impossible).
+    /// another for [impossible](ScriptedEvent::impossible).
     #[must_use]
-    pub fn offset(mut self, bytes: u64) -> Happening {
+    pub fn offset(mut self, bytes: u64) -> ScriptedEvent {
         self.offset = Some(bytes);
         self
     }
 
     /// The eight bytes beside a PUT's payload.
     #[must_use]
-    pub fn hdr_data(mut self, hdr_data: u64) -> Happening {
+    pub fn hdr_data(mut self, hdr_data: u64) -> ScriptedEvent {
         self.hdr_data = Some(hdr_data);
         self
     }
 
     /// The process a message comes from; must be one that the match entry lets in.
     #[must_use]
-    pub fn from(mut self, source: ProcessId) -> Happening {
+    pub fn from(mut self, source: ProcessId) -> ScriptedEvent {
         self.source = Some(source);
         self
     }
 
     /// The primary NID and the PID of the process it comes from, if the header named another NID.
     #[must_use]
-    pub fn initiator(mut self, initiator: ProcessId) -> Happening {
+    pub fn initiator(mut self, initiator: ProcessId) -> ScriptedEvent {
         self.initiator = Some(initiator);
         self
     }
 
     /// The last hop, if a router brought it.
     #[must_use]
-    pub fn sender(mut self, sender: Nid) -> Happening {
+    pub fn sender(mut self, sender: Nid) -> ScriptedEvent {
         self.sender = Some(sender);
         self
     }
 
     /// The process a message was sent to: one of the node's own.
     #[must_use]
-    pub fn target(mut self, target: ProcessId) -> Happening {
+    pub fn target(mut self, target: ProcessId) -> ScriptedEvent {
         self.target = Some(target);
         self
     }
 
     /// The match bits a message carries; must be bits that the match entry lets in.
     #[must_use]
-    pub fn match_bits(mut self, bits: MatchBits) -> Happening {
+    pub fn match_bits(mut self, bits: MatchBits) -> ScriptedEvent {
         self.match_bits = Some(bits);
         self
     }
 
     /// It fails. A SEND that fails ends its operation: no ACK or REPLY follows.
     #[must_use]
-    pub fn failed(mut self, errno: Errno) -> Happening {
+    pub fn failed(mut self, errno: Errno) -> ScriptedEvent {
         self.status = Some(Err(errno));
         self
     }
 
     /// It succeeds, although the MD was unlinked while it was in flight (LNet says ETIMEDOUT then; older ones did not).
     #[must_use]
-    pub fn succeeded(mut self) -> Happening {
+    pub fn succeeded(mut self) -> ScriptedEvent {
         self.status = Some(Ok(()));
         self
     }
 
     /// The MD is gone with it. LNet decides that itself; this is for where it has a choice (a response that is late,
-    /// ETIMEDOUT), for [impossible](Happening::impossible) events, and to insist.
+    /// ETIMEDOUT), for [impossible](ScriptedEvent::impossible) events, and to insist.
     #[must_use]
-    pub fn last(mut self) -> Happening {
+    pub fn last(mut self) -> ScriptedEvent {
         self.unlinked = Some(true);
         self
     }
 
     /// The MD lives on. LNet decides that itself; this is for where it has a choice (more messages are in flight on an
     /// MD that was unlinked; a SEND that failed does not count as the GET's REPLY), for
-    /// [impossible](Happening::impossible) events, and to insist.
+    /// [impossible](ScriptedEvent::impossible) events, and to insist.
     #[must_use]
-    pub fn not_last(mut self) -> Happening {
+    pub fn not_last(mut self) -> ScriptedEvent {
         self.unlinked = Some(false);
         self
     }
@@ -183,30 +183,30 @@ impl Happening {
     /// It happens although LNet would never let it: nothing is checked but that the MD exists. For programs that must
     /// survive an LNet that is broken.
     #[must_use]
-    pub fn impossible(mut self) -> Happening {
+    pub fn impossible(mut self) -> ScriptedEvent {
         self.impossible = true;
         self
     }
 
     /// The bytes accepted (`mlength`), against what LNet would say; such an event is
-    /// [impossible](Happening::impossible).
+    /// [impossible](ScriptedEvent::impossible).
     #[must_use]
-    pub fn mlength(mut self, bytes: u32) -> Happening {
+    pub fn mlength(mut self, bytes: u32) -> ScriptedEvent {
         self.mlength = Some(bytes);
         self.impossible()
     }
 
     /// The portal index of the header, against what LNet would say; such an event is
-    /// [impossible](Happening::impossible).
+    /// [impossible](ScriptedEvent::impossible).
     #[must_use]
-    pub fn portal(mut self, index: u32) -> Happening {
+    pub fn portal(mut self, index: u32) -> ScriptedEvent {
         self.portal = Some(index);
         self.impossible()
     }
 
-    /// Another `user_ptr` than the MD's; such an event is [impossible](Happening::impossible).
+    /// Another `user_ptr` than the MD's; such an event is [impossible](ScriptedEvent::impossible).
     #[must_use]
-    pub fn user_ptr(mut self, user_ptr: u64) -> Happening {
+    pub fn user_ptr(mut self, user_ptr: u64) -> ScriptedEvent {
         self.user_ptr = Some(user_ptr);
         self.impossible()
     }
