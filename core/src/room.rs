@@ -15,16 +15,16 @@ pub trait EventRoom {
 }
 
 /// Room for events that no operation has taken yet: it is given back when this is dropped.
-struct Room<'a, Q: EventRoom> {
+struct Reserved<'a, Q: EventRoom> {
     queue: &'a Q,
     events: u32,
 }
 
-impl<Q: EventRoom> Room<'_, Q> {
+impl<Q: EventRoom> Reserved<'_, Q> {
     /// Makes room for this many events.
-    fn make(queue: &Q, events: u64) -> Result<Room<'_, Q>, CoreError> {
+    fn make(queue: &Q, events: u64) -> Result<Reserved<'_, Q>, CoreError> {
         match u32::try_from(events).ok().filter(|&events| queue.provision(events)) {
-            Some(events) => Ok(Room { queue, events }),
+            Some(events) => Ok(Reserved { queue, events }),
             None => {
                 Err(CoreError::TooMany { objects: "events of operations in flight", limit: queue.limit() })
             }
@@ -32,7 +32,7 @@ impl<Q: EventRoom> Room<'_, Q> {
     }
 }
 
-impl<Q: EventRoom> Drop for Room<'_, Q> {
+impl<Q: EventRoom> Drop for Reserved<'_, Q> {
     fn drop(&mut self) {
         if self.events > 0 {
             self.queue.release(self.events);
@@ -50,19 +50,18 @@ pub fn submit_in_room<Q: EventRoom>(
     outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
 ) {
     let events = |operation: &Operation| operation.kind.events_max();
-    let mut start = |operation: &Operation, room: &mut Room<'_, Q>| {
+    let mut start = |operation: &Operation, room: &mut Reserved<'_, Q>| {
         let begun = begin(operation)?;
         room.events -= events(operation);
         Ok(begun)
     };
     let mut all =
-        Room::make(queue, operations.iter().map(|operation| u64::from(events(operation))).sum()).ok();
+        Reserved::make(queue, operations.iter().map(|operation| u64::from(events(operation))).sum()).ok();
     for (place, operation) in operations.iter().enumerate() {
         let begun = match &mut all {
             Some(room) => start(operation, room),
-            None => {
-                Room::make(queue, events(operation).into()).and_then(|mut room| start(operation, &mut room))
-            }
+            None => Reserved::make(queue, events(operation).into())
+                .and_then(|mut room| start(operation, &mut room)),
         };
         outcome(place, begun);
     }
