@@ -1,7 +1,7 @@
 //! Registered buffers: a table of handles, and for each buffer the operation it has.
 
 use lnet_region::IoVec;
-use nlx_core::{BufferHandle, CoreError, Limits};
+use nlx_core::{BufferHandle, CoreError, Fitted, Limits, OperationKind, Remote};
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicU64, Mutex, Ordering, SlotKey, Slots};
 
@@ -17,8 +17,6 @@ const GONE: u64 = u64::MAX;
 /// A registered buffer.
 pub struct Buffer {
     handle: BufferHandle,
-    /// Bytes of its memory.
-    length: u64,
     /// Taken out at deregistration, so that an association of old does not keep the memory.
     memory: Mutex<Option<IoVec>>,
     /// [`IDLE`], [`GONE`], or the key of the operation that has the buffer.
@@ -29,8 +27,7 @@ impl Buffer {
     /// A buffer with this handle and memory, without an operation.
     #[must_use]
     pub fn new(handle: BufferHandle, memory: IoVec) -> Buffer {
-        let length = memory.len() as u64;
-        Buffer { handle, length, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
+        Buffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
     }
 
     /// Its handle.
@@ -39,18 +36,22 @@ impl Buffer {
         self.handle
     }
 
-    /// Bytes of its memory.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "no buffer is empty")]
-    pub fn len(&self) -> u64 {
-        self.length
+    /// Checks an operation against the buffer. Returns the memory that it uses, and what it reaches at its peer.
+    ///
+    /// # Errors
+    /// ENOENT once the buffer is deregistered, and those of [`OperationKind::fit`].
+    pub fn fit(&self, kind: &OperationKind, limits: &Limits) -> Result<(IoVec, Option<Remote>), CoreError> {
+        let memory = self.memory()?;
+        let Fitted { length, remote } = kind.fit(memory.len() as u64, limits)?;
+        // Not more than the buffer has, as has just been checked.
+        Ok((memory.into_trimmed(length as usize)?, remote))
     }
 
     /// Its memory, shared.
     ///
     /// # Errors
     /// ENOENT once it is deregistered.
-    pub(crate) fn memory(&self) -> Result<IoVec, CoreError> {
+    fn memory(&self) -> Result<IoVec, CoreError> {
         self.memory.lock().clone().ok_or(CoreError::NoSuchBuffer { buffer: self.handle })
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use lnet_api::{EqHandle, EventHandler, Handler};
-use lnet_region::ForkGuard;
+use lnet_region::{ForkGuard, IoVec};
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
-    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, Fitted, MatchCounter, Operation, Portal,
-    Random, StartAddress, usable_portal,
+    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
+    Remote, StartAddress, usable_portal,
 };
 use nlx_fallible::{TryArc, WeakArc, unsize};
 use nlx_sync::Mutex;
@@ -120,7 +120,7 @@ impl<T: EventSink> LnetTm<T> {
         self.fork_guard.in_owner_process()
     }
 
-    /// Starts an operation that fits its buffer, and whose events have room. Returns the descriptor of a passive buffer that is
+    /// Starts an operation that [fits](Buffer::fit) its buffer, and whose events have room. Returns the descriptor of a passive buffer that is
     /// named here.
     ///
     /// # Errors
@@ -128,14 +128,13 @@ impl<T: EventSink> LnetTm<T> {
     pub fn begin(
         &self,
         operation: &Operation,
-        Fitted { length, remote }: Fitted,
         buffer: TryArc<Buffer>,
+        (memory, remote): (IoVec, Option<Remote>),
         naming: Naming,
         started_ns: u64,
     ) -> Result<Option<Descriptor>, CoreError> {
         let (kind, events) = (&operation.kind, operation.kind.events_max());
-        // Not more than the buffer has, as has been checked.
-        let memory = buffer.memory()?.into_trimmed(length as usize)?;
+        let length = memory.len() as u64;
         let (key, counter) = self.shared.enter(operation, buffer, naming, started_ns)?;
         self.shared.sink.entered(events);
         let descriptor = match naming {

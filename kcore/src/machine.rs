@@ -84,9 +84,9 @@ impl Machine {
     fn begin(&self, operation: &Operation, started_ns: u64) -> Result<Submitted, CoreError> {
         let Domain { network, buffers } = &*self.domain;
         let buffer = buffers.find(operation.buffer)?;
-        let fitted = operation.kind.fit(buffer.len(), &network.limits)?;
+        let fitted = buffer.fit(&operation.kind, &network.limits)?;
         let naming = Naming::Here(self.descriptors);
-        let descriptor = self.lnet_tm.begin(operation, fitted, buffer, naming, started_ns)?;
+        let descriptor = self.lnet_tm.begin(operation, buffer, fitted, naming, started_ns)?;
         Ok(Submitted { descriptor })
     }
 

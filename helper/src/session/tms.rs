@@ -235,13 +235,13 @@ impl Session {
     ) -> Result<(), Refusal> {
         let refused = |error: CoreError| refusal_of(&error);
         let buffer = self.buffers.find(operation.buffer).map_err(refused)?.clone();
-        let fitted = operation.kind.fit(buffer.len(), self.host.network.limits()).map_err(refused)?;
-        if let Some(remote) = &fitted.remote {
+        let fitted = buffer.fit(&operation.kind, self.host.network.limits()).map_err(refused)?;
+        if let (_, Some(remote)) = &fitted {
             self.check_target(remote)?;
         }
         self.check_quotas(tm, operation)?;
         let naming = Naming::Client(counter);
-        tm.lnet_tm.begin(operation, fitted, buffer, naming, started_ns).map(drop).map_err(refused)
+        tm.lnet_tm.begin(operation, buffer, fitted, naming, started_ns).map(drop).map_err(refused)
     }
 
     /// Charges the user with one operation more, in chunks: those in flight, and the tables of the transfer machine, which

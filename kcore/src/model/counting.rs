@@ -64,9 +64,9 @@ impl Served {
     fn begin(&self) -> Result<(), CoreError> {
         let operation =
             Operation { buffer: self.buffer.handle(), cookie: COOKIE, kind: OperationKind::PassiveReceive };
-        let fitted = operation.kind.fit(self.buffer.len(), &self.lnet_tm.network.limits)?;
+        let fitted = self.buffer.fit(&operation.kind, &self.lnet_tm.network.limits)?;
         let naming = Naming::Client(MatchCounter::FIRST);
-        let begun = self.lnet_tm.begin(&operation, fitted, self.buffer.clone(), naming, 0)?;
+        let begun = self.lnet_tm.begin(&operation, self.buffer.clone(), fitted, naming, 0)?;
         assert_eq!(begun, None);
         Ok(())
     }
