@@ -1,21 +1,22 @@
-//! One established connection without verbs, clock or memory: who may send what when, and which operation each message
-//! belongs to (lnet-wire 35 and 36, version 2).
+//! The rules of one established connection, without verbs, clock or memory: when each side may send
+//! which message, and which operation each message belongs to (lnet-wire 35 and 36, version 2).
 //!
-//! [`Conn`] keeps the credits of both sides, the three queues of messages, and a table of the operations under way, each with
-//! what its driver keeps for it: a `T`, which the driver gets back exactly once. It says what is to be emitted
-//! ([`Conn::next`]) and what a received message means ([`Conn::received`]); the driver emits, posts, receives and writes.
-//! All tables are made with the connection; nothing is allocated afterwards.
+//! [`Conn`] keeps the credits of both sides, the three queues of messages, and a table of the
+//! operations under way. With each operation it keeps an item of the driver's, a `T`, which it
+//! returns to the driver exactly once. It says which message to emit ([`Conn::next`]) and what a
+//! received message means ([`Conn::received`]); the driver emits, posts, receives and writes. All
+//! tables are allocated when the connection is made; nothing is allocated afterwards.
 //!
-//! | operation | messages | its item comes back |
+//! | operation | messages | its item is returned |
 //! | --- | --- | --- |
 //! | [`Own::Immediate`] | IMMEDIATE | when the send has completed |
-//! | [`Own::Put`] | PUT_REQ; then PUT_NAK, or PUT_ACK ([`Received::Wanted`], [`Conn::done`]), WRITEs and PUT_DONE | when all sends have completed and the answer has come |
-//! | [`Own::Get`] | GET_REQ; then GET_DONE | when the send has completed and the answer has come |
-//! | [`Received::PutReq`] | PUT_ACK ([`Conn::ack`]); then PUT_DONE. Or PUT_NAK ([`Conn::nak`]) | when the send has completed and PUT_DONE has come; from [`Conn::nak`] at once |
+//! | [`Own::Put`] | PUT_REQ; then PUT_NAK, or PUT_ACK ([`Received::Wanted`], [`Conn::done`]), WRITEs and PUT_DONE | when all sends have completed and the answer has been received |
+//! | [`Own::Get`] | GET_REQ; then GET_DONE | when the send has completed and the answer has been received |
+//! | [`Received::PutReq`] | PUT_ACK ([`Conn::ack`]); then PUT_DONE. Or PUT_NAK ([`Conn::nak`]) | when the send has completed and PUT_DONE has been received; from [`Conn::nak`] at once |
 //! | [`Received::GetReq`] | WRITEs and GET_DONE ([`Conn::done`]) | when the send has completed |
 //!
 //! # How a driver uses it
-//! All under the lock under which it posts:
+//! The driver makes all calls under the lock under which it posts:
 //!
 //! ```
 //! use lnet_nid::{MatchBits, ProcessId};
@@ -28,10 +29,10 @@
 //! let limits = Limits { depth: 8, high_water: 4, sends: 8, works: 2080, messages: 256, keepalive_ns: u64::MAX };
 //! let [mut alice, mut bob] = [Conn::new(&limits, 0), Conn::new(&limits, 0)];
 //!
-//! // A message is queued, with what belongs to it ...
+//! // Queue a message, with the driver's item.
 //! alice.queue(Own::Immediate, 50_000_000_000, "the ACK").expect("there is room");
 //!
-//! // ... and goes out when the rules allow: emit it into the transmit buffer of `id.place()`, post it with `id.bits()`.
+//! // Emit it when the rules allow: into the transmit buffer `id.place()`, posted with `id.bits()`.
 //! let mut wire = [0; MESSAGE_MAX];
 //! let emit = alice.next(0).expect("it has a credit");
 //! assert_eq!((emit.what, emit.item.copied()), (What::Immediate, Some("the ACK")));
@@ -40,21 +41,22 @@
 //! let message = Message { head: link.head(emit.credits), body: Body::Immediate { header, payload: &[] } };
 //! let (id, length) = (emit.id, message.emit(&mut wire)?);
 //!
-//! // The other side receives it, takes what is in it, posts the buffer again and says so.
+//! // The receiver handles the message, posts the buffer again, and reports that.
 //! let (receipt, received) = bob.received(&Message::parse(&wire[..length])?)?;
 //! assert!(matches!((&receipt, received), (Receipt::Credit, Received::Immediate)));
 //! bob.reposted(receipt);
 //!
-//! // When the send has completed, the message has ended.
+//! // When the send has completed, the operation has ended.
 //! let ended = alice.completed(id.bits())?.expect("it has ended");
 //! assert_eq!((ended.item, ended.outcome), ("the ACK", Ok(0)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A receive buffer may be kept as long as something in it is needed: a payload that a lazy portal holds, the descriptor of a
-//! PUT_ACK or GET_REQ until the writes are posted. The receipt is kept with it; the peer has that credit, or this side that
-//! transfer, only when the buffer is posted again. The buffer of a PUT_REQ is not needed: it is to be posted again before
-//! the request is answered.
+//! A driver may keep a receive buffer while it needs the contents: a payload that a lazy portal
+//! holds, the descriptor of a PUT_ACK or GET_REQ until the writes are posted. It keeps the receipt
+//! with the buffer; the peer gets that credit back, or this side that transfer, only when the
+//! buffer is posted again. The buffer of a PUT_REQ is not needed: the driver must post it again
+//! before it answers the request.
 
 use std::collections::VecDeque;
 
@@ -84,29 +86,31 @@ pub struct Conn<T> {
     credits: Credits,
     table: Table<T>,
     posts: Posts,
-    /// Messages that need no credit.
+    /// Messages that need no credit: the answers to the peer's requests.
     answers: VecDeque<Key>,
     /// Messages that need a credit.
     ready: VecDeque<Key>,
-    /// Requests for transfers beyond those that there may be.
+    /// PUT_REQs and GET_REQs beyond the number of transfers that may be under way.
     waiting: VecDeque<Key>,
-    /// NOOPs that are posted.
+    /// NOOPs that are posted and have not completed.
     noops: u8,
-    /// A NOOP is wanted, whatever the rules say, unless something else is sent.
+    /// Set when a NOOP is to show that this side lives, whatever the rules say, unless another
+    /// message is sent.
     shows_life: bool,
-    /// NOOPs that were sent since something last came. A peer that has stopped has buffers for two: one may show it that this side
-    /// lives, the other one is for credits, without which it may have nothing to say.
+    /// NOOPs sent since a message was last received. A peer that has stopped has buffers for two:
+    /// one may show that this side lives; the other one is for credits, without which the peer may
+    /// be unable to send.
     unheard: u8,
     own: u16,
-    /// Counts the steps of own operations: messages posted, sends completed, answers received.
+    /// Number of steps of own operations: messages posted, sends completed, answers received.
     steps: u64,
     last_sent_ns: u64,
-    /// No deadline is before this one.
+    /// No deadline is earlier than this one.
     earliest_ns: u64,
 }
 
 impl<T> Conn<T> {
-    /// A connection that stands since now.
+    /// Creates a connection that is established at `now_ns`.
     #[must_use]
     pub fn new(limits: &Limits, now_ns: u64) -> Conn<T> {
         let size = limits.operations();
@@ -129,7 +133,7 @@ impl<T> Conn<T> {
         }
     }
 
-    /// The bytes of its tables and queues.
+    /// Returns the size in bytes of its tables and queues.
     pub(crate) fn table_bytes(limits: &Limits) -> usize {
         let operations = usize::from(limits.operations());
         let queues = 3 * operations * size_of::<Key>();
@@ -145,7 +149,7 @@ impl<T> Conn<T> {
     /// Queues a message that must have ended by `deadline_ns`.
     ///
     /// # Errors
-    /// The item, if there are as many messages as there may be.
+    /// The item, if `Limits::messages` own messages are queued or under way.
     pub fn queue(&mut self, own: Own, deadline_ns: u64, item: T) -> Result<(), T> {
         if self.own >= self.limits.messages {
             return Err(item);
@@ -172,18 +176,19 @@ impl<T> Conn<T> {
         Ok(())
     }
 
-    /// Takes back an own message of which nothing has left.
+    /// Removes and returns an own message that is queued and of which nothing has been posted.
     pub fn withdraw(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Option<T> {
         self.take_queued(|slot| slot.item.as_ref().is_some_and(&mut wanted))
     }
 
-    /// Takes back an own message of which nothing has left, and which should have ended by then.
+    /// Removes and returns an own message of which nothing has been posted and whose deadline has
+    /// passed.
     pub fn take_overdue(&mut self, now_ns: u64) -> Option<T> {
         self.take_queued(|slot| slot.deadline_ns <= now_ns)
     }
 
-    /// The peer lives, and may hold PUTs back for as long as it takes (lnet-semantics 11): those that it has not answered in time have
-    /// until then.
+    /// Extends the deadline of overdue PUTs that the peer has not answered to `until_ns`: the peer
+    /// lives, and may hold PUTs back indefinitely (lnet-semantics 11).
     pub fn wait_for_answers(&mut self, now_ns: u64, until_ns: u64) {
         let is_late =
             |slot: &table::Slot<T>| slot.is_unanswered(MessageKind::PutReq) && slot.deadline_ns <= now_ns;
@@ -191,8 +196,8 @@ impl<T> Conn<T> {
         self.earliest_ns = self.earliest_ns.min(until_ns);
     }
 
-    /// Gives up an own PUT that the peer has not answered: nothing of its payload has left. If it is wanted after all, the peer is told that it
-    /// does not come.
+    /// Gives up an own PUT that the peer has not answered, and returns its item: no payload has
+    /// been sent. If the peer then asks for the payload, it gets PUT_DONE with an error.
     pub fn abandon(&mut self) -> Option<T> {
         let slot = self.table.live_mut().find(|slot| slot.is_unanswered(MessageKind::PutReq))?;
         slot.deadline_ns = u64::MAX;
@@ -222,13 +227,14 @@ impl<T> Conn<T> {
         self.forget(key)
     }
 
-    /// The peer is to see that this side lives: [`Conn::next`] gives a NOOP if it gives nothing else, unless it has given one since the peer
-    /// was last heard: a peer that has stopped has no buffers for more.
+    /// Makes [`Conn::next`] return a NOOP if it has no other message, so that the peer sees that
+    /// this side lives. It returns at most one until the next message is received: a peer that has
+    /// stopped has no buffers for more.
     pub fn show_life(&mut self) {
         self.shows_life = true;
     }
 
-    /// The next message to emit, if the rules allow one.
+    /// Returns the next message to emit, if the rules allow one.
     pub fn next(&mut self, now_ns: u64) -> Option<Emit<'_, T>> {
         if let Some(&key) = self.answers.front() {
             let works = self.table.find(key)?.works;
@@ -247,7 +253,8 @@ impl<T> Conn<T> {
         self.noop_is_due(now_ns).then(|| self.emit_noop(now_ns))?
     }
 
-    /// A posted send has completed well, of this id. One that failed is the end of the connection.
+    /// Handles the successful completion of the posted send `id`. A send that failed ends the
+    /// connection.
     ///
     /// # Errors
     /// [`ConnError::UnknownSend`].
@@ -263,10 +270,11 @@ impl<T> Conn<T> {
         Ok(self.settle(key))
     }
 
-    /// A message has come; its head is that of this connection ([`lnet_proto::ib::Link::check`]).
+    /// Handles a received message whose head matches this connection
+    /// ([`lnet_proto::ib::Link::check`]).
     ///
     /// # Errors
-    /// What the peer did wrong: the connection is to be closed.
+    /// The peer's violation of the protocol: the connection must be closed.
     pub fn received(&mut self, message: &Message<'_>) -> Result<(Receipt, Received<T>), ConnError> {
         let kind = message.body.kind();
         self.credits.returned(message.head.credits)?;
@@ -296,7 +304,7 @@ impl<T> Conn<T> {
         }
     }
 
-    /// The buffer of a received message is posted again.
+    /// Notes that the buffer of a received message has been posted again.
     pub fn reposted(&mut self, receipt: Receipt) {
         match receipt {
             Receipt::Plain => {}
@@ -309,10 +317,10 @@ impl<T> Conn<T> {
         }
     }
 
-    /// Keeps `item` with a request that is not answered yet.
+    /// Keeps `item` with a request of the peer's that is not answered yet.
     ///
     /// # Errors
-    /// The item, if the request is gone or answered, or has one.
+    /// The item, if the request has ended, is answered, or has an item.
     pub fn attach(&mut self, key: Key, item: T) -> Result<(), T> {
         match self.table.find(key) {
             Some(slot) if slot.item.is_none() && matches!(slot.state, State::Asking(_)) => {
@@ -323,18 +331,19 @@ impl<T> Conn<T> {
         }
     }
 
-    /// What is kept with an operation.
+    /// Returns the item of an operation.
     pub fn item(&mut self, key: Key) -> Option<&mut T> {
         self.table.find(key)?.item.as_mut()
     }
 
-    /// Takes back what is kept with a request that is not answered yet.
+    /// Removes and returns the item of a request that is not answered yet.
     pub fn detach(&mut self, key: Key) -> Option<T> {
         let slot = self.table.find(key)?;
         matches!(slot.state, State::Asking(_)).then(|| slot.item.take())?
     }
 
-    /// Answers a PUT_REQ: `length` bytes are wanted, where the item's descriptor says.
+    /// Answers a PUT_REQ with PUT_ACK: `length` bytes are wanted, at the addresses of the item's
+    /// descriptor.
     ///
     /// # Errors
     /// [`ConnError::Gone`].
@@ -347,8 +356,8 @@ impl<T> Conn<T> {
         Ok(())
     }
 
-    /// Answers a PUT_REQ: nothing is wanted, or it cannot be taken. Gives back the item, if there is one: nothing of it is
-    /// needed any more.
+    /// Answers a PUT_REQ with PUT_NAK: nothing is wanted, or the payload cannot be taken. Returns
+    /// the item, if there is one: it is not needed any more.
     ///
     /// # Errors
     /// [`ConnError::Gone`].
@@ -369,11 +378,13 @@ impl<T> Conn<T> {
         Ok(item)
     }
 
-    /// Ends a transfer whose source this side is: an own PUT that is wanted, or a GET_REQ. So many bytes are written by so
-    /// many work requests (prepared, to be posted before the DONE), or none because of an error.
+    /// Ends a transfer of which this side is the source: an own PUT that is wanted, or a GET_REQ.
+    /// `result` is the number of bytes written, by `writes` work requests that the driver has
+    /// prepared and posts before the DONE; or the error for which nothing is written.
     ///
     /// # Errors
-    /// [`ConnError::Gone`], [`ConnError::Chain`], and [`ConnError::Status`] for more bytes than were asked for.
+    /// [`ConnError::Gone`], [`ConnError::Chain`], and [`ConnError::Status`] for more bytes than the
+    /// peer asked for.
     pub fn done(
         &mut self,
         key: Key,
@@ -402,14 +413,15 @@ impl<T> Conn<T> {
         Ok(())
     }
 
-    /// When [`Conn::late`] or [`Conn::next`] is to be asked again even if nothing happens. It may be too early, never too late.
+    /// Returns the time at which to call [`Conn::late`] or [`Conn::next`] again even without an
+    /// event. It may be too early, never too late.
     #[must_use]
     pub fn deadline_ns(&self) -> u64 {
         self.earliest_ns.min(self.keepalive_at_ns())
     }
 
-    /// Whether an operation has not ended by its deadline, and how far it is: the connection is then to be closed
-    /// (lnet-wire 38).
+    /// Returns the state of an operation that has not ended by its deadline, if there is one: the
+    /// connection must then be closed (lnet-wire 38).
     pub fn late(&mut self, now_ns: u64) -> Option<Late> {
         if now_ns < self.earliest_ns {
             return None;
@@ -426,34 +438,37 @@ impl<T> Conn<T> {
         })
     }
 
-    /// Progress of the own operations that wait for the peer or its device, if there are any: a number that grows with each step
-    /// of an own operation. What the peer asks for, and is answered, is no progress.
+    /// Returns a number that grows with each step of an own operation, if own operations wait for
+    /// the peer or its device. The peer's requests and their answers do not count as progress.
     #[must_use]
     pub fn progress(&self) -> Option<u64> {
-        // In this state an operation waits for this side; one without an item has been abandoned.
+        // A `Wanted` operation waits for this side; an operation without an item has been
+        // abandoned.
         let is_awaited =
             |slot: &table::Slot<T>| slot.own && slot.state != State::Wanted && slot.item.is_some();
         self.table.live().any(is_awaited).then_some(self.steps)
     }
 
-    /// The peer has answered, and this side has until then for what it is to do.
+    /// Sets a new deadline: the peer has answered, and this side has until `deadline_ns` to
+    /// continue.
     pub fn renew(&mut self, key: Key, deadline_ns: u64) {
         self.set_deadline(key, deadline_ns);
     }
 
-    /// Messages that [`Conn::next`] has not given yet, but for requests for transfers beyond those that there may be.
+    /// Returns the number of messages that [`Conn::next`] has not returned yet, except requests
+    /// beyond the number of transfers that may be under way.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.answers.len() + self.ready.len()
     }
 
-    /// Sends that are posted, and have not completed.
+    /// Returns the number of sends that are posted and have not completed.
     #[must_use]
     pub fn posted(&self) -> usize {
         self.posts.count()
     }
 
-    /// What there is to see.
+    /// Returns the connection's counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let (credits, reserved, outstanding) = self.credits.counts();
@@ -468,8 +483,9 @@ impl<T> Conn<T> {
         }
     }
 
-    /// The connection is over: what was kept for all operations, each with ECONNABORTED if nothing of it was ever posted, and
-    /// EIO otherwise. The peer may write into memory that it was told of until the queue pair is destroyed.
+    /// Ends the connection and returns all items: with ECONNABORTED if no message of the operation
+    /// was ever posted, with EIO otherwise. The peer may write into memory that was described to it
+    /// until the queue pair is destroyed.
     pub fn close(self) -> impl Iterator<Item = Ended<T>> {
         self.table.into_items()
     }

@@ -1,4 +1,5 @@
-//! A connection as senders and its shard's driver share it. Its queue pair's lock is its own: who posts holds it.
+//! A connection, as senders and its shard's driver share it. Each connection has its own lock,
+//! which a thread holds while it posts to the queue pair.
 
 use crate::o2ib::{Ni, Peer, Request, Shard};
 use std::sync::Arc;
@@ -19,8 +20,9 @@ use crate::transmit::Transmit;
 use crate::writes::WriteLimits;
 use lnet_lnd::slab::Key;
 
-/// Messages that wait for the end of a cork ([`lnet_api::corked`]): as many as LNet has in flight to a peer by default. What is
-/// beyond leaves at once, so that the peer begins while this side goes on.
+/// The most messages that wait for the end of a cork ([`lnet_api::corked`]): the number that LNet
+/// has in flight to a peer by default. When more are queued, they are sent at once, so that the
+/// peer begins while this side continues.
 const CORKED_MAX: usize = 8;
 
 /// One established connection.
@@ -28,46 +30,49 @@ pub struct Connection {
     pub(crate) key: Key,
     pub(crate) id: LinkId,
     pub(crate) peer: Arc<Peer>,
-    /// Version and ends.
+    /// The protocol version and both ends.
     pub(crate) link: Link,
     pub(crate) params: ConnParams,
     pub(crate) limits: WriteLimits,
-    /// Messages of at most so many bytes are posted with their bytes.
+    /// Messages of at most this length are posted inline.
     pub(crate) inline: usize,
-    /// Own messages carry a checksum, and those received are looked at.
+    /// Whether own messages carry a checksum and those of received messages are verified.
     pub(crate) cksum: bool,
     pub(crate) state: Mutex<State>,
 }
 
-/// What of it changes.
+/// The part of a connection that changes, under its lock.
 pub(crate) struct State {
     pub(crate) live: Option<Live>,
-    /// The driver tells the engine what has come, and pumps afterwards: what its thread sends meanwhile leaves with that, and
-    /// takes along the credits of what has come.
+    /// Set while the driver reports received messages to the engine, after which it pumps: messages
+    /// that its thread sends meanwhile are posted then, together, with the credits of the received
+    /// messages.
     pub(crate) corked: bool,
-    /// The driver has been told why it is at its end.
+    /// Set once the driver has been notified that the connection failed.
     pub(crate) broken: Option<Errno>,
     pub(crate) closed: Option<Errno>,
 }
 
-/// A connection that has its queues. They go before the memory that their work requests name.
+/// A connection that has its queues. They are destroyed before the memory that their work requests
+/// name.
 pub(crate) struct Live {
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) machine: Conn<Item>,
-    /// The registration of its message buffers, and they, by the place of a send.
+    /// Keeps the message buffers registered. `transmit` has those for sends, by index.
     pub(crate) _memory: Arc<dyn Memory>,
     pub(crate) transmit: Transmit,
-    /// The pieces of a payload while its writes are counted or emitted; kept so that a transfer allocates nothing.
+    /// Scratch space for the pieces of a payload while its writes are counted or emitted; kept so
+    /// that a transfer allocates nothing.
     pub(crate) pieces: Vec<Piece>,
-    /// What is emitted and not posted yet: nothing, where nobody holds the lock.
+    /// Work requests that are emitted and not posted yet; empty whenever the lock is free.
     pub(crate) batch: Batch,
 }
 
 /// Why a connection does not take a message.
 pub(crate) enum Refused {
-    /// It has as many as it may have.
+    /// The most own messages are queued.
     Full,
-    /// It is at its end.
+    /// The connection has ended.
     Closed,
 }
 
@@ -84,7 +89,7 @@ impl Connection {
         &self.ni().own.device
     }
 
-    /// Sends a message, or queues it. One that is not taken is given back.
+    /// Sends a message, or queues it. Returns the message if the connection does not take it.
     #[allow(clippy::result_large_err, reason = "the message comes back as it came, and nothing is allocated")]
     pub(crate) fn send(self: &Arc<Connection>, tx: Tx) -> Result<Sent, (Tx, Refused)> {
         if let Err(refused) = self.check_room() {
@@ -110,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Whether it takes another message.
+    /// Returns an error if the connection takes no further message.
     pub(crate) fn check_room(&self) -> Result<(), Refused> {
         match &self.state.lock().live {
             None => Err(Refused::Closed),
@@ -119,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// Queues an operation, and sends what can be.
+    /// Queues an operation, and posts what the rules allow.
     #[allow(clippy::result_large_err, reason = "the message comes back as it came, and nothing is allocated")]
     fn queue(self: &Arc<Connection>, own: Own, item: Item, deadline_ns: u64) -> Result<(), (Item, Refused)> {
         let mut state = self.state.lock();
@@ -130,7 +135,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what can be, unless it leaves soon together with more.
+    /// Posts what the rules allow, unless the messages can wait for the end of a cork or of the
+    /// poll.
     pub(crate) fn pump_or_leave(self: &Arc<Connection>, state: &mut State) {
         let polling = self.shard().is_polling_here();
         let few = || state.live.as_ref().is_some_and(|live| live.machine.queued() <= CORKED_MAX);
@@ -140,14 +146,14 @@ impl Connection {
         }
     }
 
-    /// A GET whose data the peer writes straight into its memory.
+    /// Sends a GET whose data the peer writes straight into the sink's memory.
     fn send_get(self: &Arc<Connection>, tx: Tx) -> Sent {
         let Tx { mut header, token, deadline_ns, .. } = tx;
-        // GET_DONE says so (lnet-wire 35.3).
+        // GET_DONE reports a refusal (lnet-wire 35.3).
         if let Body::Get { return_wmd, .. } = &mut header.body {
             *return_wmd = return_wmd.taking_no_refusals();
         }
-        // From here on it ends by `finalize_get`.
+        // From here on the GET ends by `finalize_get`.
         let Some(sink) = self.ni().upcalls.sink_of_get(token) else {
             return Sent::Now(Err(Errno::ECANCELED));
         };
@@ -195,7 +201,7 @@ impl Connection {
         self.ni().upcalls.finalize_get(token, Err(errno));
     }
 
-    /// The REPLY to a GET_REQ: its payload is written where that said.
+    /// Answers a GET_REQ with the REPLY: its payload is written to the addresses in the request.
     pub(crate) fn reply(self: &Arc<Connection>, operation: OpKey, tx: Tx) -> Sent {
         let mut state = self.state.lock();
         let errno = state.closed.unwrap_or(Errno::ECONNRESET);
@@ -209,26 +215,27 @@ impl Connection {
         source.payload = tx.payload;
         self.shard().counters.tx.messages.one();
         self.prepare(&mut state, operation);
-        // What is written takes longer than to tell the device of it: it begins at once.
+        // The writes take longer than posting them: begin at once.
         self.pump(&mut state, self.shard().own.now_ns());
         Sent::Later
     }
 
-    /// It cannot go on: the driver is told, once.
+    /// Notifies the driver, once, that the connection has failed.
     pub(crate) fn break_off(&self, state: &mut State, errno: Errno) {
         if state.closed.is_none() && state.broken.replace(errno).is_none() {
             self.shard().request(Request::Broken(self.key, errno));
         }
     }
 
-    /// What the peer is told of an own sink.
+    /// Describes a sink of this node for the peer.
     pub(crate) fn describe(&self, sink: &WriteVec, bytes: usize) -> Result<Described, Undescribed> {
         sink_of(self.device(), sink, bytes, usize::from(self.params.max_fragments))
     }
 }
 
 impl lnet_lnd::protocol::Connection for Connection {
-    /// Takes back a message of which nothing has left. A GET whose memory has been asked for goes on.
+    /// Withdraws a message of which nothing has been posted. A GET whose memory has been requested
+    /// continues.
     fn withdraw(&self, token: TxToken) -> bool {
         let wanted = |item: &Item| matches!(item, Item::Send { token: own, .. } if *own == token);
         let taken = self.state.lock().live.as_mut().and_then(|live| live.machine.withdraw(wanted));

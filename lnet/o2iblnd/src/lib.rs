@@ -1,11 +1,13 @@
-//! The verbs LND: LNet messages over RDMA, compatible with kernel nodes (lnet-wire part F, S-501 to S-505), and the
-//! arithmetic of its tunables (S-506 to S-508).
+//! The verbs LND: LNet messages over RDMA, compatible with kernel nodes (lnet-wire part F, S-501 to
+//! S-505), and the arithmetic of its tunables (S-506 to S-508).
 //!
-//! [`O2ibLnd`] implements [`lnet_api::Lnd`] for all networks of type `o2ib` over the devices of a [`Fabric`]: this host's, or
-//! simulated ones. What fits a message of 4096 bytes is sent in one; all else is written by the device of whoever has the
-//! data straight into registered memory of whoever wants it (RDMA WRITE), and never copied. There is no thread here and no
-//! blocking call: whoever holds a shard's token drives connections, completions and timers with
-//! [`Lnd::poll`](lnet_api::Lnd::poll). A message is sent in the caller's own thread if its connection stands and has credits.
+//! [`O2ibLnd`] implements [`lnet_api::Lnd`] for all networks of type `o2ib` over the devices of a
+//! [`Fabric`]: this host's, or simulated ones. A message that fits into 4096 bytes is sent as one
+//! message. The device of the sending node writes a larger payload straight into registered
+//! memory of the receiving node (RDMA WRITE), without a copy unless the memory of either side cannot
+//! be registered. The LND has no thread and no blocking call: the thread that holds a shard's token
+//! drives connections, completions and timers with [`Lnd::poll`](lnet_api::Lnd::poll). A message is
+//! sent in the caller's own thread if its connection is established and has credits.
 //!
 #![cfg_attr(feature = "verbs", doc = "```no_run")]
 #![cfg_attr(not(feature = "verbs"), doc = "```ignore")]
@@ -20,7 +22,7 @@
 //! let lnd = Arc::new(O2ibLnd::new(O2ibConfig { peer_credits: 32, ..O2ibConfig::default() })?);
 //! let engine = Engine::new(EngineConfig::new(Pid::LNET, 1));
 //! engine.add_ni(ProcessId::lnet("10.1.0.1@o2ib".parse()?), lnd.clone())?;
-//! // Whoever waits for something drives: time comes from outside, and so does the thread.
+//! // The waiting thread drives the network: the caller supplies the time and the thread.
 //! let now_ns = 1;
 //! engine.advance(now_ns);
 //! for shard in 0..lnd.shards() {
@@ -30,31 +32,32 @@
 //! ```
 //!
 //! # Short replies
-//! A GET whose MD is longer than 3976 bytes is answered by RDMA writes into it. If the reply is shorter than the MD, and does not
-//! end with one of the MD's fragments, it counts only if the peer is a node of nlx: kernel nodes may not have written it. From
-//! other peers such a GET ends with EIO (`replies`, counted as [`RxCounters::short_replies`]). So a GET of a kernel node should ask
-//! for exactly as many bytes as there are, or for at most 3976.
+//! A GET whose MD is longer than 3976 bytes is answered by RDMA writes into the MD. A reply that is
+//! shorter than the MD, and does not end at the end of one of the MD's fragments, is accepted only
+//! from a node of nlx: a kernel node may not have written all of it. From other peers such a GET
+//! ends with EIO (`replies`, counted as [`RxCounters::short_replies`]). A GET to a kernel node
+//! should therefore ask for exactly the number of bytes that the target has, or for at most 3976.
 //!
-//! What it is not: it matches nothing and routes nothing (the engine does), it never reads by RDMA, and version 1 of the
-//! protocol is refused.
+//! Limits: the LND neither matches nor routes (the engine does), never uses RDMA READ, and refuses
+//! version 1 of the protocol.
 //!
-//! | module | holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `o2ib`, `protocol` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`]; what it brings to the LND skeleton |
+//! | `o2ib`, `protocol` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`]; its implementation of the LND skeleton's `Protocol` |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
-//! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
+//! | [`sizes`] | queue, pool and memory sizes computed from tunables, for nlx and for the kernel's releases |
 //! | `advice`, `counters`, `conn_stats` | [`Failure`], [`O2ibCounters`], [`ConnStats`] |
 //! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | `verbs` | this host's devices (with the feature `verbs`) |
-//! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
-//! | `shard` | what senders and one driver share; what is asked of the driver |
-//! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; what is kept with each operation; preparing and emitting; posting together |
-//! | `admission`, `depths` | how many connections of peers are let in; how deep the queues are that a device makes |
-//! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
-//! | `replies` | which short replies to a GET count |
-//! | `driver` | what polling a shard does: events, dialling, listening, completions, messages, closing, timers |
+//! | `ni`, `peer`, `send` | data of NIs and peers; sending in the caller's own thread |
+//! | `shard` | data shared by senders and the driver; requests to the driver |
+//! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; the driver's data of each operation; preparing and emitting messages; posting work requests together |
+//! | `admission`, `depths` | bounds on the connections that peers open; the queue depths that a device accepts |
+//! | `buffers`, `memory`, `writes` | message buffers; registered memory, and bounce buffers for memory that is not; splitting a payload into WRITEs |
+//! | `replies` | the short replies to a GET that are accepted |
+//! | `driver` | polling a shard: events, dialling, listening, completions, messages, closing, timers |
 
 #![deny(unsafe_code)]
 

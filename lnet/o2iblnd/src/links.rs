@@ -1,21 +1,24 @@
-//! What a peer has without verbs, sockets or clock: which connections stand, which attempts are under way, when the next one
-//! begins, and what becomes of one that the peer begins (lnet-wire 33, 34 and 38).
+//! The connections to one peer, without verbs, sockets or clock: which are established, which
+//! attempts are under way, when the next attempt begins, and how to answer the peer's (lnet-wire
+//! 33, 34 and 38).
 //!
-//! One [`Links`] for each peer of an NI. Attempts and connections have a [`LinkId`] from their beginning to their end:
+//! There is one [`Links`] for each peer of an NI. Attempts and connections keep their [`LinkId`]
+//! from beginning to end:
 //!
-//! | what happens | call | then |
+//! | event | call | then |
 //! | --- | --- | --- |
-//! | a message waits, time has passed, or anything below happened | [`Links::next`] until it gives no [`Next::Connect`] | dial for each [`Links::begin`] |
-//! | the way to the peer is known | make the queues for [`Links::params`], then [`Links::request`] | connect with it as private data |
+//! | a message waits, time has passed, or any event below | [`Links::next`] until it does not return [`Next::Connect`] | dial for each [`Links::begin`] |
+//! | the route to the peer is resolved | make the queues for [`Links::params`], then [`Links::request`] | connect with it as private data |
 //! | the peer accepts | [`Links::granted`] | establish, then [`Links::established`] |
 //! | the peer rejects | [`Links::rejected`] | dial again, or see [`Outcome`] |
 //! | the attempt cannot go on, or is [`Links::overdue`] | [`Links::failed`] | drop it, see [`Outcome`] |
-//! | the peer asks | [`Links::offered`] | accept with what the queues really got, or reject; then [`Links::established`] or [`Links::failed`] |
+//! | the peer asks to connect | [`Links::offered`] | accept with the sizes of the queues really made, or reject; then [`Links::established`] or [`Links::failed`] |
 //! | a message is to be sent | [`Links::pick`] | that connection's [`crate::conn::Conn`] |
-//! | a connection is over | [`Links::lost`] | ask [`Links::next`] |
+//! | a connection has ended | [`Links::lost`] | call [`Links::next`] |
 //!
-//! Connections that the peer offers are always accepted, also while an own attempt is under way: releases decide races
-//! differently (lnet-wire 34). If the peer refuses the own attempt because of a race, its connection is used.
+//! Connections that the peer offers are always accepted, also while an own attempt is under way:
+//! releases decide races differently (lnet-wire 34). If the peer rejects the own attempt because of
+//! a race, its connection is used.
 
 use lnet_nid::Nid;
 use lnet_proto::ProtoError;
@@ -31,11 +34,13 @@ pub use pace::{Bounds, MESSAGE_GRACE_NS};
 use pace::{Pace, Pause};
 pub use types::{Answer, LinkId, Next, Outcome};
 
-/// Connections to one peer, attempts of both sides included: as many as both sides may open with the largest
-/// `conns_per_peer`, 127. A peer that asks for more is told NO_RESOURCES.
+/// The most connections to one peer, attempts of both sides included: twice the largest
+/// `conns_per_peer`, 127, as both sides may open that number. Further requests of the peer are
+/// rejected with NO_RESOURCES.
 pub const LINKS_MAX: usize = 254;
 
-/// How often in a row attempts that are to complete a set of connections may fail, before the set is taken as it is.
+/// The number of consecutive failures of attempts that complete a set of connections, after which
+/// the set stays incomplete.
 const FAILURES_MAX: u32 = 3;
 
 /// An attempt of either side.
@@ -50,7 +55,7 @@ struct Pending {
     connector: Option<Connector>,
 }
 
-/// A connection that stands.
+/// An established connection.
 #[derive(Debug, Clone, Copy)]
 struct Live {
     id: LinkId,
@@ -64,20 +69,20 @@ pub struct Links {
     own: End,
     peer: Nid,
     bounds: Bounds,
-    /// What this NI asks for of a peer of which nothing is known.
+    /// The parameters that this NI asks for by default.
     configured: ConnParams,
-    /// What this peer is asked for.
+    /// The parameters that this NI asks this peer for.
     params: ConnParams,
-    /// Version and incarnation of the live connections.
+    /// The peer's version and incarnation, as of the live connections.
     life: Option<Known>,
-    /// The incarnation that the peer has named in a rejection.
+    /// The incarnation that the peer named in a rejection.
     learnt_stamp: u64,
     pending: Vec<Pending>,
     live: Vec<Live>,
-    /// Where the last message went.
+    /// Index of the connection that the last message was sent on.
     turn: usize,
     last_id: u32,
-    /// This side completes the set of connections.
+    /// Set while this side completes the set of connections.
     active: bool,
     races: u32,
     failures: u32,
@@ -85,7 +90,8 @@ pub struct Links {
 }
 
 impl lnet_lnd::protocol::Links for Links {
-    /// Sets how many connections this side opens (`conns_per_peer`); those that stand stay, though they be more.
+    /// Sets the number of connections that this side opens (`conns_per_peer`); established ones
+    /// stay, even if there are more.
     fn set_conns(&mut self, conns: u8) {
         self.bounds.conns = conns;
         if self.live.iter().any(|live| live.own) {
@@ -95,14 +101,15 @@ impl lnet_lnd::protocol::Links for Links {
         }
     }
 
-    /// Whether nothing is remembered that matters: no connection, no attempt, no pause.
+    /// Whether there is no connection, no attempt, and no pause to remember.
     fn is_forgettable(&self, now_ns: u64) -> bool {
         self.live.is_empty() && self.pending.is_empty() && self.pace.pause(now_ns).is_none()
     }
 }
 
 impl Links {
-    /// No connections yet. `configured` is what the NI asks for: its `peer_credits`, 257 fragments, 4096 bytes.
+    /// Creates the state of a peer without connections. `configured` is what the NI asks for: its
+    /// `peer_credits`, 257 fragments, 4096 bytes.
     #[must_use]
     pub fn new(own: End, peer: Nid, configured: ConnParams, bounds: Bounds) -> Links {
         Links {
@@ -124,13 +131,13 @@ impl Links {
         }
     }
 
-    /// What to do next, where `waiting` says whether messages have no connection to go on.
+    /// Returns what to do next. `waiting` is `true` if messages wait for a connection.
     #[must_use]
     pub fn next(&self, now_ns: u64, waiting: bool) -> Next {
         let needed = waiting && self.live.is_empty();
         let incoming = self.pending.iter().any(|pending| !pending.own);
         let there = self.live.len() + self.pending.len();
-        // While the peer's connection is being made, it may serve.
+        // While the peer's own connection is being made, messages wait for that one.
         if there >= self.wanted() || !(self.active || needed) || (needed && incoming) {
             return Next::Nothing;
         }
@@ -141,23 +148,24 @@ impl Links {
         }
     }
 
-    /// Begins an attempt; gives when it must be over, with all its tries.
+    /// Begins an attempt; returns its id and its deadline, which covers all its tries.
     pub fn begin(&mut self, now_ns: u64) -> (LinkId, u64) {
         self.active = true;
         self.pend(true, now_ns)
     }
 
-    /// What the queues of an own attempt are to be made for.
+    /// Returns the parameters for which to make the queues of an own attempt.
     #[must_use]
     pub fn params(&self) -> ConnParams {
         self.params
     }
 
-    /// The CONNREQ of an own attempt, for which the queues are made: `made` is what the device could really make of
-    /// [`Links::params`]. It may have room for more another time, so this is not remembered.
+    /// Returns the CONNREQ of an own attempt. `made` is what the device could make of
+    /// [`Links::params`]. The device may have room for more another time, so `made` is not
+    /// remembered.
     ///
     /// # Errors
-    /// What [`Connector::new`] says; the attempt is to be given up.
+    /// Those of [`Connector::new`]; the caller must give up the attempt.
     pub fn request(&mut self, id: LinkId, made: ConnParams) -> Result<&[u8], ProtoError> {
         let attempt = Attempt {
             local: self.own,
@@ -175,15 +183,16 @@ impl Links {
     /// Reads the CONNACK of an own attempt.
     ///
     /// # Errors
-    /// What is wrong with it; the attempt is to be given up.
+    /// What is wrong with the CONNACK; the caller must give up the attempt.
     pub fn granted(&self, id: LinkId, private_data: &[u8]) -> Result<Established, ProtoError> {
         let connector = self.pending.iter().find(|pending| pending.id == id);
         let gone = || ProtoError::Attempt { field: "attempt", value: id.0.to_string() };
         connector.and_then(|pending| pending.connector.as_ref()).ok_or_else(gone)?.accepted(private_data)
     }
 
-    /// An attempt of either side has become a connection to this life of the peer. `true`: all others are to be closed, for
-    /// they are of another life.
+    /// Notes that an attempt of either side has become a connection to the incarnation `life` of
+    /// the peer. Returns `true` if the caller must close all other connections, as they belong to
+    /// another incarnation.
     #[must_use]
     pub fn established(&mut self, id: LinkId, life: Known, now_ns: u64) -> bool {
         let Some(pending) = self.take(id) else { return false };
@@ -197,10 +206,12 @@ impl Links {
         other
     }
 
-    /// The peer, or its connection manager, rejects an own attempt. `waiting` as for [`Links::next`].
+    /// Handles the rejection of an own attempt by the peer or its connection manager. `waiting` as
+    /// for [`Links::next`].
     ///
     /// # Errors
-    /// Why the attempt is over, for people; the outcome is that of [`Links::failed`].
+    /// Why the attempt is over, for messages to the operator; the outcome is that of
+    /// [`Links::failed`].
     pub fn rejected(
         &mut self,
         id: LinkId,
@@ -239,7 +250,7 @@ impl Links {
         }
     }
 
-    /// An attempt of either side has failed, or is given up.
+    /// Notes that an attempt of either side has failed or is given up.
     pub fn failed(&mut self, id: LinkId, now_ns: u64) -> Outcome {
         let Some(pending) = self.take(id) else { return Outcome::GoOn };
         if pending.own {
@@ -253,23 +264,24 @@ impl Links {
             return Outcome::GoOn;
         }
         self.rest_if_idle();
-        // Of the peer's attempts nobody here depends on, unless it was waited for; then `next` begins an own one.
+        // Messages did not depend on the peer's attempt, or if they waited for it, `next` begins an
+        // own one.
         if pending.own && self.pending.is_empty() { Outcome::Failed } else { Outcome::GoOn }
     }
 
-    /// An attempt whose time is over: drop it, and say that it has [`Links::failed`].
+    /// Returns an attempt whose deadline has passed: drop it, and call [`Links::failed`].
     #[must_use]
     pub fn overdue(&self, now_ns: u64) -> Option<LinkId> {
         self.pending.iter().find(|pending| pending.deadline_ns <= now_ns).map(|pending| pending.id)
     }
 
-    /// When the first attempt is overdue.
+    /// Returns the earliest deadline of an attempt.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         self.pending.iter().map(|pending| pending.deadline_ns).min()
     }
 
-    /// The peer offers a connection.
+    /// Answers a connection that the peer offers.
     pub fn offered(&mut self, offer: &Offer, now_ns: u64) -> Answer {
         if let Err(refusal) = offer.check_known(self.life) {
             return Answer::Reject { refusal, close_all: true };
@@ -283,7 +295,8 @@ impl Links {
         Answer::Accept { id, deadline_ns }
     }
 
-    /// The connection for the next message: the first that `is_usable`, from the one behind the last on.
+    /// Returns the connection for the next message: the first for which `is_usable` holds, in turn
+    /// after the last one.
     pub fn pick(&mut self, mut is_usable: impl FnMut(LinkId) -> bool) -> Option<LinkId> {
         let count = self.live.len();
         let turn =
@@ -292,7 +305,7 @@ impl Links {
         Some(self.live[turn].id)
     }
 
-    /// A connection is over.
+    /// Notes that a connection has ended.
     pub fn lost(&mut self, id: LinkId, now_ns: u64) {
         let Some(at) = self.live.iter().position(|live| live.id == id) else { return };
         let live = self.live.remove(at);
@@ -300,7 +313,7 @@ impl Links {
             self.pace.lost(live.since_ns, now_ns);
         }
         if !self.live.is_empty() {
-            // Whoever has opened it opens another in its place.
+            // The side that opened the connection replaces it.
             self.active |= live.own;
             return;
         }
@@ -308,24 +321,25 @@ impl Links {
         self.rest_if_idle();
     }
 
-    /// Whether any connection stands.
+    /// Whether any connection is established.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         !self.live.is_empty()
     }
 
-    /// The connections that stand.
+    /// Returns the established connections.
     pub fn connections(&self) -> impl ExactSizeIterator<Item = LinkId> {
         self.live.iter().map(|live| live.id)
     }
 
-    /// Version and incarnation of the peer, while a connection stands.
+    /// Returns the peer's version and incarnation, while a connection is established.
     #[must_use]
     pub fn life(&self) -> Option<Known> {
         self.life
     }
 
-    /// What failed until now was this side's: the peer need not be left in peace.
+    /// Clears the back-off: the failures had a cause on this node, so that the peer can be tried at
+    /// once.
     pub fn forgive(&mut self) {
         self.pace = Pace::new();
     }
@@ -334,8 +348,8 @@ impl Links {
         usize::from(self.bounds.conns.max(1)).min(LINKS_MAX)
     }
 
-    /// Whether an own attempt that was rejected is tried again (lnet-wire 33): something waits for it, or it completes a set;
-    /// and the peer's own connection is not just being made.
+    /// Whether an own attempt that was rejected is tried again (lnet-wire 33): messages wait for
+    /// it, or it completes a set; and no connection of the peer's is being made.
     fn is_wanted(&self, waiting: bool) -> bool {
         let incoming = self.pending.iter().any(|pending| !pending.own);
         if self.live.is_empty() { waiting && !incoming } else { self.live.len() < self.wanted() }
@@ -353,11 +367,13 @@ impl Links {
         Some(self.pending.remove(at))
     }
 
-    /// What a rejection has changed in a request; whether the peer has restarted.
+    /// Applies the changes of a rejection to later requests; returns whether the peer has
+    /// restarted.
     fn learn(&mut self, changed: &Attempt) -> bool {
         let stamp = changed.peer.stamp;
         let restarted = self.life.is_some_and(|life| stamp != 0 && life.stamp != stamp);
-        // Another life may have other limits. Attempts that were begun together have learnt different things.
+        // A new incarnation may have other limits. Attempts that began together may have learnt
+        // different things.
         let known = self.params;
         self.learnt_stamp = stamp;
         self.params = match restarted {
@@ -390,7 +406,8 @@ impl Links {
         }
     }
 
-    /// Without any connection or attempt there is nothing to complete: the next message begins anew.
+    /// Without any connection or own attempt there is nothing to complete: the next message begins
+    /// anew.
     fn rest_if_idle(&mut self) {
         if self.live.is_empty() && !self.pending.iter().any(|pending| pending.own) {
             self.rest();

@@ -1,4 +1,5 @@
-//! What all shards of the verbs LND share, and the names of the LND skeleton's types here.
+//! The data that all shards of the verbs LND share, and this crate's aliases of the LND skeleton's
+//! types.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ pub type O2ibLnd = Network<O2ib>;
 
 lnet_lnd::names!(O2ib);
 
-/// The verbs protocol, and what all shards of its LND share.
+/// The verbs protocol, and the data that all shards of its LND share.
 pub struct O2ib {
     pub(crate) fabric: Arc<dyn Fabric>,
 }

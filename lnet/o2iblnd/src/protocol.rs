@@ -1,4 +1,4 @@
-//! What the verbs protocol brings to the LND skeleton.
+//! The verbs protocol's implementation of the LND skeleton's `Protocol`.
 
 use crate::o2ib::{Ni, O2ib, PeerState, Shared};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::shard::Asked;
 use crate::shard::OfShard;
 use crate::{ConnStats, NiConfig, O2ibConfig, replies, sizes};
 
-/// Of a NID that cannot be an NI's.
+/// Error text for a NID that cannot be an NI's.
 const NO_ADDRESS: &str =
     "names no IPv4 address on a network of type o2ib: the protocol knows no other (lnet-wire 31)";
 
@@ -64,10 +64,10 @@ impl Protocol for O2ib {
             return Err(wrong("is up already", Errno::EADDRINUSE));
         }
         let adjusted = sizes::adjust(&config.of(&own));
-        // The errno stands behind it already.
+        // `what` already contains the errno.
         let refused = |FabricError { what, errno }| LndError { what: format!("{nid}: {what}"), errno };
         let device = fabric.open(ip).map_err(refused)?;
-        // What the device cannot do is better known now than with the first peer.
+        // Fail now if the device cannot support the tunables, not when the first peer connects.
         sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
         let interfaces = nis.interfaces_with(&hardware);
         shared.grow(interfaces, |number| Ok(OfShard::new(number, fabric.channel()?))).map_err(refused)?;
@@ -87,7 +87,7 @@ impl Protocol for O2ib {
             slot.shard.own.channel.ring();
         }
         nis.insert(ni.clone());
-        // Of what happened to it before, nobody has told.
+        // The device reports only changes: query the port's current state once.
         look_at_port(&ni);
         Ok(limits)
     }
@@ -104,7 +104,7 @@ impl Protocol for O2ib {
         Ok(Shared::new(config, O2ib { fabric }))
     }
 
-    /// The protocol knows no PIDs.
+    /// Returns the process of the NID's kernel LNet: the protocol has no PIDs.
     fn name_of(id: ProcessId) -> ProcessId {
         ProcessId::lnet(id.nid)
     }
@@ -129,7 +129,7 @@ impl Protocol for O2ib {
     fn register(shared: &Shared, region: &Region) {
         let now_ns = shared.shards.slot(0).map_or(0, |slot| slot.shard.own.now_ns());
         for ni in shared.nis.matching(None) {
-            // What cannot be registered is copied.
+            // Payloads in memory that cannot be registered are copied.
             memory::register(&ni, region, By::Us, now_ns);
         }
     }
@@ -141,10 +141,14 @@ impl Protocol for O2ib {
 
 #[cfg(feature = "verbs")]
 impl OnThisHost for O2ib {
-    /// ENOSYS where libibverbs or librdmacm is not installed, ENODEV without any RDMA device, EACCES for a user who may not use them.
+    /// Opens this host's RDMA devices.
+    ///
+    /// # Errors
+    /// ENOSYS where libibverbs or librdmacm is not installed, ENODEV without any RDMA device,
+    /// EACCES for a user who may not use them.
     fn system() -> Result<Arc<dyn Fabric>, LndError> {
         let host = crate::verbs::Host::of_lnd();
-        // Whatever is missing in general is missing for this.
+        // Create a channel to find out now whether libraries, devices or permissions are missing.
         host.channel().map_err(|FabricError { what, errno }| LndError { what, errno })?;
         Ok(Arc::new(host))
     }

@@ -1,17 +1,19 @@
-//! The counters of lnet-wire 36, of both sides: what this side may send, and what the peer may.
+//! The credit counters of lnet-wire 36: what this side may send, and what the peer may.
 
 use lnet_proto::ib::MessageKind;
 
 use super::ConnError;
 
-/// NOOPs for which a peer keeps receive buffers: at most so many are posted at a time, and at most so many with credits are
-/// sent of which it is not known that the peer has dealt with them (lnet-wire 36).
+/// The number of NOOPs for which a peer keeps receive buffers. At most this number of NOOPs is
+/// posted at a time, and at most this number of NOOPs with credits is sent before the peer is known
+/// to have handled one (lnet-wire 36).
 pub(super) const NOOPS_MAX: u8 = 2;
 
-/// Credits in every sense of the word.
+/// The credits and reserved transfers of both sides.
 ///
-/// The peer's credits are known exactly: it had `depth`, each of its messages that needs one has used one, and it has at most
-/// those that were given to it. A peer that does as it should cannot run into the checks.
+/// The peer's credits are known exactly: it began with `depth`, each of its messages that needs a
+/// credit has used one, and it has at most those that were given to it. A peer that follows the
+/// protocol cannot fail the checks.
 #[derive(Debug)]
 pub(super) struct Credits {
     depth: u16,
@@ -20,15 +22,15 @@ pub(super) struct Credits {
     credits: u16,
     /// Transfers that this side may begin.
     reserved: u16,
-    /// Credits that are owed to the peer: those of buffers that are posted again.
+    /// Credits owed to the peer, for buffers that are posted again.
     outstanding: u16,
     /// Transfers that the peer may begin.
     peer_reserved: u16,
-    /// Credits that were ever given to the peer.
+    /// Total number of credits given to the peer.
     given: u64,
-    /// Credits that it ever used.
+    /// Total number of credits that the peer has used.
     used: u64,
-    /// What was given before each of the last two NOOPs with credits, the older first.
+    /// The value of `given` before each of the last two NOOPs with credits, the older first.
     noops: [u64; NOOPS_MAX as usize],
 }
 
@@ -56,19 +58,19 @@ impl Credits {
         self.credits = self.credits.saturating_sub(1);
     }
 
-    /// Takes one of this side's transfers, if there is one left.
+    /// Reserves one of this side's transfers; `false` if none is left.
     pub(super) fn reserve(&mut self) -> bool {
         let free = self.reserved > 0;
         self.reserved -= u16::from(free);
         free
     }
 
-    /// A transfer of this side's is answered, or was withdrawn.
+    /// Returns a reserved transfer of this side: it was answered or withdrawn.
     pub(super) fn unreserve(&mut self) {
         self.reserved = (self.reserved + 1).min(self.depth);
     }
 
-    /// Credits have come in a message.
+    /// Adds the credits that came in a message.
     pub(super) fn returned(&mut self, returned: u8) -> Result<(), ConnError> {
         let (held, limit) = (self.credits, self.depth);
         if held + u16::from(returned) > limit {
@@ -78,7 +80,7 @@ impl Credits {
         Ok(())
     }
 
-    /// A message of the peer's that needs a credit.
+    /// Counts a message of the peer's that needs a credit.
     pub(super) fn used_by_peer(&mut self, kind: MessageKind) -> Result<(), ConnError> {
         if self.given == self.used {
             return Err(ConnError::Overrun { kind, limit: self.depth });
@@ -87,7 +89,7 @@ impl Credits {
         Ok(())
     }
 
-    /// A message of the peer's that begins a transfer.
+    /// Counts a message of the peer's that begins a transfer.
     pub(super) fn begun_by_peer(&mut self, kind: MessageKind) -> Result<(), ConnError> {
         if self.peer_reserved == 0 {
             return Err(ConnError::Transfers { kind, limit: self.depth });
@@ -96,41 +98,42 @@ impl Credits {
         Ok(())
     }
 
-    /// The answer to it is posted.
+    /// Ends a transfer of the peer's: its answer is posted.
     pub(super) fn answered(&mut self) {
         self.peer_reserved = (self.peer_reserved + 1).min(self.depth);
     }
 
-    /// A buffer is posted again that gives the peer a credit back.
+    /// Adds an owed credit: a buffer that gives the peer one back is posted again.
     pub(super) fn owe(&mut self) {
         self.outstanding = (self.outstanding + 1).min(self.depth);
     }
 
-    /// The credits that a message takes along.
+    /// Returns the credits to send in the next message, which are then no longer owed.
     pub(super) fn give(&mut self) -> u8 {
         let outstanding = std::mem::take(&mut self.outstanding);
         self.given += u64::from(outstanding);
         outstanding.try_into().unwrap_or(u8::MAX)
     }
 
-    /// Whether the credits owed are worth a message of their own: there are enough of them, or the peer cannot send without
-    /// them. The latter is no rule of kernel nodes, which hold no messages; here a lazy portal may hold so many that the
-    /// high-water mark cannot be reached.
+    /// Whether the owed credits are worth a NOOP: they have reached the high-water mark, or the
+    /// peer cannot send without them. Kernel nodes do not have the second rule, as they hold no
+    /// messages; here a lazy portal may hold enough messages that the high-water mark is never
+    /// reached.
     pub(super) fn wants_noop(&self) -> bool {
         let stuck = self.given == self.used && self.outstanding > 0;
-        // The peer has dealt with a NOOP for certain when it has used a credit that came with it.
+        // The peer has certainly handled a NOOP when it has used a credit that came with it.
         let dealt_with = self.used > self.noops[0];
         dealt_with && (stuck || self.outstanding >= self.high_water)
     }
 
-    /// A NOOP is sent.
+    /// Notes that a NOOP is being sent.
     pub(super) fn note_noop(&mut self) {
         if self.outstanding > 0 {
             self.noops = [self.noops[1], self.given];
         }
     }
 
-    /// What this side has: credits, reserved transfers, credits owed.
+    /// Returns this side's credits, reserved transfers, and credits owed.
     pub(super) fn counts(&self) -> (u16, u16, u16) {
         (self.credits, self.reserved, self.outstanding)
     }

@@ -1,11 +1,12 @@
 use lnet_api::Errno;
 use lnet_proto::ib::{Cookie, MessageKind};
 
-/// Why a connection cannot go on, or why a call was refused. [`ConnError::Gone`] and [`ConnError::Chain`] leave the connection
-/// as it was; all others are the peer's doing, and the connection is to be closed.
+/// Why a connection cannot go on, or why a call was refused. [`ConnError::Gone`] and
+/// [`ConnError::Chain`] leave the connection unchanged; all others are violations of the protocol
+/// by the peer, after which the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnError {
-    /// More credits came back than there are: the peer has lost count.
+    /// The peer returned more credits than the connection has.
     #[error("the peer returned {returned} credits on top of {held}: there are {limit}")]
     Credits {
         /// Credits in the message.
@@ -15,7 +16,7 @@ pub enum ConnError {
         /// The depth of the connection.
         limit: u16,
     },
-    /// A message that needs a credit, and the peer had none.
+    /// The peer sent a message that needs a credit, and had none.
     #[error("the peer sent {kind} without a credit: it has used all {limit}")]
     Overrun {
         /// The message.
@@ -23,7 +24,7 @@ pub enum ConnError {
         /// The depth of the connection.
         limit: u16,
     },
-    /// A request for a transfer beyond those that may be under way.
+    /// The peer requested a transfer beyond the number that may be under way.
     #[error("the peer sent {kind} while {limit} of its transfers await an answer, the most there may be")]
     Transfers {
         /// The message.
@@ -31,7 +32,8 @@ pub enum ConnError {
         /// The depth of the connection.
         limit: u16,
     },
-    /// A message with a cookie that names no operation, or one that does not wait for it (lnet-wire 35.5).
+    /// The cookie of a message names no operation, or one that does not wait for this message
+    /// (lnet-wire 35.5).
     #[error("the peer sent {kind} with cookie {:#x}, which names nothing that waits for it", .cookie.get())]
     Cookie {
         /// The message.
@@ -39,7 +41,7 @@ pub enum ConnError {
         /// Its cookie.
         cookie: Cookie,
     },
-    /// A status that cannot be.
+    /// The status of a message is higher than the bytes that were asked for.
     #[error("the peer sent {kind} with status {status}: at most {limit} bytes were asked for")]
     Status {
         /// The message.
@@ -49,36 +51,36 @@ pub enum ConnError {
         /// The most it may be.
         limit: u32,
     },
-    /// A message that has no place on a connection that stands.
+    /// The type of the message is not allowed on an established connection.
     #[error("the peer sent {kind} on a connection that stands")]
     Unexpected {
         /// The message.
         kind: MessageKind,
     },
-    /// A work request has completed that was not posted.
+    /// A work request completed that is not posted.
     #[error("a send of id {id:#x} completed, which is not posted")]
     UnknownSend {
         /// The id.
         id: u64,
     },
-    /// The operation has ended, or does not wait for this.
+    /// The operation has ended, or is not in the state that the call needs.
     #[error("operation {key:#x} does not wait for this, or has ended")]
     Gone {
         /// Its [`super::Key::bits`].
         key: u64,
     },
-    /// A transfer of more work requests than the send queue has.
+    /// A transfer needs more work requests than the send queue has.
     #[error("a transfer takes {works} work requests: the send queue has {limit}")]
     Chain {
-        /// Writes and the message behind them.
+        /// The writes and the message behind them.
         works: u32,
-        /// What the send queue holds.
+        /// The capacity of the send queue.
         limit: u32,
     },
 }
 
 impl ConnError {
-    /// The errno: EPROTO for whatever the peer does wrong.
+    /// Returns the errno: EPROTO for each violation by the peer.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {

@@ -5,38 +5,39 @@ use nlx_sync::{SlotKey, Slots};
 use super::ConnError;
 use super::table::{Key, PLACE_BITS};
 
-/// Names a posted send; the id of its work request.
+/// Identifies a posted send; its bits are the id of the work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SendId(SlotKey);
 
 impl SendId {
-    /// The id as a number, of 48 bits.
+    /// Returns the id as a number of 48 bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0.to_bits(PLACE_BITS)
     }
 
-    /// Which of the sends that may be posted at a time this is, from 0: the place of its transmit buffer.
+    /// Returns the index of the send among those that may be posted at a time, from 0: the index of
+    /// its transmit buffer.
     #[must_use]
     pub const fn place(self) -> usize {
         self.0.index as usize
     }
 }
 
-/// What is known of a posted send.
+/// A posted send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Post {
-    /// The operation it belongs to; none for a NOOP.
+    /// The operation that the send belongs to; `None` for a NOOP.
     pub(super) key: Option<Key>,
-    /// Work requests: its own and those of the writes before it.
+    /// The number of work requests: the send and the writes before it.
     pub(super) works: u32,
 }
 
-/// A table of as many posted sends as there may be.
+/// A table of the posted sends, of fixed capacity.
 #[derive(Debug)]
 pub(super) struct Posts {
     slots: Slots<Post>,
-    /// Work requests that the send queue has room for.
+    /// Free work requests of the send queue.
     room: u32,
     room_max: u32,
 }
@@ -46,39 +47,39 @@ impl Posts {
         let sends = sends.max(1).into();
         let room_max = room_max.max(1);
         let mut slots = Slots::new(sends);
-        // What there is no memory for now is tried again when it is needed.
+        // If memory is short now, the table allocates again on insertion.
         let _ = slots.reserve(sends);
         Posts { slots, room: room_max, room_max }
     }
 
-    /// The bytes of one for so many sends.
+    /// Returns the size in bytes of a table for `sends` sends.
     pub(super) const fn bytes(sends: usize) -> usize {
         Slots::<Post>::bytes(sends)
     }
 
-    /// Whether a chain of so many work requests can be posted now.
+    /// Whether a chain of `works` work requests can be posted now.
     pub(super) fn fits(&self, works: u32) -> bool {
         !self.slots.is_full() && works <= self.room
     }
 
-    /// The longest chain that can ever be posted.
+    /// Returns the length of the longest chain that can ever be posted.
     pub(super) fn room_max(&self) -> u32 {
         self.room_max
     }
 
-    /// Sends that are posted.
+    /// Returns the number of posted sends.
     pub(super) fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Notes a send that fits.
+    /// Adds a send; `None` if the table is full.
     pub(super) fn post(&mut self, post: Post) -> Option<SendId> {
         let key = self.slots.insert(post)?;
         self.room = self.room.saturating_sub(post.works);
         Some(SendId(key))
     }
 
-    /// Forgets a send that has completed.
+    /// Removes a send that has completed.
     pub(super) fn completed(&mut self, id: u64) -> Result<Post, ConnError> {
         let key = SlotKey::from_bits(id, PLACE_BITS);
         let post = self.slots.remove(key).ok_or(ConnError::UnknownSend { id })?;

@@ -1,4 +1,4 @@
-//! What [`Conn`] does inside.
+//! The private rules of [`Conn`].
 
 use lnet_api::Errno;
 use lnet_proto::ib::{Completion, Cookie, MessageKind};
@@ -9,14 +9,14 @@ use super::table::{Slot, State};
 use super::{Conn, ConnError, Emit, Ended, Key, Receipt, Received, What};
 
 impl<T> Conn<T> {
-    /// Moves requests for transfers to the end of the credit queue, as far as there may be more transfers.
+    /// Moves waiting requests to the end of the credit queue, as far as transfers can be reserved.
     pub(super) fn promote(&mut self) {
         while !self.waiting.is_empty() && self.credits.reserve() {
             self.ready.extend(self.waiting.pop_front());
         }
     }
 
-    /// Emits a message of an operation, for which there is room and credit.
+    /// Emits the next message of an operation; the caller has checked room and credit.
     pub(super) fn emit(&mut self, key: Key, now_ns: u64) -> Option<Emit<'_, T>> {
         let slot = self.table.find(key)?;
         let done = Completion { cookie: slot.peer, status: status(slot.outcome) };
@@ -46,14 +46,14 @@ impl<T> Conn<T> {
         Some(Emit { id, credits, what, item: slot.item.as_mut() })
     }
 
-    /// The rule of lnet-wire 36; that nothing else can be sent is known.
+    /// Whether a NOOP is due (lnet-wire 36); the caller knows that no other message can be sent.
     pub(super) fn noop_is_due(&self, now_ns: u64) -> bool {
         let sign = self.unheard == 0 && (self.shows_life || now_ns >= self.keepalive_at_ns());
         let credits = self.unheard < NOOPS_MAX && self.credits.wants_noop();
         self.noops < NOOPS_MAX && (sign || credits)
     }
 
-    /// When a NOOP is due because nothing was sent.
+    /// Returns the time at which a NOOP is due because nothing was sent.
     pub(super) fn keepalive_at_ns(&self) -> u64 {
         if self.unheard == 0 { self.last_sent_ns.saturating_add(self.limits.keepalive_ns) } else { u64::MAX }
     }
@@ -68,7 +68,7 @@ impl<T> Conn<T> {
         Some(Emit { id, credits: self.credits.give(), what: What::Noop, item: None })
     }
 
-    /// The peer asks for a transfer.
+    /// Handles a PUT_REQ or GET_REQ: begins an operation of the peer's.
     pub(super) fn asked(&mut self, kind: MessageKind, cookie: Cookie, length: u32) -> Result<Key, ConnError> {
         self.credits.used_by_peer(kind)?;
         self.credits.begun_by_peer(kind)?;
@@ -83,8 +83,9 @@ impl<T> Conn<T> {
         Ok(key)
     }
 
-    /// The peer wants the payload of a PUT: as much as its descriptor has room for. If that is more than there is, or the PUT has been
-    /// abandoned, nothing is written, and it is told so (lnet-wire 35.2).
+    /// Handles a PUT_ACK: the peer wants as many bytes of a PUT as its descriptor describes. If the
+    /// PUT is shorter, or has been abandoned, nothing is written, and PUT_DONE has an error
+    /// (lnet-wire 35.2).
     pub(super) fn wanted(
         &mut self,
         source: Cookie,
@@ -109,7 +110,7 @@ impl<T> Conn<T> {
         Ok(Received::Wanted { put, length: slot.length })
     }
 
-    /// A PUT_NAK, PUT_DONE or GET_DONE has come.
+    /// Handles a PUT_NAK, PUT_DONE or GET_DONE.
     pub(super) fn ended(
         &mut self,
         kind: MessageKind,
@@ -124,7 +125,7 @@ impl<T> Conn<T> {
         Ok((receipt, self.settle(key).map_or(Received::Nothing, Received::Ended)))
     }
 
-    /// The request of this kind that awaits an answer.
+    /// Returns the slot of a request of this kind that waits for an answer.
     pub(super) fn asking(&mut self, key: Key, kind: MessageKind) -> Result<&mut Slot<T>, ConnError> {
         let slot = self.table.find(key).filter(|slot| slot.state == State::Asking(kind));
         slot.ok_or(key.gone())
@@ -146,7 +147,7 @@ impl<T> Conn<T> {
             return;
         }
         if !matches!(slot.state, State::Asking(_)) {
-            // It was refused meanwhile; nothing is kept for it.
+            // The request was refused before its buffer was posted again; it has no item.
             self.credits.owe();
             self.settle(key);
         }
@@ -159,7 +160,7 @@ impl<T> Conn<T> {
         }
     }
 
-    /// Ends an operation of which nothing is left to send or to come.
+    /// Ends an operation that has nothing more to send or receive.
     pub(super) fn settle(&mut self, key: Key) -> Option<Ended<T>> {
         let slot = self.table.find(key)?;
         if slot.state != State::Ending || slot.sends > 0 || !slot.reposted {
@@ -176,11 +177,13 @@ impl<T> Conn<T> {
     }
 }
 
-/// What the status of a received message means, where at most `limit` bytes were asked for.
+/// Returns the meaning of a received message's status, where at most `limit` bytes were asked for.
 ///
-/// A GET_DONE may count fewer bytes; whether these have been written, the driver judges (`replies`).
+/// A GET_DONE may count fewer bytes; the driver decides whether these have been written
+/// (`replies`).
 ///
-/// A PUT_DONE that is not negative says that all is written: with the number of bytes, or with 0 (lnet-wire 32).
+/// A PUT_DONE whose status is not negative says that everything is written: with the number of
+/// bytes, or with 0 (lnet-wire 32).
 fn outcome(kind: MessageKind, status: i32, limit: u32) -> Result<Result<u32, Errno>, ConnError> {
     let wrong = ConnError::Status { kind, status, limit };
     let Ok(bytes) = u32::try_from(status) else { return Ok(Err(errno(status))) };
@@ -192,7 +195,7 @@ fn outcome(kind: MessageKind, status: i32, limit: u32) -> Result<Result<u32, Err
     }
 }
 
-/// The errno of a negative status; EIO for one that this system does not know.
+/// Returns the errno of a negative status; EIO for one that this system does not know.
 fn errno(status: i32) -> Errno {
     match status.checked_neg().map(Errno::from_raw) {
         None | Some(Errno::UnknownErrno) => Errno::EIO,

@@ -1,4 +1,5 @@
-//! The operations of a connection: a table of fixed size, whose places are named by keys that are never valid twice.
+//! The operations of a connection: a table of fixed size, whose entries are named by keys that are
+//! never valid twice.
 
 use lnet_api::Errno;
 use lnet_proto::ib::{Cookie, MessageKind};
@@ -6,21 +7,21 @@ use nlx_sync::{SlotKey, Slots};
 
 use super::{ConnError, Ended};
 
-/// Names an operation on a connection.
+/// Identifies an operation on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(SlotKey);
 
-/// Bits of a place, in keys and in the ids of work requests: a connection has fewer operations.
+/// Bits of the index in keys and in ids of work requests: a connection has fewer operations.
 pub(super) const PLACE_BITS: u32 = 16;
 
 impl Key {
-    /// The key as a number, of 48 bits.
+    /// Returns the key as a number of 48 bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0.to_bits(PLACE_BITS)
     }
 
-    /// The key of a number. Whether it names anything, its connection knows.
+    /// Returns the key of a number. Only its connection can tell whether the operation exists.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Key> {
         if bits >> 48 != 0 {
@@ -29,7 +30,7 @@ impl Key {
         Some(Key(SlotKey::from_bits(bits, PLACE_BITS)))
     }
 
-    /// What the peer is to echo.
+    /// Returns the cookie that the peer echoes.
     pub(super) const fn cookie(self) -> Cookie {
         Cookie::new(self.bits())
     }
@@ -39,24 +40,24 @@ impl Key {
     }
 }
 
-/// How far an operation is.
+/// The state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// Own: its first message is queued.
     Queued(MessageKind),
     /// Own: the PUT_REQ or GET_REQ is posted, and not answered.
     Asked(MessageKind),
-    /// Own: the peer has said where the payload of a PUT shall go.
+    /// Own: the peer has sent PUT_ACK for a PUT.
     Wanted,
-    /// The peer's: it has sent a PUT_REQ or GET_REQ, and awaits an answer.
+    /// The peer's: it has sent a PUT_REQ or GET_REQ, and waits for an answer.
     Asking(MessageKind),
     /// The peer's: a PUT_ACK is queued.
     Acking,
-    /// The peer's: the PUT_ACK is posted, and the PUT_DONE has not come.
+    /// The peer's: the PUT_ACK is posted, and no PUT_DONE has been received.
     Sinking,
     /// The last message (PUT_NAK, PUT_DONE, GET_DONE) is queued.
     Replying(MessageKind),
-    /// Nothing more is to be sent or to come.
+    /// No message is left to send or to receive.
     Ending,
 }
 
@@ -64,15 +65,15 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     pub(super) state: State,
-    /// Whether this side has begun it.
+    /// Whether this side began it.
     pub(super) own: bool,
-    /// Messages of it that are queued, or posted and not complete.
+    /// Messages of the operation that are queued, or posted and not complete.
     pub(super) sends: u8,
     /// Whether any message of it has been posted.
     pub(super) left: bool,
-    /// Whether the buffer of a PUT_REQ is posted again.
+    /// Whether the receive buffer of a PUT_REQ is posted again.
     pub(super) reposted: bool,
-    /// What the next message to the peer echoes.
+    /// The cookie that the next message to the peer echoes.
     pub(super) peer: Cookie,
     /// The most bytes that may be transferred.
     pub(super) length: u32,
@@ -89,27 +90,27 @@ pub(super) struct Table<T>(Slots<Slot<T>>);
 impl<T> Table<T> {
     pub(super) fn new(size: u16) -> Table<T> {
         let mut slots = Slots::new(size.into());
-        // What there is no memory for now is tried again when it is needed.
+        // If memory is short now, the table allocates again on insertion.
         let _ = slots.reserve(size.into());
         Table(slots)
     }
 
-    /// The bytes of one of this size.
+    /// Returns the size in bytes of a table for `size` operations.
     pub(super) const fn bytes(size: usize) -> usize {
         Slots::<Slot<T>>::bytes(size)
     }
 
-    /// Begins an operation; `None` if the table is full.
+    /// Adds an operation; `None` if the table is full.
     pub(super) fn begin(&mut self, state: State, own: bool) -> Option<Key> {
         self.0.insert(Slot::new(state, own)).map(Key)
     }
 
-    /// The slot of a live operation.
+    /// Returns the slot of a live operation.
     pub(super) fn find(&mut self, key: Key) -> Option<&mut Slot<T>> {
         self.0.get_mut(key.0)
     }
 
-    /// The slot that a peer's message names, if it is in this state.
+    /// Returns the slot that a cookie of the peer's names, if the operation is in this state.
     pub(super) fn named(
         &mut self,
         kind: MessageKind,
@@ -122,22 +123,22 @@ impl<T> Table<T> {
         Ok((key, slot))
     }
 
-    /// Makes room; gives what the driver kept with the operation.
+    /// Removes an operation and returns its item.
     pub(super) fn free(&mut self, key: Key) -> Option<T> {
         self.0.remove(key.0)?.item
     }
 
-    /// The live operations.
+    /// Returns the live operations.
     pub(super) fn live(&self) -> impl Iterator<Item = &Slot<T>> {
         self.0.iter().map(|(_, slot)| slot)
     }
 
-    /// The live operations, to change.
+    /// Returns the live operations, mutably.
     pub(super) fn live_mut(&mut self) -> impl Iterator<Item = &mut Slot<T>> {
         self.0.iter_mut().map(|(_, slot)| slot)
     }
 
-    /// All that the driver kept, with the reason for which each operation ends.
+    /// Returns all items, each with the error with which its operation ends.
     pub(super) fn into_items(mut self) -> impl Iterator<Item = Ended<T>> {
         std::iter::from_fn(move || self.0.pop()).filter_map(|(_, slot)| {
             let errno = if slot.left { Errno::EIO } else { Errno::ECONNABORTED };
@@ -147,7 +148,8 @@ impl<T> Table<T> {
 }
 
 impl<T> Slot<T> {
-    /// Whether it is an own request of this kind, which has left and is not answered, and somebody waits for that.
+    /// Whether this is an own request of this kind that is posted and not answered, and has not
+    /// been abandoned.
     pub(super) fn is_unanswered(&self, kind: MessageKind) -> bool {
         self.state == State::Asked(kind) && self.sends == 0 && self.item.is_some()
     }

@@ -3,124 +3,133 @@ use lnet_proto::ib::{Completion, Cookie};
 
 use super::{Key, SendId};
 
-/// What holds for one connection.
+/// The limits of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The negotiated queue depth, 1 to 255 (0 counts as 1): 2·depth + 2 receive buffers are posted before it begins.
+    /// The negotiated queue depth, 1 to 255 (0 counts as 1): 2·depth + 2 receive buffers are posted
+    /// before the connection is used.
     pub depth: u8,
-    /// Credits owed from which on they are returned by a NOOP: `depth * peer_credits_hiw / peer_credits`. They are at
-    /// depth/2 (1 if that is 0) at the latest, whatever is given here: no peer then waits for the rest (lnet-wire 36).
+    /// The number of owed credits from which on a NOOP returns them: `depth * peer_credits_hiw /
+    /// peer_credits`. It is at most depth/2 (1 if that is 0), whatever is given here: no peer then
+    /// waits for the rest (lnet-wire 36).
     pub high_water: u16,
-    /// Sends posted at a time, hence the number of transmit buffers (`concurrent_sends`); 0 counts as 1.
+    /// Sends posted at a time, hence the number of transmit buffers (`concurrent_sends`); 0 counts
+    /// as 1.
     pub sends: u16,
     /// Work requests of the send queue.
     pub works: u32,
-    /// Own messages that are queued or under way at a time: [`super::Conn::queue`] takes no more.
+    /// Own messages that may be queued or under way at a time: [`super::Conn::queue`] takes no
+    /// more.
     pub messages: u16,
-    /// After so long without a message one is sent; `u64::MAX` for never.
+    /// A NOOP is sent after this time without a message; `u64::MAX` for never.
     pub keepalive_ns: u64,
 }
 
 impl Limits {
-    /// Operations that there may be at a time, of both sides.
+    /// Returns the most operations at a time, of both sides.
     pub(super) fn operations(&self) -> u16 {
-        // Of the peer's, depth await an answer and depth a PUT_DONE; the answers to others may still be posted.
+        // Of the peer's, depth wait for an answer and depth for a PUT_DONE; the answers to others
+        // may still be posted.
         let foreign = 2 * u16::from(self.depth.max(1)) + self.sends.max(1);
         foreign.saturating_add(self.messages)
     }
 }
 
-/// A message that this side begins with.
+/// The first message of an own operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
-    /// One message does (lnet-wire 35.1).
+    /// A whole message (lnet-wire 35.1).
     Immediate,
-    /// A PUT or REPLY of so many bytes, to be announced by PUT_REQ (35.2).
+    /// A PUT or REPLY that PUT_REQ announces (35.2).
     Put {
-        /// The whole payload.
+        /// Bytes of the whole payload.
         length: u32,
     },
-    /// A GET into so many bytes of memory, which a GET_REQ describes (35.3).
+    /// A GET into memory that the GET_REQ describes (35.3).
     Get {
-        /// The whole descriptor.
+        /// Bytes of the whole descriptor.
         length: u32,
     },
 }
 
-/// A message to be emitted and posted now. It counts as posted: if it cannot be, the connection is at its end.
+/// A message that the driver must emit and post now. It counts as posted: if posting fails, the
+/// connection must be closed.
 #[derive(Debug)]
 pub struct Emit<'a, T> {
     /// The id for its work request, which must be signalled.
     pub id: SendId,
-    /// For its head.
+    /// The credits for its head.
     pub credits: u8,
-    /// What it says.
+    /// The message's kind and fields.
     pub what: What,
-    /// What the driver keeps with the operation: header, payload, descriptor, writes.
+    /// The driver's item of the operation: header, payload, descriptor, writes.
     pub item: Option<&'a mut T>,
 }
 
-/// What a message says, but for what only the driver knows.
+/// The kind of a message, and the fields that the driver does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// NOOP.
     Noop,
-    /// IMMEDIATE: header and payload are the item's.
+    /// IMMEDIATE; the item has header and payload.
     Immediate,
-    /// PUT_REQ: the header is the item's.
+    /// PUT_REQ; the item has the header.
     PutReq {
-        /// What the peer is to echo.
+        /// The cookie that the peer echoes.
         cookie: Cookie,
     },
     /// PUT_NAK.
     PutNak(Completion),
-    /// PUT_ACK: the descriptor is the item's.
+    /// PUT_ACK; the item has the descriptor.
     PutAck {
         /// The peer's cookie.
         source: Cookie,
-        /// What the peer is to echo.
+        /// The cookie that the peer echoes.
         sink: Cookie,
     },
-    /// PUT_DONE, posted in one chain behind the writes, if its status is not negative.
+    /// PUT_DONE. If its status is not negative, it is posted in one chain behind the writes.
     PutDone(Completion),
-    /// GET_REQ: header and descriptor are the item's.
+    /// GET_REQ; the item has header and descriptor.
     GetReq {
-        /// What the peer is to echo.
+        /// The cookie that the peer echoes.
         cookie: Cookie,
     },
-    /// GET_DONE, posted in one chain behind the writes, if its status is not negative.
+    /// GET_DONE. If its status is not negative, it is posted in one chain behind the writes.
     GetDone(Completion),
 }
 
-/// What becomes possible when the buffer of a received message is posted again: to be given to [`super::Conn::reposted`] then.
+/// The effect of posting the buffer of a received message again, to be passed to
+/// [`super::Conn::reposted`] then.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Receipt {
-    /// Nothing.
+    /// No effect.
     Plain,
-    /// The peer has a credit back (IMMEDIATE, GET_REQ, PUT_DONE).
+    /// The peer gets a credit back (IMMEDIATE, GET_REQ, PUT_DONE).
     Credit,
-    /// This side may begin one more transfer (PUT_ACK, PUT_NAK, GET_DONE). The reference counts it on receipt; but only when
-    /// the buffer is there again can the peer's next answer not come too early.
+    /// This side may begin one more transfer (PUT_ACK, PUT_NAK, GET_DONE). The kernel counts it on
+    /// receipt; but only after the buffer is posted again is there certainly one for the peer's
+    /// next answer.
     Answer,
-    /// The peer has a credit back if its PUT_REQ is refused.
+    /// The peer gets a credit back if its PUT_REQ is refused.
     PutReq(Key),
 }
 
-/// What a received message means.
+/// The meaning of a received message.
 #[derive(Debug)]
 #[must_use]
 pub enum Received<T> {
     /// Nothing to do.
     Nothing,
-    /// An LNet message, whole.
+    /// A whole LNet message.
     Immediate,
-    /// The peer announces a payload: [`super::Conn::ack`] or [`super::Conn::nak`] it, now or later.
+    /// The peer announces a payload: call [`super::Conn::ack`] or [`super::Conn::nak`], now or
+    /// later.
     PutReq(Key),
-    /// The peer asks for data: write them and say so by [`super::Conn::done`], now or later.
+    /// The peer asks for data: write them and call [`super::Conn::done`], now or later.
     GetReq(Key),
-    /// The payload of an own PUT is wanted, where the PUT_ACK's descriptor says: prepare the writes ([`super::Conn::item`]), then
-    /// [`super::Conn::done`].
+    /// The peer wants the payload of an own PUT, at the addresses of the PUT_ACK's descriptor:
+    /// prepare the writes ([`super::Conn::item`]), then call [`super::Conn::done`].
     Wanted {
         /// The PUT.
         put: Key,
@@ -131,21 +140,21 @@ pub enum Received<T> {
     Ended(Ended<T>),
 }
 
-/// An operation that is over.
+/// An operation that has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ended<T> {
-    /// What the driver kept with it.
+    /// The driver's item of the operation.
     pub item: T,
-    /// Bytes transferred (0 for IMMEDIATE and for a PUT that was dropped), or why not.
+    /// Bytes transferred (0 for IMMEDIATE and for a PUT that was dropped), or the error.
     pub outcome: Result<u32, Errno>,
 }
 
-/// How far an operation is that is late.
+/// The state of an overdue operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Late {
-    /// It waits for credits, or behind others: the peer does not post its buffers again.
+    /// It waits for credits, or behind other messages: the peer does not post its buffers again.
     Queued,
-    /// A send has not completed: the network, or the peer's device.
+    /// A send has not completed, because of the network or the peer's device.
     Posted,
     /// The peer does not answer.
     Unanswered,
@@ -153,7 +162,7 @@ pub enum Late {
     Unprepared,
 }
 
-/// What there is to see of a connection, for people and tests.
+/// The counts of a connection, for statistics and tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Messages that may be sent.
@@ -164,10 +173,10 @@ pub struct Counts {
     pub outstanding: u16,
     /// Messages that are queued.
     pub queued: usize,
-    /// Sends that are posted.
+    /// Sends that are posted and have not completed.
     pub posted: usize,
-    /// Operations under way, or queued, of both sides.
+    /// Operations under way or queued, of both sides.
     pub operations: usize,
-    /// Those of them that are own.
+    /// Operations that this side began.
     pub own: usize,
 }

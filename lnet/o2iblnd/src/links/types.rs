@@ -1,26 +1,26 @@
 use lnet_proto::ib::Refusal;
 
-/// Names an attempt, and the connection that becomes of it, among those of one peer.
+/// Identifies an attempt, and the connection that it becomes, among those of one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// What to do next for a peer.
+/// The next action for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: all is there, or attempts are under way.
+    /// Nothing: the set is complete, or attempts are under way.
     Nothing,
     /// [`super::Links::begin`] an attempt, and ask again.
     Connect,
-    /// Ask again then.
+    /// Ask again at this time.
     Wait {
         /// When.
         until_ns: u64,
     },
-    /// There is no connection and, for now, no way to get one: messages fail.
+    /// There is no connection, and none can be tried now: waiting messages fail.
     Unreachable,
 }
 
-/// What follows from an attempt that did not give a connection.
+/// The consequence of an attempt that did not give a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
@@ -29,9 +29,9 @@ pub enum Outcome {
         /// Close all connections to the peer: it has restarted.
         close_all: bool,
     },
-    /// The attempt is over; see what is next.
+    /// The attempt is over; call [`super::Links::next`].
     GoOn,
-    /// The attempt is over, and nothing is left: messages that wait fail.
+    /// The attempt is over, and none is left: waiting messages fail.
     Failed,
 }
 
@@ -41,9 +41,9 @@ pub enum Outcome {
 pub enum Answer {
     /// Accept it.
     Accept {
-        /// Its name from now on.
+        /// Its id from now on.
         id: LinkId,
-        /// When it must stand.
+        /// When it must be established.
         deadline_ns: u64,
     },
     /// Reject it with this record.
