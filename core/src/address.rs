@@ -5,15 +5,17 @@ use std::str::FromStr;
 
 use crate::{CoreError, Nid, Pid};
 
-/// The longest text of an address in bytes: a NID (63), three colons, two 32-bit numbers and a transfer machine id.
+/// Length of the longest address text in bytes: a NID (63), three colons, two 32-bit numbers and a
+/// transfer machine id.
 pub const ADDRESS_TEXT_MAX: usize = 63 + 3 + 10 + 10 + 4;
 
-/// In place of a transfer machine id: the highest free one is wanted.
+/// Text in place of a transfer machine id that requests the highest free one.
 const DYNAMIC: &str = "*";
 
 /// The id of a transfer machine among those with the same NID, PID and portal: 1 to 4095.
 ///
-/// 0 is no id: with counter 0 it would make match bits of 0, which LNet does not let anybody use (motr-transport 3.2).
+/// 0 is no id: with counter 0 it would make match bits of 0, which LNet does not permit
+/// (motr-transport 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TmId(u16);
 
@@ -23,7 +25,7 @@ impl TmId {
     /// The highest id: ids have 12 bits.
     pub const MAX: TmId = TmId(4095);
 
-    /// The id with this value.
+    /// Returns the id with this value.
     ///
     /// # Errors
     /// [`CoreError::TmIdRange`] (EINVAL) unless `value` is 1 to 4095.
@@ -35,7 +37,7 @@ impl TmId {
         }
     }
 
-    /// The value.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0 as u32
@@ -50,21 +52,21 @@ impl fmt::Display for TmId {
 
 /// The address of a transfer machine: `10.72.49.14@o2ib0:12345:31:7`.
 ///
-/// The text is split from the right, because an IPv6 NID has colons of its own. Numbers are digits only. The NID names
-/// its network and is no wildcard. Two texts of one address parse to equal values.
+/// The text is split from the right, because an IPv6 NID contains colons. Numbers are digits only.
+/// The NID includes its network and is no wildcard. All texts of one address parse to equal values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     /// The interface.
     pub nid: Nid,
-    /// LNet's process id; 12345 everywhere today.
+    /// LNet's process id; in practice always 12345.
     pub pid: Pid,
-    /// The portal. Any number has a text; 1 to 63 can be started or sent to.
+    /// The portal. Any number can be printed; transfer machines can use 1 to 63.
     pub portal: u32,
-    /// Which transfer machine of the portal.
+    /// The transfer machine id.
     pub tmid: TmId,
 }
 
-/// Where a transfer machine is to be started: an address whose last part may be `*` (S-404).
+/// The address at which a transfer machine is to be started: its last part may be `*` (S-404).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StartAddress {
     /// The interface.
@@ -73,12 +75,12 @@ pub struct StartAddress {
     pub pid: Pid,
     /// The portal.
     pub portal: u32,
-    /// The id; `None` (text `*`) takes the highest free one.
+    /// The id; `None` (text `*`) requests the highest free one.
     pub tmid: Option<TmId>,
 }
 
 impl StartAddress {
-    /// The address with this id.
+    /// Returns the address with this id.
     #[must_use]
     pub const fn with(&self, tmid: TmId) -> Address {
         Address { nid: self.nid, pid: self.pid, portal: self.portal, tmid }
@@ -140,7 +142,7 @@ impl fmt::Display for StartAddress {
 }
 
 fn parse_nid(text: &str, nid: &str) -> Result<Nid, CoreError> {
-    // LNet's own parser takes a NID without network for tcp, and anything before @lo.
+    // LNet's own parser accepts a NID without a network as tcp, and any address before @lo.
     if !nid.contains('@') || (nid.ends_with("@lo") && nid != "0@lo") {
         return Err(malformed(text, "the NID is not <address>@<network>"));
     }

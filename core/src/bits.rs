@@ -4,56 +4,56 @@
 
 use crate::{MatchBits, TmId};
 
-/// Bits below the transfer machine id.
+/// Number of bits below the transfer machine id.
 const LOW_BITS: u32 = 52;
 const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 
-/// The lower 52 bits of match bits: which buffer of a transfer machine is meant.
+/// The lower 52 bits of match bits: selects a buffer of a transfer machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatchCounter(u64);
 
 impl MatchCounter {
-    /// No certain buffer: the queue of receive buffers. Never the value of a passive buffer.
+    /// No certain buffer: selects the queue of receive buffers. A passive buffer never has it.
     pub const UNSOLICITED: MatchCounter = MatchCounter(0);
-    /// The first value that a started transfer machine gives to a passive buffer.
+    /// The first value that a started transfer machine assigns to a passive buffer.
     pub const FIRST: MatchCounter = MatchCounter(1);
     /// The last value; [`MatchCounter::FIRST`] follows.
     pub const LAST: MatchCounter = MatchCounter(LOW_MASK);
 
-    /// The counter with this value, if it has no more than 52 bits.
+    /// Returns the counter with this value, if it has no more than 52 bits.
     #[must_use]
     pub const fn new(value: u64) -> Option<MatchCounter> {
         if value <= LOW_MASK { Some(MatchCounter(value)) } else { None }
     }
 
-    /// The value.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The value for the next passive buffer: one more, and after the last the first.
+    /// Returns the value for the next passive buffer: one more, after the last the first.
     #[must_use]
     pub const fn next(self) -> MatchCounter {
         if self.0 >= LOW_MASK { MatchCounter::FIRST } else { MatchCounter(self.0 + 1) }
     }
 }
 
-/// The match bits of a transfer machine's buffer.
+/// Returns the match bits of a transfer machine's buffer.
 #[must_use]
 pub const fn match_bits(tmid: TmId, counter: MatchCounter) -> MatchBits {
     MatchBits(pack(tmid.get(), counter.0))
 }
 
-/// The parts of match bits: a number that [`TmId::new`] may accept, and the counter.
+/// Splits match bits: a number for [`TmId::new`], which may refuse it, and the counter.
 #[must_use]
 pub const fn split_match_bits(bits: MatchBits) -> (u32, MatchCounter) {
     let (high, low) = unpack(bits.0);
     (high, MatchCounter(low))
 }
 
-/// The eight bytes beside the payload of a PUT, which tell a receiver whom to answer: the sender's transfer machine id
-/// and portal. Its NID and PID are in the message's header.
+/// The 64 bits of header data of a PUT, by which the receiver can answer: the sender's transfer
+/// machine id and portal. Its NID and PID are in the message's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HdrData {
     /// The sender's transfer machine id, 12 bits.
@@ -63,16 +63,17 @@ pub struct HdrData {
 }
 
 impl HdrData {
-    /// Nothing is known of the sender.
+    /// Header data without a sender.
     pub const NONE: u64 = 0;
 
-    /// As it travels. Of `tmid` the lower 12 bits count.
+    /// Packs the fields. Of `tmid` the lower 12 bits are used.
     #[must_use]
     pub const fn encode(self) -> u64 {
         pack(self.tmid, self.portal as u64)
     }
 
-    /// What travelled; any value can be decoded. Of the 52 bits below the id the lower 32 count.
+    /// Unpacks header data; any value can be decoded. Of the 52 bits below the id the lower 32 are
+    /// used.
     #[must_use]
     pub const fn decode(hdr_data: u64) -> HdrData {
         let (tmid, low) = unpack(hdr_data);

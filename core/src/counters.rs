@@ -1,5 +1,5 @@
-//! Match bits for passive buffers: values that no other operation in flight of the transfer machine has (S-409, K5). They are
-//! chosen where operations are submitted, whichever process that is.
+//! Match counters for passive buffers: values that no other operation in flight of the transfer
+//! machine has (S-409, K5). The process that submits the operation chooses them.
 
 use std::num::NonZeroU32;
 
@@ -7,35 +7,37 @@ use parking_lot::Mutex;
 
 use crate::{CoreError, Errno, Limits, MatchCounter};
 
-/// Bits of a random counter that tell operations in flight apart; those above are random.
+/// Bits of a random counter that distinguish operations in flight; the bits above are random.
 const SLOT_BITS: u32 = 20;
 
-// Each operation in flight has a buffer of its own.
+// Each operation in flight has a buffer to itself.
 const _: () = assert!(Limits::LNET.buffers_max <= 1 << SLOT_BITS);
 
-/// Random numbers that are fetched at once: 256 bytes, as many as the system gives whole and without being interrupted.
+/// Random numbers that are fetched at once: 256 bytes, the most that the system returns whole and
+/// uninterrupted.
 const BATCH: usize = 64;
 
-/// The counter from 1 to 2⁵²−1 that wraps to 1. It costs the same however many buffers there are; only once in 2⁵² calls
-/// the values in use are gathered.
+/// A counter from 1 to 2⁵²−1 that wraps to 1. Its cost does not depend on the number of buffers;
+/// only once in 2⁵² calls the values in use are collected.
 #[derive(Debug)]
 pub struct Sequential {
     next: MatchCounter,
-    /// Those in use when the counter last began at 1 that are still ahead of it, the nearest last. Everything that came
-    /// into use since then is behind it.
+    /// Values that were in use when the counter last started at 1 and are still ahead of it, the
+    /// nearest last. All values that came into use since then are behind it.
     taken: Vec<MatchCounter>,
-    /// The value before the wrap.
+    /// The last value before the wrap.
     last: MatchCounter,
 }
 
 impl Sequential {
-    /// A counter from 1 to this value, which is far more than there are operations in flight.
+    /// Creates a counter from 1 to this value, which must be far above the number of operations in
+    /// flight.
     #[must_use]
     pub const fn up_to(last: MatchCounter) -> Sequential {
         Sequential { next: MatchCounter::FIRST, taken: Vec::new(), last }
     }
 
-    /// The next value that is none of those in use.
+    /// Returns the next value that is not in use.
     pub fn next<I: Iterator<Item = MatchCounter>>(&mut self, in_use: impl Fn() -> I) -> MatchCounter {
         loop {
             if self.next == MatchCounter::FIRST {
@@ -51,14 +53,14 @@ impl Sequential {
         }
     }
 
-    /// Goes on from here.
+    /// Continues with this value.
     pub fn set_next(&mut self, next: MatchCounter) {
         self.next = next;
     }
 }
 
-/// Unpredictable values: 32 bits of the system's generator above the slot of the operation in flight, which makes them
-/// unique without a look at the others.
+/// Unpredictable counters: 32 bits of the system's random generator above the slot of the operation
+/// in flight, which makes them unique without comparing them with others.
 #[derive(Debug)]
 pub struct Random {
     batch: Mutex<Batch>,
@@ -71,18 +73,19 @@ struct Batch {
 }
 
 impl Random {
-    /// The first numbers are fetched at once: a system without a generator is found out at the start.
+    /// Fetches the first numbers at once, so that a system without a random generator fails here.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn new() -> Result<Random, CoreError> {
         Ok(Random { batch: Mutex::new(Batch { numbers: fetch()?, left: BATCH }) })
     }
 
-    /// A number that nobody can predict. One call in 64 costs a system call, and holds no lock meanwhile.
+    /// Returns an unpredictable number. One call in 64 makes a system call, and holds no lock
+    /// meanwhile.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn number(&self) -> Result<RandomNumber, CoreError> {
         loop {
             if let Some(number) = self.batch.lock().take() {
@@ -95,7 +98,7 @@ impl Random {
 }
 
 impl Batch {
-    /// A number that was not given before, if there is one. It is forgotten here.
+    /// Removes and returns a number that was not returned before, if there is one.
     fn take(&mut self) -> Option<RandomNumber> {
         while let Some(left) = self.left.checked_sub(1) {
             self.left = left;
@@ -107,12 +110,12 @@ impl Batch {
     }
 }
 
-/// The upper part of a random counter. Not 0, so that the counter of slot 0 is not either.
+/// The upper part of a random counter. Not 0, so that the counter of slot 0 is not 0 either.
 #[derive(Debug, Clone, Copy)]
 pub struct RandomNumber(NonZeroU32);
 
 impl RandomNumber {
-    /// The counter of the operation in this slot, which is below 2²⁰.
+    /// Returns the counter of the operation in this slot, which is below 2²⁰.
     #[must_use]
     pub fn counter(self, slot: u32) -> MatchCounter {
         debug_assert!(slot < 1 << SLOT_BITS);
@@ -157,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// K5: a counter of 30 values goes round and round, while up to 20 of them are in use.
+        /// K5: a counter of 30 values wraps repeatedly while up to 20 of them are in use.
         // Covers: S-409, MT-79
         #[test]
         fn no_value_in_use_is_given_again(ended in prop::collection::vec(0usize..20, 1..300)) {
@@ -168,7 +171,7 @@ mod tests {
                 let given = counters.next(|| in_use.iter().map(|value| counter(*value))).get();
                 prop_assert!((1..=30).contains(&given));
                 prop_assert!(in_use.insert(given), "{} is in use", given);
-                // It only passes over what is in use now or was when it began at 1.
+                // It skips only values that are in use now or were in use when it started at 1.
                 prop_assert!(given > before || (1..=given).all(|value| in_use.contains(&value)));
                 before = given;
                 if in_use.len() == 20 || end % 2 == 0 {
@@ -192,7 +195,7 @@ mod tests {
     fn random_numbers_do_not_come_again() {
         let random = Random::new().unwrap();
         let numbers: BTreeSet<u32> = (0..4 * BATCH).map(|_| random.number().unwrap().0.get()).collect();
-        // By chance one pair in 130,000 runs, three of them never.
+        // One pair by chance in 130,000 runs, three of them never.
         assert!(numbers.len() > 4 * BATCH - 3);
     }
 

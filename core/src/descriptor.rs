@@ -1,8 +1,9 @@
-//! Bulk descriptors: the bytes that name a passive buffer (motr-transport 4.4).
+//! Bulk descriptors: the bytes that describe a passive buffer (motr-transport 4.4).
 //!
-//! There are two forms, told apart by their length. [`DescriptorForm::Compatible`] is Motr's, with the checksum taken over
-//! little-endian words on every host; [`DescriptorForm::Extended`] is ours, with room for every NID, a version and a CRC
-//! (K8). Neither proves authority: who holds a descriptor may use it, once.
+//! There are two forms, distinguished by their length. [`DescriptorForm::Compatible`] is Motr's,
+//! with the checksum taken over little-endian words on every host; [`DescriptorForm::Extended`] is
+//! nlx's own, with room for every NID, a version and a CRC (K8). Neither authenticates its holder:
+//! every holder of a descriptor can use it, once.
 
 mod compatible;
 mod extended;
@@ -14,64 +15,66 @@ use crate::{
     Address, CoreError, MatchBits, MatchCounter, Nid, Pid, Portal, Queue, TmId, match_bits, split_match_bits,
 };
 
-/// What a descriptor says: where a passive buffer waits, and for what.
+/// The content of a descriptor: the address of a passive buffer, its direction and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassiveBuffer {
-    /// The transfer machine that has it.
+    /// The transfer machine that owns the buffer.
     pub address: Address,
     /// Its match bits; the transfer machine id in them is that of `address`.
     pub match_bits: MatchBits,
     /// [`Queue::PassiveBulkReceive`] or [`Queue::PassiveBulkSend`].
     pub queue: Queue,
-    /// Bytes to send, or bytes there is room for.
+    /// Bytes to send, or bytes that it can receive.
     pub length: u64,
 }
 
-/// How a passive buffer is described. Both forms are read, whichever is written.
+/// The form of a descriptor. Both forms are read, independent of which is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DescriptorForm {
-    /// 48 bytes as Motr writes and reads them. A NID of more than 8 bytes (IPv6) has no room there and is described in the
-    /// extended form: a Motr node could not reach it anyway.
+    /// 48 bytes as Motr writes and reads them. A NID of more than 8 bytes (IPv6) does not fit and
+    /// is described in the extended form: a Motr node could not reach it anyway.
     #[default]
     Compatible,
-    /// 56 bytes that only nlx reads: every NID, a version, and a CRC instead of an exclusive or, which misses two errors in
-    /// the same bit of two words.
+    /// 56 bytes that only nlx reads: every NID, a version, and a CRC instead of an exclusive or,
+    /// which misses two errors in the same bit of two words.
     Extended,
 }
 
-/// A passive buffer's descriptor as it travels to the active side: 48 or 56 bytes. Any bytes of these lengths are a
-/// `Descriptor`; what they say is checked where they are used.
+/// A passive buffer's descriptor as it travels to the active side: 48 or 56 bytes. Any bytes of
+/// these lengths are a `Descriptor`; its users check the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Descriptor {
     form: DescriptorForm,
-    /// Those behind the end of the form are 0.
+    /// Bytes behind the end of the form are 0.
     bytes: [u8; Descriptor::MAX_LEN],
 }
 
 impl Descriptor {
     /// Bytes of a descriptor in the form compatible with Motr.
     pub const COMPATIBLE_LEN: usize = compatible::LEN;
-    /// Bytes of a descriptor in our own form.
+    /// Bytes of a descriptor in nlx's own form.
     pub const EXTENDED_LEN: usize = extended::LEN;
     /// Bytes of the longest descriptor.
     pub const MAX_LEN: usize = Descriptor::EXTENDED_LEN;
 
-    /// All zero: names no buffer, and is refused by whoever is to use it.
+    /// All zero: describes no buffer, and every use is refused.
     pub const NONE: Descriptor =
         Descriptor { form: DescriptorForm::Compatible, bytes: [0; Descriptor::MAX_LEN] };
 
-    /// The descriptor of a passive buffer, in the form compatible with Motr if its NID fits that.
+    /// Encodes the descriptor of a passive buffer, in the form compatible with Motr if its NID
+    /// fits.
     ///
     /// # Errors
-    /// [`CoreError::DescriptorContent`] (EINVAL) for what no descriptor may say.
+    /// [`CoreError::DescriptorContent`] (EINVAL) for content that no descriptor may have.
     pub fn encode(passive: &PassiveBuffer) -> Result<Descriptor, CoreError> {
         Descriptor::encode_as(DescriptorForm::Compatible, passive)
     }
 
-    /// The descriptor of a passive buffer, in the form that is wanted and has room for its NID.
+    /// Encodes the descriptor of a passive buffer in this form, or in the extended one if its NID
+    /// does not fit.
     ///
     /// # Errors
-    /// [`CoreError::DescriptorContent`] (EINVAL) for what no descriptor may say.
+    /// [`CoreError::DescriptorContent`] (EINVAL) for content that no descriptor may have.
     pub fn encode_as(form: DescriptorForm, passive: &PassiveBuffer) -> Result<Descriptor, CoreError> {
         check(passive)?;
         Ok(match (form, passive.address.nid.to_nid4()) {
@@ -82,10 +85,11 @@ impl Descriptor {
         })
     }
 
-    /// The descriptor of an operation that a transfer machine starts under this counter; `None` unless it is passive.
+    /// Returns the descriptor of an operation that a transfer machine starts with this counter;
+    /// `None` unless it is passive.
     ///
     /// # Errors
-    /// [`CoreError::DescriptorContent`] (EINVAL) for what no descriptor may say.
+    /// [`CoreError::DescriptorContent`] (EINVAL) for content that no descriptor may have.
     pub fn of_operation(
         form: DescriptorForm,
         address: Address,
@@ -99,7 +103,7 @@ impl Descriptor {
         Descriptor::encode_as(form, &PassiveBuffer { address, match_bits, queue, length }).map(Some)
     }
 
-    /// A descriptor that came in a message.
+    /// Creates a descriptor from the bytes of a message.
     ///
     /// # Errors
     /// [`CoreError::DescriptorLength`] (EINVAL) unless there are 48 or 56 bytes (MT-73).
@@ -111,7 +115,7 @@ impl Descriptor {
         }
     }
 
-    /// The bytes, to be sent.
+    /// Returns the bytes to send.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.form.len()]
@@ -123,21 +127,22 @@ impl Descriptor {
         self.form
     }
 
-    /// What it says, for a buffer with room for `capacity` bytes that is to read from the passive one; as many bytes will
-    /// come as [`PassiveBuffer::length`] says (MT-75).
+    /// Decodes the descriptor for a buffer of `capacity` bytes that is to read from the passive
+    /// one; the transfer has [`PassiveBuffer::length`] bytes (MT-75).
     ///
     /// # Errors
-    /// In this order: EINVAL for a wrong checksum or an unknown version, EPERM if the passive buffer receives too, EFBIG if
-    /// it sends more than there is room for, EINVAL for content that cannot be.
+    /// In this order: EINVAL for a wrong checksum or an unknown version, EPERM if the passive
+    /// buffer receives too, EFBIG if it sends more than `capacity`, EINVAL for invalid content.
     pub fn for_active_receive(&self, capacity: u64) -> Result<PassiveBuffer, CoreError> {
         self.decode(Queue::ActiveBulkReceive, capacity)
     }
 
-    /// What it says, for a buffer that is to write `length` bytes into the passive one (MT-77).
+    /// Decodes the descriptor for a buffer that is to write `length` bytes into the passive one
+    /// (MT-77).
     ///
     /// # Errors
-    /// In this order: EINVAL for a wrong checksum or an unknown version, EPERM if the passive buffer sends too, EFBIG if it
-    /// has room for less, EINVAL for content that cannot be.
+    /// In this order: EINVAL for a wrong checksum or an unknown version, EPERM if the passive
+    /// buffer sends too, EFBIG if it has less room than `length`, EINVAL for invalid content.
     pub fn for_active_send(&self, length: u64) -> Result<PassiveBuffer, CoreError> {
         self.decode(Queue::ActiveBulkSend, length)
     }
@@ -148,7 +153,7 @@ impl Descriptor {
         Descriptor { form, bytes }
     }
 
-    /// The first bytes, as many as a form has.
+    /// Returns the first `LEN` bytes, the length of a form.
     fn first<const LEN: usize>(&self) -> [u8; LEN] {
         const { assert!(LEN <= Descriptor::MAX_LEN) };
         std::array::from_fn(|at| self.bytes[at])
@@ -184,10 +189,10 @@ impl DescriptorForm {
     }
 }
 
-/// What the bytes of a descriptor say, whose checksum is right. Nothing of it has been looked at.
+/// The fields of a descriptor whose checksum is right, unchecked.
 struct Content {
     match_bits: u64,
-    /// Refused in its turn.
+    /// Its error is reported when its turn comes in the order of checks.
     nid: Result<Nid, CoreError>,
     pid: u32,
     portal: u32,
@@ -196,7 +201,7 @@ struct Content {
     length: u64,
 }
 
-/// The passive queue with this value, if it is the partner of the active one and the lengths go together.
+/// Returns the passive queue with this value, if it pairs with the active one and the lengths fit.
 fn pair(queue: u32, passive_length: u64, active: Queue, active_length: u64) -> Result<Queue, CoreError> {
     let (passive, partner, length, room) = match Queue::from_value(queue) {
         Some(passive @ Queue::PassiveBulkSend) => {
@@ -216,7 +221,7 @@ fn pair(queue: u32, passive_length: u64, active: Queue, active_length: u64) -> R
     Ok(passive)
 }
 
-/// What every descriptor must say, whoever wrote it.
+/// Checks the rules that hold for every descriptor, written or read.
 fn check(passive: &PassiveBuffer) -> Result<(), CoreError> {
     let PassiveBuffer { address, match_bits, queue, length } = passive;
     let (tmid, counter) = split_match_bits(*match_bits);

@@ -1,8 +1,8 @@
-//! The crate's one error, which every transport gives.
+//! The error type of the crate and of every transport.
 
 use crate::{ADDRESS_TEXT_MAX, Address, BufferHandle, Errno, Nid, Pid, Portal, Queue, RegionError, TmId};
 
-/// Why something was refused.
+/// An error of the Core interface.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoreError {
@@ -12,7 +12,7 @@ pub enum CoreError {
         /// Length of the text in bytes.
         length: usize,
     },
-    /// The text is no address.
+    /// The text is not an address.
     #[error("\"{text}\" is not nid:pid:portal:tmid: {rule}")]
     AddressText {
         /// The whole text.
@@ -20,25 +20,25 @@ pub enum CoreError {
         /// What is wrong.
         rule: &'static str,
     },
-    /// The NID of an address is none.
+    /// The NID of an address is invalid.
     #[error("no address: {source}")]
     Nid {
         /// What is wrong.
         source: lnet_nid::NidError,
     },
-    /// No transfer machine has this id.
+    /// The transfer machine id is out of range.
     #[error("transfer machine id {value} is not 1 to {}", TmId::MAX)]
     TmIdRange {
         /// The number.
         value: u32,
     },
-    /// The portal is LNet's own, or there is none.
+    /// The portal is LNet's own or out of range.
     #[error("portal {portal} is not 1 to {}", Portal::COUNT - 1)]
     PortalRange {
         /// The portal.
         portal: u32,
     },
-    /// The node has not this NID, or not with this PID.
+    /// The node does not have this NID, or not with this PID.
     #[error("process {} of {nid} is not this node's", pid.0)]
     NotLocal {
         /// The NID.
@@ -46,7 +46,7 @@ pub enum CoreError {
         /// The PID.
         pid: Pid,
     },
-    /// A transfer machine with this address runs.
+    /// A transfer machine with this address is running.
     #[error("transfer machine {address} is started already")]
     AddressInUse {
         /// The address.
@@ -62,30 +62,30 @@ pub enum CoreError {
         /// The portal.
         portal: u32,
     },
-    /// A descriptor has 48 bytes or 56.
+    /// A descriptor must have 48 or 56 bytes.
     #[error(
         "a descriptor of {length} bytes: it has {} or {}",
         crate::Descriptor::COMPATIBLE_LEN,
         crate::Descriptor::EXTENDED_LEN
     )]
     DescriptorLength {
-        /// The bytes there are.
+        /// Length of the descriptor in bytes.
         length: usize,
     },
     /// The descriptor is corrupt.
     #[error("a descriptor's checksum is {stored:#x}, its content has {computed:#x}")]
     DescriptorChecksum {
-        /// The checksum in it.
+        /// The checksum in the descriptor.
         stored: u64,
-        /// The checksum it should have.
+        /// The checksum of its content.
         computed: u64,
     },
-    /// The descriptor has the length of ours, but something else wrote it.
+    /// The descriptor has the length of nlx's own form, but not its magic.
     #[error("a descriptor with the magic {magic:02x?}: nlx writes {known:02x?}")]
     DescriptorMagic {
         /// Its magic.
         magic: [u8; 3],
-        /// The magic of our form.
+        /// The magic of nlx's own form.
         known: [u8; 3],
     },
     /// The descriptor was written by a newer nlx.
@@ -96,17 +96,17 @@ pub enum CoreError {
         /// The version that can be read.
         known: u8,
     },
-    /// The descriptor says what none may say.
+    /// A field of the descriptor is invalid.
     #[error("a descriptor's {field} is {value}: it must be {rule}")]
     DescriptorContent {
-        /// What is wrong.
+        /// Which field.
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What it may be.
+        /// The permitted values.
         rule: &'static str,
     },
-    /// The NID of a descriptor is none.
+    /// The NID of a descriptor is invalid.
     #[error("a descriptor's NID: {source}")]
     DescriptorNid {
         /// What is wrong.
@@ -117,15 +117,15 @@ pub enum CoreError {
     DescriptorDirection {
         /// What the passive buffer waits for.
         passive: Queue,
-        /// What was to be done with it.
+        /// The operation that was requested with it.
         active: Queue,
     },
-    /// The receiving side of a bulk transfer has not enough room.
+    /// The receiving side of a bulk transfer has too little room.
     #[error("{length} bytes do not fit the {room} bytes there is room for")]
     DescriptorTooLong {
-        /// Bytes to be moved.
+        /// Bytes to be transferred.
         length: u64,
-        /// Bytes there is room for.
+        /// Bytes of the receiving buffer.
         room: u64,
     },
     /// A buffer or a segment of it is too long.
@@ -145,16 +145,16 @@ pub enum CoreError {
         field: &'static str,
         /// Its value.
         value: u64,
-        /// The greatest value allowed.
+        /// The largest permitted value.
         limit: u64,
     },
-    /// The handle names no registered buffer.
+    /// The handle does not name a registered buffer.
     #[error("buffer {:#x} is not registered", buffer.0)]
     NoSuchBuffer {
         /// The handle.
         buffer: BufferHandle,
     },
-    /// The buffer has no operation with this cookie here.
+    /// The buffer has no operation with this cookie.
     #[error("buffer {:#x} has no operation {cookie:#x} in flight", buffer.0)]
     NoSuchOperation {
         /// The buffer's handle.
@@ -168,7 +168,8 @@ pub enum CoreError {
         /// The handle.
         buffer: BufferHandle,
     },
-    /// Operations of the transfer machine are in flight, or their events have not been taken.
+    /// Operations of the transfer machine are in flight, or some of their events have not been
+    /// taken.
     #[error("transfer machine {address} has room reserved for {needed} events of its operations")]
     TmBusy {
         /// The transfer machine.
@@ -182,10 +183,10 @@ pub enum CoreError {
         /// The transfer machine.
         address: Address,
     },
-    /// There are too many of something.
+    /// A limit on the number of objects is reached.
     #[error("there is no room for more than {limit} {objects}")]
     TooMany {
-        /// What there are too many of.
+        /// Which objects.
         objects: &'static str,
         /// The limit.
         limit: usize,
@@ -198,7 +199,8 @@ pub enum CoreError {
         /// Bytes of the buffer.
         bytes: usize,
     },
-    /// The events of a transfer machine are lost: its process has overwritten their queue.
+    /// The event queue of a transfer machine is corrupt, because its process has overwritten it;
+    /// its events are lost.
     #[error("the event queue of {address} is corrupt: {reason}")]
     QueueCorrupt {
         /// The transfer machine.
@@ -206,39 +208,39 @@ pub enum CoreError {
         /// What is wrong with the queue.
         reason: String,
     },
-    /// The helper that served the domain is gone, and with it all that was in flight.
+    /// The connection to the helper is lost, and with it all operations in flight.
     #[error("the helper at {path} is gone")]
     Disconnected {
-        /// Its socket.
+        /// Path of its socket.
         path: String,
     },
-    /// Memory is not there, or not to be had.
+    /// Memory is invalid or cannot be allocated.
     #[error(transparent)]
     Memory {
         /// What is wrong.
         #[from]
         source: RegionError,
     },
-    /// The transport refused.
+    /// The transport, or the system, refused an action.
     #[error("{action}: {reason}")]
     Transport {
-        /// What was to be done.
+        /// Which action.
         action: &'static str,
-        /// What the transport says.
+        /// The reason.
         reason: String,
-        /// The errno of it.
+        /// Its errno.
         errno: Errno,
     },
 }
 
 impl CoreError {
-    /// What the system says about something that was to be done.
+    /// Returns the error of a system call that was made for `action`.
     #[must_use]
     pub fn system(action: &'static str, errno: Errno) -> CoreError {
         CoreError::Transport { action, reason: errno.desc().to_string(), errno }
     }
 
-    /// The errno that a Motr user knows (motr-transport 2.13).
+    /// Returns the errno of the error, as Motr has it (motr-transport 2.13).
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

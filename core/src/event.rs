@@ -1,4 +1,4 @@
-//! The completion of an operation, as it travels through the event queue.
+//! The completion event of an operation, as it travels through the event queue.
 
 use std::mem::offset_of;
 
@@ -6,33 +6,34 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Address, BufferHandle, Errno, Nid, Pid, TmId};
 
-/// What the bits of [`BufferEvent::flags`] mean.
+/// The bits of [`BufferEvent::flags`].
 pub struct EventFlags;
 
 impl EventFlags {
-    /// This is the operation's last event: its buffer is free again.
+    /// The operation's last event: its buffer is free again.
     pub const UNLINKED: u32 = 1;
     /// The sender's fields are valid.
     pub const HAS_SENDER: u32 = 2;
 }
 
-/// One event of an operation: 88 bytes of plain numbers in the host's byte order, without a pointer, so that it can lie in
-/// memory that two processes have mapped (S-408; Motr's has 120, of which 48 are links). Every bit pattern is a valid
-/// value; the methods refuse what makes no sense.
+/// One event of an operation: 88 bytes of plain numbers in the host's byte order, without a
+/// pointer, so that it can lie in memory that two processes have mapped (S-408; Motr's has 120, of
+/// which 48 are links). Every bit pattern is a valid value; the methods refuse contradictory
+/// fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BufferEvent {
-    /// The buffer's handle, see [`BufferEvent::buffer`].
+    /// The buffer's handle; use [`BufferEvent::buffer`].
     pub buffer: u64,
-    /// The operation's cookie, as it was given with it.
+    /// The cookie of the operation.
     pub cookie: u64,
     /// Nanoseconds from the start of the operation to the event.
     pub time_ns: u64,
     /// Bytes moved.
     pub length: u64,
-    /// Where in the buffer they start, in bytes.
+    /// Offset of these bytes in the buffer.
     pub offset: u64,
-    /// 0 or a negative errno, see [`BufferEvent::status`].
+    /// 0 or a negative errno; use [`BufferEvent::status`].
     pub status: i32,
     /// Bits of [`EventFlags`].
     pub flags: u32,
@@ -44,7 +45,8 @@ pub struct BufferEvent {
     pub sender_portal: u32,
     /// The sender's transfer machine id.
     pub sender_tmid: u32,
-    /// Event slots that the end of the operation gives back: all it had reserved if this is the last event, else 0.
+    /// Event slots that the end of the operation releases: all that it had reserved if this is the
+    /// last event, else 0.
     pub released: u32,
     /// Always 0.
     pub reserved: u32,
@@ -86,7 +88,8 @@ impl BufferEvent {
         reserved: 0,
     };
 
-    /// The last event of an operation that its transport ends with this error, and that had reserved this many event slots.
+    /// Returns the last event of an operation that failed with this error and had reserved this
+    /// number of event slots.
     #[must_use]
     pub fn failed(buffer: BufferHandle, cookie: u64, released: u32, errno: Errno) -> BufferEvent {
         let status = -(errno as i32);
@@ -100,16 +103,16 @@ impl BufferEvent {
         }
     }
 
-    /// The buffer of the operation.
+    /// Returns the buffer of the operation.
     #[must_use]
     pub const fn buffer(&self) -> BufferHandle {
         BufferHandle(self.buffer)
     }
 
-    /// Whether the operation succeeded, as far as this event tells.
+    /// Returns whether the operation succeeded, as far as this event shows.
     ///
     /// # Errors
-    /// The errno of the failure; one that the system does not know is EIO.
+    /// The errno of the failure; EIO for one that the system does not know.
     pub fn status(&self) -> Result<(), Errno> {
         match self.status {
             0 => Ok(()),
@@ -125,14 +128,14 @@ impl BufferEvent {
         self.status = status.map_or_else(|errno| -(errno as i32), |()| 0);
     }
 
-    /// Whether this is the operation's last event.
+    /// Returns whether this is the operation's last event.
     #[must_use]
     pub const fn unlinked(&self) -> bool {
         self.flags & EventFlags::UNLINKED != 0
     }
 
-    /// Who sent the message; `None` for other operations, and for a message that names no sender that could be answered
-    /// (MT-245).
+    /// Returns the sender of the message; `None` for other operations, and for a message without a
+    /// sender address that could be answered (MT-245).
     #[must_use]
     pub fn sender(&self) -> Option<Address> {
         if self.flags & EventFlags::HAS_SENDER == 0 {

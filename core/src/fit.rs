@@ -1,33 +1,36 @@
-//! Whether an operation's numbers fit its buffer: what every transport checks before it starts one (K7).
+//! Checks an operation's numbers against its buffer. Every transport does so before it starts one
+//! (K7).
 
 use crate::{Address, CoreError, Limits, MatchBits, MatchCounter, OperationKind, Portal, match_bits};
 
 /// An operation whose numbers fit its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fitted {
-    /// Bytes of the buffer that it uses, from the first on: 1 or more, and no more than there are.
+    /// Bytes of the buffer that the operation uses, from the first on: 1 to the length of the
+    /// buffer.
     pub length: u64,
-    /// The peer's buffer, or whoever gets the message; `None` for what waits.
+    /// The peer's buffer, or the receiver of the message; `None` for operations that wait for a
+    /// peer.
     pub remote: Option<Remote>,
 }
 
-/// What an operation reaches at its peer.
+/// The remote target of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's transfer machine.
     pub address: Address,
-    /// The portal in it: 1 to 63.
+    /// Its portal: 1 to 63.
     pub portal: Portal,
-    /// The buffer.
+    /// The match bits of the buffer.
     pub match_bits: MatchBits,
 }
 
 impl OperationKind {
-    /// Checks it against a buffer of so many bytes.
+    /// Checks it against a buffer of `bytes` bytes.
     ///
     /// # Errors
-    /// EINVAL for lengths and counts that do not fit and for a portal that is none, and what
-    /// [`crate::Descriptor::for_active_receive`] and [`crate::Descriptor::for_active_send`] say.
+    /// EINVAL for lengths and counts that do not fit and for an invalid portal, and the errors of
+    /// [`crate::Descriptor::for_active_receive`] and [`crate::Descriptor::for_active_send`].
     pub fn fit(&self, bytes: u64, limits: &Limits) -> Result<Fitted, CoreError> {
         let (length, remote) = match *self {
             OperationKind::Receive { min_receive_size, max_messages } => {
@@ -60,7 +63,7 @@ impl Remote {
     }
 }
 
-/// A portal that transfer machines may use: 1 to 63 (motr-transport 5.3).
+/// Checks that transfer machines may use a portal: 1 to 63 (motr-transport 5.3).
 ///
 /// # Errors
 /// [`CoreError::PortalRange`] (EINVAL).
@@ -92,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        /// K7: what is used is 1 to all bytes of the buffer, whatever is asked for.
+        /// K7: an accepted operation uses 1 to all bytes of the buffer, whatever is asked for.
         #[test]
         fn what_fits_lies_in_its_buffer(bytes in 1u64..1000, length in 0u64..1100, messages in 0u32..70_000) {
             let receive = OperationKind::Receive { min_receive_size: length, max_messages: messages };

@@ -1,4 +1,4 @@
-//! The interface itself.
+//! The traits [`Core`] and [`CoreTm`].
 
 use std::os::fd::BorrowedFd;
 
@@ -7,21 +7,22 @@ use crate::{
     StartAddress, Submitted, TmOptions,
 };
 
-/// A domain: buffers are registered with it, and transfer machines started in it (S-1).
+/// A domain: registers buffers and starts transfer machines (S-1).
 ///
 /// All calls may be made from any thread.
 pub trait Core: Send + Sync {
-    /// The limits.
+    /// Returns the limits of buffers and operations.
     fn limits(&self) -> Limits;
 
-    /// This node's NIDs at the moment, `0@lo` among them.
+    /// Returns this node's NIDs at the moment, including `0@lo`.
     fn nids(&self) -> Vec<Nid>;
 
-    /// The clock of all deadlines: nanoseconds since some fixed moment, never running backwards.
+    /// Returns the time that all deadlines refer to: nanoseconds since a fixed moment, never
+    /// decreasing.
     fn now_ns(&self) -> u64;
 
-    /// New memory for buffers, zeroed, where the transport reaches it without a copy: by default the process's own; over a
-    /// helper, memory that both share.
+    /// Allocates zeroed memory for buffers that the transport reaches without a copy: by default
+    /// memory of the process, over a helper memory that both share.
     ///
     /// # Errors
     /// EINVAL for 0 bytes, ENOMEM.
@@ -32,67 +33,74 @@ pub trait Core: Send + Sync {
     /// Makes memory ready for operations, in constant time (S-401).
     ///
     /// # Errors
-    /// EFBIG beyond [`Limits`], ENOMEM when there are too many buffers, EFAULT for memory that the transport does not reach:
-    /// it must be of [`Core::allocate`] of this domain then, or be registered with [`Core::register_copying`].
+    /// EFBIG beyond [`Limits`], ENOMEM when there are too many buffers, EFAULT for memory that the
+    /// transport does not reach: use memory of [`Core::allocate`] of this domain, or
+    /// [`Core::register_copying`].
     fn register(&self, memory: &IoVec) -> Result<BufferHandle, CoreError>;
 
-    /// Makes any memory ready, at the price of a copy of each message and each transfer where the transport does not reach
-    /// it. Where it does, this is [`Core::register`].
+    /// Makes any memory ready for operations. Memory that the transport does not reach is copied
+    /// for each message and each transfer; for all other memory this is [`Core::register`].
     ///
     /// # Errors
-    /// As there, but for EFAULT.
+    /// As [`Core::register`], without EFAULT.
     fn register_copying(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
         self.register(memory)
     }
 
-    /// Forgets a buffer.
+    /// Removes a buffer from the domain.
     ///
     /// # Errors
-    /// EBUSY while an operation uses it, ENOENT if it is forgotten already.
+    /// EBUSY while an operation uses it, ENOENT if it is not registered.
     fn deregister(&self, buffer: BufferHandle) -> Result<(), CoreError>;
 
     /// Starts a transfer machine.
     ///
     /// # Errors
-    /// EINVAL for a portal other than 1 to 63, ENOENT for a NID or PID that is not this node's, EADDRINUSE if the address is
-    /// taken, EADDRNOTAVAIL if no id is free, ENOMEM, or what LNet says.
+    /// EINVAL for a portal other than 1 to 63, ENOENT for a NID or PID that this node does not
+    /// have, EADDRINUSE if the address is taken, EADDRNOTAVAIL if no id is free, ENOMEM, or an
+    /// error of LNet.
     fn tm_start(&self, address: &StartAddress, options: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError>;
 }
 
 /// A started transfer machine.
 ///
-/// Operations are started from any thread. Events are waited for by one thread at a time, and given in the order in which
-/// the transport produced them; the events of one operation in the order in which they happened, the last one marked
-/// ([`BufferEvent::unlinked`]). An event is never lost: space for it is reserved before its operation starts (S-407).
-/// Dropping a transfer machine cancels what is in flight and forgets its events.
+/// Operations are started from any thread. One thread at a time waits for events. Events come in
+/// the order in which the transport produced them, those of one operation in the order in which
+/// they happened, the last one marked ([`BufferEvent::unlinked`]). An event is never lost: its
+/// space is reserved before its operation starts (S-407). Dropping a transfer machine cancels what
+/// is in flight and discards its events.
 pub trait CoreTm: Send + Sync {
-    /// Its address, the transfer machine id filled in.
+    /// Returns its address with the transfer machine id.
     fn address(&self) -> Address;
 
-    /// Starts operations, and lets what they send leave together. Each is started or refused by itself, in this order; a
-    /// refusal does not stop those behind it. `outcome` is told of each once, by its place and in order, before this returns.
+    /// Starts operations, and sends their messages together. Each is started or refused by itself,
+    /// in this order; a refusal does not stop the following ones. `outcome` is called once per
+    /// operation, with its index, in order, before this returns.
     ///
-    /// What can be checked at once is refused at once: the buffer is free and no event comes. What is found out later, or
-    /// by somebody else (a transport may hand operations over to another process), is told by the operation's last event:
-    /// a client must be ready for either. An operation may have ended already when `outcome` hears of it: its events lie in
-    /// the queue, and only there. `outcome` is called without a lock, but must not call the transfer machine.
+    /// An error that the caller's side can detect is refused at once: the buffer is free and no
+    /// event follows. An error that is detected later, or by another process that carries out the
+    /// operations, is reported by the operation's last event: a client must handle both. An
+    /// operation may have ended when `outcome` is called for it: its events are then in the queue,
+    /// and only there. `outcome` is called without a lock, but must not call the transfer machine.
     ///
-    /// A buffer has one operation at a time, in a batch too: a second one may be refused though the first ends within this
-    /// call.
+    /// A buffer has one operation at a time, in a batch too: a second one may be refused even if
+    /// the first ends within this call.
     ///
-    /// `started_ns` is when they began, on [`Core::now_ns`]'s clock: their events' times count from it. A client that has
-    /// taken the time for a deadline passes it on, so that an operation which ends at its deadline is as old as that; `None` is
-    /// now.
+    /// `started_ns` is the time at which the operations began, on [`Core::now_ns`]'s clock; the
+    /// times in their events count from it. A client that has read the clock for a deadline passes
+    /// that time, so that an operation that ends at its deadline has lasted exactly the
+    /// timeout. `None` means now.
     ///
     /// # Errors
-    /// Of each operation: EINVAL for lengths and counts that do not fit the buffer and for a descriptor that cannot be, EPERM
-    /// for one of the wrong direction, EFBIG for one of a size that does not fit, ENOENT for an unknown buffer, EBUSY for one
-    /// in flight, ENOMEM without space for events, ESHUTDOWN after [`CoreTm::stop`], or what LNet says.
+    /// Of each operation: EINVAL for lengths and counts that do not fit the buffer and for an
+    /// invalid descriptor, EPERM for a descriptor of the wrong direction, EFBIG for one whose size
+    /// does not fit, ENOENT for an unknown buffer, EBUSY for one in flight, ENOMEM without space
+    /// for events, ESHUTDOWN after [`CoreTm::stop`], or an error of LNet.
     ///
     /// ```
     /// use nlx_core::{Address, BufferHandle, CoreError, CoreTm, Operation, OperationKind};
     ///
-    /// /// Sends the same number of bytes of each buffer; gives those that could not be sent.
+    /// Sends the same number of bytes of each buffer; returns those that could not be sent.
     /// fn send_all(
     ///     tm: &dyn CoreTm, buffers: &[BufferHandle], length: u64, to: Address,
     /// ) -> Vec<(BufferHandle, CoreError)> {
@@ -113,30 +121,31 @@ pub trait CoreTm: Send + Sync {
     /// Starts an operation: a batch of one ([`CoreTm::submit_all`]).
     ///
     /// # Errors
-    /// As there.
+    /// As [`CoreTm::submit_all`].
     fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
         self.submit_since(None, operation)
     }
 
-    /// Starts an operation that began at this moment: a batch of one ([`CoreTm::submit_all`]).
+    /// Starts an operation that began at `started_ns`: a batch of one ([`CoreTm::submit_all`]).
     ///
     /// # Errors
-    /// As there.
+    /// As [`CoreTm::submit_all`].
     fn submit_since(&self, started_ns: Option<u64>, operation: &Operation) -> Result<Submitted, CoreError> {
         let mut told = None;
         self.submit_all(started_ns, std::slice::from_ref(operation), &mut |_, outcome| told = Some(outcome));
         told.unwrap_or_else(|| unreachable!("a transport tells the outcome of each operation"))
     }
 
-    /// Asks for the end of the operation that `buffer` has, if it carries this cookie. Its last event still comes: with
-    /// ECANCELED, or with what it was if the operation won (S-414).
+    /// Requests the end of the operation of `buffer` that has this cookie. Its last event still
+    /// follows: with ECANCELED, or with its result if it completed first (S-414).
     ///
     /// # Errors
-    /// ENOENT if there is no such operation (any more).
+    /// ENOENT if the buffer has no such operation, or no longer.
     fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError>;
 
-    /// Removes the oldest events, at most as many as `events` has places, and writes them there in order. Returns their number;
-    /// less than there are places does not mean that no event waits. Events cost less together than one by one.
+    /// Removes the oldest events and writes them to `events` in order. Returns their number; a
+    /// number below `events.len()` does not mean that the queue is empty. Taking events in batches
+    /// costs less than one by one.
     ///
     /// ```
     /// use nlx_core::{BufferEvent, CoreError, CoreTm};
@@ -152,42 +161,46 @@ pub trait CoreTm: Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// [`CoreError::QueueCorrupt`] (EIO), from then on for ever, if this process has overwritten the queue: what it held is lost, and
-    /// [`CoreTm::has_ended`]. The queue of a helper's client that is corrupt ends its domain instead, and each operation with ENOTCONN.
+    /// [`CoreError::QueueCorrupt`] (EIO) if this process has overwritten the queue: its events are
+    /// lost, all later calls fail in the same way, and [`CoreTm::has_ended`] is true. A client of a
+    /// helper whose queue is corrupt loses its domain instead, and each operation fails with
+    /// ENOTCONN.
     fn events_get(&self, events: &mut [BufferEvent]) -> Result<usize, CoreError>;
 
     /// Removes the oldest event, if there is one: a batch of one ([`CoreTm::events_get`]).
     ///
     /// # Errors
-    /// As there.
+    /// As [`CoreTm::events_get`].
     fn event_get(&self) -> Result<Option<BufferEvent>, CoreError> {
         let mut event = BufferEvent::ZERO;
         Ok((self.events_get(std::slice::from_mut(&mut event))? == 1).then_some(event))
     }
 
-    /// Waits until there is an event (`true`), or until the deadline on [`Core::now_ns`]'s clock has passed,
-    /// [`CoreTm::wake`] was called, or [`CoreTm::dropped`] has grown (`false`). A deadline in the past still looks; `None` is
-    /// no deadline (MT-230).
+    /// Waits until there is an event (`true`), or until the deadline on [`Core::now_ns`]'s clock
+    /// has passed, [`CoreTm::wake`] was called, or [`CoreTm::dropped`] has grown (`false`). With a
+    /// deadline in the past it checks once; `None` is no deadline (MT-230).
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool;
 
-    /// Whether there is an event; asking changes nothing (MT-231).
+    /// Returns whether there is an event; changes nothing (MT-231).
     fn pending(&self) -> bool;
 
-    /// Moves the network forward once, without sleeping. Ends what [`CoreTm::arm`] announced.
+    /// Polls the network once, without sleeping. Ends the announcement of [`CoreTm::arm`].
     fn poll(&self);
 
-    /// For a program that sleeps in a loop of its own instead of [`CoreTm::event_wait`]: a descriptor that becomes readable
-    /// when it should call [`CoreTm::poll`], once [`CoreTm::arm`] has announced that it sleeps.
+    /// Returns a descriptor for a program that sleeps in its own event loop instead of
+    /// [`CoreTm::event_wait`]. After [`CoreTm::arm`] it becomes readable when the program should
+    /// call [`CoreTm::poll`].
     ///
     /// # Errors
-    /// EOPNOTSUPP if the transport has none, EMFILE or ENFILE.
+    /// EOPNOTSUPP if the transport has no descriptor, EMFILE or ENFILE.
     fn descriptor(&self) -> Result<BorrowedFd<'_>, CoreError> {
         Err(no_descriptor())
     }
 
-    /// Announces that the program sleeps on the descriptor: it is readable as soon as [`CoreTm::event_wait`] would return, for
-    /// an event, the deadline or [`CoreTm::wake`], or the network wants to be moved forward. The announcement holds until
-    /// [`CoreTm::poll`]. False if there is reason to poll already; then nothing is announced.
+    /// Announces that the program sleeps on the descriptor: it becomes readable as soon as
+    /// [`CoreTm::event_wait`] would return (an event, the deadline, [`CoreTm::wake`]) or the
+    /// network must be polled. The announcement holds until [`CoreTm::poll`]. Returns false, and
+    /// announces nothing, if there is a reason to poll already.
     ///
     /// # Errors
     /// As [`CoreTm::descriptor`], and ENOMEM.
@@ -196,44 +209,49 @@ pub trait CoreTm: Send + Sync {
         Err(no_descriptor())
     }
 
-    /// Ends the wait of whoever waits now, or the next one if nobody does.
+    /// Ends the current wait, or the next one if no thread waits.
     fn wake(&self);
 
-    /// Binds the calling thread, for good, to the processors that are nearest to what this transfer machine has: best for a
-    /// thread that takes its events. By default, and where all are equally near, the thread stays where it is.
+    /// Binds the calling thread permanently to the processors nearest to this transfer machine's
+    /// memory; meant for the thread that takes its events. By default, and where all processors are
+    /// equally near, it does nothing.
     ///
     /// # Errors
-    /// What the system says: EPERM if this process may not use some of them.
+    /// An error of the system: EPERM if this process may not use some of the processors.
     fn bind_thread(&self) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Runs `allocate`, so that the memory that it is the first to touch lies near those processors. By default it lies
-    /// anywhere.
+    /// Runs `allocate`; memory that it touches first is placed near those processors. By default
+    /// the placement is left to the system.
     fn near(&self, allocate: &mut dyn FnMut()) {
         allocate();
     }
 
-    /// Messages for this transfer machine that were lost since its start, because there was no receive buffer that took
-    /// them: none was posted, or it had less room than the message is long. Motr's core drops them without a word (X13).
+    /// Returns the number of messages for this transfer machine that were lost since its start
+    /// because no receive buffer took them: none was posted, or it had too little room for the
+    /// message. Motr's core drops them silently (X13).
     ///
-    /// It only grows, and a wait that has not noticed yet ends when it does: once, however many messages are lost meanwhile.
-    /// Senders notice nothing. Messages that a lazy portal keeps waiting ([`TmOptions::lazy`]) are not lost, unless the node drops those for which it has no memory. By default a
-    /// transport loses none.
+    /// The number only grows. Growth ends a wait that has not reported it yet: once, independent of
+    /// the number of messages lost meanwhile. The senders get no error. Messages that a lazy portal
+    /// holds ([`TmOptions::lazy`]) are not lost, unless the node drops those for which it has no
+    /// memory. By default a transport loses none.
     fn dropped(&self) -> u64 {
         0
     }
 
-    /// Whether the transport below has been shut down: waiting brings nothing more than what is there.
+    /// Returns whether the transport below has been shut down: no events are added to the present
+    /// ones.
     fn has_ended(&self) -> bool {
         false
     }
 
-    /// Event slots reserved by the operations whose last event has not been taken.
+    /// Returns the number of event slots that are reserved by operations whose last event has not
+    /// been taken.
     fn needed(&self) -> usize;
 
-    /// Ends the transfer machine: its address is free again, and every later [`CoreTm::submit`] is refused. Stopping it
-    /// twice does nothing.
+    /// Stops the transfer machine: its address becomes free, and every later [`CoreTm::submit`] is
+    /// refused. A second call does nothing.
     ///
     /// # Errors
     /// EBUSY until the last event of every operation has been taken.

@@ -1,12 +1,13 @@
-//! The Core interface: what a transport does for transfer machines, whoever does it.
+//! The Core interface: what every transport for transfer machines implements.
 //!
-//! [`Core`] is a domain and [`CoreTm`] a started transfer machine. Both are polled: operations are started, and each
-//! gives one or more [`BufferEvent`]s, which are waited for and taken. There are no callbacks, no LNet symbols and no
-//! pointers in here (S-1, S-405): an [`Operation`], a [`Descriptor`] and a [`BufferEvent`] are plain values that travel as
-//! well through shared memory as within a process. `nlx-kcore` serves the interface from LNet.
+//! [`Core`] is a domain, [`CoreTm`] a started transfer machine. Both are polled: a caller starts
+//! operations, waits for the [`BufferEvent`]s that they produce, and takes these. The interface has
+//! no callbacks, no LNet symbols and no pointers (S-1, S-405): [`Operation`], [`Descriptor`] and
+//! [`BufferEvent`] are plain values that travel through shared memory as well as within a process.
+//! `nlx-kcore` implements the interface over LNet.
 //!
-//! This crate does no I/O and keeps no state. A storage client programs against the crate `nlx` instead, which makes the
-//! buffers safe to use.
+//! This crate does no I/O and keeps no state. A storage client uses the crate `nlx` instead, which
+//! makes the buffers safe to use.
 //!
 //! ```
 //! use nlx_core::{Address, Descriptor, MatchCounter, PassiveBuffer, Queue, StartAddress, match_bits};
@@ -73,7 +74,7 @@ pub use wake_up::WakeUp;
 
 /// LNet's plain names and numbers, of which the interface is made.
 pub use lnet_nid::{MatchBits, Nid, Pid, Portal};
-/// Memory, and the shape of a buffer's.
+/// Memory, and the list of fragments that makes up a buffer.
 pub use lnet_region::{IoVec, Region, RegionError};
-/// Errors travel as the errno that Motr and LNet users know.
+/// The errno type of all errors, as Motr and LNet use it.
 pub use nix::errno::Errno;

@@ -1,23 +1,25 @@
-//! What a buffer may be at most.
+//! The limits of buffers and operations.
 
 use crate::{CoreError, IoVec, RegionError};
 
-/// The limits of a domain (motr-transport 12). They are the same for every transport today; a client asks its domain all
-/// the same.
+/// The limits of a domain (motr-transport 12). They are the same for every transport today; clients
+/// ask their domain, so that they may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
     /// Bytes of a buffer: LNet's largest payload.
     pub buffer_bytes_max: usize,
-    /// Bytes of one segment of a buffer. Motr's is a page, because its vectors are lists of pages; ours are not.
+    /// Bytes of one segment of a buffer. Motr limits it to a page, because its vectors are lists of
+    /// pages; nlx does not.
     pub segment_bytes_max: usize,
-    /// Segments of a buffer: LNet's most fragments of a message.
+    /// Segments of a buffer: LNet's limit of fragments of a message.
     pub segments_max: usize,
-    /// Bytes of the longest bulk descriptor. Those that Motr reads have [`crate::Descriptor::COMPATIBLE_LEN`].
+    /// Bytes of the longest bulk descriptor. One that Motr reads has
+    /// [`crate::Descriptor::COMPATIBLE_LEN`].
     pub descriptor_bytes_max: usize,
-    /// Messages that one receive buffer may take. Event space for all of them is reserved when it is posted.
+    /// Messages of one receive buffer. Event space for all of them is reserved when it is posted.
     pub messages_max: u32,
-    /// Buffers registered with a domain at a time.
+    /// Buffers that are registered with a domain at a time.
     pub buffers_max: usize,
 }
 
@@ -28,13 +30,13 @@ impl Limits {
         segment_bytes_max: 1 << 20,
         segments_max: lnet_region::MAX_FRAGMENTS,
         descriptor_bytes_max: crate::Descriptor::MAX_LEN,
-        // A 1 MiB buffer of messages of 16 bytes each; smaller ones are no use to anybody.
+        // A 1 MiB buffer of messages of 16 bytes each; smaller messages have no use.
         messages_max: 1 << 16,
         // A terabyte of buffers of 1 MiB each.
         buffers_max: 1 << 20,
     };
 
-    /// Whether memory may be a buffer (MT-228).
+    /// Checks whether memory may be a buffer (MT-228).
     ///
     /// # Errors
     /// EINVAL for no bytes, EFBIG for too many, for a segment that is too long, and for too many segments.
@@ -62,7 +64,8 @@ impl Limits {
 mod tests {
     use super::*;
 
-    // Motr's limits, apart from the segment, which need not be a page here, and the descriptor, which may be ours.
+    // Motr's limits, except for the segment, which need not be a page here, and the descriptor,
+    // which may be in nlx's own form.
     // Covers: MT-1
     #[test]
     fn the_limits_are_those_of_lnet() {

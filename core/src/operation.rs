@@ -1,40 +1,42 @@
-//! What a transfer machine is asked to do. Plain values: a ring in shared memory can carry them.
+//! Operations of a transfer machine. Plain values: a ring in shared memory can carry them.
 
 use crate::Address;
 use crate::{Descriptor, Queue};
 
-/// Names a registered buffer of a domain. Opaque; one whose buffer is gone is recognised and answered with ENOENT.
+/// Handle of a registered buffer of a domain. Opaque; a handle of a removed buffer is detected and
+/// refused with ENOENT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferHandle(pub u64);
 
 /// An operation on a registered buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// The buffer; it has no other operation at the time.
+    /// The buffer. It must have no other operation in flight.
     pub buffer: BufferHandle,
-    /// Comes back in each event of the operation. [`crate::CoreTm::cancel`] names it, so that a late cancel does not hit
-    /// the next operation of the buffer.
+    /// Returned in each event of the operation. [`crate::CoreTm::cancel`] takes it, so that a late
+    /// cancel does not hit the next operation of the buffer.
     pub cookie: u64,
-    /// What to do.
+    /// Kind and parameters.
     pub kind: OperationKind,
 }
 
-/// What to do with a buffer. Lengths are in bytes, count from the start of the buffer, and are at least 1.
+/// Kind of an operation. Lengths are in bytes, count from the start of the buffer, and are at least
+/// 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationKind {
-    /// Take unsolicited messages, one after the other (S-403).
+    /// Receive unsolicited messages, one after the other (S-403).
     Receive {
-        /// The buffer is given up once less room than this is left; at most the whole buffer. Longer messages do not match
-        /// it.
+        /// The operation ends once less room than this is left; at most the length of the buffer.
+        /// Longer messages do not match it.
         min_receive_size: u64,
-        /// It is given up after this many messages, 1 or more.
+        /// The operation ends after this number of messages, 1 or more.
         max_messages: u32,
     },
     /// Send a message.
     Send {
         /// Bytes to send.
         length: u64,
-        /// To whom.
+        /// Receiver.
         to: Address,
     },
     /// Let a peer write into the buffer, once.
@@ -46,12 +48,12 @@ pub enum OperationKind {
     },
     /// Read a peer's passive-send buffer.
     ActiveReceive {
-        /// Which one.
+        /// Descriptor of the peer's buffer.
         descriptor: Descriptor,
     },
     /// Write into a peer's passive-receive buffer.
     ActiveSend {
-        /// Which one.
+        /// Descriptor of the peer's buffer.
         descriptor: Descriptor,
         /// Bytes to write.
         length: u64,
@@ -59,7 +61,7 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// The queue it belongs to.
+    /// Returns the queue of this kind.
     #[must_use]
     pub const fn queue(&self) -> Queue {
         match self {
@@ -72,7 +74,8 @@ impl OperationKind {
         }
     }
 
-    /// The most events it can give: the event slots to reserve before it starts (S-407).
+    /// Returns the largest number of events that it can produce: the event slots to reserve before
+    /// it starts (S-407).
     #[must_use]
     pub const fn events_max(&self) -> u32 {
         match self {
@@ -82,9 +85,9 @@ impl OperationKind {
     }
 }
 
-/// An operation has started.
+/// Result of a started operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submitted {
-    /// For a passive operation, what the peer needs to reach the buffer.
+    /// Of a passive operation: the descriptor by which the peer reaches the buffer.
     pub descriptor: Option<Descriptor>,
 }

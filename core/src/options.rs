@@ -1,10 +1,10 @@
-//! How a transfer machine is started.
+//! Options for the start of a transfer machine.
 
 use std::time::Duration;
 
 use crate::{CoreError, DescriptorForm, Random};
 
-/// How a transfer machine is started.
+/// Options for the start of a transfer machine.
 ///
 /// ```
 /// use nlx_core::{DescriptorForm, MatchCounters, TmOptions};
@@ -15,41 +15,45 @@ use crate::{CoreError, DescriptorForm, Random};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TmOptions {
-    /// The most events that the operations in flight may need together; ENOMEM beyond. A receive buffer needs as many as it
-    /// takes messages, all others one. The space for them grows with the need.
+    /// Largest number of events that the operations in flight may need together; further ones are
+    /// refused with ENOMEM. A receive buffer needs one per message that it may take, all others
+    /// need one. The space for them grows with the need.
     pub events_max: u32,
-    /// The form of the descriptors that passive operations give; the active ones take both.
+    /// Form of the descriptors that passive operations return; active operations accept both.
     pub descriptors: DescriptorForm,
-    /// How passive buffers get their match bits.
+    /// Source of the match bits of passive buffers.
     pub match_counters: MatchCounters,
-    /// Messages that find no receive buffer wait for one, instead of being lost: the portal is *lazy* (S-109) as long as
-    /// at least one transfer machine on it wants so. [`TmOptions::lazy`] says what that costs.
+    /// Messages that find no receive buffer wait for one instead of being lost: the portal is
+    /// *lazy* (S-109) while at least one transfer machine on it has this set. See
+    /// [`TmOptions::lazy`] for the costs.
     pub lazy: bool,
-    /// The spin limit of waits for events; that of the domain if `None`. See [`TmOptions::spin`].
+    /// Spin limit of waits for events; `None` is that of the domain. See [`TmOptions::spin`].
     pub spin: Option<Duration>,
 }
 
-/// Where the lower 52 bits of a passive buffer's match bits come from. They never are those of another operation in flight
-/// of the transfer machine, and never 0 (K5). Peers notice no difference.
+/// Source of the lower 52 bits of a passive buffer's match bits. They are never those of another
+/// operation in flight of the transfer machine, and never 0 (K5). Peers see no difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MatchCounters {
-    /// A counter from 1 to 2⁵²−1, which then begins at 1 again and passes over what is still in use (S-409).
+    /// A counter from 1 to 2⁵²−1, which then starts at 1 again and skips values in use (S-409).
     #[default]
     Sequential,
-    /// 32 unpredictable bits of the system's generator, above the number of the operation in flight.
+    /// 32 unpredictable bits of the system's random generator, above the index of the operation in
+    /// flight.
     ///
-    /// LNet asks a peer that reads from or writes into a passive buffer for its match bits and nothing else, and a sequential
-    /// counter can be guessed: every node that reaches the portal could meddle with the transfers of others. With random
-    /// counters it would have to try 2³¹ values on average while the buffer waits; each wrong try is dropped and counted by
-    /// LNet. Nor does a descriptor of an operation that is over reach the next one, but by a chance of 1 in 2³².
+    /// LNet requires of a peer that reads or writes a passive buffer its match bits and nothing
+    /// else, and a sequential counter can be guessed: every node that reaches the portal could
+    /// interfere with the transfers of others. With random counters it would have to try 2³¹ values
+    /// on average while the buffer waits; LNet drops and counts each wrong try. A descriptor of a
+    /// completed operation reaches the next one only with a probability of 1 in 2³².
     ///
-    /// It does not protect against whoever sees the descriptor or the traffic, for LNet encrypts nothing; nor receive buffers
-    /// for messages, which anybody may send to.
+    /// It does not protect against a reader of the descriptor or of the traffic, for LNet encrypts
+    /// nothing; nor does it protect receive buffers for messages, to which every node may send.
     Random,
 }
 
 impl MatchCounters {
-    /// The store of random numbers, if the match bits come from there.
+    /// Returns the source of random numbers, if the match bits come from one.
     ///
     /// # Errors
     /// Those of [`Random::new`].
@@ -62,46 +66,50 @@ impl MatchCounters {
 }
 
 impl TmOptions {
-    /// With another limit of events.
+    /// Sets the limit of events.
     #[must_use]
     pub const fn events_max(mut self, events_max: u32) -> TmOptions {
         self.events_max = events_max;
         self
     }
 
-    /// With descriptors of this form.
+    /// Sets the form of descriptors.
     #[must_use]
     pub const fn descriptors(mut self, form: DescriptorForm) -> TmOptions {
         self.descriptors = form;
         self
     }
 
-    /// With match bits from there.
+    /// Sets the source of match bits.
     #[must_use]
     pub const fn match_counters(mut self, counters: MatchCounters) -> TmOptions {
         self.match_counters = counters;
         self
     }
 
-    /// With this spin limit: waits poll for up to that long before they sleep, while that pays. Zero turns spinning off; the default
-    /// is the domain's, 50 µs; values above 10 ms are cut to 10 ms.
+    /// Sets the spin limit: waits poll for up to this time before they sleep, while that pays. Zero
+    /// turns spinning off; the default is the domain's, 50 µs; values above 10 ms are cut to 10 ms.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> TmOptions {
         self.spin = Some(time);
         self
     }
 
-    /// With messages that wait for a receive buffer, or are lost without one.
+    /// Sets whether messages wait for a receive buffer, or are lost without one.
     ///
-    /// A portal is lazy or not as a whole, for all local NIDs and everybody on it. So with one lazy transfer machine
-    /// messages wait for the others on its portal too, and those for ids that nobody has, and bulk data that comes too late
-    /// for its buffer: that one of these is never posted costs what it costs below. Where that matters, a lazy transfer
-    /// machine gets a portal of its own.
+    /// A portal is lazy as a whole, for all local NIDs and all transfer machines on it. One lazy
+    /// transfer machine therefore makes messages wait for the others on its portal too, also those
+    /// for ids that no transfer machine has, and bulk data that arrives too late for its buffer.
+    /// Messages for which no buffer is ever posted cost what is described below. Where that
+    /// matters, give a lazy transfer machine a separate portal.
     ///
-    /// Messages that wait are in memory, up to 2 MiB of a peer and 16 MiB in all. One beyond stops the connection that brought it
-    /// (nothing behind it is read), also for answers and bulk data of the same peer, until a buffer is posted or the peer gives the
-    /// connection up. 32,768 can wait on a portal; those beyond are lost, and counted ([`crate::CoreTm::dropped`]). When the last lazy
-    /// transfer machine has stopped, those that still wait are lost; those for others on the portal are counted there.
+    /// Waiting messages are held in memory, up to 2 MiB of a peer and 16 MiB in all. A further
+    /// message stops the connection that brought it: nothing behind it is read, including answers
+    /// and bulk data of the same peer, until a buffer is posted or the peer closes the connection.
+    /// Up to 32,768 messages wait on a portal; further ones are lost and counted
+    /// ([`crate::CoreTm::dropped`]). When the last lazy transfer machine of the portal has stopped,
+    /// waiting messages are lost; those for other transfer machines on the portal are counted
+    /// there.
     #[must_use]
     pub const fn lazy(mut self, lazy: bool) -> TmOptions {
         self.lazy = lazy;
@@ -112,7 +120,7 @@ impl TmOptions {
 impl Default for TmOptions {
     fn default() -> TmOptions {
         TmOptions {
-            // 32 MiB of events if they are ever all needed at once.
+            // 32 MiB of events if all are needed at once.
             events_max: 1 << 18,
             descriptors: DescriptorForm::default(),
             match_counters: MatchCounters::default(),

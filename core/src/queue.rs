@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// The kind of an operation: Motr's queue types, with their values (motr-transport 2.5). "Queue" is a manner of
-/// speaking: operations complete in any order.
+/// The kind of an operation: Motr's queue types, with their values (motr-transport 2.5). The name
+/// is historical: operations complete in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Queue {
-    /// Unsolicited messages come in.
+    /// Receives unsolicited messages.
     MessageReceive = 0,
-    /// A message goes out.
+    /// Sends a message.
     MessageSend = 1,
     /// The peer writes into this buffer. The value travels in descriptors.
     PassiveBulkReceive = 2,
@@ -22,10 +22,10 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 6;
 
-    /// All of them, in the order of their values.
+    /// All kinds, in the order of their values.
     pub const ALL: [Queue; Queue::COUNT] = [
         Queue::MessageReceive,
         Queue::MessageSend,
@@ -35,31 +35,31 @@ impl Queue {
         Queue::ActiveBulkSend,
     ];
 
-    /// The queue with this value, if there is one.
+    /// Returns the queue with this value, if there is one.
     #[must_use]
     pub fn from_value(value: u32) -> Option<Queue> {
         Queue::ALL.get(value as usize).copied()
     }
 
-    /// Its value; also its index in [`Queue::ALL`].
+    /// Returns its value, which is also its index in [`Queue::ALL`].
     #[must_use]
     pub const fn value(self) -> u32 {
         self as u32
     }
 
-    /// Its index in a table of [`Queue::COUNT`] entries.
+    /// Returns its index in a table of [`Queue::COUNT`] entries.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Whether data comes into the buffer; the event then says how much.
+    /// Returns whether data comes into the buffer; the event then has its length.
     #[must_use]
     pub const fn receives(self) -> bool {
         matches!(self, Queue::MessageReceive | Queue::PassiveBulkReceive | Queue::ActiveBulkReceive)
     }
 
-    /// Whether the buffer waits for a peer's PUT or GET that names it by its descriptor.
+    /// Returns whether the buffer waits for a peer's PUT or GET that names it by its descriptor.
     #[must_use]
     pub const fn is_passive(self) -> bool {
         matches!(self, Queue::PassiveBulkReceive | Queue::PassiveBulkSend)

@@ -1,27 +1,28 @@
-//! Room for the events of operations: made before they start, so that no event is ever lost (S-407).
+//! Room for the events of operations: reserved before they start, so that no event is lost (S-407).
 
 use crate::{CoreError, Operation, Submitted};
 
-/// The queue of a transfer machine's events, as operations that start see it.
+/// The event queue of a transfer machine, as starting operations see it.
 pub trait EventRoom {
-    /// Makes sure that there is room for this many more events. Returns false, and changes nothing, if there is not so much.
+    /// Reserves room for this number of further events. Returns false, and changes nothing, if
+    /// there is not enough.
     fn provision(&self, events: u32) -> bool;
 
-    /// Gives room back for events that will not come.
+    /// Releases room of events that will not come.
     fn release(&self, events: u32);
 
-    /// The most events for which there can be room.
+    /// Returns the largest number of events for which there can be room.
     fn limit(&self) -> usize;
 }
 
-/// Room for events that no operation has taken yet: it is given back when this is dropped.
+/// Room for events that no operation has taken yet; dropping it releases the room.
 struct Reserved<'a, Q: EventRoom> {
     queue: &'a Q,
     events: u32,
 }
 
 impl<Q: EventRoom> Reserved<'_, Q> {
-    /// Makes room for this many events.
+    /// Reserves room for this number of events.
     fn make(queue: &Q, events: u64) -> Result<Reserved<'_, Q>, CoreError> {
         match u32::try_from(events).ok().filter(|&events| queue.provision(events)) {
             Some(events) => Ok(Reserved { queue, events }),
@@ -40,9 +41,10 @@ impl<Q: EventRoom> Drop for Reserved<'_, Q> {
     }
 }
 
-/// What [`CoreTm::submit_all`](crate::CoreTm::submit_all) does in transports that make room for events: starts operations in
-/// the room for all of them or, if there is not so much, each in room for itself. `begin` starts an operation, which takes
-/// its events' room if it succeeds.
+/// Implements [`CoreTm::submit_all`](crate::CoreTm::submit_all) for transports that reserve room
+/// for events. It reserves room for all operations at once or, if there is not enough, for each one
+/// separately. `begin` starts an operation, which takes over the room for its events if it
+/// succeeds.
 pub fn submit_in_room<Q: EventRoom>(
     queue: &Q,
     operations: &[Operation],

@@ -1,20 +1,20 @@
-//! What [`CoreTm::wake`](crate::CoreTm::wake) leaves for a wait to find.
+//! The flag that [`CoreTm::wake`](crate::CoreTm::wake) sets for a wait.
 
 use nlx_sync::{AtomicBool, Ordering};
 
-/// A wake-up without an event: one look finds it and takes it.
+/// A pending wake-up without an event; the first wait that checks it consumes it.
 ///
-/// It wakes nothing by itself: its transport wakes the sleeper after it has asked for the wake-up.
+/// It wakes no thread itself: the transport sets it, then wakes the sleeper.
 #[derive(Debug, Default)]
 pub struct WakeUp(AtomicBool);
 
 impl WakeUp {
-    /// Asks for it. The thread that takes it sees what was stored before.
+    /// Sets it. The thread that takes it sees everything stored before.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Takes it away; returns whether it was asked for.
+    /// Clears it; returns whether it was set.
     #[inline]
     #[must_use]
     pub fn take(&self) -> bool {

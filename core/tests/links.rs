@@ -1,11 +1,11 @@
-//! What the crate links.
+//! The dependencies of the crate.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Our own crates among those that a crate links, without itself.
+/// Returns the workspace's crates that a package links, without itself.
 fn linked(package: &str) -> BTreeSet<String> {
     let arguments =
         ["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--package", package];
@@ -18,13 +18,14 @@ fn linked(package: &str) -> BTreeSet<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// Of LNet the Core interface has the names and the memory, and nothing else; a client of a helper, which is
-/// built of it, cannot get at more. (`nlx-sync` has the locks of the memory, `nlx-fallible` its reference counts.)
+/// Of LNet the Core interface links the names and the memory, and nothing else; so does a client of
+/// a helper, which is built on it. (`nlx-sync` has the locks of the memory, `nlx-fallible` its
+/// reference counts.)
 // Covers: S-1, S-405
 #[test]
 fn of_lnet_the_core_interface_links_names_and_memory() {
     let expected = ["lnet-nid", "lnet-region", "nlx-fallible", "nlx-sync"];
     assert_eq!(linked("nlx-core"), expected.map(str::to_owned).into());
-    // And the same question, asked of a crate that links LNet, finds it.
+    // The same query for a crate that links LNet finds it.
     assert!(linked("nlx-kcore").contains("lnet-api"));
 }

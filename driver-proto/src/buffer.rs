@@ -1,10 +1,11 @@
-//! How buffers are named, and where they lie.
+//! Names of buffers, and their memory.
 
 use crate::layout::SegmentLayout;
 use crate::object::Object;
 use crate::{ARENA_BYTES_MAX, BUFFERS_MAX, ProtoError};
 
-/// A client's name for a buffer: a place in the tables of both sides, and which of the buffers that have had the place.
+/// A client's name for a buffer: an index in the tables of both sides, and a generation that
+/// distinguishes successive buffers at that index.
 ///
 /// ```
 /// use nlx_driver_proto::BufferName;
@@ -16,20 +17,21 @@ use crate::{ARENA_BYTES_MAX, BUFFERS_MAX, ProtoError};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BufferName {
-    /// Below [`BUFFERS_MAX`]; and below the client's limit, [`nlx_core::Limits::buffers_max`] of the welcome.
+    /// The index: below [`BUFFERS_MAX`], and below the client's limit,
+    /// [`nlx_core::Limits::buffers_max`] of the welcome.
     pub place: u32,
-    /// Not 0.
+    /// The generation, not 0.
     pub generation: u32,
 }
 
 impl BufferName {
-    /// The name as it travels.
+    /// Returns the name as it travels.
     #[must_use]
     pub const fn value(self) -> u64 {
         (self.generation as u64) << 32 | self.place as u64
     }
 
-    /// The name that this value is, if it is one.
+    /// Returns the name with this value, if it is valid.
     #[must_use]
     pub const fn of_value(value: u64) -> Option<BufferName> {
         let name = BufferName { place: value as u32, generation: (value >> 32) as u32 };
@@ -37,19 +39,19 @@ impl BufferName {
     }
 }
 
-/// Memory in an arena.
+/// A range of memory in an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Which arena.
+    /// Number of the arena.
     pub arena: u32,
-    /// The first byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes, 1 or more.
+    /// Length in bytes, 1 or more.
     pub length: u64,
 }
 
 impl Segment {
-    /// Whether it can lie in an arena: it is not empty and ends where an arena can end.
+    /// Returns whether it can lie in an arena: it is not empty and ends within the largest arena.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         match self.offset.checked_add(self.length) {

@@ -1,4 +1,4 @@
-//! What goes through the submission ring, as values.
+//! Entries of the submission ring, as values.
 
 use nlx_core::{BufferHandle, Descriptor, MatchCounter, Operation, OperationKind, Queue};
 use zerocopy::IntoBytes;
@@ -7,7 +7,7 @@ use crate::layout::AddressLayout;
 use crate::object::Object;
 use crate::{ProtoError, Segment, Submission};
 
-/// Which entry it is: [`Submission::kind`].
+/// Kinds of entries: [`Submission::kind`].
 const OPERATE: u32 = 1;
 const CANCEL: u32 = 2;
 const REGISTER: u32 = 3;
@@ -15,50 +15,53 @@ const DEREGISTER: u32 = 4;
 
 const ENTRY: Object = Object("an entry of the ring");
 
-/// What an entry says.
+/// An entry of the submission ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// Start an operation.
+    /// Starts an operation.
     Operate {
-        /// Of this transfer machine.
+        /// The transfer machine.
         tm: u64,
-        /// Which one.
+        /// The operation.
         operation: Operation,
         /// The lower part of its match bits, if it is passive; else [`MatchCounter::UNSOLICITED`].
         counter: MatchCounter,
     },
-    /// Ask for the end of an operation. One that is over already is no error.
+    /// Requests the end of an operation. An operation that has ended is no error.
     Cancel {
-        /// Of this transfer machine.
+        /// The transfer machine.
         tm: u64,
-        /// The buffer that it has.
+        /// The operation's buffer.
         buffer: BufferHandle,
-        /// Its cookie.
+        /// The operation's cookie.
         cookie: u64,
     },
-    /// Make a buffer of one segment ready.
+    /// Registers a buffer of one segment.
     Register {
-        /// As of [`crate::Request::Register`].
+        /// The client's name for it, as in [`crate::Request::Register`].
         buffer: BufferHandle,
         /// Its memory.
         segment: Segment,
     },
-    /// Forget a buffer.
+    /// Removes a buffer.
     Deregister {
-        /// Which one.
+        /// The buffer.
         buffer: BufferHandle,
     },
 }
 
 impl Submission {
-    /// What it says.
+    /// Decodes the entry.
     ///
     /// # Errors
-    /// [`ProtoError::Kind`] (ENOTTY), and [`ProtoError::Field`] (EBADR): for a queue that is none, a target of another length
-    /// than the operation has or of no interface, a receive of no messages, a match counter where none belongs or none where one does, a buffer's name
-    /// or a segment to be registered that cannot be, and anything but 0 in a field that this kind of entry does not use.
+    /// [`ProtoError::Kind`] (ENOTTY), and [`ProtoError::Field`] (EBADR): for an unknown queue, a
+    /// target whose length does not fit the operation or that is not the address of an interface, a
+    /// receive of no messages, a match counter in an operation that has none or a missing one, an
+    /// invalid name or segment of a buffer to be registered, and a value other than 0 in a field
+    /// that this kind of entry does not use.
     ///
-    /// Whether an operation's numbers fit its buffer, and whether there is one, is looked at later, and told by an event.
+    /// Whether the operation's numbers fit its buffer, and whether the buffer exists, is checked
+    /// later and reported by an event.
     pub fn read(&self) -> Result<Entry, ProtoError> {
         let entry = self.said()?;
         match self.stray(&entry.write()) {
@@ -67,7 +70,7 @@ impl Submission {
         }
     }
 
-    /// What the fields say that this kind of entry has.
+    /// Decodes the fields that this kind of entry uses.
     fn said(&self) -> Result<Entry, ProtoError> {
         let buffer = BufferHandle(self.buffer.get());
         let (tm, cookie) = (self.tm.get(), self.cookie.get());
@@ -92,7 +95,7 @@ impl Submission {
         let length = self.length.get();
         let queue = self.queue.get();
         Ok(match Queue::from_value(queue) {
-            // One of no messages would have no room for the event that ends it.
+            // A receive of no messages would reserve no room for the event that ends it.
             Some(Queue::MessageReceive) if self.count.get() == 0 => {
                 return Err(ENTRY.field("the count", 0_u64, "1 or more"));
             }
@@ -140,7 +143,7 @@ impl Submission {
 }
 
 impl Entry {
-    /// As it lies in the ring.
+    /// Encodes the entry.
     #[must_use]
     pub fn write(&self) -> Submission {
         match *self {

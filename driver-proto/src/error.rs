@@ -1,22 +1,22 @@
-//! Why bytes are refused.
+//! The error type of the crate.
 
 use nlx_core::Errno;
 
-/// Why a packet or an entry of the ring is none.
+/// A reason for which a packet or an entry of the ring is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtoError {
-    /// There are fewer or more bytes than the packet has.
+    /// The packet has a wrong length.
     #[error("{object} of {bytes} bytes: it has {expected}")]
     Length {
         /// Which packet, or part of it.
         object: &'static str,
-        /// The bytes there are.
+        /// Its length in bytes.
         bytes: usize,
-        /// The bytes there should be; the most, if it has no fixed length.
+        /// The expected length; the largest one, if the length varies.
         expected: usize,
     },
-    /// No request or entry has this number.
+    /// Unknown kind of request or entry.
     #[error("{object} of kind {kind}: there is none")]
     Kind {
         /// Packet or entry.
@@ -24,39 +24,39 @@ pub enum ProtoError {
         /// Its number.
         kind: u32,
     },
-    /// A field says what it may not say.
+    /// A field has an invalid value.
     #[error("{object}: {field} is {value}, it must be {rule}")]
     Field {
         /// Which packet or entry.
         object: &'static str,
-        /// Which field of it.
+        /// Which field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
-        /// What it may say.
+        /// The permitted values.
         rule: &'static str,
     },
-    /// There is no memory to read it.
+    /// No memory for the content of the packet.
     #[error("{object}: no memory to read it")]
     NoMemory {
-        /// What is being read.
+        /// What was read.
         object: &'static str,
     },
-    /// The other side speaks another version.
+    /// The other side uses another version.
     #[error("versions {min} to {max} of the protocol: this side speaks {own}")]
     Version {
         /// The lowest version of the other side.
         min: u16,
-        /// Its highest.
+        /// Its highest version.
         max: u16,
-        /// Ours.
+        /// The version of this side.
         own: u16,
     },
 }
 
 impl ProtoError {
-    /// The errno, as Motr's driver gives it (motr-transport 7.3, 7.4): ENOTTY for what is no request, EBADR for one that
-    /// makes no sense, EPROTONOSUPPORT for another version.
+    /// Returns the errno, as Motr's driver gives it (motr-transport 7.3, 7.4): ENOTTY for a packet
+    /// that is not a request, EBADR for an invalid field, EPROTONOSUPPORT for another version.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {

@@ -1,4 +1,4 @@
-//! How each packet begins.
+//! The header of a packet.
 
 use std::mem::offset_of;
 
@@ -16,13 +16,13 @@ const PACKET: Object = Object("a packet");
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
-    /// A [`Kind`]; of a reply with [`Header::REPLY`] set.
+    /// A [`Kind`]; in a reply with [`Header::REPLY`] set.
     pub kind: U16,
     /// Always 0.
     pub flags: U16,
-    /// Bytes of the packet, these included.
+    /// Length of the packet in bytes, with the header.
     pub length: U32,
-    /// The client's number for the request; its reply has the same.
+    /// The client's number for the request; the reply repeats it.
     pub id: U64,
 }
 
@@ -32,39 +32,39 @@ const_assert_eq!(offset_of!(Header, flags), 2);
 const_assert_eq!(offset_of!(Header, length), 4);
 const_assert_eq!(offset_of!(Header, id), 8);
 
-// The longest request and the longest reply.
+// The longest request and the longest reply fit.
 const_assert!(
     Header::LEN + size_of::<RegisterLayout>() + SEGMENTS_MAX * size_of::<SegmentLayout>() <= PACKET_MAX
 );
 const_assert!(Header::LEN + size_of::<OutcomeLayout>() + NIDS_MAX * nlx_core::Nid::WIRE_LEN <= PACKET_MAX);
 
-/// What a packet is.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Kind {
-    /// The first request.
+    /// First request: version, features and name of the client.
     Hello = 1,
-    /// Make memory for buffers.
+    /// Creates an arena.
     CreateArena = 2,
-    // 3 was one of version 1.
-    /// Give memory back.
+    // 3 was used by version 1.
+    /// Releases an arena.
     ReleaseArena = 4,
-    /// Make a buffer of several segments ready; one of a single segment goes through the ring.
+    /// Registers a buffer of several segments; one of a single segment goes through the ring.
     Register = 5,
-    /// Start a transfer machine.
+    /// Starts a transfer machine.
     StartTm = 6,
-    /// Stop it.
+    /// Stops a transfer machine.
     StopTm = 7,
-    /// A descriptor for an event loop.
+    /// Requests a descriptor for an event loop.
     TmDescriptor = 8,
-    /// Nothing: the reply comes when all is done that stood in the ring before.
+    /// Does nothing: the reply comes when all earlier entries of the ring have been processed.
     Sync = 9,
-    /// The node's NIDs.
+    /// Requests the node's NIDs.
     Nids = 10,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 9] = [
         Kind::Hello,
         Kind::CreateArena,
@@ -77,13 +77,14 @@ impl Kind {
         Kind::Nids,
     ];
 
-    /// The one with this number.
+    /// Returns the kind with this number.
     #[must_use]
     pub fn from_value(value: u16) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u16 == value)
     }
 
-    /// Descriptors that come with its reply, unless it is refused. None come with a request.
+    /// Returns the number of descriptors that come with its reply, unless it is refused. A request
+    /// has none.
     #[must_use]
     pub const fn reply_descriptors(self) -> usize {
         match self {
@@ -95,22 +96,23 @@ impl Kind {
 }
 
 impl Header {
-    /// Bytes of it.
+    /// Length of the header in bytes.
     pub const LEN: usize = 16;
-    /// Set in the kind of every reply.
+    /// Flag in the kind of every reply.
     pub const REPLY: u16 = 0x8000;
 
-    /// The header of a packet of so many bytes.
+    /// Creates the header of a packet of `length` bytes.
     pub(crate) fn new(kind: u16, id: u64, length: usize) -> Header {
         debug_assert!(length <= PACKET_MAX);
-        // No packet is longer than 32 bits can say.
+        // PACKET_MAX fits 32 bits.
         Header { kind: kind.into(), flags: 0.into(), length: (length as u32).into(), id: id.into() }
     }
 
-    /// The header of a packet, and what follows it.
+    /// Splits a packet into its header and its body.
     ///
     /// # Errors
-    /// [`ProtoError::Length`] (ENOTTY) if the packet is not as long as it says, [`ProtoError::Field`] (EBADR) for flags.
+    /// [`ProtoError::Length`] (ENOTTY) if the length in the header is wrong, [`ProtoError::Field`]
+    /// (EBADR) for flags.
     pub fn read(packet: &[u8]) -> Result<(Header, &[u8]), ProtoError> {
         let (header, body): (&Header, _) = PACKET.prefix(packet)?;
         let told = header.length.get() as usize;
@@ -123,13 +125,13 @@ impl Header {
         }
     }
 
-    /// What the first bytes of a packet say of it, true or not: to answer one that cannot be read.
+    /// Returns the header of a packet, unchecked: for the answer to a packet that is refused.
     #[must_use]
     pub fn peek(packet: &[u8]) -> Option<Header> {
         Header::read_from_prefix(packet).ok().map(|(header, _)| header)
     }
 
-    /// Puts the header before what has been written behind its place.
+    /// Writes the header into the space before the body.
     pub(crate) fn seal(kind: u16, id: u64, packet: &mut [u8]) {
         let header = Header::new(kind, id, packet.len());
         packet[..Header::LEN].copy_from_slice(header.as_bytes());

@@ -1,38 +1,40 @@
-//! The first request: who the client is.
+//! The hello: the first request of a client.
 
 use crate::layout::HelloLayout;
 use crate::object::Object;
 use crate::{NAME_MAX, ProtoError, VERSION};
 
 bitflags::bitflags! {
-    /// What one side can beyond the first version. Unknown bits are ignored; what both have holds.
+    /// Capabilities beyond the first version of the protocol. Unknown bits are ignored; a feature
+    /// is used if both sides have it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Features: u64 {
-        // 1 was one of version 1.
-        /// The helper has huge pages to give.
+        // 1 was used by version 1.
+        /// The helper can provide huge pages.
         const HUGE_PAGES = 2;
     }
 }
 
-/// "nlx:nlxd" in ASCII: what is not a client is told so at once.
+/// "nlx:nlxd" in ASCII: a program that is not a client is refused at once.
 const MAGIC: [u8; 8] = *b"nlx:nlxd";
 
 const HELLO: Object = Object("a hello");
 
-/// Who the client is. Its bytes stay the same in all versions, so that every helper can refuse every client.
+/// A client's introduction. Its bytes stay the same in all versions, so that every helper can
+/// refuse every client.
 ///
-/// Refused with EBADR: another magic, a reserved field or bytes behind the name's end that are not 0; with EPROTONOSUPPORT:
-/// versions among which ours is not.
+/// Refused with EBADR: another magic, a reserved field or bytes behind the end of the name that are
+/// not 0; with EPROTONOSUPPORT: a range of versions that does not include this side's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// What it can.
+    /// Features of the client.
     pub features: Features,
-    /// Its name, for an operator; what is not ASCII and printable is shown as `?`. Padded with 0.
+    /// Name for the operator; a byte that is not printable ASCII is shown as `?`. Padded with 0.
     pub name: [u8; NAME_MAX],
 }
 
 impl Hello {
-    /// A client with this name, cut to what there is room for. It ends at its first NUL, if it has one.
+    /// Creates a hello with this name, up to its first NUL and cut to [`NAME_MAX`] bytes.
     #[must_use]
     pub fn new(name: &str) -> Hello {
         let mut bytes = [0; NAME_MAX];
@@ -42,13 +44,13 @@ impl Hello {
         Hello { features: Features::all(), name: bytes }
     }
 
-    /// The name as text that a terminal can be given.
+    /// Returns the name as text that is safe for a terminal.
     #[must_use]
     pub fn name(&self) -> String {
         self.name_letters().collect()
     }
 
-    /// The letters of the name, without allocating.
+    /// Returns the letters of the name, without allocating.
     pub fn name_letters(&self) -> impl Iterator<Item = char> + '_ {
         let named = self.name.iter().take_while(|&&byte| byte != 0);
         named.map(|&byte| if byte.is_ascii_graphic() || byte == b' ' { byte as char } else { '?' })
@@ -71,7 +73,7 @@ impl Hello {
             return Err(HELLO.field("the magic", u64::from_le_bytes(layout.magic), "\"nlx:nlxd\""));
         }
         let (min, max) = (layout.version_min.get(), layout.version_max.get());
-        // Before what another version may have changed.
+        // Checked before fields that another version may have changed.
         if !(min..=max).contains(&VERSION) {
             return Err(ProtoError::Version { min, max, own: VERSION });
         }

@@ -1,5 +1,5 @@
-//! Every layout of the socket, byte by byte: the tables of `docs/driver-protocol.md`, in the same order. MT-220: sizes and
-//! offsets are held by the compiler.
+//! The layout of every message on the socket: the tables of `docs/driver-protocol.md`, in the same
+//! order. The compiler checks sizes and offsets (MT-220).
 
 use std::mem::offset_of;
 
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::NAME_MAX;
 
-/// Structs of so many bytes, with the offset of each field before its name.
+/// Defines structs of `size` bytes; the offset of each field is before its name.
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident: $size:literal { $($offset:literal $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
@@ -36,7 +36,7 @@ layouts! {
         24 name: [u8; NAME_MAX],
     }
 
-    /// What the reply to it tells.
+    /// The body of the reply to a hello.
     WelcomeLayout: 96 {
         0 version: U16,
         2 reserved: [U16; 3],
@@ -64,7 +64,7 @@ layouts! {
         12 reserved: U32,
     }
 
-    /// The body of a release.
+    /// The body of a request to release an arena.
     ReleaseArenaLayout: 8 {
         0 arena: U32,
         4 reserved: U32,
@@ -77,7 +77,7 @@ layouts! {
         12 reserved: U32,
     }
 
-    /// One of the segments.
+    /// A segment of a registration.
     SegmentLayout: 24 {
         0 arena: U32,
         4 reserved: U32,
@@ -85,7 +85,7 @@ layouts! {
         16 length: U64,
     }
 
-    /// An address; where a transfer machine is to be started, its id is 0 for any.
+    /// An address; in a start request its id is 0 for any.
     AddressLayout: 32 {
         0 nid: [u8; Nid::WIRE_LEN],
         20 pid: U32,
@@ -93,19 +93,19 @@ layouts! {
         28 tmid: U32,
     }
 
-    /// The body of a start.
+    /// The body of a start request.
     StartTmLayout: 40 {
         0 address: AddressLayout,
         32 events_max: U32,
         36 lazy: U32,
     }
 
-    /// The body of a request that names a transfer machine and nothing else.
+    /// The body of a request whose only field is a transfer machine.
     TmLayout: 8 {
         0 tm: U64,
     }
 
-    /// What follows the header of every reply.
+    /// The outcome, which follows the header of every reply.
     OutcomeLayout: 24 {
         0 status: I32,
         4 reason: U32,
@@ -113,14 +113,14 @@ layouts! {
         16 limit: U64,
     }
 
-    /// What the reply tells of an arena.
+    /// The body of the reply with an arena.
     ArenaLayout: 16 {
         0 arena: U32,
         4 huge: U32,
         8 bytes: U64,
     }
 
-    /// What it tells of a started transfer machine.
+    /// The body of the reply with a started transfer machine.
     StartedLayout: 40 {
         0 tm: U64,
         8 address: AddressLayout,

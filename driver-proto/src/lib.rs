@@ -1,25 +1,27 @@
-//! What a client and the helper process `nlxd` say to each other (S-3, S-6; in place of Motr's ioctls, motr-transport 7).
+//! The protocol between a client and the helper process `nlxd` (S-3, S-6; in place of Motr's
+//! ioctls, motr-transport 7).
 //!
-//! There are three ways between the two:
+//! There are three channels between the two:
 //!
-//! | way | from | carries |
+//! | channel | from | carries |
 //! | --- | --- | --- |
 //! | a Unix socket of type `SOCK_SEQPACKET` | both | requests and replies ([`Request`], [`Reply`]), descriptors |
 //! | the submission ring, in shared memory | client | operations, cancels, registrations: [`Submission`] |
 //! | an event queue per transfer machine, in shared memory | helper | [`nlx_core::BufferEvent`] |
 //!
-//! This crate does no I/O: it turns values into bytes and back, and says which bytes are refused. Everything on the socket and in
-//! the ring is little-endian and of fixed width; what has no meaning yet must be 0, so that later versions can give it one. The
-//! document `docs/driver-protocol.md` tells the same to who writes a client without this crate.
+//! This crate does no I/O: it converts values to bytes and back, and refuses invalid bytes. All
+//! data on the socket and in the ring is little-endian and of fixed width; fields without a meaning
+//! must be 0, so that later versions can give them one. `docs/driver-protocol.md` describes the
+//! protocol for clients that do not use this crate.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `header` | [`Header`], [`Kind`]: how each packet begins |
-//! | `hello`, `welcome` | [`Hello`], [`Welcome`]: the first request, and what it agrees on |
+//! | `header` | [`Header`], [`Kind`]: the start of each packet |
+//! | `hello`, `welcome` | [`Hello`], [`Welcome`]: the first request and its reply |
 //! | `request` | [`Request`] |
 //! | `reply`, `refusal` | [`Reply`], [`Refusal`], [`Reason`] |
-//! | `buffer` | [`BufferName`], [`Segment`]: how buffers are named, and where they lie |
-//! | `submission`, `entry` | [`Submission`], [`Entry`]: what goes through the ring, as bytes and as values |
+//! | `buffer` | [`BufferName`], [`Segment`]: names of buffers, and their memory |
+//! | `submission`, `entry` | [`Submission`], [`Entry`]: entries of the ring, as bytes and as values |
 //! | `layout` | the bytes of every message |
 //! | `limits` | every limit of the protocol |
 //! | `error` | [`ProtoError`] |
@@ -31,7 +33,7 @@
 //! Request::StopTm { tm: 7 }.write(1, &mut packet);
 //! assert_eq!(Request::read(&packet)?, (1, Request::StopTm { tm: 7 }));
 //!
-//! // What is not a request is answered with the errno of Motr's driver.
+//! A packet that is not a request is answered with the errno of Motr's driver.
 //! packet[0] = 99;
 //! let error = Request::read(&packet).unwrap_err();
 //! let header = Header::peek(&packet).expect("it has one");

@@ -1,4 +1,4 @@
-//! Looking at what came, and saying what is wrong with it.
+//! Checks of received bytes, with their errors.
 
 use nlx_core::{Address, Nid, Pid, StartAddress, TmId};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use crate::ProtoError;
 use crate::layout::AddressLayout;
 
-/// What is being read: the name of it in errors.
+/// The name of what is being read, for errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Object(pub(crate) &'static str);
 
@@ -19,7 +19,7 @@ impl Object {
         ProtoError::Length { object: self.0, bytes, expected }
     }
 
-    /// All of the bytes as this layout.
+    /// Returns all of the bytes as this layout.
     pub(crate) fn whole<T>(self, bytes: &[u8]) -> Result<&T, ProtoError>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -27,7 +27,7 @@ impl Object {
         T::ref_from_bytes(bytes).map_err(|_| self.length(bytes.len(), size_of::<T>()))
     }
 
-    /// The first bytes as this layout, and the others.
+    /// Splits off the first bytes as this layout.
     pub(crate) fn prefix<T>(self, bytes: &[u8]) -> Result<(&T, &[u8]), ProtoError>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -35,7 +35,7 @@ impl Object {
         T::ref_from_prefix(bytes).map_err(|_| self.length(bytes.len(), size_of::<T>()))
     }
 
-    /// No bytes at all.
+    /// Checks that there are no bytes.
     pub(crate) fn empty(self, bytes: &[u8]) -> Result<(), ProtoError> {
         if bytes.is_empty() { Ok(()) } else { Err(self.length(bytes.len(), 0)) }
     }
@@ -48,7 +48,7 @@ impl Object {
         }
     }
 
-    /// What a later version may give a meaning.
+    /// Checks a reserved field, to which a later version may give a meaning.
     pub(crate) fn zero(self, value: impl Into<u64>) -> Result<(), ProtoError> {
         match value.into() {
             0 => Ok(()),
@@ -56,11 +56,11 @@ impl Object {
         }
     }
 
-    /// The NID of an interface: no wildcard, and written in the one form that it has.
+    /// Decodes the NID of an interface: no wildcard, and in its canonical encoding.
     pub(crate) fn nid(self, bytes: &[u8; Nid::WIRE_LEN]) -> Result<Nid, ProtoError> {
         match Nid::from_wire(bytes) {
             Ok(nid) if !nid.is_any() && nid.to_wire() == *bytes => Ok(nid),
-            // Its size code and network tell it best.
+            // Its size code and network identify it best.
             _ => Err(self.field(
                 "the NID",
                 u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
@@ -97,7 +97,7 @@ impl Object {
 }
 
 impl AddressLayout {
-    /// These bytes as an address, if there are as many.
+    /// Returns these bytes as an address, if the length is right.
     pub(crate) fn ref_of(bytes: &[u8]) -> Option<&AddressLayout> {
         AddressLayout::ref_from_bytes(bytes).ok()
     }

@@ -1,4 +1,4 @@
-//! Why a request was refused.
+//! Refusals of requests, with their reasons.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use nlx_core::Errno;
 use crate::ProtoError;
 use crate::layout::OutcomeLayout;
 
-/// Why a request was refused.
+/// A refusal of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// The errno.
     pub errno: Errno,
-    /// What was wrong.
+    /// The reason.
     pub reason: Reason,
-    /// The number that was wrong, if there is one.
+    /// The number that caused it, if there is one.
     pub value: u64,
-    /// What it may be at most, or what it should be.
+    /// The limit for it, or the expected number.
     pub limit: u64,
 }
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
-        /// What was wrong.
+        /// The reason of a refusal.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum Reason {
@@ -30,10 +30,10 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &[Reason] = &[$(Reason::$name),*];
 
-            /// What a person reads.
+            /// Returns the text for a person.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -45,70 +45,71 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Something that this version does not know.
+    /// A reason that this version does not know.
     Other = 0, "refused";
-    /// The system refused.
+    /// A system call failed.
     System = 1, "the system refused";
-    /// Not the request's turn: a hello must be first, and only once.
+    /// The request is not permitted now: a hello must be first, and only once.
     Order = 2, "not at this point";
-    /// The policy of the helper does not let this user have the portal.
+    /// The policy of the helper does not allow this user the portal.
     Portal = 3, "the helper's policy does not allow the portal";
-    /// Nor the NID.
+    /// The policy of the helper does not allow this user the NID.
     Nid = 4, "the helper's policy does not allow the NID";
-    /// As many transfer machines as this client may have.
+    /// The client has the largest permitted number of transfer machines.
     Tms = 5, "transfer machines";
-    /// As many buffers.
+    /// The client has the largest permitted number of buffers.
     Buffers = 6, "buffers";
-    /// As many arenas.
+    /// The client has the largest permitted number of arenas.
     Arenas = 7, "arenas";
-    /// As many bytes of memory.
+    /// The client has the largest permitted amount of memory.
     Bytes = 8, "bytes of memory";
-    /// As many operations in flight.
+    /// The client has the largest permitted number of operations in flight.
     Operations = 9, "operations in flight";
-    /// There is no such arena.
+    /// The arena does not exist.
     NoArena = 10, "no such arena";
-    /// There is no such buffer.
+    /// The buffer does not exist.
     NoBuffer = 11, "no such buffer";
-    /// There is no such transfer machine.
+    /// The transfer machine does not exist.
     NoTm = 12, "no such transfer machine";
     /// Buffers lie in the arena.
     ArenaBusy = 13, "buffers lie in the arena";
     /// Operations are in flight.
     TmBusy = 14, "operations of the transfer machine are in flight";
-    /// The name is taken.
+    /// The name of the buffer is in use.
     BufferExists = 15, "the name of the buffer is taken";
-    /// A segment does not lie in its arena, or is too long.
+    /// A segment is not within its arena, or is too long.
     Segment = 16, "a segment that does not lie in its arena";
-    /// The node has not this NID with this PID.
+    /// The node does not have this NID with this PID.
     NotLocal = 17, "not an address of this node";
-    /// A transfer machine runs at the address.
+    /// A transfer machine with the address is running.
     AddressInUse = 18, "the address is taken";
     /// No id is free.
     NoFreeTmId = 19, "every transfer machine id is taken";
-    /// The portal is none that transfer machines have.
+    /// Transfer machines may not use the portal.
     PortalRange = 20, "a portal that is none";
     /// The client has not sealed the memory.
     Unsealed = 21, "memory that the client has not sealed";
-    /// The helper is about to end.
+    /// The helper is shutting down.
     Ending = 22, "the helper ends";
-    /// Below the helper, LNet refused.
+    /// LNet refused the request.
     Network = 23, "the network refused";
-    /// The packet is none: its length, its kind or a field.
+    /// The packet is invalid: its length, its kind or a field.
     Malformed = 24, "a packet that says what none may say";
-    /// The client speaks other versions.
+    /// Client and helper have no version in common.
     Version = 25, "no version of the protocol that both know";
     /// The helper's policy does not let this user connect.
     User = 26, "the helper's policy does not admit the user";
-    /// As many clients as the helper, or one user, may have.
+    /// The helper, or one user, has the largest permitted number of clients.
     Clients = 27, "clients";
     /// The policy of the helper does not let this user make a portal lazy.
     Lazy = 28, "the helper's policy does not allow lazy portals";
-    /// The share of the user, over all its clients: of mappings, memory, transfer machines, buffers, operations.
+    /// The share of the user over all its clients is used up: mappings, memory, transfer machines,
+    /// buffers, operations.
     Share = 29, "the user's share of the helper is used up";
 }
 
 impl Reason {
-    /// The one with this number; [`Reason::Other`] for one of a newer helper.
+    /// Returns the reason with this number; [`Reason::Other`] for one of a newer helper.
     #[must_use]
     pub fn from_value(value: u32) -> Reason {
         Reason::ALL.iter().copied().find(|reason| *reason as u32 == value).unwrap_or(Reason::Other)
@@ -116,13 +117,13 @@ impl Reason {
 }
 
 impl Refusal {
-    /// Without a number.
+    /// Creates a refusal without a number.
     #[must_use]
     pub const fn new(errno: Errno, reason: Reason) -> Refusal {
         Refusal { errno, reason, value: 0, limit: 0 }
     }
 
-    /// Because of this number.
+    /// Creates a refusal caused by this number.
     #[must_use]
     pub const fn of(errno: Errno, reason: Reason, value: u64, limit: u64) -> Refusal {
         Refusal { errno, reason, value, limit }
@@ -130,7 +131,7 @@ impl Refusal {
 }
 
 impl From<&ProtoError> for Refusal {
-    /// What to answer to a packet that cannot be read.
+    /// Returns the answer to a packet that cannot be read.
     fn from(error: &ProtoError) -> Refusal {
         let (reason, value, limit) = match *error {
             ProtoError::Length { bytes, expected, .. } => (Reason::Malformed, bytes as u64, expected as u64),
@@ -156,7 +157,7 @@ impl fmt::Display for Refusal {
 
 impl Refusal {
     pub(crate) fn layout(&self) -> OutcomeLayout {
-        // An errno of 0 would say that nothing was refused.
+        // An errno of 0 would mean success.
         let errno = if self.errno == Errno::UnknownErrno { Errno::EIO } else { self.errno };
         OutcomeLayout {
             status: (-(errno as i32)).into(),
@@ -166,7 +167,7 @@ impl Refusal {
         }
     }
 
-    /// What a negative status tells.
+    /// Decodes an outcome with a negative status.
     pub(crate) fn read(layout: &OutcomeLayout) -> Refusal {
         let errno = match Errno::from_raw(layout.status.get().wrapping_neg()) {
             Errno::UnknownErrno => Errno::EIO,

@@ -1,4 +1,4 @@
-//! What the helper answers.
+//! Replies of the helper.
 
 use nlx_core::{Address, Nid};
 use zerocopy::IntoBytes;
@@ -10,40 +10,41 @@ use crate::{ARENA_BYTES_MAX, NIDS_MAX, ProtoError, Refusal, Welcome};
 
 const REPLY: Object = Object("a reply");
 
-/// What became of a request. Which reply belongs to which request, [`crate::Request`] says.
+/// A reply. See [`crate::Request`] for the reply to each request.
 ///
-/// A client reads it as strictly as the helper reads a request: [`Reply::read`].
+/// A client checks it as strictly as the helper checks a request: [`Reply::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// It was refused, and nothing has changed.
+    /// The request was refused, and nothing has changed.
     Refused(Refusal),
-    /// It was done, and there is nothing to tell.
+    /// The request succeeded, without a result.
     Done,
     /// To [`crate::Request::Hello`].
     Welcome(Welcome),
-    /// An arena is there.
+    /// An arena was created.
     Arena {
         /// Its number.
         arena: u32,
-        /// Bytes of it: those asked for, or some more.
+        /// Its size in bytes: at least the requested size.
         bytes: u64,
-        /// It lies on huge pages.
+        /// Whether it lies on huge pages.
         huge: bool,
     },
-    /// A transfer machine runs.
+    /// A transfer machine was started.
     Started {
         /// The helper's name for it.
         tm: u64,
-        /// Its address, with its id.
+        /// Its address with its id.
         address: Address,
     },
-    /// The node's NIDs, `0@lo` as the last.
+    /// The node's NIDs, `0@lo` last.
     Nids(Vec<Nid>),
 }
 
 impl Reply {
-    /// Writes the reply to the request of this kind and number: `packet` is emptied first. `kind` is that of the request's
-    /// header, whatever it says. More than [`NIDS_MAX`] NIDs are a mistake of the caller's.
+    /// Writes the reply to the request with this kind and number; `packet` is emptied first. `kind`
+    /// is copied from the request's header, even if it is invalid. The caller must not pass more
+    /// than [`NIDS_MAX`] NIDs.
     pub fn write(&self, kind: u16, id: u64, packet: &mut Vec<u8>) {
         packet.clear();
         packet.resize(Header::LEN, 0);
@@ -72,10 +73,10 @@ impl Reply {
         Header::seal(kind | Header::REPLY, id, packet);
     }
 
-    /// The reply that a packet is, and the number of its request.
+    /// Decodes a reply; returns it with the number of its request.
     ///
     /// # Errors
-    /// [`ProtoError`]: what the packet says wrong. Written again, what is read is the same packet but for features, limits,
+    /// [`ProtoError`]. Encoding the result gives the same packet, except for features, limits,
     /// reasons and errnos that this side does not know.
     pub fn read(packet: &[u8]) -> Result<(u64, Reply), ProtoError> {
         let (header, body) = Header::read(packet)?;
@@ -87,7 +88,7 @@ impl Reply {
         let (outcome, body): (&OutcomeLayout, _) = REPLY.prefix(body)?;
         let status = outcome.status.get();
         if status < 0 {
-            // Of a request that the helper does not know, too.
+            // Also the refusal of a request that the helper does not know.
             return REPLY.empty(body).map(|()| (id, Reply::Refused(Refusal::read(outcome))));
         }
         REPLY.zero(status.unsigned_abs())?;

@@ -1,4 +1,4 @@
-//! What a client asks for on the socket.
+//! Requests of a client on the socket.
 
 use nlx_core::StartAddress;
 use zerocopy::IntoBytes;
@@ -12,7 +12,8 @@ use crate::layout::{
 use crate::object::Object;
 use crate::{ARENA_BYTES_MAX, EVENTS_MAX, ProtoError, SEGMENTS_MAX, Segment};
 
-/// A request. It is carried out after everything that stood in the submission ring when it was sent; each gets one reply.
+/// A request. The helper carries it out after all entries that were in the submission ring when it
+/// was sent; each gets one reply.
 ///
 /// | request | descriptors | reply | its descriptors |
 /// | --- | --- | --- | --- |
@@ -23,68 +24,69 @@ use crate::{ARENA_BYTES_MAX, EVENTS_MAX, ProtoError, SEGMENTS_MAX, Segment};
 /// | `TmDescriptor` | | [`crate::Reply::Done`] | a stream socket, to be read |
 /// | `Nids` | | [`crate::Reply::Nids`] | |
 ///
-/// What each field must say is written beside it and looked at by [`Request::read`]: ENOTTY for a packet of the wrong length
-/// or of no kind, EBADR for a field. What can only be judged by who knows the client (quotas, policy, whether something is
-/// there) comes later, with the errors listed here and a [`crate::Reason`].
+/// [`Request::read`] checks the fields as described: ENOTTY for a packet of the wrong length or of
+/// an unknown kind, EBADR for a field. Checks that need the client's state (quotas, policy, whether
+/// an object exists) come later, with the errors listed here and a [`crate::Reason`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// The first request, and no other before it. Errors: EPROTO for a second one and for whatever comes
-    /// before it, EPERM or EUSERS for who is not let in, ENOMEM, EMFILE.
+    /// The first request. Errors: EPROTO for a second one and for any other request before it,
+    /// EPERM or EUSERS for a user that is not admitted, ENOMEM, EMFILE.
     Hello(Hello),
-    /// Make memory for buffers: zeroed, sealed against any change of its size. Errors: ENOMEM, also for more arenas or
-    /// bytes than this client may have.
+    /// Creates memory for buffers: zeroed, sealed against any change of its size. Errors: ENOMEM,
+    /// also for more arenas or bytes than this client may have.
     CreateArena {
-        /// Bytes: 1 to [`ARENA_BYTES_MAX`].
+        /// Size in bytes: 1 to [`ARENA_BYTES_MAX`].
         bytes: u64,
-        /// On huge pages of 2 MiB, if there are any.
+        /// Use huge pages of 2 MiB, if there are any.
         huge: bool,
     },
-    /// Give an arena back: no buffer lies in it any more. Errors: ENOENT, EBUSY.
+    /// Releases an arena in which no buffer lies. Errors: ENOENT, EBUSY.
     ReleaseArena {
-        /// Which one.
+        /// Number of the arena.
         arena: u32,
     },
-    /// Make a buffer ready. Errors: ENOMEM, EEXIST for a name that is taken, ENOENT for an arena, EINVAL for a segment that
-    /// is not in its arena, EFBIG for a buffer that is too long.
+    /// Registers a buffer. Errors: ENOMEM, EEXIST for a name that is in use, ENOENT for an arena,
+    /// EINVAL for a segment that is not within its arena, EFBIG for a buffer that is too long.
     Register {
         /// The client's name for it: a [`crate::BufferName`].
         buffer: u64,
         /// Its memory, 1 to [`SEGMENTS_MAX`] segments, each of them [valid](Segment::is_valid).
         segments: Vec<Segment>,
     },
-    /// Start a transfer machine. Errors: those of [`nlx_core::Core::tm_start`], EPERM for what the helper's policy does not
-    /// allow.
+    /// Starts a transfer machine. Errors: those of [`nlx_core::Core::tm_start`], EPERM for an
+    /// address or option that the helper's policy does not allow.
     StartTm(StartTm),
-    /// Stop a transfer machine whose operations are all over. Errors: ENOENT, EBUSY.
+    /// Stops a transfer machine all of whose operations have ended. Errors: ENOENT, EBUSY.
     StopTm {
-        /// Which one.
+        /// The transfer machine.
         tm: u64,
     },
-    /// From now on ring a socket, too, when an event loop has announced that it sleeps. Errors: ENOENT, EMFILE.
+    /// Requests a socket that the helper also signals when an event loop has announced that it
+    /// sleeps. Errors: ENOENT, EMFILE.
     TmDescriptor {
-        /// For which transfer machine.
+        /// The transfer machine.
         tm: u64,
     },
-    /// Nothing.
+    /// Does nothing; its reply confirms that earlier entries of the ring have been processed.
     Sync,
-    /// Tell the node's NIDs.
+    /// Requests the node's NIDs.
     Nids,
 }
 
-/// How a transfer machine is to be started.
+/// Parameters for the start of a transfer machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartTm {
-    /// Where: at an interface, no wildcard.
+    /// The address, of an interface; no wildcard NID.
     pub address: StartAddress,
-    /// The most events that its operations may need together: 1 to [`EVENTS_MAX`], of which the helper gives no more than
-    /// the welcome allows.
+    /// Largest number of events that its operations may need together: 1 to [`EVENTS_MAX`]. The
+    /// helper grants no more than the welcome allows.
     pub events_max: u32,
-    /// Its portal is to be lazy ([`nlx_core::TmOptions::lazy`]).
+    /// Whether its portal is to be lazy ([`nlx_core::TmOptions::lazy`]).
     pub lazy: bool,
 }
 
 impl Request {
-    /// What it is.
+    /// Returns its kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -100,7 +102,8 @@ impl Request {
         }
     }
 
-    /// Writes the packet: `packet` is emptied first. More than [`SEGMENTS_MAX`] segments are a mistake of the caller's.
+    /// Encodes the packet; `packet` is emptied first. The caller must not pass more than
+    /// [`SEGMENTS_MAX`] segments.
     pub fn write(&self, id: u64, packet: &mut Vec<u8>) {
         packet.clear();
         packet.resize(Header::LEN, 0);
@@ -125,11 +128,11 @@ impl Request {
         Header::seal(self.kind() as u16, id, packet);
     }
 
-    /// The request that a packet is, and its number.
+    /// Decodes a request; returns it with its number.
     ///
     /// # Errors
-    /// [`ProtoError`]: what the packet says wrong. Written again, what is read is the same packet but for features and
-    /// versions that this side does not know.
+    /// [`ProtoError`]. Encoding the result gives the same packet, except for features and versions
+    /// that this side does not know.
     pub fn read(packet: &[u8]) -> Result<(u64, Request), ProtoError> {
         let (header, body) = Header::read(packet)?;
         let kind = header.kind.get();
@@ -225,7 +228,7 @@ fn read_register(body: &[u8]) -> Result<Request, ProtoError> {
     if body.len() != expected {
         return Err(REGISTER.length(body.len(), expected));
     }
-    // A helper must not end because a client makes it read a long list.
+    // The allocation can fail: a client must not end the helper with a long list.
     let mut segments = Vec::new();
     segments.try_reserve_exact(count).map_err(|_| ProtoError::NoMemory { object: REGISTER.0 })?;
     for bytes in rest.chunks_exact(size_of::<SegmentLayout>()) {

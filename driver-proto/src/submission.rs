@@ -1,4 +1,4 @@
-//! What goes through the submission ring, as bytes.
+//! Entries of the submission ring, as bytes.
 
 use std::mem::offset_of;
 
@@ -7,9 +7,9 @@ use static_assertions::const_assert_eq;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// An entry of the ring as it lies there: 120 bytes, all that a slot of the queue has.
+/// An entry of the ring as it lies there: 120 bytes, the whole of a slot.
 ///
-/// Which fields count hangs on `kind`; the others are 0. What it says is an [`crate::Entry`].
+/// The fields in use depend on `kind`; the others are 0. [`crate::Entry`] is its decoded form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Submission {
@@ -23,13 +23,13 @@ pub struct Submission {
     pub buffer: U64,
     /// Operate, cancel: the operation's cookie.
     pub cookie: U64,
-    /// Send, passive send, active send, register: bytes. Receive: the least room.
+    /// Send, passive send, active send, register: length in bytes. Receive: the least room.
     pub length: U64,
     /// Passive operations: the lower 52 bits of the match bits. Register: the offset in the arena.
     pub place: U64,
-    /// Receive: the most messages. Register: the arena.
+    /// Receive: the largest number of messages. Register: the arena.
     pub count: U32,
-    /// Bytes of `target` that count: 32 for an address, those of a descriptor.
+    /// Bytes of `target` in use: 32 for an address, else the length of a descriptor.
     pub target_length: U32,
     /// Send: NID, PID, portal, id of the receiver. Active operations: the descriptor.
     pub target: [u8; Descriptor::MAX_LEN],
@@ -51,7 +51,7 @@ const_assert_eq!(offset_of!(Submission, target), 56);
 const_assert_eq!(offset_of!(Submission, reserved), 112);
 
 impl Submission {
-    /// With all fields 0.
+    /// An entry with all fields 0.
     pub(crate) const ZERO: Submission = Submission {
         kind: U32::ZERO,
         queue: U32::ZERO,
@@ -66,14 +66,14 @@ impl Submission {
         reserved: U64::ZERO,
     };
 
-    /// The same with a target of at most 56 bytes.
+    /// Returns the same with a target of at most 56 bytes.
     pub(crate) fn with_target(mut self, bytes: &[u8]) -> Submission {
         self.target_length = (bytes.len() as u32).into();
         self.target[..bytes.len()].copy_from_slice(bytes);
         self
     }
 
-    /// The first field that says something else in `other`, and what it says here.
+    /// Returns the first field that differs from `other`, and its value here.
     pub(crate) fn stray(&self, other: &Submission) -> Option<(&'static str, u64)> {
         if self == other {
             return None;

@@ -1,4 +1,4 @@
-//! What the helper gives to who said hello.
+//! The welcome: the reply to a hello.
 
 use nlx_core::Limits;
 
@@ -8,39 +8,40 @@ use crate::{Features, ProtoError, VERSION};
 
 const WELCOME: Object = Object("a welcome");
 
-/// What the helper gives: with it come the descriptors of the submission ring and of its doorbell, in this order.
+/// The helper's answer to a hello. The descriptors of the submission ring and of its doorbell come
+/// with it, in this order.
 ///
-/// Refused: reserved fields that are not 0 (EBADR), and another version than ours (EPROTONOSUPPORT). Limits beyond LNet's are
-/// taken for LNet's.
+/// Refused: reserved fields that are not 0 (EBADR), and another version than this side's
+/// (EPROTONOSUPPORT). Limits beyond LNet's are cut to LNet's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version to be spoken.
+    /// The version to use.
     pub version: u16,
-    /// What both sides can.
+    /// Features of both sides.
     pub features: Features,
-    /// The helper's name for this client, as the operator sees it.
+    /// The helper's name for this client, which the operator sees.
     pub client: u64,
     /// The limits of the Core interface; [`Limits::buffers_max`] is this client's.
     pub limits: Limits,
-    /// Transfer machines at a time.
+    /// Largest number of transfer machines at a time.
     pub tms_max: u32,
-    /// Operations in flight at a time, over all transfer machines.
+    /// Largest number of operations in flight, over all transfer machines.
     pub operations_max: u32,
-    /// Events that the operations of one transfer machine may need together.
+    /// Largest number of events that the operations of one transfer machine may need together.
     pub events_max: u32,
-    /// Arenas at a time.
+    /// Largest number of arenas at a time.
     pub arenas_max: u32,
-    /// Bytes of all arenas together.
+    /// Largest size of all arenas together, in bytes.
     pub bytes_max: u64,
-    /// What the helper's clock says when it writes this: the monotonic clock of the host, in nanoseconds.
+    /// The helper's clock when it writes this: the monotonic clock of the host, in nanoseconds.
     pub now_ns: u64,
-    /// Bytes of one arena.
+    /// Largest size of one arena, in bytes.
     pub arena_bytes_max: u64,
 }
 
 impl Welcome {
     pub(crate) fn layout(&self) -> WelcomeLayout {
-        // Sizes that fit: `Limits` are those of LNet or less.
+        // The sizes fit: `Limits` are those of LNet or less.
         WelcomeLayout {
             version: self.version.into(),
             reserved: [0.into(); 3],

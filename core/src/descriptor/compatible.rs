@@ -11,7 +11,7 @@ use crate::{CoreError, Nid};
 /// Bytes of a descriptor.
 pub(super) const LEN: usize = 48;
 
-/// Words of eight bytes that the checksum covers: all but itself.
+/// Number of 8-byte words that the checksum covers: all but the checksum itself.
 const CHECKED_WORDS: usize = 5;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -39,7 +39,7 @@ const _: () = {
     assert!(offset_of!(Wire, checksum) == 8 * CHECKED_WORDS);
 };
 
-/// Writes the description of a buffer, whose NID in the 8-byte form is `nid4`.
+/// Encodes a buffer whose NID in the 8-byte form is `nid4`.
 pub(super) fn write(passive: &PassiveBuffer, nid4: u64) -> [u8; LEN] {
     let mut wire = Wire {
         match_bits: passive.match_bits.0.into(),
@@ -55,7 +55,7 @@ pub(super) fn write(passive: &PassiveBuffer, nid4: u64) -> [u8; LEN] {
     zerocopy::transmute!(wire)
 }
 
-/// Reads a description.
+/// Decodes a descriptor.
 pub(super) fn read(bytes: [u8; LEN]) -> Result<Content, CoreError> {
     let wire: Wire = zerocopy::transmute!(bytes);
     let (stored, computed) = (wire.checksum.get(), checksum(&wire));
@@ -73,7 +73,7 @@ pub(super) fn read(bytes: [u8; LEN]) -> Result<Content, CoreError> {
     })
 }
 
-/// The exclusive or of the words before the checksum.
+/// Returns the exclusive or of the words before the checksum.
 fn checksum(wire: &Wire) -> u64 {
     let (words, _) = wire.as_bytes().as_chunks::<8>();
     words[..CHECKED_WORDS].iter().fold(0, |sum, word| sum ^ u64::from_le_bytes(*word))

@@ -1,8 +1,9 @@
-//! Our own form: 56 bytes with a magic, a version, room for every NID, and a CRC.
+//! nlx's own form: 56 bytes with a magic, a version, room for every NID, and a CRC.
 //!
-//! The magic stands where Motr's form has the queue, so that a descriptor of ours that was cut to 48 bytes is not taken for
-//! one of Motr's. The checksum stands in the last four bytes and covers all others, in this version and in every later one
-//! of this length: so what is corrupt is told from what is newer than this code.
+//! The magic is where Motr's form has the queue, so that an extended descriptor that was cut to 48
+//! bytes is not taken for one of Motr's. The checksum is in the last four bytes and covers all
+//! others, in this version and in every later one of this length: this distinguishes a corrupt
+//! descriptor from one of a newer version.
 
 use std::mem::offset_of;
 
@@ -48,7 +49,7 @@ const _: () = {
     assert!(offset_of!(Wire, checksum) == LEN - size_of::<U32>());
 };
 
-/// Writes the description of a buffer.
+/// Encodes a buffer.
 pub(super) fn write(passive: &PassiveBuffer) -> [u8; LEN] {
     let mut wire = Wire {
         match_bits: passive.match_bits.0.into(),
@@ -67,7 +68,7 @@ pub(super) fn write(passive: &PassiveBuffer) -> [u8; LEN] {
     zerocopy::transmute!(wire)
 }
 
-/// Reads a description.
+/// Decodes a descriptor.
 pub(super) fn read(bytes: [u8; LEN]) -> Result<Content, CoreError> {
     let wire: Wire = zerocopy::transmute!(bytes);
     let (stored, computed) = (wire.checksum.get().into(), checksum(&wire).into());
@@ -91,18 +92,18 @@ pub(super) fn read(bytes: [u8; LEN]) -> Result<Content, CoreError> {
     })
 }
 
-/// A NID as this code writes it: what is written says one thing in one way.
+/// Decodes a NID; refuses bytes that this code would not write, so that each NID has one encoding.
 fn read_nid(bytes: &[u8; Nid::WIRE_LEN]) -> Result<Nid, CoreError> {
     let nid = Nid::from_wire(bytes).map_err(|source| CoreError::DescriptorNid { source })?;
     match nid.to_wire().iter().zip(bytes).find(|(canonical, byte)| canonical != byte) {
-        // Of the wildcard, which is refused in its turn, they are 255; of all others 0.
+        // Of the wildcard, which a later check refuses, unused bytes are 255; of all others 0.
         Some((255, &byte)) => Err(broken("unused byte of a NID", byte, "255")),
         Some((_, &byte)) => Err(broken("unused byte of a NID", byte, "0")),
         None => Ok(nid),
     }
 }
 
-/// The CRC-32 (that of Ethernet) of all bytes before the checksum.
+/// Returns the CRC-32 (that of Ethernet) of all bytes before the checksum.
 fn checksum(wire: &Wire) -> u32 {
     crc32fast::hash(&wire.as_bytes()[..offset_of!(Wire, checksum)])
 }

@@ -1,4 +1,5 @@
-//! Both forms: what is written is read, and what is not is refused with the errno of the specification.
+//! Both forms: written descriptors are read back, and invalid ones are refused with the errno of
+//! the specification.
 
 use proptest::prelude::*;
 
@@ -22,7 +23,7 @@ fn errno(result: Result<PassiveBuffer, CoreError>) -> Errno {
     result.expect_err("it is refused").errno()
 }
 
-/// The descriptor of these bytes, with a checksum that fits again.
+/// Returns the descriptor of these bytes with its checksum recomputed.
 fn mended(form: DescriptorForm, mut bytes: Vec<u8>) -> Descriptor {
     let end = bytes.len();
     match form {
@@ -39,7 +40,7 @@ fn mended(form: DescriptorForm, mut bytes: Vec<u8>) -> Descriptor {
     Descriptor::from_bytes(&bytes).unwrap()
 }
 
-/// The same descriptor with some bits turned over, and a checksum that fits again.
+/// Returns the same descriptor with some bits flipped and its checksum recomputed.
 fn turned(descriptor: Descriptor, byte: usize, bits: u8) -> Descriptor {
     let mut bytes = descriptor.as_bytes().to_vec();
     bytes[byte] ^= bits;
@@ -130,7 +131,7 @@ fn of_several_faults_the_first_is_told() {
     }
 }
 
-/// The checksum is looked at first, whatever else is wrong.
+/// The checksum is checked first, independent of other faults.
 // Covers: MT-76, MT-78
 #[test]
 fn every_single_turned_bit_is_noticed() {
@@ -255,7 +256,7 @@ proptest! {
         prop_assert_eq!(decode(&descriptor, passive.queue), Ok(passive));
     }
 
-    /// No bit of either form can be turned over unnoticed.
+    /// A flipped bit of either form is always detected.
     // Covers: MT-246
     #[test]
     fn a_turned_bit_of_any_descriptor_is_noticed(passive in any_passive(), form in prop::sample::select(&FORMS[..]), bit: u16) {
@@ -267,7 +268,8 @@ proptest! {
         prop_assert!(matches!(error, CoreError::DescriptorChecksum { .. }), "{}", error);
     }
 
-    /// Cut to the length of Motr's form, ours is refused even if the checksum of that one fits by chance.
+    /// A descriptor of nlx's own form, cut to the length of Motr's, is refused even if the checksum
+    /// of that form fits by chance.
     // Covers: MT-246
     #[test]
     fn a_descriptor_cut_short_is_not_taken_for_another(passive in any_passive()) {

@@ -1,4 +1,4 @@
-//! Any message: what the property tests draw from.
+//! Generators of messages for the property tests.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -108,13 +108,13 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         .prop_map(|(errno, reason, value, limit)| Refusal { errno, reason, value, limit })
 }
 
-/// A reply, and the kind of a request that it can belong to.
+/// A reply, and the kind of a request to which it can belong.
 pub(crate) fn reply() -> impl Strategy<Value = (u16, Reply)> {
     let done = [Kind::ReleaseArena, Kind::Register, Kind::StopTm, Kind::TmDescriptor, Kind::Sync];
     let arena = [Kind::CreateArena];
     let kind = |kinds: Vec<Kind>| prop::sample::select(kinds).prop_map(|kind| kind as u16);
     prop_oneof![
-        // Also to requests that there are not.
+        // Also to requests of unknown kinds.
         (0..0x8000u16, refusal()).prop_map(|(kind, refusal)| (kind, Reply::Refused(refusal))),
         kind(done.to_vec()).prop_map(|kind| (kind, Reply::Done)),
         welcome().prop_map(|welcome| (Kind::Hello as u16, Reply::Welcome(welcome))),

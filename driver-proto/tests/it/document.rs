@@ -2,7 +2,7 @@
 
 pub(crate) const DOCUMENT: &str = include_str!("../../../docs/driver-protocol.md");
 
-/// The bytes of the block that is opened by "```hex" and this name.
+/// Returns the bytes of the block that is opened by "```hex" and this name.
 pub(crate) fn bytes(name: &str) -> Vec<u8> {
     let open = format!("```hex {name}\n");
     let (_, rest) = DOCUMENT.split_once(&open).unwrap_or_else(|| panic!("the document shows {name}"));
@@ -11,12 +11,12 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
     tokens.flat_map(parse).collect()
 }
 
-/// The names of all blocks.
+/// Returns the names of all blocks.
 pub(crate) fn names() -> Vec<&'static str> {
     DOCUMENT.lines().filter_map(|line| line.strip_prefix("```hex ")).collect()
 }
 
-/// "1f", or "00*24".
+/// Parses "1f", or "00*24".
 fn parse(token: &str) -> Vec<u8> {
     let (digits, count) = token.split_once('*').unwrap_or((token, "1"));
     let byte = u8::from_str_radix(digits, 16).expect("bytes are in hexadecimal");

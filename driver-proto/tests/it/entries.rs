@@ -1,4 +1,4 @@
-//! Entries of the ring: there and back, any bytes at all, and any field wrong.
+//! Entries of the ring: round trips, arbitrary bytes, and each field with invalid values.
 
 use nlx_core::{Errno, MatchCounter};
 use nlx_driver_proto::{ARENA_BYTES_MAX, ProtoError, Submission};
@@ -7,14 +7,14 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{any, document};
 
-/// The entry of the document with other bytes somewhere.
+/// Returns the entry of the document with other bytes at an offset.
 fn with(name: &str, at: usize, bytes: &[u8]) -> Submission {
     let mut entry = document::bytes(name);
     entry[at..at + bytes.len()].copy_from_slice(bytes);
     Submission::read_from_bytes(&entry).unwrap()
 }
 
-/// The field that is refused, always with EBADR.
+/// Returns the field that is refused; the errno is always EBADR.
 fn refused(name: &str, at: usize, bytes: &[u8]) -> &'static str {
     match with(name, at, bytes).read() {
         Err(error @ ProtoError::Field { field, .. }) if error.errno() == Errno::EBADR => field,
@@ -22,7 +22,7 @@ fn refused(name: &str, at: usize, bytes: &[u8]) -> &'static str {
     }
 }
 
-/// The fields that an example does not use: offset, bytes, what they are called.
+/// The fields that an example does not use: offset, length, name in errors.
 const QUEUE: (usize, usize, &str) = (4, 4, "the queue");
 const TM: (usize, usize, &str) = (8, 8, "the transfer machine");
 const COOKIE: (usize, usize, &str) = (24, 8, "the cookie");
@@ -140,7 +140,7 @@ proptest! {
         }
     }
 
-    /// A bit turned in an entry makes another entry or none, and never the same one.
+    /// A flipped bit in an entry gives another entry or an error, never the same entry.
     #[test]
     fn a_turned_bit_is_noticed(entry in any::entry(), at in 0..8 * size_of::<Submission>()) {
         let mut bytes = entry.write().as_bytes().to_vec();

@@ -1,5 +1,5 @@
-//! MT-232, MT-46: packets of the document with one field changed. What may be anything is taken, what may not is refused with
-//! its errno and named.
+//! MT-232, MT-46: packets of the document with one field changed. Permitted values are accepted;
+//! all others are refused with their errno and the name of the field.
 
 use nlx_core::Errno;
 use nlx_driver_proto::{
@@ -9,18 +9,18 @@ use nlx_driver_proto::{
 
 use crate::document;
 
-/// Where the body of a request begins, and what a reply tells beside its outcome.
+/// Offset of the body of a request, and of the body of a reply behind its outcome.
 const BODY: usize = Header::LEN;
 const TOLD: usize = Header::LEN + 24;
 
-/// The packet of the document with other bytes somewhere.
+/// Returns the packet of the document with other bytes at an offset.
 fn with(name: &str, at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut packet = document::bytes(name);
     packet[at..at + bytes.len()].copy_from_slice(bytes);
     packet
 }
 
-/// The field that is refused, and the errno.
+/// Returns the field that is refused, and the errno.
 fn refused<T: std::fmt::Debug>(read: Result<T, ProtoError>) -> (&'static str, Errno) {
     let error = read.unwrap_err();
     let field = match error {
@@ -56,7 +56,7 @@ fn headers() {
         for length in [0, 15, u32::MAX] {
             assert_eq!(read(4, &length.to_le_bytes()), ("length", Errno::ENOTTY), "{name}");
         }
-        // The kind of nothing, of one beyond the last, and of the other direction.
+        // Kind 0, one beyond the last, and those of the other direction.
         if name != "refused" {
             let side = if is_reply { Header::REPLY } else { 0 };
             for kind in [side, side | 11, side | 0x50, side | 0x7fff] {
@@ -77,7 +77,7 @@ fn hello() {
     }
     for versions in [[0u8, 0, 1, 0], [3, 0, 4, 0], [3, 0, 2, 0], [0xff; 4]] {
         assert_eq!(read(8, &versions), ("versions", Errno::EPROTONOSUPPORT));
-        // Whatever a later version puts there.
+        // A different version is reported before fields that it may have changed.
         assert_eq!(read(8, &[&versions[..], &[1]].concat()).1, Errno::EPROTONOSUPPORT);
     }
     for at in 12..16 {
@@ -86,7 +86,7 @@ fn hello() {
     for at in 28..56 {
         assert_eq!(read(at, &[1]), ("a byte behind the end of the name", Errno::EBADR));
     }
-    // Features of a later version, and a name of all bytes, are none of our business.
+    // Features of a later version, and a name of any bytes, are accepted.
     let expected = Request::read(&document::bytes("hello")).unwrap();
     assert_eq!(Request::read(&with("hello", BODY + 16, &[0xff; 8])), Ok(expected));
     let full = Request::read(&with("hello", BODY + 24, &[0xf0; 32])).unwrap();
@@ -169,7 +169,7 @@ fn starts() {
     assert_eq!(read(39, &[1]), ("lazy", Errno::EBADR));
 }
 
-/// NIDs that are none, or not in the one form they have; each is refused.
+/// Checks that invalid NIDs, and other encodings of valid ones, are refused.
 fn nids(read: impl Fn(&[u8]) -> (&'static str, Errno)) {
     let tcp = |size, net_type, at: usize, byte| {
         let mut nid = [0; 20];
@@ -189,13 +189,13 @@ fn nids(read: impl Fn(&[u8]) -> (&'static str, Errno)) {
 // Covers: MT-232
 #[test]
 fn outcomes() {
-    // Done is done: nothing was wrong.
+    // A success has no reason and no value.
     for (name, at) in
         [("done", 0), ("done", 4), ("welcome", 8), ("arena", 15), ("started", 16), ("nids-reply", 23)]
     {
         assert_eq!(reply(name, Header::LEN + at, &[1]), RESERVED, "{name} {at}");
     }
-    // A refusal that came with something else.
+    // A refusal with a body.
     assert_eq!(reply("arena", Header::LEN, &[0xff; 4]), ("length", Errno::ENOTTY));
     let unknown = Reply::read(&with("refused", Header::LEN, &[0, 0, 0, 0x80, 99])).unwrap();
     let expected = Refusal { errno: Errno::EIO, reason: Reason::Other, value: 30, limit: 0 };

@@ -162,7 +162,7 @@ fn the_document_lists_every_kind_and_every_reason() {
     }
 }
 
-/// The text of a section of the document, by its headline.
+/// Returns the text of the section with this headline.
 fn section(headline: &str) -> &'static str {
     let (_, rest) = document::DOCUMENT.split_once(&format!("\n{headline}\n")).unwrap();
     rest.split("\n## ").next().unwrap()

@@ -1,4 +1,5 @@
-//! Every message there and back, cut short, with any field wrong, and against the bytes of the document.
+//! Every message: round trips, truncated, with each field invalid, and against the bytes of the
+//! document.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Packets: there and back, cut short, too long, and any bytes at all.
+//! Packets: round trips, truncated, too long, and arbitrary bytes.
 
 use nlx_core::Errno;
 use nlx_driver_proto::{Header, Kind, PACKET_MAX, ProtoError, Refusal, Reply, Request};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::any;
 
-/// The packet with a header that tells its length.
+/// Returns the packet with its real length in the header.
 fn retold(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let length = (packet.len() as u32).to_le_bytes();
@@ -25,7 +25,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// All zeros but for a few bytes: such a body says something more often.
+/// A packet of zeros with a few other bytes, which is valid more often than arbitrary bytes.
 fn sparse_packet() -> impl Strategy<Value = Vec<u8>> {
     (packet(), prop::collection::vec(any::<prop::sample::Index>(), 0..4)).prop_map(|(mut packet, kept)| {
         let kept: Vec<_> = kept.iter().map(|at| at.index(packet.len())).collect();
@@ -57,7 +57,7 @@ proptest! {
         prop_assert_eq!(Reply::read(&packet), Ok((id, reply)));
     }
 
-    /// ENOTTY, whether the header tells the truth about the length or not.
+    /// The errno is ENOTTY, with a right and with a wrong length in the header.
     // Covers: MT-46, MT-232
     #[test]
     fn a_request_of_any_other_length_is_refused(request in any::request(), more in 1..64usize) {
@@ -83,7 +83,7 @@ proptest! {
             let mut other = packet.clone();
             other.resize(length, 0);
             prop_assert_eq!(Reply::read(&other).unwrap_err().errno(), Errno::ENOTTY);
-            // A list that is shorter or longer by whole NIDs is a list.
+            // A list of NIDs that is shorter or longer by whole NIDs is valid.
             match Reply::read(&retold(&other)) {
                 Ok((7, Reply::Nids(_))) if is_list => {}
                 other => prop_assert_eq!(other.unwrap_err().errno(), Errno::ENOTTY),
@@ -116,7 +116,7 @@ proptest! {
         }
     }
 
-    /// What cannot be read is answered, and the answer can be read.
+    /// Every packet that cannot be read has an answer, and the answer can be read.
     // Covers: MT-46
     #[test]
     fn a_packet_that_is_none_has_an_answer(packet in packet()) {
