@@ -1,9 +1,9 @@
-//! What to try when a connection fails over TCP.
+//! Advice for failed connections over TCP.
 
 use lnet_api::Errno;
 use lnet_lnd::{Cause, Miss, Step};
 
-/// What to try; `None` if nothing is special about TCP there.
+/// Returns the advice; `None` if there is none specific to TCP.
 pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
     Some(match (miss.step, miss.cause) {
         (Step::Handshake, Cause::NotLNet) => {
@@ -71,7 +71,7 @@ fn advice_on_errno(miss: &Miss) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// What the system may refuse before a byte is sent.
+    /// Errors that the system may return before a byte is sent.
     #[test]
     fn each_shortage_has_its_advice() {
         for (step, errno, words) in [

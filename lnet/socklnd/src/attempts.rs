@@ -1,11 +1,11 @@
-//! How many connections are being opened at a time (`nconnds_max`, S-205).
+//! The limit on simultaneous connection attempts (`nconnds_max`, S-205).
 //!
-//! LNet has that many threads that connect. Here connecting is work of the peer's shard; the number bounds the sockets
-//! and source ports that are taken by peers that do not answer. Peers beyond it queue, and the first in the queue is
-//! told when an attempt ends.
+//! LNet has that many connecting threads. Here the peer's shard connects; the limit bounds the
+//! sockets and source ports taken by peers that do not answer. Further peers queue; when an attempt
+//! ends, the first in the queue gets its permit.
 //!
-//! A rack that is down must not keep everybody else waiting: while others queue an attempt gets no more than
-//! [`CROWDED_NS`], and peers whose last attempt has failed stand behind all others.
+//! A rack that is down must not block all other peers: while peers queue, an attempt gets no more
+//! than [`CROWDED_NS`], and peers whose last attempt failed queue behind all others.
 
 use crate::sock::{Peer, Request};
 use std::collections::VecDeque;
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use lnet_nid::Nid;
 use parking_lot::Mutex;
 
-/// How long an attempt may last while others queue: longer than a living host takes even if the first packets are lost,
-/// and a fraction of what messages wait.
+/// Time limit of an attempt while peers queue: longer than a live host needs even if the first
+/// packets are lost, and a fraction of a message's time limit.
 pub(crate) const CROWDED_NS: u64 = 10_000_000_000;
 
-/// What a peer has of the attempts there may be.
+/// The peer's place in the permit queue: none, queued or granted.
 #[derive(Default)]
 pub struct Claim(AtomicU8);
 
@@ -27,7 +27,7 @@ const NONE: u8 = 0;
 const QUEUED: u8 = 1;
 const GRANTED: u8 = 2;
 
-/// Counts the attempts under way, of all shards.
+/// The attempts under way, of all shards.
 pub(crate) struct Attempts {
     most: usize,
     book: Mutex<Book>,
@@ -37,7 +37,7 @@ pub(crate) struct Attempts {
 struct Book {
     under_way: usize,
     queue: VecDeque<Arc<Peer>>,
-    /// Those whose last attempt has failed.
+    /// Peers whose last attempt failed.
     hopeless: VecDeque<Arc<Peer>>,
 }
 
@@ -47,7 +47,7 @@ impl Book {
     }
 }
 
-/// An attempt under way; makes room for the next when it is dropped.
+/// The permit for one attempt; dropping it passes it to the next peer in the queue.
 pub(crate) struct Permit(Arc<Attempts>);
 
 impl Attempts {
@@ -55,7 +55,8 @@ impl Attempts {
         Attempts { most, book: Mutex::default() }
     }
 
-    /// Begins an attempt for a peer, or queues the peer; `failed` says whether its last attempt did.
+    /// Returns a permit for an attempt, or queues the peer; `failed` is set if the peer's last
+    /// attempt failed.
     pub(crate) fn begin(self: &Arc<Attempts>, peer: &Arc<Peer>, failed: bool) -> Option<Permit> {
         let mut book = self.book.lock();
         match peer.own.0.load(Ordering::Relaxed) {
@@ -72,7 +73,7 @@ impl Attempts {
         Some(Permit(self.clone()))
     }
 
-    /// Takes back what was granted to a peer that has no use for it any more.
+    /// Takes back a permit granted to a peer that no longer needs it.
     pub(crate) fn decline(&self, peer: &Peer) {
         let granted = {
             let _book = self.book.lock();
@@ -83,13 +84,13 @@ impl Attempts {
         }
     }
 
-    /// Whether peers queue.
+    /// Whether peers wait in the queue.
     pub(crate) fn is_crowded(&self) -> bool {
         let book = self.book.lock();
         !(book.queue.is_empty() && book.hopeless.is_empty())
     }
 
-    /// Forgets the peers of an NI that ends.
+    /// Removes the peers of an ending NI from the queue.
     pub(crate) fn forget(&self, ni: Nid) {
         let mut book = self.book.lock();
         book.queue.retain(|peer| peer.key.ni != ni);

@@ -1,46 +1,47 @@
-//! When messages may wait for company.
+//! Adaptive send coalescing.
 //!
-//! A system call per message costs more than everything else about a small message. What a polling thread sends leaves
-//! together at the end of the poll. But a program also sends between two polls: it is woken by an event, sends a few
-//! messages and waits again. There the first message leaves at once, and the others wait for that thread's next poll, as
-//! long as experience shows that it comes soon. Whoever else polls first takes them along, and if nobody does, the
-//! node's scheduler thread: no message waits without somebody who will come.
+//! A system call per message costs more than everything else about a small message. Messages that a
+//! polling thread sends leave together at the end of the poll. But a program also sends between two
+//! polls: an event wakes it, it sends a few messages and waits again. In that case the first
+//! message leaves at once, and the others wait for that thread's next poll, as long as past polls
+//! have come soon enough. If another thread polls first, it takes them along; if no program thread
+//! polls, the node's scheduler thread does. No message waits without a thread that will poll.
 
 use std::cell::Cell;
 
-/// A thread that sends and does not poll again within this time keeps its messages waiting too long. About what it takes
-/// to wake a processor that has gone idle.
+/// The longest acceptable wait for a thread's next poll. About the time that waking an idle
+/// processor takes.
 const SOON_NS: u64 = 200_000;
 
-/// What one burst that waited too long costs, in bursts that did not: a thread may lose its processor now and then.
+/// The cost of a late burst, in timely bursts: a thread may lose its processor now and then.
 const LATE_COST: i32 = 16;
 
-/// No good past outweighs more than four late bursts in a row.
+/// The upper bound of the trust: four late bursts in a row always end coalescing.
 const TRUST_MAX: i32 = 4 * LATE_COST;
 
-/// Trust after a pause: what made the last bursts late is most likely over, and one late burst does not mean that it is
-/// not.
+/// Trust after a pause: the cause of the late bursts is most likely over, and a single late burst
+/// does not prove otherwise.
 const TRUST_AGAIN: i32 = TRUST_MAX / 2;
 
-/// How long messages leave at once when too many have waited too long, at first. It doubles each time. Short, for on a
-/// busy machine the next bursts may well be in time.
+/// The first pause of coalescing after too many late bursts; each further pause doubles. Short,
+/// because on a busy machine the next bursts may well be in time.
 const PAUSE_MIN_NS: u64 = 10_000_000;
 
-/// How long at the most.
+/// The longest pause.
 const PAUSE_MAX_NS: u64 = 2048 * PAUSE_MIN_NS;
 
 thread_local! {
-    /// The LND of which this thread has last polled a shard, and how many messages it has sent there since.
+    /// The LND that this thread last polled, and the number of messages sent there since.
     static BURST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// Names the calling thread among those alive.
+/// Identifies the calling thread among the live threads.
 pub(crate) fn thread_id() -> usize {
     BURST.with(|burst| std::ptr::from_ref(burst).addr())
 }
 
-/// Counts a message that the calling thread sends over `lnd`; `true` if it is not the first since that thread's last poll
-/// there.
+/// Counts a message that the calling thread sends over `lnd`; `true` if it is not the first since
+/// that thread's last poll there.
 pub(crate) fn is_burst(lnd: usize) -> bool {
     let (polled, sent) = BURST.get();
     if polled != lnd {
@@ -50,7 +51,7 @@ pub(crate) fn is_burst(lnd: usize) -> bool {
     sent > 0
 }
 
-/// The calling thread polls a shard of this LND until it is dropped.
+/// Guard of a thread that polls a shard of this LND; dropping it starts a new burst.
 pub(crate) struct BurstOver(usize);
 
 impl BurstOver {
@@ -65,7 +66,7 @@ impl Drop for BurstOver {
     }
 }
 
-/// Learns from how long messages have waited whether they may.
+/// Decides from past waiting times whether messages may wait.
 #[derive(Debug)]
 pub(crate) struct SendCoalescer {
     trust: i32,
@@ -74,13 +75,13 @@ pub(crate) struct SendCoalescer {
 }
 
 impl SendCoalescer {
-    /// Trusts that threads come back soon: the first bursts of a program are its slowest, for everything they touch is
-    /// new to them.
+    /// Starts with full trust: the first bursts of a program are its slowest, because everything
+    /// they touch is cold.
     pub(crate) fn new() -> SendCoalescer {
         SendCoalescer { trust: TRUST_MAX, pause_ns: 0, until_ns: 0 }
     }
 
-    /// Messages have waited for at most this time.
+    /// Records that messages waited for at most this time.
     pub(crate) fn learn(&mut self, now_ns: u64, waited_ns: u64) {
         self.trust =
             if waited_ns > SOON_NS { self.trust - LATE_COST } else { (self.trust + 1).min(TRUST_MAX) };
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Late bursts, until messages may wait no more.
+    /// Records late bursts until messages may wait no more; returns their number.
     fn late(coalescer: &mut SendCoalescer, now_ns: u64) -> i32 {
         let mut bursts = 0;
         while coalescer.allows(now_ns) {

@@ -1,10 +1,10 @@
-//! Which of a peer's connections a message goes on (lnet-wire 25.4).
+//! The choice of a peer's connection for a message (lnet-wire 25.4).
 
 use std::cmp::Reverse;
 
 use lnet_proto::sock::{ConnType, Version};
 
-/// How well a connection suits a message; the better ones are greater.
+/// How well a connection suits a message; better ones are greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suits {
     No,
@@ -15,7 +15,8 @@ pub(crate) enum Suits {
 /// What is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// An LNet message of this many bytes, prefix and header included, where `min_bulk` bytes make bulk.
+    /// An LNet message of this many bytes, prefix and header included; from `min_bulk` bytes on it
+    /// is bulk.
     Message { bytes: usize, min_bulk: usize },
     /// A zero-copy ack or a keepalive.
     Noop,
@@ -36,24 +37,24 @@ pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suits 
         (ConnType::BulkIn, Load::Message { .. }) if version == Version::V2 => Suits::May,
         (_, Load::Message { .. }) => Suits::No,
         (ConnType::BulkIn, Load::Noop) => Suits::Yes,
-        // Acks and keepalives are accepted on every connection.
+        // Peers accept acknowledgements and keepalives on every connection.
         (ConnType::None, Load::Noop) => Suits::No,
         (_, Load::Noop) => Suits::May,
     }
 }
 
-/// A connection, as far as the choice goes.
+/// The properties of a connection that the choice depends on.
 pub(crate) struct Candidate {
     pub(crate) conn_type: ConnType,
     pub(crate) version: Version,
     /// Bytes queued on it.
     pub(crate) queued: usize,
-    /// When it was last chosen, by any count; all the same if that shall not matter.
+    /// When it was last chosen, in any unit; equal values if that must not matter.
     pub(crate) used: u64,
 }
 
-/// The best of several connections: one that suits best, among these the one with the fewest bytes queued, among these the
-/// one used least recently, among these the first.
+/// Returns the index of the best connection: the one that suits best, then the one with the fewest
+/// bytes queued, then the least recently used, then the first.
 pub(crate) fn choose(conns: impl Iterator<Item = Candidate>, load: Load) -> Option<usize> {
     conns
         .map(|conn| (suits(conn.conn_type, conn.version, load), Reverse(conn.queued), Reverse(conn.used)))

@@ -3,95 +3,104 @@ use lnet_cpt::PartitionMemory;
 use lnet_lnd::{BadTunable, Config, HeldLimits};
 use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
-/// Whose connections are accepted (lnet-wire 20, `accept`).
+/// The policy for accepting connections (lnet-wire 20, `accept`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptPolicy {
-    /// Only from source ports up to 1023: the port proves that root or a kernel opened the connection. Any other
-    /// connection is closed without a byte.
+    /// Only from source ports up to 1023: such a port proves that root or a kernel opened the
+    /// connection. All other connections are closed without sending a byte.
     Secure,
-    /// From every port. A peer whose port is above 1023 becomes `<its IP address>@net` with PID 0x80000000 | port
-    /// (lnet-wire 27), whatever it says of itself: it is answered on that connection alone and never connected to.
+    /// From every port. A peer with a port above 1023 becomes `<its IP address>@net` with PID
+    /// 0x80000000 | port (lnet-wire 27), whatever its hello claims: it gets answers on that
+    /// connection only, and this node never connects to it.
     All,
-    /// From nobody: no listener at all. This node can only connect out.
+    /// None: no listener is opened. This node can only connect out.
     None,
-    /// From every port, and the NID and PID of the hello are believed.
+    /// From every port, trusting the NID and PID in the hello.
     ///
-    /// Nothing proves who the peer is: whoever reaches the port can send in any NID's name. For nodes without privileges
-    /// on a network whose hosts trust each other.
+    /// Nothing proves the peer's identity: any host that reaches the port can send under any NID.
+    /// For nodes without privileges on a network of hosts that trust each other.
     Hello,
 }
 
 /// The tunables of the TCP LND, with LNet's names and defaults (lnet-semantics 28).
 ///
-/// Some of LNet's have no field, for nothing depends on them here: `nconnds` (there are no threads that connect),
-/// `zc_min_payload` and `nonblk_zcack` (this LND copies into the socket and asks for no acknowledgement; those that peers ask
-/// for leave on BULK_IN). Others can only be as they are: `typed_conns=1`, for version 3 sends nothing on untyped
-/// connections, and `enable_csum=0`, for versions 3 and 4 have no checksums.
+/// Some of LNet's tunables have no field, because nothing depends on them here: `nconnds` (there
+/// are no connecting threads), `zc_min_payload` and `nonblk_zcack` (this LND copies into the socket
+/// and requests no acknowledgement; those that peers request leave on BULK_IN). Others have a fixed
+/// value: `typed_conns=1`, because version 3 sends nothing on untyped connections, and
+/// `enable_csum=0`, because versions 3 and 4 have no checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SockConfig {
     /// The port this node listens on and on which it expects its peers to listen (`accept_port`).
     pub accept_port: u16,
-    /// The port of all connections but CONTROL, if it is another (`accept_port_bulk`): this node listens on both, and
-    /// expects its peers to.
+    /// The port of all connections except CONTROL, if different (`accept_port_bulk`): this node
+    /// listens on both ports, and expects its peers to do so.
     pub accept_port_bulk: Option<u16>,
-    /// Whose connections are accepted. `None`: [`AcceptPolicy::Hello`] if the port is above 1023, else
+    /// The accept policy. `None`: [`AcceptPolicy::Hello`] if the port is above 1023, otherwise
     /// [`AcceptPolicy::Secure`].
     pub accept: Option<AcceptPolicy>,
-    /// Seconds a peer that connects has for its request and hello (`accept_timeout`).
+    /// Time limit for the request and the hello of a connecting peer, in seconds
+    /// (`accept_timeout`).
     pub accept_timeout_s: u32,
-    /// Connections that wait to be accepted (`accept_backlog`).
+    /// The length of the listen queue (`accept_backlog`).
     pub backlog: u16,
-    /// Seconds without progress of a send, a receive or an attempt to connect before it fails (`sock_timeout`).
+    /// Seconds without progress of a send, a receive or a connection attempt before it fails
+    /// (`sock_timeout`).
     pub timeout_s: u32,
-    /// The first back-off after a failed attempt to connect, in milliseconds.
+    /// The first back-off after a failed connection attempt, in milliseconds.
     pub min_reconnect_ms: u32,
     /// The longest back-off, in milliseconds.
     pub max_reconnect_ms: u32,
-    /// Seconds without a word from a peer before it is sent a keepalive; 0 for none.
+    /// Seconds of silence from a peer before this node sends a keepalive; 0 disables keepalives.
     pub keepalive_s: u32,
-    /// TCP's own keepalive: seconds of silence before the first probe; 0 for none.
+    /// TCP's own keepalive: seconds of silence before the first probe; 0 disables it.
     pub keepalive_idle_s: u32,
-    /// TCP's own keepalive: probes without an answer before the connection breaks.
+    /// TCP's own keepalive: unanswered probes before the connection breaks.
     pub keepalive_count: u32,
     /// TCP's own keepalive: seconds between probes.
     pub keepalive_intvl_s: u32,
-    /// Messages of at least this many bytes, prefix and header included, go on a bulk connection.
+    /// Messages of at least this many bytes, prefix and header included, use a bulk connection.
     pub min_bulk: u32,
-    /// Which of several connections takes a message that suits all of them and of which none has less to send: the one
-    /// used least recently (`round_robin`), or the one that stood first.
+    /// Tie-break between connections that suit a message equally and have the same number of queued
+    /// bytes: the least recently used one (`round_robin`), or the first one.
     pub round_robin: bool,
-    /// On which connections TCP acknowledges at once what has come, instead of with the next answer (`eager_ack`): bit *n* for
-    /// type *n*, which is 2 for CONTROL, 4 for BULK_IN, 8 for BULK_OUT. It costs a system call per receive.
+    /// The connections on which TCP acknowledges received data at once instead of with the next
+    /// answer (`eager_ack`): bit *n* for type *n*, which is 2 for CONTROL, 4 for BULK_IN, 8 for
+    /// BULK_OUT. Costs a system call per receive.
     pub eager_ack: u32,
     /// Connections of each bulk type to a peer (S-208).
     pub conns_per_peer: u8,
-    /// CPU partitions of the node: there is a shard for each.
+    /// CPU partitions of the node, with one shard each.
     pub partitions: usize,
-    /// Their memory: what a shard has lies near its partition (S-305).
+    /// The memory of the partitions: a shard's state is allocated near its partition (S-305).
     pub memory: PartitionMemory,
-    /// The most shards per partition; a further one comes with each hardware interface beyond the first (`nscheds`, S-203,
-    /// S-312). 0 counts as 1; a node chooses by its cores instead.
+    /// The maximum number of shards per partition; each hardware interface beyond the first adds a
+    /// shard (`nscheds`, S-203, S-312). 0 counts as 1; a node replaces it by a number that depends
+    /// on its cores.
     pub nscheds: usize,
-    /// Connections that are being opened at a time (`nconnds_max`); peers beyond that queue.
+    /// The maximum number of simultaneous connection attempts (`nconnds_max`); further peers queue.
     pub nconnds_max: u16,
-    /// Messages in flight over an NI, all peers together.
+    /// The maximum number of messages in flight over an NI, all peers together.
     pub credits: u32,
-    /// Messages in flight to one peer.
+    /// The maximum number of messages in flight to one peer.
     pub peer_credits: u32,
-    /// Whether small segments wait for each other (Nagle's algorithm).
+    /// Whether TCP delays small segments to combine them (Nagle's algorithm).
     pub nagle: bool,
-    /// The socket's send buffer in bytes; 0 leaves it to the system.
+    /// The socket's send buffer in bytes; 0 keeps the system's default.
     pub tx_buffer_size: u32,
-    /// The socket's receive buffer in bytes; 0 leaves it to the system.
+    /// The socket's receive buffer in bytes; 0 keeps the system's default.
     pub rx_buffer_size: u32,
-    /// The type of service of each connection, or traffic class (`tos`); `None` (LNet's -1) leaves it to the system.
+    /// The type of service of each connection, or traffic class (`tos`); `None` (LNet's -1) keeps
+    /// the system's default.
     pub tos: Option<u8>,
-    /// The congestion control of each connection (TCP_CONGESTION); `None` leaves it to the system.
+    /// The congestion control of each connection (TCP_CONGESTION); `None` keeps the system's
+    /// default.
     pub congestion_control: Option<String>,
-    /// How long each poll of the sockets busy-polls their network cards, in microseconds (`EPIOCSPARAMS`, Linux 6.9); 0 waits for their
-    /// interrupts. No effect on loopback.
+    /// How long each poll of the sockets busy-polls their network cards, in microseconds
+    /// (`EPIOCSPARAMS`, Linux 6.9); 0 relies on interrupts. No effect on loopback.
     pub epoll_busy_poll_us: u32,
-    /// How much of what waits on lazy portals is taken into memory (`held_peer_kb`, `held_kb`, `held_full`).
+    /// The memory limits for messages that wait on lazy portals (`held_peer_kb`, `held_kb`,
+    /// `held_full`).
     pub held: HeldLimits,
 }
 
@@ -184,7 +193,7 @@ impl Config for SockConfig {
 }
 
 impl SockConfig {
-    /// The policy in force.
+    /// The accept policy in force.
     #[must_use]
     pub fn accept_policy(&self) -> AcceptPolicy {
         match self.accept {
@@ -194,14 +203,14 @@ impl SockConfig {
         }
     }
 
-    /// The ports to listen on.
+    /// The ports on which this node listens.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
         [Some(self.accept_port), self.accept_port_bulk.filter(|port| *port != self.accept_port)]
             .into_iter()
             .flatten()
     }
 
-    /// The port that a peer's connections of this type go to.
+    /// The remote port for connections of this type.
     pub(crate) fn port_for(&self, conn_type: ConnType) -> u16 {
         match conn_type {
             ConnType::Control => self.accept_port,
@@ -222,19 +231,22 @@ impl SockConfig {
     }
 }
 
-/// The tunables that each NI may have otherwise than the LND's [`SockConfig`] (what `lnetctl net set` and `lnet.conf` call
-/// `tunables` and `lnd tunables`). To be given to [`SockLnd::configure`](crate::SockLnd::configure) before the NI starts.
+/// The tunables in which an NI may differ from the LND's [`SockConfig`] (`tunables` and `lnd
+/// tunables` of `lnetctl net set` and `lnet.conf`). Pass them to
+/// [`SockLnd::configure`](crate::SockLnd::configure) before the NI starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NiConfig {
-    /// Messages in flight over the NI, all peers together.
+    /// The maximum number of messages in flight over the NI, all peers together.
     pub credits: u32,
-    /// Messages in flight to one peer.
+    /// The maximum number of messages in flight to one peer.
     pub peer_credits: u32,
     /// Connections of each bulk type to a peer (S-208).
     pub conns_per_peer: u8,
-    /// Seconds without progress of a send, a receive or an attempt to connect before it fails (`timeout`).
+    /// Seconds without progress of a send, a receive or a connection attempt before it fails
+    /// (`timeout`).
     pub timeout_s: u32,
-    /// The type of service, or traffic class, of the NI's connections; `None` (LNet's -1) leaves it to the system.
+    /// The type of service, or traffic class, of the NI's connections; `None` (LNet's -1) keeps the
+    /// system's default.
     pub tos: Option<u8>,
 }
 
@@ -244,7 +256,7 @@ impl NiConfig {
     }
 }
 
-/// What an NI has that says nothing of its own.
+/// The defaults of an NI without tunables of its own.
 impl From<&SockConfig> for NiConfig {
     fn from(config: &SockConfig) -> NiConfig {
         let SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, .. } = *config;

@@ -20,20 +20,24 @@ mod outbox;
 pub(crate) use end::Unsent;
 use outbox::Outbox;
 
-/// How many bytes wait for the end of a poll.
+/// The maximum number of bytes that wait for the end of a poll.
 const CORK_BYTES_MAX: usize = 64 << 10;
 
-/// How many bytes wait for the next poll, or for the end of a cork: a few small messages. A burst of more leaves in
-/// several calls, the first of which the peer works on while the next is gathered.
+/// The maximum number of bytes that wait for the next poll, or for the end of a cork: a few small
+/// messages. A larger burst leaves in several calls; the peer processes the first while the next is
+/// gathered.
 const DEFER_BYTES_MAX: usize = 8 << 10;
 
-/// How many times in a row a sender writes out what others have queued meanwhile, before it leaves that to the driver.
+/// How many times in a row a sender writes what others have queued meanwhile, before the driver
+/// takes over.
 const ROUNDS_MAX: usize = 16;
 
-/// A connection as senders see it: its socket and its outbox. The receiving half is the driver's.
+/// The sending half of a connection: its socket and its outbox. The receiving half belongs to the
+/// driver.
 ///
-/// One thread at a time writes: whoever has taken the outbox's batch out of it. It holds no lock while it does; messages
-/// that come meanwhile queue, and it takes them along before it puts the batch back.
+/// One thread at a time writes: the thread that has taken the outbox's batch. It holds no lock
+/// while writing; messages sent meanwhile queue, and it takes them along before it returns the
+/// batch.
 pub struct Conn {
     pub(crate) key: Key,
     pub(crate) stream: Box<dyn Stream>,
@@ -41,11 +45,11 @@ pub struct Conn {
     pub(crate) version: Version,
     ni: Arc<Ni>,
     shard: Arc<Shard>,
-    /// Bytes queued or being written, to choose the emptiest connection by.
+    /// Bytes queued or being written; the choice of a connection prefers fewer.
     queued: AtomicUsize,
-    /// When it was last chosen, counted by its peer and changed under the peer's lock.
+    /// When the connection was last chosen, counted by its peer and changed under the peer's lock.
     pub(crate) used: AtomicU64,
-    /// Bytes written since it stands, to see whether it moves.
+    /// Bytes written since the connection was established, to detect progress.
     written: AtomicU64,
     outbox: Mutex<Outbox>,
 }
@@ -56,7 +60,7 @@ impl Flush for Conn {
     }
 }
 
-/// The sender's own message: its result goes back to it, not through an upcall.
+/// The sender's own message: its result is returned to the sender, not passed to an upcall.
 struct Own {
     token: TxToken,
     result: Option<Result<(), Errno>>,
@@ -80,21 +84,22 @@ impl Conn {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// As the choice of a connection sees it.
+    /// The connection's properties for the choice of a connection.
     pub(crate) fn candidate(&self) -> Candidate {
         let Conn { conn_type, version, .. } = *self;
         Candidate { conn_type, version, queued: self.queued(), used: self.used.load(Ordering::Relaxed) }
     }
 
-    /// Bytes written since it stands.
+    /// Bytes written since the connection was established.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Sends a message: at once if nobody writes, else whoever writes takes it along. What a polling thread sends leaves at
-    /// the end of the poll, so that all that a burst of arrivals causes goes in one call; so does what it sends under a cork
-    /// ([`lnet_api::corked`]); a burst of messages sent between two polls may wait for the next one (see
-    /// [`crate::burst`]).
+    /// Sends a message: at once if no thread is writing, otherwise the writing thread takes it
+    /// along. Messages sent by a polling thread leave at the end of the poll, so that all messages
+    /// that a burst of arrivals causes go in one call; so do messages sent under a cork
+    /// ([`lnet_api::corked`]). A burst of messages sent between two polls may wait for the next
+    /// poll (see [`crate::burst`]).
     pub(crate) fn send(self: &Arc<Conn>, tx: &mut Tx) -> Sent {
         let token = tx.token;
         let message = match Outgoing::message(tx, self.version) {
@@ -142,15 +147,16 @@ impl Conn {
     /// Queues a message without writing; it leaves with the next [`Conn::flush`].
     ///
     /// # Errors
-    /// The message's token, and why it cannot be sent.
+    /// The message's token, and the reason why it cannot be sent.
     pub(crate) fn queue(&self, mut tx: Tx) -> Result<(), (TxToken, Errno)> {
         let token = tx.token;
         let message = Outgoing::message(&mut tx, self.version).map_err(|errno| (token, errno))?;
         self.take_over(message).map_or(Ok(()), |(_, errno)| Err((token, errno)))
     }
 
-    /// Queues a message of which nothing is gone, of another connection of the same version perhaps; as [`Conn::queue`].
-    /// Gives it back, and why it cannot be sent, if this connection has been closed.
+    /// Queues a message of which nothing is sent yet, for example one of another connection of the
+    /// same version; like [`Conn::queue`]. If this connection is closed, returns the message and
+    /// the reason.
     pub(crate) fn take_over(&self, message: Outgoing) -> Option<(Outgoing, Errno)> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
@@ -161,10 +167,10 @@ impl Conn {
         None
     }
 
-    /// Acknowledges a zero-copy request of the peer at the end of the poll.
+    /// Queues the acknowledgement of a peer's zero-copy request; it leaves at the end of the poll.
     ///
     /// # Errors
-    /// Too many wait already: the peer does not read.
+    /// Too many acknowledgements are queued: the peer does not read.
     pub(crate) fn acknowledge(self: &Arc<Conn>, cookie: u64) -> Result<(), ProtoError> {
         let newly_corked = {
             let mut outbox = self.outbox.lock();
@@ -177,7 +183,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends a keepalive, unless something waits to be sent, which is as good.
+    /// Sends a keepalive, unless other messages are queued, which serve the same purpose.
     pub(crate) fn keep_alive(&self) {
         {
             let mut outbox = self.outbox.lock();
@@ -186,7 +192,7 @@ impl Conn {
         self.flush();
     }
 
-    /// Writes what waits, unless somebody is writing: who then takes it along.
+    /// Writes the queued messages, unless a thread is writing: that thread then takes them along.
     pub(crate) fn flush(&self) {
         let batch = {
             let mut outbox = self.outbox.lock();
@@ -198,7 +204,7 @@ impl Conn {
         }
     }
 
-    /// The socket has become writable.
+    /// Handles writability of the socket.
     pub(crate) fn became_writable(&self) {
         let batch = {
             let mut outbox = self.outbox.lock();
@@ -216,7 +222,7 @@ impl Conn {
         }
     }
 
-    /// Writes a batch, and what queues meanwhile. `own` is the caller's message.
+    /// Writes a batch, and messages queued meanwhile. `own` is the caller's message.
     fn write(&self, mut batch: Batch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| Own { token, result: None });
         for _ in 0..ROUNDS_MAX {
@@ -244,7 +250,7 @@ impl Conn {
         own.and_then(|own| own.result).map_or(Sent::Later, Sent::Now)
     }
 
-    /// So many bytes are gone: finalises the messages that are gone completely.
+    /// Records that `count` bytes are sent, and finalises the messages that are sent completely.
     fn advance(&self, batch: &mut Batch, count: usize, own: &mut Option<Own>) {
         self.queued.fetch_sub(count, Ordering::Relaxed);
         self.written.fetch_add(count as u64, Ordering::Relaxed);
@@ -263,7 +269,8 @@ impl Conn {
         }
     }
 
-    /// All that was offered is gone: takes what has queued meanwhile, or puts the empty batch back.
+    /// The system took all bytes offered: takes the messages queued meanwhile, or returns the empty
+    /// batch.
     fn go_on(&self, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
@@ -271,7 +278,7 @@ impl Conn {
             self.give_up(batch, errno, own);
             return None;
         }
-        // All of it is gone, but what one system call had no room for, which goes next unless nobody wants it.
+        // The batch keeps only what one system call had no room for; it goes next unless withdrawn.
         let unwanted = outbox.return_batch(batch);
         let next = outbox.take_batch(&self.queued, &self.shard.counters.tx);
         drop(outbox);
@@ -279,7 +286,7 @@ impl Conn {
         next
     }
 
-    /// Ends messages that were withdrawn while they were in this thread's hands.
+    /// Ends messages that were withdrawn while this thread held the batch.
     fn cancel(&self, messages: Vec<Outgoing>, own: &mut Option<Own>) {
         self.discount(&messages);
         for message in messages {
@@ -287,7 +294,8 @@ impl Conn {
         }
     }
 
-    /// The socket is full: puts the batch back until it is writable, unless it has become so meanwhile.
+    /// The socket is full: returns the batch until the socket is writable, unless it is writable
+    /// again.
     fn park(&self, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
         self.shard.counters.tx.short.one();
         let mut outbox = self.outbox.lock();
@@ -306,7 +314,7 @@ impl Conn {
         None
     }
 
-    /// The connection is broken: the driver closes it and finalises what waits.
+    /// The connection is broken: the driver closes it and finalises the queued messages.
     fn break_off(&self, batch: Batch, errno: Errno, own: &mut Option<Own>) -> Option<Batch> {
         {
             let mut outbox = self.outbox.lock();
@@ -318,7 +326,7 @@ impl Conn {
         None
     }
 
-    /// Puts the batch back as it is; `true` if the connection has been closed meanwhile.
+    /// Returns the batch unchanged; `true` if the connection has been closed meanwhile.
     fn put_back(&self, batch: Batch, own: &mut Option<Own>) -> bool {
         let mut outbox = self.outbox.lock();
         match outbox.closed {
@@ -336,8 +344,8 @@ impl Conn {
         }
     }
 
-    /// The connection was closed while this thread was writing: finalises what it had not written, then puts the empty
-    /// batch back, for which [`Conn::wait_for_writer`] may be waiting.
+    /// The connection was closed while this thread was writing: finalises the unsent messages, then
+    /// returns the empty batch, for which [`Conn::wait_for_writer`] may be waiting.
     fn give_up(&self, mut batch: Batch, errno: Errno, own: &mut Option<Own>) {
         for message in batch.clear() {
             self.finalize(message, Err(errno), own);
@@ -347,7 +355,7 @@ impl Conn {
 
     fn finalize(&self, message: Outgoing, result: Result<(), Errno>, own: &mut Option<Own>) {
         let Some(token) = message.token else { return };
-        // The lease goes back before anybody hears that the message is gone.
+        // The lease ends before the engine learns that the message has ended.
         drop(message);
         match own {
             Some(own) if own.token == token => own.result = Some(result),

@@ -5,27 +5,27 @@ use crate::SockLnd;
 use crate::sock::Shared;
 use crate::sys::TcpFacts;
 
-/// How many there are at this moment.
+/// The number of peers and connections at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnStats {
     /// Peers with a connection.
     pub peers: usize,
-    /// Connections in use; those whose handshake is under way do not count.
+    /// Established connections; those in a handshake do not count.
     pub connections: usize,
-    /// The same by their type, in the view of this node.
+    /// The same by type, in the view of this node.
     pub by_type: ConnectionsByType,
 }
 
-/// Connections by what they are for (lnet-wire 23).
+/// Connections by type (lnet-wire 23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionsByType {
-    /// Those of peers without typed connections, and of this node with itself.
+    /// Connections with peers that do not type them, and of this node with itself.
     pub any: usize,
     /// For small messages.
     pub control: usize,
-    /// On which the peer sends bulk.
+    /// Bulk from the peer.
     pub bulk_in: usize,
-    /// On which this node sends bulk.
+    /// Bulk to the peer.
     pub bulk_out: usize,
 }
 
@@ -50,21 +50,21 @@ impl From<&Shared> for ConnStats {
     }
 }
 
-/// A connection in use, and what the system knows of it.
+/// An established connection, with the system's information about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
     /// The peer.
     pub nid: Nid,
-    /// What it is for, in the view of this node (lnet-wire 23).
+    /// The type, in the view of this node (lnet-wire 23).
     pub conn_type: ConnType,
-    /// Its TCP.
+    /// The system's information about the TCP connection.
     pub tcp: TcpFacts,
 }
 
-/// What the TCP LND alone tells of its connections.
+/// Connection details that only the TCP LND has.
 pub trait Connections {
-    /// The connections to the peers of these NIDs. Takes the lock of each peer for a moment, and a system call for each
-    /// connection that is given.
+    /// Returns the connections to the peers with these NIDs. Takes each peer's lock briefly, and
+    /// makes a system call for each connection returned.
     #[must_use]
     fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<Connection>;
 }

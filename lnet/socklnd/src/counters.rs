@@ -3,23 +3,24 @@ lnet_lnd::counters_of_lnd! {
         tx {
             /// System calls that send.
             calls,
-            /// Of these, how many could not write all they were given.
+            /// Those that could not write all bytes.
             short,
             /// LNet messages sent completely.
             messages,
             /// Bytes sent, prefixes and headers included.
             bytes,
-            /// NOOPs sent that acknowledge zero-copy requests.
+            /// NOOPs sent to acknowledge zero-copy requests.
             zc_acks,
-            /// NOOPs sent that keep a connection alive.
+            /// NOOPs sent to keep a connection alive.
             keepalives,
-            /// Answers that were not sent: there was no connection for them, and the peer had not proven its address.
+            /// Answers not sent: no connection existed for them, and the peer had not proven its
+            /// address.
             answers_withheld,
         }
         rx {
             /// System calls that receive.
             calls,
-            /// Payload bytes thrown away.
+            /// Payload bytes discarded.
             bytes_discarded,
             /// Accepted connections that did not finish their handshake in time.
             handshake_timeouts,

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use lnet_api::{Errno, LndError};
 use lnet_nid::Nid;
 
-/// Why the TCP LND, or one of its NIs, could not be started.
+/// Errors that prevent the TCP LND, or one of its NIs, from starting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SockError {
     /// The NID has no IP address, or its network is not of type `tcp`.
@@ -12,15 +12,15 @@ pub enum SockError {
         /// The NID.
         nid: Nid,
     },
-    /// Another process of this host, or this one, uses the NID already.
+    /// A process of this host, possibly this one, already uses the NID.
     #[error("{nid} is held by {holder}")]
     NidTaken {
         /// The NID.
         nid: Nid,
-        /// Name and process id of the holder.
+        /// Program name and process id of the holder.
         holder: String,
     },
-    /// Somebody else listens on the address and port.
+    /// A program that is not nlx listens on the address and port.
     #[error(
         "{address} is in use by a program that is not nlx, perhaps the kernel's LNet: stop it, or choose another \
          accept_port on all nodes"
@@ -44,18 +44,18 @@ pub enum SockError {
         /// The address.
         address: SocketAddr,
     },
-    /// The system refused something else.
+    /// Any other error of the system.
     #[error("{what}: {errno}")]
     System {
         /// The object and the step.
         what: String,
-        /// The system's reason.
+        /// The system's error.
         errno: Errno,
     },
 }
 
 impl SockError {
-    /// The errno that LNet users know.
+    /// The errno that LNet reports for it.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

@@ -1,14 +1,14 @@
-//! The TCP LND: LNet messages over sockets, compatible with kernel nodes (lnet-wire part E, S-201 to S-210).
+//! The TCP LND: LNet messages over sockets, compatible with kernel nodes (lnet-wire part E, S-201
+//! to S-210).
 //!
-//! [`SockLnd`] implements [`lnet_api::Lnd`] for all networks of type `tcp`. Per peer it keeps up to three connections
-//! (CONTROL, BULK_IN, BULK_OUT), which the side opens that first has something to send. There is no thread here and no
-//! blocking call: whoever holds the shard's token drives accepts, handshakes, receives and timers with
-//! [`Lnd::poll`](lnet_api::Lnd::poll), and time comes with that call. A message is sent in the caller's own thread if
-//! its connection is idle.
+//! [`SockLnd`] implements [`lnet_api::Lnd`] for all networks of type `tcp`. Each peer has up to
+//! three connections (CONTROL, BULK_IN, BULK_OUT), opened by the side that has something to send
+//! first. The crate has no thread and makes no blocking call: the holder of a shard's token drives
+//! accepts, handshakes, receives and timers with [`Lnd::poll`](lnet_api::Lnd::poll), which also
+//! passes the time. A message is sent on the caller's own thread if its connection is idle.
 //!
-//! What it is not: it matches nothing, counts no credits and routes nothing (the engine does), it never asks for
-//! zero-copy acks, and the hello of version 1 is refused.
-//!
+//! Not in this crate: matching, credits and routing (the engine does them). It never requests
+//! zero-copy acknowledgements, and it refuses version 1 of the hello.
 //! ```
 //! use std::sync::Arc;
 //! # use lnet_api::{Arrival, Errno, RxToken, TxToken, Upcalls, Verdict};
@@ -40,18 +40,18 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `sock`, `protocol` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`]; what it brings to the LND skeleton |
+//! | `sock`, `protocol` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`]; its implementation of the LND skeleton |
 //! | `config` | [`SockConfig`], [`NiConfig`] |
 //! | `error`, `advice`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
-//! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
-//! | `choice` | which connection a message goes on |
-//! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
-//! | `shard` | what senders and one driver share: its poller, what is asked of it |
-//! | `admission`, `attempts` | how many strangers are let in; how many connections are opened at a time |
-//! | `connections` | what there is at a moment: [`ConnStats`], [`Connection`], [`Connections`] |
-//! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
-//! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
-//! | [`sys`] | all contact with the operating system, behind traits |
+//! | `links` | the connection set of a peer: next connection to open, races, back-off; plain code, no socket, no clock |
+//! | `choice` | the connection for a message |
+//! | `ni`, `peer`, `send` | TCP state of NIs and peers; sending on the caller's own thread |
+//! | `shard` | state that senders share with a driver: the poller, the requests to the driver |
+//! | `admission`, `attempts` | limits on accepted connections and handshakes, and on simultaneous connection attempts |
+//! | `connections` | a snapshot of the connections: [`ConnStats`], [`Connection`], [`Connections`] |
+//! | `conn`, `outgoing`, `burst` | the sending half of a connection: outbox, gathering, adaptive send coalescing |
+//! | `driver` | the work of polling a shard: events, accepting, connecting, receiving, closing, timers |
+//! | [`sys`] | the system layer, behind traits |
 
 #![forbid(unsafe_code)]
 

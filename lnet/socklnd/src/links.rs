@@ -1,5 +1,5 @@
-//! Which connections to a peer exist, which is opened next, and what becomes of one that is offered: lnet-wire 23 and 24
-//! as plain code, without sockets and clocks.
+//! The connection set of a peer: which connections exist, which is opened next, and the answer to
+//! an offered one. lnet-wire 23 and 24 as plain code, without sockets and clocks.
 
 use lnet_nid::Nid;
 use lnet_proto::sock::{ConnType, Retry, Version};
@@ -12,56 +12,57 @@ mod pace;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What the hellos of a peer's live connections agree on.
+/// The version and incarnation of a peer, on which the hellos of its live connections agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) version: Version,
     pub(crate) incarnation: u64,
 }
 
-/// What to do next for a peer.
+/// The next step for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing: all is there, or an attempt is under way.
+    /// Nothing: the set is complete, or an attempt is under way.
     Nothing,
     /// Open this connection.
     Connect(ConnType),
-    /// Ask again then.
+    /// Ask again at this time.
     Wait { until_ns: u64 },
-    /// There is no connection and, for now, no way to get one: messages fail.
+    /// There is no connection and, for now, no way to get one: waiting messages fail.
     Unreachable,
 }
 
 /// The answer to a connection that a peer offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Take it.
+    /// Accept the connection.
     Accept,
-    /// Refuse it with NONE: this node's own attempt wins, or the type is there already.
+    /// Refuse it with NONE: this node's own attempt wins, or the set has no room for the type.
     Refuse,
-    /// Close all connections to the peer, then refuse this one: the peer has restarted or speaks another version.
+    /// Close all connections to the peer, then refuse this one: the peer has restarted or uses
+    /// another version.
     CloseAllAndRefuse,
 }
 
-/// What follows from an attempt that did not give a connection.
+/// The consequence of an attempt that gave no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// See what is next.
+    /// Ask [`Links::next`].
     GoOn,
-    /// Close all connections to the peer, then see what is next.
+    /// Close all connections to the peer, then ask [`Links::next`].
     CloseAll,
-    /// Given up for a while: messages that wait fail.
+    /// The attempts are given up for a while: waiting messages fail.
     Failed,
 }
 
 /// The bounds that the tunables set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Connections of each bulk type.
+    /// The maximum number of connections of each bulk type.
     pub(crate) per_type: u8,
     pub(crate) min_reconnect_ns: u64,
     pub(crate) max_reconnect_ns: u64,
-    /// What the attempts that complete a set may take, all of them together (lnet-wire 24).
+    /// Time limit for all attempts that complete one connection set together (lnet-wire 24).
     pub(crate) timeout_ns: u64,
 }
 
@@ -78,11 +79,11 @@ impl Bounds {
 pub struct Links {
     own: Nid,
     peer: Nid,
-    /// Connections of each bulk type that there may be.
+    /// The maximum number of connections of each bulk type.
     per_type: u8,
-    /// The peer connected from an unprivileged port and is never connected to (lnet-wire 27).
+    /// The peer connected from an unprivileged port; this node never connects to it (lnet-wire 27).
     incoming_only: bool,
-    /// The peer sees this node as such a peer: one CONTROL connection serves for everything.
+    /// The peer treats this node as such a peer: one CONTROL connection carries everything.
     control_only: bool,
     /// Live connections by type: ANY, CONTROL, BULK_IN, BULK_OUT.
     counts: [u8; 4],
@@ -90,12 +91,12 @@ pub struct Links {
     life: Option<Life>,
     /// The version the peer asked for when it refused another.
     learnt: Option<Version>,
-    /// The type of the connection that is being opened.
+    /// The type of the connection being opened.
     attempt: Option<ConnType>,
-    /// This side completes the set of connections: until it is complete, or taken as it is because the peer has refused the
-    /// rest again and again.
+    /// This side completes the connection set: until it is complete, or accepted incomplete after
+    /// repeated refusals.
     active: bool,
-    /// This side has opened some of them, so that it would open more.
+    /// This side has opened some of the live connections, and would open further ones.
     opened: bool,
     pace: Pace,
 }
@@ -129,7 +130,7 @@ impl Links {
         }
     }
 
-    /// What to do next, where `waiting` says whether messages have no connection to go on.
+    /// Returns the next step; `waiting` is set if messages have no connection to go on.
     pub(crate) fn next(&self, now_ns: u64, waiting: bool) -> Next {
         if self.attempt.is_some() {
             return Next::Nothing;
@@ -151,13 +152,14 @@ impl Links {
         }
     }
 
-    /// How many connections of each bulk type there may be from now on; those that stand stay, though they be more.
+    /// Sets the maximum number of connections of each bulk type. Existing connections above it
+    /// stay.
     pub(crate) fn set_per_type(&mut self, per_type: u8) {
         self.per_type = per_type;
     }
 
-    /// Somebody has set how many connections there may be: the side that has opened those there are opens what is missing,
-    /// also what the peer has refused until now.
+    /// The maximum number of connections was set: if this side opened the live connections, it
+    /// opens the missing ones, including those that the peer has refused so far.
     pub(crate) fn complete(&mut self) {
         self.pace.allow_surplus();
         if self.opened && !self.active {
@@ -166,14 +168,14 @@ impl Links {
         }
     }
 
-    /// An attempt begins, after which this side completes the set; when it must be over.
+    /// Starts an attempt, after which this side completes the set. Returns the deadline.
     pub(crate) fn begin(&mut self, conn_type: ConnType, now_ns: u64) -> u64 {
         self.attempt = Some(conn_type);
         self.active = true;
         self.pace.begin(now_ns)
     }
 
-    /// The version to speak, and the incarnation that the peer must show.
+    /// The version to propose, and the incarnation that the peer must show.
     pub(crate) fn proposal(&self) -> (Version, Option<u64>) {
         let learnt = self.learnt.unwrap_or(Version::preferred_for(self.peer));
         self.life.map_or((learnt, None), |life| (life.version, Some(life.incarnation)))
@@ -181,10 +183,10 @@ impl Links {
 
     /// The attempt gave a connection.
     ///
-    /// It may be one more than there should be. While its answer was under way the peer has offered one of the same type, as a
-    /// higher NID may that allows more than this side, and nothing had told that the peer has taken this one as well. It
-    /// stays: a kernel node does not lose one connection without losing all of them (lnet-wire 28), and what has been sent on
-    /// them.
+    /// It may exceed the maximum: while its answer was under way, the peer may have offered one of
+    /// the same type (a peer with a higher NID that allows more than this side), before anything
+    /// showed that the peer had accepted this one as well. The connection stays: a kernel node does
+    /// not lose one connection without losing all of them (lnet-wire 28) and the data sent on them.
     pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool, now_ns: u64) {
         self.attempt = None;
         self.control_only |= control_only;
@@ -200,8 +202,8 @@ impl Links {
             return self.settle_or_fail(now_ns);
         }
         match retry {
-            // The peer's own attempt has won, so that it may be complete by then; or the peer takes fewer connections, which
-            // may be about to change.
+            // Either the peer's own attempt has won, and may complete the set by then; or the peer
+            // allows fewer connections, which may change soon.
             Retry::Race => {
                 self.pace.be_patient(now_ns);
                 self.rest_if_complete();
@@ -222,8 +224,9 @@ impl Links {
         }
     }
 
-    /// The attempt failed. Without any connection there is nothing to complete: the next message begins anew. If it was for
-    /// a second connection of a type, the peer is not asked for one for a while.
+    /// The attempt failed. Without any connection there is no set to complete: the next message
+    /// starts anew. After an attempt for a second connection of a type, this side does not ask for
+    /// one for a while.
     pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
         let surplus = self.attempt.take().is_some_and(|conn_type| self.count(conn_type) > 0);
         self.active &= self.is_connected();
@@ -234,7 +237,8 @@ impl Links {
         Outcome::Failed
     }
 
-    /// The peer offers a connection (of this type in the local view); decided in the order of lnet-wire 24.
+    /// Decides on a connection that the peer offers (of this type in the local view), in the order
+    /// of lnet-wire 24.
     pub(crate) fn offered(&self, conn_type: ConnType, life: Life) -> Answer {
         if self.peer < self.own && self.attempt.is_some() {
             return Answer::Refuse;
@@ -248,13 +252,14 @@ impl Links {
         Answer::Accept
     }
 
-    /// The offered connection stands.
+    /// The offered connection is established.
     pub(crate) fn accepted(&mut self, conn_type: ConnType, life: Life) {
         self.add(conn_type, life);
     }
 
-    /// One connection is gone, and others are not: the peer has hung up on it before it said anything there. If there are
-    /// others of its type, the peer takes no more of them, and is not asked for one for a while. Else it is missing.
+    /// One connection is gone and others are not: the peer closed it before sending anything on it.
+    /// If others of its type exist, the peer accepts no more of them, and this side does not ask
+    /// for one for a while. Otherwise one is missing.
     pub(crate) fn closed_one(&mut self, conn_type: ConnType, now_ns: u64) {
         if let Some(count) = self.counts.get_mut(conn_type.get() as usize) {
             *count = count.saturating_sub(1);
@@ -266,7 +271,8 @@ impl Links {
         self.active |= self.opened;
     }
 
-    /// All connections are gone, and what was known of the peer with them. An attempt under way goes on.
+    /// All connections are gone, and with them the known version and incarnation of the peer. An
+    /// attempt under way continues.
     pub(crate) fn closed_all(&mut self, now_ns: u64) {
         if self.is_connected() {
             self.pace.lost(self.opened, now_ns);
@@ -279,7 +285,7 @@ impl Links {
         self.active = self.attempt.is_some();
     }
 
-    /// Whether the live connections, if any, belong to another life of the peer.
+    /// Whether the live connections, if any, belong to another incarnation or version of the peer.
     pub(crate) fn contradicts(&self, life: Life) -> bool {
         self.life.is_some_and(|live| live != life)
     }
@@ -299,7 +305,7 @@ impl Links {
         self.failed(now_ns)
     }
 
-    /// The first connection of the set that is not there: CONTROL, then BULK_IN and BULK_OUT by turns.
+    /// The first missing connection of the set: CONTROL, then BULK_IN and BULK_OUT in turn.
     fn missing(&self) -> Option<ConnType> {
         let (bulk_in, bulk_out) = (self.count(ConnType::BulkIn), self.count(ConnType::BulkOut));
         if self.count(ConnType::Control) == 0 {
@@ -312,7 +318,7 @@ impl Links {
         Some(if in_turn || bulk_out >= self.per_type { ConnType::BulkIn } else { ConnType::BulkOut })
     }
 
-    /// Whether some connection may carry LNet messages.
+    /// Whether some live connection may carry LNet messages.
     fn carries(&self) -> bool {
         let types = [ConnType::Any, ConnType::Control, ConnType::BulkOut];
         let version = self.life.map(|life| life.version);

@@ -8,16 +8,17 @@ use parking_lot::Mutex;
 use crate::Sock;
 use crate::sys::Options;
 
-/// What the TCP LND keeps of it.
+/// TCP state of an NI.
 pub struct OfNi {
     pub(crate) incarnation: u64,
-    /// What its connections are set to.
+    /// The socket options of its connections.
     pub(crate) options: Options,
-    /// Holds the NID on this host; given back when the NI has ended, whoever still knows of it.
+    /// Holds the NID on this host; released when the NI has ended, even if references to the NI
+    /// remain.
     pub(crate) claim: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
-/// The table as a handshake sees it.
+/// The table of NIs, as seen by a handshake.
 #[derive(Clone)]
 pub(crate) struct Locals(pub(crate) Arc<NiTable<Sock>>);
 

@@ -7,21 +7,22 @@ use lnet_region::{Part, ReadVec};
 
 use crate::sys::Gather;
 
-/// A message as it stands in an outbox: everything before the payload encoded, the payload leased.
+/// A message in an outbox: everything before the payload encoded, the payload leased.
 pub(crate) struct Outgoing {
     frame: [u8; Decoder::FRAME_MAX],
     frame_len: usize,
     payload: Option<ReadVec>,
-    /// Whom to tell when it has left; `None` for a NOOP.
+    /// The engine's token, finalised when the message has left; `None` for a NOOP.
     pub(crate) token: Option<TxToken>,
     pub(crate) deadline_ns: u64,
 }
 
 impl Outgoing {
-    /// An LNet message for a connection of this version. It takes the payload out of `tx`.
+    /// Encodes an LNet message for a connection of this version. Takes the payload out of `tx`.
     ///
     /// # Errors
-    /// EINVAL if the version's header has no room for a NID, or the header names another payload length than there is.
+    /// EINVAL if the version's header has no room for a NID, or the header's payload length differs
+    /// from the payload's.
     #[inline]
     pub(crate) fn message(tx: &mut Tx, version: Version) -> Result<Outgoing, Errno> {
         let payload_len = tx.payload.as_ref().map_or(0, ReadVec::len);
@@ -43,7 +44,7 @@ impl Outgoing {
         Ok(Outgoing { frame, frame_len, payload, token, deadline_ns: tx.deadline_ns })
     }
 
-    /// A message of the socket protocol alone.
+    /// A NOOP: a message of the socket protocol alone.
     pub(crate) fn noop(prefix: &Prefix) -> Outgoing {
         let mut frame = [0; Decoder::FRAME_MAX];
         prefix.emit(split(&mut frame).0);
@@ -55,7 +56,7 @@ impl Outgoing {
         self.frame_len + self.payload.as_ref().map_or(0, ReadVec::len)
     }
 
-    /// Whether its time is over. That of a NOOP never is.
+    /// Whether the message's deadline has passed. A NOOP has none.
     pub(crate) fn is_overdue(&self, now_ns: u64) -> bool {
         self.token.is_some() && self.deadline_ns <= now_ns
     }
@@ -72,9 +73,9 @@ impl Outgoing {
     }
 }
 
-/// Where the prefix stands, and the header.
+/// Splits a frame into the prefix and the header.
 fn split(frame: &mut [u8; Decoder::FRAME_MAX]) -> (&mut [u8; Prefix::LEN], &mut [u8]) {
-    // The array is longer than a prefix, so that the other arm is never taken.
+    // The array is longer than a prefix: this arm is unreachable.
     frame.split_first_chunk_mut().unwrap_or_else(|| unreachable!("a frame begins with a prefix"))
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn wire_len(header: &Header, version: Version) -> usize {
     Prefix::LEN + version.header_len() + header.payload_length as usize
 }
 
-/// Takes out those messages that are `wanted`, but for the `first` ones.
+/// Removes and returns the messages that are `wanted`, except the `first` ones.
 pub(crate) fn take_from(
     messages: &mut VecDeque<Outgoing>,
     first: usize,
@@ -100,11 +101,11 @@ pub(crate) fn take_from(
     taken
 }
 
-/// Messages that are being written, of which the first may be partly gone.
+/// Messages being written; the first may be partly sent.
 #[derive(Default)]
 pub(crate) struct Batch {
     messages: VecDeque<Outgoing>,
-    /// Bytes of the first message that are gone.
+    /// Bytes of the first message already sent.
     sent: usize,
 }
 
@@ -113,20 +114,20 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    /// Puts a message before all others. Only where none is partly gone.
+    /// Puts a message before all others. Only where no message is partly sent.
     pub(crate) fn push_front(&mut self, message: Outgoing) {
         debug_assert_eq!(self.sent, 0, "a message is put before one that is partly sent");
         self.messages.push_front(message);
     }
 
-    /// Exchanges its messages with those of a queue. Only where none is partly gone.
+    /// Exchanges the messages with those of a queue. Only where no message is partly sent.
     pub(crate) fn swap(&mut self, queue: &mut VecDeque<Outgoing>) {
         debug_assert_eq!(self.sent, 0, "a message that is partly sent goes back to the queue");
         std::mem::swap(&mut self.messages, queue);
     }
 
-    /// Adds what one system call shall send to an empty gather list; gives how many bytes that is. The list stands in the
-    /// caller: it is 8 KiB long, too long to be handed back for every message.
+    /// Adds the bytes for one system call to an empty gather list. Returns their number. The list
+    /// lives in the caller: it is 8 KiB long, too long to return for every message.
     pub(crate) fn gather<'a>(&'a self, pieces: &mut Gather<'a>) -> usize {
         let mut skip = self.sent;
         for message in &self.messages {
@@ -139,8 +140,8 @@ impl Batch {
         pieces.iter().map(|piece| piece.len()).sum()
     }
 
-    /// So many more bytes are gone: names each message that is gone completely. Its lease goes back before anybody hears of
-    /// it.
+    /// Records that `count` more bytes are sent, and calls `complete` for each message that is sent
+    /// completely, after ending its lease.
     pub(crate) fn advance(&mut self, count: usize, mut complete: impl FnMut(TxToken)) {
         self.sent += count;
         let mut gone = 0;
@@ -154,21 +155,21 @@ impl Batch {
             message.payload = None;
             message.token.map(&mut complete);
         }
-        // In place: a message is some hundred bytes long.
+        // In place: a message is several hundred bytes long.
         self.messages.drain(..gone);
     }
 
-    /// The message that is partly gone.
+    /// The message that is partly sent.
     pub(crate) fn begun(&self) -> Option<&Outgoing> {
         self.messages.front().filter(|_| self.sent > 0)
     }
 
-    /// Takes out those messages that are `wanted`, of which nothing is gone yet.
+    /// Removes and returns the `wanted` messages of which nothing is sent yet.
     pub(crate) fn take_unbegun(&mut self, wanted: impl FnMut(&Outgoing) -> bool) -> Vec<Outgoing> {
         take_from(&mut self.messages, usize::from(self.sent > 0), wanted)
     }
 
-    /// Gives up: all messages, and nothing is partly gone any more.
+    /// Removes and returns all messages; none is partly sent any more.
     pub(crate) fn clear(&mut self) -> VecDeque<Outgoing> {
         self.sent = 0;
         std::mem::take(&mut self.messages)

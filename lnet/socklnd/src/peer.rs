@@ -7,24 +7,26 @@ use crate::choice::{Load, choose};
 use crate::conn::Conn;
 use crate::sock::PeerState;
 
-/// What the TCP LND keeps of a peer under its lock.
+/// TCP state of a peer, under the peer's lock.
 #[derive(Default)]
 pub struct OfState {
-    /// Messages given to one of its connections, where they take turns.
+    /// Number of messages given to one of its connections, for taking turns.
     uses: u64,
-    /// A connection has shown that it is there under its NID's address: it came from there, or this side opened it. A privileged
-    /// source port proves that root has opened the connection on some host, not on which. `None` until that is asked for the first time.
+    /// Whether a connection has proven the peer's address: it came from the NID's address, or this
+    /// side opened it. A privileged source port proves that root opened the connection on some
+    /// host, but not on which one. `None` until the first check.
     pub(crate) proven: Option<bool>,
-    /// Of its live connections; `None` until they are first looked at.
+    /// The keepalive timer of its live connections; `None` until the first check.
     pub(crate) keepalive: Option<Keepalive>,
 }
 
 /// The choice of a connection.
 pub(crate) trait Choose {
-    /// The connection for an LNet message of this payload length, or for a NOOP; they take turns if `in_turn`.
+    /// Returns the best connection for a load, which may depend on the connection's version;
+    /// equally good ones take turns if `in_turn`.
     fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>>;
 
-    /// The connection for acks and keepalives.
+    /// Returns the connection for acknowledgements and keepalives.
     fn choose_for_noop(&mut self) -> Option<&Arc<Conn>> {
         self.choose(false, |_| Load::Noop)
     }

@@ -1,4 +1,4 @@
-//! What the socket protocol brings to the LND skeleton.
+//! The socket protocol's implementation of the LND skeleton.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Protocol for Sock {
             net,
         };
         let shared = Shared::new(config, sock);
-        // Who drives the LND before it has an NI has something to drive.
+        // One shard from the start, for threads that drive the LND before it has an NI.
         grow(&shared, 1, "the TCP LND")?;
         Ok(shared)
     }
@@ -117,7 +117,7 @@ impl OnThisHost for Sock {
     }
 }
 
-/// Makes sure that there are the shards of so many hardware interfaces.
+/// Creates shards until there are enough for `interfaces` hardware interfaces.
 fn grow(shared: &Shared, interfaces: usize, of: impl Display) -> Result<(), SockError> {
     let Sock { net, identity, .. } = &shared.own;
     let own = |_| Ok(OfShard::new(net.poller(shared.config.epoll_busy_poll_us)?, identity.clone()));
@@ -126,7 +126,8 @@ fn grow(shared: &Shared, interfaces: usize, of: impl Display) -> Result<(), Sock
         .map_err(|errno| SockError::System { what: format!("set up a shard for {of}"), errno })
 }
 
-/// The listeners an NI needs: none if nobody may connect, or if another NI has the address.
+/// Opens the listeners of an NI: none if the policy accepts no connections, or if another NI has
+/// the address.
 fn listeners(shared: &Shared, ni: &Ni) -> Result<Vec<Box<dyn Listener>>, SockError> {
     let Shared { nis, config, own: Sock { net, options, policy, .. }, .. } = shared;
     if *policy == AcceptPolicy::None || nis.uses(ni.ip) {

@@ -1,4 +1,4 @@
-//! Sending: the choice of a connection, in the caller's own thread.
+//! Sending: the choice of a connection, on the caller's own thread.
 
 use lnet_api::{Errno, Sent, Tx};
 use lnet_nid::Nid;
@@ -11,11 +11,13 @@ use crate::outgoing::wire_len;
 use crate::peer::Choose;
 use crate::sock::Shared;
 
-/// Sends a message on the best connection to its peer; without one it waits until the driver has made one.
+/// Sends a message on the best connection to its peer. Without one the message waits until the
+/// driver has opened one.
 ///
-/// For an answer a connection is opened only to a peer that has proven its address. Anybody can ask in the name of a host that
-/// knows nothing of it, and go: that host would get a connection from a privileged port of this node, and the answer would
-/// hold credits of all others until then.
+/// For an answer, a connection is opened only to a peer that has proven its address. Any host can
+/// send a request under the address of another host and leave: the other host would get a
+/// connection from a privileged port of this node, and until then the answer would hold credits
+/// that others need.
 pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     loop {
         let peer = shared.peer_for(&tx)?;
@@ -48,18 +50,18 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     }
 }
 
-/// What a message is to the choice of a connection.
+/// The message's properties for the choice of a connection.
 pub(crate) fn load(config: &SockConfig, tx: &Tx, version: Version) -> Load {
     Load::Message { bytes: wire_len(&tx.header, version), min_bulk: config.min_bulk as usize }
 }
 
-/// Whether a node has proven its address, under whichever PID: it has for the others too.
+/// Whether a node has proven its address under any PID, which counts for all its PIDs.
 fn is_proven(shared: &Shared, ni: Nid, nid: Nid) -> bool {
     let peers = shared.peers.all(|peer| peer.key.ni == ni && peer.key.id.nid == nid);
     peers.iter().any(|peer| peer.state.lock().own.proven == Some(true))
 }
 
-/// Whether a message answers one that came.
+/// Whether a message answers a received one.
 fn is_answer(tx: &Tx) -> bool {
     matches!(tx.header.message_type(), MessageType::Ack | MessageType::Reply)
 }

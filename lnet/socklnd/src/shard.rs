@@ -16,23 +16,25 @@ use crate::conn::Conn;
 use crate::sock::Ni;
 use crate::sys::{Listener, Poller, Stream};
 
-/// How many times in a row one poll writes what its own upcalls queue.
+/// How many times in a row one poll writes messages that its own upcalls queue.
 const UNCORK_ROUNDS_MAX: usize = 8;
 
-/// More than a handshake sends in one piece, and little enough that what follows it is not much.
+/// The read size in a handshake: more than one piece of a handshake, and small, so that little of
+/// what follows it is read along.
 pub(crate) const HANDSHAKE_READ: usize = 256;
 
-/// What is asked of a shard's driver over TCP alone.
+/// Requests to a shard's driver that only the TCP LND has.
 pub enum Asked {
     /// Accept connections on this listener.
     Listen(Box<dyn Listener>),
-    /// A peer of this shard has connected to another one's listener.
+    /// Decide on a peer of this shard that connected to another shard's listener.
     Decide(Box<Offered>),
-    /// Go on writing.
+    /// Continue writing.
     Flush(Key),
 }
 
-/// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
+/// A peer whose hello has been read, on its way to the shard that decides on it. Nothing is read
+/// from it meanwhile.
 pub struct Offered {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) remote: SocketAddr,
@@ -41,33 +43,34 @@ pub struct Offered {
     pub(crate) id: ProcessId,
     pub(crate) rewrite: Option<ProcessId>,
     pub(crate) offer: Offer,
-    /// What came with the hello.
+    /// Bytes received after the hello.
     pub(crate) behind: SmallVec<[u8; HANDSHAKE_READ]>,
 }
 
-/// What a shard has over TCP: its poller, and what waits to be written.
+/// TCP state of a shard: its poller, and the connections to flush.
 pub struct OfShard {
     pub(crate) poller: Box<dyn Poller>,
-    /// What all shards of one LND have in common.
+    /// Identity of the LND, shared by all its shards.
     lnd: Arc<()>,
     corked: Mutex<Corked>,
-    /// The poller has been woken, and not been asked since.
+    /// The poller has been woken since [`OfShard::take_woken`] last asked.
     woken: AtomicBool,
-    /// Messages may wait for the next poll of the thread that sends them.
+    /// Messages may wait for the next poll of the sending thread.
     patient: AtomicBool,
 }
 
-/// Connections on which something waits to be written by the thread that polls, or polls next.
+/// Connections with messages that the current or next polling thread writes.
 struct Corked {
     conns: Vec<Arc<Conn>>,
-    /// The thread that has polled last.
+    /// The thread that polled last.
     poller: usize,
 }
 
 impl lnet_lnd::protocol::OfShard for OfShard {
     fn wake(&self) {
         self.poller.wake();
-        // Afterwards: a poll that has seen it finds the poller woken already, and so quiets it.
+        // Set after the wake-up: a poll that sees the flag finds the poller already woken, and so
+        // quiets it.
         self.woken.store(true, Ordering::Release);
     }
 
@@ -91,26 +94,28 @@ impl OfShard {
         }
     }
 
-    /// Whether the poller has been woken since this was last asked.
+    /// Whether the poller has been woken since the last call.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
     }
 
-    /// Notes a connection on which the polling thread has queued something.
+    /// Records a connection on which the polling thread has queued something.
     pub(crate) fn cork(&self, conn: &Arc<Conn>) {
         self.corked.lock().conns.push(conn.clone());
     }
 
-    /// Whether a message that this thread sends may wait for others: it is not the first since the thread's last poll.
+    /// Whether a message from this thread may wait for others: it is not the first since the
+    /// thread's last poll.
     pub(crate) fn may_defer(&self) -> bool {
         is_burst(Arc::as_ptr(&self.lnd).addr()) && self.patient.load(Ordering::Relaxed)
     }
 
-    /// Notes a connection on which something waits for the next poll. `false`: another thread has polled last, so that
-    /// nobody may come for it; write it now.
+    /// Records a connection whose messages wait for the next poll. `false`: another thread has
+    /// polled last, and may not poll again; the caller writes now.
     pub(crate) fn defer(&self, conn: &Arc<Conn>) -> bool {
         let mut corked = self.corked.lock();
-        // SYNC corked.poller: either the next poller takes what is noted here, or this thread sees that there was one.
+        // SYNC corked.poller: either the next polling thread takes the entry, or this thread sees
+        // that another one has polled.
         let mine = corked.poller == thread_id();
         if mine {
             corked.conns.push(conn.clone());
@@ -118,7 +123,7 @@ impl OfShard {
         mine
     }
 
-    /// A poll begins: writes what was left to it. `true` if there was anything.
+    /// Starts a poll: writes the messages left for it. `true` if there were any.
     pub(crate) fn write_deferred(&self, list: &mut Vec<Arc<Conn>>) -> bool {
         {
             let mut corked = self.corked.lock();
@@ -133,21 +138,22 @@ impl OfShard {
         any
     }
 
-    /// Forgets the connections that have been closed: nothing is written on them any more, but as long as they are noted
-    /// here they keep their descriptors.
+    /// Removes closed connections: nothing is written on them any more, but an entry here keeps
+    /// their descriptors open.
     pub(crate) fn forget_closed(&self) {
         self.corked.lock().conns.retain(|conn| !conn.is_closed());
     }
 
-    /// Says whether messages may wait for the next poll.
+    /// Sets whether messages may wait for the next poll.
     pub(crate) fn set_patient(&self, patient: bool) {
         if self.patient.load(Ordering::Relaxed) != patient {
             self.patient.store(patient, Ordering::Relaxed);
         }
     }
 
-    /// Writes what the polling thread has queued, and what the upcalls for that queue again. After a few rounds the rest
-    /// is left to the next poll: whoever sends from every completion must not keep the poll from ending.
+    /// Writes what the polling thread has queued, and what the resulting upcalls queue again. After
+    /// a few rounds the rest is left to the next poll, so that a program that sends from every
+    /// completion cannot keep the poll from ending.
     pub(crate) fn uncork(&self, list: &mut Vec<Arc<Conn>>) -> usize {
         let mut flushed = 0;
         for _ in 0..UNCORK_ROUNDS_MAX {
@@ -163,7 +169,7 @@ impl OfShard {
         flushed
     }
 
-    /// Until it is dropped the calling thread polls: what it sends afterwards begins a burst.
+    /// Returns the guard of the polling thread: messages sent after its drop begin a burst.
     pub(crate) fn burst_over(&self) -> BurstOver {
         BurstOver::new(Arc::as_ptr(&self.lnd).addr())
     }

@@ -1,4 +1,4 @@
-//! What all shards of the TCP LND share, and the names of the LND skeleton's types here.
+//! State shared by all shards of the TCP LND, and the LND skeleton's types for it.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub type SockLnd = Network<Sock>;
 
 lnet_lnd::names!(Sock);
 
-/// The socket protocol, and what all shards of its LND share.
+/// The socket protocol, with the state shared by all shards of its LND.
 pub struct Sock {
     pub(crate) policy: AcceptPolicy,
     pub(crate) net: Arc<dyn Net>,
     pub(crate) options: Options,
-    /// What all shards have in common.
+    /// Identity of the LND, shared by all its shards.
     pub(crate) identity: Arc<()>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) attempts: Arc<Attempts>,

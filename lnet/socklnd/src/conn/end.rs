@@ -1,4 +1,4 @@
-//! How messages and connections end that cannot be sent any more.
+//! The end of messages and connections that cannot be sent any more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -9,16 +9,16 @@ use lnet_lnd::slab::Key;
 use super::Conn;
 use crate::outgoing::{Batch, Outgoing};
 
-/// What a connection that ends has not sent.
+/// The unsent messages of a closed connection.
 pub(crate) struct Unsent {
-    /// The message of which a part is gone: it can only fail.
+    /// The partly sent message: it can only fail.
     pub(crate) begun: Option<Outgoing>,
-    /// Those of which nothing is gone, and the acknowledgements.
+    /// Messages of which nothing is sent, and the acknowledgements.
     pub(crate) rest: VecDeque<Outgoing>,
 }
 
 impl lnet_lnd::protocol::Connection for Conn {
-    /// A message that somebody is writing is not taken back: if it does not leave, that thread ends it.
+    /// A message being written is not taken back: if it does not leave, the writing thread ends it.
     fn withdraw(&self, token: TxToken) -> bool {
         let taken = {
             let mut outbox = self.outbox.lock();
@@ -40,7 +40,7 @@ impl lnet_lnd::protocol::Connection for Conn {
         self.queued() == 0
     }
 
-    /// It does not block: the socket takes no more bytes.
+    /// Does not block for long: the socket takes no more bytes.
     fn wait_for_writer(&self) {
         while self.outbox.lock().batch.is_none() {
             std::thread::yield_now();
@@ -49,41 +49,44 @@ impl lnet_lnd::protocol::Connection for Conn {
 }
 
 impl Conn {
-    /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
+    /// Removes the unsent messages whose deadline has passed, unless a thread is writing them;
+    /// returns their tokens.
     pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
         let overdue = self.outbox.lock().take_unbegun(|message| message.is_overdue(now_ns));
         self.discount(&overdue);
         overdue.iter().filter_map(|message| message.token).collect()
     }
 
-    /// Takes out all messages of which nothing is gone, unless somebody is writing them.
+    /// Removes all messages of which nothing is sent, unless a thread is writing them; returns
+    /// their tokens.
     pub(crate) fn take_unbegun(&self) -> Vec<TxToken> {
         let taken = self.outbox.lock().take_unbegun(|message| message.token.is_some());
         self.discount(&taken);
         taken.iter().filter_map(|message| message.token).collect()
     }
 
-    /// These messages are not queued any more.
+    /// Subtracts removed messages from the queued bytes.
     pub(super) fn discount(&self, messages: &[Outgoing]) {
         for message in messages {
             self.queued.fetch_sub(message.len(), Ordering::Relaxed);
         }
     }
 
-    /// What a send has found broken, if it was more than that the peer has closed it.
+    /// The error that a send has returned, unless it only means that the peer has closed the
+    /// connection.
     pub(crate) fn broken(&self) -> Option<Errno> {
         self.outbox.lock().broken.filter(|errno| *errno != Errno::EPIPE)
     }
 
-    /// When the message that is partly gone, if there is one, should have been gone; `None` while somebody is writing.
+    /// The deadline of the partly sent message, if there is one; `None` while a thread is writing.
     pub(crate) fn begun_deadline_ns(&self) -> Option<u64> {
         self.outbox.lock().batch.as_ref()?.begun().map(|message| message.deadline_ns)
     }
 
-    /// Ends it: nothing more is sent, and what waits is handed back. What somebody is writing at this moment is finalised
-    /// by that thread.
+    /// Closes the connection: nothing more is sent, and the unsent messages are returned. A thread
+    /// that is writing at this moment finalises the messages that it holds.
     pub(crate) fn close(&self, errno: Errno) -> Unsent {
-        // Ends a write in another thread, and tells the peer.
+        // Ends a write in another thread, and notifies the peer.
         self.stream.shutdown();
         let mut outbox = self.outbox.lock();
         outbox.closed = Some(errno);

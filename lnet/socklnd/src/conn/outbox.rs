@@ -1,4 +1,4 @@
-//! What a connection has to send, and who may write it.
+//! The messages of a connection, and the thread that may write them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,32 +10,33 @@ use smallvec::SmallVec;
 use crate::counters::LiveTx;
 use crate::outgoing::{Batch, Outgoing, take_from};
 
-/// Messages are withdrawn seldom, and while a system call lasts hardly ever.
+/// Messages are rarely withdrawn, and almost never during a system call.
 const WITHDRAWN_INLINE: usize = 2;
 
 pub(super) struct Outbox {
-    /// No more than the NI's credits: the engine hands over nothing without one, answers included.
+    /// Bounded by the NI's credits: the engine passes no message without one, answers included.
     pub(super) queue: VecDeque<Outgoing>,
     pub(super) acks: AckQueue,
     pub(super) keepalive: bool,
-    /// What is being written; `None` while somebody is writing it.
+    /// The batch being written; `None` while a thread is writing it.
     pub(super) batch: Option<Batch>,
-    /// Messages that may be in the batch that somebody is writing, and that are not wanted any more: taken out when it comes
-    /// back, if nothing of them is gone by then. As many as there are messages, and forgotten with each batch.
+    /// Withdrawn messages that may be in the batch being written: removed when the batch returns,
+    /// if nothing of them is sent by then. Bounded by the number of messages, and cleared with each
+    /// batch.
     pub(super) withdrawn: SmallVec<[TxToken; WITHDRAWN_INLINE]>,
-    /// The socket is full, or broken: nobody writes until it becomes writable.
+    /// The socket is full or broken: no thread writes until it becomes writable.
     pub(super) blocked: bool,
-    /// The socket became writable while somebody was writing, who may just have found it full.
+    /// The socket became writable while a thread was writing, which may just have found it full.
     pub(super) writable: bool,
-    /// The connection is on the list of those that are flushed at the end of the poll.
+    /// The connection is on the list of those flushed at the end of the poll.
     pub(super) corked: bool,
-    /// Why nothing can be sent any more. The system tells it once, to whoever asks first.
+    /// The error of a broken connection. The system reports it once, to the first call that asks.
     pub(super) broken: Option<Errno>,
     pub(super) closed: Option<Errno>,
 }
 
 impl Default for Outbox {
-    /// Nothing waits, and nobody writes.
+    /// Nothing is queued, and no thread is writing.
     fn default() -> Outbox {
         Outbox {
             queue: VecDeque::new(),
@@ -53,19 +54,20 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Nothing waits and nobody writes: a message may be written at once.
+    /// Nothing is queued and no thread is writing: a message may be written at once.
     pub(super) fn is_idle(&self) -> bool {
         !self.blocked && self.queue.is_empty() && self.batch.as_ref().is_some_and(Batch::is_empty)
     }
 
-    /// Takes out the messages that are `wanted`, of which nothing is gone, unless somebody is writing them.
+    /// Removes and returns the `wanted` messages of which nothing is sent, unless a thread is
+    /// writing them.
     pub(super) fn take_unbegun(&mut self, mut wanted: impl FnMut(&Outgoing) -> bool) -> Vec<Outgoing> {
         let mut taken = self.batch.as_mut().map_or_else(Vec::new, |batch| batch.take_unbegun(&mut wanted));
         taken.append(&mut take_from(&mut self.queue, 0, wanted));
         taken
     }
 
-    /// The thread that was writing puts the batch back, or the rest of it. Gives what nobody wants any more.
+    /// Stores the batch, or its rest, after the thread has written. Returns the withdrawn messages.
     pub(super) fn return_batch(&mut self, mut batch: Batch) -> Vec<Outgoing> {
         let mut unwanted = Vec::new();
         if !self.withdrawn.is_empty() {
@@ -77,8 +79,8 @@ impl Outbox {
         unwanted
     }
 
-    /// The batch with something to write in it, if there is something, the socket is not full and nobody writes.
-    /// What joins the messages here is added to the bytes `queued`, as messages are when they are queued.
+    /// Takes the batch to write it, if it has messages, the socket is not full and no thread is
+    /// writing. The NOOPs added here count as `queued` bytes, like messages when they are queued.
     pub(super) fn take_batch(&mut self, queued: &AtomicUsize, counters: &LiveTx) -> Option<Batch> {
         if self.blocked || self.closed.is_some() {
             return None;

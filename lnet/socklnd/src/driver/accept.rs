@@ -1,5 +1,5 @@
-//! The passive side: listeners, and handshakes of peers that connect (lnet-wire 21 and 22.5). Who is let in is decided in
-//! `decide.rs`.
+//! The passive side: listeners, and handshakes of peers that connect in (lnet-wire 21 and 22.5).
+//! The decision to accept is in `decide.rs`.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -22,27 +22,28 @@ use lnet_lnd::slab::Key;
 /// Connections accepted in one turn of a listener.
 const ACCEPTS_PER_TURN: usize = 16;
 
-/// How long accepting pauses when descriptors or memory run out or it is forbidden, while connections in use go on.
+/// Pause of accepting when descriptors or memory run out or the system forbids it; connections in
+/// use continue.
 pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// A listening socket.
 pub(super) struct Listener {
     pub(super) listener: Box<dyn sys::Listener>,
     pub(super) address: SocketAddr,
-    /// It stands in the ready list.
+    /// The listener is in the ready list.
     pub(super) queued: bool,
-    /// Nothing is accepted before then; `None` while there are descriptors.
+    /// No connection is accepted before this time; `None` while descriptors are available.
     pub(super) paused_until_ns: Option<u64>,
 }
 
-/// A peer that has connected and has yet to say who it is.
+/// A peer that has connected in, before its hello.
 pub(super) struct Accepting {
     pub(super) stream: Box<dyn Stream>,
     pub(super) remote: SocketAddr,
     pub(super) permit: Permit,
     pub(super) machine: Acceptor<Locals>,
     pub(super) deadline_ns: u64,
-    /// The NI the peer asked for, once it has.
+    /// The NI that the peer asked for, after its request.
     pub(super) ni: Option<Nid>,
 }
 
@@ -58,7 +59,7 @@ impl Driver {
         self.sources.enqueue(key);
     }
 
-    /// Accepts connections that wait.
+    /// Accepts waiting connections.
     pub(super) fn accept_some(&mut self, turn: Turn<'_>, key: Key) -> Rest {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = self.sources.get_mut(key).and_then(Source::listener_mut) else {
@@ -68,7 +69,7 @@ impl Driver {
                 return Rest::Drained;
             }
             let accepted = listener.listener.accept();
-            // The system looks for a descriptor first: any other answer says that there is one.
+            // The system takes a descriptor first: any other result shows that one was available.
             if !matches!(accepted, Accepted::Exhausted(_)) && listener.paused_until_ns.take().is_some() {
                 tracing::info!(address = %listener.address, "connections are accepted again");
             }
@@ -106,12 +107,12 @@ impl Driver {
         let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
         let accepting = Accepting { stream, remote, permit, machine, deadline_ns, ni: None };
         let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
-        // Request and hello have often come by now.
+        // Request and hello have often arrived by now.
         self.continue_accepting(turn, key);
     }
 
-    /// Lets a handshake begin. If there are too many on this shard, the oldest of the address that has the most makes room:
-    /// whoever fills the house is put out himself.
+    /// Admits a handshake. If this shard has too many, drops the oldest one of the address that has
+    /// the most, so that an address that fills the shard displaces itself.
     fn admit(&mut self, turn: Turn<'_>, remote: SocketAddr) -> Option<Permit> {
         let admission = &turn.shared.own.admission;
         match admission.begin(turn.shard.number, remote.ip()) {
@@ -138,7 +139,7 @@ impl Driver {
         admission.begin(turn.shard.number, remote.ip()).ok()
     }
 
-    /// Reads on in a handshake.
+    /// Continues reading a handshake.
     pub(super) fn continue_accepting(&mut self, turn: Turn<'_>, key: Key) {
         loop {
             let Some(accepting) = self.sources.get_mut(key).and_then(Source::accepting_mut) else { return };

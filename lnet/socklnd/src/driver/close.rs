@@ -17,18 +17,19 @@ use lnet_lnd::Miss;
 use lnet_lnd::closing::{Ends, close_broken};
 use lnet_lnd::slab::Key;
 
-/// How long the end of a connection may belong to its handshake. A kernel node that has accepted one too many, as it may
-/// when both sides open theirs at once, resets it right then (measured); its host may be busy.
+/// The age up to which the end of a connection may belong to its handshake. A kernel node that has
+/// accepted one too many, as it may when both sides open theirs at once, resets it at once
+/// (measured); its host may be busy.
 const FRESH_NS: u64 = 1_000_000_000;
 
 impl Driver {
-    /// A connection is broken.
+    /// Closes a broken connection.
     pub(super) fn break_off(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
         close_broken(self, turn, key, Miss::gone(errno, ""));
     }
 
-    /// Closes a connection, and finalises what was being received on it. What has not begun to leave goes over the peer's others, if
-    /// there are any.
+    /// Closes a connection, and finalises the message in reception. Unsent messages move to the
+    /// peer's other connections, if there are any.
     pub(super) fn close_conn(&mut self, turn: Turn<'_>, peer: &Peer, conn: &Arc<Conn>, errno: Errno) {
         turn.shard.own.poller.delete(conn.stream.handle());
         if let Some(Source::Conn(mut rx)) = self.sources.remove(conn.key) {
@@ -47,7 +48,7 @@ impl Driver {
         others.iter().for_each(|conn| conn.flush());
     }
 
-    /// Ends the listeners of an NI whose peers are gone, and the handshakes with it.
+    /// Ends the listeners and the handshakes of an NI whose peers are gone.
     pub(super) fn end_handshakes(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         let unused = !turn.shared.nis.uses(ni.ip);
         let ends = |source: &Source| match source {
@@ -61,13 +62,15 @@ impl Driver {
         }
     }
 
-    /// What ends with a connection. Only that one, where the peer has hung up on it without a word there, and it is not the only one of
-    /// its type: so a peer ends a connection that it does without. Where the NI allows several of a type, the first of them counts as
-    /// well as long as it is fresh: while both sides open theirs, the peer may keep the one whose handshake ends later. A peer that has
-    /// restarted, or that gives up this node, ends all connections (lnet-wire 28), and each shows that by itself.
+    /// Decides whether a connection ends alone or all of the peer's connections end with it. It
+    /// ends alone if the peer closed it before sending anything on it, and others of its type
+    /// exist: a peer ends a surplus connection in this way. Where the NI allows several of a type,
+    /// a fresh first one also ends alone: while both sides open theirs, the peer may keep the one
+    /// whose handshake ends later. A peer that has restarted, or that gives up this node, ends all
+    /// connections (lnet-wire 28), and each one shows that by itself.
     pub(super) fn what_ends(&self, turn: Turn<'_>, key: Key, why: &Miss) -> Ends {
         let hung_up = why.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&why.errno);
-        // Nothing has been heard on it since it stands.
+        // Nothing has been received on it since it was established.
         let silent = self.sources.get(key).and_then(Source::conn).filter(|rx| hung_up && rx.silent);
         let Some(rx) = silent else { return Ends::All };
         let several = rx.peer.ni.conns_per_peer() > 1;
@@ -80,7 +83,7 @@ impl Driver {
     }
 }
 
-/// The rules learn that connections of a peer are closed, which have left its state.
+/// Updates the peer's links after connections were closed and removed from its state.
 pub(crate) fn closed(state: &mut PeerState, gone: &[Arc<Conn>], now_ns: u64) {
     if state.conns.is_empty() {
         state.links.closed_all(now_ns);
@@ -90,7 +93,8 @@ pub(crate) fn closed(state: &mut PeerState, gone: &[Arc<Conn>], now_ns: u64) {
     }
 }
 
-/// Queues a message of a connection that has ended on another one; gives it back with the reason if there is none.
+/// Queues a message of a closed connection on another one; returns it with the error if there is
+/// none.
 fn move_over(
     turn: Turn<'_>,
     state: &mut PeerState,

@@ -1,4 +1,4 @@
-//! The active side: connecting and its handshake (lnet-wire 23 and 24).
+//! The active side: connecting, and its handshake (lnet-wire 23 and 24).
 
 use crate::sock::Peer;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 impl Driver {
-    /// Does for a peer what its links say is next.
+    /// Performs the next step that the peer's links require.
     pub(super) fn advance(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         loop {
             let (next, failed) = {
@@ -91,18 +91,19 @@ impl Driver {
         Ok(())
     }
 
-    /// Notes when the attempt is next looked at.
+    /// Schedules the next check of the attempt.
     fn note_connecting(&mut self, turn: Turn<'_>, connecting: &Connecting) {
         let crowded_ns = turn.now_ns.saturating_add(CROWDED_NS);
         let redial_ns = connecting.redial_ns(turn.shared.config.min_reconnect_ns()).unwrap_or(u64::MAX);
         self.core.timers.note(connecting.deadline_ns.min(crowded_ns).min(redial_ns));
     }
 
-    /// Nothing has answered the attempt's socket: another one takes over, which TCP has not made wait yet. The attempt
-    /// keeps its deadline.
+    /// The attempt's socket got no answer: replaces it by a new one, for which TCP has no
+    /// retransmission back-off yet. The attempt keeps its deadline.
     pub(super) fn redial(&mut self, turn: Turn<'_>, key: Key) {
         let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
-        // The poller is about to report an answer, or a refusal, which counts as a failure with its back-off.
+        // The poller is about to report an answer, or a refusal, which counts as a failure with its
+        // back-off.
         if connecting.stream.peer_addr().is_some() {
             connecting.dialled_ns = turn.now_ns;
             return;
@@ -115,7 +116,7 @@ impl Driver {
             *connecting;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting anew, for nothing answers");
         turn.shard.own.poller.delete(stream.handle());
-        // Its source port is free for the next one.
+        // Frees the source port for the new socket.
         drop(stream);
         match dial(turn, &peer, address, key) {
             Ok((stream, unprivileged)) => {
@@ -144,8 +145,8 @@ impl Driver {
         }
     }
 
-    /// The peer has been heard: if TCP waits longer and longer for an answer to this side's own attempt, another socket
-    /// takes over at once.
+    /// Bytes came from the peer: if TCP is in retransmission back-off for this side's own attempt,
+    /// a new socket replaces the attempt's at once.
     pub(super) fn redial_if_unanswered(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         if peer.state.lock().step != Some(Step::Connect) {
             return;
@@ -158,7 +159,7 @@ impl Driver {
         }
     }
 
-    /// Goes on with a connection that is being opened.
+    /// Continues a connection attempt.
     pub(super) fn continue_connecting(&mut self, turn: Turn<'_>, key: Key, readiness: Readiness) {
         let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
         if !connecting.greeted {
@@ -210,12 +211,13 @@ impl Driver {
         let Connecting { stream, peer, conn_type, unprivileged, .. } = *connecting;
         let hello = &established.hello;
         let life = Life { version: hello.version, incarnation: hello.src_incarnation };
-        // A kernel node that accepts any port does not tell that it knows this side by its address and port, under which
-        // each further connection would be another peer (lnet-wire 27).
+        // A kernel node that accepts any port does not report that it identifies this side by
+        // address and port, so that each further connection would be another peer (lnet-wire 27).
         let control_only = established.known_as_pid.map_or(unprivileged, |pid| pid.is_userspace());
         turn.shard.counters.rx.connects.one();
         debug!(peer = %peer.key.id, %conn_type, control_only, "connected");
-        // Connections of another life of the peer can only have come in while the answer was awaited.
+        // Connections of another incarnation of the peer can only have come in while the answer was
+        // awaited.
         let contradicts = peer.state.lock().links.contradicts(life);
         if contradicts {
             close_peer(self, turn, &peer, Errno::ECONNRESET);
@@ -249,7 +251,7 @@ impl Driver {
         self.advance(turn, &peer);
     }
 
-    /// The attempt took too long.
+    /// Ends an attempt at its deadline.
     pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: Key) {
         let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
         let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
@@ -281,12 +283,12 @@ impl Driver {
             state.links.failed(turn.now_ns);
             state.links.is_connected()
         };
-        // Messages that wait though there are connections wait for one that can carry them: those fail too.
+        // Messages that wait despite connections wait for one that can carry them: those fail too.
         debug!(peer = %peer.key.id, connected, "waiting messages fail");
         peer.fail_waiting(errno);
     }
 
-    /// Ends an attempt, whose place in the table stays for the connection.
+    /// Ends an attempt; its slot in the table stays for the connection.
     fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
         let mut connecting = take_connecting(&mut self.sources, key)?;
         connecting.permit = None;
@@ -295,8 +297,8 @@ impl Driver {
     }
 }
 
-/// Begins to connect, from a socket that is watched under this key; gives the stream, and whether its source port proves
-/// nothing.
+/// Starts to connect from a new socket, watched under this key. Returns the stream, and whether its
+/// source port is unprivileged.
 fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(Box<dyn Stream>, bool), Miss> {
     let connection = turn
         .shared
@@ -309,7 +311,7 @@ fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(B
     Ok((connection.stream, !connection.privileged))
 }
 
-/// Where a peer listens for connections of a type.
+/// The address on which a peer listens for connections of a type.
 fn address_of(turn: Turn<'_>, peer: &Peer, conn_type: ConnType) -> SocketAddr {
     peer.address(turn.shared.config.port_for(conn_type))
 }

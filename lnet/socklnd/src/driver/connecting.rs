@@ -1,4 +1,4 @@
-//! A connection that this side is opening: what is known of it, and its part of the handshake (lnet-wire 23).
+//! A connection attempt of this side: its state, and its part of the handshake (lnet-wire 23).
 
 use crate::sock::Peer;
 use std::net::SocketAddr;
@@ -13,15 +13,16 @@ use crate::attempts::{CROWDED_NS, Permit};
 use crate::sys::Stream;
 use lnet_lnd::Miss;
 
-/// How long a socket's first segments may go unanswered before another socket takes over. TCP sends them at once and
-/// after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up to half of that time pass once more. A new
-/// socket begins when the third is due, so that no more than 2 s pass between two segments.
+/// How long a socket's first segments may go unanswered before a new socket replaces it. TCP sends
+/// them at once and after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up to half
+/// of that time pass once more. The new socket begins when the third is due, so that at most 2 s
+/// pass between two segments.
 const UNANSWERED_NS: u64 = 3_000_000_000;
 
 /// When TCP sends the first segment again: a younger socket has lost no time.
 const FIRST_RETRY_NS: u64 = 1_000_000_000;
 
-/// A connection that this side is opening.
+/// A connection attempt of this side.
 pub(super) struct Connecting {
     pub(super) stream: Box<dyn Stream>,
     pub(super) peer: Arc<Peer>,
@@ -30,41 +31,41 @@ pub(super) struct Connecting {
     pub(super) conn_type: ConnType,
     /// Request and hello are sent.
     pub(super) greeted: bool,
-    /// The source port proves nothing to the peer.
+    /// The source port is unprivileged, and so proves nothing to the peer.
     pub(super) unprivileged: bool,
     pub(super) begun_ns: u64,
-    /// When its present socket began to connect.
+    /// When the present socket began to connect.
     pub(super) dialled_ns: u64,
     pub(super) deadline_ns: u64,
-    /// Given back when the attempt is over.
+    /// Dropped when the attempt is over.
     pub(super) permit: Option<Permit>,
 }
 
 impl Connecting {
-    /// When it has taken too long.
+    /// The deadline of the attempt; earlier if peers queue for permits (`crowded`).
     pub(super) fn deadline_ns(&self, crowded: bool) -> u64 {
         let patience_ns = if crowded { CROWDED_NS } else { u64::MAX };
         self.deadline_ns.min(self.begun_ns.saturating_add(patience_ns))
     }
 
-    /// When another socket takes over if nothing has answered this one: no sooner than after the shortest pause between
-    /// attempts. `None` once the TCP connection stands.
+    /// When a new socket replaces an unanswered one: no sooner than after the shortest pause
+    /// between attempts. `None` once the TCP connection is established.
     pub(super) fn redial_ns(&self, min_reconnect_ns: u64) -> Option<u64> {
         let unanswered = || self.dialled_ns.saturating_add(UNANSWERED_NS.max(min_reconnect_ns));
         (!self.greeted).then(unanswered)
     }
 
-    /// Whether TCP waits longer and longer for an answer to the socket's first segment.
+    /// Whether TCP is in retransmission back-off for the socket's first segment.
     pub(super) fn is_unanswered(&self, now_ns: u64) -> bool {
         !self.greeted && self.dialled_ns.saturating_add(FIRST_RETRY_NS) <= now_ns
     }
 
-    /// The TCP connection stands, or has failed: sends the request and the hello.
+    /// Sends the request and the hello once the TCP connection is established.
     pub(super) fn greet(&mut self) -> Result<(), Miss> {
         self.stream.connect_result().map_err(|errno| Miss::new(Step::Connect, errno, ""))?;
         let output = self.machine.output();
         match self.stream.send(&[Part::new(output)]) {
-            // It fits into any socket's empty buffer.
+            // The greeting fits into the empty buffer of any socket.
             Ok(count) if count == output.len() => {}
             Ok(_) | Err(Errno::EAGAIN) => {
                 return Err(Miss::new(Step::Handshake, Errno::ENOBUFS, "the send buffer is too small"));

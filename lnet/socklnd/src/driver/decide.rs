@@ -1,4 +1,5 @@
-//! A peer that has connected has said who it is: whether it is taken, and by which shard (lnet-wire 22.5, 24 and 27).
+//! The decision on a peer after its hello: whether it is accepted, and on which shard (lnet-wire
+//! 22.5, 24 and 27).
 
 use crate::sock::{Ni, Peer, Request};
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +26,8 @@ use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 impl Driver {
-    /// A valid hello is in, so that it is known who the peer is: its shard decides.
+    /// A valid hello has arrived and identifies the peer: passes the connection to the peer's shard
+    /// for the decision.
     pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
         let Some(accepting) = take_accepting(&mut self.sources, key) else { return };
         let Accepting { stream, remote, permit, .. } = *accepting;
@@ -48,8 +50,8 @@ impl Driver {
         shard.request(Request::Own(Asked::Decide(Box::new(offered))));
     }
 
-    /// Takes an offered connection or refuses it (lnet-wire 24). `place`: where it stands in the table, watched, if it came
-    /// on a listener of this shard.
+    /// Accepts or refuses an offered connection (lnet-wire 24). `place`: its watched slot in the
+    /// table, if it came on a listener of this shard.
     pub(super) fn decide(&mut self, turn: Turn<'_>, place: Option<Key>, offered: Offered) {
         let Offered { stream, remote, permit, ni, id, rewrite, offer, behind } = offered;
         let conn_type = offer.conn_type();
@@ -78,11 +80,12 @@ impl Driver {
         };
         let Ok(reply) = reply else { return self.forget(turn, place) };
         let Some(key) = self.place(turn, place, &*stream) else { return self.forget(turn, None) };
-        // What its NI has otherwise than the others: before the hello, nobody knew which it would be.
+        // The NI's own socket options: its identity was unknown before the hello.
         if ni.own.options != turn.shared.own.options && stream.tune(&ni.own.options).is_err() {
             return self.forget(turn, Some(key));
         }
-        // The reply fits into any socket's empty buffer; what it does not take whole is broken.
+        // The reply fits into the empty buffer of any socket; a short write means a broken
+        // connection.
         if stream.send(&[Part::new(&reply)]) != Ok(reply.len()) {
             return self.forget(turn, Some(key));
         }
@@ -99,7 +102,7 @@ impl Driver {
         self.redial_if_unanswered(turn, &peer);
     }
 
-    /// A watched place in the table: the one that it has, or a new one.
+    /// Returns the connection's watched slot in the table: the existing one, or a new one.
     fn place(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream) -> Option<Key> {
         if place.is_some() {
             return place;
@@ -108,9 +111,10 @@ impl Driver {
         Some(self.sources.insert(Source::Vacant))
     }
 
-    /// Whether a stranger speaks in the name of a peer that is connected from, or to, another address. Under `hello` and
-    /// from an unprivileged port that is taken for theft, unless the address is the NID's own. A privileged port is
-    /// believed, for kernel nodes may have several addresses (lnet-wire 24).
+    /// Whether this peer is already connected from, or to, another address, so that the offer may
+    /// be an impersonation. Under `hello` and from an unprivileged port this is refused, unless the
+    /// address is the NID's own. A privileged port is trusted, because kernel nodes may have
+    /// several addresses (lnet-wire 24).
     fn is_elsewhere(&self, turn: Turn<'_>, peer: &Peer, remote: SocketAddr) -> bool {
         if turn.shared.own.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
             return false;
@@ -124,16 +128,16 @@ impl Driver {
         peer.state.lock().conns.iter().any(|conn| elsewhere(conn.key))
     }
 
-    /// Says what there is to say; the caller drops the stream.
+    /// Sends the reply, if there is one; the caller drops the stream.
     pub(super) fn refuse(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream, reply: &[u8]) {
         if !reply.is_empty() {
-            // Whether it arrives is the peer's concern: it sees the end in any case.
+            // An error does not matter: the peer sees the end of the connection in any case.
             let _ = stream.send(&[Part::new(reply)]);
         }
         self.forget(turn, place);
     }
 
-    /// Counts a refusal, and empties the place that it had.
+    /// Counts a refusal, and frees the connection's slot.
     pub(super) fn forget(&mut self, turn: Turn<'_>, place: Option<Key>) {
         turn.shard.counters.rx.refusals.one();
         if let Some(key) = place {
@@ -142,12 +146,13 @@ impl Driver {
     }
 }
 
-/// Whether a peer that connects from there is believed to have this NID.
+/// Whether the source address proves that the peer has this NID, or its port is trusted.
 fn is_proven(nid: Nid, remote: SocketAddr) -> bool {
     remote.port() <= PRIVILEGED_PORT_MAX || nid.ip() == Some(remote.ip())
 }
 
-/// Whether a peer on this NI's network can have this NID: not this node itself, and an address that one host has.
+/// Whether a peer on this NI's network can have this NID: not one of this node's own, and a unicast
+/// address.
 fn may_be_peer(turn: Turn<'_>, ni: &Ni, nid: Nid) -> bool {
     let one_host = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast()),
@@ -156,7 +161,7 @@ fn may_be_peer(turn: Turn<'_>, ni: &Ni, nid: Nid) -> bool {
     nid.net() == ni.id.nid.net() && nid.ip().is_some_and(one_host) && turn.shared.nis.get(nid).is_none()
 }
 
-/// Who a peer is by its source port alone, where the policy says so (lnet-wire 27).
+/// The peer's identity derived from its source port, where the policy requires that (lnet-wire 27).
 fn identity_from_port(policy: AcceptPolicy, ni: &Arc<Ni>, remote: SocketAddr) -> Option<ProcessId> {
     if policy != AcceptPolicy::All || remote.port() <= PRIVILEGED_PORT_MAX {
         return None;

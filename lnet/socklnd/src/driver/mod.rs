@@ -1,6 +1,8 @@
-//! A shard's driver: everything that happens on its sockets except sending in a caller's own thread.
+//! A shard's driver: everything that happens on its sockets except sending on a caller's own
+//! thread.
 //!
-//! One thread at a time drives; nothing here is touched by senders, so that upcalls made from here may send.
+//! One thread at a time drives. Senders use nothing in this module, so that upcalls made from here
+//! may send.
 
 mod accept;
 mod close;
@@ -37,7 +39,7 @@ use receive::{BufferPool, Rest};
 use source::{Source, Sources};
 use spin::Spin;
 
-/// What the driver of a shard alone touches.
+/// State that only the driver of a shard uses.
 pub struct Driver {
     core: Core<Sock>,
     sources: Sources,
@@ -93,7 +95,8 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         self.core.polled(work)
     }
 
-    /// There is nothing to do that the system does not know of, and the last poll has asked the system.
+    /// Arms if there is no work that the system does not know of, and the last poll has asked the
+    /// system.
     fn arm(&mut self, _shard: &Shard) -> bool {
         self.spin.end() && self.sources.queue().is_empty()
     }
@@ -149,7 +152,8 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         self.keep_alive(turn, peer)
     }
 
-    /// The peer, too, may not read some of its connections. Version 2 has no keepalives.
+    /// Sends on all connections, because the peer may not read some of them. Version 2 has no
+    /// keepalives.
     fn show_life(&mut self, _turn: Turn<'_>, peer: &Arc<Peer>) {
         let conns = peer.state.lock().conns.clone();
         conns.iter().filter(|conn| conn.version != Version::V2).for_each(|conn| conn.keep_alive());
@@ -165,14 +169,16 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         self.end_handshakes(turn, ni);
     }
 
-    /// Nothing is written on closed connections any more, but as long as they are noted they keep their descriptors.
+    /// Nothing is written on closed connections any more, but an entry on the list keeps their
+    /// descriptors open.
     fn let_go(&mut self, shard: &Shard) {
         shard.own.forget_closed();
     }
 }
 
 impl Driver {
-    /// Writes what threads have left to this poll, and learns how long that has waited at the most.
+    /// Writes the messages left for this poll, and records the longest time that they may have
+    /// waited.
     fn write_deferred(&mut self, turn: Turn<'_>, waited_ns: u64) -> usize {
         let any = turn.shard.own.write_deferred(&mut self.uncorking);
         if any {
@@ -183,7 +189,7 @@ impl Driver {
     }
 
     fn take_events(&mut self, turn: Turn<'_>) -> usize {
-        // Nothing is watched but the wake-up, which needs to be looked at only after it was used.
+        // Only the wake-up is watched; it needs a check only after it was used.
         if self.sources.is_empty() && !turn.shard.own.take_woken() {
             return 0;
         }
@@ -221,8 +227,8 @@ impl Driver {
         }
     }
 
-    /// Receives and accepts by turns until nothing is ready or the budget is used up. That nothing has come on the
-    /// connection which is read from without having been reported is no work.
+    /// Receives and accepts in turn until nothing is ready or the budget is used up. A direct read
+    /// (without an event) that finds nothing does not count as work.
     fn work_off_ready(&mut self, turn: Turn<'_>, budget: usize, direct: Option<Key>) -> usize {
         let mut left = budget;
         let mut turns = 0;
@@ -232,7 +238,8 @@ impl Driver {
             turns += 1;
             let rest = match self.sources.get_mut(key) {
                 Some(Source::Conn(rx)) => {
-                    // The turn itself is paid for afterwards: even a budget of one message moves on by one.
+                    // The turn itself costs budget afterwards: even a budget of one message makes
+                    // progress.
                     let rest = rx.receive(turn, &mut self.buffers, &mut self.core.held, &mut left);
                     left = left.saturating_sub(1);
                     if std::mem::take(&mut rx.heard) {

@@ -1,4 +1,4 @@
-//! A handshake has ended well, whoever began it: it is a connection from now on.
+//! The end of a successful handshake, of either side: it becomes a connection.
 
 use crate::sock::PeerState;
 use lnet_api::{Errno, TxToken};
@@ -12,8 +12,8 @@ use crate::sock::Turn;
 use lnet_lnd::slab::Key;
 
 impl Driver {
-    /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes. Its place in the
-    /// table is taken, and watched.
+    /// Turns a finished handshake into a connection: senders see it from now on, and waiting
+    /// messages are sent. Its slot in the table exists and is watched.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, mut rx: RxConn, behind: &[u8]) {
         rx.last_heard_ns = turn.now_ns;
         rx.stash(&mut self.buffers, behind);
@@ -35,12 +35,12 @@ impl Driver {
         for conn in conns {
             conn.flush();
         }
-        // Bytes may have come while the handshake was still being read, for which there is no further event.
+        // Bytes may have arrived during the handshake, for which there is no further event.
         self.sources.enqueue(key);
     }
 }
 
-/// Queues what waits on the connections there are now; gives what could not be queued.
+/// Queues the waiting messages on the peer's connections; returns those that failed.
 fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(TxToken, Errno)> {
     let mut failed = Vec::new();
     while let Some(tx) = state.waiting.take_first() {

@@ -1,8 +1,8 @@
 //! The receiving half of a connection (lnet-wire 25, S-210).
 //!
-//! Small messages come many per system call through a buffer that all connections share, and are copied once. What is
-//! left of a large payload goes from the socket straight to its place; a little room behind it brings the next header
-//! along with the same call.
+//! Small messages come many per system call through a buffer that all connections share, and are
+//! copied once. The rest of a large payload goes from the socket directly to its destination; some
+//! room behind it takes the next header in the same call.
 
 use crate::sock::{Peer, Sock};
 use lnet_lnd::{HeldTable, Miss};
@@ -29,45 +29,47 @@ mod frames;
 mod incoming;
 mod read;
 
-/// System calls to one connection before the others have their turn.
+/// System calls on one connection before the others have their turn.
 const READS_PER_TURN: usize = 8;
 
-/// A connection as the driver sees it.
+/// The driver's state of a connection.
 pub(super) struct RxConn {
     pub(super) conn: Arc<Conn>,
     pub(super) peer: Arc<Peer>,
-    /// Where the peer's end is. A connection that is broken does not know any more.
+    /// The peer's address. The system no longer knows it once the connection is broken.
     pub(super) remote: SocketAddr,
     decoder: Decoder,
     state: State,
-    /// The first bytes of a header whose rest has not come.
+    /// The first bytes of a header that is not complete yet.
     head: [u8; Decoder::FRAME_MAX],
     head_len: usize,
-    /// Bytes read that are not looked at yet.
+    /// Bytes read that are not parsed yet.
     stash: Option<Stash>,
-    /// What comes is to be acknowledged at once.
+    /// Received data is acknowledged at once.
     eager: bool,
-    /// The last message was large: read little ahead.
+    /// The last message was large: little is read ahead.
     bulky: bool,
-    /// It stands in the ready list.
+    /// The connection is in the ready list.
     pub(super) queued: bool,
-    /// The other side has stopped sending: read on until that shows.
+    /// The peer has stopped sending: reading continues until the end shows.
     pub(super) ending: bool,
-    /// What has come so far, its end perhaps, was told to the handshake and is not told again: read on until nothing is left.
+    /// The events for earlier data, possibly the end, went to the handshake and are not repeated:
+    /// reading continues until nothing is left.
     pub(super) fresh: bool,
-    /// When bytes last came.
+    /// When bytes were last received.
     pub(super) last_heard_ns: u64,
-    /// Bytes have come since this was last taken.
+    /// Bytes have been received since this was last taken.
     pub(super) heard: bool,
-    /// None have come behind the handshake.
+    /// No bytes have been received after the handshake.
     pub(super) silent: bool,
-    /// When the message in reception began, or was resumed; `None` between messages, and while one is held back.
+    /// When the message in reception began, or was resumed; `None` between messages, and while one
+    /// is held.
     begun_ns: Option<u64>,
-    /// Whether what is sent moves.
+    /// Progress of sending.
     pub(super) sending: Sending,
-    /// Who the peer is taken for, in place of what its headers say.
+    /// The peer's identity, in place of the one in its headers.
     rewrite: Option<ProcessId>,
-    /// A peer that connected in.
+    /// The admission permit of a peer that connected in.
     permit: Option<Permit>,
 }
 
@@ -75,11 +77,11 @@ enum State {
     /// Between messages, or inside a header.
     Frame,
     Payload(Incoming),
-    /// The engine holds the message back (a PUT on a lazy portal).
+    /// The engine holds the message (a PUT on a lazy portal).
     Held,
 }
 
-/// What is known of a message that the engine holds back, whose payload is not read yet.
+/// A held message whose payload is not read yet.
 pub struct Unread {
     total: usize,
     cookie: Option<u64>,
@@ -89,9 +91,9 @@ pub struct Unread {
 /// Whether a connection has more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Perhaps: it wants another turn.
+    /// Possibly: it needs another turn.
     More,
-    /// No: there will be an event, or a resumption.
+    /// No: an event or a resumption will follow.
     Drained,
 }
 
@@ -130,19 +132,20 @@ impl RxConn {
         }
     }
 
-    /// The same for a peer that connected in, taken for `rewrite` if its headers don't count.
+    /// Turns it into a connection of a peer that connected in; `rewrite` replaces the identity in
+    /// its headers.
     pub(super) fn accepted(mut self, permit: Permit, rewrite: Option<ProcessId>) -> RxConn {
         self.permit = Some(permit);
         self.rewrite = rewrite;
         self
     }
 
-    /// The address that it came from, if it connected in.
+    /// The address from which the peer connected in, if it did.
     pub(super) fn accepted_from(&self) -> Option<IpAddr> {
         self.permit.as_ref().map(Permit::ip)
     }
 
-    /// Keeps bytes that came with the handshake.
+    /// Stores bytes received with the handshake.
     pub(super) fn stash(&mut self, pool: &mut BufferPool, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.silent = false;
@@ -152,7 +155,7 @@ impl RxConn {
         }
     }
 
-    /// Whether the engine holds a message of this connection back, so that it is not read.
+    /// Whether the engine holds a message of this connection, so that it is not read.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.state, State::Held)
     }
@@ -162,18 +165,18 @@ impl RxConn {
         matches!(self.state, State::Payload(_)) || (self.head_len > 0 && !self.is_held())
     }
 
-    /// Whether something that is to be sent has not moved since the last look, or is long overdue.
+    /// Whether queued data has not progressed since the last check, or is long overdue.
     pub(super) fn sends_late(&self, now_ns: u64, timeout_ns: u64) -> bool {
         self.sending.stalled_since_ns(self.conn.queued()).is_some()
             || self.conn.begun_deadline_ns().is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns)
     }
 
-    /// Whether the message that is in reception is so for as long as that.
+    /// Whether the message in reception has taken at least `ns`.
     pub(super) fn has_lasted(&self, ns: u64, now_ns: u64) -> bool {
         self.begun_ns.is_some_and(|begun_ns| begun_ns.saturating_add(ns) <= now_ns)
     }
 
-    /// Goes on with the message that is held back; `None` throws its payload away.
+    /// Resumes a held message; `None` discards its payload.
     pub(super) fn resume(&mut self, turn: Turn<'_>, held: Unread, delivery: Option<Delivery>) {
         debug_assert!(self.is_held(), "a message is resumed that is not held back");
         let Unread { total, cookie, checksum } = held;
@@ -182,7 +185,7 @@ impl RxConn {
         self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
     }
 
-    /// Receives what there is, within the budget, which each message reduces by one.
+    /// Receives what is available, within the budget; each message costs one.
     pub(super) fn receive(
         &mut self,
         turn: Turn<'_>,
@@ -202,7 +205,8 @@ impl RxConn {
                 return Ok(Rest::More);
             }
             let emptied = !self.read(turn, pool, held, budget)?;
-            // Bytes that were read but not looked at raise no event: the connection must stay in the list for them.
+            // Bytes that were read but not parsed raise no event: the connection must stay in the
+            // ready list.
             if emptied && !self.ending && !self.fresh && self.stash.is_none() {
                 return Ok(Rest::Drained);
             }
@@ -210,7 +214,7 @@ impl RxConn {
         Ok(Rest::More)
     }
 
-    /// Finalises what was being received.
+    /// Finalises the message in reception.
     pub(super) fn abandon(&mut self, errno: Errno) {
         if let State::Payload(incoming) = &mut self.state {
             incoming.fail(&*self.peer.ni.upcalls, errno);

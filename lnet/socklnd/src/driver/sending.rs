@@ -1,35 +1,40 @@
-//! Whether what is sent on a connection moves (lnet-wire 28): what is queued here, and what the peer's TCP has not acknowledged.
+//! Progress of sending on a connection (lnet-wire 28): of the bytes queued here, and of those that
+//! the peer's TCP has not acknowledged.
 
 use lnet_lnd::life::Doubt;
 
 use crate::conn::Conn;
 
-/// What is known of it since the last look.
+/// The progress since the last check.
 #[derive(Default)]
 pub(super) struct Sending {
     stall: Option<Stall>,
-    /// So many bytes had been written when the last of them was acknowledged, and nothing was queued.
+    /// The bytes written when all of them were acknowledged and none was queued.
     settled: u64,
-    /// The system does not end it: what was sent waits for room at the peer, whose system answers.
+    /// The system's limit for unacknowledged data is off: sent data waits for room at the peer, and
+    /// the peer's system answers.
     patient: bool,
-    /// Whether the peer lives.
+    /// Whether the peer still runs.
     pub(super) doubt: Doubt,
 }
 
-/// There is something to send, and it does not move.
+/// Unsent data without progress.
 struct Stall {
-    /// Bytes that the peer's TCP has acknowledged, or that were written if the system does not say.
+    /// Bytes that the peer's TCP has acknowledged, or bytes written if the system does not report
+    /// that.
     moved: u64,
     since_ns: u64,
-    /// Nothing has moved between two looks.
+    /// Nothing has progressed between two checks.
     confirmed: bool,
 }
 
 impl Sending {
-    /// Looks whether something has moved. The system is asked only about a connection on which something may be under way.
+    /// Checks the progress. Asks the system only about a connection with data that may be under
+    /// way.
     ///
-    /// Its own limit for what is not acknowledged also counts while the peer's system answers, and only its program reads nothing
-    /// (tcp(7)). Then the driver decides in its place: it knows whether the program has been heard.
+    /// The system's own limit for unacknowledged data also applies while the peer's system answers
+    /// and only its program reads nothing (tcp(7)). In that case the driver decides instead: it
+    /// knows when data last came from the program.
     pub(super) fn look(&mut self, conn: &Conn, now_ns: u64, timeout_s: u32) {
         let (written, queued) = (conn.written(), conn.queued());
         let facts = if queued > 0 || written != self.settled { conn.stream.facts() } else { None };
@@ -39,7 +44,8 @@ impl Sending {
             self.stall = None;
             self.doubt.end();
         } else {
-            // What is under way counts in whole segments, which TCP may cut anew. That a socket takes a NOOP is no progress.
+            // Data under way counts in whole segments, which TCP may split differently. A NOOP that
+            // fits into the socket is no progress.
             let moved = written.saturating_sub(unacked);
             match &mut self.stall {
                 Some(stall) if stall.moved >= moved => stall.confirmed = true,
@@ -53,12 +59,12 @@ impl Sending {
         }
     }
 
-    /// Since when nothing has moved, if the end of the connection is not left to the system.
+    /// Since when nothing has progressed, if the driver and not the system ends the connection.
     pub(super) fn stalled_since_ns(&self, queued: usize) -> Option<u64> {
         self.stall.as_ref().filter(|_| queued > 0 || self.patient).map(|stall| stall.since_ns)
     }
 
-    /// Whether nothing has moved between two looks.
+    /// Whether nothing has progressed between two checks.
     pub(super) fn is_stalled(&self) -> bool {
         self.stall.as_ref().is_some_and(|stall| stall.confirmed)
     }

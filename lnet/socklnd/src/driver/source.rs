@@ -7,17 +7,18 @@ use super::accept::{Accepting, Listener};
 use super::connecting::Connecting;
 use super::receive::RxConn;
 
-/// What a watched descriptor is.
+/// A watched descriptor with its state.
 pub(super) enum Source {
     Listener(Listener),
     Accepting(Box<Accepting>),
     Connecting(Box<Connecting>),
     Conn(Box<RxConn>),
-    /// A handshake has just ended; what becomes of the place is decided within the same call.
+    /// A slot whose handshake has just ended; the same call reuses or frees it.
     Vacant,
 }
 
-/// What is watched, by the names that the poller has for descriptors. Those queue that have, or may have, something to read.
+/// The watched descriptors by the poller's keys. Those that have, or may have, something to read
+/// are in the ready list.
 pub(super) type Sources = lnet_lnd::sources::Sources<Source>;
 
 lnet_lnd::variants!(Source {
@@ -41,7 +42,7 @@ impl Queued for Source {
     }
 }
 
-/// Takes a handshake out of its place, which stays for the connection.
+/// Takes a handshake out of its slot, which stays for the connection.
 pub(super) fn take_accepting(sources: &mut Sources, key: Key) -> Option<Box<Accepting>> {
     sources.take(key, Source::Vacant, |source| match source {
         Source::Accepting(accepting) => Ok(accepting),
@@ -49,7 +50,7 @@ pub(super) fn take_accepting(sources: &mut Sources, key: Key) -> Option<Box<Acce
     })
 }
 
-/// Takes an attempt out of its place, which stays.
+/// Takes an attempt out of its slot, which stays.
 pub(super) fn take_connecting(sources: &mut Sources, key: Key) -> Option<Box<Connecting>> {
     sources.take(key, Source::Vacant, |source| match source {
         Source::Connecting(connecting) => Ok(connecting),

@@ -1,35 +1,36 @@
-//! Polling without pause.
+//! Direct reads for a thread that polls without pause.
 //!
-//! A thread that never sleeps asks the system again and again what has changed, and then asks for the bytes: the first
-//! question is a waste where all that comes comes on one connection (500 ns when there is something, on the way of each
-//! message). So it reads from the connection that delivered last, and asks the system now and then. Threads that sleep
-//! between messages, or do something else between two polls, always ask.
+//! A thread that never sleeps asks the system repeatedly for events, and then for the bytes. The
+//! first call is wasted if all data comes on one connection (500 ns when there is something, in the
+//! path of each message). Such a thread reads directly from the connection that delivered last, and
+//! asks for events now and then. Threads that sleep between messages, or do other work between two
+//! polls, always ask.
 
 use lnet_lnd::slab::Key;
 
-/// Who has polled so often without arming once, which comes before any sleep, polls on. A sleeper polls two or three
-/// times for each time it sleeps.
+/// Number of polls without arming (which precedes every sleep) after which the thread counts as
+/// spinning. A sleeping thread polls two or three times for each sleep.
 const SPINNING: u32 = 32;
 
-/// Polls that follow each other more slowly than this are not spinning: what waits for some of them waits too long. About as
-/// long as it pays to spin before sleeping.
+/// Polls further apart than this are not spinning: data that waits for some of them waits too long.
+/// About as long as it pays to spin before sleeping.
 const PAUSE_NS: u64 = 20_000;
 
-/// Of so many polls of a spinning thread one asks the system: so everything else waits for some more reads that find
-/// nothing, about as long as it takes to handle one message.
+/// A spinning thread asks for events in one of this number of polls: other data waits for a few
+/// more reads that find nothing, about as long as handling one message takes.
 const ASKS_EVERY: u32 = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Spin {
-    /// Since the shard was armed, or the last pause; from [`SPINNING`] on, it goes round.
+    /// Polls since the shard was armed, or since the last pause; wraps around above [`SPINNING`].
     polls: u32,
-    /// The connection that has delivered last.
+    /// The connection that delivered last.
     last: Option<Key>,
 }
 
 impl Spin {
-    /// A poll begins, so long after the last one. Gives the connection to read from in place of asking the system, if it is
-    /// time for that.
+    /// Starts a poll. Returns the connection to read from directly instead of asking for events, if
+    /// any.
     pub(super) fn begin(&mut self, since_last_ns: u64) -> Option<Key> {
         if since_last_ns > PAUSE_NS {
             self.polls = 0;
@@ -41,12 +42,13 @@ impl Spin {
         self.last.filter(|_| self.polls > SPINNING)
     }
 
-    /// A connection has delivered.
+    /// Records a connection that has delivered bytes.
     pub(super) fn delivered(&mut self, key: Key) {
         self.last = Some(key);
     }
 
-    /// The shard is to be armed. Gives whether the last poll has asked the system: else it has old news to tell.
+    /// Prepares arming the shard. Returns whether the last poll has asked for events: otherwise
+    /// there may be unseen ones.
     pub(super) fn end(&mut self) -> bool {
         std::mem::take(&mut self.polls) <= SPINNING
     }

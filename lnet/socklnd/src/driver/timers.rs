@@ -1,4 +1,4 @@
-//! Timers (lnet-wire 28): coarse, for everything is looked at in one pass.
+//! Timers (lnet-wire 28): coarse, because one pass checks everything.
 
 use crate::sock::Peer;
 use lnet_lnd::Miss;
@@ -21,10 +21,11 @@ use crate::peer::Choose;
 use crate::sock::Turn;
 use lnet_lnd::slab::Key;
 
-/// A message that has begun must end within so many timeouts, however steadily it trickles: a megabyte in 100 s by default.
+/// Time limit for a message that has begun, in timeouts, however steadily it trickles: a megabyte
+/// in 100 s by default.
 const TIMEOUTS_PER_MESSAGE: u64 = 2;
 
-/// What a timer has found.
+/// The timer that has expired for a source.
 enum Due {
     Accept,
     Connect,
@@ -34,7 +35,7 @@ enum Due {
     Gone,
 }
 
-/// Whether what comes on a connection still moves, and may go on as it does.
+/// Whether reception on a connection has stalled or is too slow.
 fn judge_receiving(rx: &RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
         return Some(Due::Stuck("a message has begun and does not end"));
@@ -42,7 +43,7 @@ fn judge_receiving(rx: &RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     if rx.has_lasted(TIMEOUTS_PER_MESSAGE * timeout_ns, now_ns) {
         return Some(Due::Stuck("a message comes too slowly"));
     }
-    // What is held back is not read, so that nothing else shows the end.
+    // A held message is not read, so that nothing else shows the end of the connection.
     (rx.is_held() && rx.ending).then_some(Due::Gone)
 }
 
@@ -83,7 +84,7 @@ impl Driver {
             let (deadline_ns, due) = match source {
                 Source::Accepting(accepting) => (accepting.deadline_ns, Due::Accept),
                 Source::Connecting(connecting) => {
-                    // Others may come to queue.
+                    // Other peers may queue later.
                     self.core.timers.note(now_ns.saturating_add(CROWDED_NS));
                     let deadline_ns = connecting.deadline_ns(crowded);
                     match connecting.redial_ns(turn.shared.config.min_reconnect_ns()) {
@@ -127,9 +128,10 @@ impl Driver {
         found
     }
 
-    /// Whether a connection may stand on which something to be sent does not move, or moves too slowly. Not if its peer has not been heard
-    /// of for as long. One that is heard may hold back what it was sent before ([`lnet_lnd::life`]): then all that ends is what has not
-    /// begun to leave and has credits that messages to others wait for.
+    /// Decides on a connection with data that does not progress, or too slowly. The connection ends
+    /// only if its peer has been silent for the same time. A peer that is not silent may hold
+    /// earlier messages ([`lnet_lnd::life`]): then only unsent messages end, if they have credits
+    /// that messages to others wait for.
     fn judge_sending(&mut self, now_ns: u64, key: Key, shortages: &mut Shortages) -> Option<Due> {
         let peer = self.sources.get(key)?.conn()?.peer.clone();
         let heard_ns = self.heard_ns(&peer);
@@ -164,7 +166,7 @@ impl Driver {
         if silence == Silence::Whole && begun_ns.is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns) {
             return Some(Due::Stuck("a message has begun to leave and is long overdue"));
         }
-        // What has happened between two looks is known at the second: the end must not wait for another.
+        // A stall between two checks is known at the second: the end must not wait for a third.
         let ends = [timeout_ns / SHORT_PART, timeout_ns]
             .map(|part_ns| stalled_ns.map(|ns| ns.saturating_add(part_ns)));
         let ends = ends.into_iter().flatten().chain([changes_ns]);
@@ -172,14 +174,14 @@ impl Driver {
         None
     }
 
-    /// Sends a keepalive to a peer that has not been heard of for long.
+    /// Sends a keepalive to a peer that has been silent for long. Returns the number sent.
     pub(super) fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let conn = {
             let mut state = peer.state.lock();
             let conns = || state.conns.iter().filter_map(|conn| self.sources.get(conn.key)?.conn());
             let Some(heard_ns) = conns().map(|rx| rx.last_heard_ns).max() else { return 0 };
-            // What is not acknowledged says as much. And a kernel node, which holds messages back and gives no other sign, sends one of
-            // these to a peer that is silent.
+            // Unacknowledged data serves the same purpose. And a kernel node that holds messages,
+            // and gives no other sign of life, sends one of these to a silent peer.
             if conns().any(|rx| rx.sending.is_stalled()) {
                 return 0;
             }

@@ -1,11 +1,12 @@
-//! How soon, how often and for how long a peer is tried: pauses, retries, and the time that a set of connections may take
-//! to be opened (lnet-wire 24).
+//! The pace of connection attempts to a peer: pauses, retries, and the time limit for opening a
+//! connection set (lnet-wire 24).
 
 use lnet_lnd::pace::{Backoff, Pause};
 
 use super::Bounds;
 
-/// How often in a row an attempt may be refused before the set of connections is taken as it is, or given up.
+/// The maximum number of refusals in a row before the connection set is accepted incomplete, or
+/// given up.
 const RETRIES_MAX: u32 = 3;
 
 /// The pace of the attempts to connect to one peer.
@@ -15,18 +16,20 @@ pub(super) struct Pace {
     /// Refusals in a row.
     refusals: u32,
     backoff: Backoff,
-    /// Until then the peer is not asked for more than one connection of a type.
+    /// Until this time, no second connection of a type is requested from the peer.
     surplus_ns: u64,
-    /// When the first of the live connections stood.
+    /// When the first of the live connections was established.
     since_ns: u64,
-    /// How many connections have ended alone since there are any, soon after they were opened.
+    /// The number of connections that ended alone, soon after they were opened, since the first
+    /// live connection.
     alone: u32,
-    /// Until then none is opened in place of the last of these.
+    /// Until this time, the last of these is not replaced.
     alone_ns: u64,
-    /// When the attempt under way began.
+    /// When the current attempt began.
     begun_ns: u64,
-    /// How long the attempts may still take that complete the set: none of them is bounded alone, or a peer that delays
-    /// each would hold an attempt for many timeouts. Pauses, and turns that are waited for, are not the peer's time.
+    /// Time left for the attempts that complete the set. The bound applies to all of them together:
+    /// with a bound for each, a peer that delays every attempt would hold a permit for many
+    /// timeouts. Pauses, and waiting in the queue for a permit, do not count.
     left_ns: u64,
 }
 
@@ -45,19 +48,19 @@ impl Pace {
         }
     }
 
-    /// The pause that there is at this time.
+    /// The pause in force at this time.
     pub(super) fn pause(&self, now_ns: u64) -> Option<Pause> {
         let alone = Pause::Retry { until_ns: self.alone_ns };
         self.backoff.pause(now_ns).or(Some(alone).filter(|pause| now_ns < pause.until_ns()))
     }
 
-    /// An attempt begins; when it must be over.
+    /// Starts an attempt. Returns its deadline.
     pub(super) fn begin(&mut self, now_ns: u64) -> u64 {
         self.begun_ns = now_ns;
         now_ns.saturating_add(self.left_ns)
     }
 
-    /// The attempt gave a connection, the first or a further one.
+    /// The attempt gave a connection; `first` if it is the only one.
     pub(super) fn established(&mut self, first: bool, now_ns: u64) {
         self.spend(now_ns);
         self.refusals = 0;
@@ -67,14 +70,14 @@ impl Pace {
         }
     }
 
-    /// The attempt was refused; whether there may be another.
+    /// The attempt was refused. Returns whether another one is allowed.
     pub(super) fn refused(&mut self, now_ns: u64) -> bool {
         self.spend(now_ns);
         self.refusals += 1;
         self.refusals <= RETRIES_MAX
     }
 
-    /// The next attempt waits for the shortest pause.
+    /// Delays the next attempt by the shortest pause.
     pub(super) fn be_patient(&mut self, now_ns: u64) {
         self.backoff.be_patient(now_ns);
     }
@@ -85,23 +88,25 @@ impl Pace {
         self.backoff.failed(now_ns);
     }
 
-    /// The set is complete, given up, or taken as it is: what is opened from now on has the whole time, and all retries.
+    /// Restores the full time limit and all retries: the set is complete, given up, or accepted
+    /// incomplete.
     pub(super) fn begin_anew(&mut self) {
         self.refusals = 0;
         self.left_ns = self.bounds.timeout_ns;
     }
 
-    /// All connections are gone, of which this side has `opened` some or none.
+    /// All connections are gone; this side has `opened` some of them or none.
     pub(super) fn lost(&mut self, opened: bool, now_ns: u64) {
         self.left_ns = self.bounds.timeout_ns;
-        // Those that went before were the first of them all.
+        // The connections that ended alone were the first of them all.
         (self.alone, self.alone_ns) = (0, 0);
         if opened {
             self.backoff.lost(self.since_ns, now_ns, false);
         }
     }
 
-    /// One connection is gone soon after it was opened, and others are not: the next attempt waits, and each time longer.
+    /// One connection ended soon after it was opened, and others did not: delays the next attempt,
+    /// longer each time.
     pub(super) fn lost_one(&mut self, now_ns: u64) {
         let Bounds { min_reconnect_ns, max_reconnect_ns, .. } = self.bounds;
         let doubled_ns = min_reconnect_ns.saturating_mul(1_u64.checked_shl(self.alone).unwrap_or(u64::MAX));
@@ -109,19 +114,19 @@ impl Pace {
         self.alone_ns = now_ns.saturating_add(doubled_ns.min(max_reconnect_ns));
     }
 
-    /// The peer takes no second connection of a type: it is asked again after the longest pause. It may allow fewer than
-    /// this side for as long as both run.
+    /// The peer accepts no second connection of a type: it is asked again after the longest pause.
+    /// Its limit may be lower than this side's for as long as both run.
     pub(super) fn put_off_surplus(&mut self, now_ns: u64) {
         self.begin_anew();
         self.surplus_ns = now_ns.saturating_add(self.bounds.max_reconnect_ns);
     }
 
-    /// Until when the peer is not asked for a second connection of a type.
+    /// Returns until when no second connection of a type is requested from the peer.
     pub(super) fn surplus_pause(&self, now_ns: u64) -> Option<u64> {
         Some(self.surplus_ns).filter(|until_ns| now_ns < *until_ns)
     }
 
-    /// The peer may be asked for a second connection of a type at once.
+    /// Ends the pause for second connections of a type.
     pub(super) fn allow_surplus(&mut self) {
         self.surplus_ns = 0;
     }

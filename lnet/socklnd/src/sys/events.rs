@@ -1,14 +1,16 @@
-/// The most events of one call: a poll looks at its timers, and lets others have their turn, in between.
+/// The most events of one call: between calls a poll checks its timers, and gives others their
+/// turn.
 pub const EVENTS_MAX: usize = 64;
 
-/// What has changed on a stream or listener.
+/// Changes on a stream or listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
     /// There is something to read or to accept.
     pub readable: bool,
-    /// There is room to write, or the connection stands.
+    /// There is room to write, or the connection is established.
     pub writable: bool,
-    /// The other side has stopped sending, or the connection is broken: reading goes on until it says so.
+    /// The other side has stopped sending, or the connection is broken: the driver reads until a
+    /// receive reports it.
     pub ending: bool,
     /// The connection is broken, or both sides have stopped sending.
     pub broken: bool,
@@ -25,19 +27,19 @@ impl Events {
         Events(Vec::with_capacity(EVENTS_MAX))
     }
 
-    /// Forgets all.
+    /// Removes all events.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// How many more find room.
+    /// The number of further events that fit.
     #[must_use]
     pub fn room(&self) -> usize {
         EVENTS_MAX - self.0.len()
     }
 
-    /// Adds one: the key under which it is watched, and what has changed. Without room it is an error of the caller, and
-    /// the event is lost.
+    /// Adds an event: the key of the watched descriptor, and the changes. A call without room is an
+    /// error of the caller, and the event is lost.
     pub fn push(&mut self, key: u64, readiness: Readiness) {
         debug_assert!(self.room() > 0, "more than {EVENTS_MAX} events");
         if self.room() > 0 {
@@ -45,7 +47,7 @@ impl Events {
         }
     }
 
-    /// The events in the order in which they came.
+    /// The events in the order of their arrival.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
         self.0.iter().copied()
     }

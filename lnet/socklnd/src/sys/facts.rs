@@ -2,30 +2,31 @@ use std::mem::offset_of;
 
 use nix::libc::tcp_info;
 
-/// What the system knows of a TCP connection at a moment.
+/// The system's information about a TCP connection at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpFacts {
-    /// The largest segment that it sends, in bytes.
+    /// The size of the largest segment sent, in bytes.
     pub mss: u32,
-    /// The largest packet that the path takes, as far as this host has learnt, in bytes.
+    /// The largest packet on the path known to this host, in bytes.
     pub path_mtu: u32,
     /// The smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
-    /// Segments sent again, since the connection began.
+    /// Segments retransmitted since the connection began.
     pub retransmissions: u32,
-    /// How often the oldest unacknowledged segment has been sent again; 0 as soon as anything is acknowledged.
+    /// Retransmissions of the oldest unacknowledged segment; 0 as soon as anything is acknowledged.
     pub unanswered: u8,
-    /// How often it has been asked, without an answer, whether the other end has room again.
+    /// Unanswered probes for room at the other end.
     pub probes: u8,
-    /// Bytes that wait for an acknowledgement or to be sent; what was sent counts in whole segments.
+    /// Bytes that wait to be sent or acknowledged; sent ones count in whole segments.
     pub unacked_bytes: u64,
 }
 
 impl TcpFacts {
-    /// The bytes of TCP_INFO that are read: up to the last member used. Linux has had them since 4.6.
+    /// The bytes of TCP_INFO that are read: up to the last member used. Linux has had them since
+    /// 4.6.
     pub(super) const BYTES: usize = offset_of!(tcp_info, tcpi_notsent_bytes) + size_of::<u32>();
 
-    /// Reads what the system wrote; members that it did not write are 0.
+    /// Parses the system's structure; members that the system did not write are 0.
     pub(super) fn parse(info: &[u8]) -> TcpFacts {
         let word = |at: usize| {
             let bytes = info.get(at..at + size_of::<u32>()).and_then(|bytes| bytes.try_into().ok());
@@ -44,13 +45,15 @@ impl TcpFacts {
         }
     }
 
-    /// Whether something waits for room at the other end, whose system answers: a question or two may be under way, or lost.
+    /// Whether data waits for room at the other end, whose system answers: one or two probes may be
+    /// under way, or lost.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
         self.unacked_bytes > 0 && self.unanswered == 0 && self.probes <= 2
     }
 
-    /// Whether segments are sent again and again without an answer: at least twice, for one may get lost anywhere.
+    /// Whether segments are retransmitted without an answer: at least twice, because one may get
+    /// lost anywhere.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.unanswered >= 2 && self.unacked_bytes > 0

@@ -1,11 +1,12 @@
-//! All contact with the operating system, behind traits.
+//! The system layer, behind traits.
 //!
-//! The LND speaks of sockets, readiness, addresses and the wall clock through [`Net`], [`Stream`], [`Listener`] and
-//! [`Poller`] alone. [`Os`] is the real system. A stand-in in memory lets the whole LND (handshakes, races, timers,
-//! sending) run deterministically in virtual time: [`SockLnd::over`](crate::SockLnd::over) takes any [`Net`], and time
-//! comes with [`poll`](lnet_api::Lnd::poll) anyway.
+//! The LND uses sockets, readiness, addresses and the wall clock only through [`Net`], [`Stream`],
+//! [`Listener`] and [`Poller`]. [`Os`] is the real system. An implementation in memory lets the
+//! whole LND (handshakes, races, timers, sending) run deterministically in virtual time:
+//! [`SockLnd::over`](crate::SockLnd::over) takes any [`Net`], and [`poll`](lnet_api::Lnd::poll)
+//! passes the time anyway.
 //!
-//! Every call returns at once: nothing here ever blocks.
+//! No call blocks.
 
 mod events;
 mod facts;

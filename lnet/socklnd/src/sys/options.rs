@@ -1,25 +1,26 @@
 use crate::{NiConfig, SockConfig};
 
-/// What is set on each connection (lnet-wire 29).
+/// The socket options of each connection (lnet-wire 29).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Whether small segments wait for each other (Nagle's algorithm).
+    /// Whether TCP delays small segments to combine them (Nagle's algorithm).
     pub nagle: bool,
-    /// The send buffer in bytes; 0 leaves it to the system.
+    /// The send buffer in bytes; 0 keeps the system's default.
     pub tx_buffer_size: u32,
-    /// The receive buffer in bytes; 0 leaves it to the system.
+    /// The receive buffer in bytes; 0 keeps the system's default.
     pub rx_buffer_size: u32,
-    /// TCP's own keepalive: seconds of silence before the first probe; 0 for none.
+    /// TCP's own keepalive: seconds of silence before the first probe; 0 disables it.
     pub keepalive_idle_s: u32,
-    /// Probes without an answer before the connection breaks.
+    /// Unanswered probes before the connection breaks.
     pub keepalive_count: u32,
     /// Seconds between probes.
     pub keepalive_intvl_s: u32,
-    /// Seconds for which sent data may stay unacknowledged: no progress, as far as TCP is concerned (lnet-wire 28).
+    /// Seconds for which sent data may stay unacknowledged: no progress, as far as TCP is concerned
+    /// (lnet-wire 28).
     pub timeout_s: u32,
-    /// The congestion control (TCP_CONGESTION); `None` leaves it to the system.
+    /// The congestion control (TCP_CONGESTION); `None` keeps the system's default.
     pub congestion_control: Option<String>,
-    /// The type of service, or traffic class; `None` leaves it to the system.
+    /// The type of service, or traffic class; `None` keeps the system's default.
     pub tos: Option<u8>,
 }
 

@@ -9,26 +9,27 @@ use smallvec::SmallVec;
 use super::{Events, Options, TcpFacts};
 use crate::{SockError, Step};
 
-/// The most pieces of memory handed to one system call: a message of LNet's 256 fragments with what stands before or
-/// behind it. The system itself allows 1024.
+/// The most pieces of memory in one system call: a message of LNet's 256 fragments, with the bytes
+/// before or behind it. The system itself allows 1024.
 pub(crate) const PIECES_MAX: usize = 512;
 
-/// What one call sends, on the stack.
+/// The pieces that one call sends, on the stack.
 pub(crate) type Gather<'a> = SmallVec<[Part<'a>; PIECES_MAX]>;
 
-/// Where one call receives to, on the stack.
+/// The pieces that one call fills, on the stack.
 pub(crate) type Scatter<'a> = SmallVec<[PartMut<'a>; PIECES_MAX]>;
 
-/// A host's TCP, and what else the LND asks of the system.
+/// A host's TCP, and the other services that the LND needs from the system.
 pub trait Net: Send + Sync {
-    /// Claims a NID for this process on this host; dropping what it gives gives the NID back.
+    /// Claims a NID for this process on this host; dropping the result releases the NID.
     ///
     /// # Errors
     /// [`SockError::NidTaken`] names the holder.
     fn claim(&self, nid: Nid) -> Result<Box<dyn Send + Sync>, SockError>;
 
-    /// Listens on one address and port, `backlog` connections deep. The options are those of the connections to come:
-    /// they are tried here, where somebody reads the error.
+    /// Listens on one address and port with a queue of `backlog` connections. The options are those
+    /// of the later connections: they are tried here, where the error reaches the caller that
+    /// starts the NI.
     ///
     /// # Errors
     /// The port is taken or needs privileges, the host does not have the address, or an option cannot be set.
@@ -39,23 +40,25 @@ pub trait Net: Send + Sync {
         options: &Options,
     ) -> Result<Box<dyn Listener>, SockError>;
 
-    /// Begins to connect from the highest privileged port that is free (lnet-wire 20), or from any port if this process
-    /// may not use those. The options are set first.
+    /// Starts to connect from the highest free privileged port (lnet-wire 20), or from any port if
+    /// this process may not use those. The options are set first.
     ///
     /// # Errors
-    /// The step that failed, and why.
+    /// The failed step, and the error.
     fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)>;
 
-    /// An empty poller. Each poll busy-polls the network cards for up to `epoll_busy_poll_us`, where the system supports it.
+    /// Creates an empty poller. Each poll busy-polls the network cards for up to
+    /// `epoll_busy_poll_us`, where the system supports it.
     ///
     /// # Errors
     /// EMFILE without descriptors.
     fn poller(&self, epoll_busy_poll_us: u32) -> Result<Box<dyn Poller>, Errno>;
 
-    /// A number that no earlier life of an NI on this host has had: it tells peers one life from the next (lnet-wire 24).
+    /// A number unique among all NIs started on this host: peers distinguish one run of an NI from
+    /// the next by it (lnet-wire 24).
     fn incarnation(&self) -> u64;
 
-    /// How many descriptors this process may have open at a time (RLIMIT_NOFILE).
+    /// The maximum number of descriptors that this process may have open (RLIMIT_NOFILE).
     fn descriptors_max(&self) -> usize {
         usize::MAX
     }
@@ -63,27 +66,28 @@ pub trait Net: Send + Sync {
 
 /// A connection under way.
 pub struct Connecting {
-    /// The stream; it becomes writable when the connection stands or has failed.
+    /// The stream; it becomes writable when the connection is established or has failed.
     pub stream: Box<dyn Stream>,
-    /// Whether its source port is privileged, which peers take for proof of who they talk to.
+    /// Whether its source port is privileged, which peers accept as proof of this node's identity.
     pub privileged: bool,
 }
 
-/// What a [`Poller`] watches.
+/// A descriptor that a [`Poller`] watches.
 #[derive(Debug, Clone, Copy)]
 pub enum Handle<'a> {
-    /// The system's.
+    /// A descriptor of the system.
     Fd(BorrowedFd<'a>),
-    /// A stand-in's own number.
+    /// A number of an implementation in memory.
     Number(u64),
 }
 
-/// One TCP connection. Dropping it closes it. One thread sends at a time, one receives; they may be different ones.
+/// One TCP connection. Dropping it closes it. One thread sends at a time and one receives; they may
+/// differ.
 pub trait Stream: Send + Sync {
-    /// What a poller of the same [`Net`] watches it by.
+    /// The handle by which a poller of the same [`Net`] watches it.
     fn handle(&self) -> Handle<'_>;
 
-    /// Writes as much of these bytes, in order, as there is room for; gives how many.
+    /// Writes as many of these bytes, in order, as fit. Returns their number.
     ///
     /// # Errors
     /// EAGAIN: there is no room, and writability will be reported.
@@ -95,39 +99,41 @@ pub trait Stream: Send + Sync {
     /// Reads into several pieces of memory in order, which are not all empty.
     fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> Received;
 
-    /// How a connection that was under way has ended.
+    /// The result of a connection that was under way.
     ///
     /// # Errors
-    /// Why it could not be made.
+    /// The reason of the failure.
     fn connect_result(&self) -> Result<(), Errno>;
 
     /// Sets the connection's options (lnet-wire 29).
     ///
     /// # Errors
-    /// Why one cannot be set.
+    /// The reason why one cannot be set.
     fn tune(&self, options: &Options) -> Result<(), Errno>;
 
-    /// Has what came acknowledged at once instead of with the next answer (`eager_ack`). Not lasting: to be said again
-    /// after each receive.
+    /// Acknowledges received data at once instead of with the next answer (`eager_ack`). Not
+    /// permanent: to be repeated after each receive.
     fn acknowledge_now(&self) {}
 
-    /// Ends both directions: the other side sees the end, and so does who receives or sends here.
+    /// Ends both directions: the other side sees the end, and so do calls that receive or send
+    /// here.
     fn shutdown(&self);
 
-    /// For how many seconds what was sent may stay unacknowledged, or wait for room at the other end, before the system gives the
-    /// connection up (TCP_USER_TIMEOUT); 0 for as long as the other end answers at all.
+    /// Limits how long sent data may stay unacknowledged, or wait for room at the other end, before
+    /// the system ends the connection (TCP_USER_TIMEOUT), in seconds; 0 for as long as the other
+    /// end answers at all.
     fn limit_unacked(&self, seconds: u32);
 
-    /// What the system knows of the connection; `None` from one that says nothing.
+    /// The system's information about the connection; `None` if it has none.
     fn facts(&self) -> Option<TcpFacts> {
         None
     }
 
-    /// The other end, while there is one.
+    /// The address of the other end, while connected.
     fn peer_addr(&self) -> Option<SocketAddr>;
 }
 
-/// What a receive gave.
+/// The result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
     /// This many bytes.
@@ -140,34 +146,36 @@ pub enum Received {
     Broken(Errno),
 }
 
-/// A listening socket. Dropping it closes it, and resets the connections that wait.
+/// A listening socket. Dropping it closes it, and resets the waiting connections.
 pub trait Listener: Send + Sync {
-    /// What a poller of the same [`Net`] watches it by.
+    /// The handle by which a poller of the same [`Net`] watches it.
     fn handle(&self) -> Handle<'_>;
 
-    /// Where it listens.
+    /// The address on which it listens.
     fn address(&self) -> SocketAddr;
 
     /// Accepts one connection.
     fn accept(&self) -> Accepted;
 }
 
-/// What an attempt to accept gave.
+/// The result of an attempt to accept.
 pub enum Accepted {
-    /// A connection, and where it comes from.
+    /// A connection, and the peer's address.
     Connection(Box<dyn Stream>, SocketAddr),
-    /// Nobody waits; readability will be reported.
+    /// No connection waits; readability will be reported.
     Nobody,
-    /// The connection that waited is gone; there may be others.
+    /// The waiting connection is gone; there may be others.
     Gone,
-    /// Nothing can be accepted for now: there are no descriptors or no memory left, or the system forbids it.
+    /// Nothing can be accepted for now: descriptors or memory have run out, or the system forbids
+    /// it.
     Exhausted(Errno),
 }
 
-/// Tells what has changed on streams and listeners, and is a wake-up for whoever sleeps on it.
+/// Reports changes on streams and listeners, and wakes a thread that sleeps on it.
 ///
-/// Everything is watched edge-triggered for both directions, from the beginning to the end: no call is ever made to
-/// change what is watched, and no two threads can disagree about it. What is watched reports its present state once.
+/// All handles are watched edge-triggered for both directions, from the beginning to the end: no
+/// call ever changes what is watched, and no two threads can disagree about it. Watching starts
+/// with one report of the present state.
 pub trait Poller: Send + Sync {
     /// Watches a stream or listener under this key, which is not `u64::MAX`.
     ///
@@ -175,19 +183,19 @@ pub trait Poller: Send + Sync {
     /// ENOSPC or ENOMEM if the system has no room for more.
     fn add(&self, what: Handle<'_>, key: u64) -> Result<(), Errno>;
 
-    /// Watches it no longer. Nothing happens if it is not watched.
+    /// Ends watching. No effect if the handle is not watched.
     fn delete(&self, what: Handle<'_>);
 
-    /// Replaces `events` with what has changed since the last call; does not block. What finds no room is reported by the
-    /// next call.
+    /// Replaces `events` with the changes since the last call; does not block. Changes without room
+    /// are reported by the next call.
     fn wait(&self, events: &mut Events);
 
-    /// Wakes whoever sleeps on [`Poller::fd`], or keeps the next from sleeping.
+    /// Wakes the thread that sleeps on [`Poller::fd`], or keeps the next one from sleeping.
     fn wake(&self);
 
-    /// Readable when something has changed.
+    /// A descriptor that is readable when something has changed.
     ///
     /// # Panics
-    /// A stand-in may have none: nobody sleeps on it.
+    /// An implementation in memory may have none: no thread sleeps on it.
     fn fd(&self) -> BorrowedFd<'_>;
 }

@@ -4,10 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 use lnet_cpt::{CptMemory, PartitionMemory};
 
-/// Bytes of a receive buffer: hundreds of small messages per call, and little enough to stay in the cache.
+/// The size of a receive buffer: hundreds of small messages per call, and small enough to stay in
+/// the cache.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
-/// Receive buffers that are kept; more are needed only while messages are held on several connections.
+/// The number of free buffers kept; more are needed only while messages are held on several
+/// connections.
 const BUFFERS_KEPT: usize = 4;
 
 /// A receive buffer.
@@ -38,7 +40,7 @@ impl DerefMut for ReceiveBuffer {
     }
 }
 
-/// Receive buffers of a shard, reused; near its partition.
+/// The receive buffers of a shard, reused, near its partition.
 pub(crate) struct BufferPool {
     kept: Vec<ReceiveBuffer>,
     memory: PartitionMemory,
@@ -71,7 +73,7 @@ impl BufferPool {
     }
 }
 
-/// Bytes that were read and must wait: for their turn, or for the engine.
+/// Bytes that were read and wait: for the connection's turn, or for the engine.
 pub(super) struct Stash {
     pub(super) buffer: ReceiveBuffer,
     pub(super) start: usize,

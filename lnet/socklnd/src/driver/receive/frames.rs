@@ -1,4 +1,4 @@
-//! What the bytes mean: prefixes, headers and payloads, one after the other (lnet-wire 25 and 26).
+//! Parsing: prefixes, headers and payloads in turn (lnet-wire 25 and 26).
 
 use crate::sock::{Peer, Sock, Turn};
 use std::ops::Range;
@@ -12,13 +12,14 @@ use super::incoming::Incoming;
 use super::{BufferPool, ReceiveBuffer, RxConn, Stash, State, Unread};
 use crate::peer::Choose;
 
-/// Behind a payload of at least so much, little is read ahead: the next one then takes two system calls, and is not
-/// copied. Below, one call and a copy cost less (measured: docs/performance.md).
+/// Behind a payload of at least this size, little is read ahead: the next payload then takes two
+/// system calls, and is not copied. Below, one call and a copy cost less (measured:
+/// docs/performance.md).
 const BULKY_MIN: usize = 48 << 10;
 
 impl RxConn {
-    /// Works through bytes that were read. What must wait is stashed, the beginning of a header is kept, and the buffer
-    /// goes back to the pool if nothing of it is needed.
+    /// Parses bytes that were read. Bytes that must wait are stashed, an incomplete header is kept,
+    /// and the buffer returns to the pool if nothing of it is needed.
     pub(super) fn digest(
         &mut self,
         turn: Turn<'_>,
@@ -142,14 +143,16 @@ impl RxConn {
         self.settle(turn, held)
     }
 
-    /// A message stays on the connection, which is not read meanwhile. It waits for the engine, which has all the time there is.
+    /// Keeps a held message on the connection, which is not read meanwhile. The message waits for
+    /// the engine, without a time limit.
     fn hold(&mut self, turn: Turn<'_>, held: &mut HeldTable<Sock>, token: RxToken, message: Unread) {
         self.state = State::Held;
         self.begun_ns = None;
         held.keep(turn, (&self.peer, self.conn.key), token, message);
     }
 
-    /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
+    /// Finalises the message with the engine if that is due, acknowledges it, and ends it if it is
+    /// complete.
     pub(super) fn settle(&mut self, turn: Turn<'_>, held: &mut HeldTable<Sock>) -> Result<(), Miss> {
         let State::Payload(incoming) = &mut self.state else { return Ok(()) };
         if incoming.is_due() {
@@ -167,7 +170,8 @@ impl RxConn {
     }
 }
 
-/// Queues the acknowledgement of a zero-copy request, on the connection made for that or any other (lnet-wire 26).
+/// Queues the acknowledgement of a zero-copy request on the connection for acknowledgements, or on
+/// any other (lnet-wire 26).
 fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Miss> {
     let conn = peer.state.lock().choose_for_noop().cloned();
     match conn {
@@ -176,7 +180,7 @@ fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Miss> {
     }
 }
 
-/// This side asks for no zero-copy acks, so that there are none to come.
+/// Rejects acknowledgements of zero-copy requests: this side makes none.
 fn check_acks(prefix: &Prefix) -> Result<(), Miss> {
     match prefix.acks() {
         Acks::None | Acks::Keepalive => Ok(()),

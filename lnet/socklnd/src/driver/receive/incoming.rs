@@ -1,4 +1,4 @@
-//! A message whose header has been read.
+//! A message after its header.
 
 use lnet_api::{Delivery, Errno, RxToken, Upcalls};
 use lnet_lnd::HeldTable;
@@ -12,21 +12,21 @@ use crate::sock::{Sock, Turn};
 /// A message whose payload is being received.
 pub(super) struct Incoming {
     token: Option<RxToken>,
-    /// The engine holds it back, and it waits in memory.
+    /// The name of a held message that is received into memory.
     held: Option<Key>,
     sink: Option<WriteVec>,
-    /// Bytes of the payload that are wanted: the first ones.
+    /// The number of payload bytes wanted: the first ones.
     wanted: usize,
-    /// Bytes of the payload.
+    /// Payload bytes in all.
     total: usize,
-    /// Bytes received.
+    /// Payload bytes received.
     got: usize,
-    /// The zero-copy cookie to acknowledge once the wanted part is in.
+    /// The zero-copy cookie to acknowledge once the wanted bytes are received.
     pub(super) cookie: Option<u64>,
     checksum: Option<MessageChecksum>,
 }
 
-/// What became of payload bytes.
+/// The number of payload bytes copied and discarded.
 #[derive(Default)]
 pub(super) struct Taken {
     pub(super) copied: usize,
@@ -34,7 +34,7 @@ pub(super) struct Taken {
 }
 
 impl Incoming {
-    /// A message with this payload; `delivery` says where it goes, `None` throws it away.
+    /// A message with this payload; `delivery` is its destination, `None` discards it.
     pub(super) fn new(
         delivery: Option<Delivery>,
         total: usize,
@@ -49,7 +49,7 @@ impl Incoming {
         Incoming { token, held: None, sink, wanted, total, got: 0, cookie, checksum }
     }
 
-    /// A message that the engine holds back under this name, and whose whole payload goes into memory.
+    /// A held message with this name, whose whole payload goes into memory.
     pub(super) fn into_memory(
         name: Key,
         sink: Option<WriteVec>,
@@ -70,8 +70,8 @@ impl Incoming {
         self.total - self.got
     }
 
-    /// Whether everything wanted is in, and nobody has been told yet. A checksum is verified whether or not the message is
-    /// wanted: a wrong one says that the stream is broken.
+    /// Whether all wanted bytes are received and the engine has not been notified yet. A checksum
+    /// is verified even if the message is not wanted: a wrong one means that the stream is corrupt.
     pub(super) fn is_due(&self) -> bool {
         if self.checksum.is_some() {
             return self.is_complete();
@@ -80,8 +80,9 @@ impl Incoming {
         self.got >= self.wanted && awaited
     }
 
-    /// The wanted bytes that may go straight from the socket to their place: the place, and how far it is filled. `None`
-    /// if there are none, or if they must be looked at on their way.
+    /// Returns the destination of the wanted bytes that may go directly from the socket to it, the
+    /// bytes already there, and those left. `None` if there are none, or if the checksum needs
+    /// them.
     pub(super) fn direct(&mut self) -> Option<(&mut WriteVec, usize, usize)> {
         let left = self.wanted.saturating_sub(self.got);
         if left == 0 || self.checksum.is_some() {
@@ -91,12 +92,12 @@ impl Incoming {
         self.sink.as_mut().filter(|sink| sink.len() == wanted).map(|sink| (sink, got, left))
     }
 
-    /// So many bytes went straight to their place.
+    /// Records that `count` bytes went directly to their destination.
     pub(super) fn received_directly(&mut self, count: usize) {
         self.got += count;
     }
 
-    /// Takes the payload's next bytes from a buffer, of which there are no more than [`Incoming::left`].
+    /// Takes the payload's next bytes from a buffer: at most [`Incoming::left`].
     pub(super) fn take(&mut self, bytes: &[u8]) -> Taken {
         if let Some(checksum) = &mut self.checksum {
             checksum.update(bytes);
@@ -109,10 +110,10 @@ impl Incoming {
         Taken { copied: wanted, discarded: bytes.len() - wanted }
     }
 
-    /// Tells the engine that the wanted part is in. The lease goes back first.
+    /// Notifies the engine that the wanted bytes are received, after ending the lease.
     ///
     /// # Errors
-    /// The checksum does not fit; the engine has been told EIO.
+    /// The checksum does not match; the engine has received EIO.
     pub(super) fn finish(
         &mut self,
         turn: Turn<'_>,
@@ -135,7 +136,7 @@ impl Incoming {
         verdict
     }
 
-    /// Tells the engine that the payload is lost.
+    /// Notifies the engine that the payload is lost.
     pub(super) fn fail(&mut self, upcalls: &dyn Upcalls, errno: Errno) {
         self.sink = None;
         if let Some(token) = self.token.take() {

@@ -1,4 +1,5 @@
-//! System calls that receive: many small messages with one, or one large payload to its place.
+//! System calls that receive: many small messages with one, or one large payload to its
+//! destination.
 
 use crate::Cause;
 use crate::sock::{Sock, Turn};
@@ -10,16 +11,16 @@ use super::buffers::BUFFER_BYTES;
 use super::{BufferPool, ReceiveBuffer, RxConn, State};
 use crate::sys::{Received, Scatter};
 
-/// A payload of which at least so much is still to come goes straight to its place. Below, the longer list that the
-/// system call is given costs more than the copy (measured: docs/performance.md).
+/// A payload with at least this number of bytes left goes directly to its destination. Below, the
+/// longer list passed to the system call costs more than the copy (measured: docs/performance.md).
 const DIRECT_MIN: usize = 12 << 10;
 
-/// How much is read ahead on a connection that carries bulk: enough for the next header and a small message, little
-/// enough that next to nothing of the next bulk is copied.
+/// Bytes read ahead on a connection that carries bulk: enough for the next header and a small
+/// message, little enough that almost nothing of the next bulk is copied.
 const BULK_AHEAD: usize = 4 << 10;
 
 impl RxConn {
-    /// One system call; `false` if it has emptied the socket.
+    /// Makes one receiving system call; `false` if it has emptied the socket.
     pub(super) fn read(
         &mut self,
         turn: Turn<'_>,
@@ -107,7 +108,7 @@ impl RxConn {
         Ok(count == direct_room + ahead)
     }
 
-    /// What a receive gave: bytes, nothing, or the end of the connection.
+    /// Handles the result of a receive. Returns the number of bytes, or `None` if there were none.
     fn heard(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Miss> {
         match received {
             Received::Bytes(count) => {
@@ -127,7 +128,8 @@ impl RxConn {
         }
     }
 
-    /// Why there is nothing more to receive. Once a send has been told that TCP has given up, receiving tells an end.
+    /// The reason for the end of reception. After a send has returned TCP's error, a receive only
+    /// reports the end.
     fn ended(&self) -> Miss {
         if let Some(errno) = self.conn.broken() {
             return Miss::gone(errno, "");

@@ -6,32 +6,34 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket
 
 use crate::SockError;
 
-/// The table of Unix sockets of this thread's network namespace, in which it binds; abstract names begin with `@` there.
+/// The table of Unix sockets of this thread's network namespace, in which it binds; abstract names
+/// begin with `@` there.
 const TABLE: &str = "/proc/thread-self/net/unix";
 
-/// The field of a socket's line in it that has the name.
+/// The index of the name among the fields of a socket's line.
 const NAME_FIELD: usize = 7;
 
-/// A NID held by this process, and by no other on the host: an abstract Unix socket is bound to its name. The system gives the
-/// name back when the process ends, however it ends.
+/// Exclusive use of a NID on this host: an abstract Unix socket is bound to its name. The system
+/// releases the name when the process ends, in whatever way.
 ///
-/// It keeps two nodes from sharing a NID even if one of them does not listen on TCP. The socket does not listen either: any
-/// local user could leave descriptors in the queue of one that does, whose close can block this process at its end. A second
-/// name says which process it is.
+/// The claim keeps two nodes from sharing a NID even if one of them does not listen on TCP. The
+/// socket does not listen either: any local user could leave descriptors in the queue of a
+/// listening one, and closing these can block this process at its end. A second name has the
+/// process id of the holder.
 pub struct Claim {
     _name: OwnedFd,
     _holder: Option<OwnedFd>,
 }
 
 impl Claim {
-    /// Claims a NID, of whatever network, until this is dropped.
+    /// Claims a NID of any network; dropping the claim releases it.
     ///
     /// # Errors
     /// [`SockError::NidTaken`] (EADDRINUSE) names the holder; EMFILE without descriptors.
     pub fn new(nid: Nid) -> Result<Claim, SockError> {
         let name = name_of(nid);
         match bound(&name) {
-            // Without the second name the NID is held all the same.
+            // Without the second name the NID is claimed all the same.
             Ok(socket) => Ok(Claim {
                 _name: socket,
                 _holder: bound(&format!("{}{}", holder_prefix(nid), std::process::id())).ok(),
@@ -46,7 +48,7 @@ fn name_of(nid: Nid) -> String {
     format!("nlx/{nid}")
 }
 
-/// The second name, but for the process id at its end.
+/// The second name without the process id at its end.
 fn holder_prefix(nid: Nid) -> String {
     format!("nlx/{nid}/pid/")
 }
@@ -57,8 +59,8 @@ fn bound(name: &str) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Who holds a NID on this host, within this network namespace: a program's name and process id, in words. `None` if the
-/// NID is free.
+/// Returns the holder of a NID on this host, within this network namespace, as text: a program's
+/// name and process id. `None` if the NID is free.
 ///
 /// ```
 /// assert_eq!(lnet_socklnd::sys::holder_of("127.77.66.54@tcp".parse()?), None);
@@ -71,7 +73,8 @@ pub fn holder_of(nid: Nid) -> Option<String> {
     abstract_names(&table).any(|known| known == name).then(|| holder(nid))
 }
 
-/// The holder of a NID, in words. Any local user can take the second name of another process: it is for people to read.
+/// The holder of a NID, as text. Any local user can bind the second name of another process: use it
+/// in messages only.
 fn holder(nid: Nid) -> String {
     let table = std::fs::read_to_string(TABLE).unwrap_or_default();
     let prefix = holder_prefix(nid);
@@ -87,7 +90,8 @@ fn abstract_names(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter_map(|line| line.split_whitespace().nth(NAME_FIELD)?.strip_prefix('@'))
 }
 
-/// A program's name as its process gives it, which may be any bytes, in characters that do nothing to a terminal.
+/// A program's name as its process sets it, which may be any bytes, with control characters escaped
+/// for the terminal.
 fn printable(comm: &[u8]) -> String {
     String::from_utf8_lossy(comm).trim_end().escape_debug().to_string()
 }

@@ -31,7 +31,7 @@ fn connect_from(from: SocketAddr, to: SocketAddr, options: &Options) -> Result<S
         socket.set_reuse_address(true).map_err(at(Step::Bind))?;
     }
     socket.bind(&SockAddr::from(from)).map_err(at(Step::Bind))?;
-    // Buffer sizes count for the window that is offered with the first segment.
+    // Buffer sizes determine the window that the first segment offers.
     tune(&socket, options).map_err(|errno| (Step::Bind, errno))?;
     match socket.connect(&SockAddr::from(to)).map_err(|error| errno(&error)) {
         Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(socket),

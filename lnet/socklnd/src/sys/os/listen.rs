@@ -10,7 +10,7 @@ use super::{errno, retry};
 use crate::SockError;
 use crate::sys::{Accepted, Handle, Listener, Options};
 
-/// A socket that listens.
+/// A listening socket.
 struct Listening {
     socket: Socket,
     address: SocketAddr,
@@ -23,7 +23,7 @@ pub(super) fn listen(
 ) -> Result<Box<dyn Listener>, SockError> {
     let attempt = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
-        // A restarted node must not wait for connections of its former life to leave TIME_WAIT.
+        // A restarted node must not wait for connections of its former run to leave TIME_WAIT.
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -65,14 +65,14 @@ impl Listener for Listening {
             },
             Err(Errno::EAGAIN) => Accepted::Nobody,
             Err(errno) if is_of_the_connection(errno) => Accepted::Gone,
-            // Whatever else it is may last: trying again at once would never end.
+            // Any other error may persist: immediate retries would never end.
             Err(errno) => Accepted::Exhausted(errno),
         }
     }
 }
 
-/// Whether an error is of the connection that waited, which accept passes on (accept(2), "Error handling"): the next one
-/// has nothing to do with it.
+/// Whether an error belongs to the waiting connection, which accept passes on (accept(2), "Error
+/// handling"): it does not concern the next one.
 fn is_of_the_connection(errno: Errno) -> bool {
     matches!(
         errno,
@@ -94,10 +94,10 @@ fn is_of_the_connection(errno: Errno) -> bool {
 mod tests {
     use super::*;
 
-    /// Else a listener that will never accept again would be asked without end.
+    /// Otherwise a listener that can never accept again would be retried without end.
     #[test]
     fn an_error_that_lasts_is_not_taken_for_the_end_of_one_connection() {
-        // It does not listen: EINVAL, each time.
+        // The socket does not listen: EINVAL, each time.
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let listening = Listening { socket, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
         for _ in 0..2 {

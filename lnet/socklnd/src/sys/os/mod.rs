@@ -1,4 +1,4 @@
-//! The operating system itself.
+//! The implementation of the system layer on Linux.
 
 mod claim;
 mod connect;
@@ -17,7 +17,7 @@ use super::{Connecting, Listener, Net, Options, Poller};
 use crate::{SockError, Step};
 pub use claim::{Claim, holder_of};
 
-/// The host this process runs on: Linux sockets and epoll.
+/// This process's host: Linux sockets and epoll.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Os;
 
@@ -52,7 +52,7 @@ impl Net for Os {
     }
 }
 
-/// The errno of an I/O error; all that come from system calls have one.
+/// The errno of an I/O error; every error of a system call has one.
 fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }

@@ -6,10 +6,10 @@ use nlx_sync::{Bell, poll_cards};
 
 use crate::sys::{EVENTS_MAX, Events, Handle, Poller, Readiness};
 
-/// The key under which the wake-up itself is reported; nothing else has it.
+/// The key of the wake-up itself; no other descriptor has it.
 const WAKE: u64 = u64::MAX;
 
-/// An epoll set, with a bell in it for the wake-up.
+/// An epoll set that also watches an eventfd for the wake-up.
 pub(super) struct Epolled {
     epoll: Epoll,
     wake: Bell,
@@ -38,7 +38,7 @@ impl Poller for Epolled {
 
     fn delete(&self, what: Handle<'_>) {
         if let Handle::Fd(fd) = what {
-            // It can only fail for a socket that is not watched.
+            // Fails only for a socket that is not watched.
             let _ = self.epoll.delete(fd);
         }
     }
@@ -52,9 +52,9 @@ impl Poller for Epolled {
         }
     }
 
-    /// The bell is never silenced: each ring is an edge of its own.
+    /// The eventfd is never read: each ring is a new edge.
     fn wake(&self) {
-        // No error: it is an eventfd.
+        // An eventfd returns no error here.
         let _ = self.wake.ring();
     }
 

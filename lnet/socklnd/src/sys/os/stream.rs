@@ -49,17 +49,17 @@ impl Stream for Socket {
     }
 
     fn acknowledge_now(&self) {
-        // Without it acknowledgements come a little later.
+        // On an error acknowledgements leave a little later.
         let _ = self.set_tcp_quickack(true);
     }
 
     fn shutdown(&self) {
-        // It fails if the other side has ended the connection already.
+        // Fails if the other side has already ended the connection.
         let _ = Socket::shutdown(self, Shutdown::Both);
     }
 
     fn limit_unacked(&self, seconds: u32) {
-        // It fails on no TCP socket.
+        // Does not fail on a TCP socket.
         let _ = self.set_tcp_user_timeout(Some(Duration::from_secs(u64::from(seconds))));
     }
 
@@ -74,25 +74,25 @@ impl Stream for Socket {
     }
 }
 
-/// How much is joined at the most: a window of small messages.
+/// The maximum number of bytes joined: a window of small messages.
 const JOINED_MAX: usize = 16 << 10;
 
-/// Pieces of at most this length on average are joined: for the system to take one piece more costs about as much as to
-/// copy so many bytes (49 ns against 20 to 60).
+/// Pieces of at most this average length are joined: one more piece costs the system about as much
+/// as copying this number of bytes (49 ns against 20 to 60).
 const JOINED_EACH: usize = 512;
 
 thread_local! {
     static JOINED: RefCell<[u8; JOINED_MAX]> = const { RefCell::new([0; JOINED_MAX]) };
 }
 
-/// How many bytes the pieces have, if they are so many and so short that they had better be joined.
+/// Returns the total length of the pieces if joining them into one costs less.
 fn length_to_join(pieces: &[Part<'_>]) -> Option<usize> {
     let most = JOINED_MAX.min(pieces.len() * JOINED_EACH);
     let add = |length: usize, piece: &Part<'_>| Some(length + piece.len()).filter(|&length| length <= most);
     pieces.iter().try_fold(0, add).filter(|_| pieces.len() > 1)
 }
 
-/// Copies pieces into one, for which there is room.
+/// Copies pieces into one, which has room for them.
 fn join(pieces: &[Part<'_>], joined: &mut [u8]) {
     let mut end = 0;
     for piece in pieces {
