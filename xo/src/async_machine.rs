@@ -24,17 +24,20 @@ pub use completion::{Completed, Completion, Failed};
 pub use messages::{NextMessage, Received};
 pub use stopping::Stopping;
 
-/// A transfer machine whose operations are futures, of no particular runtime.
+/// A transfer machine whose operations are futures, for any runtime.
 ///
-/// An operation starts at the call. Its future ([`Completion`]) is ready when the operation has ended, and gives its buffer
-/// back; dropped before, it cancels the operation without waiting. An event thread moves the network and wakes the tasks, so
-/// no task ever blocks. A machine that stops or fails ends every future. In steady state nothing is allocated but what the
-/// runtime allocates for its tasks.
+/// An operation starts at the call of [`AsyncMachine::start`]. Its future ([`Completion`]) is ready
+/// when the operation has ended, and returns the buffer. Dropping the future earlier cancels the
+/// operation without waiting. An event thread drives the network and wakes the tasks, so no task
+/// blocks. When the machine stops or fails, every future ends. In steady state only the runtime
+/// allocates, for its tasks.
 ///
-/// Receive buffers have no futures of their own: [`AsyncMachine::post`] starts them, and [`AsyncMachine::next_message`] gives the
-/// messages that they take. The machine itself ([`Machine`]) is there too, for end points, counters, and batches.
+/// Receive buffers have no futures: [`AsyncMachine::post`] starts them, and
+/// [`AsyncMachine::next_message`] returns their messages. It dereferences to [`Machine`], for end
+/// points, counters, and batches.
 ///
-/// Dropping it stops the machine with abort, and waits for that: see [`AsyncMachine::stop`] for an end without waiting.
+/// Dropping it stops the machine with abort and blocks until it has stopped; [`AsyncMachine::stop`]
+/// does not block.
 ///
 /// ```
 /// use nlx::{AsyncMachine, Domain, NodeConfig, Op, Stop};
@@ -74,7 +77,8 @@ static_assertions::assert_impl_all!(Completion: Send, Sync, Unpin);
 static_assertions::assert_impl_all!(NextMessage<'static>: Send, Unpin);
 
 impl MachineBuilder<'_> {
-    /// Starts it at this address, with an event thread and operations that are futures.
+    /// Starts the machine at this address, with an event thread, and with operations that are
+    /// futures.
     ///
     /// # Errors
     /// As [`MachineBuilder::start`].
@@ -87,12 +91,13 @@ impl MachineBuilder<'_> {
 }
 
 impl AsyncMachine {
-    /// Starts an operation. Its future fails with the error of [`Machine::start`] if that refuses the operation, else with the
-    /// errno of its last event.
+    /// Starts an operation. Its future fails with the error of [`Machine::start`] if the operation
+    /// is refused, else with the errno of its last event.
     ///
-    /// A peer can reach the buffer of a passive operation as soon as this returns, by its [`Completion::offer`]; the future is
-    /// ready when the peer has done so. A receive has no future, as it may take many messages: it is refused with EINVAL, and
-    /// [`AsyncMachine::post`] starts it.
+    /// A peer can access the buffer of a passive operation as soon as this returns, through its
+    /// [`Completion::offer`]; the future is ready when the peer has done so. A receive has no
+    /// future, as it may take several messages: it is refused with EINVAL; use
+    /// [`AsyncMachine::post`].
     ///
     /// ```
     /// # use nlx::{AsyncMachine, Domain, NodeConfig, Op};
@@ -115,8 +120,8 @@ impl AsyncMachine {
         }
     }
 
-    /// Starts a receive, whose messages [`AsyncMachine::next_message`] returns. Any other operation runs without a future: its
-    /// end is not reported, and its buffer is dropped then.
+    /// Starts a receive, whose messages [`AsyncMachine::next_message`] returns. Any other operation
+    /// runs without a future: its end is not reported, and its buffer is dropped at its end.
     ///
     /// # Errors
     /// As [`Machine::start`].
@@ -124,19 +129,20 @@ impl AsyncMachine {
         self.owner.start(op)
     }
 
-    /// The next message that a receive buffer has taken, in the order in which they came. Receive buffers are posted with
-    /// [`AsyncMachine::post`], or by a pool ([`MachineBuilder`]).
+    /// The next message of a receive buffer, in order of arrival. Receive buffers are posted with
+    /// [`AsyncMachine::post`], or from a pool ([`MachineBuilder::pool`]).
     ///
-    /// A receive buffer that ends without a message (its timeout, a cancel, the stop of the machine) is a failure that
-    /// gives the buffer back. ESHUTDOWN, without a buffer, when the machine has ended and every message has been given.
+    /// If a receive buffer ends without a message (timeout, cancel, stop of the machine), the
+    /// future fails and returns the buffer. After the machine has ended and all messages are taken,
+    /// it fails with ESHUTDOWN and without a buffer.
     ///
-    /// Messages that nobody asks for wait here, and their receive buffers with them.
+    /// Messages stay queued until they are taken, and keep their receive buffers busy.
     pub fn next_message(&self) -> NextMessage<'_> {
         NextMessage::new(&self.owner, &self.inbox)
     }
 
-    /// Ends the machine: as [`Machine::stop`], but without blocking the task that awaits it. Every future ends, with its
-    /// buffer.
+    /// Stops the machine like [`Machine::stop`], but without blocking the task that awaits it.
+    /// Every future ends, with its buffer.
     pub fn stop(&self, how: Stop, timeout: Option<Duration>) -> Stopping {
         Stopping::start(self.owner.machine(), how, timeout)
     }
@@ -156,14 +162,14 @@ impl fmt::Debug for AsyncMachine {
     }
 }
 
-/// What the event thread holds: with the thread end the waits.
+/// Owned by the event thread's callback: when the thread ends, every wait ends.
 struct Ending {
     slots: Arc<Slots<Event>>,
     inbox: Arc<Inbox<Event>>,
 }
 
 impl Ending {
-    /// An event of an operation without a future.
+    /// Queues a message; drops other events, which belong to operations without a future.
     fn event(&self, event: Event) {
         if event.queue == Queue::MessageReceive {
             self.inbox.push(event);

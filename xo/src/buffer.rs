@@ -12,19 +12,22 @@ use crate::domain::{Domain, Inner};
 use crate::pool::{self, Member};
 use crate::quotas::Object;
 
-/// The most parts of a large buffer, which makes 16 GiB: the offer of that many still fits into one message of 1 MiB.
+/// The most parts of a large buffer, which makes 16 GiB: the offer of this number of parts still
+/// fits into one message of 1 MiB.
 pub(crate) const PARTS_MAX: usize = 1 << 14;
 
-/// No buffer of a transport has this handle.
+/// The handle of a large buffer; no buffer of a transport has it.
 const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 
-/// Registered memory that an operation can be given.
+/// Registered memory for operations.
 ///
-/// It is moved into the operation and comes back with the operation's last event. While it is here, its bytes are read and
-/// written through [`Buffer::read`] and [`Buffer::write`], except where a [`crate::Message`] still lends them out.
+/// It is moved into an operation and comes back with the operation's last event. In between
+/// operations, the program reads and writes its bytes through [`Buffer::read`] and
+/// [`Buffer::write`], except where a [`crate::Message`] still lends them out.
 ///
-/// One of more bytes than an operation takes ([`nlx_core::Limits::buffer_bytes_max`], 1 MiB) is *large*: it is registered in
-/// parts of that size, and bulk operations split it ([`crate::Op`]); messages refuse it with EFBIG.
+/// A buffer of more bytes than one operation accepts ([`nlx_core::Limits::buffer_bytes_max`], 1
+/// MiB) is *large*: it is registered in parts of that size, and bulk operations split it
+/// ([`crate::Op`]); messages refuse it with EFBIG.
 ///
 /// ```compile_fail,E0382
 /// # fn example(tm: &nlx::TransferMachine, mut buffer: nlx::Buffer, to: &nlx::EndPoint) -> Result<(), nlx::Error> {
@@ -34,20 +37,21 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 /// # }
 /// ```
 ///
-/// A buffer of a [`crate::BufferPool`] goes back there when it is dropped; any other is deregistered and its memory freed.
+/// Dropping a buffer of a [`crate::BufferPool`] returns it to the pool; dropping any other
+/// deregisters it and frees its memory.
 pub struct Buffer(Held);
 
-/// An operation was not started: here is the buffer again. No event comes.
+/// A refused operation, with its buffer. No event follows.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {
-    /// The buffer, as it was.
+    /// The buffer, unchanged.
     pub buffer: Buffer,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// What a transport that does not reach memory does with it.
+/// What to do with memory that the transport cannot access.
 #[derive(Clone, Copy)]
 pub(crate) enum Foreign {
     /// Refuse it.
@@ -56,29 +60,30 @@ pub(crate) enum Foreign {
     Copied,
 }
 
-/// There until it is dropped.
+/// The registration of a buffer; `Some` until the drop.
 struct Held(Option<Box<Registered>>);
 
 struct Registered {
     domain: Arc<Inner>,
     memory: IoVec,
     tag: u64,
-    /// Of a buffer that belongs to a pool and is not there.
+    /// Set while a buffer of a pool is outside the pool.
     member: Option<Member>,
     registration: Registration,
 }
 
-/// How the transport knows the memory.
+/// How the memory is registered with the transport.
 enum Registration {
     /// As one buffer.
     One(BufferHandle),
-    /// As several: a buffer for each part, which is away while an operation has it.
+    /// In several parts. A part is `None` while an operation holds it.
     Parts(Box<[Option<Buffer>]>),
 }
 
 impl Domain {
-    /// A buffer of new memory, zeroed and in one piece, where the transport reaches it without a copy: over a helper, memory
-    /// that both share. One of more than [`nlx_core::Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
+    /// Allocates a buffer, zeroed and contiguous, in memory that the transport accesses without a
+    /// copy: over a helper, shared memory. A buffer of more than
+    /// [`nlx_core::Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
     ///
     /// # Errors
     /// EINVAL for 0 bytes, EFBIG beyond 16 GiB, ENOMEM.
@@ -86,7 +91,7 @@ impl Domain {
         Buffer::allocate(self.inner().clone(), bytes)
     }
 
-    /// A buffer that holds these bytes, and has room for no others: a message, say.
+    /// Allocates a buffer of exactly these bytes: a message, say.
     ///
     /// # Errors
     /// As [`Domain::allocate`].
@@ -96,18 +101,20 @@ impl Domain {
         Ok(buffer)
     }
 
-    /// A buffer of memory that is there already, of up to [`nlx_core::Limits::segments_max`] segments of any alignment. One of more
-    /// than [`nlx_core::Limits::buffer_bytes_max`] is [large](Buffer).
+    /// Registers existing memory, of up to [`nlx_core::Limits::segments_max`] segments of any
+    /// alignment. A buffer of more than [`nlx_core::Limits::buffer_bytes_max`] is [large](Buffer).
     ///
     /// # Errors
-    /// EFBIG beyond 16 GiB, ENOMEM when too many buffers are registered; every part of a large one counts. Over a helper EFAULT
-    /// for memory that it does not share: [`Domain::register_copying`] takes that.
+    /// EFBIG beyond 16 GiB; ENOMEM when too many buffers are registered; every part of a large one
+    /// counts. Over a helper, EFAULT for memory that is not shared with it: use
+    /// [`Domain::register_copying`].
     pub fn register(&self, memory: IoVec) -> Result<Buffer, Error> {
         Buffer::register(self.inner().clone(), memory, Foreign::Refused)
     }
 
-    /// The same, at the price of a copy of each message and each transfer where the transport does not reach the memory: over a
-    /// helper. In-process nothing is copied, and this is [`Domain::register`].
+    /// Like [`Domain::register`], but also accepts memory that the transport cannot access, over a
+    /// helper, and then copies each message and each transfer. In-process nothing is copied, and
+    /// this is [`Domain::register`].
     ///
     /// # Errors
     /// As [`Domain::register`], without EFAULT.
@@ -115,16 +122,18 @@ impl Domain {
         Buffer::register(self.inner().clone(), memory, Foreign::Copied)
     }
 
-    /// A buffer of the program's own bytes, which stay where they are. [`Region::from_vec`] and [`Domain::register`] do the
-    /// same for several segments, or for bytes that are wanted back as a vector.
+    /// Registers a vector of bytes, which stay where they are. [`Region::from_vec`] and
+    /// [`Domain::register`] do the same for several segments, or for bytes that the program needs
+    /// back as a vector.
     ///
     /// # Errors
-    /// EINVAL for no bytes, else as [`Domain::register`]: over a helper EFAULT, and [`Domain::adopt_copying`] takes them.
+    /// EINVAL for no bytes, else as [`Domain::register`]: over a helper EFAULT, where
+    /// [`Domain::adopt_copying`] accepts them.
     pub fn adopt(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
         self.register(IoVec::whole(Region::from_vec(bytes.into())?))
     }
 
-    /// The same, by [`Domain::register_copying`].
+    /// Like [`Domain::adopt`], through [`Domain::register_copying`].
     ///
     /// ```
     /// let domain = nlx::Domain::in_process(&nlx::NodeConfig::new())?;
@@ -141,7 +150,7 @@ impl Domain {
 }
 
 impl Buffer {
-    /// Registers memory: in parts, if it is more than an operation takes.
+    /// Registers memory, in parts if it is more than one operation accepts.
     pub(crate) fn register(domain: Arc<Inner>, memory: IoVec, foreign: Foreign) -> Result<Buffer, Error> {
         domain.check_here()?;
         let part_bytes = domain.core().limits().buffer_bytes_max;
@@ -160,7 +169,7 @@ impl Buffer {
         Ok(Buffer(Held(Some(Box::new(registered)))))
     }
 
-    /// A buffer of new memory, which the transport reaches.
+    /// Allocates memory that the transport can access, and registers it.
     pub(crate) fn allocate(domain: Arc<Inner>, bytes: usize) -> Result<Buffer, Error> {
         domain.check_here()?;
         check_length(bytes, domain.core().limits().buffer_bytes_max)?;
@@ -168,22 +177,22 @@ impl Buffer {
         Buffer::register(domain, memory, Foreign::Refused)
     }
 
-    /// Bytes.
+    /// The length in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.0.memory.len()
     }
 
-    /// The memory itself, for what [`Buffer::read`] and [`Buffer::write`] cannot do: several segments, parts of the buffer,
-    /// copies between buffers.
+    /// The memory, for uses that [`Buffer::read`] and [`Buffer::write`] do not cover: several
+    /// segments, parts of the buffer, copies between buffers.
     pub fn memory(&self) -> &IoVec {
         &self.0.memory
     }
 
-    /// The bytes, to be read.
+    /// Borrows the bytes for reading.
     ///
     /// # Errors
-    /// [`Error::Segments`] if they do not lie in one piece.
+    /// [`Error::Segments`] if they are not contiguous.
     pub fn read(&self) -> Result<Reading<'_>, Error> {
         let lease = self.0.memory.read(0..self.len())?;
         match lease.as_slice() {
@@ -192,10 +201,11 @@ impl Buffer {
         }
     }
 
-    /// The bytes, to be written.
+    /// Borrows the bytes for writing.
     ///
     /// # Errors
-    /// EBUSY while a [`crate::Message`] lends some of them out; [`Error::Segments`] if they do not lie in one piece.
+    /// EBUSY while a [`crate::Message`] lends some of them out; [`Error::Segments`] if they are not
+    /// contiguous.
     pub fn write(&mut self) -> Result<Writing<'_>, Error> {
         let lease = self.0.memory.write(0..self.len())?;
         match lease.as_slice() {
@@ -204,19 +214,20 @@ impl Buffer {
         }
     }
 
-    /// The client's own number for it, 0 at first.
+    /// The client's number for this buffer; initially 0.
     #[must_use]
     pub fn tag(&self) -> u64 {
         self.0.tag
     }
 
-    /// Sets the client's own number: each event of the buffer's operations brings it ([`crate::Event::tag`]), so that a
-    /// program finds what an event belongs to. Motr's pointer for private use.
+    /// Sets the client's number for this buffer. Each event of its operations carries it
+    /// ([`crate::Event::tag`]), so that the program can relate events to its own data. This is
+    /// Motr's pointer for private use.
     pub fn set_tag(&mut self, tag: u64) {
         self.0.tag = tag;
     }
 
-    /// The transport's name for it; a large buffer has none.
+    /// The transport's handle; `NO_HANDLE` for a large buffer.
     pub(crate) fn handle(&self) -> BufferHandle {
         match self.0.registration {
             Registration::One(handle) => handle,
@@ -229,7 +240,7 @@ impl Buffer {
         matches!(self.0.registration, Registration::Parts(_))
     }
 
-    /// Whether one operation takes it.
+    /// Refuses a large buffer, for operations that do not split it.
     pub(crate) fn check_single(&self) -> Result<(), Error> {
         if self.is_large() {
             let limit = self.0.domain.core().limits().buffer_bytes_max;
@@ -238,7 +249,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The parts of a large buffer; none of another one, which is its own only part.
+    /// The parts of a large buffer; `None` for any other.
     pub(crate) fn parts(&mut self) -> Option<&mut [Option<Buffer>]> {
         match &mut self.0.registration {
             Registration::One(_) => None,
@@ -246,7 +257,8 @@ impl Buffer {
         }
     }
 
-    /// Whether no part is away: with an operation of a transfer machine that is gone, and could not be stopped.
+    /// Refuses a large buffer with a missing part: an operation of a dropped transfer machine that
+    /// could not be stopped holds it.
     pub(crate) fn check_whole(&self) -> Result<(), Error> {
         match &self.0.registration {
             Registration::Parts(parts) if parts.iter().any(Option::is_none) => {
@@ -260,8 +272,9 @@ impl Buffer {
         Arc::ptr_eq(&self.0.domain, domain)
     }
 
-    /// Whether the program holds no bytes that an operation would write to, and writes none it would read. Other operations
-    /// on the same bytes are its own business.
+    /// Refuses the operation if the program holds a slice of bytes that it would write to, or
+    /// writes to bytes that it would read. Overlapping operations on the same bytes are not
+    /// checked.
     pub(crate) fn check_unlent(&self, receives: bool, range: Range<usize>) -> Result<(), Error> {
         let memory = &self.0.memory;
         let checked = if receives { memory.check_incoming(range) } else { memory.check_outgoing(range) };
@@ -285,7 +298,7 @@ impl Buffer {
     }
 }
 
-/// Registers a buffer of the transport, if the domain allows one more.
+/// Registers a buffer with the transport, if the domain's quotas allow one more.
 fn register_one(domain: &Inner, memory: &IoVec, foreign: Foreign) -> Result<BufferHandle, Error> {
     let (ledger, core) = (domain.ledger(), domain.core());
     ledger.give(Object::Buffers, 1)?;
@@ -302,7 +315,7 @@ fn give_back(domain: &Inner, memory: &IoVec) {
     domain.ledger().take_back(Object::Bytes, memory.len() as u64);
 }
 
-/// Whether a buffer of so many bytes has no more parts than it may.
+/// Refuses a length that would need more than `PARTS_MAX` parts.
 fn check_length(bytes: usize, part_bytes: usize) -> Result<(), Error> {
     let limit = part_bytes.saturating_mul(PARTS_MAX);
     match bytes <= limit {
@@ -311,7 +324,7 @@ fn check_length(bytes: usize, part_bytes: usize) -> Result<(), Error> {
     }
 }
 
-/// Pieces of memory of `part_bytes` each, the last one of what is left.
+/// Splits memory into pieces of `part_bytes` each; the last one has the rest.
 fn split(memory: &IoVec, part_bytes: usize) -> Result<Vec<IoVec>, Error> {
     check_length(memory.len(), part_bytes)?;
     let starts = (0..memory.len()).step_by(part_bytes);
@@ -351,7 +364,7 @@ impl DerefMut for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(mut registered) = self.0.take()
-            // A pool that a child has inherited is its parent's.
+            // A pool that a forked child has inherited belongs to the parent.
             && registered.domain.in_owner_process()
             && let Some(member) = registered.member.take()
         {
@@ -368,9 +381,10 @@ impl Drop for Registered {
         }
         give_back(&self.domain, &self.memory);
         match self.domain.core().deregister(handle) {
-            // What a helper knew of it is gone with the helper.
+            // The helper's registration ended with the connection to it.
             Ok(()) | Err(CoreError::Disconnected { .. }) => {}
-            // Only when its transfer machine could not be stopped: LNet keeps the memory, and the registration with it.
+            // Only if its transfer machine could not be stopped: LNet keeps the memory, and the
+            // registration with it.
             Err(error) => tracing::warn!(%error, "a buffer stays registered"),
         }
     }
@@ -385,7 +399,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// A buffer's bytes while they are read.
+/// A buffer's bytes, borrowed for reading.
 #[derive(Debug)]
 pub struct Reading<'a> {
     lease: ReadVec,
@@ -396,12 +410,12 @@ impl Deref for Reading<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // In one piece, as `Buffer::read` made sure.
+        // One contiguous slice: `Buffer::read` has checked this.
         self.lease.as_slice().unwrap_or(&[])
     }
 }
 
-/// A buffer's bytes while they are written.
+/// A buffer's bytes, borrowed for writing.
 #[derive(Debug)]
 pub struct Writing<'a> {
     lease: WriteVec,
@@ -412,7 +426,7 @@ impl Deref for Writing<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // In one piece, as `Buffer::write` made sure.
+        // One contiguous slice: `Buffer::write` has checked this.
         self.lease.as_slice().unwrap_or(&[])
     }
 }

@@ -11,7 +11,8 @@ use crate::quotas::Object;
 use crate::thread::{self, Callback};
 use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmState, TransferMachine};
 
-/// A transfer machine that has not been started: Motr's state INITIALIZED (motr-transport 2.3.1). [`Domain::machine`] gives it.
+/// A transfer machine that has not been started: Motr's state INITIALIZED (motr-transport 2.3.1).
+/// See [`Domain::machine`].
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -19,7 +20,7 @@ use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmSta
 ///
 /// let domain = Domain::in_process(&NodeConfig::new())?;
 /// let (events, arrived) = mpsc::channel();
-/// // Its own thread, on the first processor, moves the network and calls back.
+/// The event thread, on the first processor, drives the network and calls the callback.
 /// let tm = domain
 ///     .machine()
 ///     .confine(&[0])
@@ -43,7 +44,7 @@ pub struct MachineBuilder<'a> {
 }
 
 impl Domain {
-    /// Starts a transfer machine whose events the program waits for: the short way to [`Domain::machine`].
+    /// Starts a transfer machine without callbacks: a short form of [`Domain::machine`].
     ///
     /// # Errors
     /// As [`MachineBuilder::start`].
@@ -51,7 +52,8 @@ impl Domain {
         self.machine().options(options).start(address)
     }
 
-    /// A transfer machine that can be given callbacks, an observer and more before it starts.
+    /// Returns a builder of a transfer machine, which sets callbacks, an observer and more before
+    /// the start.
     pub fn machine(&self) -> MachineBuilder<'_> {
         MachineBuilder::new(self)
     }
@@ -70,55 +72,60 @@ impl<'a> MachineBuilder<'a> {
         }
     }
 
-    /// With these options of the transport.
+    /// Sets the options of the transport.
     pub fn options(mut self, options: TmOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// With somebody who is told what happens to the machine as a whole: its states, and messages that found no buffer.
-    /// Called without any lock by whoever takes events at the time: the thread that waits, the event thread, the thread that
-    /// starts or stops it. May start operations; should be short. One that panics makes the machine fail.
+    /// Sets an observer, which is called when the machine's state changes, and for messages that
+    /// found no buffer. The thread that takes events at the time calls it, without any lock: a
+    /// waiting thread, the event thread, or a thread that starts or stops the machine. It may start
+    /// operations, and should return soon. If it panics, the machine fails.
     pub fn observer(mut self, observer: impl Fn(&Machine, &TmEvent) + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
 
-    /// With an event thread that calls this for each event (Motr's automatic delivery). The thread waits for events as any
-    /// other waiter, and moves the network meanwhile.
+    /// Adds an event thread that calls `callback` for each event (Motr's automatic delivery). Like
+    /// any other waiter, the thread drives the network while it waits for events.
     ///
-    /// It runs on the processors of the CPU partition in which the machine's events are produced, of a node in this process; so do
-    /// threads that a callback starts. [`MachineBuilder::confine`] names other processors. Where the node has one partition of all
-    /// processors (`cpu_npartitions=1`), and over a helper, it runs anywhere.
+    /// On a node in this process, the thread runs on the processors of the CPU partition in which
+    /// the machine's events are produced; so do threads that a callback starts.
+    /// [`MachineBuilder::confine`] names other processors. If the node has one partition of all
+    /// processors (`cpu_npartitions=1`), and over a helper, the thread runs on any processor.
     ///
-    /// The callback may start operations, cancel them, and stop the machine. While it runs, no other event and no timeout of
-    /// this machine is looked at (X15). One that panics makes the machine fail: what is in flight is cancelled, the buffers
-    /// are given up, and the address becomes free.
+    /// The callback may start and cancel operations, and stop the machine. While it runs, no other
+    /// event and no timeout of this machine is handled (X15). If it panics, the machine fails:
+    /// operations in flight are cancelled, their buffers are dropped, and the address becomes free.
     pub fn callbacks(mut self, callback: impl FnMut(&Machine, Event) + Send + 'static) -> Self {
         self.callback = Some(Box::new(callback));
         self
     }
 
-    /// With an event thread that runs on these processors only, by number (S-416), in place of those of its CPU partition; the last
-    /// call counts.
+    /// Confines the event thread to these processors, by number (S-416), instead of those of its
+    /// CPU partition. The last call applies.
     pub fn confine(mut self, processors: &[usize]) -> Self {
         self.confined = Some(processors.to_vec());
         self
     }
 
-    /// With at most this many parts of 1 MiB in flight of each active transfer of a [large](crate::Buffer) buffer; at least 1. By
-    /// default 8: as many messages as LNet sends to a peer before the first is answered.
+    /// Sets how many parts of 1 MiB of each active transfer of a [large](crate::Buffer) buffer may
+    /// be in flight; at least 1. The default is 8: the number of messages that LNet sends to a peer
+    /// before the first is answered.
     pub fn large_window(mut self, parts: usize) -> Self {
         self.large_window = parts;
         self
     }
 
-    /// With receive buffers from a pool (Motr's automatic provisioning): as many as wanted are posted before the observer
-    /// hears that the machine has started, and others follow whenever one has done its work, before the client gets its last
-    /// event. What the pool does not have follows when a buffer comes into it. Their events are those of other receive
-    /// buffers, and a buffer that the client drops goes back to the pool.
+    /// Takes receive buffers from a pool (Motr's automatic provisioning). The wanted number is
+    /// posted before the observer learns that the machine has started. Whenever one ends, another
+    /// is posted before the client gets the last event. If the pool is empty, missing buffers are
+    /// posted when one is returned to it. The events are those of other receive buffers, and a
+    /// buffer that the client drops goes back to the pool.
     ///
-    /// The client may hold messages for long: a pool needs as many more buffers than its machines want.
+    /// The client may hold messages for long: make the pool larger than the number its machines
+    /// want by as many buffers as messages are held in.
     ///
     /// ```
     /// use nlx::{Colour, Domain, NodeConfig, PoolOptions, Provision};
@@ -137,14 +144,17 @@ impl<'a> MachineBuilder<'a> {
         self
     }
 
-    /// Starts it at this address: `nid:pid:portal:tmid`, where `*` for the last part takes the highest id that is free
-    /// (S-404). It has started when this returns; nothing in here waits for the network.
+    /// Starts the machine at this address: `nid:pid:portal:tmid`. `*` as the last part selects the
+    /// highest free id (S-404). The machine has started when this returns; the call does not wait
+    /// for the network.
     ///
     /// # Errors
-    /// EINVAL for a text that is no address, a portal other than 1 to 63, processors that do not exist or without an event
-    /// thread, a pool of another domain or whose buffers do not go with the numbers; EFBIG for one of large buffers; ENOENT for
-    /// a NID or PID that is not this node's, EADDRINUSE, EADDRNOTAVAIL when no id is free, ENOMEM, EAGAIN if the system gives
-    /// no thread. The observer is told of a machine that failed, once.
+    /// EINVAL for a text that is not an address, a portal other than 1 to 63, processors that do
+    /// not exist or without an event thread, a pool of another domain or whose buffers do not fit
+    /// the provision; EFBIG for a pool of large buffers; ENOENT for a NID or PID that is not this
+    /// node's; EADDRINUSE; EADDRNOTAVAIL if no id is free; ENOMEM; EAGAIN if the system starts no
+    /// thread. If the machine fails after it has started at the transport, the observer is called
+    /// once.
     pub fn start(self, address: &str) -> Result<TransferMachine, Error> {
         self.domain.inner().check_here()?;
         let address: StartAddress = address.parse()?;

@@ -1,4 +1,4 @@
-//! The end of an event thread's callbacks.
+//! The end of an event thread, and which thread is one.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,17 +9,18 @@ thread_local! {
     static IS_EVENT_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a callback runs in this thread: it must not wait for other callbacks to end, which may wait for it.
+/// Whether this is an event thread: it must not wait for another machine's last callback, which may
+/// wait for it.
 pub(crate) fn is_event_thread() -> bool {
     IS_EVENT_THREAD.get()
 }
 
-/// This thread calls back from now on.
+/// Marks this thread as an event thread.
 pub(crate) fn enter_event_thread() {
     IS_EVENT_THREAD.set(true);
 }
 
-/// Whether the event thread has called its last callback.
+/// Whether the event thread has returned from its last callback.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     ended: Mutex<bool>,
@@ -27,14 +28,14 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// The last callback has been called, or none will be.
+    /// Records that the last callback has returned, or that none will be called.
     pub(crate) fn end(&self) {
         *self.ended.lock() = true;
         self.end.notify_all();
     }
 
-    /// Waits for the last callback as long as `rest` says, asked before each sleep; without end if it says nothing. False when
-    /// that has passed.
+    /// Waits for the last callback, at most for the time that `rest` returns, called before each
+    /// sleep; `None` is without limit. Returns false if that time has passed.
     pub(crate) fn wait(&self, rest: impl Fn() -> Option<Duration>) -> bool {
         let mut ended = self.ended.lock();
         while !*ended {

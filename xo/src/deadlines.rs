@@ -1,21 +1,22 @@
-//! Which operation times out next: a binary heap from which any entry can be taken (X1).
+//! Deadlines of operations: a binary heap from which any entry can be removed (X1).
 
 use std::time::Duration;
 
-/// No place in the heap.
+/// The index of a slot that has no entry in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// The moment this much later; never, if it is too far away to count.
+/// The time `timeout` after `now_ns`, saturating at `u64::MAX`, which never comes.
 pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
     now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Deadlines of slots. At most one per slot; everything takes logarithmic time and, once it has grown, no memory.
+/// Deadlines by slot, at most one each. Each call takes logarithmic time and, once the vectors have
+/// grown, allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     /// `heap[n]` is not later than `heap[2n + 1]` and `heap[2n + 2]`.
     heap: Vec<Entry>,
-    /// Where in the heap a slot's entry is.
+    /// By slot: the index of its entry in the heap.
     places: Vec<u32>,
 }
 
@@ -26,7 +27,7 @@ struct Entry {
 }
 
 impl Deadlines {
-    /// Gives a slot a deadline; replaces the one it has.
+    /// Sets or replaces a slot's deadline.
     pub(crate) fn set(&mut self, slot: u32, deadline_ns: u64) {
         self.remove(slot);
         if self.places.len() <= slot as usize {
@@ -36,7 +37,7 @@ impl Deadlines {
         self.sift_up(self.heap.len() - 1);
     }
 
-    /// Takes a slot's deadline away; false if it has none.
+    /// Removes a slot's deadline. Returns false if it has none.
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
         let Some(&place) = self.places.get(slot as usize).filter(|place| **place != NOWHERE) else {
             return false;

@@ -1,4 +1,4 @@
-//! A place on the network.
+//! Domains: a program's access to the network.
 
 use std::sync::Arc;
 
@@ -8,18 +8,20 @@ use nlx_core::{Core, Limits, Nid};
 use crate::quotas::{Ledger, Object};
 use crate::{Error, Quotas};
 
-/// A place on the network: buffers are registered with it, and transfer machines started in it.
+/// A program's access to the network: it registers buffers and starts transfer machines.
 ///
-/// Clones share it. The network ends when the last of the node's domains, their transfer machines and their buffers is gone.
+/// Clones share one domain. The node shuts down once all its domains, their transfer machines and
+/// their buffers are dropped.
 ///
 /// # Forked children
 ///
-/// A domain stays in the process that opened it. In a child that this process forks, every call of the domain, its transfer
-/// machines and its buffers that would touch the network or memory is refused ([`Error::Forked`], or
-/// [`RegionError::Forked`](crate::RegionError::Forked) for memory; ESTALE), what only tells something tells of nothing, and
-/// drops do nothing; the parent is not disturbed. Of the memory, large buffers, shared ones and the queues of events are not
-/// inherited. The child keeps copies of the node's descriptors, closed when it executes another program, and may open a
-/// domain of its own.
+/// A domain belongs to the process that opened it. In a forked child, each call of the domain, its
+/// transfer machines and its buffers that would use the network or memory is refused
+/// ([`Error::Forked`], or [`RegionError::Forked`](crate::RegionError::Forked) for memory; ESTALE).
+/// Calls that only read values return empty ones, and drops do nothing; the parent is not
+/// disturbed. The child does not inherit large buffers, shared buffers and event queues. It keeps
+/// copies of the node's descriptors, which close when it executes another program, and may open
+/// another domain.
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
@@ -34,7 +36,7 @@ pub(crate) struct Inner {
 }
 
 impl Domain {
-    /// The whole network stack inside this program.
+    /// Starts the whole network stack inside this program.
     ///
     /// # Errors
     /// [`Error::Node`] if a network cannot be started.
@@ -43,8 +45,9 @@ impl Domain {
         Ok(Domain::on(Arc::new(lnet_node::Node::start(config)?)))
     }
 
-    /// The same, configured by a text in any of the forms of `docs/configuration.md`: what `lnetctl export` writes, the options
-    /// of LNet's modules, or TOML. Networks, ports, partitions, timeouts and every other tunable can stand there.
+    /// Starts the whole network stack inside this program, configured by a text in any of the forms
+    /// of `docs/configuration.md`: the output of `lnetctl export`, the options of LNet's modules,
+    /// or TOML. The text can set networks, ports, partitions, timeouts and every other tunable.
     ///
     /// ```
     /// let domain = nlx::Domain::from_text(r#"
@@ -62,14 +65,14 @@ impl Domain {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Node`] names the line and the key, or the network that cannot be started.
+    /// [`Error::Node`], which names the line and the key, or the network that cannot be started.
     #[cfg(feature = "in-process")]
     pub fn from_text(text: &str) -> Result<Domain, Error> {
         Domain::in_process(&lnet_node::NodeConfig::from_text(text)?)
     }
 
-    /// A domain on a node that is there already. A node may have several: each has buffers of its own, and no two transfer
-    /// machines of theirs ever have the same address (S-404).
+    /// Opens a domain on an existing node. A node may have several domains: each has separate
+    /// buffers, and no two of their transfer machines have the same address at a time (S-404).
     ///
     /// ```
     /// use nlx::{Domain, NodeConfig, TmOptions};
@@ -89,8 +92,9 @@ impl Domain {
         Domain { inner: Arc::new(inner) }
     }
 
-    /// A place on the network of this host's helper, `nlxd`, which all its programs share: its socket is the one that the
-    /// environment variable `NLX_HELPER` names, else `/run/nlx/nlxd.sock`.
+    /// Opens a domain on the network of this host's helper, `nlxd`, which all its clients share.
+    /// The environment variable `NLX_HELPER` names the helper's socket; the default is
+    /// `/run/nlx/nlxd.sock`.
     ///
     /// ```no_run
     /// use nlx::{Domain, TmOptions};
@@ -108,7 +112,7 @@ impl Domain {
         Domain::through(&nlx_ucore::HelperOptions::new())
     }
 
-    /// The same, through the helper whose socket this is.
+    /// Opens a domain through the helper whose socket is at `path`.
     ///
     /// # Errors
     /// As [`Domain::through`].
@@ -117,8 +121,8 @@ impl Domain {
         Domain::through(&nlx_ucore::HelperOptions::at(path.as_ref()))
     }
 
-    /// The same, with all that can be said about it. Each call is a connection, a *client* of the helper's, with quotas of its
-    /// own; clones of a domain share one.
+    /// Opens a domain through a helper, with all options. Each call makes a connection and is a
+    /// *client* of the helper, with separate quotas; clones of a domain share one connection.
     ///
     /// ```no_run
     /// use nlx::{Domain, HelperOptions};
@@ -130,28 +134,31 @@ impl Domain {
     ///
     /// # When the helper is gone
     ///
-    /// Every wait ends ([`Error::Ended`]), each operation in flight ends with ENOTCONN and brings its buffer back, and calls are
-    /// refused with ENOTCONN ([`CoreError::Disconnected`](crate::CoreError::Disconnected)). The buffers' bytes stay readable, and
-    /// drops are quiet. Open the domain anew, with new buffers and transfer machines. With `reconnect` the domain does so
-    /// itself, and its buffers stay good, though they are copied for each operation from then on: only transfer machines must be
-    /// started again.
+    /// Every wait ends ([`Error::Ended`]), each operation in flight ends with ENOTCONN and returns
+    /// its buffer, and calls are refused with ENOTCONN
+    /// ([`CoreError::Disconnected`](crate::CoreError::Disconnected)). The buffers' bytes stay
+    /// readable, and drops report no error. Open the domain anew, with new buffers and transfer
+    /// machines. With `reconnect` the domain reconnects, and its buffers stay valid, but each
+    /// operation copies them from then on; only transfer machines must be started again.
     ///
     /// # Errors
-    /// ENOENT or ECONNREFUSED if nobody listens there, EACCES or EPERM if the helper does not let this user in, EPROTO for a
-    /// version that is not ours; else what the system says.
+    /// ENOENT or ECONNREFUSED if no helper listens on the socket, EACCES or EPERM if the helper
+    /// does not admit this user, EPROTO if the versions of the protocol differ; else the system's
+    /// error.
     #[cfg(feature = "helper")]
     pub fn through(options: &nlx_ucore::HelperOptions) -> Result<Domain, Error> {
         Ok(Domain::over(nlx_ucore::Ucore::connect(options)?))
     }
 
-    /// A domain over a scripted LNet, on whose clock its timeouts run: for tests of a program that uses this crate. A wait
-    /// with a timeout that finds nothing takes no time: it moves the clock. See [`crate::fake`], and `examples/retry.rs`.
+    /// Opens a domain over a scripted LNet, whose clock runs its timeouts: for tests of a program
+    /// that uses this crate. A wait with a timeout that finds no event does not sleep: it advances
+    /// the clock. See [`crate::fake`], and `examples/retry.rs`.
     #[cfg(feature = "fake")]
     pub fn over_fake(lnet: Arc<lnet_fake::FakeLnet>, drive: Arc<lnet_fake::FakeDrive>) -> Domain {
         Domain::over(nlx_kcore::Kcore::new(lnet, drive))
     }
 
-    /// A domain over any other way to the network.
+    /// Opens a domain over any other implementation of the Core interface.
     pub fn over(core: Arc<dyn Core>) -> Domain {
         let inner = Inner {
             core,
@@ -163,24 +170,24 @@ impl Domain {
         Domain { inner: Arc::new(inner) }
     }
 
-    /// The node inside this program, if the domain has one: for its counters, to ping others, and for more domains. Over a
-    /// helper there is none.
+    /// The node inside this program, for its counters, for pings and for further domains; `None`
+    /// over a helper.
     #[cfg(feature = "in-process")]
     pub fn node(&self) -> Option<&Arc<lnet_node::Node>> {
         self.inner.node.as_ref()
     }
 
-    /// Sets how much is given out from now on; what is there already stays.
+    /// Sets the limits for objects created from now on; existing objects stay.
     pub fn set_quotas(&self, quotas: &Quotas) {
         self.inner.ledger.set(quotas);
     }
 
-    /// What buffers may be at most.
+    /// The transport's limits for buffers.
     pub fn limits(&self) -> Limits {
         self.inner.core.limits()
     }
 
-    /// The NIDs of the node, with `0@lo` as the last; none in a forked child.
+    /// The NIDs of the node, with `0@lo` last; empty in a forked child.
     pub fn nids(&self) -> Vec<Nid> {
         if self.inner.in_owner_process() { self.inner.core.nids() } else { Vec::new() }
     }
@@ -199,8 +206,8 @@ impl Inner {
         &self.ledger
     }
 
-    /// Whether this is the process that opened the domain, and not a forked child. Asked before any lock is taken: in a child
-    /// it may be held for ever.
+    /// Whether this is the process that opened the domain, and not a forked child. Callers check
+    /// this before they take any lock: in a child, a lock may be held for ever.
     #[inline]
     pub(crate) fn in_owner_process(&self) -> bool {
         self.fork_guard.in_owner_process()
@@ -218,7 +225,7 @@ impl Inner {
     }
 }
 
-/// One that the domain has given out, as long as this lives.
+/// One object of the domain, counted in its quotas until this value is dropped.
 pub(crate) struct Given(Arc<Inner>, Object);
 
 impl Given {
@@ -237,7 +244,7 @@ impl Drop for Given {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.in_owner_process() {
-            // In a forked child, all of it is the parent's.
+            // In a forked child all of this belongs to the parent.
             std::mem::forget(self.core.clone());
             #[cfg(feature = "in-process")]
             std::mem::forget(self.node.clone());

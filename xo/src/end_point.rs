@@ -1,4 +1,4 @@
-//! Peers by name.
+//! End points: addresses of peers, counted.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,29 +9,30 @@ use hashbrown::HashMap;
 use nlx_core::Address;
 use parking_lot::Mutex;
 
-/// End points that nobody uses are kept, because their peers may come again; but no table of more than this many grows
-/// for them.
+/// Unused end points are kept, because their peers may send again. A table that has at least this
+/// number of entries drops the unused ones before it grows.
 const IDLE_MAX: usize = 1024;
 
-/// The address of a peer, as a transfer machine knows it. All end points of one address at one transfer machine are the
-/// same object; clones are counted.
+/// The address of a peer, at one transfer machine. All end points of one address at one machine are
+/// the same object; clones are counted.
 pub struct EndPoint(Arc<Known>);
 
 struct Known {
     address: Address,
-    /// End points that exist. Becomes 1 again only under the table's lock.
+    /// The number of `EndPoint` values. Rises from 0 to 1 only under the table's lock.
     users: AtomicUsize,
 }
 
 impl EndPoint {
-    /// The address. Its text can be given to [`crate::Machine::end_point`] of any transfer machine.
+    /// The address. Its text can be passed to [`crate::Machine::end_point`] of any transfer
+    /// machine.
     #[must_use]
     pub fn address(&self) -> Address {
         self.0.address
     }
 
-    /// How many end points of this address there are at the transfer machine, this one and those of messages in flight
-    /// included.
+    /// The number of end points of this address at the transfer machine, including this one and
+    /// those of messages in flight.
     #[must_use]
     pub fn references(&self) -> usize {
         self.0.users.load(Ordering::Relaxed)
@@ -81,7 +82,8 @@ impl fmt::Debug for EndPoint {
     }
 }
 
-/// The end points of a transfer machine, by address (X5). An end point seen again costs no memory.
+/// The end points of a transfer machine, by address (X5). Finding a known end point allocates
+/// nothing.
 #[derive(Default)]
 pub(crate) struct EndPoints {
     inner: Mutex<Inner>,
@@ -90,12 +92,12 @@ pub(crate) struct EndPoints {
 #[derive(Default)]
 struct Inner {
     table: HashMap<Address, Arc<Known>, foldhash::fast::RandomState>,
-    /// The one found last: messages often come from one peer several times in a row.
+    /// The last result: messages often come from one peer several times in a row.
     last: Option<Arc<Known>>,
 }
 
 impl EndPoints {
-    /// The end point of an address.
+    /// Returns the end point of an address.
     pub(crate) fn find(&self, address: Address) -> EndPoint {
         let mut inner = self.inner.lock();
         let Inner { table, last } = &mut *inner;
@@ -111,18 +113,19 @@ impl EndPoints {
         EndPoint::new(known)
     }
 
-    /// Whether an address is.
+    /// Whether end points of this address are in use.
     pub(crate) fn is_used(&self, address: Address) -> bool {
         self.inner.lock().table.get(&address).is_some_and(is_used)
     }
 
-    /// How many addresses are in use.
+    /// The number of addresses in use.
     pub(crate) fn in_use(&self) -> usize {
         self.inner.lock().table.values().filter(|known| is_used(known)).count()
     }
 }
 
-/// Called only when the table would grow otherwise: what is looked at here has been entered since the last time.
+/// Removes unused end points. Called only when the table would grow otherwise; it leaves the table
+/// at most half full, so that its cost is spread over the insertions up to the next call.
 fn forget_idle(table: &mut HashMap<Address, Arc<Known>, foldhash::fast::RandomState>) {
     table.retain(|_, known| is_used(known));
     table.shrink_to(2 * table.len().max(IDLE_MAX));

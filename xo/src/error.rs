@@ -1,36 +1,36 @@
-//! The crate's one error.
+//! The crate's error type.
 
 use lnet_region::RegionError;
 use nlx_core::{CoreError, Errno, Queue};
 
 use crate::TmState;
 
-/// Why something was refused.
+/// An error of this crate: why a call was refused, or an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An address, a descriptor, a number or the transport is the reason.
+    /// The transport refused the call, for example because of an address, a descriptor or a number.
     #[error(transparent)]
     Core(CoreError),
-    /// Memory cannot be had, or is lent out.
+    /// Memory cannot be allocated, or is lent out.
     #[error(transparent)]
     Memory(#[from] RegionError),
-    /// The node cannot be started.
+    /// The node failed to start.
     #[cfg(feature = "in-process")]
     #[error(transparent)]
     Node(#[from] lnet_node::NodeError),
     /// This is a forked child of the process that opened the domain.
     #[error("the domain belongs to process {process}, of which this is a forked child")]
     Forked {
-        /// The id of that process.
+        /// The process that opened the domain.
         process: u32,
     },
-    /// The domain has a limit for this, and it is reached ([`crate::Quotas`]).
+    /// The domain's limit for this kind of object is reached ([`crate::Quotas`]).
     #[error("there are {limit} {object} already: the domain allows no more")]
     Quota {
-        /// What there would be too much of.
+        /// The kind of object.
         object: &'static str,
-        /// How much the domain allows.
+        /// The domain's limit.
         limit: u64,
     },
     /// The buffer is registered with another domain.
@@ -39,116 +39,118 @@ pub enum Error {
     /// The buffer has several segments: it cannot be seen as one slice.
     #[error("a buffer of {segments} segments cannot be seen as one slice")]
     Segments {
-        /// How many.
+        /// The number of segments.
         segments: usize,
     },
-    /// The buffer is large: only bulk operations take it, which split it.
+    /// The buffer is large: only bulk operations accept it, which split it.
     #[error("a buffer of {bytes} bytes is large: an operation that does not split it takes at most {limit}")]
     Large {
-        /// Bytes of the buffer.
+        /// The length of the buffer in bytes.
         bytes: usize,
-        /// The most that one operation takes.
+        /// The most bytes that one operation accepts.
         limit: usize,
     },
-    /// Bytes that are no offer of a large buffer, or one that does not go with the buffer.
+    /// The bytes are not an offer of a large buffer, or the offer does not fit the buffer.
     #[error("an offer's {field} is {value}: it must be {rule}")]
     Offer {
-        /// What is wrong.
+        /// The wrong field.
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What it may be.
+        /// The values that are allowed.
         rule: &'static str,
     },
-    /// The operation would have timed out before it began.
+    /// The operation's timeout is 0: it would pass before the operation starts.
     #[error("the operation's timeout of 0 has passed already")]
     TimeoutPassed,
-    /// The operation was given a setting of another kind of operation ([`crate::Op`]).
+    /// The operation was given a setting that belongs to another kind of operation ([`crate::Op`]).
     #[error("the {queue} operation does not take `{setting}`")]
     Setting {
-        /// The setting, as the method that sets it is called.
+        /// The name of the method that sets it.
         setting: &'static str,
-        /// What kind of operation.
+        /// The kind of operation.
         queue: Queue,
     },
-    /// The node has been shut down below the transfer machine: what is in flight ends only if the machine is stopped. Over a
-    /// helper, the helper is gone: what was in flight has ended with ENOTCONN, and new operations are refused with it
-    /// ([`CoreError::Disconnected`]). A transfer machine that is started then needs a domain that is opened anew, or one that
-    /// connects again by itself.
+    /// The node below the transfer machine has been shut down: operations in flight end only when
+    /// the machine is stopped. Over a helper, the connection to the helper is lost: operations in
+    /// flight have ended with ENOTCONN, and new ones are refused with it
+    /// ([`CoreError::Disconnected`]). To start another transfer machine, open the domain anew, or
+    /// use a domain that reconnects (`HelperOptions::reconnect`).
     #[error("the node of the transfer machine has been shut down, or its helper has gone")]
     Ended,
-    /// The transfer machine does not take operations, or has no more events to give.
+    /// The transfer machine does not accept operations, or has no more events.
     #[error("the transfer machine is {state}")]
     NotStarted {
-        /// What it is instead of started.
+        /// The machine's state.
         state: TmState,
     },
-    /// A future's operation has ended otherwise than well.
+    /// The operation of a future ended with an error.
     #[error("the {queue} operation has ended: {errno}")]
     Operation {
-        /// What kind of operation.
+        /// The kind of operation.
         queue: Queue,
         /// ECANCELED if it was cancelled, ETIMEDOUT if its timeout passed, else LNet's errno.
         errno: Errno,
     },
-    /// The system gives no random number.
+    /// The system returned no random number.
     #[error("the system gives no random number")]
     Random,
-    /// The transfer machine calls back: nobody else can wait for its events.
+    /// The transfer machine delivers its events to a callback: no thread can wait for them.
     #[error("the events of the transfer machine go to its callback")]
     Delivery,
-    /// A receive may take many messages, and has no future.
+    /// A receive may take many messages, so it has no future.
     #[error(
         "a receive has no future: AsyncMachine::post starts it, AsyncMachine::next_message gives its messages"
     )]
     NoFuture,
-    /// Only an event thread can be confined to processors.
+    /// Processors were named for a transfer machine that has no event thread.
     #[error("a transfer machine without callbacks has no event thread to be confined")]
     ConfineWithoutThread,
     /// The event thread cannot run on these processors.
     #[error("the event thread cannot be confined to the processors {processors:?}: {errno}")]
     Confine {
-        /// Their numbers.
+        /// The numbers of the processors.
         processors: Vec<usize>,
-        /// What the system says.
+        /// The system's error.
         errno: Errno,
     },
     /// The event thread cannot be started.
     #[error("the event thread cannot be started: {errno}")]
     Thread {
-        /// What the system says.
+        /// The system's error.
         errno: Errno,
     },
-    /// The buffer belongs to no pool, or to another one.
+    /// The buffer belongs to no pool, or to another pool.
     #[error("the buffer does not belong to this pool")]
     OtherPool,
     /// The pool does not have this colour.
     #[error("colour {colour} of a pool that has {colours} colours")]
     Colour {
-        /// The colour.
+        /// The refused colour.
         colour: u32,
-        /// How many there are; they count from 0.
+        /// The number of colours; they count from 0.
         colours: u32,
     },
-    /// An option of a pool, or of provisioning from it, is out of bounds.
+    /// An option of a pool, or of provisioning from one, is out of bounds.
     #[error("{what} is {value}, and must be {least} to {most}")]
     PoolOption {
-        /// What.
+        /// The name of the option.
         what: &'static str,
-        /// What it was given.
+        /// The refused value.
         value: usize,
-        /// The least it may be.
+        /// The smallest allowed value.
         least: usize,
-        /// The most it may be.
+        /// The largest allowed value.
         most: usize,
     },
     /// The transfer machine was started without a pool.
     #[error("the transfer machine takes its receive buffers from no pool")]
     NoPool,
-    /// The transfer machine was not stopped in time. It goes on stopping, and can be stopped again.
+    /// The transfer machine did not stop within the timeout. It goes on stopping, and `stop` can be
+    /// called again.
     #[error("the transfer machine has not stopped in time: {in_flight} operations are in flight")]
     StopTimedOut {
-        /// Operations that have not ended.
+        /// The number of operations that have not ended.
         in_flight: usize,
     },
 }
@@ -163,7 +165,7 @@ impl From<CoreError> for Error {
 }
 
 impl Error {
-    /// The errno that a Motr user knows (motr-transport 2.13).
+    /// The errno that Motr reports for this error (motr-transport 2.13).
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

@@ -1,4 +1,4 @@
-//! What became of an operation.
+//! Events of operations, and received messages.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,42 +11,46 @@ use nlx_core::{Errno, Queue};
 use crate::pool::Guest;
 use crate::{Buffer, EndPoint, OpId};
 
-/// One event of an operation. Every operation has a last one, which brings its buffer back; only a receive buffer has
-/// events before that, one for each message.
+/// An event of an operation. Every operation has a last event, which returns its buffer. Only a
+/// receive buffer has events before that: one for each message.
 #[non_exhaustive]
 pub struct Event {
     /// The operation.
     pub op: OpId,
     /// What kind of operation it is.
     pub queue: Queue,
-    /// How it went: ECANCELED if it was cancelled, ETIMEDOUT if its timeout passed, else LNet's errno.
+    /// The result: ECANCELED if the operation was cancelled, ETIMEDOUT if its timeout passed, else
+    /// LNet's errno.
     pub status: Result<(), Errno>,
-    /// Bytes moved; 0 after a failure.
+    /// Bytes transferred; 0 after a failure.
     pub length: usize,
-    /// Where in the buffer they start, in bytes; other than 0 only for messages.
+    /// The offset of these bytes in the buffer; other than 0 only for messages.
     pub offset: usize,
-    /// Who sent the message; `None` for other operations, and for a message that does not say (MT-245).
+    /// The sender of a message; `None` for other operations, and for a message that does not name
+    /// its sender (MT-245).
     pub sender: Option<EndPoint>,
-    /// The message that came into a receive buffer.
+    /// The message that arrived in a receive buffer.
     pub message: Option<Message>,
-    /// The buffer, if this is the operation's last event. A message that came with it still lends some of its bytes out.
+    /// The buffer, if this is the operation's last event. The event's message may still lend some
+    /// of its bytes out.
     pub buffer: Option<Buffer>,
     /// The buffer's tag ([`Buffer::set_tag`]).
     pub tag: u64,
-    /// From the start of the operation to this event.
+    /// The time from the start of the operation to this event.
     pub after: Duration,
-    /// Who gets it instead of the client. In here, so that an event moves but once from where it is made to where the
-    /// client takes it.
+    /// The owner that receives this event instead of the client. It is a field of the event, so
+    /// that an event is moved only once between the place that builds it and the client.
     pub(crate) owner: Option<Arc<dyn Owner>>,
 }
 
-/// Has started an operation on the client's behalf, and gets its events instead.
+/// An object that starts operations on the client's behalf and receives their events.
 pub(crate) trait Owner: Send + Sync {
-    /// Takes an event; what it gives goes to the client. Called without any lock, by whoever takes events.
+    /// Handles an event; a returned event is passed on to the client. The thread that takes events
+    /// calls this, without any lock.
     fn event(&self, event: Event) -> Option<Event>;
 
-    /// What it gave is where the client gets it: on the way out of a wait, or among what waits to be given. Until then the machine
-    /// must not end.
+    /// Called once the event that [`Owner::event`] returned is where the client gets it: a wait is
+    /// about to return it, or it is queued. Until then the machine must not stop.
     fn given(&self) {}
 }
 
@@ -76,11 +80,12 @@ impl fmt::Debug for Event {
     }
 }
 
-/// A message that was received: bytes lent out of the receive buffer. They stay alive and unchanged as long as this does,
-/// whatever becomes of the buffer. A buffer of a [`crate::BufferPool`] is got there again when its messages are gone.
+/// A received message: bytes lent out of the receive buffer. They stay alive and unchanged while
+/// this value lives, even if the buffer is dropped. A buffer of a [`crate::BufferPool`] becomes
+/// free once all its messages are dropped.
 #[derive(Debug)]
 pub struct Message {
-    // Let go of first: a pool gives a buffer out only if nobody lends its bytes.
+    // Dropped first: a pool gives a buffer out only if none of its bytes are lent.
     bytes: Bytes,
     _guest: Option<Guest>,
 }
@@ -88,7 +93,7 @@ pub struct Message {
 #[derive(Debug)]
 enum Bytes {
     Lent(ReadVec),
-    /// The message crosses from one segment of its buffer into the next.
+    /// A copy, of a message that crosses from one segment of its buffer into the next.
     Copied(Box<[u8]>),
 }
 
@@ -108,7 +113,7 @@ impl Deref for Message {
 
     fn deref(&self) -> &[u8] {
         match &self.bytes {
-            // In one piece, as `lend` made sure.
+            // One contiguous slice: `lend` has checked this.
             Bytes::Lent(lease) => lease.as_slice().unwrap_or(&[]),
             Bytes::Copied(bytes) => bytes,
         }

@@ -1,5 +1,5 @@
-//! Bulk transfers of more than one operation takes: each is split into parts of 1 MiB, ordinary operations that the client
-//! sees nothing of, and ends with one event.
+//! Large bulk transfers: more bytes than one operation accepts. Each is split into parts of 1 MiB,
+//! which are ordinary operations that the client does not see, and ends with one event.
 
 mod offer;
 mod plan;
@@ -17,8 +17,8 @@ use crate::op::{Bulk, Op, What};
 use crate::{Buffer, Error, Machine, OpId, Refused, Started, TmState};
 
 impl Machine {
-    /// Starts the first parts of a transfer. Where only a later part cannot be started, the operation ends with an event that
-    /// says so; the offer is of no use then.
+    /// Starts a large transfer with its first parts. If only a later part cannot be started, the
+    /// operation ends with an event that has the error, and the offer is useless.
     #[cold]
     pub(crate) fn start_large(&self, op: Op) -> Result<Started, Refused> {
         let part_bytes = self.domain().core().limits().buffer_bytes_max;
@@ -48,12 +48,13 @@ impl Machine {
                 *place = offer.descriptor(0);
             }
         })?;
-        // Its last part ended, or could not be started, in here: nobody else takes an event that tells.
+        // Its last part ended in here, or could not be started, so no other thread will take the
+        // event of the transfer.
         if let Some(event) = ended {
             transfer.pass(event).into_iter().for_each(|event| self.deliver(event));
             transfer.leave(self);
         }
-        // A part is no longer than 1 MiB.
+        // The length of a part is at most 1 MiB.
         let offer = || Offer::new(length as u64, part_bytes as u32, &descriptors);
         Ok(Started { op, offer: if passive { offer() } else { Offer::NONE } })
     }
@@ -68,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// Cancels a large transfer: false if it is over.
+    /// Cancels a large transfer. Returns false if it has ended.
     pub(crate) fn cancel_large(&self, op: OpId) -> bool {
         let found = self.larges().find(op);
         found.inspect(|transfer| transfer.cancel(self)).is_some()

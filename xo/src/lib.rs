@@ -1,8 +1,9 @@
 //! LNet in user space: what a storage client programs against.
 //!
-//! A [`Domain`] is a place on the network; a [`TransferMachine`] in it has an address, sends and receives messages, and
-//! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`TransferMachine::wait`]
-//! brings (S-5). Peers are other programs with nlx, or Motr's transport over any LNet node.
+//! A [`Domain`] is a program's access to the network. A [`TransferMachine`] in it has an address,
+//! sends and receives messages, and moves bulk data. Each operation is given a [`Buffer`] and ends
+//! with an [`Event`], which [`TransferMachine::wait`] returns (S-5). Peers are other programs that
+//! use nlx, or Motr's transport over any LNet node.
 //!
 //! # Three ways in
 //!
@@ -22,18 +23,19 @@
 //! | opened by | feature | who runs the network | for |
 //! | --- | --- | --- | --- |
 //! | `Domain::in_process` | `in-process`, default | threads of the program itself | one server or client per host; no set-up at all |
-//! | `Domain::helper` | `helper`, default | the process `nlxd`, one per host | several programs that share NIDs and ports; one that dies harms nobody |
-//! | `Domain::over_fake` | `fake` | a script, with a clock of its own | tests of programs that use this crate |
+//! | `Domain::helper` | `helper`, default | the process `nlxd`, one per host | several programs that share NIDs and ports; a program that dies does not disturb the others |
+//! | `Domain::over_fake` | `fake` | a script with a simulated clock | tests of programs that use this crate |
 //!
-//! Only the line that opens the domain tells them apart: everything below is the same in all three. A program that needs no
-//! network of its own can leave the stack out (`default-features = false, features = ["helper"]`).
+//! Only the call that opens the domain differs: everything below is the same in all three. A
+//! program that uses only a helper can leave the network stack out
+//! (`default-features = false, features = ["helper"]`).
 //!
 //! # A message
 //!
 //! ```
 //! use nlx::{Domain, NodeConfig, Op, TmOptions};
 //!
-//! // A node that has but the loopback; `.net("tcp(eth0)")?` would give it a network.
+//! A node with only the loopback network; `.net("tcp(eth0)")?` would add another one.
 //! let domain = Domain::in_process(&NodeConfig::new())?;
 //! let server = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
 //! server.start(Op::receive(domain.allocate(4096)?))?;
@@ -49,7 +51,8 @@
 //!
 //! # A server and its client
 //!
-//! Two nodes, here in one process, over TCP. The client offers memory, the server reads it from there.
+//! Two nodes, here in one process, over TCP. The client offers memory, and the server reads from
+//! it.
 //!
 //! ```
 //! use std::{error::Error, thread, time::Duration};
@@ -60,7 +63,7 @@
 //! const SOON: Option<Duration> = Some(Duration::from_secs(60));
 //! type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 //!
-//! /// A node with a network, and in it a transfer machine that has room for a message.
+//! /// Opens a node with a network, and a transfer machine on it with one receive buffer posted.
 //! fn open(net: &str, address: &str) -> Outcome<(Domain, TransferMachine)> {
 //!     let domain = Domain::in_process(&NodeConfig::new().net(net)?.accept_port(9733))?;
 //!     let tm = domain.transfer_machine(address, TmOptions::default())?;
@@ -68,7 +71,7 @@
 //!     Ok((domain, tm))
 //! }
 //!
-//! /// Reads what the client offers out of the client's memory, whatever its size; and answers.
+//! /// Reads the data that the client offers out of the client's memory, whatever its size, and answers.
 //! fn serve((domain, tm): &(Domain, TransferMachine)) -> Outcome<()> {
 //!     let request = tm.wait(SOON)?.ok_or("nobody came")?;
 //!     let offer = Offer::from_bytes(&request.message.ok_or("no message")?)?;
@@ -100,34 +103,38 @@
 //!
 //! # What to know
 //!
-//! - **Whoever waits drives.** [`TransferMachine::wait`] moves the network forward itself; timeouts of operations are
-//!   acted upon in there and in [`TransferMachine::poll`]. A program that computes for long leaves the network to the node's
-//!   own thread, but hears of nothing meanwhile.
-//! - **A buffer in flight belongs to its operation.** It is moved into the call and comes back with the operation's last
-//!   event, or at once with the refusal ([`Refused`]). Safe code can neither touch it meanwhile nor free it.
-//! - **A message is lent, not copied.** [`Message`] keeps its bytes alive and unchanged while it lives; the buffer it lies in
-//!   can be posted again when its messages are gone.
-//! - **Several messages leave together.** A program that has several to send before it waits again puts them in a
-//!   [`Batch`].
-//! - **Memory from the domain is reached by its network.** Over a helper, [`Domain::allocate`] and pools give memory that both
-//!   share. Memory of the program's own is refused there by [`Domain::register`] and [`Domain::adopt`];
-//!   [`Domain::register_copying`] and [`Domain::adopt_copying`] take it everywhere, at the price in their names.
-//! - **Success of a send means that the bytes have left** (motr-transport 2.14). Whether anybody received them, only an
-//!   answer tells.
+//! - **A waiting thread drives the network.** [`TransferMachine::wait`] polls the network itself;
+//!   it and [`TransferMachine::poll`] also end operations whose timeout has passed. While a program
+//!   computes for long, the node's own threads drive the network, but the program gets no events.
+//! - **A buffer in flight belongs to its operation.** It is moved into the call and comes back with
+//!   the operation's last event, or at once if the operation is refused ([`Refused`]). In between,
+//!   safe code can neither access nor free it.
+//! - **A message is lent, not copied.** A [`Message`] keeps its bytes alive and unchanged while it
+//!   lives; its receive buffer can be posted again once all its messages are dropped.
+//! - **A batch sends several messages together.** A program that has several messages to send
+//!   before its next wait puts them in a [`Batch`].
+//! - **Memory from the domain is reached by its network.** Over a helper, [`Domain::allocate`] and
+//!   pools return memory that is shared with the helper. [`Domain::register`] and [`Domain::adopt`]
+//!   refuse the program's private memory there; [`Domain::register_copying`] and
+//!   [`Domain::adopt_copying`] accept it everywhere, at the cost of a copy.
+//! - **A successful send means that the bytes have left** (motr-transport 2.14). Only an answer
+//!   shows that the peer has received them.
 //!
 //! # Bulk
 //!
-//! Large data goes straight into memory that waits for it: one side stages a buffer
-//! ([`Op::passive_receive`], [`Op::passive_send`]) and sends the [`Offer`] that it gets for it
-//! in a message; the other side then writes into it or reads from it ([`Op::active_send`],
+//! Large data is transferred directly into memory that is registered in advance: one side stages a
+//! buffer ([`Op::passive_receive`], [`Op::passive_send`]) and sends the resulting [`Offer`] in a
+//! message; the other side then writes into the buffer or reads from it ([`Op::active_send`],
 //! [`Op::active_receive`]).
 //!
-//! The offer of a buffer of up to 1 MiB is its [`Descriptor`]. That of a [large](Buffer) one has a descriptor for each of its parts, of
-//! which several are in flight at a time; still one event tells of the whole.
+//! The offer of a buffer of up to 1 MiB is its [`Descriptor`]. The offer of a [large](Buffer)
+//! buffer has a descriptor for each of its parts, of which several are in flight at a time; one
+//! event reports the end of the whole transfer.
 //!
-//! A descriptor is 48 bytes as Motr writes them, or 56 of our own ([`DescriptorForm`]); programs that keep room for
-//! [`Descriptor::MAX_LEN`] work over IPv6 too. Whoever knows the match bits of a passive buffer can reach it:
-//! [`MatchCounters::Random`] makes them hard to guess.
+//! A descriptor is 48 bytes in Motr's form, or 56 in nlx's extended form ([`DescriptorForm`]).
+//! Programs that reserve [`Descriptor::MAX_LEN`] bytes also work over IPv6. Any node that knows the
+//! match bits of a passive buffer can access it: [`MatchCounters::Random`] makes them hard to
+//! guess.
 //!
 //! ```
 //! use nlx::{DescriptorForm, Domain, MatchCounters, NodeConfig, Op, TmOptions};
@@ -144,21 +151,21 @@
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
 //! | `buffer` | [`Buffer`], [`Refused`], [`Reading`], [`Writing`] |
-//! | `pool`, `provision` | [`BufferPool`]: buffers that are used again; receive buffers from there: [`Provision`] |
-//! | `builder`, `thread`, `callbacks` | [`MachineBuilder`]; the event thread of those with callbacks |
+//! | `pool`, `provision` | [`BufferPool`]: buffers that are reused; receive buffers from a pool: [`Provision`] |
+//! | `builder`, `thread`, `callbacks` | [`MachineBuilder`]; the event thread of a machine with callbacks |
 //! | `state` | [`TmState`], [`TmEvent`] |
-//! | `op`, `machine::start` | [`Op`]: operations to be started, one or several together: [`Batch`] |
-//! | `machine` | [`TransferMachine`], [`Machine`]: its address, its counters, and cancelling operations |
+//! | `op`, `machine::start` | [`Op`]: an operation to start, and several together: [`Batch`] |
+//! | `machine` | [`TransferMachine`], [`Machine`]: its address, its counters, cancelling operations |
 //! | `large` | bulk of more than 1 MiB: [`Offer`] |
-//! | `waiters`, `machine::wait`, `machine::stop` | waiting for events, also in a program's own event loop; timeouts; [`Stop`] |
+//! | `waiters`, `machine::wait`, `machine::stop` | waiting for events, also in a program's event loop; timeouts; [`Stop`] |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
-//! | `op_id`, `operations`, `deadlines` | the names of operations; what is in flight and its events, and until when |
-//! | `event` | [`Event`], [`Message`]; who gets them |
+//! | `op_id`, `operations`, `deadlines` | ids of operations; the table of operations in flight and their events; their deadlines |
+//! | `event` | [`Event`], [`Message`]; owners of operations |
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
-//! | `quotas` | [`Quotas`]: how much a domain gives out |
-//! | `error`, `panics` | [`Error`]; what the client gave, contained |
+//! | `quotas` | [`Quotas`]: limits of a domain's objects |
+//! | `error`, `panics` | [`Error`]; catching panics of the client's callbacks |
 
 #![forbid(unsafe_code)]
 
@@ -206,7 +213,7 @@ pub use quotas::Quotas;
 pub use state::{TmEvent, TmState};
 pub use statistics::QueueStatistics;
 
-/// A scripted LNet, to test programs that use this crate ([`Domain::over_fake`]).
+/// A scripted LNet, for tests of programs that use this crate ([`Domain::over_fake`]).
 #[cfg(feature = "fake")]
 pub use lnet_fake as fake;
 #[cfg(feature = "in-process")]
@@ -219,7 +226,7 @@ pub use nlx_core::{
 #[cfg(feature = "helper")]
 pub use nlx_ucore::HelperOptions;
 
-/// The examples on the README and in the user guide are compiled.
+/// Compiles the examples in the README and the user guide as doc tests.
 #[cfg(all(doctest, feature = "in-process"))]
 mod pages {
     #[doc = include_str!("../../README.md")]

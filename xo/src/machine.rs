@@ -1,4 +1,4 @@
-//! Transfer machines.
+//! Transfer machines: their types, their addresses and counters, and their receive buffers.
 
 use std::fmt;
 use std::ops::Deref;
@@ -25,18 +25,20 @@ pub(crate) mod start;
 pub(crate) mod stop;
 mod wait;
 
-/// A transfer machine: an address, and the operations in flight there. Dropping it stops the machine with abort; with callbacks,
-/// it waits until the last of them has returned.
+/// A transfer machine: an address, and the operations in flight there. Dropping it stops the
+/// machine with [`Stop::Abort`](crate::Stop::Abort); with callbacks, the drop waits until the last
+/// callback has returned.
 ///
-/// Three types have the three sets of rights to one machine, so that what would be refused does not compile:
+/// Three types give three sets of rights to one machine, so that a call that would be refused does
+/// not compile:
 ///
 /// | type | held by | can do |
 /// | --- | --- | --- |
 /// | [`Machine`] | callbacks and observers, by reference | start and cancel operations, stop the machine, read its counters |
-/// | `TransferMachine` | the program | all of that, and take events: [`TransferMachine::wait`] |
+/// | `TransferMachine` | the program | all that `Machine` can do, and take events: [`TransferMachine::wait`] |
 /// | [`AsyncMachine`](crate::AsyncMachine) | the program | all that `Machine` can do, and await operations and messages |
 ///
-/// A callback cannot wait for events, which come to it:
+/// A callback cannot wait for events, as they are delivered to it:
 ///
 /// ```compile_fail,E0599
 /// # use nlx::{Domain, NodeConfig};
@@ -79,7 +81,7 @@ impl Drop for TransferMachine {
             && stopped
             && !is_event_thread()
         {
-            // What a callback's panic was has been told.
+            // A panic of a callback has been reported already.
             let _ = thread.join();
         }
     }
@@ -91,15 +93,16 @@ impl fmt::Debug for TransferMachine {
     }
 }
 
-/// The client's function for what happens to a machine as a whole.
+/// The client's function that is called for events of the machine as a whole.
 pub(crate) type Observer = Box<dyn Fn(&Machine, &TmEvent) + Send + Sync>;
 
-/// A transfer machine as its callbacks see it, and what its owners ([`TransferMachine`], [`AsyncMachine`](crate::AsyncMachine))
-/// have in common.
+/// The part of a transfer machine that callbacks see, and that its owners ([`TransferMachine`],
+/// [`AsyncMachine`](crate::AsyncMachine)) share.
 ///
-/// All methods take `&self` and may be called from any thread; several threads may wait, and share the events.
+/// All methods take `&self` and may be called from any thread. If several threads wait, each event
+/// goes to one of them.
 pub struct Machine {
-    /// For what it starts on the client's behalf.
+    /// For the owners of operations that it starts on the client's behalf.
     this: Weak<Machine>,
     tm: Box<dyn CoreTm>,
     domain: Arc<Inner>,
@@ -108,12 +111,12 @@ pub struct Machine {
     operations: Operations,
     waiters: Waiters,
     observer: Option<Observer>,
-    /// Dropped messages that the observer has been told of.
+    /// The number of dropped messages that the observer has been called for.
     dropped_told: AtomicU64,
     larges: Larges,
-    /// With an event thread: whether it has called its last callback.
+    /// With an event thread: whether its last callback has returned.
     callbacks: Option<Callbacks>,
-    /// Where its receive buffers come from.
+    /// The source of its receive buffers.
     provisioner: Option<Provisioner>,
     _given: Given,
 }
@@ -147,23 +150,24 @@ impl Machine {
         }
     }
 
-    /// Before it starts: the window of large transfers, and where receive buffers come from.
+    /// Sets, before the start, the window of large transfers and the source of receive buffers.
     pub(crate) fn provision(&mut self, large_window: usize, provisioner: Option<Provisioner>) {
         self.larges = Larges::new(large_window);
         self.provisioner = provisioner;
     }
 
-    /// Its address, with the id it was given.
+    /// Its address, with the id that was assigned.
     pub fn address(&self) -> Address {
         self.tm.address()
     }
 
-    /// A buffer of new memory, as [`Domain::allocate`](crate::Domain::allocate) gives it, near the processors on which this
-    /// transfer machine's events are produced: those of its CPU partition, on a node in this process that has several on a machine
-    /// of several NUMA nodes.
+    /// Allocates a buffer, like [`Domain::allocate`](crate::Domain::allocate), near the processors
+    /// on which this machine's events are produced. On a host with several NUMA nodes, and a node
+    /// in this process with several CPU partitions, these are the processors of the machine's
+    /// partition.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Domain::allocate`](crate::Domain::allocate).
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
         let mut made = None;
         self.tm.near(&mut || made = Some(Buffer::allocate(self.domain.clone(), bytes)));
@@ -175,15 +179,17 @@ impl Machine {
         self.tm.bind_thread()
     }
 
-    /// Itself as an end point: a message sent there comes back.
+    /// The machine's end point: a message sent to it arrives at this machine.
     pub fn own_end_point(&self) -> &EndPoint {
         &self.own
     }
 
-    /// The peer at this address, `nid:pid:portal:tmid`. Two texts of one address give the same end point.
+    /// The end point of the peer at this address, `nid:pid:portal:tmid`. Two texts of one address
+    /// give the same end point.
     ///
     /// # Errors
-    /// EINVAL for a text that is no address, `*` included (MT-70); ESHUTDOWN unless the transfer machine is started.
+    /// EINVAL for a text that is not an address, `*` included (MT-70); ESHUTDOWN unless the
+    /// transfer machine is started.
     pub fn end_point(&self, address: &str) -> Result<EndPoint, Error> {
         self.domain.check_here()?;
         let address: Address = address.parse()?;
@@ -204,33 +210,33 @@ impl Machine {
         ledger.check(Object::EndPoints, self.end_points.in_use() as u64)
     }
 
-    /// How many addresses have end points in use, its own included.
+    /// The number of addresses whose end points are in use, including the machine's address.
     pub fn end_points(&self) -> usize {
         if self.domain.in_owner_process() { self.end_points.in_use() } else { 0 }
     }
 
-    /// Its state; in a forked child it has failed.
+    /// The machine's state; [`TmState::Failed`] in a forked child.
     pub fn state(&self) -> TmState {
         self.operations_here().map_or(TmState::Failed, Operations::state)
     }
 
-    /// Operations whose last event has not been given.
+    /// The number of operations whose last event the client has not taken.
     pub fn in_flight(&self) -> usize {
         self.operations_here().map_or(0, Operations::in_flight)
     }
 
-    /// The same, of one queue.
+    /// The number of operations of one queue whose last event the client has not taken.
     pub fn posted(&self, queue: Queue) -> usize {
         self.operations_here().map_or(0, |operations| operations.posted(queue))
     }
 
-    /// None in a forked child.
+    /// The operations; `None` in a forked child.
     fn operations_here(&self) -> Option<&Operations> {
         self.domain.in_owner_process().then_some(&self.operations)
     }
 
-    /// Messages to it that were dropped since it started because no receive buffer took them (X13). The observer is told as
-    /// well ([`crate::TmEvent::NoBuffer`]).
+    /// The number of messages dropped since the machine started, because no receive buffer matched
+    /// them (X13). The observer is called for them too ([`crate::TmEvent::NoBuffer`]).
     pub fn dropped_messages(&self) -> u64 {
         self.tm.dropped()
     }
@@ -240,13 +246,14 @@ impl Machine {
         self.operations_here().map(|operations| operations.statistics(false)).unwrap_or_default()
     }
 
-    /// The counters, which begin anew from 0 at the same moment.
+    /// Returns the counters of each queue and resets them to 0, in one step.
     pub fn take_statistics(&self) -> [QueueStatistics; Queue::COUNT] {
         self.operations_here().map(|operations| operations.statistics(true)).unwrap_or_default()
     }
 
-    /// Asks for the end of an operation. Its last event still comes: with ECANCELED, or as it would have been if the
-    /// operation won. False, without any effect, if the operation has had its last event already.
+    /// Requests the end of an operation. Its last event still comes: with ECANCELED, or with the
+    /// operation's result if that came first. Returns false, and does nothing, if the operation has
+    /// had its last event already.
     pub fn cancel(&self, op: OpId) -> bool {
         if !self.domain.in_owner_process() {
             return false;
@@ -257,19 +264,19 @@ impl Machine {
         self.cancel_one(op, true)
     }
 
-    /// Cancels an operation of the library's own, unless that has been done.
+    /// Cancels an operation that the library started, unless it has been cancelled already.
     pub(crate) fn cancel_part(&self, op: OpId) {
         self.cancel_one(op, false);
     }
 
     fn cancel_one(&self, op: OpId, again: bool) -> bool {
         let Some(handle) = self.operations.cancel(op, again) else { return false };
-        // ENOENT means that the last event waits to be taken.
+        // ENOENT: the last event is in the queue.
         let _ = self.tm.cancel(handle, op.cookie());
         true
     }
 
-    /// Has its receive buffers come from a pool, from now on.
+    /// Joins the pool's waiters, and posts the first receive buffers.
     pub(crate) fn begin_provisioning(&self) {
         if let Some(provisioner) = &self.provisioner {
             let this = self.this.clone();
@@ -278,7 +285,8 @@ impl Machine {
         }
     }
 
-    /// Takes from the pool what it wants for, if it has one. Called without any lock.
+    /// Posts the receive buffers that are missing, as far as the pool has them. Called without any
+    /// lock.
     pub(crate) fn top_up(&self) {
         let Some(provisioner) = &self.provisioner else { return };
         let posted = provisioner.post(
@@ -295,8 +303,9 @@ impl Machine {
         }
     }
 
-    /// Changes how many receive buffers it takes from its pool, and takes what is missing before this returns; what the pool
-    /// does not have is the [`Machine::deficit`]. Less than 2 is 2. Buffers that are posted already stay posted.
+    /// Sets the number of receive buffers to keep posted from the pool, and posts those that are
+    /// missing before it returns; the rest is the [`Machine::deficit`]. Less than 2 counts as 2.
+    /// Buffers that are posted already stay posted.
     ///
     /// # Errors
     /// [`Error::NoPool`] (EINVAL) without a pool.
@@ -307,13 +316,14 @@ impl Machine {
         Ok(())
     }
 
-    /// How many receive buffers are missing because the pool had none. They are posted as soon as it has; meanwhile each one
-    /// that is newly missing counts as a failure in the statistics of [`Queue::MessageReceive`]. 0 without a pool.
+    /// The number of receive buffers that are missing because the pool had none; 0 without a pool.
+    /// They are posted as soon as the pool has buffers. Each newly missing one counts as a failure
+    /// in the statistics of [`Queue::MessageReceive`].
     pub fn deficit(&self) -> usize {
         self.provisioner.as_ref().map_or(0, Provisioner::deficit)
     }
 
-    /// The colour of the buffers that it takes from its pool.
+    /// The colour of the buffers that the machine takes from its pool.
     pub fn colour(&self) -> Colour {
         self.provisioner().map_or(Colour::Any, Provisioner::colour)
     }
@@ -323,7 +333,7 @@ impl Machine {
         self.provisioner.as_ref().ok_or(Error::NoPool)
     }
 
-    /// Changes the colour of the buffers that it will take from its pool.
+    /// Sets the colour of the buffers that the machine takes from its pool.
     ///
     /// # Errors
     /// [`Error::NoPool`] (EINVAL) without a pool, [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
@@ -331,17 +341,17 @@ impl Machine {
         self.provisioner()?.set_colour(colour)
     }
 
-    /// The large transfers that have not ended.
+    /// The large transfers in flight.
     pub(crate) fn larges(&self) -> &Larges {
         &self.larges
     }
 
-    /// For what it starts on the client's behalf.
+    /// For the owners of operations that it starts on the client's behalf.
     pub(crate) fn this(&self) -> &Weak<Machine> {
         &self.this
     }
 
-    /// Whether its events go to an event thread.
+    /// Whether an event thread takes its events.
     pub(crate) fn has_callbacks(&self) -> bool {
         self.callbacks.is_some()
     }
@@ -354,7 +364,7 @@ impl Machine {
         self.domain.core().now_ns()
     }
 
-    /// A moment on the transport's clock.
+    /// A time on the transport's clock, `timeout` from now.
     pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
         after(self.now_ns(), timeout)
     }

@@ -1,4 +1,4 @@
-//! Operations as values: what a client starts.
+//! Operations as values, before they start.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +10,16 @@ use crate::domain::Inner;
 use crate::event::Owner;
 use crate::{Buffer, EndPoint, Error, Offer, OpId, Refused};
 
-/// An operation that has not started: a buffer, and what to do with it. [`Machine::start`](crate::Machine::start) starts one,
-/// [`Batch`](crate::Batch) starts several together, [`AsyncMachine::start`](crate::AsyncMachine::start) returns a future.
+/// An operation that has not started: a buffer, and what to do with it.
+/// [`Machine::start`](crate::Machine::start) starts one, [`Batch`](crate::Batch) starts several
+/// together, [`AsyncMachine::start`](crate::AsyncMachine::start) returns a future.
 ///
 /// | operation | moves | |
 /// | --- | --- | --- |
 /// | [`Op::receive`] | messages from any peer into the buffer | one event for each message |
 /// | [`Op::send`] | a message out of the buffer to a peer | |
 /// | [`Op::passive_receive`] | what a peer writes into the buffer | starting it returns an [`Offer`] for the peer |
-/// | [`Op::passive_send`] | what a peer reads out of the buffer | starting it returns an [`Offer`] for the peer |
+/// | [`Op::passive_send`] | what a peer reads from the buffer | starting it returns an [`Offer`] for the peer |
 /// | [`Op::active_receive`] | a peer's buffer into this one | takes the peer's offer |
 /// | [`Op::active_send`] | this buffer into a peer's | takes the peer's offer |
 ///
@@ -49,27 +50,29 @@ use crate::{Buffer, EndPoint, Error, Offer, OpId, Refused};
 ///
 /// # Bulk of any size
 ///
-/// If a buffer is [large](Buffer), or the peer's is, the four bulk operations move it in parts of 1 MiB, several of them in
-/// flight at a time ([`MachineBuilder::large_window`](crate::MachineBuilder::large_window)). One event reports the end of the
-/// whole and returns the buffer; the timeout is that of the whole. The parts are ordinary operations: they count in the
-/// statistics, and among those in flight. When one of them fails, the others are cancelled, and the whole fails with its
-/// errno. A message is never split.
+/// If a buffer is [large](Buffer), or the peer's is, the four bulk operations transfer it in parts
+/// of 1 MiB, several of them in flight at a time
+/// ([`MachineBuilder::large_window`](crate::MachineBuilder::large_window)). One event reports the
+/// end of the transfer and returns the buffer; the timeout applies to the whole transfer. The parts
+/// are ordinary operations: they count in the statistics, and as operations in flight. When one of
+/// them fails, the others are cancelled, and the transfer fails with its errno. A message is never
+/// split.
 #[must_use = "it starts with `Machine::start`"]
 pub struct Op {
     pub(crate) buffer: Buffer,
     pub(crate) what: What,
-    /// Bytes from the start of the buffer that it uses; by default all.
+    /// The bytes from the start of the buffer to use; by default all.
     pub(crate) length: usize,
     pub(crate) timeout: Option<Duration>,
-    /// Gets its events instead of the client.
+    /// The owner that gets its events instead of the client.
     pub(crate) owner: Option<Arc<dyn Owner>>,
-    /// Part of an operation that is in flight: it starts even while the machine stops.
+    /// It is part of an operation in flight: it may start while the machine stops.
     pub(crate) going_on: bool,
-    /// A setting that was given to an operation which does not have it: it is refused.
+    /// A setting that this kind of operation does not have: the start is refused.
     misplaced: Option<Setting>,
 }
 
-/// What only some operations can be told.
+/// Settings that only some kinds of operation have.
 #[derive(Clone, Copy)]
 enum Setting {
     Length,
@@ -77,7 +80,8 @@ enum Setting {
     MaxMessages,
 }
 
-// An operation is moved several times on its way to the transport; the compiler moves larger values by calls of memcpy.
+// An operation is moved several times on its way to the transport; the compiler moves larger values
+// by calls of memcpy.
 const _: () = assert!(size_of::<Op>() <= 128);
 
 /// What an operation does with its buffer.
@@ -87,7 +91,7 @@ pub(crate) enum What {
     Bulk(Bulk),
 }
 
-/// Operations that can be split into parts.
+/// Bulk operations, which can be split into parts.
 pub(crate) enum Bulk {
     PassiveReceive,
     PassiveSend,
@@ -107,10 +111,11 @@ impl Op {
         Op::new(buffer, What::Bulk(bulk))
     }
 
-    /// Takes messages into a buffer, one behind the other. Each is an event with a [`crate::Message`]; the last event returns
-    /// the buffer.
+    /// Receives messages into a buffer, one after the other. Each is an event with a
+    /// [`crate::Message`]; the last event returns the buffer.
     ///
-    /// By default it takes one message, of up to the buffer's length: see [`Op::max_messages`] and [`Op::min_receive_size`].
+    /// By default it receives one message, of up to the buffer's length: see [`Op::max_messages`]
+    /// and [`Op::min_receive_size`].
     ///
     /// ```
     /// # use nlx::{Domain, NodeConfig, Op, TmOptions};
@@ -140,10 +145,11 @@ impl Op {
         Op::new(buffer, What::Send(to.clone()))
     }
 
-    /// Lets a peer write into a buffer, once: any peer that has the offer. It can do so as soon as the operation has started.
+    /// Lets any peer that has the offer write into a buffer, once. The peer can do so as soon as
+    /// the operation has started.
     ///
-    /// A peer may fill the parts of a large buffer in any order; the operation ends when all are filled, of which the last may
-    /// be shorter.
+    /// A peer may fill the parts of a large buffer in any order, and the last part may be shorter.
+    /// The operation ends when all parts are filled.
     ///
     /// ```
     /// # use nlx::{Domain, NodeConfig, Op, TmOptions};
@@ -158,7 +164,8 @@ impl Op {
         Op::bulk(buffer, Bulk::PassiveReceive)
     }
 
-    /// Lets a peer read a buffer, once: any peer that has the offer. It can do so as soon as the operation has started.
+    /// Lets any peer that has the offer read a buffer, once. The peer can do so as soon as the
+    /// operation has started.
     ///
     /// ```
     /// # use nlx::{Domain, NodeConfig, Op, TmOptions};
@@ -173,11 +180,12 @@ impl Op {
         Op::bulk(buffer, Bulk::PassiveSend)
     }
 
-    /// Reads all that a peer offers into a buffer: an [`Offer`], or a [`Descriptor`](crate::Descriptor) of Motr's.
+    /// Reads a peer's offer into a buffer: an [`Offer`], or a [`Descriptor`](crate::Descriptor) of
+    /// Motr's.
     ///
-    /// The event has ENODATA if a peer that runs nlx has no such buffer any more: the offer was used, or its buffer cancelled.
-    /// A peer that runs LNet in the kernel reports that over RDMA alone, for reads that are longer than a message; other reads
-    /// end at their timeout.
+    /// The event has ENODATA if a peer that runs nlx no longer has the buffer: the offer was used,
+    /// or the operation cancelled. A peer that runs LNet in the kernel reports this only over RDMA,
+    /// for reads that are longer than a message; other reads end at their timeout.
     ///
     /// ```
     /// # use nlx::{Domain, NodeConfig, Offer, Op, TmOptions};
@@ -194,11 +202,11 @@ impl Op {
         Op::bulk(buffer, Bulk::ActiveReceive(offer.into()))
     }
 
-    /// Writes a buffer into the one that a peer offers: by an [`Offer`], or a [`Descriptor`](crate::Descriptor) of Motr's. Success
-    /// means that the bytes have arrived.
+    /// Writes a buffer into the buffer that a peer offers: by an [`Offer`], or a
+    /// [`Descriptor`](crate::Descriptor) of Motr's. Success means that the bytes have arrived.
     ///
-    /// The event has ENODATA if a peer that runs nlx has no such buffer any more; a peer that runs LNet in the kernel does not
-    /// report that, and the write ends at its timeout.
+    /// The event has ENODATA if a peer that runs nlx no longer has the buffer; a peer that runs
+    /// LNet in the kernel does not report this, and the write ends at its timeout.
     ///
     /// ```
     /// # use nlx::{Domain, NodeConfig, Offer, Op, TmOptions};
@@ -215,9 +223,11 @@ impl Op {
         Op::bulk(buffer, Bulk::ActiveSend(offer.into()))
     }
 
-    /// Sends this many bytes from the start of the buffer instead of all; of a passive receive, offers room for this many.
+    /// Sends only this number of bytes from the start of the buffer; for a passive receive, offers
+    /// room for this number of bytes.
     ///
-    /// A receive and an active receive have the whole buffer as room: with a length they are refused with EINVAL.
+    /// A receive and an active receive always use the whole buffer: with a length they are refused
+    /// with EINVAL.
     #[inline]
     pub fn length(self, bytes: usize) -> Op {
         match self.what {
@@ -226,16 +236,16 @@ impl Op {
         }
     }
 
-    /// Ends the operation with ETIMEDOUT this long after its start, unless it has ended before. `None` removes a timeout; one of
-    /// 0 is refused with ETIME.
+    /// Ends the operation with ETIMEDOUT this long after its start, unless it has ended before.
+    /// `None` removes a timeout; 0 is refused with ETIME.
     #[inline]
     pub fn timeout(self, timeout: impl Into<Option<Duration>>) -> Op {
         Op { timeout: timeout.into(), ..self }
     }
 
-    /// Of a receive: the buffer comes back once less room than this is left, in bytes; longer messages do not match it
-    /// (S-403). At least 1, at most the whole buffer. The buffer's length divided by [`Op::max_messages`] unless this says
-    /// otherwise. Other operations are refused with EINVAL.
+    /// For a receive: the buffer comes back once less than this number of bytes is free; longer
+    /// messages do not match it (S-403). From 1 to the buffer's length; by default the buffer's
+    /// length divided by [`Op::max_messages`]. Other operations are refused with EINVAL.
     #[inline]
     pub fn min_receive_size(mut self, bytes: usize) -> Op {
         let What::Receive { min_receive_size, .. } = &mut self.what else {
@@ -245,8 +255,8 @@ impl Op {
         self
     }
 
-    /// Of a receive: the buffer comes back after this many messages, at least 1; 1 unless this says otherwise. Other operations
-    /// are refused with EINVAL.
+    /// For a receive: the buffer comes back after this number of messages; at least 1, the default.
+    /// Other operations are refused with EINVAL.
     #[inline]
     pub fn max_messages(mut self, messages: u32) -> Op {
         let What::Receive { max_messages, .. } = &mut self.what else {
@@ -256,13 +266,13 @@ impl Op {
         self
     }
 
-    /// Notes a setting that the operation does not have.
+    /// Records a setting that this kind of operation does not have.
     #[cold]
     fn misplace(self, setting: Setting) -> Op {
         Op { misplaced: Some(setting), ..self }
     }
 
-    /// The queue of the transfer machine that it belongs to.
+    /// The queue of the transfer machine that the operation belongs to.
     #[must_use]
     pub fn queue(&self) -> Queue {
         match &self.what {
@@ -272,24 +282,24 @@ impl Op {
         }
     }
 
-    /// Returns the buffer of an operation that is not to be started.
+    /// Returns the buffer of an operation that will not be started.
     #[must_use]
     pub fn into_buffer(self) -> Buffer {
         self.buffer
     }
 
-    /// Gives its events to this owner instead of the client.
+    /// Sets the owner that gets its events instead of the client.
     pub(crate) fn owned_by(self, owner: Arc<dyn Owner>) -> Op {
         Op { owner: Some(owner), ..self }
     }
 
-    /// Makes it a part of an operation that is in flight: it starts even while the machine stops.
+    /// Makes it part of an operation in flight: it may start while the machine stops.
     pub(crate) fn going_on(self) -> Op {
         Op { going_on: true, ..self }
     }
 
-    /// Whether it takes more than an operation of the transport: a buffer or an offer in parts, or an offer that says more than a
-    /// descriptor of the buffer does.
+    /// Whether it is a large transfer: its buffer or its offer has parts, its offer has a header,
+    /// or a passive receive offers less room than its buffer has.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
         let What::Bulk(bulk) = &self.what else { return false };
@@ -301,7 +311,7 @@ impl Op {
         says_more || self.buffer.is_large()
     }
 
-    /// Checks what the transport does not.
+    /// Checks what the transport does not check.
     #[inline]
     pub(crate) fn check(&self, domain: &Arc<Inner>) -> Result<(), Error> {
         self.check_before(domain)?;
@@ -311,7 +321,7 @@ impl Op {
         self.buffer.check_unlent(receives, 0..if receives { all } else { self.length.min(all) })
     }
 
-    /// [`Op::check`] without the buffer's size and memory.
+    /// [`Op::check`], except the size and the leases of the buffer.
     #[inline]
     pub(crate) fn check_before(&self, domain: &Arc<Inner>) -> Result<(), Error> {
         domain.check_here()?;
@@ -324,13 +334,13 @@ impl Op {
         if self.buffer.is_of(domain) { Ok(()) } else { Err(Error::OtherDomain) }
     }
 
-    /// The operation in the transport's terms.
+    /// The operation as the transport's type.
     #[inline]
     pub(crate) fn kind(&self) -> OperationKind {
         let length = self.length as u64;
         match &self.what {
             What::Receive { min_receive_size, max_messages } => {
-                // No messages are refused by the transport.
+                // 0 messages are refused by the transport.
                 let each = || self.buffer.len() / (*max_messages).max(1) as usize;
                 let min_receive_size = min_receive_size.unwrap_or_else(|| each().max(1)) as u64;
                 OperationKind::Receive { min_receive_size, max_messages: *max_messages }
@@ -349,7 +359,7 @@ impl Op {
         }
     }
 
-    /// Returns its buffer with the reason why it does not start.
+    /// Returns the buffer with the error.
     pub(crate) fn refuse(self, error: Error) -> Refused {
         Refused { buffer: self.buffer, error }
     }
@@ -395,14 +405,15 @@ impl fmt::Debug for Op {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// Its id, which its events have.
+    /// The operation's id, which its events carry.
     pub op: OpId,
-    /// What a peer needs to reach the buffer of a passive operation; [`Offer::NONE`], which names no buffer, of any other.
+    /// What a peer needs to access the buffer of a passive operation; [`Offer::NONE`] for any other
+    /// operation.
     pub offer: Offer,
 }
 
 impl Started {
-    /// Without an offer.
+    /// A started operation without an offer.
     pub(crate) fn plain(op: OpId) -> Started {
         Started { op, offer: Offer::NONE }
     }

@@ -1,11 +1,11 @@
-//! The names of operations, and tables of what they name: [`nlx_sync::Slots`] with one or the other mark.
+//! Ids of operations, and tables by id: [`nlx_sync::Slots`] with a mark for large transfers.
 
 use std::fmt;
 
 use nlx_sync::SlotKey;
 
-/// Names an operation of a transfer machine. No two operations that are in flight at a time have the same, and one that is
-/// over is not taken for another (until 2³² more have used its slot).
+/// The id of an operation of a transfer machine. No two operations in flight have the same id, and
+/// the id of an ended operation is not reused until 2³² more have used its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(u64);
 
@@ -22,7 +22,7 @@ impl OpId {
         self.0 as u32
     }
 
-    /// Whether it names a large transfer.
+    /// Whether it is the id of a large transfer.
     pub(crate) fn is_large(self) -> bool {
         self.slot() & LARGE != 0
     }
@@ -40,13 +40,13 @@ impl fmt::Debug for OpId {
     }
 }
 
-/// In the slot of a large transfer's name: far above the number of operations there can be.
+/// The bit that marks the slot of a large transfer: far above the possible number of operations.
 const LARGE: u32 = 1 << 31;
 
-/// What [`OpId`]s name.
+/// A table of objects by [`OpId`].
 pub(crate) struct Slots<T> {
     slots: nlx_sync::Slots<T>,
-    /// Is in the names of all.
+    /// Set in the ids of all entries.
     mark: u64,
 }
 
@@ -57,12 +57,12 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Of what [`OpId::is_large`].
+    /// A table whose ids are [`OpId::is_large`].
     pub(crate) fn large() -> Slots<T> {
         Slots { mark: LARGE.into(), ..Slots::default() }
     }
 
-    /// Enters what is made for the name it gets.
+    /// Adds the object that `make` returns for its new id.
     pub(crate) fn enter(&mut self, make: impl FnOnce(OpId) -> T) -> (OpId, &mut T) {
         let key = self.slots.next_key();
         let id = self.id_of(key);
@@ -78,7 +78,7 @@ impl<T> Slots<T> {
         self.slots.remove(self.key_of(id))
     }
 
-    /// What is in this slot.
+    /// The id of the object in this slot.
     pub(crate) fn in_slot(&self, slot: u32) -> Option<OpId> {
         self.slots.at(slot).map(|_| self.id_of(self.slots.key(slot)))
     }
@@ -97,7 +97,7 @@ impl<T> Slots<T> {
     }
 
     fn key_of(&self, id: OpId) -> SlotKey {
-        // A name of the other kind has a slot that is not there.
+        // An id with the other mark gives a slot that does not exist.
         SlotKey::from_bits(id.0 ^ self.mark, 32)
     }
 }

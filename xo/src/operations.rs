@@ -1,5 +1,5 @@
-//! The operations of a transfer machine: those in flight and what always changes with them, the events that wait to be given,
-//! and whether more may start.
+//! The operations of a transfer machine: the table of those in flight, their deadlines and
+//! statistics, the queue of events, and the machine's state.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::quotas::{Ledger, Object};
 use crate::statistics::Statistics;
 use crate::{Buffer, EndPoint, Error, Event, Message, OpId, QueueStatistics, Refused, TmState};
 
-/// Why an operation is to end before its time. The first reason stays (X1).
+/// Why an operation is being cancelled. The first reason is kept (X1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Cancelled,
@@ -30,60 +30,60 @@ enum Reason {
 struct InFlight {
     queue: Queue,
     buffer: Buffer,
-    /// Bytes to be sent; for what receives, 0.
+    /// Bytes to send; 0 for an operation that receives.
     length: usize,
-    /// The peer of a message that is being sent: counted while it is.
+    /// The peer of a message that is being sent: keeps its end point in use.
     _to: Option<EndPoint>,
     reason: Option<Reason>,
-    /// The transport has been told to cancel it.
+    /// The transport has accepted the request to cancel it.
     cancel_sent: bool,
-    /// Who gets its events instead of the client.
+    /// The owner that gets its events instead of the client.
     owner: Option<Arc<dyn Owner>>,
 }
 
-/// An event and who gets it instead of the client.
+/// An event, and the owner that gets it instead of the client.
 pub(crate) type Owned = (Arc<dyn Owner>, Event);
 
-/// What the threads of a transfer machine share of its operations.
+/// The operations of a transfer machine, shared by its threads.
 pub(crate) struct Operations {
     table: Mutex<Table>,
-    /// The earliest deadline of an operation, `u64::MAX` without one: a thread that takes events need not lock to learn that
-    /// nothing has timed out. Changed under the lock.
+    /// The earliest deadline of an operation, `u64::MAX` without one: a thread that takes events
+    /// reads it without the lock to see that no operation has timed out. Changed under the lock.
     earliest_ns: AtomicU64,
 }
 
-/// Never locked while the transport is called to start, cancel or wait, nor while a buffer is dropped or anything of the
-/// client's is called.
+/// The state behind the lock of [`Operations`]. The lock is not held while the transport is called
+/// to start, cancel or wait, while a buffer is dropped, or while code of the client is called.
 struct Table {
     state: TmState,
-    /// It is stopping because a callback has panicked.
+    /// The machine is stopping because a callback has panicked.
     failing: bool,
     ops: Slots<InFlight>,
     deadlines: Deadlines,
     statistics: Statistics,
-    /// Events that a stop has taken, to be given out by the waits after it.
+    /// Events that a stop has taken, for later waits.
     backlog: VecDeque<Event>,
-    /// Events that were taken from the transport in one call, to be given out next.
+    /// Events taken from the transport in one call, which come next.
     fetched: Fetched,
     /// Operations in flight, by queue.
     posted: [usize; Queue::COUNT],
 }
 
 impl Table {
-    /// Whether events wait to be given out.
+    /// Whether events are queued here.
     fn has_events(&self) -> bool {
         !self.backlog.is_empty() || !self.fetched.is_empty()
     }
 }
 
-/// Events of the transport's that are taken in one call: 1.4 KB of each machine. With more of them, what a call costs is a
-/// smaller part still of what an event costs.
+/// Events taken from the transport in one call: 1.4 KB in each machine. A larger number would
+/// reduce the share of the call in the cost of an event only a little further.
 const FETCHED_MAX: usize = 16;
 
-/// Events that have been taken from the transport together, and not looked at yet.
+/// Events taken from the transport together, not yet translated.
 struct Fetched {
     events: [BufferEvent; FETCHED_MAX],
-    /// Those that are left.
+    /// The indices of the events that are left.
     left: Range<usize>,
 }
 
@@ -96,19 +96,20 @@ impl Fetched {
         self.left.is_empty()
     }
 
-    /// Takes up to `most` events from the transport, where nothing is left. Whether there were any.
+    /// Takes up to `most` events from the transport; called when none is left. Returns whether
+    /// there were any.
     fn refill(&mut self, tm: &dyn CoreTm, most: usize) -> Result<bool, CoreError> {
         self.left = 0..tm.events_get(&mut self.events[..most.min(FETCHED_MAX)])?;
         Ok(!self.left.is_empty())
     }
 
-    /// The oldest event that is left.
+    /// Removes and returns the oldest event that is left.
     fn pop(&mut self) -> Option<BufferEvent> {
         self.left.next().map(|place| self.events[place])
     }
 }
 
-/// What [`Operations::next`] has found.
+/// The result of [`Operations::next`].
 pub(crate) struct Next {
     pub(crate) event: Option<Event>,
     pub(crate) state: TmState,
@@ -143,20 +144,20 @@ impl Operations {
         self.table.lock().posted[queue.index()]
     }
 
-    /// The counters; from 0 again afterwards, if that is wanted.
+    /// Returns the counters, and resets them to 0 if `reset`.
     pub(crate) fn statistics(&self, reset: bool) -> [QueueStatistics; Queue::COUNT] {
         self.table.lock().statistics.read(reset)
     }
 
-    /// Counts what a queue lacked as failures.
+    /// Adds missing receive buffers to the failures of a queue.
     pub(crate) fn count_failures(&self, queue: Queue, failures: u64) {
         let mut table = self.table.lock();
         let counters = table.statistics.of(queue);
-        // What is wanted may be any number.
+        // The client may ask for any number of buffers.
         counters.failures = counters.failures.saturating_add(failures);
     }
 
-    /// Moves the buffer into an operation: gives what the transport is to be told.
+    /// Enters an operation with its buffer, and returns what to pass to the transport.
     #[inline]
     pub(crate) fn enter(
         &self,
@@ -167,7 +168,8 @@ impl Operations {
         self.enter_in(&mut self.table.lock(), op, deadline_ns, ledger)
     }
 
-    /// The same of several, each with its deadline, unless it is refused already; `entered` is told of each in order.
+    /// Enters several operations, each with its deadline, and passes each result to `entered`, in
+    /// order; operations refused before are passed through.
     pub(crate) fn enter_all(
         &self,
         ops: impl Iterator<Item = Result<(Op, Option<u64>), Refused>>,
@@ -210,18 +212,19 @@ impl Operations {
         Ok(Operation { buffer: handle, cookie: id.cookie(), kind })
     }
 
-    /// Takes back an operation that was refused: its buffer, unless it has ended with an event.
+    /// Removes an operation that the transport refused. Returns its buffer, unless the operation
+    /// has ended with an event.
     pub(crate) fn withdraw(&self, id: OpId) -> Option<Buffer> {
         let table = &mut *self.table.lock();
         let op = self.remove(table, id)?;
         let adds = &mut table.statistics.of(op.queue).adds;
-        // The counters may have been reset since.
+        // The counters may have been reset in between.
         *adds = adds.saturating_sub(1);
         Some(op.buffer)
     }
 
-    /// Notes that an operation in flight is cancelled; gives its buffer. `None` if it is over or, unless `again`, is to end
-    /// already.
+    /// Marks an operation in flight as cancelled, and returns its buffer's handle. Returns `None`
+    /// if the operation has ended or, unless `again`, is being cancelled already.
     pub(crate) fn cancel(&self, id: OpId, again: bool) -> Option<BufferHandle> {
         let Table { ops, statistics, .. } = &mut *self.table.lock();
         let found = ops.find(id).filter(|found| again || found.reason.is_none())?;
@@ -230,7 +233,8 @@ impl Operations {
         Some(found.buffer.handle())
     }
 
-    /// Notes that all are cancelled; gives those that the transport has not been told to cancel.
+    /// Marks all operations as cancelled, and returns those whose cancel the transport has not
+    /// accepted yet.
     pub(crate) fn cancel_all(&self) -> Vec<(OpId, BufferHandle)> {
         let Table { ops, statistics, .. } = &mut *self.table.lock();
         let mut found = Vec::new();
@@ -244,14 +248,14 @@ impl Operations {
         found
     }
 
-    /// The transport has been told to cancel it.
+    /// Records that the transport has accepted the cancel.
     pub(crate) fn cancel_sent(&self, id: OpId) {
         if let Some(op) = self.table.lock().ops.find(id) {
             op.cancel_sent = true;
         }
     }
 
-    /// This deadline or that of an operation, whichever is earlier.
+    /// The earlier of this deadline and the earliest one of an operation.
     pub(crate) fn earlier(&self, deadline_ns: Option<u64>) -> Option<u64> {
         let earliest_ns = self.earliest_ns.load(Ordering::Acquire);
         Some(earliest_ns.min(deadline_ns.unwrap_or(u64::MAX))).filter(|earlier_ns| *earlier_ns != u64::MAX)
@@ -262,7 +266,8 @@ impl Operations {
         self.earliest_ns.load(Ordering::SeqCst) >= deadline_ns
     }
 
-    /// The next operation that has timed out by now, and is to be cancelled.
+    /// Returns the next operation whose deadline has passed, to be cancelled, and removes its
+    /// deadline.
     pub(crate) fn next_expired(&self, now_ns: u64) -> Option<(OpId, BufferHandle)> {
         let table = &mut *self.table.lock();
         let (_, slot) = table.deadlines.first().filter(|(deadline_ns, _)| *deadline_ns <= now_ns)?;
@@ -274,8 +279,8 @@ impl Operations {
         Some((id, op.buffer.handle()))
     }
 
-    /// The transport did not know an operation that has timed out: its last event waits to be taken, or it has not been
-    /// started yet.
+    /// Sets a new deadline for a timed out operation that the transport did not find: either its
+    /// last event is queued, or it has not been started yet.
     pub(crate) fn expire_again(&self, id: OpId, deadline_ns: u64) {
         let table = &mut *self.table.lock();
         if table.ops.find(id).is_some() {
@@ -293,7 +298,7 @@ impl Operations {
         self.earliest_ns.store(earliest_ns, Ordering::SeqCst);
     }
 
-    /// An operation is over.
+    /// Removes an operation that has ended.
     fn remove(&self, table: &mut Table, id: OpId) -> Option<InFlight> {
         if table.deadlines.remove(id.slot()) {
             self.note_earliest(table);
@@ -303,10 +308,11 @@ impl Operations {
         Some(op)
     }
 
-    /// The next event: one that a stop has taken, or of the transport's. Where there is none at hand, several are taken from the
-    /// transport at once unless `sleeps` says that another thread may sleep there: an event wakes it only as long as it lies
-    /// in the transport's queue. It is asked under the lock, and a thread that goes to sleep looks for events after it has
-    /// said so.
+    /// Returns the next event: one that a stop has taken, or one of the transport's. If none is at
+    /// hand, takes several from the transport in one call, unless `sleeps` says that another thread
+    /// may sleep there: an event wakes that thread only while it is in the transport's queue.
+    /// `sleeps` is called under the lock, and a thread that goes to sleep checks for events after
+    /// it has announced itself.
     pub(crate) fn next(
         &self,
         tm: &dyn CoreTm,
@@ -325,12 +331,12 @@ impl Operations {
         Ok(Next { event, state, is_failing: failing && state == TmState::Stopping })
     }
 
-    /// Takes events from the transport for the waits to come, up to one that has an owner, which it gives with it. Also
-    /// gives whether there were others.
+    /// Moves events of the transport into the backlog, up to one that has an owner, which it
+    /// returns with the owner. Also returns whether it moved any.
     pub(crate) fn keep_events(&self, tm: &dyn CoreTm, end_points: &EndPoints) -> (bool, Option<Owned>) {
         let table = &mut *self.table.lock();
         let mut found = false;
-        // Where they are lost, who waits for them hears of it.
+        // If the transport's events are lost, the next wait returns the error.
         while let Ok(Some(mut event)) = self.take(table, tm, end_points, || FETCHED_MAX) {
             if let Some(owner) = event.owner.take() {
                 return (found, Some((owner, event)));
@@ -341,24 +347,25 @@ impl Operations {
         (found, None)
     }
 
-    /// Keeps an event for the waits to come.
+    /// Adds an event to the backlog.
     pub(crate) fn keep(&self, event: Event) {
         self.table.lock().backlog.push_back(event);
     }
 
-    /// Whether events wait here to be given out.
+    /// Whether events are queued here.
     pub(crate) fn has_events(&self) -> bool {
         self.table.lock().has_events()
     }
 
-    /// Whether events wait here, or the machine has ended.
+    /// Whether events are queued here, or the machine has ended.
     pub(crate) fn has_news(&self) -> bool {
         let table = &*self.table.lock();
         table.has_events() || matches!(table.state, TmState::Stopped | TmState::Failed)
     }
 
-    /// Takes an event of the transport's, and up to `most` from the transport where none is at hand. Under the lock, so that the
-    /// events of an operation keep their order whoever takes them.
+    /// Takes one event of the transport's; if none is at hand, takes up to `most` from the
+    /// transport. Called under the lock, so that the events of an operation keep their order,
+    /// whichever thread takes them.
     fn take(
         &self,
         table: &mut Table,
@@ -370,7 +377,7 @@ impl Operations {
             if table.fetched.is_empty() && !table.fetched.refill(tm, most())? {
                 return Ok(None);
             }
-            // Copied: it is small, and what is made of it changes the table.
+            // Copied: it is small, and translating it changes the table.
             let Some(raw) = table.fetched.pop() else { return Ok(None) };
             if table.ops.find(OpId::from_cookie(raw.cookie)).is_some() {
                 return Ok(self.event(table, &raw, end_points));
@@ -379,7 +386,7 @@ impl Operations {
         }
     }
 
-    /// What the transport's event means to the client (motr-transport 9.5).
+    /// Translates an event of the transport into one for the client (motr-transport 9.5).
     fn event(&self, table: &mut Table, raw: &BufferEvent, end_points: &EndPoints) -> Option<Event> {
         let op = OpId::from_cookie(raw.cookie);
         let found = table.ops.find(op)?;
@@ -413,7 +420,7 @@ impl Operations {
         })
     }
 
-    /// Takes no more operations. False if it is stopped already.
+    /// Refuses operations from now on. Returns false if the machine is stopped already.
     pub(crate) fn begin_stop(&self, failing: bool) -> bool {
         let table = &mut *self.table.lock();
         if table.state == TmState::Started {
@@ -423,7 +430,7 @@ impl Operations {
         table.state == TmState::Stopping
     }
 
-    /// The machine has ended; gives its state before, and the one that it ends in.
+    /// Records that the machine has ended. Returns its state before, and its final state.
     pub(crate) fn end_stop(&self) -> (TmState, TmState) {
         let table = &mut *self.table.lock();
         let (before, after) = (table.state, if table.failing { TmState::Failed } else { TmState::Stopped });
@@ -433,13 +440,14 @@ impl Operations {
         (before, after)
     }
 
-    /// The machine has not started after all.
+    /// Records that the machine could not be started.
     pub(crate) fn fail(&self) {
         self.table.lock().state = TmState::Failed;
     }
 }
 
-/// A timeout is carried out by cancelling; the client learns which of the two it was (X1).
+/// A timeout cancels the operation, so ECANCELED becomes ETIMEDOUT if the deadline was the reason
+/// (X1).
 fn status_of(op: &InFlight, raw: &BufferEvent) -> Result<(), Errno> {
     match raw.status() {
         Err(Errno::ECANCELED) if op.reason == Some(Reason::TimedOut) => Err(Errno::ETIMEDOUT),

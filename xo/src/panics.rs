@@ -1,15 +1,16 @@
-//! Panics of what the client gave: callbacks, and what it moved into them.
+//! Catching panics in code of the client: callbacks, and drops of what they capture.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A callback of the client's has panicked.
+/// Code of the client has panicked.
 pub(crate) struct Panicked;
 
-/// Calls what the client gave.
+/// Calls code of the client and catches a panic.
 pub(crate) fn contain(call: impl FnOnce()) -> Result<(), Panicked> {
-    // The machine's own state is not touched within: it is called without any lock.
+    // Unwind safe: no lock is held here, so that no state of the machine is left half changed.
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return Ok(()) };
-    // What the panic brought is the client's as well, and may panic as it goes. The payload of that one is given up.
+    // The panic's payload is a value of the client too, and its drop may panic. The payload of that
+    // second panic is leaked.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(payload);
     }

@@ -1,4 +1,4 @@
-//! Receive buffers that a transfer machine gets from a pool by itself (motr-transport 2.11).
+//! Provisioning: receive buffers that a transfer machine takes from a pool (motr-transport 2.11).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,53 +8,54 @@ use parking_lot::Mutex;
 use crate::pool::{CustomerId, Refill, within};
 use crate::{Buffer, BufferPool, Colour, Domain, Error, Op, Refused, Started};
 
-/// The fewest receive buffers: while one is full and on its way to the client, the other takes what comes (motr-transport
-/// 2.11).
+/// The fewest receive buffers: while one is full and on its way to the client, the other receives
+/// (motr-transport 2.11).
 const BUFFERS_MIN: usize = 2;
 
 /// How a transfer machine takes receive buffers from a pool ([`crate::MachineBuilder::pool`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Provision {
-    /// [`Op::min_receive_size`] of each.
+    /// [`Op::min_receive_size`] of each receive buffer.
     pub min_receive_size: usize,
-    /// [`Op::max_messages`] of each.
+    /// [`Op::max_messages`] of each receive buffer.
     pub max_messages: u32,
-    /// The number of receive buffers that are posted at a time; less than 2 is 2.
+    /// The number of receive buffers to keep posted; less than 2 counts as 2.
     pub buffers: usize,
-    /// Their colour; best a different one for each transfer machine.
+    /// The colour of the buffers; preferably a different one for each transfer machine.
     pub colour: Colour,
 }
 
-/// What keeps a transfer machine in receive buffers.
+/// Keeps the receive buffers of a transfer machine posted.
 ///
-/// The lock of `wants` comes before that of the machine and that of the pool, and is held while buffers are posted: so the
-/// numbers add up whoever posts. Nothing of the client's is called under it, and no buffer dropped.
+/// The lock of `wants` comes before that of the machine and that of the pool, and is held while
+/// buffers are posted, so that the count stays exact when several threads post. No code of the
+/// client is called under it, and no buffer is dropped.
 pub(crate) struct Provisioner {
     pool: BufferPool,
     min_receive_size: usize,
     max_messages: u32,
     wants: Mutex<Wants>,
-    /// How many buffers are missing.
+    /// The number of missing buffers.
     deficit: AtomicUsize,
 }
 
 struct Wants {
     buffers: usize,
     colour: Colour,
-    /// The machine, as the pool knows it once it has joined.
+    /// The machine's id at the pool, once it has joined.
     customer: CustomerId,
     /// The machine has begun to stop.
     over: bool,
 }
 
-/// What came of posting buffers.
+/// The result of posting buffers.
 #[derive(Default)]
 pub(crate) struct Posted {
-    /// How many were left in the pool when the last was taken.
+    /// The number of free buffers in the pool after the last one was taken.
     left: Option<usize>,
-    /// One that could not be posted.
+    /// A buffer that could not be posted.
     refused: Option<Buffer>,
-    /// How many are newly missing.
+    /// The number of newly missing buffers.
     failures: u64,
 }
 
@@ -85,7 +86,7 @@ impl Provisioner {
         Ok(Provisioner { pool: pool.clone(), min_receive_size, max_messages, wants, deficit })
     }
 
-    /// Has the pool call `refill`, unless a callback has stopped the machine already.
+    /// Registers `refill` with the pool, unless a callback has stopped the machine already.
     pub(crate) fn join(&self, refill: Refill) {
         let mut wants = self.wants.lock();
         if !wants.over {
@@ -93,7 +94,7 @@ impl Provisioner {
         }
     }
 
-    /// Posts what is missing of those that `count` gives, by `start`.
+    /// Posts the missing buffers through `start`; `count` returns the number that is posted.
     pub(crate) fn post(
         &self,
         count: impl FnOnce() -> usize,
@@ -123,7 +124,7 @@ impl Provisioner {
         posted
     }
 
-    /// Gives how many are newly missing.
+    /// Sets the deficit. Returns the number of newly missing buffers.
     fn note(&self, customer: CustomerId, missing: usize) -> u64 {
         let before = self.deficit.swap(missing, Ordering::Relaxed);
         if missing == 0 && before > 0 {
@@ -132,7 +133,8 @@ impl Provisioner {
         missing.saturating_sub(before) as u64
     }
 
-    /// Hands on what came of posting; called without any lock. Gives how many buffers are newly missing.
+    /// Handles the result of posting; called without any lock. Returns the number of newly missing
+    /// buffers.
     pub(crate) fn settle(&self, posted: Posted) -> u64 {
         if let Some(buffer) = posted.refused {
             self.pool.put_refused(buffer);
@@ -143,7 +145,7 @@ impl Provisioner {
         posted.failures
     }
 
-    /// Takes nothing more from the pool.
+    /// Stops taking buffers from the pool.
     pub(crate) fn end(&self) {
         let mut wants = self.wants.lock();
         if !std::mem::replace(&mut wants.over, true) {

@@ -1,12 +1,12 @@
-//! How much of everything a domain gives out.
+//! Limits on the objects of a domain.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::Error;
 
-/// How much a domain gives out at the most, beside what the transport can ([`crate::Domain::limits`]). Nothing is limited
-/// until it is set.
+/// Limits on a domain's objects, in addition to the transport's ([`crate::Domain::limits`]). By
+/// default nothing is limited.
 ///
 /// ```
 /// use nlx::{Domain, Errno, NodeConfig, Quotas};
@@ -25,32 +25,33 @@ use crate::Error;
 pub struct Quotas([u64; Object::COUNT]);
 
 impl Quotas {
-    /// Buffers registered at a time; each part of a large one counts.
+    /// The number of registered buffers; each part of a large buffer counts.
     #[must_use]
     pub const fn buffers(self, most: u64) -> Quotas {
         self.with(Object::Buffers, most)
     }
 
-    /// Bytes of buffers registered at a time; bytes of two buffers count twice.
+    /// The bytes of registered buffers; bytes that are registered twice count twice.
     #[must_use]
     pub const fn bytes(self, most: u64) -> Quotas {
         self.with(Object::Bytes, most)
     }
 
-    /// Transfer machines at a time, stopped ones that have not been dropped included.
+    /// The number of transfer machines; stopped machines count until they are dropped.
     #[must_use]
     pub const fn machines(self, most: u64) -> Quotas {
         self.with(Object::Machines, most)
     }
 
-    /// Operations of one transfer machine in flight at a time.
+    /// The number of operations in flight at one transfer machine.
     #[must_use]
     pub const fn operations(self, most: u64) -> Quotas {
         self.with(Object::Operations, most)
     }
 
-    /// End points in use at one transfer machine beyond which [`crate::Machine::end_point`] gives no new one; those of
-    /// senders count, and are always given.
+    /// The number of end points in use at one transfer machine, beyond which
+    /// [`crate::Machine::end_point`] returns no new one. End points of senders count, but are never
+    /// refused.
     #[must_use]
     pub const fn end_points(self, most: u64) -> Quotas {
         self.with(Object::EndPoints, most)
@@ -68,7 +69,7 @@ impl Default for Quotas {
     }
 }
 
-/// What is counted.
+/// The kinds of objects that have limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Object {
     Buffers,
@@ -92,7 +93,7 @@ impl Object {
     }
 }
 
-/// What a domain allows, and what it has given out.
+/// The limits of a domain, and its current usage.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     most: [AtomicU64; Object::COUNT],
@@ -110,13 +111,13 @@ impl Ledger {
         self.most.iter().zip(quotas.0).for_each(|(most, wanted)| most.store(wanted, Relaxed));
     }
 
-    /// Whether one more is allowed where there are so many.
+    /// Refuses one more object if the limit is reached with `present` objects.
     pub(crate) fn check(&self, object: Object, present: u64) -> Result<(), Error> {
         let limit = self.most[object as usize].load(Relaxed);
         if present < limit { Ok(()) } else { Err(Error::Quota { object: object.name(), limit }) }
     }
 
-    /// Whether it is limited at all.
+    /// Whether this kind of object is limited.
     pub(crate) fn limits(&self, object: Object) -> bool {
         self.most[object as usize].load(Relaxed) != u64::MAX
     }
@@ -124,7 +125,8 @@ impl Ledger {
     pub(crate) fn give(&self, object: Object, amount: u64) -> Result<(), Error> {
         let (most, given) = (&self.most[object as usize], &self.given[object as usize]);
         let limit = most.load(Relaxed);
-        // Added first and looked at then: of two that want the rest at once, both may be refused.
+        // Added first and compared afterwards: if two threads want the last of it at the same time,
+        // both may be refused.
         let before = given.fetch_add(amount, Relaxed);
         if before.saturating_add(amount) <= limit {
             return Ok(());

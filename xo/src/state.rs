@@ -1,4 +1,4 @@
-//! The states of a transfer machine, and what happens to it as a whole.
+//! The states of a transfer machine, and the events of the machine as a whole.
 
 use std::fmt;
 
@@ -6,18 +6,20 @@ use nlx_core::Errno;
 
 use crate::EndPoint;
 
-/// The state of a transfer machine; the values are Motr's (motr-transport 2.3.1). 1, INITIALIZED, is a
-/// [`crate::MachineBuilder`]; 2, STARTING, lasts as long as its `start`.
+/// The state of a transfer machine; the values are Motr's (motr-transport 2.3.1). Value 1,
+/// INITIALIZED, is a [`crate::MachineBuilder`]; value 2, STARTING, lasts for the call of its
+/// `start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum TmState {
-    /// It takes operations.
+    /// It accepts operations.
     Started = 3,
-    /// It takes no more; those in flight end.
+    /// It accepts no more operations; those in flight end.
     Stopping = 4,
     /// Its address is free again.
     Stopped = 5,
-    /// A callback has panicked, or the start failed. What was in flight is cancelled; its address is free again.
+    /// A callback has panicked, or the start failed. Its operations are cancelled, and its address
+    /// is free again.
     Failed = 6,
 }
 
@@ -32,35 +34,35 @@ impl fmt::Display for TmState {
     }
 }
 
-/// What happened to a transfer machine: Motr's transfer machine events (motr-transport 2.3.6). The observer of its builder
-/// is told ([`crate::MachineBuilder::observer`]).
+/// An event of a transfer machine as a whole: Motr's transfer machine events (motr-transport
+/// 2.3.6). The observer receives them ([`crate::MachineBuilder::observer`]).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TmEvent {
     /// Its state has changed: Motr's STATE_CHANGE.
     State {
-        /// The state it is in now.
+        /// The new state.
         state: TmState,
-        /// Why it failed; success for the other states.
+        /// The error if it failed; success for the other states.
         status: Result<(), Errno>,
-        /// Itself, when it has started.
+        /// The machine's end point, if it has started.
         end_point: Option<EndPoint>,
     },
-    /// Messages to it were dropped because no receive buffer took them: Motr's ERROR with ENOBUFS, which it never raises
-    /// (motr-transport 14, X13). Several drops may be told at once.
+    /// Messages were dropped because no receive buffer matched them: Motr's ERROR with ENOBUFS,
+    /// which it never raises (motr-transport 14, X13). One event may report several drops.
     NoBuffer {
-        /// How many since this was told last.
+        /// The number of drops since the last report.
         messages: u64,
-        /// How many since it started.
+        /// The number of drops since the machine started.
         total: u64,
     },
 }
 
 impl TmEvent {
-    /// The errno that a Motr user knows: ENOBUFS for dropped messages.
+    /// The errno that Motr reports for this event: ENOBUFS for dropped messages.
     ///
     /// # Errors
-    /// That errno.
+    /// As described above.
     pub fn status(&self) -> Result<(), Errno> {
         match self {
             TmEvent::State { status, .. } => *status,

@@ -1,23 +1,23 @@
-//! What the operations of a transfer machine came to (motr-transport 2.9).
+//! Statistics of a transfer machine's operations, by queue (motr-transport 2.9).
 
 use std::time::Duration;
 
 use nlx_core::{Errno, Queue};
 
-/// Counters of one queue of a transfer machine, since it was started or since they were reset.
+/// Counters of one queue of a transfer machine, since its start or the last reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueStatistics {
     /// Operations started.
     pub adds: u64,
-    /// Operations whose cancelling was asked for; timeouts are not among them.
+    /// Operations that were asked to be cancelled; timeouts do not count.
     pub cancels: u64,
-    /// Events of success; for a receive buffer one per message.
+    /// Events with success; for a receive buffer, one per message.
     pub successes: u64,
-    /// Events of failure.
+    /// Events with failure, and receive buffers that a pool lacked.
     pub failures: u64,
-    /// The time that operations took, those in flight not included.
+    /// The total time from start to end of the operations that have ended.
     pub time_in_queue: Duration,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
     /// The most bytes of one event.
     pub bytes_max: u64,
@@ -32,7 +32,7 @@ impl Statistics {
         &mut self.0[queue.index()]
     }
 
-    /// The counters; from 0 again afterwards, if that is wanted.
+    /// Returns the counters, and resets them to 0 if `reset`.
     pub(crate) fn read(&mut self, reset: bool) -> [QueueStatistics; Queue::COUNT] {
         if reset { std::mem::take(&mut self.0) } else { self.0 }
     }
@@ -47,7 +47,7 @@ impl Statistics {
         let counters = self.of(queue);
         match status {
             Ok(()) => counters.successes += 1,
-            // What a pool lacked counts as well, and may have been any number.
+            // Missing buffers of a pool count as well, in any number.
             Err(_) => counters.failures = counters.failures.saturating_add(1),
         }
         counters.bytes += length as u64;

@@ -11,10 +11,11 @@ use crate::callbacks::enter_event_thread;
 use crate::panics::contain;
 use crate::{Error, Event, Machine, TmState};
 
-/// What the client wants to be done with each event.
+/// The client's function for events.
 pub(crate) type Callback = Box<dyn FnMut(&Machine, Event) + Send>;
 
-/// Starts the thread; it runs where it is confined to, or else on the processors of its machine's CPU partition, when this returns.
+/// Starts the event thread. When this returns, the thread runs on `processors`, or else on those of
+/// its machine's CPU partition.
 pub(crate) fn spawn(
     machine: &Arc<Machine>,
     callback: Callback,
@@ -35,7 +36,7 @@ pub(crate) fn spawn(
                 }
             };
             let ready = confined.is_ok();
-            // Who started it waits for this.
+            // The thread in `spawn` waits for this.
             let _ = tell.send(confined);
             if ready {
                 run(&machine, callback);
@@ -49,7 +50,8 @@ pub(crate) fn spawn(
     }
 }
 
-/// Binds the calling thread to the processors of its machine's CPU partition. If the system refuses, the thread runs anywhere.
+/// Binds the calling thread to the processors of the machine's CPU partition. If the system
+/// refuses, the thread stays unbound.
 fn follow(machine: &Machine) {
     if let Err(errno) = machine.bind_thread() {
         tracing::warn!(address = %machine.address(), %errno, "an event thread is not bound to its CPU partition");
@@ -62,12 +64,12 @@ fn listed(set: Option<&CpuSet>) -> Vec<usize> {
     })
 }
 
-/// Gives each event to the callback, until the machine has stopped and all are given.
+/// Passes each event to the callback, until the machine has stopped and all events are taken.
 fn run(machine: &Machine, mut callback: Callback) {
     let mut likes = true;
     loop {
         match machine.next(None) {
-            // The last events of a machine whose callback has panicked: their buffers are given up.
+            // The last events of a machine whose callback has panicked: their buffers are dropped.
             Ok(Some(event)) if !likes => drop(event),
             Ok(Some(event)) => {
                 likes = contain(|| callback(machine, event)).is_ok();
@@ -77,9 +79,9 @@ fn run(machine: &Machine, mut callback: Callback) {
                 }
             }
             Ok(None) => {}
-            // Nobody else would give the last events.
+            // No other thread would take the last events.
             Err(Error::Ended) => machine.fail(),
-            // They are lost.
+            // The remaining events are lost.
             Err(Error::Core(error)) => {
                 tracing::error!(address = %machine.address(), %error, "a transfer machine fails");
                 machine.fail();
@@ -91,7 +93,8 @@ fn run(machine: &Machine, mut callback: Callback) {
     if machine.state() == TmState::Stopped {
         machine.tell_state(TmState::Stopped, Ok(()));
     }
-    // What the client moved into the callback ends before its machine is said to have. It is the client's, and may panic.
+    // The callback is dropped before the machine's end is reported, because its captures are the
+    // client's and their drop may panic.
     if contain(|| drop(callback)).is_err() {
         tracing::error!(address = %machine.address(), "what a callback held has panicked as it was dropped");
     }

@@ -1,27 +1,28 @@
-//! The threads that wait for a transfer machine, and a program's own loop.
+//! Threads that wait for events of a transfer machine, and the program's event loop.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-/// Who waits, or is about to.
+/// The threads that wait, or are about to, and the armed event loop.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Held while a thread sleeps in the transport; others that want to wait, wait for it. What the client is called back with
-    /// while it is held may wait itself, and stop the machine.
+    /// Held while a thread waits in the transport; other threads wait for this lock. Reentrant,
+    /// because client code that is called while it is held may wait too, and stop the machine.
     turn: ReentrantMutex<()>,
-    /// Threads that wait, and the program's loop while it sleeps.
+    /// The number of waiting threads, plus 1 while the event loop is armed.
     count: AtomicUsize,
-    /// The program's loop is about to sleep, or sleeps.
+    /// The event loop is about to sleep, or sleeps.
     armed: AtomicBool,
 }
 
-/// Counts a thread among those that wait, as long as it lives.
+/// Counts a thread as waiting until it is dropped.
 pub(crate) struct Waiting<'a>(&'a Waiters);
 
 impl Waiters {
-    /// Waits until no other thread waits, for this long at the most; `None` if one still does then.
+    /// Waits until no other thread waits, at most for `rest`. Returns `None` if another thread
+    /// still waits then.
     pub(crate) fn take_turn(&self, rest: Option<Duration>) -> Option<ReentrantMutexGuard<'_, ()>> {
         match rest {
             None => Some(self.turn.lock()),
@@ -29,30 +30,33 @@ impl Waiters {
         }
     }
 
-    /// This thread begins to wait. To be called before it looks for the earliest deadline, and for events.
+    /// Counts this thread as waiting. Call it before reading the earliest deadline, and before
+    /// checking for events.
     pub(crate) fn enter(&self) -> Waiting<'_> {
         self.count.fetch_add(1, Ordering::SeqCst);
         Waiting(self)
     }
 
-    /// Whether anybody may be asleep.
+    /// Whether a thread or the event loop may sleep.
     pub(crate) fn are_there(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether another waiter or an armed event loop may be asleep, or about to be; `own` is the caller's wait, if it waits.
+    /// Whether another waiter or an armed event loop may sleep, or is about to; `own` is the
+    /// caller's wait, if it waits.
     pub(crate) fn others_than(&self, own: Option<&Waiting<'_>>) -> bool {
         self.count.load(Ordering::SeqCst) > usize::from(own.is_some())
     }
 
-    /// The program's loop is about to sleep. To be called before it looks for the earliest deadline, and for events.
+    /// Announces that the event loop is about to sleep. Call it before reading the earliest
+    /// deadline, and before checking for events.
     pub(crate) fn arm(&self) {
         if !self.armed.swap(true, Ordering::SeqCst) {
             self.count.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// The loop is back. Whether it was away.
+    /// Ends the announcement of [`Waiters::arm`]. Returns whether there was one.
     pub(crate) fn disarm(&self) -> bool {
         let was = self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::SeqCst);
         if was {

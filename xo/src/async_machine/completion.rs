@@ -13,32 +13,32 @@ use super::slots::{Place, Slots};
 use crate::event::Owner;
 use crate::{Buffer, Error, Event, Machine, Offer, Op, OpId, Refused, Started};
 
-/// An operation has ended well.
+/// The result of an operation that succeeded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completed {
-    /// Its buffer.
+    /// The operation's buffer.
     pub buffer: Buffer,
-    /// Bytes moved, from the start of the buffer.
+    /// Bytes transferred, from the start of the buffer.
     pub length: usize,
-    /// From the start of the operation to its last event.
+    /// The time from the start of the operation to its last event.
     pub after: Duration,
 }
 
-/// An operation has ended otherwise, or was not started.
+/// The error of an operation that failed or was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 #[non_exhaustive]
 pub struct Failed {
-    /// Its buffer; `None` only if it was lost with the machine.
+    /// The operation's buffer; `None` only if it was lost with the machine.
     pub buffer: Option<Buffer>,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
 impl Failed {
-    /// The errno that a Motr user knows: ECANCELED if it was cancelled, ETIMEDOUT if its timeout passed, else LNet's, or that
-    /// of the refusal.
+    /// The errno that Motr reports: ECANCELED if the operation was cancelled, ETIMEDOUT if its
+    /// timeout passed, else LNet's errno, or that of the refusal.
     #[must_use]
     pub fn errno(&self) -> Errno {
         self.error.errno()
@@ -51,19 +51,20 @@ impl From<Refused> for Failed {
     }
 }
 
-/// An operation that has been started: a future that is ready when it has ended.
+/// An operation in flight, as a future that is ready when it has ended.
 ///
-/// The operation goes on whether this is polled or not. Dropping it cancels the operation without waiting: its last event
-/// then gives the buffer up (to its pool, if it has one).
+/// The operation makes progress even if this is not polled. Dropping this cancels the operation
+/// without waiting; its buffer is dropped at the operation's end (and so returned to its pool, if
+/// it has one).
 ///
 /// # Panics
-/// When it is polled again after it was ready.
+/// If it is polled again after it was ready.
 #[must_use = "the operation is cancelled when this is dropped"]
 pub struct Completion(State);
 
 enum State {
     InFlight(InFlight),
-    /// It was refused.
+    /// The operation was refused; the result is still to be polled.
     Refused(Refused),
     Over,
 }
@@ -74,17 +75,17 @@ struct InFlight {
     place: Arc<Place<Event>>,
 }
 
-/// What an operation without an offer lends out.
+/// [`Completion::offer`] of an operation that has none.
 static NO_OFFER: Offer = Offer::NONE;
 
 impl Completion {
-    /// Starts an operation, whose owner a slot is to be. One that is refused has ended already.
+    /// Starts an operation with a slot as its owner. If it is refused, the future is ready at once.
     pub(crate) fn start(machine: &Arc<Machine>, slots: &Arc<Slots<Event>>, op: Op) -> Completion {
         let place = slots.take();
         match machine.start(op.owned_by(place.clone())) {
             Ok(started) => Completion(State::InFlight(InFlight { started, machine: machine.clone(), place })),
             Err(refused) => {
-                // It has no event, so nobody else gives the slot back.
+                // No event will come, so the slot is released here.
                 place.unused();
                 Completion::refused(refused)
             }
@@ -95,8 +96,9 @@ impl Completion {
         Completion(State::Refused(refused))
     }
 
-    /// Of a passive operation: what the peer needs to reach the buffer, which can be reached already. [`Offer::NONE`], which leads
-    /// nowhere, of any other, and if it was refused or is over.
+    /// For a passive operation, what the peer needs to access the buffer, which is accessible
+    /// already. For any other operation, and if it was refused or has ended, [`Offer::NONE`], which
+    /// names no buffer.
     #[must_use]
     pub fn offer(&self) -> &Offer {
         match &self.0 {
@@ -105,7 +107,7 @@ impl Completion {
         }
     }
 
-    /// The operation; `None` if it was refused, or is over.
+    /// The operation's id; `None` if it was refused or has ended.
     #[must_use]
     pub fn op(&self) -> Option<OpId> {
         match &self.0 {
@@ -114,8 +116,9 @@ impl Completion {
         }
     }
 
-    /// Asks for the end of the operation, without dropping this: it then gives the buffer back, with ECANCELED or as the
-    /// operation would have ended if that was faster. False, without any effect, if the operation has ended.
+    /// Requests the end of the operation without dropping this future, which then returns the
+    /// buffer: with ECANCELED, or with the operation's result if that came first. Returns false,
+    /// and does nothing, if the operation has ended.
     pub fn cancel(&self) -> bool {
         match &self.0 {
             State::InFlight(in_flight) => in_flight.machine.cancel(in_flight.started.op),
@@ -146,7 +149,7 @@ impl Future for Completion {
     }
 }
 
-/// What an operation's last event means to its task.
+/// The result of a future, from its operation's last event.
 fn outcome(event: Event) -> Result<Completed, Failed> {
     let Event { queue, status, length, buffer, after, .. } = event;
     match (status, buffer) {
@@ -168,7 +171,8 @@ impl Drop for Completion {
     }
 }
 
-/// The slot gets the events of its operation; what it does not keep is dropped, and its buffer with it.
+/// A slot takes its operation's last event; an event that it does not keep is dropped, with its
+/// buffer.
 impl Owner for Place<Event> {
     fn event(&self, event: Event) -> Option<Event> {
         if event.is_last() {

@@ -1,4 +1,4 @@
-//! Messages that have come, and the tasks that wait for one.
+//! The inbox: received messages, and the tasks that wait for one.
 
 use std::collections::VecDeque;
 use std::task::{Poll, Waker};
@@ -6,21 +6,22 @@ use std::task::{Poll, Waker};
 use super::slot::wake;
 use nlx_sync::Mutex;
 
-/// Values for whoever asks first. What lies here keeps its receive buffers busy: there are never more than these have
-/// room for.
+/// A queue of values, each for the first task that asks. Queued messages keep their receive buffers
+/// busy, so the buffers' room limits their number.
 #[derive(Debug)]
 pub(crate) struct Inbox<T>(Mutex<Inner<T>>);
 
 #[derive(Debug)]
 struct Inner<T> {
     values: VecDeque<T>,
-    /// In the order in which they asked; each is woken for one value, and asks again if another task was faster.
+    /// Waiting tasks in order of arrival. Each is woken for one value, and waits again if another
+    /// task was faster.
     tasks: VecDeque<(u64, Waker)>,
     last_ticket: u64,
     closed: bool,
 }
 
-/// What a task has in hand while it waits.
+/// The place of a waiting task in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket(Option<u64>);
 
@@ -42,7 +43,7 @@ impl<T> Inbox<T> {
         wake(task.map(|(_, waker)| waker));
     }
 
-    /// The next value; `None` when there is none and none comes any more.
+    /// Takes the next value; `None` if the inbox is empty and closed.
     pub(crate) fn poll(&self, ticket: &mut Ticket, waker: &Waker) -> Poll<Option<T>> {
         let waker = waker.clone();
         let mut inner = self.0.lock();
@@ -59,7 +60,7 @@ impl<T> Inbox<T> {
         Poll::Ready(value)
     }
 
-    /// A task does not wait any more. Was it woken already, another one has what it was woken for.
+    /// Ends a task's wait. If it was woken already, wakes another task instead.
     pub(crate) fn leave(&self, ticket: &mut Ticket) {
         if ticket.0.is_none() {
             return;
@@ -75,7 +76,7 @@ impl<T> Inbox<T> {
         wake(next.map(|(_, waker)| waker));
     }
 
-    /// Nothing comes any more. What has come can still be taken.
+    /// Closes the inbox: queued values can still be taken.
     pub(crate) fn close(&self) {
         let mut inner = self.0.lock();
         inner.closed = true;
@@ -88,7 +89,7 @@ impl<T> Inbox<T> {
 }
 
 impl<T> Inner<T> {
-    /// Puts a task at the end of the queue, or leaves it where it is; gives the waker that it had.
+    /// Adds a task at the end of the queue, or keeps its place; returns the waker that it had.
     fn enqueue(&mut self, ticket: &mut Ticket, waker: Waker) -> Option<Waker> {
         if let Some(place) = self.place(ticket) {
             return Some(std::mem::replace(&mut self.tasks[place].1, waker));
@@ -99,7 +100,7 @@ impl<T> Inner<T> {
         None
     }
 
-    /// Takes a task out of the queue; `None` if it is not there, because it has been woken.
+    /// Removes a task from the queue; `None` if it is not there, because it has been woken.
     fn withdraw(&mut self, ticket: &mut Ticket) -> Option<Waker> {
         let place = self.place(ticket);
         *ticket = Ticket(None);

@@ -1,4 +1,4 @@
-//! Messages, as futures.
+//! Received messages, as futures.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,23 +9,23 @@ use super::completion::Failed;
 use super::inbox::{Inbox, Ticket};
 use crate::{Buffer, EndPoint, Error, Event, Machine, Message};
 
-/// A message that has come.
+/// A received message.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
     /// Its bytes, lent out of the receive buffer.
     pub message: Message,
-    /// Who sent it; `None` for a message that does not say (MT-245).
+    /// The sender; `None` for a message that does not name its sender (MT-245).
     pub sender: Option<EndPoint>,
-    /// The receive buffer, if this was its last message. It can be posted again when its messages are gone, this one
-    /// included.
+    /// The receive buffer, if this was its last message. It can be posted again once its messages
+    /// are dropped, this one included.
     pub buffer: Option<Buffer>,
-    /// From the posting of the buffer to this message.
+    /// The time from the start of the receive to this message.
     pub after: Duration,
 }
 
-/// The next message of a machine, as a future ([`crate::AsyncMachine::next_message`]). Several may wait; each message goes
-/// to one of them. Dropping it loses no message.
+/// A machine's next message, as a future ([`crate::AsyncMachine::next_message`]). Several futures
+/// may wait; each message goes to one of them. Dropping it loses no message.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct NextMessage<'a> {

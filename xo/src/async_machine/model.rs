@@ -1,6 +1,8 @@
-//! Slots under loom: every interleaving of who brings a value, of the task that polls or leaves, and of the end of it all.
+//! Models of slots and the inbox under loom: every interleaving of a thread that brings a value, a
+//! task that polls or leaves, and a close.
 //!
-//! Each value is counted: whatever happens, it is dropped once, and no task sleeps for ever (loom finds that as a deadlock).
+//! Each value counts its drops: it is dropped exactly once. No task sleeps for ever (loom reports
+//! that as a deadlock).
 //!
 //! `RUSTFLAGS="--cfg loom -C debug-assertions" cargo test -p nlx --no-default-features --release --lib model`
 
@@ -65,7 +67,7 @@ impl Rig {
         }
     }
 
-    /// The value is gone, and the slot is the next to be used: once.
+    /// Checks that the value is dropped, and that the slot is free: exactly once.
     fn check_reused(&self) {
         assert_eq!(self.dropped.load(Ordering::SeqCst), 1);
         assert!(Arc::ptr_eq(&self.place, &self.slots.take()));
@@ -88,7 +90,7 @@ fn a_task_gets_its_value_and_never_sleeps_past_it() {
 fn a_task_that_moved_is_woken_where_it_is() {
     loom::model(|| {
         let rig = Rig::new();
-        // It was polled elsewhere before.
+        // The task was polled by another thread before.
         let elsewhere = rig.place.poll(Waker::noop());
         assert!(elsewhere.is_pending());
         let bringer = rig.bring_in_thread();
@@ -149,7 +151,7 @@ fn what_begins_after_the_end_does_not_wait() {
     });
 }
 
-/// A task that takes one message.
+/// Takes one message, as a task does.
 fn take(inbox: &Inbox<Counted>) -> Option<Counted> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut ticket = Ticket::default();

@@ -1,8 +1,8 @@
-//! Where a value waits for its task, or a task for its value.
+//! A slot passes one value to one task.
 //!
-//! Three may meet at a slot in any order: who brings the value (once), the task that polls, and the task that loses its
-//! interest. Each step is one hold of the slot's lock; what belongs to others (wakers, values) is run and dropped outside of
-//! it, by the caller.
+//! Three parties use a slot in any order: the thread that brings the value (once), the task that
+//! polls, and the drop of the task's future. Each step takes the slot's lock once. Code of others
+//! (wakers, drops of values) runs after the lock is released, in the caller.
 
 use std::mem::replace;
 use std::task::{Poll, Waker};
@@ -10,56 +10,56 @@ use std::task::{Poll, Waker};
 use crate::panics::contain;
 use nlx_sync::Mutex;
 
-/// One value on its way to one task.
+/// The place of one value for one task.
 #[derive(Debug)]
 pub(crate) struct Slot<T>(Mutex<State<T>>);
 
 #[derive(Debug)]
 enum State<T> {
-    /// Nobody uses it.
+    /// Not in use.
     Free,
-    /// The value is to come. The task, once it has asked.
+    /// Waiting for the value; has the task's waker once it has polled.
     Waiting(Option<Waker>),
-    /// The value has come.
+    /// Holds the value.
     Ready(T),
-    /// The value is to come, and nobody wants it.
+    /// Waiting for the value, but the task has left.
     Abandoned,
-    /// No value comes any more.
+    /// No value will come.
     Closed,
 }
 
-/// What became of a value that was brought.
+/// The result of bringing a value.
 #[must_use = "a task is to be woken, or a value to be dropped"]
 pub(crate) enum Brought<T> {
-    /// It lies there for the task, which is to be woken if it has asked.
+    /// The slot keeps the value; the task's waker, if it has polled.
     Kept(Option<Waker>),
-    /// Nobody wants it any more. The slot is free.
+    /// The task has left, and the value is returned. The slot is free.
     Unwanted(T),
-    /// The slot was to get none.
+    /// The slot did not wait for a value, which is returned.
     Surplus(T),
 }
 
-/// What was found by a task that lost its interest.
+/// What a leaving task finds.
 #[must_use = "a value is to be dropped, or to be hurried"]
 pub(crate) enum Left<T> {
-    /// The value, or that none comes: the slot is free.
+    /// The value, or `None` if none will come: the slot is free.
     Over(Option<T>),
-    /// It is to come still, and will be unwanted.
+    /// The value is still to come, and will be returned to the thread that brings it.
     ToCome,
 }
 
 impl<T> Slot<T> {
-    /// A slot that is to get a value.
+    /// A slot that waits for a value.
     pub(crate) fn waiting() -> Slot<T> {
         Slot(Mutex::new(State::Waiting(None)))
     }
 
-    /// Takes a free slot into use.
+    /// Makes a free slot wait for a value.
     pub(crate) fn begin(&self) {
         *self.0.lock() = State::Waiting(None);
     }
 
-    /// Brings the value.
+    /// Puts the value into the slot.
     pub(crate) fn bring(&self, value: T) -> Brought<T> {
         let mut state = self.0.lock();
         match replace(&mut *state, State::Free) {
@@ -75,7 +75,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// The value, or `None` if none will come; the slot is free then. Else the task is woken when there is one.
+    /// Takes the value, or `None` if none will come; the slot is free then. Otherwise stores the
+    /// waker.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
         let waker = waker.clone();
         let mut state = self.0.lock();
@@ -95,7 +96,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// The task has lost its interest.
+    /// Ends the task's interest in the value.
     pub(crate) fn leave(&self) -> Left<T> {
         let mut state = self.0.lock();
         match replace(&mut *state, State::Free) {
@@ -113,7 +114,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// No value will come any more; one that has come stays.
+    /// Ends the wait for a value; a value that has come stays.
     pub(crate) fn close(&self) -> Option<Waker> {
         let mut state = self.0.lock();
         match replace(&mut *state, State::Closed) {
@@ -127,7 +128,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Wakes a task. Its waker is somebody else's code: one that panics harms nobody else.
+/// Wakes a task. The waker is foreign code: its panic is caught.
 pub(crate) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker
         && contain(|| waker.wake()).is_err()

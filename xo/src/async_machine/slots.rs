@@ -1,4 +1,5 @@
-//! The slots of a machine: a table of its own, as what is given back is used again itself, so that starting allocates nothing.
+//! The slots of a machine. They are reused as allocated objects, unlike those of
+//! [`nlx_sync::Slots`], so that a start allocates nothing.
 
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
@@ -6,7 +7,8 @@ use std::task::{Poll, Waker};
 use super::slot::{Brought, Left, Slot, wake};
 use nlx_sync::Mutex;
 
-/// As many slots as there were values to come at a time; that is limited by [`crate::TmOptions::events_max`].
+/// The most slots is the peak number of operations in flight, which
+/// [`crate::TmOptions::events_max`] limits.
 #[derive(Debug)]
 pub(crate) struct Slots<T>(Mutex<Table<T>>);
 
@@ -17,8 +19,8 @@ struct Table<T> {
     closed: bool,
 }
 
-/// A slot with its place in the table. The operation that will bring the value holds it, and the future that wants it;
-/// the last of the two to act gives it back.
+/// A slot with its index in the table. The operation that will bring the value and the future that
+/// wants it both hold it; the last of the two to act releases it.
 #[derive(Debug)]
 pub(crate) struct Place<T> {
     slot: Slot<T>,
@@ -31,7 +33,7 @@ impl<T> Slots<T> {
         Arc::new(Slots(Mutex::new(Table { slots: Vec::new(), free: Vec::new(), closed: false })))
     }
 
-    /// A slot that is to get a value.
+    /// Takes a free slot, or makes one, to wait for a value.
     pub(crate) fn take(self: &Arc<Self>) -> Arc<Place<T>> {
         let mut table = self.0.lock();
         if let Some(index) = table.free.pop() {
@@ -42,7 +44,7 @@ impl<T> Slots<T> {
         let index = table.slots.len() as u32;
         let place = Arc::new(Place { slot: Slot::waiting(), index, home: Arc::downgrade(self) });
         if table.closed {
-            // Nothing starts any more; if it did, nobody would wait for it.
+            // Operations can no longer start; a future that polls this slot ends at once.
             let _nobody = place.slot.close();
         } else {
             table.slots.push(place.clone());
@@ -50,7 +52,7 @@ impl<T> Slots<T> {
         place
     }
 
-    /// Ends every wait: no value comes any more.
+    /// Ends every wait: no value will come.
     pub(crate) fn close(&self) {
         let mut table = self.0.lock();
         table.closed = true;
@@ -71,7 +73,7 @@ impl<T> Slots<T> {
 }
 
 impl<T> Place<T> {
-    /// Brings the value, and wakes who waits for it; gives it back if nobody does.
+    /// Brings the value and wakes the task; returns the value if the task has left.
     pub(crate) fn bring(&self, value: T) -> Option<T> {
         match self.slot.bring(value) {
             Brought::Kept(waker) => {
@@ -86,7 +88,7 @@ impl<T> Place<T> {
         }
     }
 
-    /// The value, or `None` if none comes any more: then the slot is somebody else's.
+    /// Takes the value, or `None` if none will come. Either releases the slot.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
         let polled = self.slot.poll(waker);
         if polled.is_ready() {
@@ -95,7 +97,7 @@ impl<T> Place<T> {
         polled
     }
 
-    /// The wait is over before it has ended; gives whether the value is to come still.
+    /// Ends the wait early. Returns whether the value is still to come.
     pub(crate) fn leave(&self) -> bool {
         match self.slot.leave() {
             Left::ToCome => true,
@@ -107,7 +109,7 @@ impl<T> Place<T> {
         }
     }
 
-    /// No value is to come, and nobody waits.
+    /// Releases a slot whose operation was refused.
     pub(crate) fn unused(&self) {
         drop(self.slot.leave());
         self.give_back();

@@ -1,4 +1,4 @@
-//! The end of a machine, as a future.
+//! The stop of a machine, as a future.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use nlx_core::Errno;
 use super::slot::{Brought, Slot, wake};
 use crate::{Error, Machine, Stop};
 
-/// A machine that is being stopped, as a future ([`crate::AsyncMachine::stop`]). The stop goes on whether this is polled or
-/// not.
+/// A stop in progress, as a future ([`crate::AsyncMachine::stop`]). The stop makes progress even if
+/// this is not polled.
 #[derive(Debug)]
 #[must_use = "it tells whether the machine has stopped"]
 pub struct Stopping(Arc<Slot<Result<(), Error>>>);
 
 impl Stopping {
-    /// A stop waits, and a task must not: a thread of its own does.
+    /// Starts a thread that stops the machine, because a stop blocks and a task must not.
     pub(crate) fn start(machine: &Arc<Machine>, how: Stop, timeout: Option<Duration>) -> Stopping {
         let slot = Arc::new(Slot::waiting());
         let (machine, told) = (machine.clone(), slot.clone());
@@ -43,7 +43,7 @@ impl Future for Stopping {
     type Output = Result<(), Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        // It is given once; polled again, the machine has stopped.
+        // The result is returned once; after that, the machine has stopped.
         self.0.poll(context.waker()).map(|result| result.unwrap_or(Ok(())))
     }
 }

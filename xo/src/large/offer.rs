@@ -1,4 +1,4 @@
-//! The bytes that make a passive buffer known to its peer.
+//! Offers: the bytes that name a passive buffer to its peer.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -12,18 +12,20 @@ use crate::Error;
 use crate::buffer::PARTS_MAX;
 
 const MAGIC: [u8; 4] = *b"nlxL";
-/// The version that is written, and the only one that is read.
+/// The version that is written, and the only one that is accepted.
 const VERSION: u8 = 1;
 
-/// What a peer needs to reach a passive buffer: its [`Descriptor`], or those of its parts if it is [large](crate::Buffer).
-/// Starting a passive operation gives it ([`Started::offer`](crate::Started::offer)); its bytes travel in a message; an active
-/// operation takes it ([`Op::active_receive`](crate::Op::active_receive), [`Op::active_send`](crate::Op::active_send)). It proves no
-/// more authority than a descriptor.
+/// What a peer needs to access a passive buffer: its [`Descriptor`], or those of its parts if it is
+/// [large](crate::Buffer). Starting a passive operation returns it
+/// ([`Started::offer`](crate::Started::offer)), its bytes travel in a message, and an active
+/// operation uses it ([`Op::active_receive`](crate::Op::active_receive),
+/// [`Op::active_send`](crate::Op::active_send)). It gives the same authority as a descriptor.
 ///
-/// The bytes of a single descriptor are its own, 48 or 56, as every program of Motr's reads and writes them. Those of several lie
-/// behind a header of [`Offer::HEADER_LEN`] bytes; the two are told apart by their length. The descriptors are ordinary ones: a peer
-/// that knows nothing of offers can use each by itself. Every part but the last has the same number of bytes. All numbers are
-/// little-endian.
+/// The offer of a single descriptor has the bytes of that descriptor, 48 or 56, in Motr's form or
+/// in nlx's extended one. Several descriptors follow a header of [`Offer::HEADER_LEN`] bytes; the
+/// length distinguishes the two cases. The descriptors are ordinary ones: a peer that does not know
+/// offers can use each separately. Every part but the last has the same number of bytes. All
+/// numbers are little-endian.
 ///
 /// | at | bytes | holds |
 /// | --- | --- | --- |
@@ -31,12 +33,13 @@ const VERSION: u8 = 1;
 /// | 4 | 1 | version, 1 |
 /// | 5 | 1 | bytes of each descriptor, 48 or 56 |
 /// | 6 | 2 | 0 |
-/// | 8 | 8 | bytes in all |
+/// | 8 | 8 | total bytes |
 /// | 16 | 4 | bytes of each part but the last |
-/// | 20 | 4 | CRC-32 of all other bytes, the descriptors' last |
+/// | 20 | 4 | CRC-32 of the header up to here, followed by the descriptors |
 /// | 24 | | the descriptors |
 ///
-/// A header also stands before the one descriptor of a buffer with more room than is offered ([`Op::length`](crate::Op::length)).
+/// The offer of part of a buffer ([`Op::length`](crate::Op::length)) has a header too, before its
+/// one descriptor.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Offer(Form);
 
@@ -46,10 +49,10 @@ enum Form {
     Parts(Parts),
 }
 
-/// Descriptors behind a header.
+/// Descriptors after a header.
 #[derive(Clone, PartialEq, Eq)]
 struct Parts {
-    /// Checked, all of them. Clones share them: a transfer keeps its offer.
+    /// Header and descriptors, validated. Shared by clones: a transfer keeps its offer.
     bytes: Arc<[u8]>,
     length: u64,
     part_bytes: u32,
@@ -76,33 +79,34 @@ const _: () = {
     assert!(offset_of!(Header, length) == 8);
     assert!(offset_of!(Header, part_bytes) == 16);
     assert!(offset_of!(Header, checksum) == 20);
-    // The largest offer is a message.
+    // The largest offer fits into a message.
     assert!(Offer::HEADER_LEN + PARTS_MAX * Descriptor::MAX_LEN <= nlx_core::Limits::LNET.buffer_bytes_max);
 };
 
 impl Offer {
-    /// Bytes before the descriptors.
+    /// Length of the header before the descriptors.
     pub const HEADER_LEN: usize = 24;
 
     /// The most parts of an offer: those of 16 GiB, whose offer still fits into one message.
     pub const PARTS_MAX: usize = PARTS_MAX;
 
-    /// Names no buffer, and is refused by whoever is to use it.
+    /// An offer that names no buffer; an operation that uses it is refused.
     pub const NONE: Offer = Offer(Form::Single(Descriptor::NONE));
 
-    /// An offer that came in a message.
+    /// Parses an offer from the bytes of a message.
     ///
     /// # Errors
-    /// [`Error::Offer`] (EINVAL) for bytes that are none. What the descriptors say is looked at where they are used.
+    /// [`Error::Offer`] (EINVAL) for bytes that are not an offer. The content of descriptors is
+    /// checked when they are used.
     pub fn from_bytes(bytes: &[u8]) -> Result<Offer, Error> {
-        // A header and descriptors never have the length of a descriptor.
+        // A header with descriptors never has the length of a descriptor.
         match Descriptor::from_bytes(bytes) {
             Ok(single) => Ok(single.into()),
             Err(_) => Parts::from_bytes(bytes).map(|parts| Offer(Form::Parts(parts))),
         }
     }
 
-    /// The bytes, to be sent.
+    /// The bytes to send to the peer.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -111,7 +115,7 @@ impl Offer {
         }
     }
 
-    /// Bytes that are offered to be read, or that there is room for; 0 if a single descriptor says nothing that can be.
+    /// The number of bytes offered for reading or writing; 0 if a single descriptor is invalid.
     #[must_use]
     pub fn length(&self) -> u64 {
         match &self.0 {
@@ -120,7 +124,7 @@ impl Offer {
         }
     }
 
-    /// Bytes of each part but the last; of a single descriptor, those of the whole.
+    /// The length of each part but the last; of a single descriptor, the whole length.
     #[must_use]
     pub fn part_bytes(&self) -> u64 {
         match &self.0 {
@@ -134,7 +138,7 @@ impl Offer {
         (0..self.parts()).map(|part| self.descriptor(part))
     }
 
-    /// How many there are; at least 1.
+    /// The number of parts; at least 1.
     #[must_use]
     pub fn parts(&self) -> usize {
         match &self.0 {
@@ -153,7 +157,7 @@ impl Offer {
         }
     }
 
-    /// The descriptor, where there is no more to be said.
+    /// The descriptor, if the offer consists of one without a header.
     pub(crate) fn single(&self) -> Option<&Descriptor> {
         match &self.0 {
             Form::Single(descriptor) => Some(descriptor),
@@ -161,24 +165,25 @@ impl Offer {
         }
     }
 
-    /// The most bytes that the offer of so many bytes has, in parts of `part_bytes` (1 MiB over LNet): room to keep in a
-    /// message for it.
+    /// An upper bound of the bytes of an offer of `length` bytes, in parts of `part_bytes` (1 MiB
+    /// over LNet): the room to reserve in a message.
     ///
     /// ```
     /// // An offer of 64 MiB fits into a page.
     /// assert_eq!(nlx::Offer::len_max(64 << 20, 1 << 20), 24 + 64 * 56);
-    /// // What makes no sense is no reason to panic.
+    /// Parts of 0 bytes do not panic.
     /// assert_eq!(nlx::Offer::len_max(usize::MAX, 0), usize::MAX);
     /// ```
     #[must_use]
     pub const fn len_max(length: usize, part_bytes: usize) -> usize {
-        // There are no parts of nothing.
+        // At least one byte in each part.
         let part_bytes = if part_bytes == 0 { 1 } else { part_bytes };
         Offer::HEADER_LEN.saturating_add(length.div_ceil(part_bytes).saturating_mul(Descriptor::MAX_LEN))
     }
 
-    /// The offer of these parts, which are as many as the length makes, 1 to [`PARTS_MAX`]. One that could not be started
-    /// is [`Descriptor::NONE`], and whoever uses the offer hears of it.
+    /// The offer of these parts, whose number follows from the length, 1 to [`PARTS_MAX`]. A part
+    /// that could not be started has [`Descriptor::NONE`], and an operation that uses the offer is
+    /// refused.
     pub(super) fn new(length: u64, part_bytes: u32, descriptors: &[Descriptor]) -> Offer {
         match descriptors {
             [single] if said_length(single) == length => (*single).into(),
@@ -187,7 +192,7 @@ impl Offer {
     }
 }
 
-/// Bytes of a passive buffer, if its descriptor is good for either direction.
+/// The bytes of a passive buffer, if its descriptor is valid for either direction; else 0.
 fn said_length(descriptor: &Descriptor) -> u64 {
     let passive = descriptor.for_active_receive(u64::MAX).or_else(|_| descriptor.for_active_send(1));
     passive.map_or(0, |passive| passive.length)
@@ -248,12 +253,13 @@ impl Parts {
 
     fn descriptor(&self, part: usize) -> Descriptor {
         let bytes = self.bytes[Offer::HEADER_LEN..].chunks_exact(self.descriptor_bytes).nth(part);
-        // Of 48 bytes or 56, as `from_bytes` and `new` made sure.
+        // 48 or 56 bytes: `from_bytes` and `new` have checked this.
         bytes.and_then(|bytes| Descriptor::from_bytes(bytes).ok()).unwrap_or(Descriptor::NONE)
     }
 
     fn new(length: u64, part_bytes: u32, descriptors: &[Descriptor]) -> Parts {
-        // All descriptors of a transfer machine have one form, as its NID decides; one that is none is all zero.
+        // All descriptors of a transfer machine have one form, which depends on its NID;
+        // `Descriptor::NONE` is all zero.
         let lengths = descriptors.iter().map(|descriptor| descriptor.as_bytes().len());
         let descriptor_bytes = lengths.max().unwrap_or(Descriptor::COMPATIBLE_LEN);
         let mut bytes = vec![0; Offer::HEADER_LEN + descriptors.len() * descriptor_bytes];
@@ -302,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// Of each descriptor: longer than the offers here, so that all of them have a header.
+    /// Length in each descriptor: longer than the offers here, so that all of them have a header.
     const LENGTH: u64 = 1 << 30;
 
     fn descriptor(number: u64, form: DescriptorForm) -> Descriptor {
@@ -318,7 +324,7 @@ mod tests {
         Offer::new(length, part_bytes, &descriptors)
     }
 
-    /// What only the checksum held, holds again.
+    /// Recomputes the checksum after a change.
     fn reseal(bytes: &mut [u8]) {
         let (header, descriptors) = Header::read_from_prefix(bytes).unwrap();
         let checksum = checksum(&header, descriptors);
@@ -351,7 +357,8 @@ mod tests {
             prop_assert_eq!(error.errno(), Errno::EINVAL);
         }
 
-        // Whoever can compute a checksum gets no further than to an offer whose parts and descriptors go together.
+        // A peer that can compute a checksum can produce only offers whose parts match their
+        // descriptors.
         #[test]
         fn hostile_headers_make_no_more_parts_than_there_are(
             mut bytes in prop::collection::vec(any::<u8>(), Offer::HEADER_LEN..400),
@@ -417,10 +424,10 @@ mod tests {
             let less = Offer::new(LENGTH - 1, 1 << 30, &[descriptor]);
             assert_eq!(less.as_bytes().len(), Offer::HEADER_LEN + descriptor.as_bytes().len());
         }
-        // What its bytes say is looked at where it is used.
+        // The content of a descriptor is checked when it is used.
         let nonsense = Offer::from_bytes(&[0xA5; Descriptor::COMPATIBLE_LEN]).unwrap();
         assert_eq!((nonsense.length(), Offer::NONE.length()), (0, 0));
-        // The two forms never have the same length.
+        // An offer with a header never has the length of a descriptor.
         for parts in 1..=PARTS_MAX {
             for (form, other) in [(48, 56), (56, 48)] {
                 assert!(![form, other].contains(&(Offer::HEADER_LEN + parts * form)));

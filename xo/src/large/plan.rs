@@ -1,4 +1,4 @@
-//! What a large transfer is to do, and how it is split.
+//! What a large transfer does, and how it is split.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::offer::Offer;
 use crate::op::{Bulk, Op};
 use crate::{Buffer, Error};
 
-/// A transfer, before it is started.
+/// A transfer before its start.
 pub(super) struct Plan {
     pub(super) bulk: Bulk,
-    /// Bytes to be moved; of a passive receive the most.
+    /// Bytes to transfer; for a passive receive, the most.
     pub(super) length: usize,
-    /// Bytes of each part but the last.
+    /// The length of each part but the last.
     pub(super) part_bytes: usize,
 }
 
@@ -26,18 +26,20 @@ impl Plan {
         self.length.div_ceil(self.part_bytes)
     }
 
-    /// Bytes of a part.
+    /// The length of a part.
     pub(super) fn part_length(&self, part: usize) -> usize {
         self.part_bytes.min(self.length - part * self.part_bytes)
     }
 
-    /// The bytes of the buffer that its operations use: what receives takes whole parts.
+    /// The bytes of the buffer that its operations use: an operation that receives uses whole
+    /// parts.
     pub(super) fn bytes_used(&self, buffer_bytes: usize) -> usize {
         let whole_parts = self.parts() * self.part_bytes;
         if self.bulk.queue().receives() { whole_parts.min(buffer_bytes) } else { self.length }
     }
 
-    /// Whether it goes with a buffer of so many bytes. Nothing that a peer has written is used before.
+    /// Checks that the transfer fits a buffer of this length. Validates the peer's offer before
+    /// anything in it is used.
     pub(super) fn check(&self, buffer_bytes: usize) -> Result<(), Error> {
         match &self.bulk {
             Bulk::ActiveReceive(offer) => self.check_offer(offer, |part, length| {
@@ -76,7 +78,8 @@ impl Plan {
         }
     }
 
-    /// Whether the offer has a part for each of ours, and each descriptor is what its place says.
+    /// Checks that the offer has a part for each part of this transfer, and each descriptor with
+    /// `part`.
     fn check_offer(
         &self,
         offer: &Offer,
@@ -92,7 +95,7 @@ impl Plan {
         (0..parts).try_for_each(|at| part(at, self.part_length(at) as u64))
     }
 
-    /// The operation of a part.
+    /// Builds the operation of a part.
     pub(super) fn op(&self, part: usize, buffer: Buffer, timeout: Option<Duration>) -> Op {
         let op = match &self.bulk {
             Bulk::PassiveReceive => Op::passive_receive(buffer),
@@ -114,7 +117,7 @@ fn broken(field: &'static str, value: u64, rule: &'static str) -> Error {
     Error::Offer { field, value, rule }
 }
 
-/// A length that is not within a buffer.
+/// The error for a length that is 0 or exceeds the buffer.
 fn length_error(length: usize, limit: usize) -> Error {
     CoreError::Range { field: "length", value: length as u64, limit: limit as u64 }.into()
 }

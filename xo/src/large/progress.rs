@@ -1,5 +1,5 @@
-//! How far a large transfer is: which part starts next, what is to be cancelled, and when the whole is over. No buffer, no
-//! clock and no lock is in here.
+//! The progress of a large transfer: which part starts next, which parts to cancel, and when the
+//! transfer has ended. A pure state machine: no buffers, no clock, no locks.
 
 use nlx_core::Errno;
 
@@ -23,7 +23,7 @@ pub(super) struct Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Waiting,
-    /// Somebody starts it: it counts as in flight, but cannot be cancelled yet.
+    /// A thread is starting it: it counts as in flight, but cannot be cancelled yet.
     Starting,
     InFlight(OpId),
     Over,
@@ -42,7 +42,8 @@ impl Progress {
         }
     }
 
-    /// The part that is to be started now, if there is one: the caller starts it, and says how that went.
+    /// Returns the part to start now, if there is one. The caller starts it, and reports the result
+    /// to `started` or `ended`.
     pub(super) fn start(&mut self) -> Option<usize> {
         let part = self.next;
         if self.status.is_err() || part == self.parts.len() || self.in_flight == self.window {
@@ -54,9 +55,10 @@ impl Progress {
         Some(part)
     }
 
-    /// A part has started. Gives it back if it is to be cancelled at once: the transfer has failed meanwhile.
+    /// Records that a part has started. Returns its operation if the transfer has failed in
+    /// between: the caller cancels it.
     pub(super) fn started(&mut self, part: usize, op: OpId) -> Option<OpId> {
-        // Its event may have been here before.
+        // The part's last event may have come first.
         if self.parts[part] != Part::Starting {
             return None;
         }
@@ -64,7 +66,7 @@ impl Progress {
         self.status.is_err().then_some(op)
     }
 
-    /// A part could not be started, or has ended. Gives what is to be cancelled.
+    /// Records that a part could not be started, or has ended. Returns the operations to cancel.
     pub(super) fn ended(&mut self, part: usize, outcome: Result<usize, Errno>) -> Vec<OpId> {
         debug_assert!(matches!(self.parts[part], Part::Starting | Part::InFlight(_)));
         self.parts[part] = Part::Over;
@@ -78,7 +80,8 @@ impl Progress {
         }
     }
 
-    /// The whole has failed; nothing, if it is over. Gives what is to be cancelled: nothing the second time, and the first reason stays.
+    /// Makes the transfer fail, unless it has ended or failed before: the first error is kept.
+    /// Returns the operations to cancel.
     pub(super) fn fail(&mut self, errno: Errno) -> Vec<OpId> {
         if self.over || self.status.is_err() {
             return Vec::new();
@@ -91,7 +94,7 @@ impl Progress {
         self.parts.iter().filter_map(in_flight).collect()
     }
 
-    /// What became of the whole, once: the bytes moved.
+    /// Returns the transfer's result, the bytes transferred, once, when it has ended.
     pub(super) fn end(&mut self) -> Option<Result<usize, Errno>> {
         let done = self.status.is_err() || self.next == self.parts.len();
         if self.over || !done || self.in_flight > 0 {
@@ -110,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// What happens next, to one of the parts that it can happen to.
+    /// A step of the model; its number selects one of the parts that allow it.
     #[derive(Debug, Clone)]
     enum Step {
         Start,
@@ -129,7 +132,7 @@ mod tests {
         ]
     }
 
-    /// The parts in flight, and whether each is known to have started.
+    /// The parts in flight, and for each whether its start was reported.
     #[derive(Default)]
     struct Model {
         in_flight: BTreeMap<usize, bool>,
@@ -170,7 +173,7 @@ mod tests {
         ) {
             let mut progress = Progress::new(parts, window);
             let mut model = Model::default();
-            // In the end whatever is still to be done, is.
+            // At the end, all remaining steps are done.
             let rest = (0..3 * parts).flat_map(|_| {
                 [Step::Start, Step::Started(0), Step::Ended(0, Ok(1))]
             });
@@ -204,7 +207,7 @@ mod tests {
                                 Ok(length) => model.moved += length,
                                 Err(errno) => model.fails(errno, cancels),
                             }
-                            // Whoever starts it hears of its end first, perhaps.
+                            // The thread that starts the part may report the start after the end.
                             prop_assert_eq!(progress.started(part, op(part)), None);
                         }
                     }

@@ -13,11 +13,11 @@ use crate::op::Op;
 use crate::op_id::Slots;
 use crate::{Buffer, Event, Machine, Offer, OpId, Refused};
 
-/// Parts of an active transfer that are in flight at a time: as many messages as LNet sends to a peer before it has
-/// answered the first (`peer_credits`), so that more would only wait.
+/// The most parts of an active transfer in flight: the number of messages that LNet sends to a peer
+/// before the first is answered (`peer_credits`). Further parts would only wait.
 pub(crate) const WINDOW: usize = 8;
 
-/// The large transfers of a machine that have not ended.
+/// The large transfers in flight at a machine.
 pub(crate) struct Larges {
     table: Mutex<Slots<Arc<Transfer>>>,
     pub(super) window: usize,
@@ -37,19 +37,20 @@ impl Larges {
     }
 }
 
-/// Owns the operations of its parts: starts the next when one has ended, and gives the event of the whole after the last.
+/// A large transfer: the owner of the operations of its parts. Starts the next part when one has
+/// ended, and produces the transfer's event after the last.
 pub(super) struct Transfer {
     id: OpId,
     plan: Plan,
     started_ns: u64,
     deadline_ns: Option<u64>,
-    /// Who gets the event of the whole.
+    /// The owner that gets the transfer's event instead of the client.
     owner: Option<Arc<dyn Owner>>,
     /// What the operations hold.
     this: Weak<Transfer>,
     /// Weak, so that a machine that cannot be stopped is freed.
     machine: Weak<Machine>,
-    /// Never locked while a machine is called.
+    /// Not locked while the machine is called.
     inner: Mutex<Inner>,
 }
 
@@ -58,7 +59,7 @@ struct Inner {
     pieces: Pieces,
 }
 
-/// The buffer, but for its parts in flight. One that is no large buffer is its own only part.
+/// The buffer without its parts in flight. A buffer that is not large is its only part.
 struct Pieces(Option<Buffer>);
 
 impl Pieces {
@@ -117,7 +118,8 @@ impl Transfer {
         self.started_ns
     }
 
-    /// Starts the first parts, and gives the last event if it came to that. Refused, if already the first part is.
+    /// Starts the first parts, and returns the transfer's event if it has ended. Refuses the
+    /// transfer if the first part is refused.
     pub(super) fn begin(
         &self,
         machine: &Machine,
@@ -134,7 +136,7 @@ impl Transfer {
                     self.ended(machine, part, Some(buffer), Err(error.errno()));
                     self.leave(machine);
                     let whole = self.lock().pieces.0.take();
-                    // It is whole: none of its parts has been started.
+                    // The buffer is complete, because none of its parts was started.
                     return whole.map_or(Ok(None), |buffer| Err(Refused { buffer, error }));
                 }
             }
@@ -142,7 +144,7 @@ impl Transfer {
         Ok(self.go_on(machine, told))
     }
 
-    /// Starts as many parts as there may be in flight. Gives the event of the whole when there is none left.
+    /// Starts further parts up to the window. Returns the transfer's event if none is left.
     fn go_on(&self, machine: &Machine, told: &mut impl FnMut(usize, Offer)) -> Option<Event> {
         while let Some((part, buffer)) = self.take_next() {
             let timeout = self.remaining(machine);
@@ -150,7 +152,8 @@ impl Transfer {
                 self.ended(machine, part, Some(buffer), Err(Errno::ETIMEDOUT));
                 continue;
             }
-            // The transfer is in flight, and so its other parts may start though the machine is to stop.
+            // The transfer is in flight, so its other parts may start even if the machine is
+            // stopping.
             match machine.start_one(self.owned(self.plan.op(part, buffer, timeout)).going_on()) {
                 Ok(started) => {
                     told(part, started.offer);
@@ -177,7 +180,7 @@ impl Transfer {
         }
     }
 
-    /// What is left of the timeout.
+    /// The time left of the timeout.
     fn remaining(&self, machine: &Machine) -> Option<Duration> {
         self.deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(machine.now_ns())))
     }
@@ -187,7 +190,8 @@ impl Transfer {
         cancel.into_iter().for_each(|op| machine.cancel_part(op));
     }
 
-    /// A part is over: its buffer is here again. The first failure ends the others.
+    /// Records that a part has ended, and puts its buffer back. The first failure cancels the other
+    /// parts.
     fn ended(&self, machine: &Machine, part: usize, buffer: Option<Buffer>, outcome: Result<usize, Errno>) {
         let mut inner = self.lock();
         buffer.into_iter().for_each(|buffer| inner.pieces.put(part, buffer));
@@ -201,7 +205,7 @@ impl Transfer {
         cancels.into_iter().for_each(|op| machine.cancel_part(op));
     }
 
-    /// The event of the whole, given once.
+    /// Returns the transfer's event, once, when it has ended.
     fn end(&self, machine: &Machine) -> Option<Event> {
         let mut inner = self.lock();
         let outcome = inner.progress.end()?;
@@ -210,7 +214,7 @@ impl Transfer {
         buffer.map(|buffer| whole_event(self, buffer, outcome, machine.now_ns()))
     }
 
-    /// Gives the event of the whole to its owner; what remains is the client's.
+    /// Passes the transfer's event to its owner, if it has one; a returned event is the client's.
     pub(super) fn pass(&self, event: Event) -> Option<Event> {
         match &self.owner {
             None => Some(event),
@@ -218,13 +222,15 @@ impl Transfer {
         }
     }
 
-    /// The event of the whole is where somebody takes it: the machine may end.
+    /// Removes the transfer from the machine's table: its event is where the client or the owner
+    /// gets it, so the machine may stop.
     pub(super) fn leave(&self, machine: &Machine) {
         let left = machine.larges().table.lock().leave(self.id);
         debug_assert!(left.is_some(), "it leaves once");
     }
 
-    /// What a part's event says. A part that is filled short leaves a hole, unless it is the last.
+    /// The result of a part. A part other than the last that received less than its length leaves a
+    /// hole: EBADMSG.
     fn outcome(&self, part: usize, event: &Event) -> Result<usize, Errno> {
         event.status?;
         let last = part + 1 == self.plan.parts();
@@ -242,9 +248,9 @@ impl Transfer {
 
 impl Owner for Transfer {
     fn event(&self, event: Event) -> Option<Event> {
-        // Who takes the event has the machine.
+        // The thread that takes the event holds the machine.
         let machine = &*self.machine.upgrade()?;
-        // The parts of a large buffer are tagged with their places.
+        // The tag of each part of a large buffer is its index.
         let part = if self.plan.parts() == 1 { 0 } else { event.tag as usize };
         let outcome = self.outcome(part, &event);
         self.ended(machine, part, event.buffer, outcome);
@@ -263,7 +269,7 @@ impl Owner for Transfer {
     }
 }
 
-/// The event of the whole; its buffer goes with it.
+/// The transfer's event, with its buffer.
 fn whole_event(
     transfer: &Transfer,
     buffer: Buffer,

@@ -1,4 +1,4 @@
-//! Starting operations, one or several together.
+//! Starting operations, alone or in batches.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use nlx_core::{CoreError, Operation, Submitted};
 use crate::deadlines::after;
 use crate::{Machine, Offer, Op, OpId, Refused, Started};
 
-/// Operations that start together, at [`Machine::submit`].
+/// A list of operations that start together, by [`Machine::submit`].
 ///
-/// What a batch sends leaves together: one system call for many small messages, instead of one for each. A program that has
-/// several messages to send keeps a batch and fills it again and again; in steady state that allocates nothing.
+/// The messages of a batch leave together: one system call for many small messages, instead of one
+/// for each. Keep a batch and refill it: in steady state it allocates nothing.
 ///
 /// ```
 /// # use nlx::{Batch, Domain, NodeConfig, Op, TmOptions};
@@ -25,19 +25,19 @@ use crate::{Machine, Offer, Op, OpId, Refused, Started};
 ///     batch.push(Op::send(buffer, to));
 /// }
 /// for outcome in tm.submit(&mut batch) {
-///     // A refusal does not stop those behind it, and gives its buffer back.
+/// A refusal does not stop the operations after it, and returns the buffer.
 ///     outcome?;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A batch that is dropped starts nothing.
+/// Dropping a batch starts nothing.
 #[derive(Default)]
 #[must_use = "its operations start with `Machine::submit`"]
 pub struct Batch {
     ops: Vec<Op>,
     outcomes: Vec<Result<Started, Refused>>,
-    /// Those that the transport is asked for, and the place of each among `outcomes`.
+    /// The operations passed to the transport, and for each its index in `outcomes`.
     operations: Vec<Operation>,
     places: Vec<usize>,
 }
@@ -48,19 +48,19 @@ impl Batch {
         Batch::default()
     }
 
-    /// The number of operations that wait to be submitted.
+    /// The number of operations to submit.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether no operation waits to be submitted.
+    /// Whether the batch has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Adds an operation behind the others.
+    /// Adds an operation at the end.
     pub fn push(&mut self, op: Op) {
         self.ops.push(op);
     }
@@ -69,7 +69,8 @@ impl Batch {
 impl Machine {
     /// Starts an operation. Its events may come before this returns.
     ///
-    /// A bulk operation on a [large](crate::Buffer) buffer, or with the offer of one, starts as several ([`Op`] has the rules).
+    /// A bulk operation on a [large](crate::Buffer) buffer, or with the offer of one, starts as
+    /// several operations ([`Op`] has the rules).
     ///
     /// ```
     /// # use nlx::{Domain, NodeConfig, Op, Refused, TmOptions};
@@ -84,22 +85,25 @@ impl Machine {
     /// ```
     ///
     /// # Errors
-    /// Each returns the buffer ([`Refused`]). ETIME for a timeout of 0, EBUSY while a message lends bytes of the buffer out, EINVAL
-    /// for numbers that do not fit the buffer, a setting of another kind of operation, or a buffer of another domain, ENOMEM without room for events, ESHUTDOWN unless
-    /// started, or what LNet says. Of a message, EFBIG for a large buffer, and EHOSTUNREACH if no network leads to the peer. Of an
-    /// active operation, EPERM if the peer's buffer goes the same way, EFBIG if not all that is to be moved has room, EINVAL
-    /// for bytes that are no offer, for parts of another size than this transport's, and for a length that leaves a part
-    /// of the offer empty, for the peer waits for all of them.
+    /// Each returns the buffer ([`Refused`]). ETIME for a timeout of 0; EBUSY while a message lends
+    /// bytes of the buffer out; EINVAL for numbers that do not fit the buffer, a setting of another
+    /// kind of operation, or a buffer of another domain; ENOMEM without room for events; ESHUTDOWN
+    /// unless the machine is started; or LNet's error. Of a message, also EFBIG for a large buffer,
+    /// and EHOSTUNREACH if no network leads to the peer. Of an active operation, also EPERM if the
+    /// peer's buffer has the same direction, EFBIG if the data does not fit, and EINVAL for bytes
+    /// that are not an offer, for parts of another size than this transport's, and for a length
+    /// that leaves a part of the offer empty, because the peer waits for all parts.
     pub fn start(&self, op: Op) -> Result<Started, Refused> {
         if op.is_large() { self.start_large(op) } else { self.start_one(op) }
     }
 
-    /// Starts the operations of a batch, in order, and returns the outcome of each; their timeouts count from here. The batch
-    /// is empty afterwards.
+    /// Starts the operations of a batch, in order, and returns the outcome of each; their timeouts
+    /// count from this call. The batch is empty afterwards.
     ///
-    /// Each is started or refused by itself, with the errors of [`Machine::start`]; one that is refused later ends
-    /// with an event instead. Events may come before this returns. A bulk operation that is split starts alone in its turn:
-    /// the operations before it in the batch leave together, then its parts, then the operations behind it together.
+    /// Each operation is started or refused independently, with the errors of [`Machine::start`];
+    /// an operation that fails later ends with an event instead. Events may come before this
+    /// returns. A bulk operation that is split starts separately, in order: the operations before
+    /// it leave together, then its parts, then the operations after it together.
     #[must_use = "what is refused gives its buffer back"]
     pub fn submit<'a>(
         &self,
@@ -126,7 +130,7 @@ impl Machine {
         outcomes.drain(..)
     }
 
-    /// Moves the buffers of the next operations into them, up to one that is split, which it gives.
+    /// Enters the next operations with their buffers, up to the first large one, which it returns.
     fn enter_run(
         &self,
         ops: &mut impl Iterator<Item = Op>,
@@ -165,7 +169,7 @@ impl Machine {
         large
     }
 
-    /// Moves the buffer into an operation of the transport's and starts it.
+    /// Enters an operation with its buffer, and starts it at the transport.
     #[inline]
     pub(crate) fn start_one(&self, op: Op) -> Result<Started, Refused> {
         if let Err(error) = op.check(&self.domain) {
@@ -181,8 +185,8 @@ impl Machine {
         )
     }
 
-    /// What the transport says to an operation that has been entered. Refused, it was never there, unless it has ended with
-    /// an event all the same.
+    /// Handles the transport's reply to an operation that has been entered. A refused operation is
+    /// removed, unless it has ended with an event all the same.
     fn settle(&self, op: OpId, told: Result<Submitted, CoreError>) -> Result<Started, Refused> {
         match told {
             Ok(Submitted { descriptor }) => {

@@ -9,30 +9,36 @@ use crate::callbacks::is_event_thread;
 use crate::panics::contain;
 use crate::{Error, Event, Machine, TmEvent, TmState};
 
-/// How long a dropped transfer machine waits for its operations to end; they have all been cancelled.
+/// How long the drop of a transfer machine waits for its operations to end; all of them have been
+/// cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a stop looks again at what nothing wakes it for: another thread between entering an operation and starting
-/// it, or LNet between its last event and letting go of the memory.
+/// The interval at which a stop checks two conditions that wake no thread: another thread is
+/// between entering an operation and starting it, and LNet has delivered a last event but not yet
+/// released the memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// How a transfer machine stops: what happens to its operations in flight.
+/// What a stop does with the operations in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// They are cancelled.
     Abort,
-    /// They are awaited. A receive has no end of its own: the stop waits until it has taken its messages, or is cancelled.
+    /// They run to their end. A receive ends only when it has taken all its messages, or is
+    /// cancelled: the stop waits for that.
     Drain,
 }
 
 impl Machine {
-    /// Ends the transfer machine. It takes no more operations; those in flight are cancelled or awaited. Their events, which
-    /// return the buffers, come from [`TransferMachine::wait`](crate::TransferMachine::wait) before and after the stop. With
-    /// callbacks, the last of them has returned when this does, unless this is called in a callback. Stopping twice does nothing.
+    /// Stops the transfer machine. It accepts no more operations; those in flight are cancelled or
+    /// run to their end. Their events, which return the buffers, come from
+    /// [`TransferMachine::wait`](crate::TransferMachine::wait) before and after the stop. With
+    /// callbacks, this returns after the last callback, unless it is called in a callback. Stopping
+    /// twice does nothing.
     ///
     /// # Errors
-    /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks to come, when the timeout has
-    /// passed; it can be called again, with [`Stop::Abort`] for instance. `None` waits without end.
+    /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks
+    /// outstanding, when the timeout has passed; call `stop` again, with [`Stop::Abort`] for
+    /// instance. `None` waits without limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -57,7 +63,8 @@ impl Machine {
         self.await_callbacks(deadline_ns)
     }
 
-    /// A callback of the client's has panicked, or the node has been shut down below an event thread.
+    /// Makes the machine fail: a callback of the client has panicked, or the node has been shut
+    /// down below an event thread.
     pub(crate) fn fail(&self) {
         if !self.begin_stop(true) {
             return;
@@ -68,10 +75,11 @@ impl Machine {
         }
     }
 
-    /// False if something goes on that cannot be ended.
+    /// Stops the machine when its owner is dropped. Returns false if operations or callbacks did
+    /// not end in time.
     pub(crate) fn stop_at_drop(&self) -> bool {
         if !self.domain.in_owner_process() {
-            // A forked child: it is the parent's, and so is its thread.
+            // In a forked child: the machine and its thread belong to the parent.
             return false;
         }
         let stopped = self.stop(Stop::Abort, Some(DROP_TIMEOUT));
@@ -107,14 +115,14 @@ impl Machine {
         }
     }
 
-    /// The event thread has called its last callback, or never came to be.
+    /// Called when the event thread has returned from its last callback, or could not be started.
     pub(crate) fn callbacks_ended(&self) {
         if let Some(callbacks) = &self.callbacks {
             callbacks.end();
         }
     }
 
-    /// It could not be given an event thread.
+    /// Makes the machine fail because its event thread could not be started.
     pub(crate) fn fail_to_start(&self, errno: Errno) {
         self.callbacks_ended();
         self.operations.fail();
@@ -124,13 +132,13 @@ impl Machine {
         self.tell_state(TmState::Failed, Err(errno));
     }
 
-    /// Tells the observer of a new state.
+    /// Calls the observer with a new state.
     pub(crate) fn tell_state(&self, state: TmState, status: Result<(), Errno>) {
         let end_point = (state == TmState::Started).then(|| self.own_end_point().clone());
         self.tell(&TmEvent::State { state, status, end_point });
     }
 
-    /// Tells the observer of messages that have been dropped since it was told last.
+    /// Calls the observer if messages have been dropped since the last call.
     pub(crate) fn tell_drops(&self) {
         let total = self.tm.dropped();
         if total == self.dropped_told.load(Ordering::Relaxed) {
@@ -151,14 +159,14 @@ impl Machine {
         }
     }
 
-    /// False if it is stopped already.
+    /// Returns false if the machine is stopped already.
     fn begin_stop(&self, failing: bool) -> bool {
         let stopping = self.operations.begin_stop(failing);
         self.provisioner.as_ref().inspect(|provisioner| provisioner.end());
         stopping
     }
 
-    /// Cancels what is in flight and has not been cancelled yet.
+    /// Cancels the operations in flight that have not been cancelled yet.
     fn cancel_all(&self) {
         for (id, handle) in self.operations.cancel_all() {
             if self.tm.cancel(handle, id.cookie()).is_ok() {
@@ -167,8 +175,8 @@ impl Machine {
         }
     }
 
-    /// Takes the events there are, for whoever waits now or later. Those of owned operations go to their owners at once, who
-    /// may start others.
+    /// Moves the transport's events into the queue of operations, for threads that wait now or
+    /// later. Events of owned operations go to their owners at once, which may start others.
     fn drain(&self) {
         let mut found = false;
         loop {
@@ -186,20 +194,20 @@ impl Machine {
         }
     }
 
-    /// An event that nothing of the transport's stands behind.
+    /// Queues an event that does not come from the transport.
     pub(crate) fn deliver(&self, event: Event) {
         self.operations.keep(event);
         self.tm.wake();
     }
 
-    /// True when it has ended.
+    /// Returns true when the machine has stopped.
     pub(crate) fn end_if_idle(&self) -> Result<bool, Error> {
         // A large transfer may be between two of its parts.
         if self.in_flight() > 0 || !self.larges.is_empty() {
             return Ok(false);
         }
         match self.tm.stop() {
-            // A helper that is gone has stopped it.
+            // The connection to the helper is lost, which has stopped the machine.
             Ok(()) | Err(CoreError::Disconnected { .. }) => {}
             Err(error) if error.errno() == Errno::EBUSY => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -207,18 +215,19 @@ impl Machine {
         let (before, after) = self.operations.end_stop();
         self.tm.wake();
         match (before, after) {
-            // Another thread was here first.
+            // Another thread has reported the end already.
             (TmState::Stopped | TmState::Failed, _) => {}
             (_, TmState::Failed) if self.tm.has_ended() => self.tell_state(after, Err(Errno::ESHUTDOWN)),
             (_, TmState::Failed) => self.tell_state(after, Err(Errno::ECANCELED)),
-            // An event thread tells it after its last callback.
+            // The event thread reports this after its last callback.
             _ if self.callbacks.is_some() => {}
             _ => self.tell_state(after, Ok(())),
         }
         Ok(true)
     }
 
-    /// Sleeps until there is an event, or for a moment. If another thread waits, that one moves the network forward.
+    /// Sleeps until an event arrives, at most `LOOK_AGAIN`. If another thread waits, that thread
+    /// drives the network.
     fn sleep(&self, deadline_ns: Option<u64>) {
         let soon_ns = self.deadline(LOOK_AGAIN);
         let until_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));

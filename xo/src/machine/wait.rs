@@ -1,4 +1,4 @@
-//! Waiting for events, in a call or in a program's own event loop; and timeouts.
+//! Waiting for events, in a call or in a program's event loop; timeouts of operations.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -10,22 +10,24 @@ use crate::operations::Next;
 use crate::waiters::Waiting;
 use crate::{Error, Event, Machine, TmState, TransferMachine};
 
-/// How soon a timed out operation is cancelled again that another thread had entered, but not yet started.
+/// Delay before a timed out operation is cancelled again that another thread had entered, but not
+/// yet started.
 const CANCEL_AGAIN_NS: u64 = 1_000_000;
 
 /// Taking events.
 impl TransferMachine {
-    /// Waits for the next event, and moves the network forward meanwhile. `None` when the timeout has passed; a timeout of 0
-    /// looks once, `None` as timeout waits without end.
+    /// Waits for the next event, and drives the network while it waits. Returns `None` when the
+    /// timeout has passed. A timeout of 0 polls once; `None` as timeout waits without limit.
     ///
     /// # Errors
-    /// ESHUTDOWN when the transfer machine is stopped, or its node has been shut down, and all its events have been given;
-    /// EINVAL if its events go to a callback; EIO if the program has overwritten the queue that they lay in.
+    /// ESHUTDOWN when the transfer machine is stopped, or its node has been shut down, and all its
+    /// events have been taken; EINVAL if its events go to a callback; EIO if the program has
+    /// overwritten the event queue.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
         self.waited()?.next(timeout)
     }
 
-    /// The next event, if there is one, after moving the network forward once; does not sleep.
+    /// Returns the next event, if there is one, after polling the network once; does not sleep.
     ///
     /// # Errors
     /// As [`TransferMachine::wait`].
@@ -41,8 +43,8 @@ impl TransferMachine {
         machine.look(None)
     }
 
-    /// The next event, if there is one already; the network is not moved forward. For programs that work on all there is
-    /// before they wait again.
+    /// Returns the next event, if there is one already; does not drive the network. For programs
+    /// that handle all events before they wait again.
     ///
     /// # Errors
     /// As [`TransferMachine::wait`].
@@ -50,27 +52,28 @@ impl TransferMachine {
         self.waited()?.look(None)
     }
 
-    /// Whether an event waits to be taken; asking changes nothing (MT-231).
+    /// Whether an event is ready to be taken; the call changes nothing (MT-231).
     pub fn pending(&self) -> bool {
         self.machine.domain.in_owner_process()
             && (self.machine.operations.has_events() || self.machine.tm.pending())
     }
 
-    /// For a program with an event loop of its own (epoll, poll, io_uring, mio): a descriptor that becomes readable when the
-    /// program should call [`TransferMachine::poll`]: there is an event, the network wants to be moved forward, or the timeout of an
-    /// operation has come. It is valid as long as the machine is, and the same each time; only its readability counts, and
-    /// nothing is read from it.
+    /// A descriptor for a program with an event loop (epoll, poll, io_uring, mio). It becomes
+    /// readable when the program should call [`TransferMachine::poll`]: there is an event, the
+    /// network needs to be driven, or the timeout of an operation has passed. It is valid while the
+    /// machine exists, and the same at each call. Use only its readability: read nothing from it.
     ///
-    /// [`TransferMachine::arm`] comes before each sleep:
+    /// Call [`TransferMachine::arm`] before each sleep:
     ///
     /// ```text
     ///    the loop                            the transfer machine
     ///    ────────                            ────────────────────
     ///    poll() until it gives None    ───>  takes events, moves the network forward
     ///    arm() ── false: poll() again  ───>  looks once more, then watches the network, the clock, and who drives
+    ///    arm() ── false: poll() again  ───>  checks for events, then watches the network, the clock and drivers
     ///      │ true
     ///    epoll_wait(…)                 <───  makes the descriptor readable
-    ///    poll() …                      ───>  watches no more
+    ///    poll() …                      ───>  stops watching
     /// ```
     ///
     /// ```
@@ -87,7 +90,7 @@ impl TransferMachine {
     ///         break event.message;
     ///     }
     ///     if tm.arm()? {
-    ///         // Among the program's other descriptors.
+    /// Together with the program's other descriptors.
     ///         poll(&mut [PollFd::new(tm.descriptor()?, PollFlags::POLLIN)], PollTimeout::NONE)?;
     ///     }
     /// };
@@ -95,27 +98,30 @@ impl TransferMachine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Other threads may wait for events of the same machine, and other machines of the node be waited for: who drives wakes
-    /// the loop when something has come for it. A program that stays away from its loop for long leaves the network to the
-    /// node's own threads.
+    /// Other threads may wait for events of the same machine, or of other machines of the node: the
+    /// thread that drives the network wakes the loop when an event of this machine arrives. While a
+    /// program stays away from its loop for long, the node's own threads drive the network.
     ///
     /// # Errors
-    /// EINVAL if the events go to a callback, EOPNOTSUPP if the transport has no such descriptor, EMFILE or ENFILE.
+    /// EINVAL if the events go to a callback, EOPNOTSUPP if the transport has no such descriptor,
+    /// EMFILE or ENFILE.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
         Ok(self.waited()?.tm.descriptor()?)
     }
 
-    /// Announces that the program is about to sleep on [`TransferMachine::descriptor`]; true if it may. False if there is reason to
-    /// [`TransferMachine::poll`] now. It holds until the next poll.
+    /// Announces that the program is about to sleep on [`TransferMachine::descriptor`]. Returns
+    /// true if it may sleep, and false if it must call [`TransferMachine::poll`] first. The
+    /// announcement holds until the next poll.
     ///
     /// # Errors
     /// As [`TransferMachine::descriptor`], and ENOMEM.
     pub fn arm(&self) -> Result<bool, Error> {
         let machine = self.waited()?;
-        // From here on a thread that starts an operation with an earlier deadline wakes the loop, and a thread that takes events
-        // takes them one by one, so that the others stay where they wake the loop.
+        // From here on, a thread that starts an operation with an earlier deadline wakes the loop,
+        // and a thread that takes events takes one at a time, so that the others stay in the
+        // transport's queue, where they wake the loop.
         machine.waiters.arm();
-        // Events that have been taken from the transport before, or that it has ended.
+        // Events taken from the transport before, or its end.
         if machine.operations.has_news() {
             return Ok(false);
         }
@@ -124,7 +130,7 @@ impl TransferMachine {
             if !machine.tm.arm(deadline_ns)? {
                 return Ok(false);
             }
-            // One that came before the announcement was not told of.
+            // An earlier deadline that was set before the announcement did not wake the loop.
             let latest_ns = machine.operations.earlier(None).unwrap_or(u64::MAX);
             if latest_ns >= deadline_ns.unwrap_or(u64::MAX) {
                 return Ok(true);
@@ -132,7 +138,7 @@ impl TransferMachine {
         }
     }
 
-    /// The machine, unless an event thread takes its events.
+    /// Returns the machine, unless an event thread takes its events.
     fn waited(&self) -> Result<&Machine, Error> {
         self.machine.domain.check_here()?;
         if self.machine.callbacks.is_some() { Err(Error::Delivery) } else { Ok(&self.machine) }
@@ -140,7 +146,7 @@ impl TransferMachine {
 }
 
 impl Machine {
-    /// Waits for the next event, as [`TransferMachine::wait`] and the event thread do.
+    /// Waits for the next event; [`TransferMachine::wait`] and the event thread call this.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
         if let Some(event) = self.look(None)? {
             return Ok(Some(event));
@@ -159,23 +165,24 @@ impl Machine {
             self.tm.event_wait(self.operations.earlier(deadline_ns));
             slept = true;
             if self.tm.has_ended() {
-                // The end came after what it gave the last events of.
+                // Events that arrived before the end are still to be taken.
                 return self.look(Some(&waiting))?.map(Some).ok_or(Error::Ended);
             }
         }
     }
 
-    /// Waits until no other thread waits, until this deadline at the most.
+    /// Waits until no other thread waits, at most until the deadline.
     pub(super) fn take_turn(&self, deadline_ns: Option<u64>) -> Option<ReentrantMutexGuard<'_, ()>> {
         self.waiters.take_turn(self.rest(deadline_ns))
     }
 
-    /// How long it is until then.
+    /// The time left until the deadline.
     pub(super) fn rest(&self, deadline_ns: Option<u64>) -> Option<Duration> {
         deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())))
     }
 
-    /// Acts on timeouts, and gives the next event that is for the client. `own` is the caller's wait, if it waits.
+    /// Handles timeouts, and returns the client's next event. `own` is the caller's wait, if it
+    /// waits.
     fn look(&self, own: Option<&Waiting<'_>>) -> Result<Option<Event>, Error> {
         loop {
             self.expire();
@@ -203,7 +210,7 @@ impl Machine {
         }
     }
 
-    /// Cancels what has timed out.
+    /// Cancels the operations whose timeout has passed.
     pub(super) fn expire(&self) {
         let Some(earliest_ns) = self.operations.earlier(None) else { return };
         let now_ns = self.now_ns();
@@ -217,10 +224,11 @@ impl Machine {
         }
     }
 
-    /// Ends the sleep of a waiter that does not know of this deadline yet.
+    /// Wakes a waiter that may sleep past this deadline.
     pub(super) fn hurry(&self, deadline_ns: u64) {
-        // A waiter counts itself before it looks for the earliest deadline, under the lock that has just been held. If this
-        // deadline is past already, the next one may be that of a thread which has left the wake-up to this one.
+        // A waiter counts itself before it reads the earliest deadline, under the lock that was
+        // just held. If this deadline has passed already, the next one may be that of a thread
+        // which has left the wake-up to this one.
         if self.waiters.are_there() && self.operations.is_earliest(deadline_ns) {
             self.tm.wake();
         }
