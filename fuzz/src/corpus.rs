@@ -1,4 +1,4 @@
-//! The inputs to start from: what real nodes sent each other.
+//! Recordings of real nodes, from which inputs start.
 
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ pub(crate) fn streams() -> Vec<Stream> {
     streams
 }
 
-/// All recorded messages of the RDMA driver and private data of its connections: the kind, and the bytes.
+/// All recorded messages of the RDMA driver and private data of its connections: kind and bytes.
 pub(crate) fn rdma() -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for text in RDMA_RECORDINGS {

@@ -1,12 +1,14 @@
-//! Fuzz targets for every parser and every trust boundary, and the small mutating fuzzer that drives them.
+//! Fuzz targets for every parser and every trust boundary, and a small mutating fuzzer that runs
+//! them.
 //!
-//! It runs on stable Rust and needs no tool: `cargo run -p nlx-fuzz -- --seconds 60`. Inputs are grown from the bytes
-//! recorded between real nodes by flipping bits, splicing, cutting and writing interesting numbers; an input that
-//! leads a target to an outcome not seen before is kept and mutated further. It does not measure coverage: a target
-//! is a plain function over bytes, so a fuzzer that does can call it as well.
+//! It runs on stable Rust and needs no tool: `cargo run -p nlx-fuzz -- --seconds 60`. It mutates
+//! bytes recorded between real nodes: it flips bits, splices, cuts and writes interesting numbers.
+//! An input with an outcome that was not seen before is kept and mutated further. It does not
+//! measure coverage: a target is a plain function over bytes, so a coverage-guided fuzzer can call
+//! it as well.
 //!
-//! A run is replayed by its seed: the inputs depend on nothing else. A failing input is written to a file, which
-//! `--replay` runs alone.
+//! The seed alone determines the inputs, so the seed replays a run. A failing input is written to a
+//! file, which `--replay` runs alone.
 //!
 //! ```
 //! use nlx_fuzz::{Limit, Run, TARGETS};
@@ -18,10 +20,10 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `targets` | what is fuzzed, and what must hold |
-//! | `corpus` | the inputs to start from |
-//! | `mutate` | how an input is changed |
-//! | `runner` | the loop, and how it survives a panic |
+//! | `targets` | the targets with their invariants |
+//! | `corpus` | the recorded inputs |
+//! | `mutate` | mutations of an input |
+//! | `runner` | the loop, which survives panics |
 
 #![forbid(unsafe_code)]
 

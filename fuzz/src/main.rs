@@ -1,4 +1,4 @@
-//! `nlx-fuzz`: fuzzes nlx's parsers and handshakes, see the library.
+//! `nlx-fuzz`: fuzzes nlx's parsers and handshakes; see the library.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Fuzzes the targets; how many of them broke.
+/// Fuzzes the targets; returns the number of targets that broke.
 fn fuzz(targets: &[&Target], options: &Options) -> usize {
     let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
     let limit = match options.executions {
@@ -100,7 +100,7 @@ fn tell(report: &Report, failure: &Failure, artifacts: &Path) {
     }
 }
 
-/// Runs one input; whether the target keeps its promises.
+/// Runs one input; returns whether the target's invariants hold.
 fn replay_one(target: &Target, input: &[u8]) -> bool {
     match replay(target, input) {
         Ok(()) => {

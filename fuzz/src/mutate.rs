@@ -1,14 +1,14 @@
-//! How an input is changed.
+//! Mutations of an input.
 
 use crate::rng::Rng;
 
-/// The most changes made to one input at once.
+/// Largest number of changes made to one input at once.
 const CHANGES_MAX: usize = 6;
 
-/// The longest piece that is inserted, removed or repeated at once, in bytes.
+/// Length of the longest piece that is inserted, removed or repeated at once, in bytes.
 const PIECE_MAX: usize = 32;
 
-/// Numbers at which protocols turn: limits and their neighbours, signs, magic numbers, types.
+/// Boundary values of protocols: limits and their neighbours, signs, magic numbers, types.
 const INTERESTING: [u64; 37] = [
     0,
     1,
@@ -49,10 +49,11 @@ const INTERESTING: [u64; 37] = [
     u64::MAX,
 ];
 
-/// Bytes of which the texts of addresses consist.
+/// Bytes that occur in the texts of addresses.
 const TEXT: &[u8] = b"0123456789abcdef.:@-*<>[]/xULNET_PIDtcpo2iblognikfi ";
 
-/// Changes `input` in one or a few random ways; `other` is spliced in at times. At most `limit` bytes are left.
+/// Changes `input` in one or a few random ways, some of which splice in bytes of `other`. Cuts the
+/// result to `limit` bytes.
 pub(crate) fn mutate(input: &mut Vec<u8>, other: &[u8], limit: usize, rng: &mut Rng) {
     for _ in 0..=rng.below(CHANGES_MAX) {
         change(input, other, rng);
@@ -85,7 +86,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     }
 }
 
-/// One of the numbers in a random width and byte order.
+/// Returns one of the numbers in a random width and byte order.
 fn interesting(rng: &mut Rng) -> Vec<u8> {
     let value = *rng.pick(&INTERESTING);
     let width = 1 << rng.below(4);
@@ -96,14 +97,14 @@ fn interesting(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Writes over what is there, as far as it reaches.
+/// Overwrites existing bytes, up to the end of the input.
 fn overwrite(input: &mut [u8], at: usize, bytes: &[u8]) {
     for (slot, byte) in input.iter_mut().skip(at).zip(bytes) {
         *slot = *byte;
     }
 }
 
-/// Inserts random bytes or a copy of what stands there.
+/// Inserts random bytes or a copy of the bytes at this place.
 fn insert(input: &mut Vec<u8>, at: usize, rng: &mut Rng) {
     let length = 1 + rng.below(PIECE_MAX);
     let piece: Vec<u8> = match rng.below(2) {

@@ -1,13 +1,13 @@
-//! The random numbers of a run: the same for the same seed, on every machine.
+//! The random number generator of a run: the same numbers for the same seed on every machine.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The numbers of this seed for this target.
+    /// Creates the generator of this seed for this target.
     pub(crate) fn new(seed: u64, target: &str) -> Rng {
-        // FNV-1a, so that targets of one run do not see the same numbers.
+        // FNV-1a, so that the targets of one run get different numbers.
         let hash = target.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -22,12 +22,12 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// A number below `limit`, or 0 if `limit` is 0.
+    /// Returns a number below `limit`, or 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
     }
 
-    /// One of the items, of which there must be some.
+    /// Returns a random item of a list that is not empty.
     pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }

@@ -1,4 +1,4 @@
-//! The loop: mutate, run, keep what is new, survive a panic.
+//! The loop: mutates an input, runs it, keeps it if its outcome is new, and survives panics.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,13 +11,14 @@ use crate::mutate::mutate;
 use crate::rng::Rng;
 use crate::targets::{Outcome, Target};
 
-/// The most inputs kept to be mutated further. Outcomes are few; this bounds a target that counts up.
+/// Largest number of inputs kept for mutation. Outcomes are few; this bounds a target whose
+/// outcomes count up.
 const POOL_MAX: usize = 4096;
 
-/// Executions between two looks at the clock.
+/// Number of executions between two readings of the clock.
 const BATCH: u64 = 64;
 
-/// When a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
     /// After this time.
@@ -26,20 +27,21 @@ pub enum Limit {
     Executions(u64),
 }
 
-/// What a run has found.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The target's name.
     pub target: &'static str,
     /// The seed, which replays the run.
     pub seed: u64,
-    /// How often the target ran.
+    /// Number of executions of the target.
     pub executions: u64,
-    /// How many different outcomes it had.
+    /// Number of different outcomes.
     pub outcomes: usize,
-    /// The most entries that the list of a mutated input had: fragments, interfaces, segments; 0 for a target without lists.
+    /// Largest number of entries in the list of a mutated input: fragments, interfaces, segments; 0
+    /// for a target without lists.
     pub entries_max: usize,
-    /// The input on which it broke, which ends the run.
+    /// The input that broke the target, which ends the run.
     pub failure: Option<Failure>,
 }
 
@@ -48,11 +50,11 @@ pub struct Report {
 pub struct Failure {
     /// The input.
     pub input: Vec<u8>,
-    /// What the panic said.
+    /// The panic message.
     pub message: String,
 }
 
-/// One target being fuzzed.
+/// A run of the fuzzer on one target.
 #[derive(Debug)]
 pub struct Run<'a> {
     target: &'a Target,
@@ -63,7 +65,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run of this seed.
+    /// Creates a run with this seed.
     #[must_use]
     pub fn new(target: &'a Target, seed: u64) -> Run<'a> {
         let report =
@@ -99,7 +101,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs one input; whether its outcome is new.
+    /// Runs one input; returns whether its outcome is new.
     fn execute(&mut self, input: &[u8]) -> bool {
         if self.report.failure.is_some() {
             return false;
@@ -127,7 +129,8 @@ pub fn replay(target: &Target, input: &[u8]) -> Result<(), Failure> {
 }
 
 thread_local! {
-    /// Whether this thread is inside a target, whose panics are reported and not printed.
+    /// Set while this thread is inside a target; the panic hook then reports a panic instead of
+    /// printing it.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 

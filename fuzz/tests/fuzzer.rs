@@ -1,4 +1,4 @@
-//! The fuzzer itself: it finds what is there to find, replays, and leaves the protocols standing.
+//! Tests of the fuzzer itself: it finds a planted bug, replays it, and all protocols hold.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ fn every_target_starts_from_recorded_input_that_holds() {
     }
 }
 
-/// Lists that are longer than any recorded one, up to the longest that their format has.
+/// Mutated lists are longer than any recorded one, up to the longest that their format permits.
 #[test]
 fn mutated_inputs_have_lists_up_to_the_longest() {
     for (name, most) in

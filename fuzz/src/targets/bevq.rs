@@ -5,13 +5,13 @@ use nlx_bev_cqueue::{Consumer, Heap, MIN_SLOTS, Memory, Producer};
 
 use super::Outcome;
 
-/// The most slots of a memory: so few that short inputs meet every limit.
+/// Largest number of slots of a memory: so few that short inputs reach every limit.
 const MAX_SLOTS: u32 = 24;
 
-/// The most operations of one input: those that follow lead nowhere new.
+/// Largest number of operations of one input; further ones reach nothing new.
 const OPS_MAX: usize = 512;
 
-/// The first byte says how many slots the memory has; each other one is an operation.
+/// The first byte chooses the number of slots of the memory; each following byte is an operation.
 pub(super) fn oracle(bytes: &[u8]) -> Outcome {
     let [slots, ops @ ..] = bytes else { return Outcome::of("short") };
     let max_slots = slots_of(*slots);
@@ -27,8 +27,8 @@ pub(super) fn oracle(bytes: &[u8]) -> Outcome {
     Outcome::of((largest, consumer.slots(), consumer.needed().min(8), consumer.ready().min(8)))
 }
 
-/// The same with what only a hostile consumer's process does: every other operation becomes a word that is written over
-/// one that both can reach. The producer goes on until it finds that.
+/// The same with a hostile consumer process: every other operation becomes a word that is written
+/// over one that both sides can reach. The producer continues until it detects the corruption.
 pub(super) fn hostile(bytes: &[u8]) -> Outcome {
     let [slots, steps @ ..] = bytes else { return Outcome::of("short") };
     let memory = Guarded::new(slots_of(*slots) as usize).expect("so many slots can be had");
@@ -61,7 +61,7 @@ fn slots_of(byte: u8) -> u32 {
     MIN_SLOTS + u32::from(byte) % (MAX_SLOTS - MIN_SLOTS)
 }
 
-/// Small numbers, or those near the end of a range: the others are all alike.
+/// Returns a small number or one near the end of a range: the other numbers behave alike.
 fn value_of(bytes: &[u8]) -> u64 {
     match *bytes {
         [] => u64::MAX,
@@ -72,7 +72,8 @@ fn value_of(bytes: &[u8]) -> u64 {
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    /// A byte that [`OracleOp::of_byte`] takes for this kind of operation with this number.
+    /// Returns the byte that [`OracleOp::of_byte`] decodes as this kind of operation with this
+    /// number.
     const fn op(kind: u8, number: u8) -> u8 {
         16 * number + kind
     }

@@ -1,10 +1,10 @@
-//! A node's configuration: files that others may have written.
+//! A node's configuration: files from other programs or people.
 
 use lnet_node::{NodeConfig, NodeError};
 
 use super::{Outcome, same};
 
-/// Bytes of the longest text: several times what a node of eight networks exports.
+/// Length of the longest text: several times that of an exported configuration of eight networks.
 pub(super) const TEXT_MAX: usize = 8192;
 
 pub(super) fn yaml(bytes: &[u8]) -> Outcome {
@@ -19,7 +19,8 @@ pub(super) fn modprobe(bytes: &[u8]) -> Outcome {
     read(bytes, NodeConfig::from_modprobe)
 }
 
-/// A text is refused with a line that it has, or configures a node whose printed configuration configures the same.
+/// A text is refused with a line number within it, or gives a configuration that reads back from
+/// its printed form.
 fn read(bytes: &[u8], read: fn(&str) -> Result<NodeConfig, NodeError>) -> Outcome {
     let text = String::from_utf8_lossy(bytes);
     match read(&text) {
@@ -35,7 +36,7 @@ fn read(bytes: &[u8], read: fn(&str) -> Result<NodeConfig, NodeError>) -> Outcom
             let lines = 1 + text.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count();
             assert!((1..=lines + 1).contains(&place.line), "line {} of {lines}", place.line);
             assert!(!reason.is_empty());
-            // Reasons repeat words of the text; what stands before them does not.
+            // Reasons repeat words of the text; the part before them does not.
             Outcome::of(reason.split(['\'', ':']).next())
         }
         Err(error) => panic!("a text alone gives no such error: {error}"),
@@ -61,7 +62,7 @@ pub(super) fn modprobe_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The page's example in a language.
+/// Returns the documentation's example in a language.
 fn documented(language: &str) -> Vec<u8> {
     let page = include_str!("../../../docs/configuration.md");
     let opening = format!("```{language}\n");

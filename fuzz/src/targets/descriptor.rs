@@ -1,4 +1,4 @@
-//! Bulk descriptors (motr-transport 4.4), which peers hand over in messages of any length.
+//! Bulk descriptors (motr-transport 4.4), which peers send in messages of any length.
 
 use nlx_core::{
     Address, CoreError, Descriptor, DescriptorForm, MatchCounter, PassiveBuffer, Queue, match_bits,
@@ -6,12 +6,14 @@ use nlx_core::{
 
 use super::{Outcome, same};
 
-/// The bytes as they came, and with a checksum that fits: MT-246, and what a peer could write on purpose.
+/// Reads the bytes as they are, and with a recomputed checksum (MT-246), as a malicious peer could
+/// write them.
 pub(super) fn descriptor(bytes: &[u8]) -> Outcome {
     Outcome::of((used(bytes), used(&mended(bytes))))
 }
 
-/// What comes of a descriptor, either way. What is accepted is written back as the same bytes.
+/// Uses a descriptor in both directions. An accepted descriptor is written back with the same
+/// bytes.
 fn used(bytes: &[u8]) -> [u64; 3] {
     let descriptor = match Descriptor::from_bytes(bytes) {
         Ok(descriptor) => descriptor,
@@ -37,7 +39,7 @@ fn used(bytes: &[u8]) -> [u64; 3] {
     [1 + bytes.len() as u64, receive, send]
 }
 
-/// Tells errors apart: their kind, and of content that cannot be, which.
+/// Returns a number that distinguishes errors: their kind, and for invalid content the field.
 fn told(bytes: &[u8], error: &CoreError) -> u64 {
     assert!(error.errno() as i32 > 0 && !error.to_string().is_empty(), "{error:?}");
     match error {
@@ -50,7 +52,7 @@ fn told(bytes: &[u8], error: &CoreError) -> u64 {
     }
 }
 
-/// The same bytes with the checksum that they should have.
+/// Returns the same bytes with the checksum recomputed.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let end = bytes.len();

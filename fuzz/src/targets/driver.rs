@@ -1,4 +1,5 @@
-//! What clients and the helper say to each other (`docs/driver-protocol.md`): the helper reads what hostile clients write.
+//! The protocol between clients and the helper (`docs/driver-protocol.md`): the helper reads
+//! packets of hostile clients.
 
 use std::net::Ipv4Addr;
 
@@ -13,22 +14,22 @@ use super::{Outcome, same};
 #[path = "../../../driver-proto/tests/it/document.rs"]
 mod document;
 
-/// Bytes of the longest packet, and some more, which make it too long.
+/// Length of the longest packet and some more bytes, which make it too long.
 pub(super) const PACKET_INPUT_MAX: usize = PACKET_MAX + 64;
 
-/// The bytes as they came, and with a header that tells their length.
+/// Reads the bytes as a request, as they are and with their real length in the header.
 pub(super) fn request(bytes: &[u8]) -> Outcome {
     let (raw, mended) = (read_request(bytes), read_request(&mended(bytes)));
     Outcome::of_list((raw.0, raw.1, mended.0, mended.1), mended.2, SEGMENTS_MAX)
 }
 
-/// The same for what a client reads.
+/// The same for replies, which a client reads.
 pub(super) fn reply(bytes: &[u8]) -> Outcome {
     let (raw, mended) = (read_reply(bytes), read_reply(&mended(bytes)));
     Outcome::of_list((raw.0, raw.1, mended.0, mended.1), mended.2, NIDS_MAX)
 }
 
-/// An entry of the ring: whatever is there of it, and zeros.
+/// Reads the bytes, filled up with zeros, as an entry of the ring.
 pub(super) fn entry(bytes: &[u8]) -> Outcome {
     let mut submission = Submission::new_zeroed();
     let length = bytes.len().min(size_of::<Submission>());
@@ -42,7 +43,8 @@ pub(super) fn entry(bytes: &[u8]) -> Outcome {
     }
 }
 
-/// What a packet is, what of it is worth telling apart, and how many segments it has.
+/// Reads a request; returns its kind, a detail that makes outcomes distinct, and the number of its
+/// segments.
 fn read_request(packet: &[u8]) -> (u64, u64, usize) {
     let (id, request) = match Request::read(packet) {
         Ok(read) => read,
@@ -50,7 +52,7 @@ fn read_request(packet: &[u8]) -> (u64, u64, usize) {
     };
     let mut again = Vec::new();
     request.write(id, &mut again);
-    // What a hello says of other versions, this one does not say again.
+    // A hello's features and versions that this version does not know are not written again.
     if !matches!(request, Request::Hello(_)) {
         same(&again[..], packet, "a request, written again");
     }
@@ -62,7 +64,7 @@ fn read_request(packet: &[u8]) -> (u64, u64, usize) {
     (1 + request.kind() as u64, 0, segments)
 }
 
-/// A packet that is none has an answer, if it has a header; what is wrong with it.
+/// Checks that an invalid packet with a header has an answer; returns a number for the error.
 fn refused(packet: &[u8], error: &ProtoError) -> u64 {
     if let Some(header) = Header::peek(packet) {
         let refusal = Refusal::from(error);
@@ -73,7 +75,7 @@ fn refused(packet: &[u8], error: &ProtoError) -> u64 {
     told(error)
 }
 
-/// The same of a reply, and how many NIDs it has.
+/// Reads a reply in the same way; the last number is that of its NIDs.
 fn read_reply(packet: &[u8]) -> (u64, u64, usize) {
     let (id, reply) = match Reply::read(packet) {
         Ok(read) => read,
@@ -82,7 +84,7 @@ fn read_reply(packet: &[u8]) -> (u64, u64, usize) {
     let kind = Header::peek(packet).map_or(0, |header| header.kind.get());
     let mut again = Vec::new();
     reply.write(kind, id, &mut again);
-    // Numbers that this version does not know, it does not say again.
+    // Numbers that this version does not know are not written again.
     let (unknown, detail, nids) = match &reply {
         Reply::Refused(refusal) => (true, u64::from(refusal.reason as u32), 0),
         Reply::Welcome(_) => (true, 0, 0),
@@ -96,7 +98,7 @@ fn read_reply(packet: &[u8]) -> (u64, u64, usize) {
     (kind.into(), detail, nids)
 }
 
-/// Tells errors apart.
+/// Returns a number that distinguishes errors.
 fn told(error: &ProtoError) -> u64 {
     assert!(error.errno() as i32 > 0 && !error.to_string().is_empty(), "{error:?}");
     match error {
@@ -106,7 +108,7 @@ fn told(error: &ProtoError) -> u64 {
     }
 }
 
-/// The same bytes with the length that the header should tell.
+/// Returns the same bytes with their real length in the header.
 pub(super) fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.truncate(PACKET_MAX);
@@ -117,7 +119,7 @@ pub(super) fn mended(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All packets of the document, of either direction, and those with the longest lists.
+/// The packets of the document in both directions, and those with the longest lists.
 pub(super) fn packet_seeds() -> Vec<Vec<u8>> {
     let segment = |number: usize| Segment { arena: 1, offset: number as u64 * 4096, length: 4096 };
     let register = Request::Register { buffer: 1 << 32, segments: (0..SEGMENTS_MAX).map(segment).collect() };
@@ -131,7 +133,7 @@ pub(super) fn packet_seeds() -> Vec<Vec<u8>> {
     all
 }
 
-/// Its entries.
+/// The ring entries of the document.
 pub(super) fn entry_seeds() -> Vec<Vec<u8>> {
     seeds(|name| name.starts_with("entry"))
 }

@@ -1,4 +1,5 @@
-//! A whole engine, to which a hostile network says what it likes, and finalises in any order.
+//! A whole engine under a hostile network, which delivers any headers and finalises messages in any
+//! order.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -22,25 +23,26 @@ pub(super) mod lnd;
 
 use lnd::Keeper;
 
-/// The passive nodes of the recordings: this node is all of them.
+/// The passive nodes of the recordings; this node has all of their NIDs.
 const HERE: [&str; 3] = ["10.77.0.3@tcp", "10.77.0.3@o2ib", "fd77::3@tcp"];
 
-/// The portals of LNet's selftest: two of its services, and bulk. The first takes whatever comes, the second waits for
-/// a buffer.
+/// The portals of LNet's selftest: two of its services, and bulk. The first has a buffer for every
+/// message, messages on the second wait for one.
 const OPEN: usize = 50;
 const LAZY: usize = 51;
 const BULK: usize = 52;
 
-/// What this node's handles carry.
+/// The cookie in this node's handles.
 const COOKIE: u64 = 0x0123_4567_89ab_cdef;
 
-/// Bytes of each descriptor.
+/// Length of each descriptor in bytes.
 const LENGTH: usize = 64;
 
-/// What an input tells to do next: the low bits of a byte. The rest of the byte chooses among what there is.
+/// Number of steps: the low bits of a byte select one. The rest of the byte selects an object for
+/// it.
 const STEPS: u8 = 12;
 
-/// Checks what holds for the events of any descriptor, and remembers which kinds there were.
+/// Checks the invariants of the events of any descriptor, and records which kinds occurred.
 #[derive(Debug, Default)]
 struct Witness {
     ended: Mutex<HashSet<MdHandle>>,
@@ -59,7 +61,7 @@ impl Witness {
     }
 }
 
-/// An engine in the hands of an input.
+/// An engine with the objects that the steps of an input use.
 struct World {
     engine: Arc<Engine>,
     keeper: Arc<Keeper>,
@@ -69,15 +71,16 @@ struct World {
     partitions: usize,
     mds: Vec<MdHandle>,
     memories: Vec<IoVec>,
-    /// Of the PUTs and GETs sent: what an ACK or a REPLY must carry.
+    /// Handles of the PUTs and GETs sent, which an ACK or a REPLY must carry.
     handles: Vec<WireHandle>,
     received: u64,
     verdicts: BTreeSet<&'static str>,
 }
 
-/// The first byte chooses the number of partitions. Then come steps, each a byte and what it needs: headers of both
-/// sizes arrive, messages are finalised in any order, well or badly, once or again; this node sends, posts, unlinks. In
-/// the end nothing may be left: no message, no lease of any memory.
+/// The first byte chooses the number of partitions. Steps follow, each a byte and its arguments:
+/// headers of both sizes arrive, messages are finalised in any order, with success or failure, once
+/// or twice; this node sends, posts and unlinks. At the end no message and no lease of memory may
+/// be left.
 pub(super) fn engine(bytes: &[u8]) -> Outcome {
     let Some((&first, mut rest)) = bytes.split_first() else { return Outcome::of("empty") };
     let mut world = World::new(1 + usize::from(first & 1));
@@ -89,7 +92,7 @@ pub(super) fn engine(bytes: &[u8]) -> Outcome {
     Outcome::of((world.partitions, &world.verdicts, kinds))
 }
 
-/// Takes `N` bytes; if there are fewer, the last are zero.
+/// Takes `N` bytes, padded with zeros if there are fewer.
 pub(super) fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> [u8; N] {
     let (head, rest): (&'a [u8], &'a [u8]) = bytes.split_at(bytes.len().min(N));
     *bytes = rest;
@@ -98,7 +101,7 @@ pub(super) fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> [u8; N] {
     taken
 }
 
-/// One of a list, taken out.
+/// Removes and returns one of a list.
 fn pick<T>(list: &Mutex<Vec<T>>, choice: usize) -> Option<T> {
     let mut list = list.lock();
     let index = choice.checked_rem(list.len())?;
@@ -157,7 +160,7 @@ impl World {
         Md { memory, threshold, max_size: LENGTH as u32 / 2, options, user_ptr: 0, eq: Some(self.eq) }
     }
 
-    /// Posts a buffer for anybody and any bits, as far as there is room.
+    /// Posts a buffer for any sender and any bits, if there is room.
     fn post(&mut self, index: usize, options: MdOptions, threshold: Threshold) {
         let spec = MeSpec {
             portal: portal(index),
@@ -174,7 +177,7 @@ impl World {
         self.mds.extend(with_partition(here, attach));
     }
 
-    /// Does one step; what is left of the input.
+    /// Runs one step; returns the rest of the input.
     fn step<'a>(&mut self, step: u8, choice: usize, mut rest: &'a [u8]) -> &'a [u8] {
         let result = if choice & 1 == 0 { Ok(()) } else { Err(Errno::ECONNRESET) };
         match step {
@@ -202,7 +205,7 @@ impl World {
                 }
             }
             4 => self.get_directly(choice),
-            // An LND that has lost count: these tokens name nothing, or what is finalised already.
+            // A faulty LND: these tokens are invalid, or of a message that is finalised already.
             5 => {
                 let token = u64::from_le_bytes(take(&mut rest));
                 if !self.is_under_way(token) {
@@ -216,7 +219,7 @@ impl World {
             8 => self.post(LAZY, MdOptions::OP_PUT | MdOptions::TRUNCATE, Threshold::Limited(2)),
             9 => {
                 if let Some(at) = choice.checked_rem(self.mds.len()) {
-                    // It may have gone by itself.
+                    // It may have been unlinked by itself.
                     let _ = self.engine.md_unlink(self.mds.swap_remove(at));
                 }
             }
@@ -233,7 +236,7 @@ impl World {
         rest
     }
 
-    /// A header arrives; an answer may be to what this node has asked.
+    /// A header arrives; with an odd choice an answer is to this node's last request.
     fn arrive(&mut self, mut header: Header, choice: usize) {
         if let (true, Some(handle)) = (choice & 1 == 1, self.handles.last()) {
             match &mut header.body {
@@ -301,7 +304,7 @@ impl World {
             || self.keeper.receiving.lock().iter().any(|delivery| delivery.token.0 == token)
     }
 
-    /// Everything is finalised and unlinked: nothing is left.
+    /// Finalises and unlinks everything, and checks that nothing is left.
     fn end(&mut self) {
         self.engine.set_lazy(portal(LAZY), false);
         loop {
@@ -326,13 +329,13 @@ impl World {
     }
 }
 
-/// A peer on the same network as one of this node's NIDs: its neighbour.
+/// Returns a peer on the network of one of this node's NIDs.
 fn nid(here: Nid) -> Nid {
     here.to_string().replacen(".3@", ".2@", 1).replacen("::3@", "::2@", 1).parse().expect("a NID")
 }
 
-/// Each recorded stream as it arrived, in one partition and in two, with finalisations and this node's own messages
-/// among its headers.
+/// Each recorded stream as it arrived, in one partition and in two, with finalisations and this
+/// node's own messages among its headers.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let lnet = |item: &Item| !item.header.is_empty();
     let recorded: Vec<_> = streams().into_iter().filter(|stream| stream.items.iter().any(lnet)).collect();
@@ -343,7 +346,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             for (number, item) in stream.items.iter().filter(|item| lnet(item)).enumerate() {
                 let number = number as u8;
                 seed.push(6 + number % 2);
-                // The odd choice: an answer is to what was just asked.
+                // The odd choice: an answer is to the last request.
                 seed.push(u8::from(item.header.len() == Header::LARGE_LEN) + STEPS);
                 seed.extend(&item.header);
                 seed.extend([3, 2, 8, 4]);

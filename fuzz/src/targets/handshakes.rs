@@ -1,4 +1,5 @@
-//! Both sides of the handshake: a stream means the same however it is cut, and answers keep to the protocol.
+//! Both sides of the handshake: a stream has the same meaning in any pieces, and answers keep to
+//! the protocol.
 
 use lnet_nid::{Net, Nid, Pid, ProcessId};
 use lnet_proto::sock::{
@@ -96,7 +97,7 @@ fn hello_of(bytes: &[u8]) -> Hello {
     }
 }
 
-/// The active side; the first byte chooses what it wants.
+/// The active side; the first byte chooses the connection that it requests.
 pub(super) fn connector(bytes: &[u8]) -> Outcome {
     let Some((choice, stream)) = bytes.split_first() else { return Outcome::of("empty") };
     let attempt = attempt(*choice);

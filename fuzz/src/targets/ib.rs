@@ -9,10 +9,11 @@ use lnet_proto::{ByteOrder, ProtoError};
 use super::{Outcome, same};
 use crate::corpus::rdma;
 
-/// Bytes of the longest message, with room behind it for what is not read.
+/// Bytes of the longest message, and more behind it, which is not read.
 pub(super) const MESSAGE_INPUT_MAX: usize = MESSAGE_MAX + 64;
 
-/// A message is written back with the same meaning and, where nothing of it is left unread, with the same bytes.
+/// A message is written back with the same meaning and, where all of it is read, with the same
+/// bytes.
 pub(super) fn message(bytes: &[u8]) -> Outcome {
     let message = match Message::parse(bytes) {
         Ok(message) => message,
@@ -41,7 +42,7 @@ pub(super) fn message(bytes: &[u8]) -> Outcome {
     Outcome::of_list((order, message.head.version, message.body.kind(), detail), fragments, limit)
 }
 
-/// What of a body is worth telling apart, and the number of its fragments.
+/// Returns the parts of a body that make outcomes distinct, and the number of its fragments.
 fn detail(body: &Body<'_>) -> (u64, usize) {
     match body {
         Body::PutAck { descriptor, .. } | Body::GetReq { descriptor, .. } => {
@@ -66,7 +67,7 @@ fn detail(body: &Body<'_>) -> (u64, usize) {
     }
 }
 
-/// A reject record is written back as it came, padding apart.
+/// A reject record is written back with the same bytes, padding apart.
 pub(super) fn reject(bytes: &[u8]) -> Outcome {
     let reject = match Reject::parse(bytes) {
         Ok(reject) => reject,
@@ -94,7 +95,7 @@ pub(super) fn message_seeds() -> Vec<Vec<u8>> {
     recorded.chain([16, most - 1, most].into_iter().flat_map(messages_of)).collect()
 }
 
-/// The recorded messages with a descriptor, each with one of so many fragments.
+/// Returns the recorded messages with a descriptor, each with a descriptor of `count` fragments.
 fn messages_of(count: usize) -> Vec<Vec<u8>> {
     let fragments: Vec<_> =
         (0..count as u64).map(|number| Fragment { length: 4096, address: number << 12 }).collect();

@@ -1,4 +1,4 @@
-//! A connection over RDMA in the hands of a peer, and of a device, that do what an input says.
+//! An RDMA connection whose peer and device follow the steps of an input.
 
 use std::net::Ipv4Addr;
 
@@ -16,32 +16,34 @@ const O2IB: Net = Net::new(NetType(5), 0);
 const HERE: Nid = Nid::new_v4(O2IB, Ipv4Addr::new(10, 77, 0, 3));
 const PEER: Nid = Nid::new_v4(O2IB, Ipv4Addr::new(10, 77, 0, 2));
 
-/// Small, so that short inputs meet every limit.
+/// Small, so that short inputs reach every limit.
 const LIMITS: Limits = Limits { depth: 3, high_water: 2, sends: 4, works: 12, messages: 6, keepalive_ns: 50 };
 
-/// What an input tells to do next: the low part of a byte. The rest of the byte chooses among what there is.
+/// Number of steps: the low part of a byte selects one. The rest of the byte selects an object for
+/// it.
 const STEPS: u8 = 16;
 
-/// The most steps of one input: those that follow lead nowhere new.
+/// Largest number of steps of one input; further ones reach nothing new.
 const STEPS_MAX: usize = 256;
 
-/// The driver's side of the connection: what it keeps, and what the peer could know.
+/// The driver's side of the connection: its state, and what the peer could know of it.
 struct Driver {
     conn: Conn<usize>,
-    /// Whether each item is back.
+    /// Whether each item has come back.
     back: Vec<bool>,
-    /// The most bytes that each may come to.
+    /// Largest number of bytes that each item may transfer.
     limits: Vec<u32>,
     posted: Vec<u64>,
     receipts: Vec<Receipt>,
     keys: Vec<Key>,
     cookies: Vec<Cookie>,
     now_ns: u64,
-    /// The errors there were, one bit each.
+    /// Errors that occurred, one bit each.
     seen: u32,
 }
 
-/// Steps, each a byte and what it needs. Whatever the peer says, each item comes back once, and no counter leaves its range.
+/// Runs steps, each a byte and its arguments. Whatever the peer sends, each item comes back once,
+/// and no counter leaves its range.
 pub(super) fn conn(bytes: &[u8]) -> Outcome {
     let mut driver = Driver {
         conn: Conn::new(&LIMITS, 0),
@@ -76,7 +78,7 @@ impl Driver {
                 self.now_ns += choice as u64 * 10;
                 _ = self.conn.late(self.now_ns);
             }
-            // The same, so that inputs get far.
+            // The same four times, so that inputs get far.
             8 => (0..4).for_each(|_| self.emit(0)),
             9 => (0..4).for_each(|_| self.complete(0)),
             10 => (0..4).for_each(|_| self.repost(0)),
@@ -106,7 +108,7 @@ impl Driver {
             _ => {}
         }
         if choice == 15 {
-            // The device tells of something that is not posted.
+            // The device reports a work request that is not posted.
             let id = self.posted[0] ^ 1 << 40;
             assert!(self.conn.completed(id).is_err(), "{id:#x} is not posted");
         }
@@ -129,7 +131,7 @@ impl Driver {
         }
     }
 
-    /// Answers something that may be over.
+    /// Answers a transfer that may have ended.
     fn decide(&mut self, choice: usize) {
         if self.keys.is_empty() {
             return;
@@ -137,7 +139,7 @@ impl Driver {
         let key = self.keys[choice / 4 % self.keys.len()];
         let deadline_ns = self.now_ns + 100;
         if self.conn.attach(key, self.back.len()).is_ok() {
-            // What is taken below, or given.
+            // A step below takes one, or returns one.
             self.keep(150);
         }
         match choice % 4 {
@@ -159,7 +161,7 @@ impl Driver {
         item.into_iter().for_each(|item| self.came_back(item));
     }
 
-    /// The peer says something: credits, and for an answer cookie and status.
+    /// The peer sends a message: credits, and for an answer cookie and status.
     fn hear<'a>(&mut self, choice: usize, rest: &'a [u8]) -> &'a [u8] {
         let Some(([credits, which, status @ ..], rest)) = rest.split_first_chunk::<4>() else { return &[] };
         let cookie = match usize::from(*which).checked_sub(self.cookies.len()) {
@@ -203,7 +205,7 @@ impl Driver {
         rest
     }
 
-    /// The connection is to be closed; it must not break if it is not.
+    /// The connection must be closed; it must not break if it is not.
     fn breach(&mut self, error: &ConnError) {
         same(error.errno(), Errno::EPROTO, "what the peer did");
         self.seen |= match error {
@@ -271,7 +273,7 @@ fn header(get: bool, payload_length: u32) -> Header {
     Header { dest: ProcessId::lnet(HERE), src: ProcessId::lnet(PEER), payload_length, body }
 }
 
-/// A transfer of each kind from either side, done well; then each with something wrong.
+/// A transfer of each kind from either side that succeeds, then each with a fault.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let step = |step: u8, choice: u8| step + STEPS * choice;
     let hear = |kind: u8, credits: u8, which: u8, status: i16| {

@@ -1,4 +1,5 @@
-//! Connecting over RDMA: what one side grants the other takes, and no peer keeps it going for ever.
+//! Connecting over RDMA: the active side accepts what the passive side grants, and no peer prolongs
+//! it without end.
 
 use std::net::Ipv4Addr;
 
@@ -18,7 +19,7 @@ const ACTIVE: Nid = Nid::new_v4(O2IB, Ipv4Addr::new(10, 77, 0, 2));
 /// The recorded passive side.
 const PASSIVE: Nid = Nid::new_v4(O2IB, Ipv4Addr::new(10, 77, 0, 3));
 
-/// Bytes of a rejection in an input.
+/// Length of a rejection in an input, in bytes.
 const REJECTION_LEN: usize = 2 + Reject::LEN;
 
 fn destination(nid: Nid) -> Destination {
@@ -51,7 +52,7 @@ pub(super) fn listener(bytes: &[u8]) -> Outcome {
     }
 }
 
-/// An active side that asked for this takes the answer.
+/// Checks that an active side with this request accepts the answer.
 fn agree(offer: &Offer) {
     let Link { version, local, peer } = offer.link;
     let wanted = Attempt {
@@ -61,7 +62,7 @@ fn agree(offer: &Offer) {
         oldest: Version::V1,
         params: offer.asked,
     };
-    // A CONNREQ may ask for messages as small as it likes, and the active side of this crate asks alike.
+    // A CONNREQ may ask for messages of any size, however small; so does the active side here.
     let connector = Connector::new(wanted).unwrap_or_else(|error| panic!("{wanted:?}: {error}"));
     let acceptance = offer.accept(offer.asked).unwrap_or_else(|error| panic!("{offer:?}: {error}"));
     let established = connector.accepted(&acceptance).unwrap_or_else(|error| panic!("{offer:?}: {error}"));
@@ -69,8 +70,8 @@ fn agree(offer: &Offer) {
     same(established.link, Link { version, local: peer, peer: local }, "ends");
 }
 
-/// The active side: the first byte says how many rejections follow, 26 bytes each with kind and length first; the rest
-/// is an acceptance.
+/// The active side: the first byte is the number of rejections that follow, 26 bytes each with kind
+/// and length first; the rest is an acceptance.
 pub(super) fn connector(bytes: &[u8]) -> Outcome {
     let attempt = Attempt {
         local: End { nid: ACTIVE, stamp: 8 },
@@ -113,7 +114,7 @@ pub(super) fn connector(bytes: &[u8]) -> Outcome {
     }
 }
 
-/// A changed request asks for no more than the one before, and says so.
+/// Checks that a changed request asks for no more than the one before.
 fn check_request(connector: &Connector, before: &Attempt) {
     let now = connector.attempt();
     assert!(now.params.queue_depth <= before.params.queue_depth && now.params.queue_depth > 0, "{now:?}");
@@ -129,7 +130,7 @@ fn check_request(connector: &Connector, before: &Attempt) {
 pub(super) fn listener_seeds() -> Vec<Vec<u8>> {
     let requests = rdma().into_iter().filter(|(kind, _)| kind == "cm-req").map(|(_, bytes)| bytes);
     let seeds = requests.flat_map(|bytes| {
-        // As it came; too deep a queue; too many fragments; version 1.
+        // The recorded request; too deep a queue; too many fragments; version 1.
         [(48, 8), (49, 1), (50, 2), (4, 0x11)].map(|(offset, value)| {
             let mut seed = vec![1];
             seed.extend(&bytes);

@@ -12,7 +12,7 @@ use lnet_proto::{Body, ByteOrder, Decoded, Header, ProtoError};
 use super::{Outcome, same};
 use crate::corpus::{Item, streams};
 
-/// A header is written back as it came, unused bytes apart.
+/// A header is written back with the same bytes, unused ones apart.
 pub(super) fn header(bytes: &[u8]) -> Outcome {
     let small = bytes.first_chunk::<{ Header::LEN }>().map(|bytes| {
         let header = Header::parse(bytes)?;
@@ -39,7 +39,7 @@ fn outcome_of_header(parsed: Result<Header, ProtoError>) -> u64 {
     }
 }
 
-/// The bytes of a small header that the message's type does not use.
+/// Returns the bytes of a small header that the message's type does not use.
 fn unused(body: &Body) -> Range<usize> {
     match body {
         Body::Ack { .. } => 60..72,
@@ -55,7 +55,8 @@ fn cleared(bytes: &[u8], unused: Range<usize>) -> Vec<u8> {
     bytes
 }
 
-/// A connection request is written back as it came, and the passive side's verdict agrees with the parser.
+/// A connection request is written back with the same bytes, and the passive side's verdict agrees
+/// with the parser.
 pub(super) fn request(bytes: &[u8]) -> Outcome {
     let decoded = AcceptorRequest::decode(bytes);
     let verdict = AcceptorRequest::judge(bytes, |nid| nid.ipv4().is_some().then_some(()));
@@ -81,7 +82,7 @@ pub(super) fn request(bytes: &[u8]) -> Outcome {
     outcome_of_decoded(&decoded.map(|decoded| decoded.map(|request| request.version)))
 }
 
-/// A hello is read the same however it is cut, and written back with the same meaning.
+/// A hello is read the same in any pieces, and written back with the same meaning.
 pub(super) fn hello(bytes: &[u8]) -> Outcome {
     let decoded = Hello::decode(bytes);
     match &decoded {
@@ -91,8 +92,8 @@ pub(super) fn hello(bytes: &[u8]) -> Outcome {
             let out = hello.to_bytes().unwrap_or_else(|error| panic!("{hello:?} was read: {error}"));
             let again = Decoded::Done(*length, (*hello, ByteOrder::Little));
             same(Hello::decode(&out), Ok(again), "hello");
-            // Version 4 has a count of addresses that nobody reads, and NIDs whose unused bytes nobody reads; what is no
-            // NID of a receiver is read as any.
+            // Version 4 has a count of addresses and unused bytes of NIDs, which are not read; an
+            // invalid NID of the receiver is read as any.
             if *order == ByteOrder::Little && hello.version != Version::V4 && !hello.dst_nid.is_any() {
                 same(&out[..], &bytes[..*length], "hello bytes");
             }
@@ -106,7 +107,7 @@ pub(super) fn hello(bytes: &[u8]) -> Outcome {
     )
 }
 
-/// No cut of a whole object gives anything but the wish for more.
+/// Checks that every incomplete part of an object is answered with a request for more bytes.
 fn check_length<T>(bytes: &[u8], length: usize, decode: impl Fn(&[u8]) -> Result<Decoded<T>, ProtoError>) {
     assert!(length <= bytes.len(), "{length} bytes of {} consumed", bytes.len());
     for cut in 0..length {
@@ -129,7 +130,8 @@ fn outcome_of_decoded<T: std::hash::Hash>(decoded: &Result<Decoded<T>, ProtoErro
     }
 }
 
-/// The first byte chooses version and byte order; the rest is a stream of messages, walked to its end.
+/// The first byte chooses version and byte order; the rest is a stream of messages, decoded to its
+/// end.
 pub(super) fn decoder(bytes: &[u8]) -> Outcome {
     let Some((choice, mut rest)) = bytes.split_first() else { return Outcome::of("empty") };
     let version = [Version::V2, Version::V3, Version::V4][usize::from(choice % 3)];
@@ -180,7 +182,8 @@ fn check_prefix(frame: &Frame, raw: &[u8], order: ByteOrder) {
     }
 }
 
-/// Each byte is a cookie to acknowledge, except that some bytes send: a set of cookies is the model.
+/// Each byte is a cookie to acknowledge, except that some bytes send; a set of cookies is the
+/// model.
 pub(super) fn ack_queue(bytes: &[u8]) -> Outcome {
     let mut queue = AckQueue::new();
     let mut owed = BTreeSet::new();
@@ -212,7 +215,7 @@ pub(super) fn ack_queue(bytes: &[u8]) -> Outcome {
     Outcome::of(shapes.get(..8).unwrap_or(&shapes))
 }
 
-/// Takes what a NOOP acknowledges off what is owed; all of it must be.
+/// Removes the cookies that a NOOP acknowledges from the owed ones; all of them must be owed.
 fn settle(acks: Acks, owed: &mut BTreeSet<u64>) -> u64 {
     let before = owed.len();
     owed.retain(|cookie| !acks.contains(*cookie));
@@ -240,7 +243,7 @@ pub(super) fn request_seeds() -> Vec<Vec<u8>> {
 
 pub(super) fn hello_seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = items("hello").into_iter().map(|(_, item)| item.bytes).collect();
-    // An old node's hello, with addresses.
+    // A hello of an old node, with addresses.
     let listed = seeds.first().map(|hello| {
         let mut listed = hello.clone();
         listed[52] = 2;
@@ -272,5 +275,5 @@ pub(super) fn ack_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-// The wildcard must never pass for one of a node's own interfaces.
+// The wildcard must never be taken for one of a node's own interfaces.
 const _: () = assert!(Nid::ANY.ipv4().is_none());

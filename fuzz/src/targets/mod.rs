@@ -1,4 +1,4 @@
-//! What is fuzzed, and what must hold.
+//! The fuzz targets with their invariants.
 
 mod bevq;
 mod config;
@@ -21,7 +21,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use lnet_proto::ProtoError;
 
-/// A parser or state machine with the properties that every input must leave intact.
+/// A parser or state machine with invariants that hold for every input.
 #[derive(Debug)]
 pub struct Target {
     /// Its name on the command line.
@@ -34,20 +34,21 @@ pub struct Target {
     pub input_max: usize,
 }
 
-/// Bytes of the longest input where a longer one reaches nothing new: several messages, or hundreds of steps.
+/// Length of the longest input in bytes; longer ones reach nothing new: it holds several messages,
+/// or hundreds of steps.
 const INPUT_MAX: usize = 2048;
 
-/// A target with inputs of the usual length.
+/// Creates a target with inputs of the usual length.
 const fn target(name: &'static str, run: fn(&[u8]) -> Outcome, seeds: fn() -> Vec<Vec<u8>>) -> Target {
     Target { name, run, seeds, input_max: INPUT_MAX }
 }
 
-/// What an input led to.
+/// The outcome of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Told apart as finely as is worth keeping an input for.
+    /// A hash that is distinct for each outcome for which an input is worth keeping.
     pub(crate) kind: u64,
-    /// How many entries the input's list had, where it was read as one that has a list.
+    /// Number of entries in the input's list, where it was read as a format with a list.
     pub(crate) entries: usize,
 }
 
@@ -93,21 +94,21 @@ pub const TARGETS: &[Target] = &[
 ];
 
 impl Outcome {
-    /// The outcome that this value stands for.
+    /// Returns the outcome for this value.
     fn of(value: impl Hash) -> Outcome {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
         Outcome { kind: hasher.finish(), entries: 0 }
     }
 
-    /// The outcome that this value and the length of a list stand for: short lists are told apart one by one, longer ones by
-    /// powers of two, and the longest possible.
+    /// Returns the outcome for this value and the length of a list: each short length is distinct,
+    /// longer ones are by powers of two, and the longest possible is distinct too.
     fn of_list(value: impl Hash, entries: usize, limit: usize) -> Outcome {
         let length = if entries <= 4 { entries } else { 4 + entries.ilog2() as usize };
         Outcome { entries, ..Outcome::of((value, length, entries == limit)) }
     }
 
-    /// An error, told apart by its kind and errno; its text must name something.
+    /// Returns the outcome of an error by its kind and errno; its text must not be empty.
     fn of_error(error: &ProtoError) -> Outcome {
         assert!(error.errno() > 0 && !error.to_string().is_empty(), "{error:?}");
         Outcome::of((std::mem::discriminant(error), error.errno()))

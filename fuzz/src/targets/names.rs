@@ -7,10 +7,10 @@ use lnet_nid::{Net, Nid, NidError, NidList, Pid, ProcessId};
 
 use super::{Outcome, same};
 
-/// How many NIDs of a list are named one by one.
+/// Number of NIDs of a list that are checked one by one.
 const MEMBERS: usize = 200;
 
-/// Whatever is read from a text reads back from what it prints.
+/// Every value read from a text is read back from its printed form.
 pub(super) fn nid_text(bytes: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(bytes);
     let nid = reread::<Nid>(&text);
@@ -36,7 +36,7 @@ pub(super) fn nid_text(bytes: &[u8]) -> Outcome {
     ))
 }
 
-/// Whatever is read from bytes is canonical.
+/// Every value read from bytes is canonical.
 pub(super) fn nid_wire(bytes: &[u8]) -> Outcome {
     let (Some(bytes), Some(nid4)) = (bytes.first_chunk(), bytes.first_chunk()) else {
         return Outcome::of("short");

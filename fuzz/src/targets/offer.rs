@@ -1,19 +1,21 @@
-//! Offers of buffers, which peers hand over in messages of any length.
+//! Offers of buffers, which peers send in messages of any length.
 
 use nlx::{Descriptor, Error, Offer};
 use nlx_core::{MatchBits, PassiveBuffer, Queue};
 
 use super::{Outcome, same};
 
-/// Where the checksum stands in the header.
+/// Position of the checksum in the header.
 const CHECKSUM: std::ops::Range<usize> = 20..24;
 
-/// The bytes as they came, and with a checksum that fits: what a peer could write on purpose.
+/// Reads the bytes as they are, and with a recomputed checksum, as a malicious peer could write
+/// them.
 pub(super) fn offer(bytes: &[u8]) -> Outcome {
     Outcome::of((read(bytes), read(&mended(bytes))))
 }
 
-/// What comes of an offer. What is accepted has a descriptor for each of its parts, and is written back as it was.
+/// Reads an offer. An accepted offer has a descriptor for each of its parts, and is written back
+/// with the same bytes.
 fn read(bytes: &[u8]) -> (u64, u64) {
     let offer = match Offer::from_bytes(bytes) {
         Ok(offer) => offer,
@@ -37,7 +39,7 @@ fn read(bytes: &[u8]) -> (u64, u64) {
     (0, parts.min(8) as u64)
 }
 
-/// The same bytes with the checksum that they should have.
+/// Returns the same bytes with the checksum recomputed.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if bytes.len() >= Offer::HEADER_LEN {
@@ -50,7 +52,7 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Offers of 1 and of 3 parts, and a descriptor, as the documentation says that they look.
+/// Offers of 1 and of 3 parts, and a descriptor, in the form that the documentation describes.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let address = "10.0.0.1@tcp:12345:31:7".parse().expect("it is an address");
     let descriptor = |number: u64| {

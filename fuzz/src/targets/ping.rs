@@ -10,10 +10,11 @@ use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
 use super::{Outcome, same};
 use crate::corpus::streams;
 
-/// Bytes of the longest ping info that is read: its head, and as many entries with large NIDs, of 24 bytes, as there may be.
+/// Length of the longest ping info that is read: its head, and the largest number of entries with
+/// large NIDs, of 24 bytes.
 pub(super) const INFO_MAX: usize = 16 + NIS_MAX * 24;
 
-/// Every limit is kept, and what is read is written back with the same meaning.
+/// Every limit is kept, and ping infos that are read are written back with the same meaning.
 pub(super) fn ping_info(bytes: &[u8]) -> Outcome {
     let info = match PingInfo::parse(bytes) {
         Ok(info) => info,
@@ -39,11 +40,11 @@ pub(super) fn ping_info(bytes: &[u8]) -> Outcome {
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let payloads = streams().into_iter().flat_map(|stream| stream.items).map(|item| item.payload);
     let recorded = payloads.filter(|payload| payload.starts_with(b"gnip"));
-    // The entry of the loopback comes on top.
+    // The entry of the loopback is added.
     recorded.chain([127, 128, 300, NIS_MAX - 1].map(info_of)).collect()
 }
 
-/// A ping info with so many interfaces.
+/// Returns a ping info with `count` interfaces.
 fn info_of(count: usize) -> Vec<u8> {
     let ni = |number: usize| Interface {
         nid: Nid::new_v4(Net::new(NetType(2), 0), Ipv4Addr::from_bits(0x0a4d_0001 + number as u32)),

@@ -1,4 +1,5 @@
-//! A client of the helper that does what an input says, beside one that minds its own business (MT-232, MT-233).
+//! A client of the helper that follows the steps of an input, beside one that keeps to the protocol
+//! (MT-232, MT-233).
 
 use std::sync::Arc;
 
@@ -24,17 +25,18 @@ mod neighbour;
 use client::{Client, EVENTS};
 use neighbour::Neighbour;
 
-/// This node, and one that is never heard of.
+/// NIDs of this node and of a peer that never answers.
 const HERE: &str = "10.77.0.3@tcp";
 const ELSEWHERE: &str = "10.77.0.9@tcp";
 
-/// What an input tells to do next: the low part of a byte. The rest of the byte chooses among what there is.
+/// Number of steps: the low part of a byte selects one. The rest of the byte selects an object for
+/// it.
 const STEPS: u8 = 12;
 
-/// The most steps of one input: those that follow lead nowhere new.
+/// Largest number of steps of one input; further ones reach nothing new.
 const STEPS_MAX: usize = 256;
 
-/// So little that short inputs meet every limit.
+/// So small that short inputs reach every limit.
 const QUOTAS: ClientQuotas = ClientQuotas {
     tms: 3,
     buffers: 8,
@@ -48,7 +50,7 @@ const QUOTAS: ClientQuotas = ClientQuotas {
     requests_per_second: 1,
 };
 
-/// A helper in the hands of an input.
+/// A helper with its clients, on which the steps of an input run.
 struct World {
     engine: Arc<Engine>,
     keeper: Arc<Keeper>,
@@ -58,9 +60,9 @@ struct World {
     cookie: u64,
 }
 
-/// Steps, each a byte and what it needs: requests right and wrong, with descriptors of all kinds; entries right and wrong;
-/// scribbling over all that is shared; and the network does its work. In the end nothing of the client may be left, and its
-/// neighbour's messages must arrive.
+/// Runs steps, each a byte and its arguments: valid and invalid requests, with descriptors of all
+/// kinds; valid and invalid entries; writes over all shared memory; and progress of the network. At
+/// the end nothing of the client may be left, and its neighbour's messages must arrive.
 pub(super) fn session(bytes: &[u8]) -> Outcome {
     let mut world = World::new();
     let mut rest = bytes;
@@ -87,7 +89,7 @@ impl World {
         World { engine, keeper, host, client, neighbour, cookie: 0 }
     }
 
-    /// Does one step; what is left of the input.
+    /// Runs one step; returns the rest of the input.
     fn step<'a>(&mut self, step: u8, choice: usize, mut rest: &'a [u8]) -> &'a [u8] {
         let client = &mut self.client;
         match step {
@@ -130,7 +132,7 @@ impl World {
         rest
     }
 
-    /// A request that names what there is.
+    /// Creates a request whose objects exist.
     fn request(&mut self, choice: usize, [a, b, c]: [u8; 3]) -> Option<Request> {
         let client = &self.client;
         let tm = || client.tms.get(usize::from(a) % 3).map(|tm| tm.handle);
@@ -164,7 +166,7 @@ impl World {
         })
     }
 
-    /// An entry that names what there is.
+    /// Pushes an operation whose objects exist.
     fn operate(&mut self, choice: usize, [a, b, c, d]: [u8; 4]) {
         let client = &mut self.client;
         self.cookie += 1;
@@ -209,7 +211,7 @@ impl World {
         client.operate(at, buffer, self.cookie, kind);
     }
 
-    /// The network is done with one of the messages, well or badly.
+    /// The network finalises one of the messages, with success or failure.
     fn finalize(&mut self, choice: usize) {
         let result = if choice & 1 == 0 { Ok(()) } else { Err(Errno::EHOSTUNREACH) };
         let tx = {
@@ -223,7 +225,7 @@ impl World {
         }
     }
 
-    /// The client never has more than it may.
+    /// Checks that the client never exceeds its quotas.
     fn check_quotas(&self) {
         for client in self.host.status().clients {
             assert!(client.tms.len() <= QUOTAS.tms as usize, "{client:?}");
@@ -238,7 +240,7 @@ impl World {
         }
     }
 
-    /// Both go; nothing is left.
+    /// Ends both clients and checks that nothing is left.
     fn end(mut self) -> Outcome {
         let status = self.host.status();
         let outcome = Outcome::of((
@@ -256,7 +258,7 @@ impl World {
         ));
         self.client.close();
         let departure = self.client.departure.take().expect("it has gone");
-        // What the network has not sent yet stays until it has.
+        // Messages that the network has not sent yet keep the departure open.
         assert!(departure.is_over() || !self.keeper.sending.lock().is_empty(), "{departure:?}");
         same(self.host.status().clients.len(), 1, "the clients that are left");
         self.neighbour.exchange();
@@ -290,12 +292,13 @@ fn entry_of(bytes: [u8; size_of::<Submission>()]) -> Submission {
     submission
 }
 
-/// A step and its choice, as [`session`] reads them.
+/// Returns a step with its choice, as [`session`] decodes them.
 const fn step(step: u8, choice: u8) -> u8 {
     step + STEPS * choice
 }
 
-/// Arenas, buffers, transfer machines and all operations, told by steps; and the packets and entries of the document.
+/// Steps with arenas, buffers, transfer machines and all operations; and the packets and entries of
+/// the document.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = courses().iter().map(|steps| [prelude(), steps.concat()].concat()).collect();
     for packet in driver::packet_seeds() {
@@ -311,7 +314,8 @@ const DRAIN: [u8; 1] = [step(5, 9)];
 const CHECK: [u8; 1] = [step(6, 0)];
 const EVENTS_OF: [[u8; 1]; 2] = [[step(9, 0)], [step(9, 1)]];
 
-/// An arena, two transfer machines, the first over `0@lo`, and two buffers. Two cookies are used up.
+/// Creates an arena, two transfer machines, the first over `0@lo`, and two buffers. Uses two
+/// cookies.
 fn prelude() -> Vec<u8> {
     let create = [step(1, 0), 0, 0, 16];
     let start = |on: u8, portal| [step(1, 4), on, portal, 0];
@@ -344,7 +348,7 @@ fn courses() -> Vec<Vec<Vec<u8>>> {
         bulk(3, 4),
         leave(0),
         leave(1),
-        // Neither has left when the client goes.
+        // Neither has been sent when the client disconnects.
         vec![elsewhere.clone(), operation(3, 1, 1, 0), drain.clone()],
         vec![
             operation(2, 0, 0, 0),

@@ -1,4 +1,4 @@
-//! A network that keeps what it is given until an input says what becomes of it.
+//! An LND that holds its messages until a step of the input finalises them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// Few, so that messages wait for credits.
 const LIMITS: NiLimits = NiLimits { credits: 6, peer_credits: 3, timeout_ns: 50_000_000_000 };
 
-/// What is under way.
+/// Messages in progress.
 #[derive(Debug, Default)]
 pub(in crate::targets) struct Keeper {
     /// Messages being sent.

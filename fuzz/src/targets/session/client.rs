@@ -1,4 +1,4 @@
-//! A client of the helper in one thread with it: what it has been given, and what it may do with that.
+//! A client of the helper in the same thread: the objects that it has been given, and their use.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use nlx_helper::{Answer, ClientStatus, Credentials, Departure, Host, Session, Vi
 
 use crate::targets::same;
 
-/// Events of each transfer machine.
+/// Event slots of each transfer machine.
 pub(super) const EVENTS: u32 = 16;
 
-/// A client, as far as it is still there.
+/// A client, as far as it still exists.
 pub(super) struct Client {
     host: Arc<Host>,
     number: u64,
     session: Option<Session>,
     answer: Answer,
-    /// It has done what no client does, and may be cut off for it.
+    /// Set once it has broken the protocol; from then on it may be cut off.
     pub(super) is_foul: bool,
     pub(super) departure: Option<Departure>,
     pub(super) violation: Option<Violation>,
@@ -60,16 +60,16 @@ impl Client {
         }
     }
 
-    /// Asks, and learns from the reply.
+    /// Sends a request and records its result.
     pub(super) fn ask(&mut self, request: &Request) -> Option<Reply> {
         let mut packet = Vec::new();
         request.write(self.refusals + 1, &mut packet);
         self.ask_packet(&packet)
     }
 
-    /// The same with any packet. None once the client is cut off.
+    /// The same with any packet. Returns None once the client is cut off.
     pub(super) fn ask_packet(&mut self, packet: &[u8]) -> Option<Reply> {
-        // What stands in the ring changes something, whatever becomes of the request.
+        // Entries in the ring change the state, even if the request is refused.
         self.drain(usize::MAX);
         let before = self.status();
         let mut answer = std::mem::take(&mut self.answer);
@@ -95,7 +95,7 @@ impl Client {
         Some(reply)
     }
 
-    /// What an operator sees of it, but for what only counts up.
+    /// Returns the client's status as an operator sees it, without counters that only grow.
     fn status(&self) -> Option<ClientStatus> {
         let clients = self.host.status().clients;
         let mut status = clients.into_iter().find(|client| client.client == self.number)?;
@@ -103,7 +103,7 @@ impl Client {
         Some(status)
     }
 
-    /// What the client now has, or has no more.
+    /// Records the objects that the client got or released.
     fn learn(&mut self, request: Request, reply: &Reply, mut fds: Vec<OwnedFd>) {
         match (request, reply) {
             (Request::Hello(_), _) => {
@@ -133,13 +133,14 @@ impl Client {
         }
     }
 
-    /// Pushes an entry; one for which there is no room waits, as a client would.
+    /// Pushes an entry; if there is no room, it first lets the helper drain the ring, as a client
+    /// would wait for it.
     pub(super) fn push(&mut self, submission: Submission) {
         if self.ring.as_mut().is_some_and(|(ring, _)| ring.free() == Ok(0)) {
             self.drain(usize::MAX);
         }
         if let Some((ring, _)) = &mut self.ring {
-            // The client may have spoilt its ring so that there is no room for ever.
+            // The client may have corrupted its ring so that there is never room.
             let pushed = ring.push(submission);
             assert!(pushed.is_ok() || self.is_foul, "{pushed:?}");
         }
@@ -148,7 +149,7 @@ impl Client {
     /// Starts an operation as a client does: with room for its events.
     pub(super) fn operate(&mut self, at: usize, buffer: u64, cookie: u64, kind: OperationKind) {
         let Some(tm) = at.checked_rem(self.tms.len()).map(|at| &mut self.tms[at]) else { return };
-        // Even a refusal takes an event, for which there is no room then.
+        // Even a refusal takes an event, for which there is then no room.
         self.is_foul |= kind.events_max() == 0;
         if tm.consumer.needed() + kind.events_max() > EVENTS
             || tm.consumer.provision(kind.events_max()).is_err()
@@ -162,7 +163,7 @@ impl Client {
         self.push(entry.write());
     }
 
-    /// The helper carries out what stands in the ring.
+    /// Lets the helper carry out the entries of the ring.
     pub(super) fn drain(&mut self, budget: usize) {
         let Some(session) = self.session.as_mut() else { return };
         let drained = session.drain(budget.min(4 * EVENTS as usize));
@@ -195,7 +196,7 @@ impl Client {
         events
     }
 
-    /// Scribbles over the ring, or over the queue of a transfer machine.
+    /// Writes over the ring, or over the queue of a transfer machine.
     pub(super) fn scribble(&mut self, at: Option<usize>, offset: u64, value: &[u8]) {
         self.is_foul = true;
         let memory = match at {
@@ -207,7 +208,7 @@ impl Client {
         }
     }
 
-    /// Writes into an arena, or makes a hole in it; both are its right.
+    /// Writes into an arena, or punches a hole in it; both are permitted.
     pub(super) fn touch_arena(&mut self, at: usize, offset: u64, value: &[u8]) {
         let Some((_, fd, memory)) = at.checked_rem(self.arenas.len()).map(|at| &self.arenas[at]) else {
             return;
@@ -220,14 +221,15 @@ impl Client {
         }
     }
 
-    /// The client goes.
+    /// Disconnects the client.
     pub(super) fn close(&mut self) {
         if let Some(session) = self.session.take() {
             self.departure = Some(session.close());
         }
     }
 
-    /// What a call gave, unless the client was cut off for it: rightly, and then it goes.
+    /// Returns the result of a call; if the client was cut off, checks that it deserved it, and
+    /// disconnects it.
     fn survived<T>(&mut self, result: Result<T, Violation>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -251,7 +253,7 @@ pub(super) fn write_within(memory: &IoVec, offset: u64, value: &[u8]) {
     }
 }
 
-/// What a client that looks at memory in ways of its own has mapped before it sealed it.
+/// The memory that a client maps before it seals it, in its own way.
 fn seen(fd: OwnedFd) -> (OwnedFd, IoVec) {
     let region = Region::attach(fd.try_clone().expect("a descriptor")).expect("the memory of a helper");
     (fd, IoVec::whole(region))

@@ -1,4 +1,4 @@
-//! A client that keeps to the rules, beside one that does not.
+//! A client that keeps to the protocol, beside one that does not.
 
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use crate::targets::same;
 
 const MESSAGE: &[u8] = b"undisturbed";
 
-/// Where the message stands before and after its journey.
+/// Offset of the message in the sending and in the receiving buffer.
 const FROM: u64 = 0;
 const TO: u64 = 4096;
 
-/// Root's client on a portal that others do not reach. It has a receive buffer and one to send from.
+/// Root's client on a portal that others do not reach. It has a receive buffer and one to send
+/// from.
 pub(super) struct Neighbour {
     client: Client,
     pub(super) address: Address,
@@ -44,7 +45,7 @@ impl Neighbour {
         Neighbour { address: client.tms[0].address, client }
     }
 
-    /// A message to itself arrives, whatever the other client has done.
+    /// Checks that a message to itself arrives, whatever the other client has done.
     pub(super) fn exchange(&mut self) {
         let length = MESSAGE.len() as u64;
         self.client.operate(0, sender(), 2, OperationKind::Send { length, to: self.address });
