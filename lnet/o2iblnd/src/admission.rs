@@ -1,23 +1,24 @@
-//! How many connections of peers an NI lets in over verbs.
+//! The bounds on connections that peers open to an NI over verbs.
 //!
-//! A request names the NID of whoever asks, which is that of its address, or it does not come this far. What bounds the connections of
-//! one peer ([`LINKS_MAX`]) does not bound those of all. Each costs its queues at the device and its message buffers, from the moment
-//! it is accepted on (`sizes`).
+//! A request must name the NID of its source address, or it is rejected before this check. The
+//! bound on the connections of one peer ([`LINKS_MAX`]) does not bound those of all peers together.
+//! Each connection costs its queues at the device and its message buffers, from the moment it is
+//! accepted (`sizes`).
 
 use lnet_lnd::admission::Bounds;
 
 use crate::links::LINKS_MAX;
 
-/// The bounds of an NI, which is one door. One address is one peer.
+/// The bounds of an NI. Each NI has one door, and each address is one peer.
 pub(crate) const BOUNDS: Bounds = Bounds {
     all: usize::MAX,
-    // Each takes its time on the network, or is given up after a quarter of `timeout`. After a restart a thousand peers may come
-    // at once; with the default tunables they take some 130 MiB.
+    // An attempt ends when it is established, or after a quarter of `timeout`. After a restart a
+    // thousand peers may connect at once; with the default tunables they take some 130 MiB.
     opening: 1024,
     opening_of_address: LINKS_MAX,
     of_address: LINKS_MAX,
     modest: LINKS_MAX,
 };
 
-/// The door of an NI.
+/// The index of an NI's only door.
 pub(crate) const DOOR: usize = 0;

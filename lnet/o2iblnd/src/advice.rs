@@ -1,10 +1,10 @@
-//! What to try when a connection fails over verbs.
+//! Advice for connections over verbs that fail.
 
 use lnet_api::Errno;
 use lnet_lnd::{Cause, Miss, Step};
 use lnet_proto::ib::RejectReason;
 
-/// What to try; `None` if nothing is special about verbs there.
+/// Returns what to try; `None` if the case is not specific to verbs.
 pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
     Some(match (miss.step, miss.cause) {
         (_, Cause::NotLNet) => {

@@ -1,4 +1,5 @@
-//! Work requests that are emitted, and handed to the device together: to tell it costs more than to emit a small message.
+//! Work requests that are emitted, and posted together: a call to the device costs more than
+//! emitting a small message.
 
 use lnet_api::Errno;
 use smallvec::SmallVec;
@@ -7,17 +8,18 @@ use crate::fabric::{Endpoint, Piece, SendKind, SendWork};
 use crate::item::Described;
 use crate::writes::{WriteError, WriteLimits, each_write};
 
-/// Work requests that are handed over in one call: a chain that is longer goes in several.
+/// The number of work requests posted in one call; a longer chain takes several calls.
 const POSTED_TOGETHER: usize = 32;
 
-/// Work requests in their order. It is kept and filled again, so that a message allocates nothing.
+/// Work requests in posting order. The lists are kept and refilled, so that a message allocates
+/// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pieces: Vec<Piece>,
     works: Vec<Work>,
 }
 
-/// One of them; its pieces are the next ones.
+/// A work request; its pieces follow those of the one before it.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     id: u64,
@@ -28,8 +30,8 @@ struct Work {
 }
 
 impl Batch {
-    /// Adds the writes of a transfer: the first bytes of these pieces, to the memory that `target` describes; the id is that of the
-    /// message behind them. Returns the number of writes.
+    /// Adds the writes of a transfer: from the first bytes of these pieces, to the memory that
+    /// `target` describes. `id` is that of the message behind them. Returns the number of writes.
     pub(crate) fn add_writes(
         &mut self,
         limits: WriteLimits,
@@ -55,12 +57,13 @@ impl Batch {
         self.works.push(Work { id, pieces: pieces.len(), kind, signalled, inline });
     }
 
-    /// There is enough for a call.
+    /// Whether the batch is large enough for a call.
     pub(crate) fn is_full(&self) -> bool {
         self.works.len() >= POSTED_TOGETHER
     }
 
-    /// Hands all to the device; gives in how many calls. Nothing is left, also if it fails.
+    /// Posts all work requests; returns the number of calls. The batch is empty afterwards, also on
+    /// an error.
     pub(crate) fn post(&mut self, endpoint: &dyn Endpoint) -> Result<usize, Errno> {
         let calls = self.hand_over(endpoint);
         self.pieces.clear();

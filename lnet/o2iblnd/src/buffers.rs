@@ -1,4 +1,4 @@
-//! The message buffers of a connection: one piece of registered memory, receives first.
+//! The message buffers of a connection: one range of registered memory, receive buffers first.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use lnet_region::{IoVec, Region, RegionError, WriteVec};
 use crate::fabric::{Device, FabricError, Memory, Piece, ReceiveWork};
 use crate::transmit::Transmit;
 
-/// Marks the ids of receives; the rest is the buffer's place. Those of sends have 48 bits.
+/// Marks the ids of receives; the other bits are the buffer's index. Ids of sends have 48 bits.
 const RECEIVE: u64 = 1 << 63;
 
-/// Buffers that are about to belong to a connection.
+/// The message buffers of a connection that is being opened.
 pub(crate) struct Buffers {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) receive: Receive,
     pub(crate) transmit: Transmit,
 }
 
-/// The receive buffers, by place.
+/// The receive buffers, by index.
 pub(crate) struct Receive {
     pub(crate) buffers: Vec<WriteVec>,
     address: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Receive {
 }
 
 impl Buffers {
-    /// So many to receive into, and so many to send from.
+    /// Allocates and registers `receives` buffers to receive into and `sends` buffers to send from.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
         receives: usize,
@@ -51,20 +51,20 @@ impl Buffers {
 }
 
 impl Receive {
-    /// The work request that receives into the buffer of this place.
+    /// Returns the work request that receives into this buffer.
     pub(crate) fn work(&self, place: usize) -> ReceiveWork {
         let address = self.address + (place * MESSAGE_MAX) as u64;
         let piece = Piece { address, length: MESSAGE_MAX as u32, key: self.key };
         ReceiveWork { id: RECEIVE | place as u64, piece }
     }
 
-    /// The first bytes of a buffer.
+    /// Returns the first bytes of a buffer.
     pub(crate) fn bytes(&self, place: usize, length: usize) -> Option<&[u8]> {
         self.buffers.get(place)?.as_slice()?.get(..length)
     }
 }
 
-/// The place of the buffer of a receive with this id; `None` for a send.
+/// Returns the buffer index of a receive's id; `None` for the id of a send.
 pub(crate) fn place_of(id: u64) -> Option<usize> {
     (id & RECEIVE != 0).then_some((id & !RECEIVE) as usize)
 }

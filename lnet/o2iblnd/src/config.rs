@@ -9,29 +9,32 @@ use lnet_lnd::{BadTunable, Config, HeldLimits};
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
-/// Seconds of `timeout` where nobody has chosen any (lnet-semantics 29).
+/// The default of `timeout`, in seconds (lnet-semantics 29).
 pub const TIMEOUT_S: u32 = 50;
 
-/// The tunables of the verbs LND, with LNet's names and defaults (lnet-semantics 29), as they are configured: what they come
-/// to is computed from them when an NI starts.
+/// The tunables of the verbs LND as they are configured, with LNet's names and defaults
+/// (lnet-semantics 29). The values in effect are computed from them when an NI starts.
 ///
-/// Some of LNet's have no field, for nothing depends on them here: `ntx` (each connection has message buffers of its own, as many
-/// as its depth asks for), `ipif_name` (networks name their interfaces), `ib_mtu` (the connection manager takes the path's),
-/// `fmr_pool_size`, `fmr_flush_trigger` and `fmr_cache` (memory is registered once, not for each transfer),
-/// `use_fastreg_gaps` (such memory may have gaps), `map_on_demand` (obsolete in LNet, S-502), `dev_failover`, and the
-/// routers' `peer_buffer_credits` and `peer_timeout`.
+/// Some of LNet's tunables have no field, as nothing depends on them here: `ntx` (each connection
+/// has its own message buffers, whose number follows from its depth), `ipif_name` (networks name
+/// their interfaces), `ib_mtu` (the connection manager uses the path's), `fmr_pool_size`,
+/// `fmr_flush_trigger` and `fmr_cache` (memory is registered once, not for each transfer),
+/// `use_fastreg_gaps` (such memory may have gaps), `map_on_demand` (obsolete in LNet, S-502),
+/// `dev_failover`, and the routers' `peer_buffer_credits` and `peer_timeout`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct O2ibConfig {
-    /// The port of the connection manager on which this node listens and on which it expects its peers to (`service`).
+    /// The port of the connection manager on which this node listens and to which it connects
+    /// (`service`).
     pub service: u16,
-    /// Whether checksums of messages that carry one are verified, and own messages carry one (`cksum`). Kernels disagree on
-    /// the sum (lnet-wire 32): off by default.
+    /// Whether own messages carry a checksum, and those of received messages are verified if they
+    /// carry one (`cksum`). Kernels disagree on the sum (lnet-wire 32): off by default.
     pub cksum: bool,
-    /// Seconds a message may wait, be on its way, or wait for its completion, before its connection is closed (`timeout`); 0,
-    /// with which kernel nodes take LNet's own, is [`TIMEOUT_S`].
+    /// Seconds that a message may wait, be in flight, or wait for its completion before its
+    /// connection is closed (`timeout`); 0, for which kernel nodes use LNet's own timeout, means
+    /// [`TIMEOUT_S`].
     pub timeout_s: u32,
-    /// The most shards per CPU partition; a further one comes with each hardware interface beyond the first (`nscheds`, S-312). 0
-    /// counts as 1; a node chooses by its cores instead.
+    /// The most shards per CPU partition; each hardware interface beyond the first adds one
+    /// (`nscheds`, S-312). 0 counts as 1; a node chooses by its cores instead.
     pub nscheds: usize,
     /// Connections to a peer that this node opens (`conns_per_peer`).
     pub conns_per_peer: u8,
@@ -39,33 +42,37 @@ pub struct O2ibConfig {
     pub credits: u32,
     /// Messages in flight to one peer, and the depth of its queues (`peer_credits`).
     pub peer_credits: u32,
-    /// Credits owed to a peer from which on they are returned by a message of their own (`peer_credits_hiw`). Whatever it says,
-    /// it comes to half of `peer_credits`.
+    /// The number of owed credits at which they are returned in a NOOP (`peer_credits_hiw`).
+    /// Whatever it is set to, the value in effect is half of `peer_credits`.
     pub peer_credits_hiw: u32,
-    /// Sends that may be posted at a time on a connection (`concurrent_sends`); 0 is `peer_credits`.
+    /// Sends that may be posted at a time on a connection (`concurrent_sends`); 0 means
+    /// `peer_credits`.
     pub concurrent_sends: u32,
     /// Retries of the device for lost packets (`retry_count`).
     pub retry_count: u8,
     /// Retries of the device for a peer without receive buffers (`rnr_retry_count`).
     pub rnr_retry_count: u8,
-    /// Seconds without a message to a peer before it is sent an empty one (`keepalive`).
+    /// Seconds without a message to a peer after which a NOOP is sent (`keepalive`).
     pub keepalive_s: u32,
     /// Whether peers must connect from a port below 1024 (`require_privileged_port`).
     pub require_privileged_port: bool,
-    /// Whether this node connects from such a port (`use_privileged_port`). Where it may not, it takes any.
+    /// Whether this node connects from such a port (`use_privileged_port`). Without the permission,
+    /// it uses any port.
     pub use_privileged_port: bool,
-    /// Pieces of memory per work request (`wrq_sge`), as far as the device can, and no more than
+    /// Pieces of memory per work request (`wrq_sge`), limited by the device and by
     /// [`PIECES_MAX`](crate::sizes::PIECES_MAX).
     pub wrq_sge: u32,
-    /// The type of service (`tos`); `None` (LNet's -1) leaves it to the system.
+    /// The type of service (`tos`); `None` (LNet's -1) means the system's default.
     pub tos: Option<u8>,
-    /// CPU partitions of the node: there is a shard for each.
+    /// CPU partitions of the node, each with a shard.
     pub partitions: usize,
-    /// Their memory: what a shard has lies near its partition (S-305).
+    /// The partitions' memory: a shard's data lies near its partition (S-305).
     pub memory: PartitionMemory,
-    /// Whether peers may connect. A node that only asks others needs no port to listen on; LNet has no such tunable.
+    /// Whether peers may connect. A node that only sends requests needs no port to listen on; LNet
+    /// has no such tunable.
     pub listens: bool,
-    /// How much of what waits on lazy portals is taken into memory (`held_peer_kb`, `held_kb`, `held_full`).
+    /// Limits on messages on lazy portals that are taken into memory (`held_peer_kb`, `held_kb`,
+    /// `held_full`).
     pub held: HeldLimits,
 }
 
@@ -156,7 +163,7 @@ impl Config for O2ibConfig {
 }
 
 impl O2ibConfig {
-    /// The parameters of the connection manager.
+    /// Returns the parameters of the connection manager.
     pub(crate) fn connect_options(&self) -> ConnectOptions {
         let O2ibConfig { retry_count, rnr_retry_count, .. } = *self;
         ConnectOptions { retry_count, rnr_retry_count }
@@ -170,23 +177,24 @@ impl O2ibConfig {
     }
 }
 
-/// The tunables that each NI may have otherwise than the LND's [`O2ibConfig`] (what `lnetctl net set` and `lnet.conf` call
-/// `tunables` and `lnd tunables`). To be given to [`O2ibLnd::configure`](crate::O2ibLnd::configure) before the NI starts.
+/// The tunables that an NI may set differently from the LND's [`O2ibConfig`] (`tunables` and `lnd
+/// tunables` of `lnetctl net set` and `lnet.conf`). Pass them to
+/// [`O2ibLnd::configure`](crate::O2ibLnd::configure) before the NI starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NiConfig {
     /// Messages in flight over the NI, all peers together.
     pub credits: u32,
     /// Messages in flight to one peer, and the depth of its queues.
     pub peer_credits: u32,
-    /// Credits owed to a peer from which on they are returned: comes to half of `peer_credits`.
+    /// The number of owed credits at which they are returned; in effect half of `peer_credits`.
     pub peer_credits_hiw: u32,
-    /// Sends that may be posted at a time on a connection; 0 is `peer_credits`.
+    /// Sends that may be posted at a time on a connection; 0 means `peer_credits`.
     pub concurrent_sends: u32,
     /// Connections to a peer that this node opens.
     pub conns_per_peer: u8,
-    /// Seconds a message may take, whatever it waits for (`timeout`); 0 is [`TIMEOUT_S`].
+    /// Seconds that a message may take, whatever it waits for (`timeout`); 0 means [`TIMEOUT_S`].
     pub timeout_s: u32,
-    /// The type of service; `None` (LNet's -1) leaves it to the system.
+    /// The type of service; `None` (LNet's -1) means the system's default.
     pub tos: Option<u8>,
 }
 
@@ -197,7 +205,7 @@ impl NiConfig {
     }
 }
 
-/// What an NI has that says nothing of its own.
+/// The tunables of an NI that sets none.
 impl From<&O2ibConfig> for NiConfig {
     fn from(config: &O2ibConfig) -> NiConfig {
         let O2ibConfig {
@@ -218,7 +226,8 @@ impl From<&O2ibConfig> for NiConfig {
 mod tests {
     use super::*;
 
-    /// lnet-wire 38: 0 is the default of kernel nodes of 2.14 and 2.15, of whose configurations too it must be read.
+    /// lnet-wire 38: 0 is the default of kernel nodes of 2.14 and 2.15, whose configurations must
+    /// also be readable.
     #[test]
     fn no_timeout_is_the_default_one() {
         let unset = O2ibConfig { timeout_s: 0, ..O2ibConfig::default() };

@@ -1,32 +1,33 @@
 use crate::o2ib::Shared;
 
-/// How many there are at this moment.
+/// The current numbers of connections, operations and credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnStats {
     /// Peers with a connection.
     pub peers: usize,
-    /// Connections in use; those that are being opened do not count.
+    /// Connections in use, without those that are being opened.
     pub connections: usize,
     /// Operations under way or queued on them, of both sides.
     pub operations: usize,
-    /// The queue depths of all connections, summed; what follows adds up to them when nothing goes on.
+    /// Sum of all connections' queue depths; the three following fields add up to it when nothing
+    /// is under way.
     pub depth: usize,
-    /// Messages that may be sent on them.
+    /// Messages that may be sent on the connections.
     pub credits: usize,
-    /// Transfers that may be begun on them.
+    /// Transfers that may be begun on the connections.
     pub reserved: usize,
     /// Credits owed to peers.
     pub owed: usize,
     /// Messages that wait for a connection.
     pub waiting: usize,
-    /// Receives that the engine can still name: GETs to be answered, messages that it holds back.
+    /// Receives that the engine can still name: GETs to be answered, and held messages.
     pub receives: usize,
     /// Bounce buffers in use.
     pub bounces: usize,
 }
 
 impl From<&Shared> for ConnStats {
-    /// Takes time linear in the peers and in what their connections may hold.
+    /// Takes time linear in the number of peers and in the capacity of their connections.
     fn from(shared: &Shared) -> ConnStats {
         let mut conn_stats = ConnStats::default();
         (conn_stats.peers, conn_stats.connections) = shared.look_at_all(|state| {

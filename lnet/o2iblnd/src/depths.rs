@@ -1,13 +1,15 @@
-//! How deep the queues are that a device makes.
+//! The queue depths that a device accepts.
 
 use parking_lot::Mutex;
 
 use crate::config::NS_PER_S;
 
-/// A device that has refused queues is not asked for deeper ones before: by then others may have gone.
+/// The time after a refusal during which the device is not asked for deeper queues. Later, other
+/// queues may have been destroyed.
 const REFUSED_NS: u64 = 10 * NS_PER_S;
 
-/// How deep the queues are that the device of an NI has not refused lately. Each peer that connects would have it refuse them again.
+/// The largest queue depth that an NI's device has not refused lately. Without it, each connecting
+/// peer would cause the same refusals again.
 #[derive(Debug, Default)]
 pub(crate) struct Depths(Mutex<Depth>);
 
@@ -18,13 +20,13 @@ struct Depth {
 }
 
 impl Depths {
-    /// How deep queues are worth a try.
+    /// Returns the depth that is worth a try.
     pub(crate) fn at_most(&self, asked: u16, now_ns: u64) -> u16 {
         let depth = self.0.lock();
         if now_ns < depth.until_ns { asked.min(depth.most) } else { asked }
     }
 
-    /// Deeper ones than these were refused.
+    /// Notes that the device refused queues deeper than `most`.
     pub(crate) fn note(&self, most: u16, now_ns: u64) {
         *self.0.lock() = Depth { most, until_ns: now_ns.saturating_add(REFUSED_NS) };
     }

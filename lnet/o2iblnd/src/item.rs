@@ -1,4 +1,4 @@
-//! What the driver keeps with the operations of a connection.
+//! The driver's data of each operation of a connection.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::memory::Bounce;
 use crate::o2ib::Request;
 use crate::writes::FragmentList;
 
-/// The context of a receive that needs no name: its answer is a message like any other.
+/// The context of a receive that needs no name: its answer is an ordinary message.
 pub(crate) const PLAIN: RxContext = RxContext(u64::MAX);
 
-/// Memory that a descriptor describes: of this node, or of the peer.
+/// Memory of this node or of the peer, as a descriptor describes it.
 #[derive(Debug, Default)]
 pub(crate) struct Described {
     pub(crate) key: u32,
@@ -29,12 +29,12 @@ impl Described {
         Described { key: descriptor.key, fragments: descriptor.fragments().collect() }
     }
 
-    /// As a message carries it.
+    /// Returns the descriptor for a message.
     pub(crate) fn descriptor(&self) -> Result<Descriptor<'_>, ProtoError> {
         Descriptor::new(self.key, &self.fragments)
     }
 
-    /// Its fragments, as far as so many bytes reach.
+    /// Returns its fragments up to `bytes` bytes.
     pub(crate) fn first(&self, bytes: u32) -> impl Iterator<Item = lnet_proto::ib::Fragment> {
         let mut left = bytes;
         self.fragments.iter().map_while(move |fragment| {
@@ -45,29 +45,29 @@ impl Described {
     }
 }
 
-/// An operation of a connection, as its driver knows it. Leases go back when it is dropped.
+/// The driver's data of an operation. Dropping it returns its leases.
 pub(crate) enum Item {
     /// An own message: IMMEDIATE or PUT_REQ.
     Send { token: TxToken, header: Header, source: Source },
-    /// An own GET, written into directly.
+    /// An own GET, whose data the peer writes into the sink.
     Get { token: TxToken, header: Header, sink: Sink },
     /// A PUT_REQ of the peer's whose payload is wanted.
     Receive { taker: Taker, sink: Sink },
-    /// A GET_REQ of the peer's, and its REPLY once that is there.
+    /// A GET_REQ of the peer's, with its REPLY once the engine has sent it.
     Reply { token: Option<TxToken>, source: Source },
 }
 
-/// What waits for a payload of the peer's.
+/// The receiver of a payload of the peer's.
 #[derive(Clone, Copy)]
 pub(crate) enum Taker {
     /// The engine.
     Engine(RxToken),
-    /// A message in memory, under this name.
+    /// A held message that is copied into memory, by its name.
     Memory(Key),
 }
 
 impl Taker {
-    /// The payload does not come, for this reason; or none is wanted.
+    /// Reports that the payload does not arrive because of an error, or that none is wanted.
     pub(crate) fn ended(self, conn: &Connection, outcome: Result<(), Errno>) {
         match self {
             Taker::Engine(token) => conn.ni().upcalls.finalize_rx(token, outcome),
@@ -79,61 +79,65 @@ impl Taker {
     }
 }
 
-/// A payload that may be written.
+/// A payload to be written to the peer.
 #[derive(Default)]
 pub(crate) struct Source {
     pub(crate) payload: Option<ReadVec>,
-    /// Where to.
+    /// The memory to write to.
     pub(crate) target: Described,
-    /// How many bytes.
+    /// The number of bytes.
     pub(crate) bytes: u32,
-    /// What it is written from.
+    /// The memory to write from.
     pub(crate) way: Way,
 }
 
-/// What a payload is written from.
+/// The memory that a payload is written from.
 #[derive(Default)]
 pub(crate) enum Way {
-    /// Its place.
+    /// The payload's own memory.
     #[default]
     Straight,
-    /// A copy, for its place cannot be registered.
+    /// A copy in a bounce buffer, as the payload's memory cannot be registered, or would need more
+    /// writes than the peers have agreed on.
     Bounce(Bounce),
-    /// A copy in the buffer of the message that follows it: so little is not worth a bounce buffer.
+    /// A copy in the buffer of the message that follows, for payloads that are too small to be
+    /// worth a bounce buffer.
     Message,
 }
 
-/// Memory that is written into.
+/// Memory that the peer writes into.
 pub(crate) struct Sink {
     pub(crate) vec: WriteVec,
-    /// As the peer is told of it.
+    /// The description that is sent to the peer.
     pub(crate) described: Described,
-    /// What is written into in its place.
+    /// The bounce buffer that the peer writes into, if not directly.
     pub(crate) bounce: Option<Bounce>,
 }
 
 impl Sink {
-    /// So many bytes have been written; gives how many had to be copied.
+    /// Completes a write of `bytes` bytes; returns the number of bytes that were copied from the
+    /// bounce buffer.
     pub(crate) fn settle(&mut self, bytes: u32) -> usize {
         self.bounce.take().map_or(0, |bounce| bounce.store(&mut self.vec, bytes as usize))
     }
 }
 
-/// Marks the names of GETs: of no shard ([`Key`]), so that none is the name of a message that is held back.
+/// Marks the names of GETs. The bit belongs to no shard's number ([`Key`]), so that no GET has the
+/// name of a held message.
 const GET: u64 = 0x80 << 24;
 const _: () = assert!(lnet_api::MAX_SHARDS <= 0x80, "a shard has no number with this bit");
 
-/// The name of a GET in the table of its shard.
+/// Returns the name of a GET in its shard's table.
 pub(crate) fn name_of_get(key: Key) -> RxContext {
     RxContext(key.0 | GET)
 }
 
-/// The place of what is answered; `None` if that has no name.
+/// Returns the key of the GET that is answered; `None` if it has no name.
 pub(crate) fn get_of_name(name: RxContext) -> Option<Key> {
     (name != PLAIN).then_some(Key(name.0 & !GET))
 }
 
-/// A GET_REQ that the engine is to answer, which it names ([`RxContext`]).
+/// A GET_REQ that the engine is to answer, and refers to by its name ([`RxContext`]).
 pub(crate) struct AskedGet {
     pub(crate) conn: Arc<Connection>,
     pub(crate) operation: OpKey,
@@ -141,9 +145,9 @@ pub(crate) struct AskedGet {
 
 /// A message that the engine holds back.
 pub enum Held {
-    /// It stands in this receive buffer, with a payload of so many bytes.
+    /// Its payload is in this receive buffer.
     Immediate { buffer: usize, receipt: Receipt, payload: usize },
-    /// It has been announced.
+    /// Its payload has been announced.
     PutReq { operation: OpKey, payload: u32 },
 }
 

@@ -1,9 +1,11 @@
-//! Registered memory: each region once per device, kept with the region (S-401); and bounded pools through which goes what
-//! cannot be registered.
+//! Registered memory: each region is registered once per device, and the registration is kept with
+//! the region (S-401). Memory that cannot be registered is copied through bounded pools of bounce
+//! buffers.
 //!
-//! To register takes long: about a tenth of a second for each GiB. So it is done before any lock of a connection is taken
-//! ([`register_source`], [`register_sink`]); what is looked up under such a lock ([`source_of`], [`sink_of`]) is there, or is
-//! copied. The one exception is the pools' own memory, of which there are twice 8 MiB, once per NI.
+//! Registering takes long: about a tenth of a second for each GiB. So it is done before any lock of
+//! a connection is taken ([`register_source`], [`register_sink`]). Under such a lock, registrations
+//! are only looked up ([`source_of`], [`sink_of`]); memory without one is copied. The one exception
+//! is the pools' own memory of twice 8 MiB, which is registered once per NI.
 
 use crate::o2ib::{Ni, Request};
 use std::collections::VecDeque;
@@ -26,44 +28,47 @@ use crate::shard::Asked;
 use crate::sizes::{BOUNCE_BYTES, BOUNCES};
 use crate::writes::fragments;
 
-/// Where regions keep what this LND knows of them.
+/// The slot of a region in which this LND keeps its registrations.
 const SLOT: LndSlot = LndSlot::new(1).expect("a slot");
 
-/// Memory shorter than this is copied, if it is not registered already: to register takes pages, and many short pieces would
-/// take as many registrations. A page.
+/// The shortest memory that is registered, one page. Shorter memory is copied unless it is
+/// registered already: registration works on pages, and each of the short pieces would need a
+/// registration.
 const REGISTERED_MIN: usize = 4096;
 
-/// Devices that know one region: more than a host has. What has been removed counts on as long as the region lives.
+/// The most devices that know one region: more than a host has. Removed devices count until the
+/// region is freed.
 const DEVICES_MAX: usize = 16;
 
-/// Memory that a device has refused is not offered to it again for so long. By then other memory may have been given back, or
-/// the limit raised; and a refusal in so long costs nothing that shows.
+/// The time after which memory that a device has refused is offered to it again. By then other
+/// memory may have been freed, or the limit raised; one refusal in this time costs nothing
+/// noticeable.
 const REFUSED_NS: u64 = 10 * NS_PER_S;
 
-/// What devices know of one region or arena.
+/// The registrations of one region or arena with the devices.
 #[derive(Default)]
 struct Known {
     by: Mutex<SmallVec<[KnownBy; 2]>>,
-    /// Held while it is being registered: what is there already can be looked up meanwhile.
+    /// Held during a registration; existing ones can be looked up meanwhile.
     registering: Mutex<()>,
 }
 
-/// What one device knows. Peers can write to memory as long as they know its key: so it is registered for them only when they
-/// are first to.
+/// The registrations with one device. A peer can write to memory as long as it knows its key, so
+/// memory is registered for peers only when they first need it.
 struct KnownBy {
     device: Weak<dyn Device>,
     local: Option<Arc<dyn Memory>>,
     remote: Option<Arc<dyn Memory>>,
-    /// The device has refused it, and is not asked again before.
+    /// The device has refused the memory, and is not asked again before this time.
     refused_until_ns: u64,
 }
 
-/// Who is to access memory.
+/// The side that accesses memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// This node's own work requests.
     Us,
-    /// Peers.
+    /// Peers' RDMA writes.
     Peers,
 }
 
@@ -72,12 +77,12 @@ impl Known {
         region.registration(SLOT, |_| Some(Box::new(Known::default())))?.downcast_ref()
     }
 
-    /// The key on a device, if that knows the memory.
+    /// Returns the memory's key on a device, if it is registered there.
     fn key(&self, device: &Arc<dyn Device>, by: By) -> Option<u32> {
         self.by.lock().iter().find(|known| known.is_by(device))?.key(by)
     }
 
-    /// Whether the device is to be asked.
+    /// Whether to register the memory with the device.
     fn is_wanted(&self, device: &Arc<dyn Device>, by: By, now_ns: u64) -> bool {
         match self.by.lock().iter().find(|known| known.is_by(device)) {
             Some(known) => known.key(by).is_none() && known.refused_until_ns <= now_ns,
@@ -85,7 +90,7 @@ impl Known {
         }
     }
 
-    /// Notes what the device says.
+    /// Notes the device's answer to a registration.
     fn note(
         &self,
         device: &Arc<dyn Device>,
@@ -132,8 +137,9 @@ impl KnownBy {
     }
 }
 
-/// Makes a region's memory known to the device of an NI, if it is not, as long as the region or its arena lives. What the
-/// device refuses is copied, and it is asked again [later](REFUSED_NS).
+/// Registers a region, or its arena, with the device of an NI, if it is not registered yet; the
+/// registration ends with the region or arena. If the device refuses, the memory is copied, and the
+/// device is asked again [later](REFUSED_NS).
 pub(crate) fn register(ni: &Ni, region: &Region, by: By, now_ns: u64) {
     if let Some(known) = Known::of(region) {
         register_known(ni, region, known, by, now_ns);
@@ -147,7 +153,7 @@ fn register_known(ni: &Ni, region: &Region, known: &Known, by: By, now_ns: u64) 
         return;
     }
     let _alone = known.registering.lock();
-    // Another thread may have done it meanwhile.
+    // Another thread may have registered it meanwhile.
     if !known.is_wanted(device, by, now_ns) {
         return;
     }
@@ -159,19 +165,20 @@ fn register_known(ni: &Ni, region: &Region, known: &Known, by: By, now_ns: u64) 
     }
 }
 
-/// Makes a payload known that is to be written from its place.
+/// Registers a payload that is to be written from its own memory.
 pub(crate) fn register_source(ni: &Ni, payload: &ReadVec, now_ns: u64) {
     let mut last = None;
     for (region, _) in payload.parts(0) {
         let Some(known) = Known::of(region) else { continue };
-        // The pieces of a region, or of an arena, have one registration.
+        // The pieces of a region, or of an arena, share one registration.
         if !last.replace(known).is_some_and(|last| std::ptr::eq(last, known)) {
             register_known(ni, region, known, By::Us, now_ns);
         }
     }
 }
 
-/// Makes a sink known into which peers are to write, if it lies in memory of one registration: a descriptor has one key.
+/// Registers a sink into which peers are to write, if all of it belongs to one registration: a
+/// descriptor has one key.
 pub(crate) fn register_sink(ni: &Ni, sink: &WriteVec, now_ns: u64) {
     let mut parts = sink.parts(0).map(|(region, _)| (region, Known::of(region)));
     let Some((region, Some(known))) = parts.next() else { return };
@@ -180,7 +187,8 @@ pub(crate) fn register_sink(ni: &Ni, sink: &WriteVec, now_ns: u64) {
     }
 }
 
-/// The pieces of a payload from its start, as own work requests name them. `None` if any of it is not registered.
+/// Collects the pieces of a payload from its start, for own work requests. `None` if any part is
+/// not registered.
 pub(crate) fn source_of(device: &Arc<dyn Device>, payload: &ReadVec, pieces: &mut Vec<Piece>) -> Option<()> {
     pieces.clear();
     for (region, part) in payload.parts(0) {
@@ -191,8 +199,8 @@ pub(crate) fn source_of(device: &Arc<dyn Device>, payload: &ReadVec, pieces: &mu
     Some(())
 }
 
-/// Adds the pieces of a payload to those of a message. `false`, and none is added, if there are more than so many, or any of it is
-/// not registered already.
+/// Adds the pieces of a payload to those of a message. Returns `false`, and adds none, if there are
+/// more than `most`, or any part is not registered.
 pub(crate) fn gather<const N: usize>(
     device: &Arc<dyn Device>,
     payload: &ReadVec,
@@ -215,26 +223,27 @@ where
     true
 }
 
-/// Why a peer cannot be told to write to memory where it lies. It is copied then, if there are bounce buffers.
+/// Why memory cannot be described for a peer to write to. It is then copied, if there are bounce
+/// buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Undescribed {
-    /// The device refuses it, or it is too short to be worth it.
+    /// The device refuses the memory, or it is too short to be worth a registration.
     #[error(
         "memory is not registered, and there are no bounce buffers: see the warning of that, and `ulimit -l`"
     )]
     Unregistered,
-    /// A descriptor has one key.
+    /// The memory has several keys, and a descriptor has one.
     #[error(
         "memory of several registrations has no one key, and there are no bounce buffers: use pieces of one buffer"
     )]
     SeveralKeys,
-    /// The peer has asked for fewer.
+    /// The memory has more fragments than the peer accepts.
     #[error(
         "memory lies in more than the {most} fragments that both nodes have agreed on: use buffers of fewer and larger fragments, \
          or raise map_on_demand of an old peer"
     )]
     Fragments {
-        /// The most.
+        /// The most fragments.
         most: usize,
     },
 }
@@ -248,7 +257,7 @@ impl Undescribed {
     }
 }
 
-/// The first bytes of a sink as a descriptor names them: one key, and at most so many fragments.
+/// Describes the first bytes of a sink for a descriptor: one key, and at most `most` fragments.
 ///
 /// # Errors
 /// [`Undescribed`].
@@ -281,7 +290,8 @@ pub(crate) fn sink_of(
     Ok(Described { key, fragments })
 }
 
-/// Tells that a transfer fails, for its memory can neither be used where it lies nor copied. Gives the errno.
+/// Logs that a transfer fails because its memory can neither be used where it lies nor copied.
+/// Returns the errno.
 pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno: Errno) -> Errno {
     let ni = conn.ni();
     if let Some(unsaid) = ni.own.failed_transfers.say(conn.shard().own.now_ns()) {
@@ -291,14 +301,14 @@ pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno:
     errno
 }
 
-/// A bounce buffer in use; goes back when it is dropped.
+/// A bounce buffer in use; dropping it returns it to the pool.
 pub(crate) struct Bounce {
     pool: Arc<Pool>,
     place: usize,
-    /// The peer for which it is.
+    /// The peer whose transfer uses it.
     nid: Nid,
     bytes: usize,
-    /// The lease on it.
+    /// The lease on the buffer.
     memory: Option<WriteVec>,
     local_key: u32,
     remote_key: u32,
@@ -308,11 +318,13 @@ pub(crate) struct Bounce {
 /// Bytes of a bounce buffer.
 const BYTES: usize = BOUNCE_BYTES as usize;
 
-/// Bounce buffers of one pool: of an NI's, one half is written from, the other written to.
+/// Bounce buffers of one pool. An NI has two pools: peers write to the buffers of one, this node
+/// writes from those of the other.
 const COUNT: usize = BOUNCES as usize / 2;
 
-/// Bounce buffers of an NI: made when the first is needed. Those that payloads are written from have a pool of their own, for peers
-/// have no key to it. Their memory is spread over the NUMA nodes of all partitions.
+/// A pool of bounce buffers of an NI, allocated when the first is needed. Buffers that this node
+/// writes from have a pool of their own, so that peers have no key to them. The memory is spread
+/// over the NUMA nodes of all partitions.
 pub(crate) struct Pool {
     by: By,
     memory: PartitionMemory,
@@ -322,36 +334,38 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Buffers {
     made: Option<Made>,
-    /// The device has refused all memory for it, and is not asked again before.
+    /// The device has refused all memory for the pool, and is not asked again before this time.
     refused_until_ns: u64,
     free: Vec<usize>,
-    /// Who has the others.
+    /// The peers that the other buffers are in use for.
     held: Vec<Nid>,
-    /// Who waits, in the order in which they came.
+    /// The waiters, in order of arrival.
     waiting: VecDeque<Waiting>,
 }
 
 impl Buffers {
-    /// Whether a peer may have another one: it never has more than it leaves to others, and the last is for one who has none. So a
-    /// peer that gives none back takes half of them, and as many such peers as there are buffers take one each.
+    /// Whether a peer may have another buffer: it never has more than it leaves to others, and only
+    /// a peer that has none gets the last. So a peer that returns none takes half of them, and as
+    /// many such peers as there are buffers take one each.
     fn has_one_for(&self, nid: Nid) -> bool {
         self.held.iter().filter(|holder| **holder == nid).count() < self.free.len()
     }
 }
 
-/// A place in the line.
+/// A queued waiter.
 struct Waiting {
     who: Who,
     nid: Nid,
     until_ns: u64,
-    /// `None`: it has been told that there is a buffer, and is about to come. If another was quicker, it waits on in its place.
+    /// `None` once the waiter has been notified of a free buffer and has not tried to take it yet.
+    /// If another operation takes the buffer first, the waiter keeps its position in the queue.
     waiter: Option<Waiter>,
 }
 
-/// Names who waits, as long as it does.
+/// Identifies a waiter while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Of the connection at this address.
+    /// An operation of the connection at this address.
     Operation(usize, OpKey),
     Get(TxToken),
 }
@@ -369,7 +383,7 @@ struct Made {
     count: usize,
 }
 
-/// Who waits for a buffer.
+/// A waiter for a bounce buffer.
 pub(crate) enum Waiter {
     /// An operation of a connection.
     Operation(Arc<Connection>, OpKey),
@@ -392,7 +406,7 @@ impl Waiter {
         }
     }
 
-    /// Tells it that there is a buffer.
+    /// Asks the driver to retry the waiter: a buffer is free.
     fn tell(self) {
         match self {
             Waiter::Operation(conn, operation) => {
@@ -406,23 +420,23 @@ impl Waiter {
     }
 }
 
-/// What came of asking for a bounce buffer.
+/// The result of a request for a bounce buffer.
 pub(crate) enum Taken {
-    /// Here it is.
+    /// A buffer.
     Bounce(Bounce, Waiter),
-    /// All are in use: the waiter is told when there is one.
+    /// All are in use: the waiter is queued, and notified when one is free.
     Later,
     /// There is none: the device refuses the memory.
     Never(Waiter),
 }
 
 impl Pool {
-    /// An empty one, for work requests of this node or of peers.
+    /// Creates a pool without buffers, for work requests of this node or of peers.
     pub(crate) fn new(by: By, memory: PartitionMemory) -> Pool {
         Pool { by, memory, buffers: Mutex::default() }
     }
 
-    /// A buffer of so many bytes, or a place in the line for one.
+    /// Takes a buffer of `bytes` bytes, or queues the waiter.
     pub(crate) fn take(
         self: &Arc<Pool>,
         device: &Arc<dyn Device>,
@@ -432,7 +446,7 @@ impl Pool {
     ) -> Taken {
         let mut buffers = self.buffers.lock();
         if buffers.made.is_none() && buffers.refused_until_ns <= now_ns {
-            // All partitions share it.
+            // The pool is shared by all partitions.
             buffers.made = self.memory.near(None, || Made::new(device, self.by));
             buffers.free = (0..buffers.made.as_ref().map_or(0, |made| made.count)).collect();
             buffers.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
@@ -444,7 +458,8 @@ impl Pool {
         let told = buffers.waiting.iter().position(|waiting| waiting.who == who);
         let place = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
         let Some(place) = place else {
-            // What waits for it has the whole of the timeout: its connection is not closed for this.
+            // Half of the timeout: the connection, whose timeout is the whole of it, is not closed
+            // for this wait.
             let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns / 2);
             match told.and_then(|at| buffers.waiting.get_mut(at)) {
                 Some(waiting) => waiting.waiter = Some(waiter),
@@ -470,13 +485,13 @@ impl Pool {
         };
         buffers.held.push(nid);
         drop(buffers);
-        // Others may have one of those that are left, that could not when they were fewer.
+        // With more buffers in use, a waiter that was refused before may be allowed one.
         self.pass_on();
         Taken::Bounce(bounce, waiter)
     }
 
-    /// If there is a buffer for one of those in the line, the first of them is told: the last who was has taken his, has gone, or does
-    /// not need it any more.
+    /// Notifies the first waiter for which a buffer is free, if any. To be called when the waiter
+    /// that was notified last has taken its buffer, has gone, or no longer needs one.
     pub(crate) fn pass_on(&self) {
         let waiter = {
             let mut guard = self.buffers.lock();
@@ -490,14 +505,15 @@ impl Pool {
         }
     }
 
-    /// Who was told has come: it has taken a buffer, waits on, or does not need one any more.
+    /// Notes that a notified waiter has been handled: it has taken a buffer, waits again, or no
+    /// longer needs one.
     pub(crate) fn came(&self, who: Who) {
         let gone = |waiting: &Waiting| waiting.who == who && waiting.waiter.is_none();
         self.buffers.lock().waiting.retain(|waiting| !gone(waiting));
         self.pass_on();
     }
 
-    /// Takes out one who has waited too long.
+    /// Removes and returns a waiter whose deadline has passed.
     pub(crate) fn overdue(&self, now_ns: u64) -> Option<Waiter> {
         let mut buffers = self.buffers.lock();
         let is_overdue = |waiting: &Waiting| waiting.waiter.is_some() && waiting.until_ns <= now_ns;
@@ -505,7 +521,7 @@ impl Pool {
         buffers.waiting.remove(first)?.waiter
     }
 
-    /// Nobody waits any more: the NI has ended. Gives the GETs that did.
+    /// Removes all waiters, as the NI has ended. Returns the GETs among them.
     pub(crate) fn abandon(&self) -> Vec<PendingGet> {
         let waiting = std::mem::take(&mut self.buffers.lock().waiting);
         let get = |waiting: Waiting| match waiting.waiter {
@@ -515,7 +531,7 @@ impl Pool {
         waiting.into_iter().filter_map(get).collect()
     }
 
-    /// Buffers in use.
+    /// Returns the number of buffers in use.
     pub(crate) fn in_use(&self) -> usize {
         let buffers = self.buffers.lock();
         buffers.made.as_ref().map_or(0, |made| made.count - buffers.free.len())
@@ -523,7 +539,8 @@ impl Pool {
 }
 
 impl Made {
-    /// Buffers that the device takes. Where it does not take all, memory is scarce, and two leave some for other pools.
+    /// Allocates 8, 2 or 1 buffers, the most that the device accepts. If it does not accept 8,
+    /// memory is scarce, and 2 buffers leave some for other pools.
     fn new(device: &Arc<dyn Device>, by: By) -> Option<Made> {
         let mut count = COUNT;
         loop {
@@ -548,18 +565,18 @@ impl Made {
 }
 
 impl Bounce {
-    /// Bytes of it.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 
-    /// As own work requests name it.
+    /// Returns the buffer as a piece of an own work request.
     pub(crate) fn piece(&self) -> Piece {
         Piece { address: self.address, length: self.bytes as u32, key: self.local_key }
     }
 
-    /// As a descriptor names it. It is cleared: a peer that says that it has written, and has not, hands on nothing that was
-    /// another's.
+    /// Describes the buffer for a descriptor. It is cleared first: if a peer reports a write that
+    /// it has not made, no other transfer's data is delivered.
     pub(crate) fn described(&mut self) -> Described {
         if let Some(bytes) = self.memory.as_mut().and_then(WriteVec::as_mut_slice) {
             bytes.fill(0);
@@ -568,14 +585,15 @@ impl Bounce {
         Described { key: self.remote_key, fragments: SmallVec::from_slice(&[fragment]) }
     }
 
-    /// Takes the first bytes of a payload.
+    /// Copies the first bytes of a payload into the buffer.
     pub(crate) fn load(&mut self, payload: &ReadVec) {
         if let Some(bytes) = self.memory.as_mut().and_then(WriteVec::as_mut_slice) {
             payload.copy_to(0, bytes);
         }
     }
 
-    /// Gives the first bytes, which have been written to it; never more, for the rest is others'. Gives how many.
+    /// Copies the first `bytes` bytes, which the peer has written, into the sink; never more, as
+    /// the rest may be other transfers' data. Returns the number of bytes copied.
     pub(crate) fn store(&self, sink: &mut WriteVec, bytes: usize) -> usize {
         let written = self.memory.as_ref().and_then(WriteVec::as_slice).and_then(|all| all.get(..bytes));
         written.map_or(0, |written| sink.copy_from(0, written))

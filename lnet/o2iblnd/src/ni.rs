@@ -16,7 +16,7 @@ use crate::o2ib::Ni;
 use crate::sizes::Adjusted;
 use lnet_lnd::admission::Admission;
 
-/// What the verbs LND keeps of it.
+/// The verbs LND's data of an NI.
 pub struct OfNi {
     pub(crate) ip: Ipv4Addr,
     /// Its NID and incarnation.
@@ -24,19 +24,21 @@ pub struct OfNi {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) tos: Option<u8>,
     pub(crate) adjusted: Adjusted,
-    /// What cannot be written from its place goes through it.
+    /// Bounce buffers that payloads are written from if their own memory cannot be used.
     pub(crate) pool: Arc<Pool>,
-    /// Where peers write what they cannot write to its place.
+    /// Bounce buffers that peers write to if the sink's own memory cannot be described.
     pub(crate) sinks: Arc<Pool>,
-    /// Who may connect to it.
+    /// The admission of peers that connect.
     pub(crate) admission: Arc<Admission>,
-    /// How deep queues can be at this time.
+    /// The queue depths that the device accepts at this time.
     pub(crate) depths: Depths,
-    /// What is said seldom: that memory cannot be registered, that a transfer fails for it, that peers are turned away.
+    /// Rate-limited warnings: memory cannot be registered; a transfer fails because of it; peers
+    /// are rejected.
     pub(crate) refused_memory: RateLimitedLog,
     pub(crate) failed_transfers: RateLimitedLog,
     pub(crate) turned_away: RateLimitedLog,
-    /// The port was up when it was last asked. Locked while the engine is told, so that what it hears last is true.
+    /// Whether the port was up at the last query. Locked while the engine is notified, so that the
+    /// engine's last notification is the current state.
     port: Mutex<bool>,
 }
 
@@ -65,12 +67,12 @@ impl OfNi {
         }
     }
 
-    /// Its address with this port.
+    /// Returns the NI's address with this port.
     pub(crate) fn address(&self, port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(self.ip, port)
     }
 
-    /// What it asks for, and the most that it grants.
+    /// Returns the parameters that the NI asks for, which are also the most that it grants.
     pub(crate) fn params(&self) -> ConnParams {
         ConnParams {
             queue_depth: self.adjusted.peer_credits,
@@ -80,7 +82,7 @@ impl OfNi {
     }
 }
 
-/// Asks the device of an NI whether its port is up, and tells the engine if that has changed.
+/// Queries whether the NI's port is up, and notifies the engine of a change.
 pub(crate) fn look_at_port(ni: &Ni) -> bool {
     let mut known = ni.own.port.lock();
     let up = ni.own.device.is_up();
@@ -95,14 +97,14 @@ pub(crate) fn look_at_port(ni: &Ni) -> bool {
     up
 }
 
-/// Whether connections can be made. A port that was down is asked again: what a device tells of it, another program's
-/// part of this process may have heard.
+/// Whether connections can be made. A port that was down is queried again: another user of the
+/// device in this process may have received the event.
 pub(crate) fn can_connect(ni: &Ni) -> bool {
     let up = *ni.own.port.lock();
     up || look_at_port(ni)
 }
 
-/// What a NID means to a request that came to this address.
+/// Returns the destination that a NID means in a request to this address.
 pub(crate) fn destination(nis: &NiTable<O2ib>, nid: Nid, at: Ipv4Addr) -> Destination {
     match nis.get(nid) {
         Some(ni) if ni.own.ip == at => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::connection::Connection;
 
-/// The connection for the next message: one that has room, if there is one. A peer that is slow on one holds up none of the
-/// others.
+/// Returns the connection for the next message: one that has room, if there is one. So a slow
+/// connection to a peer does not hold up the others.
 pub(crate) fn choose(state: &mut PeerState) -> Option<&Arc<Connection>> {
     let id = match &state.conns[..] {
         [] => return None,
@@ -18,7 +18,8 @@ pub(crate) fn choose(state: &mut PeerState) -> Option<&Arc<Connection>> {
     state.conns.iter().find(|conn| conn.id == id)
 }
 
-/// A port at the address of a peer's NID, without which it would not have become a peer.
+/// Returns this port at the address of the peer's NID; a NID without an address does not become a
+/// peer.
 pub(crate) fn address_of(peer: &Peer, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(peer.key.id.nid.ipv4().unwrap_or(peer.ni.own.ip), port)
 }

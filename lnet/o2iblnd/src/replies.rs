@@ -1,18 +1,22 @@
-//! Short replies to a GET_REQ: whether the bytes that a GET_DONE counts have been written (lnet-measured, "Short replies over
-//! o2ib").
+//! Short replies to a GET_REQ: whether the bytes that a GET_DONE counts have been written
+//! (lnet-measured, "Short replies over o2ib").
 //!
-//! A kernel node collects up to `wrq_sge` pieces of its own memory (2 by default) for one RDMA write, which it posts when it has
-//! so many, or when a fragment of the descriptor is full. A reply that ends inside a fragment can leave pieces collected and
-//! never posted; the GET_DONE counts their bytes all the same. With `wrq_sge=1` on that node nothing is lost, but no message says
-//! so. Reporting such a reply would hand on bytes that no peer has written.
+//! A kernel node collects up to `wrq_sge` pieces of its own memory (2 by default) for one RDMA
+//! write. It posts the write when it has that number of pieces, or when a fragment of the
+//! descriptor is full. A reply that ends inside a fragment can leave pieces collected and never
+//! posted; the GET_DONE counts their bytes all the same. With `wrq_sge=1` on that node nothing is
+//! lost, but no message says which value the node has. Reporting such a reply would deliver bytes
+//! that no peer has written.
 //!
-//! So a reply counts if it is as long as the sink, or ends with a fragment of it ([`ends_inside`]), or comes from a node of nlx,
-//! which writes every byte that it counts. The incarnation tells: it is in the head of each message, its owner chooses it, and
-//! others only compare it (lnet-wire 32). That of an NI of nlx begins with [`MARK`]; a kernel's is a clock reading, which does not.
-//! All other short replies end their GET with EIO.
+//! So a reply is accepted if it is as long as the sink, or ends at the end of a fragment of the
+//! sink ([`ends_inside`]), or comes from a node of nlx, which writes every byte that it counts. The
+//! incarnation identifies nodes of nlx: it is in the head of each message, its owner chooses it,
+//! and other nodes only compare it (lnet-wire 32). The incarnation of an NI of nlx begins with
+//! [`MARK`]; a kernel's is a clock reading, which does not. All other short replies end their GET
+//! with EIO.
 //!
-//! Payloads of PUTs cannot be lost so: a PUT_ACK describes exactly the bytes that are wanted, so that the last write fills the last
-//! fragment.
+//! Payloads of PUTs cannot be lost in this way: a PUT_ACK describes exactly the bytes that are
+//! wanted, so that the last write fills the last fragment.
 
 use lnet_api::Errno;
 use lnet_proto::ib::{Fragment, IMMEDIATE_MAX};
@@ -21,15 +25,16 @@ use crate::connection::Connection;
 use crate::item::Described;
 use crate::memory::tell_failed;
 
-/// The first 16 bits of an incarnation of nlx. A clock that counts nanoseconds since 1970 in 63 bits, or coarser units, never
-/// shows it.
+/// The first 16 bits of an incarnation of nlx. A clock that counts nanoseconds since 1970 in 63
+/// bits, or coarser units, never has this value.
 const MARK: u64 = 0xfe6e;
 
 /// The bits of an incarnation below the mark.
 const MARK_SHIFT: u32 = 48;
 
-/// The incarnation of an NI, made of a number that no earlier life of it had. The nanoseconds that are left repeat after 78 hours: two
-/// lives are the same only if they begin a multiple of that apart, to the nanosecond.
+/// Returns the incarnation of an NI for a number that no earlier incarnation had. The remaining
+/// nanoseconds repeat after 78 hours: two incarnations are equal only if they begin at a multiple
+/// of that distance, to the nanosecond.
 pub(crate) const fn marked(incarnation: u64) -> u64 {
     MARK << MARK_SHIFT | incarnation & ((1 << MARK_SHIFT) - 1)
 }
@@ -39,7 +44,7 @@ const fn writes_all(incarnation: u64) -> bool {
     incarnation >> MARK_SHIFT == MARK
 }
 
-/// Whether so many bytes, written from the first fragment on, end inside a fragment.
+/// Whether the last of `bytes` bytes, written from the first fragment on, is inside a fragment.
 fn ends_inside(fragments: &[Fragment], bytes: u32) -> bool {
     let mut left = u64::from(bytes);
     for fragment in fragments {
@@ -54,7 +59,7 @@ fn ends_inside(fragments: &[Fragment], bytes: u32) -> bool {
     false
 }
 
-/// Why a reply does not count.
+/// Why a reply is not accepted.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a GET of {sink} bytes is answered by {bytes}, which kernel nodes may not have written (wrq_sge): ask for exactly as many \
@@ -66,10 +71,10 @@ struct ShortReply {
     bytes: u32,
 }
 
-/// Checks the reply to a GET into this memory, of as many bytes as the GET_DONE counts.
+/// Checks the reply to a GET into `sink`, where GET_DONE counts `bytes` bytes, and returns `bytes`.
 ///
 /// # Errors
-/// EIO for one that may not have been written.
+/// EIO for a reply that may not have been written completely.
 pub(crate) fn check(conn: &Connection, sink: &Described, bytes: u32) -> Result<u32, Errno> {
     if writes_all(conn.link.peer.stamp) || !ends_inside(&sink.fragments, bytes) {
         return Ok(bytes);

@@ -1,4 +1,4 @@
-//! Sending, in the caller's own thread.
+//! Sending in the caller's own thread.
 
 use lnet_api::{Errno, Sent, Tx};
 use lnet_lnd::slab::Key;
@@ -10,12 +10,12 @@ use crate::memory::register_source;
 use crate::o2ib::Shared;
 use crate::peer::choose;
 
-/// Sends a message on a connection to its peer; without one, or without room on it, it waits for the driver.
+/// Sends a message on a connection to its peer; queues it for the driver if no connection has room.
 pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     if let Some(key) = tx.reply_to.and_then(get_of_name) {
-        // Without its connection the GET is gone, too.
+        // The GET is removed when its connection is closed.
         let AskedGet { conn, operation } = asked_directly(shared, key).ok_or(Errno::ECONNRESET)?;
-        // However short it is, it is written.
+        // A REPLY is always written by RDMA, however short it is.
         if let Some(payload) = &tx.payload {
             register_source(conn.ni(), payload, conn.shard().own.now_ns());
         }
@@ -31,7 +31,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
             register_source(&peer.ni, payload, peer.shard.own.now_ns());
         }
         let Some(mut state) = peer.enter()? else { continue };
-        // Behind those that wait.
+        // A new message must not overtake waiting ones.
         if state.waiting.is_empty()
             && let Some(conn) = choose(&mut state)
         {
@@ -50,7 +50,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     }
 }
 
-/// Takes out what the engine answers.
+/// Removes and returns the GET that the engine answers.
 fn asked_directly(shared: &Shared, key: Key) -> Option<AskedGet> {
     shared.shards.slot(key.shard())?.shard.own.gets.lock().remove(key)
 }

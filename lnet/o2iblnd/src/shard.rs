@@ -13,17 +13,17 @@ use crate::fabric::{Channel, Request};
 use crate::item::{AskedGet, PendingGet};
 use crate::o2ib::Ni;
 
-/// What is asked of a shard's driver over verbs alone.
+/// The requests to a shard's driver that only the verbs LND has.
 pub enum Asked {
-    /// A peer of this shard has asked another one's listener.
+    /// A peer of this shard has connected through another shard's listener.
     Offered(Box<Offered>),
-    /// There is a bounce buffer for this operation.
+    /// A bounce buffer is free for this operation.
     Prepare(Arc<Connection>, OpKey),
-    /// There is a bounce buffer for this GET.
+    /// A bounce buffer is free for this GET.
     BeginGet(Box<PendingGet>),
 }
 
-/// A request that this node can grant.
+/// A peer's request to connect that this node can grant.
 pub struct Offered {
     pub(crate) request: Box<dyn Request>,
     pub(crate) offer: Offer,
@@ -31,10 +31,10 @@ pub struct Offered {
     pub(crate) permit: Permit,
 }
 
-/// What a shard has over verbs: its channel, and the GETs that the engine answers.
+/// The verbs data of a shard: its channel, and the GETs that the engine answers.
 pub struct OfShard {
     pub(crate) channel: Arc<dyn Channel>,
-    /// GETs whose answer is awaited.
+    /// GETs that wait for the engine's answer.
     pub(crate) gets: Mutex<Slab<AskedGet>>,
     now_ns: AtomicU64,
 }
@@ -51,17 +51,17 @@ impl lnet_lnd::protocol::OfShard for OfShard {
 
 impl OfShard {
     pub(crate) fn new(number: usize, channel: Arc<dyn Channel>) -> OfShard {
-        // There are no more than MAX_SHARDS shards.
+        // The number fits: there are at most MAX_SHARDS shards.
         let gets = Mutex::new(Slab::new(number as u8));
         OfShard { channel, gets, now_ns: AtomicU64::new(0) }
     }
 
-    /// The time of the last poll, for those who have no clock.
+    /// Returns the time of the last poll, for threads without a clock.
     pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns.load(Ordering::Relaxed)
     }
 
-    /// A poll begins.
+    /// Sets the time at the beginning of a poll.
     pub(crate) fn set_now_ns(&self, now_ns: u64) {
         self.now_ns.store(now_ns, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What a connection sends: transfers are prepared, and messages emitted and posted as the rules allow.
+//! Sending on a connection: prepares transfers, and emits and posts messages as the rules allow.
 
 use std::sync::Arc;
 
@@ -15,38 +15,41 @@ use crate::item::{Item, Source, Way};
 use crate::memory::{Taken, Undescribed, Waiter, gather, source_of, tell_failed};
 use crate::writes::{WriteError, each_write};
 
-/// Where the checksum stands in a message (lnet-wire 32).
+/// The position of the checksum in a message (lnet-wire 32).
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 
-/// A payload of so many bytes that goes with its message, out of memory that is registered already, is gathered from there: to
-/// copy fewer costs less than a second piece costs the device.
+/// The smallest payload of an IMMEDIATE that is gathered from its registered memory instead of
+/// being copied. Below this, a copy costs less than a second piece costs the device.
 const GATHERED_MIN: usize = 1024;
 
-/// Pieces of a message that is gathered, its own bytes included; devices have fewer, or are asked for fewer (`wrq_sge`).
+/// The most pieces of a gathered message, the message's own bytes included. Devices may support
+/// fewer, or the tunable may ask for fewer (`wrq_sge`).
 const GATHERED_PIECES: usize = 4;
 
-/// Where a small payload stands in a message buffer, to be written from there: behind a DONE, the smallest of messages.
+/// The offset in a message buffer at which a small payload is staged for writing: behind a DONE,
+/// the smallest message.
 const STAGED_AT: usize = 64;
 
-/// As much as has room there.
+/// The largest payload that can be staged.
 const STAGED_MAX: usize = MESSAGE_MAX - STAGED_AT;
 const _: () =
     assert!(STAGED_AT >= MessageKind::PutDone.min_len() && STAGED_AT >= MessageKind::GetDone.min_len());
 
-/// The message buffers for sends, by place.
+/// The message buffers for sends, by index.
 pub(crate) struct Transmit {
     pub(crate) buffers: Vec<WriteVec>,
-    /// Where the first lies, and the key of all.
+    /// The address of the first buffer, and the key of all.
     pub(crate) address: u64,
     pub(crate) key: u32,
 }
 
-/// A bounce buffer is awaited.
+/// No bounce buffer is free now; the operation waits for one.
 struct Awaited;
 
 impl Connection {
-    /// Queues the DONE of a transfer whose source this node is, with the number of writes before it, or with the reason for which
-    /// nothing is written. Without a bounce buffer, where one is needed, it is called again when there is one.
+    /// Queues the DONE of a transfer of which this node is the source, with the number of writes
+    /// before it or the error for which nothing is written. If a bounce buffer is needed and none
+    /// is free, returns without queueing; the driver calls this again when one is free.
     pub(crate) fn prepare(self: &Arc<Connection>, state: &mut State, operation: OpKey) {
         let Some(live) = &mut state.live else { return };
         let Live { machine, pieces, .. } = live;
@@ -73,7 +76,8 @@ impl Connection {
         }
     }
 
-    /// Counts the writes of a transfer, and decides what it is written from. `None`: there is no bounce buffer now.
+    /// Counts the writes of a transfer, and decides which memory is written from. `None` if a
+    /// bounce buffer is needed and none is free.
     fn count_writes(
         self: &Arc<Connection>,
         pieces: &mut Vec<Piece>,
@@ -113,12 +117,13 @@ impl Connection {
                 Err(Awaited) => return None,
             };
         }
-        // A copy is one piece, wherever it stands.
+        // A copy is one piece, wherever it lies.
         let counted = count(&[Piece { address: 0, length: bytes, key: 0 }]);
         Some(counted.map_err(|error| tell_failed(self, &error, error.errno())))
     }
 
-    /// Where a payload that cannot be written from its place is copied to, if anywhere.
+    /// Returns how to copy a payload that cannot be written from its own memory; `None` if no
+    /// bounce buffers can be made.
     fn copy(
         self: &Arc<Connection>,
         payload: &ReadVec,
@@ -140,12 +145,12 @@ impl Connection {
         }
     }
 
-    /// When an answer of this side must have left.
+    /// Returns the deadline of an answer of this side.
     pub(crate) fn answer_deadline_ns(&self) -> u64 {
         self.shard().own.now_ns().saturating_add(self.ni().timeout_ns)
     }
 
-    /// Emits what the rules allow, and posts it together.
+    /// Emits the messages that the rules allow, and posts them together.
     pub(crate) fn pump(&self, state: &mut State, now_ns: u64) {
         state.corked = false;
         if state.broken.is_some() {
@@ -190,7 +195,7 @@ impl Connection {
             self.shard().counters.tx.writes.add(writes as usize);
         }
         let head = self.link.head(credits);
-        // The payload, where it is sent from its place.
+        // The pieces of the payload, if it is sent from its own memory.
         let mut gathered: SmallVec<[Piece; GATHERED_PIECES]> = SmallVec::new();
         let emitted = match (what, item) {
             (What::Immediate, Some(Item::Send { header, source, .. })) => {
@@ -198,7 +203,7 @@ impl Connection {
             }
             _ => match body_of(what, item) {
                 Ok(Some(body)) => Message { head, body }.emit(buffer),
-                // What was queued is of another kind.
+                // The queued item is of another kind.
                 Ok(None) => return Err(Errno::EIO),
                 Err(error) => Err(error),
             },
@@ -227,7 +232,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Emits an IMMEDIATE: its payload stands behind it, or is sent from its place, where `gathered` gets its pieces.
+    /// Emits an IMMEDIATE. Its payload is copied behind it, or is sent from its own memory, whose
+    /// pieces are added to `gathered`.
     fn emit_immediate(
         &self,
         head: &Head,
@@ -249,8 +255,8 @@ impl Connection {
         Ok(length)
     }
 
-    /// Collects the pieces that a transfer is written from: those of its payload, or of a copy. A payload that is written from the
-    /// message's buffer is copied there, where `staged` is.
+    /// Collects the pieces that a transfer is written from: those of its payload, or of a copy. A
+    /// staged payload is copied into the message buffer, at `staged`.
     fn gather_source(
         &self,
         source: &Source,
@@ -276,15 +282,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a payload is sent from its place, behind the message's own bytes; its pieces are added then. A checksum is made of
-    /// bytes that lie together.
+    /// Whether a payload is sent from its own memory, behind the message's own bytes; adds its
+    /// pieces if so. Not with checksums: a checksum is computed over contiguous bytes.
     fn gathers(&self, payload: &ReadVec, pieces: &mut SmallVec<[Piece; GATHERED_PIECES]>) -> bool {
         let most = self.limits.pieces.min(GATHERED_PIECES) - 1;
         !self.cksum && payload.len() >= GATHERED_MIN && gather(self.device(), payload, most, pieces)
     }
 }
 
-/// What a message says, but for an IMMEDIATE; `None` if the item is not of its kind.
+/// Returns the body of any message but an IMMEDIATE; `None` if the item is not of the message's
+/// kind.
 fn body_of(what: What, item: Option<&Item>) -> Result<Option<Body<'_>>, ProtoError> {
     Ok(Some(match (what, item) {
         (What::Noop, _) => Body::Noop,

@@ -1,4 +1,5 @@
-//! How a payload is written: the work requests that carry it from the source's pieces of memory to the sink's (lnet-wire 37).
+//! How a payload is written: the work requests that copy it from the source's pieces of memory to
+//! the sink's fragments (lnet-wire 37).
 
 use lnet_api::Errno;
 use lnet_proto::ib::Fragment;
@@ -6,21 +7,21 @@ use smallvec::SmallVec;
 
 use crate::fabric::Piece;
 
-/// What a work request can hold.
+/// The limits of work requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WriteLimits {
-    /// Pieces of memory.
+    /// Pieces of memory per work request.
     pub(crate) pieces: usize,
-    /// Bytes of one work request.
+    /// Bytes per work request.
     pub(crate) bytes: u32,
-    /// Work requests of one transfer: the negotiated fragments.
+    /// Work requests per transfer: the negotiated fragments.
     pub(crate) writes: usize,
 }
 
 /// Why a transfer cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Both sides' memory lies in too many pieces that do not match.
+    /// The pieces of both sides' memory do not match, and need too many work requests.
     #[error(
         "the transfer takes more than the {limit} work requests that both nodes have agreed on, each of at most {pieces} pieces \
          and {bytes} bytes: use buffers of fewer and larger fragments, raise wrq_sge as far as the device can, or map_on_demand \
@@ -37,17 +38,17 @@ pub(crate) enum WriteError {
     /// The source has fewer bytes than the sink asks for.
     #[error("the peer asks for {wanted} bytes, and there are {bytes}")]
     TooShort {
-        /// Bytes asked for.
+        /// Bytes that the sink asks for.
         wanted: u64,
-        /// Bytes there are.
+        /// Bytes that the source has.
         bytes: u64,
     },
-    /// A fragment of the sink does not end below the end of all addresses.
+    /// A fragment of the sink reaches beyond the end of the address space.
     #[error("the peer names {length} bytes at {address:#x}, which is no memory")]
     NoMemory {
-        /// Where it begins.
+        /// Its start.
         address: u64,
-        /// Its bytes.
+        /// Its length in bytes.
         length: u32,
     },
 }
@@ -61,12 +62,13 @@ impl WriteError {
     }
 }
 
-/// Cuts a transfer into work requests: the sink's fragments are filled with the first bytes of the source's pieces. Neighbours on
-/// either side are taken as one. Calls `add` for each piece of memory, in order, with the address at the sink where a work request
-/// begins with that piece. Returns the number of work requests.
+/// Splits a transfer into work requests: fills the sink's fragments with the first bytes of the
+/// source's pieces. Contiguous neighbours on either side are merged. Calls `add` for each piece of
+/// memory, in order, with the address at the sink if a work request begins with that piece. Returns
+/// the number of work requests.
 ///
 /// # Errors
-/// [`WriteError`]; some pieces may have been added by then.
+/// [`WriteError`]; `add` may have been called before.
 pub(crate) fn each_write(
     limits: WriteLimits,
     source: impl Iterator<Item = Piece>,
@@ -78,10 +80,10 @@ pub(crate) fn each_write(
     let mut piece = Piece::default();
     let (mut writes, mut wanted, mut found) = (0, 0, 0);
     for Fragment { address, length } in Joined::of(sink) {
-        // From here on nothing within it overflows.
+        // The check makes all later sums within the fragment safe from overflow.
         address.checked_add(length.into()).ok_or(WriteError::NoMemory { address, length })?;
         wanted += u64::from(length);
-        // A work request does not reach beyond one fragment, even if the next one is its neighbour in number.
+        // A work request does not reach beyond one fragment, even if the next one is contiguous.
         let (mut pieces_left, mut bytes_left) = (0, 0);
         let mut done = 0;
         while done < length {
@@ -109,7 +111,7 @@ pub(crate) fn each_write(
     Ok(writes)
 }
 
-/// Neighbours as one.
+/// An iterator that merges contiguous neighbours.
 struct Joined<I, T> {
     items: I,
     held: Option<T>,
@@ -140,9 +142,9 @@ impl<I: Iterator<Item = T>, T: Join> Iterator for Joined<I, T> {
     }
 }
 
-/// What may lie side by side.
+/// A range that can be merged with a contiguous one.
 trait Join: Sized {
-    /// Both as one, if the other begins where this one ends.
+    /// Returns both ranges as one, if `next` begins where this one ends.
     fn join(&self, next: &Self) -> Option<Self>;
 }
 
@@ -162,13 +164,14 @@ impl Join for Fragment {
     }
 }
 
-/// Fragments of most descriptors: more are kept on the heap.
+/// The number of fragments stored without the heap, which is enough for most descriptors.
 const FRAGMENTS_INLINE: usize = 4;
 
 /// The fragments of a descriptor.
 pub(crate) type FragmentList = SmallVec<[Fragment; FRAGMENTS_INLINE]>;
 
-/// The fragments of memory that lies in these parts, neighbours taken as one; `None` if there are more than `most`.
+/// Returns the fragments of memory with these parts, contiguous neighbours merged; `None` if there
+/// are more than `most`.
 pub(crate) fn fragments(parts: impl Iterator<Item = Fragment>, most: usize) -> Option<FragmentList> {
     let mut list = FragmentList::new();
     for fragment in Joined::of(parts) {
@@ -187,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Stretches of memory with gaps between some of them.
+    /// Ranges of memory with gaps between some of them.
     fn stretches() -> impl Strategy<Value = Vec<(u64, u32)>> {
         let stretch = (prop_oneof![1 => Just(0u64), 2 => 1u64..100], 1u32..60);
         prop::collection::vec(stretch, 1..40).prop_map(|shape| {
@@ -201,7 +204,7 @@ mod tests {
         })
     }
 
-    /// Each byte's address, one after the other.
+    /// Returns the address of each byte, in order.
     fn bytes(stretches: impl IntoIterator<Item = (u64, u32)>) -> Vec<u64> {
         stretches.into_iter().flat_map(|(start, length)| start..start + u64::from(length)).collect()
     }
@@ -215,7 +218,7 @@ mod tests {
         stretches.iter().enumerate().map(of).collect()
     }
 
-    /// The work requests of a transfer: where each writes, and what.
+    /// Returns the work requests of a transfer: the target of each, and its bytes.
     fn writes(
         limits: WriteLimits,
         source: &[Piece],
@@ -232,7 +235,8 @@ mod tests {
     }
 
     proptest! {
-        /// lnet-wire 37: each byte goes where the sink's list says, in order, by requests that the device can carry.
+        /// lnet-wire 37: each byte goes where the sink's list says, in order, by requests that the
+        /// device can carry out.
         // Covers: S-504
         #[test]
         fn each_byte_is_written_once_and_in_order(
@@ -271,7 +275,7 @@ mod tests {
             prop_assert_eq!(moved, expected);
         }
 
-        /// Memory in one piece is one fragment, however it was cut.
+        /// Contiguous memory is one fragment, however it was split.
         // Covers: S-505
         #[test]
         fn neighbours_are_one(cuts in prop::collection::vec(1u32..100, 1..300)) {
@@ -297,7 +301,8 @@ mod tests {
         assert_eq!(writes(limits, &source, &sink).unwrap_err().errno(), Errno::EPROTO);
     }
 
-    /// The end of all addresses, where a sum would overflow; and just before it, also of neighbours that are taken as one.
+    /// The end of the address space, where a sum would overflow; and just before it, also for
+    /// neighbours that are merged.
     #[test]
     fn a_sink_beyond_all_addresses_gets_nothing() {
         let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };
