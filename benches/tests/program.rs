@@ -65,7 +65,7 @@ fn the_table_in_markdown_has_a_line_for_each_comparison_and_for_what_is_not_meas
     let text = stdout(&bench(&["--quick", "--markdown", "bevq/latency", "smp/busy-16"]));
     let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with('|')).collect();
     let columns = |line: &&str| line.matches(" |").count();
-    assert!(table.iter().all(|line| columns(line) == 7), "{text}");
+    assert!(table.iter().all(|line| columns(line) == 8), "{text}");
     let names: Vec<&str> = table.iter().filter_map(|line| line.split(" | ").next()).collect();
     assert_eq!(names, ["| row", "| ---", "| `bevq/latency`", "| the same", "| `smp/busy-16`"]);
 }
