@@ -18,7 +18,7 @@ static HEAP: WatchedHeap = COUNTING;
 
 const PARTITIONS: usize = 2;
 
-/// Receives everything to one place, and counts.
+/// Receives everything into one place, and counts.
 struct Sink {
     memory: IoVec,
     received: AtomicUsize,
@@ -128,7 +128,7 @@ fn a_message_allocates_nothing() {
             }
         }
     };
-    // Connections are made, and queues grow to what they need.
+    // Opens the connections, and lets queues grow to their final size.
     for _ in 0..5 {
         round();
     }

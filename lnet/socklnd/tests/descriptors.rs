@@ -1,4 +1,4 @@
-//! A process of its own, because it runs out of descriptors.
+//! A separate process, because it runs out of descriptors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,8 @@ use common::{Node, S, address, drive, settle};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nlx_testkit::warnings::Warnings;
 
-/// Descriptors run out while peers connect: accepting pauses, connections in use go on, and those who waited are
-/// accepted later. That is said once, however long it lasts.
+/// Descriptors run out while peers connect: accepting pauses, connections in use continue, and
+/// waiting peers are accepted later. One warning appears, however long this lasts.
 #[test]
 fn accepting_pauses_when_descriptors_run_out() {
     let warnings = Warnings::heard();
@@ -24,7 +24,7 @@ fn accepting_pauses_when_descriptors_run_out() {
     let peer = address();
     let mut wire = Wire::connect(peer, 0, &b);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    // Below what is open already: no new descriptor at all.
+    // Fewer than are open already: no new descriptor at all.
     setrlimit(Resource::RLIMIT_NOFILE, 3, hard).unwrap();
     wire.send(&common::raw::request(b.nid.ipv4().unwrap()));
     settle(&[&a, &b]);

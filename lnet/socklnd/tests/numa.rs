@@ -1,8 +1,9 @@
-//! The memory of shards, on a machine of two NUMA nodes of four CPUs each, which `./test verbs` makes.
+//! The memory of shards, on a machine of two NUMA nodes of four CPUs each, which `./test verbs`
+//! creates.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-/// As many partitions as the machine has nodes.
+/// One partition per NUMA node of the machine.
 const PARTITIONS: usize = 2;
 
 #[path = "common/mod.rs"]
@@ -16,10 +17,10 @@ use lnet_cpt::{CptConfig, PartitionMemory, Topology, bind_thread};
 use lnet_socklnd::SockConfig;
 use nlx_testkit::numa::mappings;
 
-/// Nodes, each with buffers of its own.
+/// The number of nodes, each with its own buffers.
 const NODES: usize = 8;
 
-/// Messages that come at once: they fill most of a buffer.
+/// The messages of one burst: they fill most of a buffer.
 const MESSAGES: usize = 400;
 
 /// A shard reads into buffers on the NUMA node of its partition, whichever thread drives it.

@@ -5,5 +5,5 @@
 mod common;
 mod suite;
 
-/// CPU partitions, and thereby shards, of each node.
+/// The number of CPU partitions, and thereby shards, of each node.
 static PARTITIONS: usize = 1;

@@ -16,7 +16,7 @@ fn links(own: &str, peer: &str, per_type: u8) -> Links {
     Links::new(own.parse().unwrap(), peer.parse().unwrap(), false, bounds(per_type))
 }
 
-/// Connects all there is to connect; the types in order.
+/// Opens all missing connections; returns their types in order.
 fn connect_all(links: &mut Links) -> Vec<ConnType> {
     let mut order = Vec::new();
     while let Next::Connect(conn_type) = links.next(0, true) {
@@ -41,7 +41,7 @@ fn the_set_is_opened_in_the_order_of_the_specification() {
 fn nothing_is_opened_before_something_is_to_be_sent() {
     let mut links = links(LOW, HIGH, 1);
     assert_eq!(links.next(0, false), Next::Nothing);
-    // Nor does the passive side complete what the other side is opening.
+    // The passive side does not complete the set that the other side opens either.
     assert_eq!(links.offered(ConnType::Control, LIFE), Answer::Accept);
     links.accepted(ConnType::Control, LIFE);
     assert_eq!(links.next(0, true), Next::Nothing);
@@ -100,7 +100,7 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
         assert_eq!(links.refused(Retry::Version { version: Version::V3, incarnation: 7 }, 0), Outcome::GoOn);
     }
     assert_eq!(links.next(1000 * S, true), Next::Nothing);
-    // Whoever connects anew, or sets the number again, asks again.
+    // A new connection, or a newly set number, leads to a new request.
     links.complete();
     assert_eq!(links.next(1000 * S, false), Next::Connect(ConnType::BulkIn));
     links.begin(ConnType::BulkIn, 1000 * S);
@@ -108,7 +108,7 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
     assert_eq!(links.next(1000 * S, false), Next::Wait { until_ns: 1001 * S }, "all retries are there again");
 }
 
-/// The side that has opened nothing leaves it to the other one to ask again.
+/// The side that has opened no connection leaves new requests to the other side.
 #[test]
 fn a_number_that_is_set_makes_nobody_connect_who_has_not_connected() {
     let mut links = links(LOW, HIGH, 1);
@@ -127,11 +127,12 @@ fn the_connections_of_a_set_share_one_timeout() {
     let mut links = links(LOW, HIGH, 1);
     assert_eq!(links.begin(ConnType::Control, 0), 50 * S);
     links.established(ConnType::Control, LIFE, false, 30 * S);
-    // What is waited for between attempts is not the peer's time.
+    // Waiting between attempts is not the peer's time.
     assert_eq!(links.begin(ConnType::BulkIn, 100 * S), 120 * S);
     assert_eq!(links.refused(Retry::Race, 105 * S), Outcome::GoOn);
     assert_eq!(links.begin(ConnType::BulkIn, 106 * S), 121 * S);
-    // The next set has a time of its own: after a failure, after the end of the connections, after a set that is whole.
+    // The next set has a new time limit: after a failure, after the end of the connections, after a
+    // complete set.
     links.failed(121 * S);
     assert_eq!(links.begin(ConnType::BulkIn, 200 * S), 250 * S);
     links.established(ConnType::BulkIn, LIFE, false, 240 * S);
@@ -145,7 +146,8 @@ fn the_connections_of_a_set_share_one_timeout() {
     assert_eq!(links.begin(ConnType::BulkIn, 400 * S), 450 * S);
 }
 
-/// lnet-wire 24: row 1 goes before row 2. The attempt under way finds out by itself that the peer has restarted.
+/// lnet-wire 24: row 1 goes before row 2. The attempt under way detects by itself that the peer has
+/// restarted.
 #[test]
 fn a_race_is_decided_before_another_life() {
     for (own, peer, answer) in [(LOW, HIGH, Answer::CloseAllAndRefuse), (HIGH, LOW, Answer::Refuse)] {
@@ -182,7 +184,7 @@ fn another_version_is_learnt_and_tried_at_once() {
     links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, Life { version: Version::V2, incarnation: 7 }, false, 0);
     assert_eq!(links.proposal(), (Version::V2, Some(7)));
-    // Forgotten with the last connection.
+    // The version is forgotten with the last connection.
     links.closed_all(0);
     assert_eq!(links.proposal(), (Version::V3, None));
 }
@@ -199,7 +201,7 @@ fn a_restarted_peer_loses_its_connections_and_is_connected_to_again() {
     assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
 }
 
-/// lnet-wire 24: 1 s, doubled with each failure, 60 s at the most; a success starts it anew.
+/// lnet-wire 24: 1 s, doubled with each failure, 60 s at the most; a success resets it.
 #[test]
 fn the_back_off_doubles_up_to_its_limit() {
     let mut links = links(LOW, HIGH, 1);
@@ -221,7 +223,8 @@ fn the_back_off_doubles_up_to_its_limit() {
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
 }
 
-/// Connections are made by the side that has something to send (lnet-wire 23): a peer that is gone is left alone.
+/// Connections are opened by the side that has something to send (lnet-wire 23): no attempts go to
+/// a peer that is gone.
 #[test]
 fn an_attempt_that_failed_is_repeated_for_messages_alone() {
     let mut links = links(LOW, HIGH, 1);
@@ -259,7 +262,7 @@ fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     assert_eq!(incoming.next(0, true), Next::Unreachable);
 }
 
-/// What two nodes that connect to each other have on the way.
+/// The hellos and answers under way between two nodes that connect to each other.
 #[derive(Debug, Clone, Copy)]
 enum OnTheWay {
     Hello { from: usize, conn_type: ConnType },
@@ -281,13 +284,13 @@ impl World {
         World { nodes, sends, on_the_way: Vec::new(), refusals: 0, now_ns: 0 }
     }
 
-    /// Somebody sets the number of connections at a node.
+    /// Sets the number of connections at a node.
     fn set(&mut self, node: usize, per_type: u8) {
         self.nodes[node].set_per_type(per_type);
         self.nodes[node].complete();
     }
 
-    /// Whether both have the same connections, so many of each bulk type.
+    /// Whether both have the same connections: `per_type` of each bulk type.
     fn agrees_on(&self, per_type: u8) -> bool {
         let [low, high] = &self.nodes;
         let types = [(ConnType::Control, 1), (ConnType::BulkIn, per_type), (ConnType::BulkOut, per_type)];
@@ -296,7 +299,7 @@ impl World {
         })
     }
 
-    /// One step, which `choice` selects; `false` if nothing is left to do.
+    /// Runs one step, which `choice` selects; `false` if there is none.
     fn step(&mut self, choice: usize) -> bool {
         let next = [0, 1].map(|node| self.nodes[node].next(self.now_ns, self.sends[node]));
         let ready: Vec<usize> = (0..2).filter(|node| matches!(next[*node], Next::Connect(_))).collect();
@@ -353,8 +356,8 @@ impl World {
 }
 
 proptest::proptest! {
-    /// However their hellos cross, two nodes that connect to each other end with one and the same set of connections: as
-    /// many as both want.
+    /// However their hellos cross, two nodes that connect to each other end with the same set of
+    /// connections, of the size that both allow.
     #[test]
     fn two_nodes_that_race_agree(per_type in [1u8..4, 1u8..4], choices in proptest::collection::vec(0usize..64, 400)) {
         let mut world = World::new(per_type, [true; 2]);
@@ -363,7 +366,8 @@ proptest::proptest! {
         proptest::prop_assert!(world.agrees_on(per_type[0].min(per_type[1])));
     }
 
-    /// A number that both sides raise, one after the other: whoever is second, it is in force if that is soon.
+    /// A number raised on both sides, one after the other, comes into force if the second side
+    /// follows soon.
     #[test]
     fn a_number_raised_on_both_sides_comes_into_force(
         first in 0usize..2,
@@ -382,8 +386,9 @@ proptest::proptest! {
         proptest::prop_assert!(world.agrees_on(3));
     }
 
-    /// Numbers that are raised while both connect: the higher NID never has more of a type than it allows, and the lower one
-    /// at the most one more, if the higher allows more. Whatever there is, both know of it.
+    /// Numbers raised while both connect: the higher NID never has more of a type than it allows,
+    /// and the lower one at the most one more, if the higher allows more. Both sides know all
+    /// connections.
     #[test]
     fn connections_that_cross_are_one_too_many_at_the_most(
         raised in proptest::collection::vec((0usize..2, 0u8..3, 1usize..12), 1..6),
@@ -410,8 +415,8 @@ proptest::proptest! {
     }
 }
 
-/// The lower NID's hello has been answered, and the higher one, which allows more, offers its own before the answer is there.
-/// Closing either would cost both sides all their connections.
+/// The lower NID's hello has been answered, and the higher one, which allows more, offers its own
+/// before the answer arrives. Closing either would cost both sides all their connections.
 #[test]
 fn a_connection_that_crosses_another_is_kept() {
     let mut low = links(LOW, HIGH, 1);
@@ -422,12 +427,13 @@ fn a_connection_that_crosses_another_is_kept() {
     low.accepted(ConnType::BulkIn, LIFE);
     low.established(ConnType::BulkIn, LIFE, false, 0);
     assert_eq!(low.count(ConnType::BulkIn), 2);
-    // No further one, and what is missing is still opened.
+    // No further one is accepted, and the missing type is still opened.
     assert_eq!(low.offered(ConnType::BulkIn, LIFE), Answer::Refuse);
     assert_eq!(low.next(0, false), Next::Connect(ConnType::BulkOut));
 }
 
-/// The second side is late: the first has taken the refusals for the last word until it is told again.
+/// The second side is late: the first has accepted the refusals as final until its number is set
+/// again.
 #[test]
 fn a_number_raised_too_late_on_the_other_side_must_be_set_again() {
     let mut world = World::new([1; 2], [true, false]);
@@ -442,7 +448,7 @@ fn a_number_raised_too_late_on_the_other_side_must_be_set_again() {
     assert!(world.agrees_on(2));
 }
 
-/// A peer that takes each connection and drops it.
+/// A peer that accepts each connection and drops it.
 #[test]
 fn connections_that_never_last_are_opened_less_and_less_often() {
     let mut links = links(LOW, HIGH, 1);
@@ -460,14 +466,15 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
         }
     }
     assert_eq!(opened, [0, 0, 1, 3, 7, 15, 31, 63]);
-    // One that has lasted makes up for them.
+    // A connection that has lasted resets the pause.
     links.begin(ConnType::Control, now_ns);
     links.established(ConnType::Control, LIFE, false, now_ns);
     links.closed_all(now_ns + S);
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
 }
 
-/// Otherwise the two would connect as fast as they can, for ever: an attempt that is under way completes the set.
+/// Otherwise the two would connect as fast as they can, for ever: an attempt under way completes
+/// the set.
 #[test]
 fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shortest_pause() {
     let mut links = links(LOW, HIGH, 1);
@@ -493,7 +500,7 @@ fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shor
     }
 }
 
-/// The pause after a failure is not cut short when connections that have lasted are gone.
+/// The pause after a failure is not cut short when connections that have lasted end.
 #[test]
 fn a_pause_outlasts_the_connections_that_there_were() {
     let mut links = links(LOW, HIGH, 1);
@@ -506,7 +513,8 @@ fn a_pause_outlasts_the_connections_that_there_were() {
     assert_eq!(links.next(11 * S, true), Next::Connect(ConnType::Control));
 }
 
-/// A peer that allows fewer connections than this side, and says so by hanging up: measured with a kernel node.
+/// A peer that allows fewer connections than this side, and shows it by closing one: measured with
+/// a kernel node.
 #[test]
 fn a_surplus_connection_that_ends_alone_is_asked_for_again_after_the_longest_pause() {
     let mut links = links(LOW, HIGH, 2);
@@ -515,11 +523,11 @@ fn a_surplus_connection_that_ends_alone_is_asked_for_again_after_the_longest_pau
     links.closed_one(ConnType::BulkOut, S);
     assert_eq!(links.next(S, true), Next::Wait { until_ns: 61 * S });
     assert_eq!(links.next(61 * S, false), Next::Connect(ConnType::BulkOut));
-    // A reset within the handshake says the same.
+    // A reset within the handshake has the same meaning.
     links.begin(ConnType::BulkOut, 61 * S);
     links.failed(61 * S);
     assert_eq!(links.next(61 * S, true), Next::Wait { until_ns: 121 * S });
-    // Whoever sets the number asks at once, and so does who connects anew.
+    // A newly set number leads to a request at once, and so does a new connection set.
     links.complete();
     assert_eq!(links.next(62 * S, false), Next::Connect(ConnType::BulkOut), "after the pause of a failure");
     links.closed_one(ConnType::BulkIn, 62 * S);
@@ -531,7 +539,8 @@ fn a_surplus_connection_that_ends_alone_is_asked_for_again_after_the_longest_pau
     }
 }
 
-/// The only one of its type is missed, and opened again: at a pace that does not keep a peer busy that takes it each time.
+/// The only connection of its type is opened again, at a pace that does not keep a peer busy that
+/// accepts it each time.
 #[test]
 fn the_first_of_its_type_that_ends_alone_is_opened_again_at_growing_pauses() {
     let mut links = links(LOW, HIGH, 2);
@@ -548,7 +557,7 @@ fn the_first_of_its_type_that_ends_alone_is_opened_again_at_growing_pauses() {
         opened.push(now_ns / S);
     }
     assert_eq!(opened, [1, 3, 7, 15, 31, 63, 123, 183]);
-    // If all of them follow, the peer has restarted: it is connected to at once.
+    // If all others end too, the peer has restarted: this side connects at once.
     links.closed_one(ConnType::BulkOut, now_ns);
     links.closed_all(now_ns);
     assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));

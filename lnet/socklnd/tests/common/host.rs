@@ -1,4 +1,4 @@
-//! The host, with something about it changed or counted.
+//! The host, with some properties changed or recorded.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
@@ -8,10 +8,10 @@ use lnet_nid::Nid;
 use lnet_socklnd::sys::{Connecting, Listener, Net, Options, Os, Poller};
 use lnet_socklnd::{SockError, Step};
 
-/// This host, for a process that may have so many descriptors.
+/// This host, with a limit on the process's descriptors.
 pub struct Host {
     pub descriptors: usize,
-    /// The options of each connection that was opened, and where to.
+    /// The address and the options of each connection attempt.
     pub connects: Mutex<Vec<(SocketAddr, Options)>>,
 }
 

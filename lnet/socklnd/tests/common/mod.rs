@@ -26,12 +26,12 @@ use crate::PARTITIONS;
 
 pub const S: u64 = 1_000_000_000;
 pub const FAR: u64 = u64::MAX / 2;
-/// Where the nodes of the tests listen: each has an address of its own.
+/// The port of the tests' nodes: each node has its own address.
 pub const PORT: u16 = 21_988;
-/// Nothing takes that long; a test that waits longer waits for something that will not come.
+/// Nothing takes that long; a longer wait is for an event that will not come.
 const STUCK_MS: u16 = 60_000;
 
-/// One whose peers are on this partition.
+/// An address whose peers are on this partition.
 pub fn address_on(partition: usize) -> Ipv4Addr {
     std::iter::repeat_with(address).find(|address| partition_of(*address) == partition).unwrap()
 }
@@ -56,7 +56,7 @@ pub fn memory(bytes: &[u8], fragments: usize) -> IoVec {
     memory
 }
 
-/// A message that has arrived.
+/// A received message.
 #[derive(Debug)]
 pub struct Got {
     pub from: ProcessId,
@@ -72,16 +72,16 @@ impl Got {
     }
 }
 
-/// What the stand-in does with the next messages, before it takes everything again.
+/// The stand-in's treatment of the next messages, before it takes everything again.
 pub enum Order {
-    /// Take only so many bytes.
+    /// Take only this number of bytes.
     Truncate(usize),
     Discard,
     Delay,
     Close(Errno),
 }
 
-/// The stand-in for the engine: takes every PUT and REPLY into memory of its own, answers every GET.
+/// The stand-in for the engine: takes every PUT and REPLY into new memory, answers every GET.
 #[derive(Default)]
 pub struct Engine {
     lnd: OnceLock<Weak<SockLnd>>,
@@ -89,15 +89,15 @@ pub struct Engine {
     pub sent: Mutex<HashMap<u64, Result<(), Errno>>>,
     pub lost: Mutex<Vec<(ProcessId, Errno)>>,
     pub orders: Mutex<VecDeque<Order>>,
-    /// Fragments of the memory that PUTs and REPLYs go to.
+    /// The number of fragments of the memory for PUTs and REPLYs.
     pub fragments: AtomicU32,
-    /// The payload of the next REPLYs; otherwise a pattern as long as the GET asks for.
+    /// The payload of the next REPLYs; otherwise a pattern of the GET's length.
     pub answer: Mutex<Option<Vec<u8>>>,
     /// The delayed messages that were forgotten.
     pub forgotten: Mutex<Vec<u64>>,
-    /// A message that is forgotten is about to be resumed.
+    /// A forgotten message is about to be resumed.
     pub resumes_meanwhile: AtomicBool,
-    /// Upcalls that were made, other than for a partition.
+    /// The number of upcalls, other than for a partition.
     pub upcalls: AtomicU64,
 }
 
@@ -141,13 +141,13 @@ impl Engine {
         }
     }
 
-    /// Notes what became of a message.
+    /// Records the result of a message.
     fn finish(&self, token: TxToken, result: Result<(), Errno>) {
         let before = self.sent.lock().unwrap().insert(token.0, result);
         assert_eq!(before, None, "a send is finalised twice");
     }
 
-    /// How many messages are here completely.
+    /// The number of completely received messages.
     pub fn received(&self) -> usize {
         self.got.lock().unwrap().iter().filter(|got| got.result.is_some()).count()
     }
@@ -231,7 +231,7 @@ pub struct Node {
     pub engine: Arc<Engine>,
     pub nid: Nid,
     next_token: AtomicU64,
-    /// Added to the clock: how far the test has turned it on.
+    /// Added to the clock: how far the test has advanced it.
     ahead_ns: AtomicU64,
 }
 
@@ -269,7 +269,7 @@ impl Node {
         SocketAddr::new(self.ip(), PORT)
     }
 
-    /// Sends a PUT with this payload; its token.
+    /// Sends a PUT with this payload; returns its token.
     pub fn put(&self, to: ProcessId, payload: &IoVec, match_bits: u64) -> u64 {
         let length = payload.len();
         let payload = (length > 0).then(|| payload.read(0..length).unwrap());
@@ -291,7 +291,7 @@ impl Node {
         self.put(to, &memory(bytes, 1), match_bits)
     }
 
-    /// Sends a GET for nothing over an NI of choice, whose upcalls are this engine's.
+    /// Sends a GET of 0 bytes over a given NI, whose upcalls are this engine's.
     pub fn get_over(&self, ni: Nid, engine: &Engine, to: ProcessId) -> u64 {
         let body = Body::Get {
             return_wmd: WireHandle::new(1, 0),
@@ -304,7 +304,7 @@ impl Node {
         self.send_over(ni, engine, to, header, None, FAR)
     }
 
-    /// Sends a GET for so many bytes; its token.
+    /// Sends a GET of `sink_length` bytes; returns its token.
     pub fn get(&self, to: ProcessId, sink_length: usize, match_bits: u64) -> u64 {
         let body = Body::Get {
             return_wmd: WireHandle::new(1, match_bits),
@@ -326,7 +326,7 @@ impl Node {
         self.send_over(self.nid, &self.engine, peer, header, payload, deadline_ns)
     }
 
-    /// The same over an NI of choice, whose upcalls are this engine's.
+    /// Sends a message over a given NI, whose upcalls are this engine's.
     pub fn send_over(
         &self,
         ni: Nid,
@@ -350,7 +350,7 @@ impl Node {
         real + self.ahead_ns.load(Ordering::Relaxed)
     }
 
-    /// Turns the clock on.
+    /// Advances the clock.
     pub fn later(&self, ns: u64) {
         self.ahead_ns.fetch_add(ns, Ordering::Relaxed);
     }
@@ -381,12 +381,12 @@ impl Node {
         self.lnd.last_failure(nid).expect("a connection has failed")
     }
 
-    /// What became of a message, if it is known.
+    /// The result of a message, if it has one.
     pub fn sent(&self, token: u64) -> Option<Result<(), Errno>> {
         self.engine.sent.lock().unwrap().get(&token).copied()
     }
 
-    /// How many messages are here completely.
+    /// The number of completely received messages.
     pub fn received(&self) -> usize {
         self.engine.received()
     }
@@ -400,7 +400,8 @@ impl Node {
     }
 }
 
-/// Drives the nodes until `done`; sleeps when there is nothing to do, until one of them or of `others` has something.
+/// Drives the nodes until `done`; sleeps when there is nothing to do, until one of them or of
+/// `others` has something.
 pub fn drive_with(nodes: &[&Node], others: &[BorrowedFd<'_>], mut done: impl FnMut() -> bool) {
     loop {
         if done() {
@@ -421,12 +422,12 @@ pub fn drive(nodes: &[&Node], done: impl FnMut() -> bool) {
     drive_with(nodes, &[], done);
 }
 
-/// Polls the nodes until none of them finds anything to do.
+/// Polls the nodes until none of them has work.
 pub fn settle(nodes: &[&Node]) {
     while nodes.iter().map(|node| node.poll().work).sum::<usize>() > 0 {}
 }
 
-/// Two nodes, connected, and nothing going on; this thread has polled the first one last.
+/// Two connected, idle nodes; this thread has polled the first one last.
 pub fn idle_pair() -> (Node, Node) {
     let (a, b) = (Node::new(), Node::new());
     a.put_bytes(b.id(), b"x", 0);

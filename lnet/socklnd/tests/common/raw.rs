@@ -79,12 +79,12 @@ impl Wire {
         Wire(stream)
     }
 
-    /// Connects to a node from an address and port of choice; 0 leaves the port to the system.
+    /// Connects to a node from a given address and port; 0 leaves the port to the system.
     pub fn connect(from: Ipv4Addr, port: u16, to: &Node) -> Wire {
         Wire::connect_to(from, port, to.listens_on())
     }
 
-    /// The same to an address of choice.
+    /// Connects to a given address.
     pub fn connect_to(from: Ipv4Addr, port: u16, to: SocketAddr) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_reuse_address(true).unwrap();
@@ -93,7 +93,7 @@ impl Wire {
         Wire::new(socket.into())
     }
 
-    /// Connects and sends request and hello; gives the hello it is answered with.
+    /// Connects and sends request and hello; returns the hello of the answer.
     pub fn shake_hands(from: Ipv4Addr, to: &Node, incarnation: u64, conn_type: u32) -> (Wire, Vec<u8>) {
         let mut wire = Wire::connect(from, 0, to);
         wire.send(&request(to.nid.ipv4().unwrap()));
@@ -124,7 +124,7 @@ impl Wire {
         self.0.write_all(bytes).unwrap();
     }
 
-    /// Sends more than the socket takes at once while the nodes read.
+    /// Sends more than the socket takes at once, while the nodes read.
     pub fn send_all(&mut self, nodes: &[&Node], bytes: &[u8]) {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -136,7 +136,7 @@ impl Wire {
         }
     }
 
-    /// Reads exactly so many bytes while the nodes go on.
+    /// Reads exactly this number of bytes, while the nodes continue.
     pub fn read(&mut self, nodes: &[&Node], count: usize) -> Vec<u8> {
         let bytes = self.read_up_to(nodes, count);
         assert_eq!(bytes.len(), count, "the node closed the connection after {bytes:02x?}");
@@ -170,7 +170,7 @@ impl Wire {
     }
 }
 
-/// Listens where a node expects a peer of this address.
+/// Listens at the address and port on which nodes expect a peer.
 pub fn listen(address: Ipv4Addr) -> TcpListener {
     TcpListener::bind(SocketAddrV4::new(address, PORT)).unwrap()
 }

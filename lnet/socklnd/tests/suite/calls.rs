@@ -7,16 +7,17 @@ use lnet_api::corked;
 
 use crate::common::{Node, drive, idle_pair, memory, pattern};
 
-/// What takes longer has hung.
+/// A test that takes longer has hung.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// System calls, and messages that have left, since `before`.
+/// Returns the system calls, and the messages sent, since `before`.
 fn sent_since(node: &Node, before: (u64, u64)) -> (u64, u64) {
     let tx = node.counters().tx;
     (tx.calls - before.0, tx.messages - before.1)
 }
 
-/// What is sent under a cork leaves in one call at its end, between two polls and before the first one.
+/// Messages sent under a cork leave in one call at its end, between two polls and before the first
+/// one.
 #[test]
 fn a_batch_leaves_in_one_call() {
     const COUNT: usize = 16;
@@ -35,7 +36,8 @@ fn a_batch_leaves_in_one_call() {
     }
 }
 
-/// Also those that another thread sends at the same time under a cork of its own, over the same connection.
+/// Also those that another thread sends at the same time under its own cork, over the same
+/// connection.
 #[test]
 fn batches_of_two_threads_leave_completely() {
     const BATCHES: usize = 50;
@@ -46,7 +48,8 @@ fn batches_of_two_threads_leave_completely() {
         for _ in 0..BATCHES {
             let send_one = |number| a.put_bytes(b.id(), &pattern(number, 64), 0);
             let tokens = corked(|| (0..COUNT as u64).map(send_one).collect::<Vec<_>>());
-            // Whoever wrote when this thread was done takes along what this thread has left.
+            // The thread that was writing when this thread finished takes along this thread's
+            // messages.
             let begun = Instant::now();
             while tokens.iter().any(|&token| a.sent(token).is_none()) {
                 assert!(begun.elapsed() < HUNG, "a message waits");
@@ -62,7 +65,7 @@ fn batches_of_two_threads_leave_completely() {
     assert_eq!(a.counters().tx.wakeups, wakeups, "nobody had to come for what was left");
 }
 
-/// What is too long to wait for others goes at once.
+/// A message too long to wait leaves at once.
 #[test]
 fn a_cork_holds_back_no_more_than_a_socket_takes() {
     let (a, b) = idle_pair();
@@ -76,7 +79,7 @@ fn a_cork_holds_back_no_more_than_a_socket_takes() {
     drive(&[&a, &b], || b.received() == 3);
 }
 
-/// Header and payload leave in one call, of however many fragments of odd sizes.
+/// Header and payload leave in one call, for any number of fragments of odd sizes.
 // Covers: S-210
 #[test]
 fn a_message_leaves_in_one_call() {
@@ -96,7 +99,7 @@ fn a_message_leaves_in_one_call() {
     }
 }
 
-/// A message without payload, and one of none: a header each, in one call.
+/// A message without payload, and one with an empty payload: a header each, in one call.
 #[test]
 fn a_message_of_nothing_leaves_in_one_call() {
     let (a, b) = idle_pair();
@@ -107,7 +110,7 @@ fn a_message_of_nothing_leaves_in_one_call() {
     drive(&[&a, &b], || b.received() == 2);
 }
 
-/// Messages that queue behind each other leave in one call, and arrive by few.
+/// Messages that queue behind each other leave in one call, and arrive in few.
 // Covers: S-210
 #[test]
 fn queued_messages_leave_in_one_call() {
@@ -124,12 +127,12 @@ fn queued_messages_leave_in_one_call() {
     assert_eq!((after.calls - before.calls, after.messages - before.messages), (1, COUNT as u64));
     let before = b.counters().rx.calls;
     drive(&[&a, &b], || b.received() == COUNT + 2);
-    // One for the bytes, or two if they come in two pieces; one each that finds nothing more.
+    // One for the bytes, or two if they arrive in two pieces; one each that finds nothing more.
     assert!(b.counters().rx.calls - before <= 4, "{:?}", b.counters());
 }
 
-/// Below the measured threshold a stream of messages is read many bytes at a time and copied, above it nearly
-/// everything goes to its place.
+/// Below the measured threshold a stream of messages is read in large pieces and copied; above it
+/// almost everything goes directly to its destination.
 // Covers: S-210
 #[test]
 fn the_size_decides_whether_payloads_are_copied() {
@@ -149,13 +152,14 @@ fn the_size_decides_whether_payloads_are_copied() {
         assert_eq!(after.bytes_copied - before.bytes_copied + direct, (COUNT * size) as u64);
         direct
     };
-    // The first message of a bulk connection may be large, for all that is known; TCP may deliver one in two pieces.
+    // The first message of a bulk connection may be large, as far as the driver knows; TCP may
+    // deliver one in two pieces.
     assert!(direct_of(40 << 10) < (COUNT * (40 << 10) / 4) as u64);
     assert!(direct_of(64 << 10) > (COUNT * (64 << 10) / 4 * 3) as u64);
 }
 
-/// The payload of a 1 MiB GET goes from the socket straight to its place, but for what came with the header: at most
-/// what a connection that carries bulk reads ahead.
+/// The payload of a 1 MiB GET goes from the socket directly to its destination, except the part
+/// that came with the header: at most the read-ahead of a connection that carries bulk.
 // Covers: S-210
 #[test]
 fn a_bulk_reply_is_received_straight_into_its_place() {

@@ -10,7 +10,8 @@ fn bits_of(got: &Got) -> u64 {
     match_bits.0
 }
 
-/// lnet-wire 23: the side that first has something to send makes all three connections, the other none.
+/// lnet-wire 23: the side that first has something to send opens all three connections, the other
+/// none.
 // Covers: S-204, S-206
 #[test]
 fn three_connections_are_made_by_the_side_that_sends_first() {
@@ -24,7 +25,7 @@ fn three_connections_are_made_by_the_side_that_sends_first() {
     assert_eq!((b.counters().rx.connects, b.counters().rx.accepts), (0, 3));
 }
 
-/// What is left of a large payload goes from the socket straight to its place.
+/// The rest of a large payload goes from the socket directly to its destination.
 // Covers: S-210
 #[test]
 fn bulk_is_not_copied() {
@@ -55,12 +56,12 @@ fn small_messages_share_system_calls() {
         a.get(b.id(), 16, number as u64);
     }
     drive(&[&a, &b], || a.received() == COUNT);
-    // Each GET was answered within the poll that received it: all replies left with its end.
+    // Each GET was answered within the poll that received it: all replies left at its end.
     assert!(b.counters().tx.calls - before <= 4, "{:?}", b.counters());
 }
 
-/// A thread that polls without pause reads where something came last, and asks the system what else there is now and then,
-/// and once before it sleeps.
+/// A thread that polls without pause reads from the connection that delivered last, and asks the
+/// system for events now and then, and once before it sleeps.
 #[test]
 fn a_spinning_thread_finds_what_others_send() {
     const SPINS: u64 = 400;
@@ -87,7 +88,7 @@ fn a_spinning_thread_finds_what_others_send() {
         let idle: usize = (0..SPINS).map(|_| spin()).sum();
         let after = a.counters().rx;
         assert_eq!((idle, after.messages), (0, before.messages));
-        // A shard on which nothing has come, that of the listener perhaps, always asks.
+        // A shard that has received nothing, perhaps the listener's, always asks.
         let asks_seldom = after.polls - before.polls <= SPINS / ASKS_EVERY + 1;
         assert!(asks_seldom || a.lnd.shards() > 1, "{after:?}");
         // The first message after a poll leaves at once.
@@ -95,7 +96,7 @@ fn a_spinning_thread_finds_what_others_send() {
         node.put_bytes(a.id(), b"y", number as u64);
         assert!((0..ASKS_EVERY).any(|_| spin() > 0 && a.received() == 3 + number), "{:?}", a.counters());
     }
-    // Nor does it sleep over what came while it did not ask.
+    // The thread does not sleep while data waits that came between two asks.
     for _ in 0..SPINS {
         spin();
     }
@@ -104,7 +105,7 @@ fn a_spinning_thread_finds_what_others_send() {
     drive(&[&a], || a.received() == 7);
 }
 
-/// The first message leaves at once, the others wait for company.
+/// The first message leaves at once, the others are coalesced.
 #[test]
 fn a_burst_sent_between_two_polls_leaves_in_two_calls() {
     const COUNT: usize = 30;
@@ -130,12 +131,12 @@ fn a_burst_is_taken_along_by_whoever_polls_first() {
     });
     assert_eq!(a.counters().tx.calls - before, 2);
     assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
-    // That thread might be asleep now, driving: nothing is left to it.
+    // That thread might be asleep now, driving: no message is left to it.
     let tokens = [0; 3].map(|_| a.put_bytes(b.id(), b"y", 0));
     assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
 }
 
-/// Bulk does not wait: there is nothing to be won.
+/// Bulk does not wait: coalescing saves nothing.
 #[test]
 fn large_messages_of_a_burst_leave_at_once() {
     let (a, b) = idle_pair();
@@ -156,7 +157,8 @@ fn a_sender_in_another_thread_wakes_the_driver() {
         });
         drive(&[&a, &b], || b.received() == 500);
     });
-    // The first ones went on CONTROL, before there was a bulk connection: between two connections there is no order.
+    // The first ones went on CONTROL, before there was a bulk connection: between two connections
+    // there is no order.
     b.with_got(|got| assert!(got.iter().all(|got| got.bytes() == pattern(bits_of(got), 3000))));
     let mut numbers = b.with_got(|got| got.iter().map(bits_of).collect::<Vec<_>>());
     numbers.sort_unstable();
@@ -188,8 +190,9 @@ fn several_threads_send_to_one_peer() {
     assert!((1..=THREADS * COUNT).all(|token| a.sent(token) == Some(Ok(()))));
 }
 
-/// At run time too, under traffic. With more, the side that opened the connections opens the missing ones; with
-/// fewer, those that stand stay. How many connections a node takes from a peer is its own setting.
+/// At run time too, under traffic. With more, the side that opened the connections opens the
+/// missing ones; with fewer, existing ones stay. The number of connections that a node accepts from
+/// a peer is its own setting.
 // Covers: S-208
 #[test]
 fn conns_per_peer_can_be_changed_under_traffic() {
@@ -216,7 +219,8 @@ fn conns_per_peer_can_be_changed_under_traffic() {
         assert_eq!((a.counters().rx.connects, b.counters().rx.accepts), (conns, conns), "{count} per type");
     }
     assert!(a.lost().is_empty() && b.lost().is_empty());
-    // A peer that takes fewer than are offered is left in peace, and offered more when there may be more still.
+    // A peer that accepts fewer than are offered gets no further requests until the number is
+    // raised.
     b.lnd.set_conns_per_peer(None, 4);
     a.lnd.set_conns_per_peer(None, 5);
     traffic(20);
@@ -236,8 +240,8 @@ fn conns_per_peer_can_be_changed_under_traffic() {
     }
 }
 
-/// lnet-wire 24: the side that opens connections may be told first. It is refused, and asks again a second later; three
-/// times, then it is content until the number is set again.
+/// lnet-wire 24: the side that opens connections may be configured first. It is refused, and asks
+/// again a second later; after three times it stops until the number is set again.
 // Covers: S-208
 #[test]
 fn conns_per_peer_may_be_raised_on_either_side_first() {

@@ -11,12 +11,12 @@ use lnet_socklnd::{AcceptPolicy, SockConfig, SockLnd, Step};
 
 const INCARNATION: u64 = 0x18e9_ae44_0000_0001;
 
-/// The answer to a hello: everything but the node's own incarnation is known beforehand.
+/// The expected answer to a hello: everything except the node's incarnation is known beforehand.
 fn expected_answer(version: u32, from: Ipv4Addr, to: Ipv4Addr, answer: &[u8], conn_type: u32) -> Vec<u8> {
     let incarnation = u64::from_le_bytes(answer[32..40].try_into().unwrap());
     let mut expected = raw::hello(version, from, to, incarnation, conn_type);
     if conn_type != NONE {
-        // The peers of these tests have unprivileged ports, and are told how they are known.
+        // The peers of these tests have unprivileged ports, and get their identity in the answer.
         expected[28..32].copy_from_slice(&Pid::LNET.0.to_le_bytes());
     }
     expected
@@ -40,7 +40,7 @@ fn recorded(name: &str, stream: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The recorded bytes with the two nodes' NIDs in place of those of this test.
+/// The recorded bytes with the NIDs of this test in place of the two nodes' NIDs.
 fn moved(bytes: &[u8], from: (Ipv4Addr, Ipv4Addr)) -> Vec<u8> {
     let recorded = [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77, 0, 3)].map(raw::nid);
     let ours = [from.0, from.1].map(raw::nid);
@@ -69,13 +69,15 @@ fn a_recorded_active_side_is_answered_as_recorded() {
         wire.send(&moved(&sent[..2].concat(), (peer, ours)));
         let mut got = wire.read(&[&node], answer.len());
         got[32..40].copy_from_slice(&answer[32..40]);
-        // The recorded node had a privileged port, which proves its PID; this one is told by which it is known.
+        // The recorded node had a privileged port, which proves its PID; this one gets its PID in
+        // the answer.
         assert_eq!(got[28..32], Pid::LNET.0.to_le_bytes());
         got[28..32].copy_from_slice(&answer[28..32]);
         assert_eq!(got, answer);
         wires.push((wire, sent));
     }
-    // The recorded ping GET arrives as what it was, and a REPLY of the recorded length leaves on the same connection.
+    // The recorded ping GET arrives unchanged, and a REPLY of the recorded length leaves on the
+    // same connection.
     let (wire, sent) = &mut wires[0];
     let recorded_reply = moved(&recorded("tcp-ping.json", 1)[1], (peer, ours));
     *node.engine.answer.lock().unwrap() = Some(recorded_reply[24 + 72..].to_vec());
@@ -105,7 +107,7 @@ fn a_recorded_passive_side_is_connected_to_as_recorded() {
         assert_eq!(got, sent);
         let mut answer = answer;
         if from.port() > 1023 {
-            // This test does not run as root; the recorded node did, and had no need to be told its PID.
+            // This test does not run as root; the recorded node did, and its answer had no PID.
             answer[28..32].copy_from_slice(&Pid::LNET.0.to_le_bytes());
         }
         wire.send(&answer);
@@ -144,7 +146,7 @@ fn a_handshake_may_come_one_byte_at_a_time() {
     node.with_got(|got| assert_eq!(got[0].bytes(), b"xyz"));
 }
 
-/// What follows the hello in the same segment is not lost.
+/// Bytes behind the hello in the same segment are not lost.
 #[test]
 fn messages_right_behind_the_hello_are_received() {
     let (peer, node) = (address(), Node::new());
@@ -157,12 +159,13 @@ fn messages_right_behind_the_hello_are_received() {
     node.with_got(|got| assert!(got.iter().zip(0..).all(|(got, number)| got.bytes() == [number; 20])));
 }
 
-/// lnet-wire 21, the passive side's table: what each beginning of a connection is answered with before it is closed.
+/// lnet-wire 21, the passive side's table: the answer to each beginning of a connection before it
+/// is closed.
 #[test]
 fn strangers_are_turned_away() {
     let (peer, node) = (address(), Node::new());
     let ours = node.nid.ipv4().unwrap();
-    // A request for NID 0, version 1: what the reference sends to those who speak another version.
+    // A request for NID 0, version 1: the reference's answer to other versions.
     let our_version = [&[0x00, 0x71, 0xce, 0xac, 1, 0, 0, 0][..], &[0; 8]].concat();
     let unknown_request = [&0xacce_7100_u32.to_le_bytes()[..], &9_u32.to_le_bytes()].concat();
     let any_sender = raw::hello(3, Ipv4Addr::UNSPECIFIED, ours, 1, CONTROL);
@@ -231,7 +234,8 @@ fn a_duplicate_is_refused_and_another_life_replaces_the_old_connections() {
     assert_eq!(answer, expected_answer(3, ours, peer, &answer, CONTROL));
 }
 
-/// lnet-wire 23: a peer that restarts while its connections are being opened is connected to again when there is a message for it.
+/// lnet-wire 23: after a peer has restarted while its connections were being opened, the node
+/// connects again when it has a message for it.
 #[test]
 fn a_peer_that_restarts_during_an_attempt_is_left_alone() {
     let (peer, node) = (address(), Node::new());
@@ -239,7 +243,7 @@ fn a_peer_that_restarts_during_an_attempt_is_left_alone() {
     let id = ProcessId::lnet(nid_of(peer));
     let answer = |incarnation, conn_type| {
         let mut answer = raw::hello(3, peer, ours, incarnation, conn_type);
-        // As a node that accepts any port: it knows this one by its NID.
+        // As from a node that accepts any port: it identifies this one by its NID.
         answer[28..32].copy_from_slice(&Pid::LNET.0.to_le_bytes());
         answer
     };
@@ -297,7 +301,7 @@ fn a_race_is_decided_by_the_order_of_the_nids() {
     }
 }
 
-/// A hello that stalls costs a place in a table until `accept_timeout`, and nobody else anything.
+/// A stalled handshake occupies a slot until `accept_timeout`, and does not affect others.
 #[test]
 fn a_stalled_handshake_is_dropped_after_accept_timeout() {
     let (peer, other, node) = (address(), Node::new(), Node::new());
@@ -316,7 +320,7 @@ fn a_stalled_handshake_is_dropped_after_accept_timeout() {
     assert!(node.lost().is_empty());
 }
 
-/// The deadline of a handshake is told to whoever sleeps.
+/// A poll returns the deadline of a handshake as the next timeout.
 #[test]
 fn poll_names_the_time_of_the_next_timeout() {
     let (peer, node) = (address(), Node::new());
@@ -340,7 +344,7 @@ fn a_host_that_opens_connections_without_end_is_bounded() {
     assert_eq!(answer[48..52], CONTROL.to_le_bytes());
 }
 
-/// Few hosts with many half-open connections do not keep the others out, however often they come again.
+/// Few hosts with many half-open connections do not exclude others, however often they reconnect.
 #[test]
 fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
     let (peer, node) = (address(), Node::new());
@@ -349,7 +353,7 @@ fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
         let from = crowd.iter().flat_map(|from| std::iter::repeat_n(*from, count));
         from.map(|from| {
             let wire = Wire::connect(from, 0, &node);
-            // No more than the backlog holds wait to be accepted.
+            // The listen queue holds no more connections than this.
             settle(&[&node]);
             wire
         })
@@ -361,7 +365,7 @@ fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
     let (_wire, answer) = Wire::shake_hands(peer, &node, INCARNATION, CONTROL);
     assert_eq!(answer[48..52], CONTROL.to_le_bytes());
     assert_eq!(node.counters().rx.refusals, 1);
-    // One that has begun is not put out by those who have more.
+    // A handshake under way is not displaced by hosts that have more.
     let other = address();
     let ours = node.nid.ipv4().unwrap();
     let mut slow = Wire::connect(other, 0, &node);
@@ -373,7 +377,7 @@ fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
     assert_eq!(slow.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
 }
 
-/// Neither in the node's own name, whichever NI is asked for, nor in one that no host has.
+/// Hellos in the node's own name, for any NI, and hellos in a name that no host has.
 #[test]
 fn names_that_no_peer_can_have_are_refused() {
     let (peer, node) = (address(), Node::new());
@@ -405,8 +409,8 @@ fn names_that_no_peer_can_have_are_refused() {
     assert!(node.lost().is_empty());
 }
 
-/// Under `hello` and from a port that proves nothing, a peer's name is not to be had while the peer is connected; the
-/// NID's own address takes it back.
+/// Under `hello` and from an unprivileged port, no other host can take over the name of a connected
+/// peer; the NID's own address takes it back.
 #[test]
 fn the_name_of_a_connected_peer_cannot_be_stolen() {
     let (peer, thief, node) = (address(), address(), Node::new());
@@ -441,7 +445,8 @@ fn with_policy(policy: AcceptPolicy) -> Node {
     Node::with(SockConfig { accept: Some(policy), ..config() })
 }
 
-/// lnet-wire 20: `accept=secure` closes a connection from an unprivileged port without a byte.
+/// lnet-wire 20: `accept=secure` closes a connection from an unprivileged port without sending a
+/// byte.
 #[test]
 fn secure_takes_privileged_ports_alone() {
     let (peer, node) = (address(), with_policy(AcceptPolicy::Secure));
@@ -458,8 +463,8 @@ fn secure_takes_privileged_ports_alone() {
     }
 }
 
-/// lnet-wire 27: the peer is its address and port, whatever it says; answers go back on its connection; it is never
-/// connected to.
+/// lnet-wire 27: the peer's identity is its address and port, whatever its hello claims; answers go
+/// back on its connection; the node never connects to it.
 #[test]
 fn all_takes_unprivileged_peers_for_what_their_port_says() {
     let (peer, node) = (address(), with_policy(AcceptPolicy::All));
@@ -488,7 +493,7 @@ fn all_takes_unprivileged_peers_for_what_their_port_says() {
     assert_eq!(node.counters().rx.connect_failures, 0);
 }
 
-/// A node that finds itself taken for such a peer makes do with one connection.
+/// A node that its peer treats in this way opens a single connection.
 #[test]
 fn a_peer_that_sees_us_as_userspace_gets_one_control_connection() {
     let (peer, node) = (address(), Node::new());
@@ -518,7 +523,8 @@ fn none_listens_to_nobody_but_connects_out() {
     drive(&[&a, &b], || a.received() == 1);
 }
 
-/// Refusals of the active side's attempts: the type NONE means patience, three times; then the attempt has failed.
+/// Refusals of the active side's attempts: after the type NONE it retries three times; then the
+/// attempt has failed.
 #[test]
 fn an_attempt_refused_again_and_again_fails() {
     let (peer, node) = (address(), Node::new());
@@ -538,8 +544,8 @@ fn an_attempt_refused_again_and_again_fails() {
     assert_eq!(node.failure(nid_of(peer)).step, Step::Handshake);
 }
 
-/// A peer that wants another version is given it at once; one that restarts between two connections is connected to
-/// anew.
+/// A peer that wants another version gets it at once; the node connects anew to one that restarts
+/// between two connections.
 #[test]
 fn a_peers_version_is_learnt() {
     let (peer, node) = (address(), Node::new());
@@ -603,7 +609,7 @@ fn a_refused_connection_fails_at_once_and_backs_off() {
     );
     assert!(failure.to_string().contains("is LNet up on that node"), "{failure}");
 
-    // In the back-off period a message fails without an attempt, afterwards with one.
+    // During the back-off a message fails without an attempt, afterwards with one.
     let token = node.put_bytes(id, b"z", 0);
     drive(&[&node], || node.sent(token).is_some());
     assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
@@ -616,7 +622,7 @@ fn a_refused_connection_fails_at_once_and_backs_off() {
     assert_eq!((node.sent(token), node.counters().rx.connect_failures), (None, 1));
 }
 
-/// Something accepts the connection and never says hello: 50 s.
+/// A program accepts the connection and never sends a hello: 50 s.
 // Covers: S-205
 #[test]
 fn a_silent_peer_times_out() {
@@ -638,8 +644,8 @@ fn a_silent_peer_times_out() {
     assert!(node.failure(nid_of(peer)).to_string().contains("does not speak LNet"));
 }
 
-/// lnet-wire 24: 50 s are for the whole set. Whoever answers each hello just in time is given up all the same; the message,
-/// for which one connection is enough, is long gone.
+/// lnet-wire 24: the whole set has 50 s. A peer that answers each hello just in time is given up
+/// all the same; the message, which needs one connection only, was sent long before.
 #[test]
 fn a_peer_that_is_slow_with_each_connection_times_out() {
     let (peer, node) = (address(), Node::new());
@@ -651,7 +657,7 @@ fn a_peer_that_is_slow_with_each_connection_times_out() {
         wire.read(&[&node], 16 + 56);
         node.later(20 * S);
         settle(&[&node]);
-        // In the view of the peer.
+        // The type in the view of the peer.
         let inverse = if conn_type == BULK_IN { BULK_OUT } else { conn_type };
         wire.send(&raw::hello(3, peer, node.nid.ipv4().unwrap(), INCARNATION, inverse));
         wires.push(wire);
@@ -667,7 +673,7 @@ fn a_peer_that_is_slow_with_each_connection_times_out() {
     let failure = node.failure(nid_of(peer));
     assert_eq!((failure.step, failure.errno), (Step::Handshake, Errno::ETIMEDOUT));
     assert!(failure.detail.contains("after the other connections"), "{failure}");
-    // Later it has all the time again.
+    // A later attempt has the full time again.
     node.later(2 * S);
     let (mut last, _) = Wire::accept(&listener, &[&node]);
     last.read(&[&node], 16 + 56);
@@ -715,8 +721,9 @@ fn what_keeps_an_ni_from_starting_is_said() {
     assert!(error.unwrap_err().what.contains("'no-such'"));
 }
 
-/// Under `hello` anybody can ask in another host's name and go away: the answer goes nowhere, where it would wait, with
-/// credits that others need, for a host that perhaps is none. Whoever has asked from its own address is connected to.
+/// Under `hello` any host can send a request in another host's name and leave: no connection is
+/// opened for the answer, which would wait, with credits that others need, for a host that may not
+/// exist. The node connects to a peer that has sent a request from its own address.
 #[test]
 fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
     let node = Node::new();
@@ -740,7 +747,7 @@ fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
     drive(&[&node], || node.sent(over_this) == Some(Ok(())));
     assert_eq!(wire.read(&[&node], 24 + 72).len(), 24 + 72, "it is answered where it asks");
     hang_up(wire, 1);
-    // The thief may have said another PID than LNet answers to.
+    // The thief may have used another PID than LNet answers to.
     for id in [id, ProcessId::new(id.nid, Pid(777))] {
         let token = answer(&node, id);
         assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
@@ -758,8 +765,8 @@ fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
     let (_wire, _) = Wire::accept(&listener, &[&node]);
 }
 
-/// A privileged port shows that root has opened the connection, on whatever host: it does not make this node connect to another
-/// one, whatever the policy. What a program sends to that NID of its own accord goes there.
+/// A privileged port shows that root has opened the connection, on any host: it does not make this
+/// node connect to another one, under any policy. A program's own messages to that NID go there.
 #[test]
 fn a_privileged_port_elsewhere_proves_no_address() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,4 +1,5 @@
-//! Messages that a lazy portal holds back and that are taken into memory, while their payload is on its way.
+//! Messages that a lazy portal holds and that are received into memory, while their payload
+//! arrives.
 
 use std::io::{ErrorKind, Read};
 use std::net::Ipv4Addr;
@@ -9,14 +10,14 @@ use lnet_api::{Delivery, Errno, Lnd, RxToken};
 
 const INCARNATION: u64 = 78;
 
-/// Longer than what is read ahead.
+/// Longer than the read-ahead.
 const LENGTH: usize = 200_000;
 
-/// How much of it comes first.
+/// The part that arrives first.
 const FIRST: usize = 90_000;
 
-/// A node that has a message of [`LENGTH`] bytes with this cookie for zero-copy ACKs half in memory, its peer, the
-/// connection, and what is still to be sent.
+/// Returns a node that has received half a message of [`LENGTH`] bytes with this zero-copy cookie
+/// into memory, its peer, the connection, and the bytes still to be sent.
 fn half_way(cookie: u64) -> (Node, Ipv4Addr, Wire, Vec<u8>) {
     let node = Node::new();
     let peer = address();
@@ -32,7 +33,7 @@ fn half_way(cookie: u64) -> (Node, Ipv4Addr, Wire, Vec<u8>) {
     (node, peer, wire, rest.to_vec())
 }
 
-/// The engine goes on with the message, into memory that is there afterwards.
+/// The engine resumes the message, into memory that this checks afterwards.
 fn resume(node: &Node) {
     let place = memory(&[0; LENGTH], 3);
     let sink = place.write(0..LENGTH).unwrap();
@@ -45,19 +46,19 @@ fn result(node: &Node) -> Option<Result<(), Errno>> {
     node.with_got(|got| got[0].result)
 }
 
-/// Nothing is counted any more.
+/// Checks that no held message is counted.
 fn nothing_is_held(node: &Node) {
     assert_eq!((node.lnd.held(), node.lnd.held_bytes()), (0, 0));
 }
 
-/// Another connection of the same peer breaks, and takes this one with it.
+/// Breaks another connection of the same peer, which ends this one.
 fn lose(node: &Node, peer: Ipv4Addr) {
     let (other, _) = Wire::shake_hands(peer, node, INCARNATION, BULK_IN);
     drop(other);
     drive(&[node], || node.lost().len() == 1);
 }
 
-/// What comes behind the message shows that its payload has been taken to its end.
+/// The bytes behind the message show that its payload was received to its end.
 // Covers: S-109
 #[test]
 fn a_buffer_that_is_posted_while_the_payload_comes_gets_all_of_it() {
@@ -80,7 +81,7 @@ fn a_buffer_that_is_posted_while_the_payload_comes_gets_all_of_it() {
     }
 }
 
-/// Half a message is none: the engine forgets it.
+/// The engine forgets an incomplete message.
 // Covers: S-109
 #[test]
 fn a_connection_that_is_lost_while_the_payload_comes_takes_the_message_along() {
@@ -92,7 +93,8 @@ fn a_connection_that_is_lost_while_the_payload_comes_takes_the_message_along() {
     assert_eq!(result(&node), None);
 }
 
-/// Both at once: the buffer has been posted, and the rest does not come. The buffer is free again.
+/// Both at once: the buffer has been posted, and the rest does not arrive. The buffer is free
+/// again.
 // Covers: S-109
 #[test]
 fn a_buffer_that_was_posted_is_told_that_the_rest_is_lost() {
@@ -103,7 +105,7 @@ fn a_buffer_that_was_posted_is_told_that_the_rest_is_lost() {
             settle(&[&node]);
             lose(&node, peer);
         } else {
-            // The engine has gone on already when the driver says that the message is lost.
+            // The engine has already resumed the message when the driver reports that it is lost.
             node.engine.resumes_meanwhile.store(true, std::sync::atomic::Ordering::Relaxed);
             lose(&node, peer);
             resume(&node);
@@ -117,7 +119,8 @@ fn a_buffer_that_was_posted_is_told_that_the_rest_is_lost() {
     }
 }
 
-/// lnet-wire 26: the sender may have its memory back when the payload is in that of this node, and not before; once.
+/// lnet-wire 26: the sender may reuse its memory once the payload is in this node's memory, and not
+/// before; one acknowledgement.
 #[test]
 fn a_zero_copy_request_is_acknowledged_when_the_payload_is_in_memory() {
     let (node, peer, mut wire, rest) = half_way(7);
@@ -131,13 +134,14 @@ fn a_zero_copy_request_is_acknowledged_when_the_payload_is_in_memory() {
     resume(&node);
     drive(&[&node], || node.received() == 1);
     assert!(node.with_got(|got| got[0].bytes() == pattern(4, LENGTH)));
-    // The next answer is that of the next request.
+    // The next answer belongs to the next request.
     wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 8, 2, b"next"));
     assert_eq!(wire.read(&[&node], 24), raw::noop(0, 8));
     nothing_is_held(&node);
 }
 
-/// A wrong checksum says that the stream is broken, and the message with it, whether its buffer has been posted or not.
+/// A wrong checksum means that the stream is corrupt, and the message with it, whether its buffer
+/// has been posted or not.
 #[test]
 fn a_message_with_a_wrong_checksum_does_not_come_into_memory() {
     for posted in [false, true] {

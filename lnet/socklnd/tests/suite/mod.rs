@@ -1,4 +1,4 @@
-//! What every number of partitions must pass.
+//! The tests that run with every number of partitions.
 
 mod calls;
 mod exchange;

@@ -1,5 +1,5 @@
-//! Several shards (S-203, S-209, S-312): whose connections are where, shards that come with NIs, threads that drive them at
-//! the same time, and NIs that come and go under traffic (S-202).
+//! Several shards (S-203, S-209, S-312): the shard of each connection, shards that come with NIs,
+//! threads that drive them at the same time, and NIs that come and go under traffic (S-202).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ fn drive_shard(node: &Node, shard: usize, done: &AtomicBool) {
     while !done.load(Ordering::Acquire) {
         let work = node.poll_shard(shard).work;
         if work == 0 && node.lnd.arm(shard) {
-            // Not to be woken for the end, a sleep is short.
+            // Short sleeps, because the end wakes nothing.
             let mut fds = [PollFd::new(node.lnd.wait_fd(shard), PollFlags::POLLIN)];
             poll(&mut fds, PollTimeout::from(1_u16)).unwrap();
         }
     }
 }
 
-/// Runs `work` while each shard of each node is driven by a thread of its own.
+/// Runs `work` while a separate thread drives each shard of each node.
 fn with_drivers<T>(nodes: &[&Node], work: impl FnOnce() -> T) -> T {
     struct Done<'a>(&'a AtomicBool);
     impl Drop for Done<'_> {
@@ -77,7 +77,7 @@ fn each_peer_is_on_the_shard_of_its_partition() {
     assert_eq!(node.counters().rx.handed_over, 2 * (PARTITIONS as u64 - 1));
 }
 
-/// What comes right behind the hello travels to the other shard with it.
+/// Bytes right behind the hello move to the other shard with it.
 // Covers: S-209
 #[test]
 fn messages_behind_the_hello_are_handed_over() {
@@ -93,7 +93,8 @@ fn messages_behind_the_hello_are_handed_over() {
     }
 }
 
-/// Each further NI on a device of its own brings a shard per partition, up to `nscheds`; they stay when NIs go, and are used again.
+/// Each further NI on another device brings a shard per partition, up to `nscheds`; shards stay
+/// when NIs go, and are used again.
 // Covers: S-203, S-312
 #[test]
 fn shards_come_with_nis() {
@@ -117,7 +118,7 @@ fn shards_come_with_nis() {
     assert!(node.lnd.counters().rx.calls > before);
     node.lnd.shutdown(others[0]);
     assert_eq!(node.lnd.shards(), 2 * PARTITIONS);
-    // The gap is filled.
+    // A new NI uses the free shard.
     node.lnd.startup(ProcessId::lnet(others[0]), node.engine.clone()).unwrap();
     drive(&[&node, &peer], || peer.lost().len() == 1);
     peer.put_bytes(ProcessId::lnet(others[0]), b"z", 0);
@@ -138,14 +139,16 @@ fn nis_of_one_device_share_their_shards() {
     };
     let counts = [Some("eth0"), Some("eth0"), Some("eth1"), Some("eth0"), None, None, Some("eth2")]
         .map(|device| start(device).1);
-    // An NI of an unknown device has one of its own, and there are no more than `nscheds`.
+    // An NI of an unknown device counts as a separate device, and there are no more shards than
+    // `nscheds`.
     assert_eq!(counts, [1, 1, 2, 2, 3, 3, 3]);
     let again = start(Some("eth1"));
     lnd.shutdown(again.0);
     assert_eq!(lnd.shards(), 3 * PARTITIONS, "shards stay");
 }
 
-/// Whoever fills the handshakes of one shard's listener leaves those of another's: nobody there could make room.
+/// Hosts that fill the handshakes of one shard's listener do not affect those of another's, which
+/// could not make room.
 #[test]
 fn handshakes_on_one_shard_do_not_shut_the_listeners_of_others() {
     let node = Node::with(SockConfig { nscheds: 2, ..config() });
@@ -155,7 +158,7 @@ fn handshakes_on_one_shard_do_not_shut_the_listeners_of_others() {
     for from in [address(), address(), address(), address()] {
         for _ in 0..64 {
             crowd.push(Wire::connect(from, 0, &node));
-            // No more than the backlog holds wait to be accepted.
+            // The listen queue holds no more connections than this.
             settle(&[&node]);
         }
     }
@@ -163,7 +166,7 @@ fn handshakes_on_one_shard_do_not_shut_the_listeners_of_others() {
     wire.send(&[raw::request(other), raw::hello(3, peer, other, 7, CONTROL)].concat());
     assert_eq!(wire.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
     assert_eq!(node.counters().rx.refusals, 0, "none had to be dropped for it");
-    // Where they all are, the next one still costs the oldest.
+    // On the full shard, the next handshake still costs the oldest.
     let (_wire, answer) = Wire::shake_hands(peer, &node, 7, CONTROL);
     assert_eq!((answer[48..52].to_vec(), node.counters().rx.refusals), (CONTROL.to_le_bytes().to_vec(), 1));
 }
@@ -178,7 +181,7 @@ fn an_idle_shard_is_polled_without_a_system_call() {
         node.poll();
     }
     assert_eq!(node.counters().rx.polls - before, 10, "the listener's shard alone");
-    // It can be woken all the same, and sleeps again.
+    // The shard can be woken all the same, and sleeps again.
     let peer = ProcessId::lnet(nid_of(address_on(PARTITIONS - 1)));
     let token = node.put_bytes(peer, b"x", 0);
     drive(&[&node], || node.sent(token).is_some());
@@ -188,8 +191,8 @@ fn an_idle_shard_is_polled_without_a_system_call() {
     assert_eq!(poll(&mut fds, PollTimeout::ZERO).unwrap(), 0, "nobody is kept from sleeping");
 }
 
-/// Nobody can poll while an NI ends, and who is turned away may sleep, though something is left from its last poll of which no
-/// descriptor tells any more: it is woken.
+/// No thread can poll while an NI ends, and a thread that is turned away may sleep although its
+/// last poll left work that no descriptor reports any more: it is woken.
 #[test]
 fn the_end_of_an_ni_leaves_nobody_asleep_over_work() {
     const MESSAGES: usize = 5;
@@ -218,8 +221,8 @@ fn the_end_of_an_ni_leaves_nobody_asleep_over_work() {
     assert!(!is_readable() && node.arm(), "nobody is kept from sleeping");
 }
 
-/// Threads drive all shards of several nodes at once, others send: every message arrives once and whole, and is
-/// finalised once.
+/// Threads drive all shards of several nodes at once, others send: every message arrives once and
+/// complete, and is finalised once.
 // Covers: S-203
 #[test]
 fn shards_are_driven_by_several_threads_under_traffic() {
@@ -241,7 +244,7 @@ fn shards_are_driven_by_several_threads_under_traffic() {
                 });
             }
         });
-        // Of each other node: its PUTs and GETs, and the REPLYs to this one's GETs.
+        // From each other node: its PUTs and GETs, and the REPLYs to this one's GETs.
         let expected = 3 * EACH * (nodes.len() - 1);
         until("all have come", || nodes.iter().all(|node| node.received() == expected));
         let messages = 2 * EACH * (nodes.len() - 1);
@@ -265,15 +268,16 @@ fn shards_are_driven_by_several_threads_under_traffic() {
     }
 }
 
-/// NIs are added and removed while other NIs have traffic and threads send over the very NI that goes. Every message
-/// is finalised once, nothing is heard of an NI that has ended, and the traffic of the others goes on.
+/// NIs are added and removed while other NIs have traffic and threads send over the very NI that
+/// goes. Every message is finalised once, an ended NI makes no upcalls, and the traffic of the
+/// others continues.
 // Covers: S-202
 #[test]
 fn nis_come_and_go_under_traffic() {
     const ROUNDS: usize = 12;
     let (a, b) = (Node::with(SockConfig { nscheds: 2, ..config() }), Node::new());
     let extra = ProcessId::lnet(nid_of(address()));
-    // The shards of the second NI are there before their drivers are.
+    // The shards of the second NI exist before their drivers do.
     a.lnd.startup(extra, a.engine.clone()).unwrap();
     a.lnd.shutdown(extra.nid);
     let engine = Arc::new(Engine::default());

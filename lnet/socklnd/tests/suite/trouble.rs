@@ -1,4 +1,5 @@
-//! What goes wrong on connections in use: protocol errors, hang-ups, time, and what the engine makes of messages.
+//! Errors on connections in use: protocol errors, closed connections, timeouts, and the engine's
+//! verdicts on messages.
 
 use std::net::Ipv4Addr;
 
@@ -17,7 +18,7 @@ fn peer_of(node: &Node) -> (Ipv4Addr, Wire) {
     (peer, Wire::shake_hands(peer, node, INCARNATION, CONTROL).0)
 }
 
-/// The header of a PUT of so many bytes.
+/// The header of a PUT with this payload length.
 fn put_header(node: &Node, dest: ProcessId, payload_length: u32) -> Header {
     let body = Body::Put {
         ack_wmd: WireHandle::NONE,
@@ -29,7 +30,7 @@ fn put_header(node: &Node, dest: ProcessId, payload_length: u32) -> Header {
     Header { dest, src: node.id(), payload_length, body }
 }
 
-/// Another peer, whose traffic must not suffer: sends a message there and back.
+/// Checks that another peer's traffic does not suffer: sends a message there and back.
 fn bystander_is_served(node: &Node, bystander: &Node) {
     let before = (node.received(), bystander.received());
     bystander.put_bytes(node.id(), b"there", 0);
@@ -37,8 +38,8 @@ fn bystander_is_served(node: &Node, bystander: &Node) {
     drive(&[node, bystander], || (node.received(), bystander.received()) == (before.0 + 1, before.1 + 1));
 }
 
-/// lnet-wire 26: every message with a cookie is acknowledged, whatever LNet makes of it, on the connection that this node
-/// calls BULK_IN.
+/// lnet-wire 26: every message with a cookie is acknowledged, whatever LNet's verdict, on the
+/// connection that this node calls BULK_IN.
 #[test]
 fn zero_copy_requests_are_acknowledged_whatever_becomes_of_the_message() {
     let node = Node::new();
@@ -61,7 +62,7 @@ fn zero_copy_requests_are_acknowledged_whatever_becomes_of_the_message() {
     });
 }
 
-/// Without such a connection any other serves; several cookies of a burst share a NOOP.
+/// Without such a connection any other is used; several cookies of a burst share a NOOP.
 #[test]
 fn acknowledgements_of_a_burst_are_merged() {
     let node = Node::new();
@@ -74,7 +75,7 @@ fn acknowledgements_of_a_burst_are_merged() {
     assert_eq!(node.received(), 10);
 }
 
-/// More messages than one poll handles, read by one call: there is no event for the rest.
+/// More messages than one poll handles, read by one call: no event follows for the rest.
 #[test]
 fn a_burst_beyond_the_budget_of_a_poll_is_received_whole() {
     let node = Node::new();
@@ -89,10 +90,11 @@ fn a_burst_beyond_the_budget_of_a_poll_is_received_whole() {
     node.with_got(|got| assert!(got.iter().zip(0..).all(|(got, number)| got.bytes() == [number; 9])));
 }
 
-/// Messages that wait on a lazy portal stay on their connections.
+/// Makes messages that wait on a lazy portal stay on their connections.
 const NO_MEMORY: HeldLimits = HeldLimits { peer_kb: 0, all_kb: 0, drop_beyond: false };
 
-/// A PUT on a lazy portal, without memory for it: nothing behind it on its connection is read until it is resumed.
+/// A PUT on a lazy portal, without memory for it: nothing behind it on its connection is read until
+/// it is resumed.
 // Covers: S-201
 #[test]
 fn a_delayed_message_holds_its_connection_alone() {
@@ -109,7 +111,7 @@ fn a_delayed_message_holds_its_connection_alone() {
         settle(&[&node]);
         assert_eq!(node.with_got(|got| got.len()), 1);
         bystander_is_served(&node, &bystander);
-        // It waits for the engine, not for the peer.
+        // The message waits for the engine, not for the peer.
         node.later(900 * S);
         settle(&[&node]);
         assert_eq!(wire.read(&[&node], 24), raw::noop(0, 1), "it shows that it lives");
@@ -145,7 +147,7 @@ fn a_delayed_message_whose_peer_is_gone_is_forgotten() {
     drop(other);
     drive(&[&node], || node.lost().len() == 1);
     assert_eq!(*node.engine.forgotten.lock().unwrap(), [0]);
-    // It is not received any more.
+    // The message is not received any more.
     settle(&[&node]);
     node.with_got(|got| assert_eq!(got[0].result, None));
 }
@@ -158,7 +160,7 @@ fn a_delayed_message_whose_peer_is_gone_fails_when_it_is_resumed() {
     node.engine.orders.lock().unwrap().push_back(Order::Delay);
     wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 1, b"lost"));
     drive(&[&node], || node.with_got(|got| got.len() == 1));
-    // Another connection of the same peer breaks, and takes this one with it.
+    // Another connection of the same peer breaks, and this one ends with it.
     let (other, _) = Wire::shake_hands(peer, &node, INCARNATION, BULK_IN);
     drop(other);
     drive(&[&node], || node.lost().len() == 1);
@@ -170,7 +172,8 @@ fn a_delayed_message_whose_peer_is_gone_fails_when_it_is_resumed() {
     assert!(place.write(0..4).is_ok(), "the lease has been given back");
 }
 
-/// Sends bytes that break the protocol on a peer's CONTROL connection; gives the reason with which the peer is lost.
+/// Sends bytes that break the protocol on a peer's CONTROL connection; returns the error with which
+/// the peer is lost.
 fn breaks_with(bytes: impl FnOnce(Ipv4Addr, Ipv4Addr) -> Vec<u8>) -> Errno {
     let (node, bystander) = (Node::new(), Node::new());
     bystander_is_served(&node, &bystander);
@@ -189,7 +192,7 @@ fn breaks_with(bytes: impl FnOnce(Ipv4Addr, Ipv4Addr) -> Vec<u8>) -> Errno {
 fn a_peer_that_breaks_the_protocol_loses_all_its_connections() {
     let unknown_prefix = |_, _| raw::prefix(0xc2, 0, 0);
     assert_eq!(breaks_with(unknown_prefix), Errno::EPROTO);
-    // lnet-wire 26: one cookie, a pair, a range, nearly all numbers, and one that rides on a message.
+    // lnet-wire 26: one cookie, a pair, a range, nearly all numbers, and one attached to a message.
     for (zc_req, zc_ack) in [(0, 5), (5, 5), (7, 5), (5, 7), (1, u64::MAX), (2, 1), (1, 2)] {
         let acks_never_asked_for = |_, _| raw::noop(zc_req, zc_ack);
         assert_eq!(breaks_with(acks_never_asked_for), Errno::EPROTO, "{zc_req} {zc_ack}");
@@ -228,7 +231,8 @@ fn what_lnet_does_not_take_closes_the_peer() {
     wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, b"x"));
     assert_eq!(wire.read_to_end(&[&node]), b"");
     assert_eq!(node.lost(), [(ProcessId::lnet(nid_of(peer)), Errno::EPROTO)]);
-    // For whom it was is told: a node behind a translated address is known by another NID (lnet-wire 27).
+    // The failure names the destination: a node behind a translated address is known by another NID
+    // (lnet-wire 27).
     let failure = node.lnd.last_failure(nid_of(peer)).unwrap();
     assert!(failure.detail.contains(&format!("the PUT it sent to {}", node.nid)), "{failure}");
 }
@@ -243,7 +247,8 @@ fn noops_and_keepalives_are_just_noted() {
     assert_eq!((node.counters().rx.noops, node.counters().rx.protocol_errors), (3, 0));
 }
 
-/// lnet-wire 28: a stream that ends inside a message is EPROTO; what was being received is finalised with it.
+/// lnet-wire 28: a stream that ends inside a message is EPROTO; the message in reception is
+/// finalised with it.
 #[test]
 fn a_hang_up_in_the_middle_of_bulk_ends_the_receive() {
     for cut in [50, 24 + 72, 24 + 72 + 10, 24 + 72 + 200_000] {
@@ -277,7 +282,7 @@ fn a_hang_up_between_messages_is_a_reset() {
     assert!(node.failure(nid_of(peer)).to_string().contains("the peer closed it"));
 }
 
-/// lnet-wire 28: a message that has begun and gets no further for 50 s.
+/// lnet-wire 28: a message that has begun and does not progress for 50 s.
 #[test]
 fn a_message_that_does_not_end_times_out() {
     for cut in [3, 24 + 72 + 10] {
@@ -296,14 +301,14 @@ fn a_message_that_does_not_end_times_out() {
     }
 }
 
-/// A byte now and then keeps a message from being stuck, but not from ending in time.
+/// A byte now and then keeps a message from stalling, but does not extend its time limit.
 #[test]
 fn a_message_that_trickles_times_out() {
     for cut in [3, 24 + 72 + 10] {
         let node = Node::new();
         let (peer, mut wire) = peer_of(&node);
         let put = raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, &[1; 4096]);
-        // Messages that end do not count.
+        // Completed messages do not count.
         for _ in 0..3 {
             wire.send(&put);
             node.later(40 * S);
@@ -326,7 +331,7 @@ fn a_message_that_trickles_times_out() {
     }
 }
 
-/// What is held back on a connection stays no longer than its peer.
+/// A message held on a connection stays no longer than its peer.
 #[test]
 fn a_held_connection_ends_with_its_peer() {
     let node = Node::with(SockConfig { keepalive_s: 0, held: NO_MEMORY, ..config() });
@@ -355,7 +360,7 @@ fn a_send_without_progress_times_out() {
     assert_eq!(node.sent(tokens[63]), None);
     node.later(10 * S);
     settle(&[&node]);
-    // The node has slept: a peer that lives would be heard within an eighth of the timeout.
+    // The node has slept: a live peer would send something within an eighth of the timeout.
     node.later(63 * S);
     settle(&[&node]);
     assert_eq!(node.sent(tokens[63]), None);
@@ -378,15 +383,16 @@ fn a_queued_message_whose_deadline_passes_is_not_sent() {
     node.later(30 * S);
     settle(&[&node]);
     assert_eq!(node.sent(late), Some(Err(Errno::ETIMEDOUT)));
-    // The others are whole.
+    // The other messages are complete.
     wire.read(&[&node], 16 * (24 + 72 + (1 << 20)));
     drive(&[&node], || tokens.iter().all(|token| node.sent(*token) == Some(Ok(()))));
     settle(&[&node]);
     assert!(node.lost().is_empty());
 }
 
-/// Messages that a sender has taken along and could not write have their deadlines still; the one that is partly gone
-/// cannot be taken back, and ends the connection when it is long overdue, however slowly the peer reads.
+/// Messages in a sender's batch that could not be written keep their deadlines; the partly sent one
+/// cannot be taken back, and ends the connection when it is long overdue, however slowly the peer
+/// reads.
 #[test]
 fn messages_that_wait_for_a_slow_reader_keep_their_deadlines() {
     let node = Node::with(SockConfig { tx_buffer_size: 4096, keepalive_s: 0, ..config() });
@@ -398,7 +404,7 @@ fn messages_that_wait_for_a_slow_reader_keep_their_deadlines() {
     let tokens: Vec<u64> =
         (0..64).map(|_| node.send(id, header, Some(bulk.read(0..1 << 20).unwrap()), deadline_ns)).collect();
     settle(&[&node]);
-    // Once the socket was writable again, all that waits is taken along to be written.
+    // Once the socket was writable again, all queued messages are in the batch.
     wire.read(&[&node], 1 << 20);
     settle(&[&node]);
     node.later(40 * S);
@@ -441,7 +447,8 @@ fn a_message_that_waits_too_long_for_a_connection_times_out() {
     assert_eq!((node.sent(short), node.sent(long)), (Some(Err(Errno::ETIMEDOUT)), None));
 }
 
-/// lnet-wire 28: 30 s without a word, and again after 10 s at the earliest; on the BULK_IN connection.
+/// lnet-wire 28: after 30 s of silence, and again after 10 s at the earliest; on the BULK_IN
+/// connection.
 #[test]
 fn an_idle_peer_is_sent_keepalives() {
     let node = Node::new();
@@ -460,7 +467,7 @@ fn an_idle_peer_is_sent_keepalives() {
     node.later(8 * S);
     settle(&[&node]);
     assert_eq!(bulk.read(&[&node], 24), raw::noop(0, 1));
-    // A word from the peer, and there is peace for another 30 s.
+    // A NOOP from the peer ends the keepalives for another 30 s.
     bulk.send(&raw::noop(0, 1));
     drive(&[&node], || node.counters().rx.noops == 1);
     node.later(29 * S);
@@ -468,7 +475,7 @@ fn an_idle_peer_is_sent_keepalives() {
     assert_eq!(node.counters().tx.keepalives, 2);
 }
 
-/// lnet-wire 26: version 2 knows no keepalives.
+/// lnet-wire 26: version 2 has no keepalives.
 #[test]
 fn a_peer_of_version_2_is_sent_no_keepalives() {
     let (peer, node) = (address(), Node::new());
@@ -484,7 +491,7 @@ fn a_peer_of_version_2_is_sent_no_keepalives() {
     assert!(node.lost().is_empty());
 }
 
-/// A node that has only NOOPs to send has nothing to send: that is no send without progress.
+/// A node that sends only NOOPs has nothing to send: this is no send without progress.
 #[test]
 fn a_connection_that_only_receives_after_a_noop_stays() {
     let node = Node::new();
@@ -521,7 +528,8 @@ fn messages_in_flight_on_a_broken_connection_fail_and_later_ones_reconnect() {
     drive(&[&a], || a.sent(token) == Some(Ok(())));
 }
 
-/// All that is in flight ends with ESHUTDOWN before `shutdown` returns, and the NID is free again.
+/// All operations in flight end with ESHUTDOWN before `shutdown` returns, and the NID is free
+/// again.
 // Covers: S-201
 #[test]
 fn shutdown_finalises_everything_and_frees_the_nid() {
@@ -550,8 +558,8 @@ fn shutdown_finalises_everything_and_frees_the_nid() {
     assert_eq!(answer[48..52], CONTROL.to_le_bytes());
 }
 
-/// What waits for the next poll when the last NI ends would wait for ever, and a connection on it keep its descriptor:
-/// nobody polls an LND without NIs.
+/// Messages that wait for the next poll when the last NI ends would wait for ever, and their
+/// connection would keep its descriptor: no thread polls an LND without NIs.
 #[test]
 fn nothing_is_left_to_poll_for_when_the_last_ni_ends() {
     let (a, b) = (Node::new(), Node::new());
@@ -566,7 +574,7 @@ fn nothing_is_left_to_poll_for_when_the_last_ni_ends() {
     assert!(!a.lnd.is_active());
 }
 
-/// Threads that are sending when the NI ends get their answer, one each.
+/// Each message that a thread is sending when the NI ends is finalised once.
 #[test]
 fn shutdown_while_others_send() {
     let (a, b) = (Node::new(), Node::new());
@@ -591,7 +599,7 @@ fn shutdown_while_others_send() {
     assert!((1..=sent.len() as u64).all(|token| sent.contains_key(&token)), "no message is forgotten");
 }
 
-/// A payload shorter or longer than the header says would ruin the stream.
+/// A payload shorter or longer than the header's length would corrupt the stream.
 #[test]
 fn a_message_whose_payload_does_not_fit_its_header_is_refused() {
     let node = Node::new();
@@ -613,8 +621,8 @@ fn a_peer_without_an_address_or_of_an_ni_that_is_not_there_is_unreachable() {
     assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
 }
 
-/// Measured: a kernel node that allows one connection of each bulk type resets a second one now and then after it has
-/// accepted it, and keeps the others.
+/// Measured: a kernel node that allows one connection of each bulk type sometimes resets a second
+/// one after it has accepted it, and keeps the others.
 // Covers: S-208
 #[test]
 fn a_surplus_connection_that_is_reset_leaves_the_others() {
@@ -637,7 +645,7 @@ fn a_surplus_connection_that_is_reset_leaves_the_others() {
     socket2::SockRef::from(&surplus.0).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     drop(surplus);
     settle(&[&node]);
-    // Traffic goes on, on those that are left, and the peer is left in peace.
+    // Traffic continues on the remaining connections, and the peer gets no further requests.
     for size in [10, 5_000] {
         node.put_bytes(to, &pattern(3, size), 0);
     }
@@ -650,7 +658,7 @@ fn a_surplus_connection_that_is_reset_leaves_the_others() {
     }
     assert_eq!(node.lost(), []);
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    // After `max_reconnect_ms` it is asked again.
+    // After `max_reconnect_ms` the peer gets a request again.
     node.later(61 * S);
     welcome(BULK_OUT);
 }

@@ -1,4 +1,4 @@
-//! What tunables do that the other tests leave as they are.
+//! The effects of tunables that the other tests leave unchanged.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use lnet_socklnd::{NiConfig, SockConfig, SockLnd};
 
 const INCARNATION: u64 = 5;
 
-/// `accept_port_bulk`: CONTROL goes to the one port, all others to the other; both are listened on.
+/// `accept_port_bulk`: CONTROL uses one port, all others the other; the node listens on both.
 #[test]
 fn bulk_connections_may_have_a_port_of_their_own() {
     let config = SockConfig { accept_port_bulk: Some(PORT + 1), ..config() };
@@ -28,17 +28,17 @@ fn bulk_connections_may_have_a_port_of_their_own() {
         let bytes = wire.read(&[&a], 16 + 56);
         assert_eq!(bytes[16 + 48..16 + 52], expected.to_le_bytes());
         wire.send(&raw::hello(3, peer, a.nid.ipv4().unwrap(), INCARNATION, expected));
-        // The connection would end all others.
+        // Closing the connection would end all others.
         std::mem::forget(wire);
     }
-    // Both ports go with the NI.
+    // The NI's end closes both ports.
     a.lnd.shutdown(a.nid);
     for port in [PORT, PORT + 1] {
         assert!(std::net::TcpStream::connect((a.ip(), port)).is_err());
     }
 }
 
-/// `round_robin`: connections that suit alike take turns, or the first one takes all.
+/// `round_robin`: equally good connections take turns, or the first one takes all.
 #[test]
 fn connections_of_a_type_take_turns() {
     for (round_robin, expected) in [(true, [4, 4]), (false, [8, 0])] {
@@ -57,7 +57,7 @@ fn connections_of_a_type_take_turns() {
     }
 }
 
-/// `nconnds_max`: peers beyond it queue, and have their turn when an attempt ends, however it ends.
+/// `nconnds_max`: further peers queue, and have their turn when an attempt ends, however it ends.
 // Covers: S-205
 #[test]
 fn attempts_to_connect_are_bounded() {
@@ -68,7 +68,8 @@ fn attempts_to_connect_are_bounded() {
     let tokens = peers.map(|peer| node.put_bytes(ProcessId::lnet(nid_of(peer)), b"x", 0));
     let tried = || host.connects.lock().unwrap().iter().map(|(to, _)| to.ip()).collect::<Vec<_>>();
     settle(&[&node]);
-    // Which one is first is for the shards to say. The one where nobody listens is over at once.
+    // The shards determine which one is first. The attempt to the port without a listener ends at
+    // once.
     let under_way = tried().iter().filter(|ip| **ip != std::net::IpAddr::V4(peers[2])).count();
     assert_eq!(under_way, 1, "the others queue");
     let served = |ip| listeners.iter().find(|listener| listener.local_addr().unwrap().ip() == ip);
@@ -79,7 +80,7 @@ fn attempts_to_connect_are_bounded() {
         let (mut wire, _) = Wire::accept(listener, &[&node]);
         wire.read(&[&node], 16 + 56);
         assert_eq!(tried().len(), attempt + 1);
-        // Whoever refuses is tried again a second later, and is last then.
+        // A refusing peer is tried again a second later, and is last then.
         let std::net::IpAddr::V4(peer) = tried()[attempt] else { unreachable!() };
         wire.send(&raw::hello(3, peer, node.nid.ipv4().unwrap(), INCARNATION, NONE));
         wires.push(wire);
@@ -91,15 +92,15 @@ fn attempts_to_connect_are_bounded() {
     assert!(tokens.iter().all(|token| node.sent(*token).is_some()));
 }
 
-/// Peers that never answer hold all attempts there may be: others have their turn long before those time out, and ahead
-/// of those that have failed before.
+/// Peers that never answer hold all permits: others have their turn long before those time out, and
+/// ahead of those that have failed before.
 #[test]
 fn peers_that_do_not_answer_do_not_keep_others_from_connecting() {
     let node = Node::with(SockConfig { nconnds_max: 2, ..config() });
     let silent = [(); 6].map(|()| address());
     let _listeners = silent.map(raw::listen);
     let healthy = [Node::new(), Node::new()];
-    // Two by two the silent ones have their ten seconds; the next time they all stand behind.
+    // Two at a time, the silent ones have their ten seconds; the next time they all queue behind.
     for (healthy, within_ns) in healthy.iter().zip([35 * S, 15 * S]) {
         let tokens = silent.map(|peer| node.put_bytes(ProcessId::lnet(nid_of(peer)), b"x", 0));
         settle(&[&node]);
@@ -107,7 +108,7 @@ fn peers_that_do_not_answer_do_not_keep_others_from_connecting() {
         let begun_ns = node.now_ns();
         while node.sent(token).is_none() && node.now_ns() < begun_ns + within_ns {
             node.later(S);
-            // What is connected within the host needs no time.
+            // Connections within the host take no time.
             settle(&[&node, healthy]);
         }
         assert_eq!(node.sent(token), Some(Ok(())));
@@ -121,7 +122,8 @@ fn peers_that_do_not_answer_do_not_keep_others_from_connecting() {
     }
 }
 
-/// Strangers take three quarters of the descriptors, and no more: this node connects all the same.
+/// Accepted connections take three quarters of the descriptors at most: this node can connect all
+/// the same.
 #[test]
 fn descriptors_are_kept_for_connections_of_our_own() {
     let node = Node::over(address(), config(), Arc::new(Host::new(40)));
@@ -146,7 +148,7 @@ fn own(change: impl FnOnce(&mut NiConfig)) -> NiConfig {
     own
 }
 
-/// Each NI may have tunables of its own; the others keep those of the LND.
+/// Each NI may have its own tunables; the others keep those of the LND.
 #[test]
 fn an_ni_has_tunables_of_its_own() {
     let host = Arc::new(Host::new(usize::MAX));
@@ -166,14 +168,14 @@ fn an_ni_has_tunables_of_its_own() {
     for listener in &listeners {
         Wire::accept(listener, &[&node]).0.read(&[&node], 16 + 56);
     }
-    // The streams are gone with their wires: both attempts have failed, unless time is what failed them.
+    // The streams are gone with their wires: both attempts have failed, unless they timed out.
     drive(&[&node], || node.sent(usual).is_some() && node.sent(hasty).is_some());
     let connects = host.connects.lock().unwrap();
     let tos = |nid: Nid| connects.iter().find(|(to, _)| Some(to.ip()) == nid.ip()).unwrap().1.tos;
     assert_eq!((tos(id(0).nid), tos(id(1).nid)), (None, Some(0x20)));
 }
 
-/// The timeout of an NI is that of its attempts and of its connections.
+/// The timeout of an NI applies to its attempts and its connections.
 #[test]
 fn an_ni_has_a_timeout_of_its_own() {
     let (node, peer) = (Node::new(), address());
@@ -206,7 +208,7 @@ fn an_nis_tunables_are_checked() {
     }
 }
 
-/// `eager_ack` and `tos` are options of the socket: they must not keep connections from working.
+/// `eager_ack` and `tos` are socket options: connections must work with them.
 #[test]
 fn options_of_the_socket_are_set() {
     let config = SockConfig { eager_ack: 0xe, tos: Some(0x10), nagle: true, ..config() };

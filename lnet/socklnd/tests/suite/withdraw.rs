@@ -12,7 +12,8 @@ fn withdraw(node: &Node, peer: ProcessId, token: u64) -> bool {
     node.lnd.withdraw(node.nid, peer, TxToken(token))
 }
 
-/// A peer that accepts connections and says nothing, one whose connection is not accepted yet, one that is not there.
+/// A peer that accepts connections and sends nothing, one whose connection is not accepted yet, one
+/// that does not exist.
 #[test]
 fn a_message_that_waits_for_a_connection_is_taken_back() {
     let node = Node::new();
@@ -39,7 +40,7 @@ fn a_message_that_waits_for_a_connection_is_taken_back() {
     }
 }
 
-/// What others wait for is sent, and the peer sees nothing of what was taken back.
+/// The other waiting messages are sent, and the peer receives nothing of the one taken back.
 #[test]
 fn the_others_are_sent_when_the_connection_stands() {
     let (node, peer) = (Node::new(), Node::new());
@@ -50,12 +51,12 @@ fn the_others_are_sent_when_the_connection_stands() {
         assert_eq!(got.iter().map(Got::bytes).collect::<Vec<_>>(), [[1; 10], [3; 10]]);
     });
     assert_eq!([0, 1, 2].map(|at| node.sent(tokens[at])), [Some(Ok(())), None, Some(Ok(()))]);
-    // It has left.
+    // The message has left.
     assert!(!withdraw(&node, peer.id(), tokens[0]));
 }
 
-/// A peer that stops reading: what is queued is taken back, also what a sender has taken along and could not write; the
-/// message that is partly gone goes on, whole.
+/// A peer that stops reading: queued messages are taken back, including those that a sender has
+/// taken into its batch and could not write; the partly sent message is sent to its end.
 #[test]
 fn a_message_in_an_outbox_is_taken_back_unless_it_has_begun() {
     let node = Node::with(SockConfig { tx_buffer_size: 4096, keepalive_s: 0, ..config() });
@@ -66,7 +67,7 @@ fn a_message_in_an_outbox_is_taken_back_unless_it_has_begun() {
     let bulk = memory(&pattern(0, BULK), 1);
     let tokens: Vec<u64> = (0..64).map(|number| node.put(id, &bulk, number)).collect();
     settle(&[&node]);
-    // Once the socket was writable again, all that waits is taken along to be written.
+    // Once the socket was writable again, all queued messages are in the batch.
     wire.read(&[&node], BULK);
     settle(&[&node]);
     let late: Vec<u64> = (64..70).map(|number| node.put(id, &bulk, number)).collect();
@@ -80,7 +81,8 @@ fn a_message_in_an_outbox_is_taken_back_unless_it_has_begun() {
         }
     }
     assert_eq!(begun, [tokens[left]], "the one that is partly gone");
-    // The rest of what has left, the message that had begun, and the one that nobody took back.
+    // The rest of the messages sent, the message that had begun, and the one that was not taken
+    // back.
     let whole = 24 + 72 + BULK;
     wire.read(&[&node], (left + 2) * whole - BULK);
     drive(&[&node], || node.sent(kept).is_some());
@@ -91,7 +93,7 @@ fn a_message_in_an_outbox_is_taken_back_unless_it_has_begun() {
     assert!(bulk.write(0..BULK).is_ok(), "all leases have been given back");
 }
 
-/// An NI that ends finalises what is left, once.
+/// An NI that ends finalises the remaining messages, once.
 #[test]
 fn nothing_is_taken_back_from_an_ni_that_has_ended() {
     let node = Node::new();
