@@ -10,7 +10,7 @@ use crate::slab::NONE;
 /// Buckets per allocation.
 const CHUNK: usize = 1024;
 
-/// Buckets for each object: at two, a search for an object that is there looks at 1.25 objects on average.
+/// Buckets per object: at two, a successful search compares 1.25 objects on average.
 const BUCKETS_PER_OBJECT: usize = 2;
 
 /// The list number of the chains; see [`Linked`].
@@ -22,9 +22,9 @@ pub(crate) trait Hashed: Linked<CHAIN> {
     fn hash(&self) -> u32;
 }
 
-/// Linear hashing over objects of a table, which are chained through themselves. One insert splits two buckets at the
-/// most, so no insert ever stalls on a table that grows; there are twice as many buckets as objects, which keeps most
-/// chains at one object. It does not shrink.
+/// Linear hashing over the objects of a table, whose chains are links in the objects. One insert
+/// splits at most two buckets, so no insert stalls on a growing table. There are twice as many
+/// buckets as objects, which keeps most chains at one object. The index does not shrink.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     chunks: Vec<Box<[u32; CHUNK]>>,
@@ -36,23 +36,23 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    /// An empty index with memory from `room`.
+    /// Creates an empty index with memory from `room`.
     pub(crate) fn within(room: &Room) -> Buckets {
         Buckets { room: room.clone(), ..Buckets::default() }
     }
 
-    /// The first object of the chain where objects of this hash are, or [`NONE`].
+    /// Returns the first object of the chain for this hash, or [`NONE`].
     pub(crate) fn first(&self, hash: u32) -> u32 {
         if self.count == 0 { NONE } else { self.head(self.bucket(hash)) }
     }
 
-    /// The first object of each chain, or [`NONE`].
+    /// Returns the first object of each chain, or [`NONE`].
     pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
         (0..self.count).map(|bucket| self.head(bucket))
     }
 
-    /// Enters an object that is not in the index. Without memory for more buckets the chains grow longer; without
-    /// memory for the first ones, it is refused.
+    /// Adds an object that is not in the index. Without memory for more buckets the chains grow
+    /// longer; without memory for the first ones, it returns `false`.
     #[must_use]
     pub(crate) fn insert<T: Hashed>(
         &mut self,
@@ -69,7 +69,7 @@ impl Buckets {
         true
     }
 
-    /// Takes an object of the index out.
+    /// Removes an object of the index.
     pub(crate) fn remove<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         self.objects -= 1;
         let hash = slab[index].hash();
@@ -77,7 +77,7 @@ impl Buckets {
         self.relink(slab, hash, links, links.prev, links.next);
     }
 
-    /// Puts `new`, whose key is the same, in the place of `old`.
+    /// Replaces `old` by `new`, which has the same key.
     pub(crate) fn replace<T: Hashed>(
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,
@@ -90,7 +90,8 @@ impl Buckets {
         self.relink(slab, hash, links, new, new);
     }
 
-    /// Makes the neighbours `links` names point to `before` (as their prev) and `after` (as their next).
+    /// Makes the neighbours in `links` point to `before` (as their prev) and `after` (as their
+    /// next).
     fn relink<T: Hashed>(
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,
@@ -111,8 +112,8 @@ impl Buckets {
         }
     }
 
-    /// Adds a bucket and moves to it what belongs there from the one bucket that held it so far; `false` if there is no
-    /// memory for it.
+    /// Adds a bucket and moves to it the objects that belong there from the bucket that is split;
+    /// `false` if there is no memory for it.
     fn split<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>) -> bool {
         let new = self.count;
         if new.is_multiple_of(CHUNK) && !self.add_chunk() {
@@ -155,7 +156,7 @@ impl Buckets {
         }
     }
 
-    /// The bucket of a hash: as many low bits as there are buckets, one fewer for those not split yet.
+    /// Returns the bucket of a hash: its low bits, one fewer for buckets that are not split yet.
     fn bucket(&self, hash: u32) -> usize {
         let mask = self.count.next_power_of_two() - 1;
         let bucket = hash as usize & mask;

@@ -1,4 +1,4 @@
-//! What all rooms of the engine read.
+//! Data that all rooms of the engine read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,18 +14,19 @@ use crate::keys::Hasher;
 use crate::names::Handles;
 use crate::slab::room_of;
 
-/// What every room reads: the configuration, the key of the hashes, the naming of handles, the event queues, the clock.
-/// Nothing in it is changed under a partition's lock. Its fields cross all rooms, so the crate sees them; those that change
-/// have methods.
+/// Data that every room reads: the configuration, the key of the hashes, the encoding of handles,
+/// the event queues, the clock. Nothing in it changes under a partition's lock. All rooms use its
+/// fields, so they are visible in the crate; those that change have methods.
 pub(crate) struct Common {
     pub(crate) config: EngineConfig,
     pub(crate) hasher: Hasher,
     pub(crate) handles: Handles,
     pub(crate) queues: EventQueues,
     pub(crate) memory: PartitionMemory,
-    /// The time that [`crate::Engine::advance`] was told, in nanoseconds.
+    /// Latest time passed to [`crate::Engine::advance`], in nanoseconds.
     now_ns: AtomicU64,
-    /// For each partition, no later than its earliest response deadline: so that time passes without its lock.
+    /// Per partition, a lower bound of its earliest response deadline: `advance` reads it without
+    /// the partition's lock.
     deadlines: Box<[CachePadded<AtomicU64>]>,
 }
 
@@ -47,22 +48,23 @@ impl Common {
         self.now_ns.load(Ordering::Relaxed)
     }
 
-    /// Time goes on, never back; returns the time that it is now.
+    /// Advances the clock, never back; returns the current time.
     pub(crate) fn advance(&self, now_ns: u64) -> u64 {
         self.now_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns)
     }
 
-    /// No later than the earliest response deadline of a partition, in nanoseconds; `u64::MAX` if it has none.
+    /// Returns a lower bound of the earliest response deadline of a partition, in nanoseconds;
+    /// `u64::MAX` if it has none.
     pub(crate) fn deadline_ns(&self, partition: usize) -> u64 {
         self.deadlines[partition].load(Ordering::Relaxed)
     }
 
-    /// The partition has a response with this deadline; under its lock.
+    /// Lowers the bound to the deadline of a new response; under the partition's lock.
     pub(crate) fn hasten(&self, partition: usize, deadline_ns: u64) {
         self.deadlines[partition].fetch_min(deadline_ns, Ordering::Relaxed);
     }
 
-    /// The partition has no response with an earlier deadline; under its lock.
+    /// Sets the bound: the partition has no response with an earlier deadline; under its lock.
     pub(crate) fn set_deadline(&self, partition: usize, deadline_ns: u64) {
         self.deadlines[partition].store(deadline_ns, Ordering::Relaxed);
     }
@@ -71,12 +73,12 @@ impl Common {
         self.deadlines.len()
     }
 
-    /// The source of memory for the tables of a partition.
+    /// Returns the source of memory for the tables of a partition.
     pub(crate) fn room(&self, partition: usize) -> Room {
         room_of(&self.memory, partition)
     }
 
-    /// The partition that the calling thread acts for.
+    /// Returns the partition of the calling thread.
     pub(crate) fn here(&self) -> usize {
         match self.partitions() {
             1 => 0,
@@ -84,7 +86,7 @@ impl Common {
         }
     }
 
-    /// An event in which nothing is filled in but what it is and this node's PID.
+    /// Returns an event with its kind and this node's PID only.
     pub(crate) fn event(&self, kind: EventKind) -> Event {
         Event::blank(kind, ProcessId::new(Nid::ANY, self.config.pid))
     }

@@ -6,38 +6,41 @@ use lnet_nid::Pid;
 /// LNet's `lnet_transaction_timeout` (lnet-semantics 27), in nanoseconds.
 const TRANSACTION_TIMEOUT_NS: u64 = 150_000_000_000;
 
-/// [`crate::Engine::advance`] is to be called at least this often while there are NIs, in nanoseconds: LNet's monitor thread
-/// wakes once a second too (lnet-semantics 16).
+/// Longest time between two calls of [`crate::Engine::advance`] while the node has NIs, in
+/// nanoseconds. LNet's monitor thread also wakes once a second (lnet-semantics 16).
 pub const ADVANCE_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// How an [`crate::Engine`] is set up.
+/// Configuration of an [`crate::Engine`].
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// The process id this node sends under; [`Pid::LNET`] for whoever talks to kernel nodes.
+    /// Process id under which this node sends; [`Pid::LNET`] if it talks to kernel nodes.
     pub pid: Pid,
-    /// Names this life of the node in wire handles (lnet-wire 5): differs from that of any earlier life. Its three
-    /// highest bits are left out: [`lnet_proto::WireHandle::unmarked`].
+    /// Identifies this run of the node in wire handles (lnet-wire 5); it differs from that of every
+    /// earlier run. Its three highest bits are left out: [`lnet_proto::WireHandle::unmarked`].
     pub interface_cookie: u64,
-    /// The CPU partitions that the node's state is split by (S-307); at most [`crate::PARTITIONS_MAX`].
+    /// CPU partitions into which the node's state is divided (S-307); at most
+    /// [`crate::PARTITIONS_MAX`].
     pub partitions: Arc<CptTable>,
-    /// How long an ACK or a REPLY may take, in nanoseconds (`lnet_transaction_timeout`, 150 s).
+    /// Time limit for an ACK or a REPLY, in nanoseconds (`lnet_transaction_timeout`, 150 s).
     pub transaction_timeout_ns: u64,
-    /// In which partition a message begins to look for a buffer of a wildcard portal (`portal_rotor`).
+    /// Partition in which a message starts its search for a buffer of a wildcard portal
+    /// (`portal_rotor`).
     pub portal_rotor: Rotor,
-    /// Which messages look in other partitions as well.
+    /// Messages that also search other partitions.
     pub stealing: Stealing,
-    /// Which entries of a wildcard portal come first.
+    /// Order of the entries of a wildcard portal.
     pub match_order: MatchOrder,
-    /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, yes); else at 1.
+    /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, default true) or at
+    /// 1.
     pub local_nid_dist_zero: bool,
-    /// NUMA distances up to this one count as equally near when an NI is chosen (`lnet_numa_range`, 0).
+    /// NUMA distances up to this one count as equal in the choice of an NI (`lnet_numa_range`, 0).
     pub numa_range: u32,
-    /// Sizes of the tables.
+    /// Limits of the tables.
     pub limits: Limits,
 }
 
 impl EngineConfig {
-    /// LNet's defaults for everything but the two values that have none, and one partition.
+    /// LNet's defaults and one partition; the two arguments have no default.
     #[must_use]
     pub fn new(pid: Pid, interface_cookie: u64) -> EngineConfig {
         EngineConfig {
@@ -55,64 +58,68 @@ impl EngineConfig {
     }
 }
 
-/// LNet's tunable `portal_rotor` (lnet-semantics 10). *Here* is the partition that the message arrived on. A message is
-/// *routed* if its source and its destination are on different networks.
+/// LNet's tunable `portal_rotor` (lnet-semantics 10). *Here* is the partition on which the message
+/// arrived. A message is *routed* if its source and its destination are on different networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rotor {
-    /// Each message begins here.
+    /// Each message starts here.
     Off,
-    /// Each message begins in the next partition.
+    /// Each message starts in the next partition.
     On,
-    /// Routed messages begin in the next partition, others here.
+    /// Routed messages start in the next partition, others here.
     RrRt,
-    /// Routed messages begin in the partition of their source, others here.
+    /// Routed messages start in the partition of their source, others here.
     #[default]
     HashRt,
 }
 
-/// Which messages look for a buffer in other partitions, if there is none where they begin (S-309).
+/// Messages that search other partitions if the one in which they start has no buffer (S-309).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stealing {
-    /// All of them.
+    /// All messages.
     #[default]
     All,
-    /// PUTs on lazy portals only, as in today's LNet; others look in one partition that has buffers, and are dropped if
-    /// none of these fits.
+    /// PUTs on lazy portals only, as in current LNet. Any other message searches one partition that
+    /// has buffers, and is dropped if none of these matches.
     LazyPuts,
 }
 
-/// Which of two entries of a wildcard portal takes a message that both would take.
+/// Which of two matching entries of a wildcard portal takes a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MatchOrder {
-    /// The one that stands first in the portal's list.
+    /// The first one in the portal's list.
     #[default]
     List,
-    /// One with ignore bits before one without, as in today's LNet; else the one that stands first.
+    /// An entry with ignore bits before one without, as in current LNet; otherwise the first in the
+    /// list.
     IgnoreBitsFirst,
 }
 
-/// The most there can be of each kind of object. The tables grow as they are filled; the limits keep a runaway program
-/// or a hostile peer from filling the memory. Where nothing else is said, they hold for each CPU partition.
+/// Maximum number of objects of each kind. The tables grow as they fill; the limits prevent a
+/// runaway program or a hostile peer from exhausting the memory. A limit applies per CPU partition
+/// unless its field says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Event queues of the node. One per transfer machine, and two of the engine's own; 65,536.
+    /// Event queues of the node: one per transfer machine, and two for the engine. 65,536.
     pub event_queues: usize,
-    /// Match entries; 4 Mi, which are 1 GiB with an MD each.
+    /// Match entries; 4 Mi, which take 1 GiB with an MD each.
     pub match_entries: usize,
-    /// Memory descriptors, those bound and those attached each; 4 Mi. Those beside a match entry need no memory of
-    /// their own.
+    /// Memory descriptors, for bound and for attached ones each; 4 Mi. An attached MD is stored
+    /// inside its match entry and takes no further memory.
     pub descriptors: usize,
-    /// Messages being sent, and messages being received; 1 Mi.
+    /// Messages being sent, and messages being received, each; 1 Mi.
     pub messages: usize,
-    /// Peers with which messages are exchanged; 131,072, more than the largest clusters have nodes. Idle ones make
-    /// room for new ones.
+    /// Peers with which messages are exchanged; 131,072, more than the largest clusters have nodes.
+    /// Idle peers are evicted for new ones.
     pub peers: usize,
-    /// Messages waiting on one lazy portal; 32,768, as many as LNDs of two kinds take into memory by default. Those beyond are dropped.
+    /// Messages waiting on one lazy portal; 32,768, equal to what LNDs of two kinds take into
+    /// memory by default. Further messages are dropped.
     pub delayed: usize,
-    /// Messages that fault rules delay at a time, by all partitions together; 4,096. Each of them stops a connection.
+    /// Messages that fault rules delay at a time, all partitions together; 4,096. Each blocks a
+    /// connection.
     pub held: usize,
-    /// Nodes with several NIDs that are remembered, by all partitions together; 16,384. The oldest makes room for a new
-    /// one.
+    /// Remembered nodes with several NIDs, all partitions together; 16,384. A new one replaces the
+    /// oldest.
     pub known_nodes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a node counts, under the names that users know from `lnetctl` (lnet-semantics 17 and 18).
+//! Counters of a node, under the names that users know from `lnetctl` (lnet-semantics 17 and 18).
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -6,16 +6,16 @@ use std::ops::AddAssign;
 use lnet_nid::Nid;
 use lnet_proto::MessageType;
 
-/// The node's counters. Counts never run backwards, except for the two that tell how many there are right now. What
-/// LNet counts beyond them (`resend_count`, `route_count` and the verdicts of its health) belongs to resends and
-/// routing, which this node does not do.
+/// The node's counters. They never decrease, except `msgs_alloc` and `rst_alloc`, which are current
+/// numbers. LNet's further counters (`resend_count`, `route_count` and those of its health) belong
+/// to resends and routing, which this node does not do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages being sent, queued or received right now.
+    /// Messages being sent, queued or received at the moment.
     pub msgs_alloc: u64,
-    /// No more than this many have been at a time: the sum of what each table held at the most.
+    /// Upper bound of `msgs_alloc` so far: the sum of the maxima of all tables.
     pub msgs_max: u64,
-    /// ACKs and REPLYs waited for right now.
+    /// ACKs and REPLYs that are outstanding at the moment.
     pub rst_alloc: u64,
     /// Messages sent or received that failed.
     pub errors: u64,
@@ -23,7 +23,7 @@ pub struct Counters {
     pub send_count: u64,
     /// Messages received with success.
     pub recv_count: u64,
-    /// Messages dropped on receipt: nobody wanted them.
+    /// Messages dropped on receipt: no buffer took them.
     pub drop_count: u64,
     /// ACKs and REPLYs that did not come in time.
     pub response_timeout_count: u64,
@@ -33,7 +33,7 @@ pub struct Counters {
     pub recv_length: u64,
     /// Payload bytes of the messages dropped.
     pub drop_length: u64,
-    /// Pushes whose content was ignored: too many changes in a time, from one address or all together.
+    /// Pushes whose content was ignored: too many changes per time, from one address or in total.
     pub pushes_ignored: u64,
 }
 
@@ -55,8 +55,8 @@ impl AddAssign for Counters {
 }
 
 impl fmt::Display for Counters {
-    /// The line that `lctl get_param stats` prints: msgs_alloc msgs_max errors send_count recv_count route_count
-    /// drop_count send_length recv_length route_length drop_length.
+    /// Prints the line of `lctl get_param stats`: msgs_alloc msgs_max errors send_count recv_count
+    /// route_count drop_count send_length recv_length route_length drop_length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counters { msgs_alloc, msgs_max, errors, send_count, recv_count, drop_count, .. } = self;
         let Counters { send_length, recv_length, drop_length, .. } = self;
@@ -79,7 +79,7 @@ pub struct ByKind {
 }
 
 impl ByKind {
-    /// All of them (`send_count`, `recv_count` and `drop_count` of an NI or a peer).
+    /// Returns the sum (`send_count`, `recv_count` and `drop_count` of an NI or a peer).
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.put + self.get + self.reply + self.ack
@@ -104,22 +104,22 @@ impl AddAssign for ByKind {
     }
 }
 
-/// What went over an NI or to and from a peer (`sent_stats`, `received_stats`, `dropped_stats`).
+/// Traffic of an NI or a peer (`sent_stats`, `received_stats`, `dropped_stats`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages that left with success.
     pub sent: ByKind,
-    /// Messages that arrived and were taken.
+    /// Messages that arrived and were accepted.
     pub received: ByKind,
     /// Messages that arrived and were dropped.
     pub dropped: ByKind,
 }
 
 impl Traffic {
-    /// While counting, `received` has the dropped messages too; this takes them out.
+    /// Subtracts the dropped messages from `received`, which includes them while counting.
     pub(crate) fn settle(&mut self) {
         let ByKind { put, get, reply, ack } = self.dropped;
-        // A peer may be forgotten, and known again, between the two counts of a message that waits.
+        // A peer may be forgotten, and known again, between the two counts of a waiting message.
         self.received.put = self.received.put.saturating_sub(put);
         self.received.get = self.received.get.saturating_sub(get);
         self.received.reply = self.received.reply.saturating_sub(reply);
@@ -135,37 +135,38 @@ impl AddAssign for Traffic {
     }
 }
 
-/// An NI as `lnetctl net show -v` shows it.
+/// Statistics of an NI, as `lnetctl net show -v` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NiStatistics {
     /// Its NID.
     pub nid: Nid,
-    /// Whether it is up, and its link.
+    /// Whether the NI and its link are up.
     pub up: bool,
-    /// What went over it.
+    /// Its traffic.
     pub traffic: Traffic,
-    /// Messages in flight that it allows, all partitions together (`credits`).
+    /// Maximum number of messages in flight, all partitions together (`credits`).
     pub credits: i64,
-    /// How many more may leave now; below 0, as many wait (`tx`).
+    /// Further messages that may leave now; negative if messages wait, by their number (`tx`).
     pub available_tx_credits: i64,
-    /// The lowest that has been (`min`): the sum over its partitions.
+    /// Minimum of the available credits so far (`min`): the sum over its partitions.
     pub min_tx_credits: i64,
-    /// Messages that wait though there are credits: as many are held for their peers' address as one may have.
+    /// Messages that wait although there are credits: their peers' address already has its maximum
+    /// in flight.
     pub held_back: usize,
 }
 
-/// A peer NI as `lnetctl peer show -v` shows it.
+/// Statistics of a peer NI, as `lnetctl peer show -v` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerStatistics {
     /// Its NID.
     pub nid: Nid,
-    /// What went to it and came from it.
+    /// Traffic to it and from it.
     pub traffic: Traffic,
-    /// Messages in flight to it that are allowed.
+    /// Maximum number of messages in flight to it.
     pub max_ni_tx_credits: i64,
-    /// How many more may leave now; below 0, as many wait.
+    /// Further messages that may leave now; negative if messages wait, by their number.
     pub available_tx_credits: i64,
-    /// The lowest that has been.
+    /// Minimum of the available credits so far.
     pub min_tx_credits: i64,
     /// Bytes of the messages in flight or waiting to it, headers included.
     pub tx_q_num_of_buf: u64,

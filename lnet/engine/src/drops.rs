@@ -1,13 +1,14 @@
-//! The messages dropped last, by name: beside the count ([`crate::Counters::drop_count`]), what an operator needs to find
-//! the program that sends to the wrong place.
+//! The most recently dropped messages with their addresses: in addition to the count
+//! ([`crate::Counters::drop_count`]), an operator needs them to find the program that sends to the
+//! wrong address.
 
 use std::fmt;
 
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::{Body, Header, MessageType};
 
-/// The dropped messages that a partition remembers. Enough for one screen; a peer that sends more of them pushes older
-/// ones out, and costs no memory.
+/// Number of dropped messages that a partition remembers: enough for one screen. A peer that sends
+/// more of them replaces older ones, and costs no memory.
 pub const RECENT_DROPS: usize = 16;
 
 /// Why a message was dropped on receipt.
@@ -20,7 +21,8 @@ pub enum DropReason {
     NoPortal,
     /// The entry that matches has less room, and does not truncate.
     TooLong,
-    /// A program holds the memory of the entry that matches, or it has as many leases as it can have.
+    /// A program holds the memory of the matching entry, or the region has its maximum number of
+    /// leases.
     Busy,
     /// A table of the node is full: messages being received, or messages that wait on a lazy portal.
     NoRoom,
@@ -28,17 +30,17 @@ pub enum DropReason {
     NoMemory,
     /// No operation waits for this ACK or REPLY: it came late or twice, or it is forged.
     Unexpected,
-    /// The header names another node: routers forward, this node does not.
+    /// The header names another node: this node does not route.
     OtherNode,
     /// The header names this node, or no node, as the source.
     BadSource,
-    /// Too many answers to this peer are under way already.
+    /// Too many answers to this peer are in flight already.
     TooManyAnswers,
     /// The NI that received it is being stopped.
     NiStopping,
     /// Its connection was lost while it waited.
     ConnectionLost,
-    /// It waited on a portal that is lazy no more.
+    /// It waited on a portal that is no longer lazy.
     NotLazy,
     /// A fault rule drops it.
     FaultRule,
@@ -72,19 +74,20 @@ pub struct RecentDrop {
     pub kind: MessageType,
     /// The source that the header names.
     pub source: ProcessId,
-    /// The NID that the header is addressed to.
+    /// The NID to which the header is addressed.
     pub target: Nid,
-    /// Portal index of a PUT or GET: any number, for a peer may write what it likes.
+    /// Portal index of a PUT or GET. Any number: the peer chooses it.
     pub portal: Option<u32>,
     /// Match bits of a PUT, GET or ACK.
     pub match_bits: Option<MatchBits>,
-    /// Payload bytes of the last one; of a GET the bytes it asks for.
+    /// Payload bytes of the last one; of a GET the requested bytes.
     pub length: u32,
-    /// Why.
+    /// Reason of the drop.
     pub reason: DropReason,
-    /// Messages in a row, counted as long as this node remembers them.
+    /// Number of such messages for as long as this node remembers them.
     pub count: u64,
-    /// Nanoseconds since the last one, by the node's clock, which a node without NIs does not have: there it is 0.
+    /// Nanoseconds since the last one, by the node's clock; 0 on a node without NIs, which has no
+    /// clock.
     pub age_ns: u64,
 }
 
@@ -108,7 +111,7 @@ impl RecentDrop {
     }
 }
 
-/// Logs a dropped message. Not under a lock: the subscriber may write.
+/// Logs a dropped message. Must be called without a lock: the subscriber may write.
 pub(crate) fn log(header: &Header, reason: DropReason) {
     if tracing::enabled!(tracing::Level::DEBUG) {
         let RecentDrop { kind, source, target, portal, match_bits, length, .. } =
@@ -126,14 +129,14 @@ struct Noted {
     drop: RecentDrop,
 }
 
-/// One partition's last drops, the newest last.
+/// The last drops of one partition, the newest last.
 #[derive(Default)]
 pub(crate) struct RecentDrops {
     noted: [Option<Noted>; RECENT_DROPS],
 }
 
 impl RecentDrops {
-    /// Remembers a dropped message; the oldest entry makes room.
+    /// Remembers a dropped message; replaces the oldest entry.
     pub(crate) fn note(&mut self, header: &Header, reason: DropReason, now_ns: u64) {
         let mut drop = RecentDrop::new(header, reason);
         let like = |noted: &Option<Noted>| noted.is_some_and(|noted| noted.drop.is_like(&drop));
@@ -145,7 +148,7 @@ impl RecentDrops {
         self.noted[RECENT_DROPS - 1] = Some(Noted { at_ns: now_ns, drop });
     }
 
-    /// All of them, with their age.
+    /// Returns all remembered drops, with their age.
     pub(crate) fn iter(&self, now_ns: u64) -> impl Iterator<Item = RecentDrop> + '_ {
         let noted = self.noted.iter().rev().flatten();
         noted.map(move |noted| RecentDrop { age_ns: now_ns.saturating_sub(noted.at_ns), ..noted.drop })
@@ -170,7 +173,7 @@ mod tests {
     }
 
     proptest! {
-        /// A plain list, to whose front the newest goes, agrees.
+        /// Agrees with a plain list to whose front the newest goes.
         #[test]
         fn the_newest_are_kept_and_equal_ones_are_counted(bits in proptest::collection::vec(0_u64..24, 0..100)) {
             let (mut drops, mut model) = (RecentDrops::default(), VecDeque::<(u64, u64, u64)>::new());

@@ -1,14 +1,14 @@
-//! The node: it owns the rooms and orders their locks. What is decided in a room is the room's business; here stand the
-//! order of the locks, and what is done when they are released.
+//! The node: owns the rooms and orders their locks. A room decides; this module defines the order
+//! of the locks and performs the actions that follow once they are released.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `api` | what programs ask (the trait [`lnet_api::LNet`]) |
-//! | `upcalls` | what LNDs tell (the trait [`lnet_api::Upcalls`]) |
-//! | `waiting` | messages that wait for a buffer, or as a fault rule wants it |
-//! | `run` | what is done without a lock |
-//! | `interfaces` | NIs come and go |
-//! | `audit` | whether the rooms agree |
+//! | `api` | calls by programs (the trait [`lnet_api::LNet`]) |
+//! | `upcalls` | calls by LNDs (the trait [`lnet_api::Upcalls`]) |
+//! | `waiting` | messages that wait for a buffer, or that a fault rule delays |
+//! | `run` | actions without a lock |
+//! | `interfaces` | addition and removal of NIs |
+//! | `audit` | checks that the rooms agree |
 
 mod api;
 mod audit;
@@ -55,7 +55,7 @@ pub struct Engine {
     /// Peers, credits and NIs (`LNET_NET_LOCK`, S-307).
     net: PercptLock<Net, NetShared>,
     portals: Arc<[PortalState]>,
-    /// Held while NIs come and go, which takes several steps.
+    /// Held during the addition or removal of an NI, which takes several steps.
     ni_change: Mutex<()>,
     ping_target: PingTarget,
     pings: Pings,
@@ -63,13 +63,13 @@ pub struct Engine {
     /// Messages that fault rules delay.
     held: Held,
     watcher: OnceLock<Arc<dyn DropWatcher>>,
-    /// NIs, `0@lo` not counted.
+    /// Number of NIs without `0@lo`.
     ni_count: AtomicUsize,
 }
 
 impl Engine {
-    /// A node that has no NI but `0@lo`, and answers pings. Of a table of more than [`PARTITIONS_MAX`] partitions it
-    /// uses that many.
+    /// Creates a node that has no NI but `0@lo`, and answers pings. It uses at most
+    /// [`PARTITIONS_MAX`] partitions of the configured table.
     #[must_use]
     pub fn new(config: EngineConfig) -> Arc<Engine> {
         let interface_cookie = WireHandle::unmarked(config.interface_cookie);
@@ -108,11 +108,12 @@ impl Engine {
         engine
     }
 
-    /// Tells the time, in nanoseconds of the node's clock, and ends what is late. Gives when to call it again, at the
-    /// latest; `None` if no NI is there.
+    /// Sets the engine's time, in nanoseconds of the node's clock, and ends operations whose
+    /// deadline has passed. Returns the latest time for the next call; `None` if there is no NI.
     ///
-    /// For the engine no time passes between two calls: a deadline that is set in between starts at the first of them,
-    /// so it can be early by [`ADVANCE_INTERVAL_NS`] at the most. It takes no lock unless something is late.
+    /// For the engine no time passes between two calls: a deadline that is set in between counts
+    /// from the first of them, so it can be early by up to [`ADVANCE_INTERVAL_NS`]. The call takes
+    /// no lock unless a deadline has passed.
     pub fn advance(&self, now_ns: u64) -> Option<u64> {
         let now_ns = self.common.advance(now_ns);
         let mut next = u64::MAX;
@@ -130,12 +131,12 @@ impl Engine {
         self.has_time().then(|| next.min(latest))
     }
 
-    /// Whether somebody tells the time: a node without NIs needs none.
+    /// Whether the clock is advanced: a node without NIs does not need it.
     fn has_time(&self) -> bool {
         self.ni_count.load(Ordering::Relaxed) > 0
     }
 
-    /// The node's counters.
+    /// Returns the node's counters.
     pub fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         for partition in 0..self.common.partitions() {
@@ -148,7 +149,7 @@ impl Engine {
         counters
     }
 
-    /// The messages that were dropped last, the newest first: at most [`RECENT_DROPS`].
+    /// Returns the most recently dropped messages, newest first: at most [`RECENT_DROPS`].
     pub fn recent_drops(&self) -> Vec<RecentDrop> {
         let now_ns = self.common.now_ns();
         let mut all = Vec::new();
@@ -160,29 +161,32 @@ impl Engine {
         all
     }
 
-    /// Messages that wait on a lazy portal for a buffer (S-310).
+    /// Returns the number of messages that wait for a buffer on a lazy portal (S-310).
     pub fn waiting(&self, portal: Portal) -> usize {
         self.portals[portal.index()].delayed()
     }
 
-    /// Messages that are on their way out, those that wait for credits or a connection among them.
+    /// Returns the number of outgoing messages, including those that wait for credits or a
+    /// connection.
     pub fn sending(&self) -> usize {
         (0..self.common.partitions()).map(|partition| self.net.lock(partition).sending()).sum()
     }
 
-    /// Whether a peer that this node has pushed to may still push back, and wait for an ACK that a node which is gone
-    /// does not send (lnet-wire 17, measured). Once it has pushed it is not waited for any more: the ACK is on its way out.
+    /// Whether a peer to which this node has pushed may still push back. Such a peer waits for an
+    /// ACK that a node which has shut down does not send (lnet-wire 17, measured). The peer's push
+    /// ends the wait: its ACK is already on its way out.
     pub fn awaits_push_back(&self, now_ns: u64) -> bool {
         self.pings.push_backs().awaited(now_ns)
     }
 
-    /// When the last peer that this node has pushed to will not push back any more, see [`PUSH_BACK_NS`](crate::PUSH_BACK_NS);
-    /// 0 if there was none.
+    /// Returns the time after which no peer pushes back any more, see
+    /// [`PUSH_BACK_NS`](crate::PUSH_BACK_NS); 0 if this node has not pushed.
     pub fn push_backs_end_ns(&self) -> u64 {
         self.pings.push_backs().until_ns()
     }
 
-    /// What went over an NI, `0@lo` included, and its credits; `None` if there is no such NI.
+    /// Returns the traffic of an NI, `0@lo` included, and its credits; `None` if there is no such
+    /// NI.
     pub fn ni_statistics(&self, nid: Nid) -> Option<NiStatistics> {
         let mut all = NiStatistics {
             nid,
@@ -201,7 +205,8 @@ impl Engine {
         Some(all)
     }
 
-    /// The peers, each as often as there are NIs (and connections of unprivileged programs) over which it is known.
+    /// Returns the statistics of all peers. A peer appears once per NI (and per connection of an
+    /// unprivileged program) over which it is known.
     pub fn peer_statistics(&self) -> Vec<PeerStatistics> {
         let mut all = Vec::new();
         for partition in 0..self.common.partitions() {
@@ -210,8 +215,8 @@ impl Engine {
         all
     }
 
-    /// Asks a node who it is (lnet-wire 15), for [`SINK_LENGTH`] bytes. `sleeper` is woken when the answer, or the reason why there is none, can be
-    /// taken from the [`Ping`].
+    /// Queries a node for its NIDs (lnet-wire 15), with a sink of [`SINK_LENGTH`] bytes. `sleeper`
+    /// is woken when the answer, or the error, can be taken from the [`Ping`].
     ///
     /// # Errors
     /// As for [`lnet_api::LNet::get`].
@@ -224,9 +229,10 @@ impl Engine {
         self.ping_asking(source, target, sleeper, SINK_LENGTH as usize)
     }
 
-    /// As [`Engine::ping`], asking for so many bytes: the kernel's discovery begins with 272 (lnet-wire 15). If the answer
-    /// is longer, [`Ping::needs`] tells how long it is: exactly so much is to be asked for then, since over RDMA a longer sink
-    /// above 3976 bytes fails ([`lnet_api::Get`]).
+    /// As [`Engine::ping`], with a sink of `sink_bytes`: the kernel's discovery begins with 272
+    /// (lnet-wire 15). If the answer is longer, [`Ping::needs`] returns its length. Use exactly
+    /// that length for the next query: over RDMA a longer sink above 3976 bytes fails
+    /// ([`lnet_api::Get`]).
     ///
     /// # Errors
     /// As for [`lnet_api::LNet::get`].
@@ -240,8 +246,9 @@ impl Engine {
         Ping::start(self.this()?, source, target, sleeper, sink_bytes)
     }
 
-    /// Tells a node this one's NIs, and asks for an ACK (lnet-wire 17). `sleeper` is woken when it has come, or the reason
-    /// why it has not. Only a node with the features MULTI_RAIL and DISCOVERY has a use for it.
+    /// Sends this node's NIs to another node and requests an ACK (lnet-wire 17). `sleeper` is woken
+    /// when the ACK has arrived or the push has failed. Only a node with the features MULTI_RAIL
+    /// and DISCOVERY uses the list.
     ///
     /// # Errors
     /// As for [`lnet_api::LNet::put`].
@@ -260,8 +267,8 @@ impl Engine {
         )
     }
 
-    /// Sends `content` to an entry of a node, by its portal and match bits, and asks for an ACK. `sleeper` is woken when it has
-    /// come, or the reason why it has not.
+    /// Sends `content` to the entry of a node with the portal and match bits in `place`, and
+    /// requests an ACK. `sleeper` is woken when the ACK has arrived or the PUT has failed.
     ///
     /// # Errors
     /// As for [`lnet_api::LNet::put`].
@@ -276,8 +283,9 @@ impl Engine {
         Push::start(self.this()?, source, target, sleeper, place, content)
     }
 
-    /// Has `sleeper` woken after events of these polled queues, and when one of them is freed, until the result is dropped.
-    /// Whoever waits for events looks with [`lnet_api::LNet::eq_poll`] after this call, and after each announcement of sleep.
+    /// Wakes `sleeper` after events of these polled queues, and when one of them is freed, until
+    /// the result is dropped. A waiter must call [`lnet_api::LNet::eq_poll`] after this call, and
+    /// each time after it has announced its sleep.
     ///
     /// # Errors
     /// ENOENT if a queue is gone, EINVAL if it cannot be polled.
@@ -286,21 +294,24 @@ impl Engine {
         EqWatch::new(queues, eqs.iter().map(|&eq| (eq, handles.open_eq(eq))), sleeper)
     }
 
-    /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.
+    /// Returns the primary NID of the node to which `nid` belongs, if that node has announced it;
+    /// otherwise `nid`.
     pub fn primary_nid(&self, nid: Nid) -> Nid {
         self.net.lock(self.common.here()).shared().primary(nid)
     }
 
-    /// From now on messages that arrive are lost or late by this rule: behind the checks of the header, before anything is
-    /// looked for that takes them (where LNet has its `lctl net_drop_add` and `net_delay_add`). Messages of the node to
-    /// itself arrive too. Rules are asked in the order in which they were added, and the first that does something to a
-    /// message is the last that is asked.
+    /// Adds a rule by which arriving messages are lost or delayed. It applies after the checks of
+    /// the header and before the search for a buffer (where LNet has its `lctl net_drop_add` and
+    /// `net_delay_add`). Messages of the node to itself arrive too. Rules apply in the order in
+    /// which they were added; the first one that loses or delays a message is the last one applied
+    /// to it.
     ///
-    /// Its sender cannot tell a lost message from one that was lost on this node; here it counts as dropped
-    /// ([`crate::Counters::drop_count`]), but nobody is told who waits for it ([`lnet_api::LNet::watch_drops`]). A delayed one
-    /// holds up its connection, so that what the peer sends behind it is late as well, and in order. It is lost if its
-    /// connection or its NI goes meanwhile; that its rule is removed changes nothing for it. On a node without NIs, whose
-    /// time does not pass, and beyond [`crate::Limits::held`] messages, none is delayed.
+    /// The sender of a lost message cannot distinguish this from a loss on its own node. This node
+    /// counts it as dropped ([`crate::Counters::drop_count`]), but does not report it to
+    /// [`lnet_api::LNet::watch_drops`]. A delayed message blocks its connection, so that later
+    /// messages of the peer are delayed as well, and stay in order. It is lost if its connection or
+    /// its NI ends meanwhile; removal of its rule does not affect it. No message is delayed on a
+    /// node without NIs, whose time does not pass, nor beyond [`crate::Limits::held`] messages.
     ///
     /// ```
     /// use lnet::{Engine, EngineConfig};
@@ -308,32 +319,33 @@ impl Engine {
     ///
     /// let node = Engine::new(EngineConfig::new(Pid::LNET, 1));
     /// let rule = node.add_fault("drop 1/100 put portal 42".parse()?)?;
-    /// // ... and when all is over:
+    /// ... and at the end of the test:
     /// let found = node.remove_fault(rule)?;
     /// println!("{}: {} of {} lost", found.rule, found.dropped, found.matched);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// ENOMEM beyond [`crate::FAULT_RULES_MAX`] rules, EINVAL for one that cannot be ([`FaultRule::check`]).
+    /// ENOMEM beyond [`crate::FAULT_RULES_MAX`] rules, EINVAL for an invalid rule
+    /// ([`FaultRule::check`]).
     pub fn add_fault(&self, rule: FaultRule) -> Result<FaultId, LNetError> {
         self.faults.add(rule)
     }
 
-    /// Takes a rule back; gives what has come of it.
+    /// Removes a rule and returns its statistics.
     ///
     /// # Errors
-    /// ENOENT if it is gone.
+    /// ENOENT if there is no such rule.
     pub fn remove_fault(&self, id: FaultId) -> Result<FaultStatistics, LNetError> {
         self.faults.remove(id).ok_or(LNetError::NoSuch { object: "fault rule", handle: 0 })
     }
 
-    /// The rules in force, in the order in which they are asked, and what has come of each so far.
+    /// Returns the active rules in the order in which they apply, with their statistics.
     pub fn faults(&self) -> Vec<FaultStatistics> {
         self.faults.statistics()
     }
 
-    /// Messages that rules delay at this moment.
+    /// Returns the number of messages that rules delay at this moment.
     pub fn held(&self) -> usize {
         self.held.lock().len()
     }
@@ -342,22 +354,22 @@ impl Engine {
         self.this.upgrade().ok_or(LNetError::ShuttingDown)
     }
 
-    /// What all rooms read.
+    /// Returns the data that all rooms read.
     pub(crate) fn common(&self) -> &Common {
         &self.common
     }
 
-    /// The exchanges on portal 0 of other nodes.
+    /// Returns this node's pings and pushes to portal 0 of other nodes.
     pub(crate) fn pings(&self) -> &Pings {
         &self.pings
     }
 
-    /// Whether a NID is this node's own.
+    /// Whether a NID belongs to this node.
     pub(crate) fn is_local(&self, nid: Nid) -> bool {
         nid.is_loopback() || self.net.lock(0).shared().has_ni(nid)
     }
 
-    /// The NIs that peers are told of.
+    /// Returns the NIs that are announced to peers.
     ///
     /// # Errors
     /// If there is no memory for the list.
@@ -369,8 +381,8 @@ impl Engine {
         Ok(list)
     }
 
-    /// Remembers what a push tells. What is no news costs little; the rest only counts if `admit` lets the address, as a NID,
-    /// from which the pusher speaks change something now.
+    /// Stores the NIDs that a push announces. A push without changes costs little. Changes are
+    /// stored only if `admit` allows the pusher's address, given as a NID, to change something now.
     pub(crate) fn learn(
         &self,
         pushed: &PushedNids<impl Iterator<Item = Nid> + Clone>,
@@ -392,9 +404,9 @@ impl Engine {
             self.net.lock(here).count_ignored_push();
             return;
         }
-        // All partitions stop for this. A peer that tells something else in every push makes that happen as often as the rates
-        // allow. Each time costs no more than the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place
-        // in the tables.
+        // All partitions stop for this. A peer with changes in every push causes it as often as the
+        // rates allow. Each time costs at most the look-ups for the 255 NIDs that a buffer takes of
+        // a push, and one node's place in the tables.
         let mut net = self.net.lock_all();
         let (parts, shared) = net.split();
         shared.learn(parts, pushed);

@@ -1,4 +1,4 @@
-//! Event queues: a callback, a ring to be polled, or both (S-311).
+//! Event queues: a callback, a ring that is polled, or both (S-311).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use smallvec::SmallVec;
 
 use crate::slab::{Key, NONE, Slab, slab};
 
-/// Where the events of a queue go.
+/// A queue: the destination of its events.
 #[derive(Clone)]
 pub(crate) struct EventQueue {
     handler: Handler,
-    /// The same, if it can be polled.
+    /// The same object, if the queue can be polled.
     polled: Option<Arc<PolledQueue>>,
 }
 
 impl EventQueue {
-    /// A queue that hands its events to `handler`.
+    /// Creates a queue that passes its events to `handler`.
     pub(crate) fn new(handler: Handler) -> EventQueue {
         EventQueue { handler, polled: None }
     }
 
-    /// A queue that keeps the last `count` events, and hands each to `handler` as well.
+    /// Creates a queue that keeps the last `count` events, and also passes each to `handler`.
     pub(crate) fn polled(
         count: usize,
         handler: Option<Arc<dyn EventHandler>>,
@@ -37,7 +37,7 @@ impl EventQueue {
         Ok(EventQueue { handler: Handler::Shared(polled.clone()), polled: Some(polled) })
     }
 
-    /// Takes the oldest event; `Err` if the queue cannot be polled.
+    /// Removes and returns the oldest event; `Err` if the queue cannot be polled.
     fn poll(&self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
         let mut ring = self.as_polled(eq)?.ring.lock();
         let Some(event) = ring.events.pop_front() else { return Ok(None) };
@@ -49,7 +49,7 @@ impl EventQueue {
         self.polled.as_ref().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })
     }
 
-    /// Has everybody who waits for the queue look at it.
+    /// Wakes all threads that wait for the queue.
     pub(crate) fn wake_watchers(&self) {
         if let Some(polled) = &self.polled {
             polled.watchers.wake();
@@ -64,7 +64,8 @@ struct PolledQueue {
     watchers: Watchers,
 }
 
-/// The events of a polled queue. Its lock is taken with a partition's lock held, and takes none itself.
+/// The events of a polled queue. Its lock is taken with a partition's lock held; no lock is taken
+/// under it.
 struct Ring {
     events: VecDeque<Event>,
     count: usize,
@@ -97,7 +98,7 @@ impl EventHandler for PolledQueue {
 /// The threads that wait for a queue.
 #[derive(Default)]
 struct Watchers {
-    /// How many, so that a queue for which nobody waits costs no lock.
+    /// Their number, so that a queue without waiters costs no lock.
     count: AtomicUsize,
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
 }
@@ -118,19 +119,20 @@ impl Watchers {
     }
 
     fn wake(&self) {
-        // SYNC eq.watch: pairs with the fence of `Sleeper::prepare`. Either this sees the watcher, or the watcher's look at
-        // the queue after its announcement of sleep sees what there is.
+        // SYNC eq.watch: pairs with the fence of `Sleeper::prepare`. Either this sees the watcher,
+        // or the poll of the watcher after its announcement of sleep sees the events.
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // Woken without the lock: that is a system call. More than fit here at one queue are rare.
+        // Woken without the lock: a wake-up is a system call. More than fit here wait at one queue
+        // rarely.
         let sleepers: SmallVec<[Arc<Sleeper>; 8]> = self.sleepers.lock().iter().cloned().collect();
         sleepers.iter().for_each(|sleeper| sleeper.wake());
     }
 }
 
-/// That a thread waits for some polled queues; see [`crate::Engine::eq_watch`].
+/// Registration of a thread that waits for polled queues; see [`crate::Engine::eq_watch`].
 #[must_use]
 pub struct EqWatch {
     queues: SmallVec<[Arc<PolledQueue>; 4]>,
@@ -173,7 +175,7 @@ impl EventQueues {
         queues.insert(queue).ok_or(LNetError::TooMany { objects: "event queues", limit })
     }
 
-    /// The queue, if it is still there.
+    /// Returns the queue, if it still exists.
     pub(crate) fn find(&self, key: Key) -> Option<EventQueue> {
         self.0.lock().get(key).cloned()
     }
@@ -182,12 +184,12 @@ impl EventQueues {
         key.and_then(|key| self.find(key)).ok_or(LNetError::NoSuch { object: "EQ", handle: eq.0 })
     }
 
-    /// Takes a queue out, to be dropped without any lock.
+    /// Removes a queue, to be dropped without any lock.
     pub(crate) fn remove(&self, key: Key) -> Option<EventQueue> {
         self.0.lock().remove(key)
     }
 
-    /// The oldest event of the first of these queues that has one.
+    /// Removes and returns the oldest event of the first of these queues that has one.
     pub(crate) fn poll(
         &self,
         keys: impl Iterator<Item = (EqHandle, Option<Key>)>,
@@ -201,8 +203,8 @@ impl EventQueues {
     }
 }
 
-/// The event queues that one partition's MDs use, counted there: so MDs come and go without touching what other
-/// partitions touch (S-311: a reference count per partition).
+/// The event queues that one partition's MDs use, counted there: so the creation and end of MDs
+/// touch no data of other partitions (S-311: a reference count per partition).
 #[derive(Default)]
 pub(crate) struct QueueUses(Vec<Option<QueueUse>>);
 
@@ -213,7 +215,7 @@ struct QueueUse {
 }
 
 impl QueueUses {
-    /// One MD more uses a queue; gives the index to reach it by.
+    /// Counts one more MD of a queue; returns the queue's index here.
     pub(crate) fn enter(
         &mut self,
         queues: &EventQueues,
@@ -239,14 +241,14 @@ impl QueueUses {
         Ok(key.index)
     }
 
-    /// One MD less.
+    /// Counts one MD less.
     pub(crate) fn leave(&mut self, index: u32) {
         if let Some(Some(queue)) = self.0.get_mut(index as usize) {
             queue.users -= 1;
         }
     }
 
-    /// How many MDs use a queue.
+    /// Returns the number of MDs that use a queue.
     pub(crate) fn users(&self, key: Key) -> usize {
         self.0
             .get(key.index as usize)
@@ -255,19 +257,20 @@ impl QueueUses {
             .map_or(0, |known| known.users)
     }
 
-    /// The queues, and how many MDs use each.
+    /// Returns the queues, and the number of MDs that use each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, usize)> {
         self.0.iter().flatten().map(|known| (known.key, known.users))
     }
 
-    /// Forgets a queue that nobody uses.
+    /// Removes a queue that no MD uses.
     pub(crate) fn forget(&mut self, key: Key) {
         if let Some(known) = self.0.get_mut(key.index as usize) {
             known.take_if(|known| known.key == key);
         }
     }
 
-    /// Delivers an event to a queue in use, under the lock of the MD's partition; gives the handler to be woken.
+    /// Delivers an event to a queue in use, under the lock of the MD's partition; returns the
+    /// handler to be woken.
     pub(crate) fn deliver(&self, index: u32, event: &Event) -> Option<&Handler> {
         if index == NONE {
             return None;

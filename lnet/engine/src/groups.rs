@@ -1,4 +1,4 @@
-//! A hash index of lists: all objects of one key, in an order.
+//! A hash index of lists: each key has an ordered list of its objects.
 
 use std::ops::IndexMut;
 
@@ -15,28 +15,28 @@ pub(crate) const GROUP: usize = 1;
 pub(crate) trait Grouped: Hashed + Linked<GROUP> {
     /// Whether the keys are equal.
     fn same_key(&self, other: &Self) -> bool;
-    /// The last object of the group; kept in the first.
+    /// The last object of the group; stored in the first.
     fn last(&self) -> u32;
-    /// Sets what [`Grouped::last`] tells.
+    /// Sets [`Grouped::last`].
     fn set_last(&mut self, last: u32);
 }
 
-/// Objects with equal keys form a list; only the first of them is in the hash index, and it knows the last. So the
-/// index is as large as there are keys, not objects, and equal keys make no long chains. All operations take constant
-/// time.
+/// Objects with equal keys form a list; only the first of them is in the hash index, and it stores
+/// the index of the last. So the size of the index is the number of keys, not of objects, and equal
+/// keys make no long chains. All operations take constant time.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) index: Buckets,
 }
 
 impl Groups {
-    /// No groups, with memory from `room`.
+    /// Creates an empty index with memory from `room`.
     pub(crate) fn within(room: &Room) -> Groups {
         Groups { index: Buckets::within(room) }
     }
 
-    /// The first object with this hash of which `wanted` is true, or [`NONE`]; `wanted` must be true or false for all of
-    /// a group.
+    /// Returns the first object with this hash for which `wanted` holds, or [`NONE`]; `wanted` must
+    /// be the same for all objects of a group.
     pub(crate) fn first<T: Grouped>(
         &self,
         slab: &impl std::ops::Index<u32, Output = T>,
@@ -59,7 +59,7 @@ impl Groups {
         self.first(slab, object.hash(), |other| other.same_key(object))
     }
 
-    /// Enters an object at the end of its group; `false` if there is no memory for the index.
+    /// Adds an object at the end of its group; `false` if there is no memory for the index.
     #[must_use]
     pub(crate) fn push_back<T: Grouped>(
         &mut self,
@@ -77,7 +77,7 @@ impl Groups {
         }
     }
 
-    /// Enters an object at the head of its group; `false` if there is no memory for the index.
+    /// Adds an object at the head of its group; `false` if there is no memory for the index.
     #[must_use]
     pub(crate) fn push_front<T: Grouped>(
         &mut self,
@@ -93,7 +93,7 @@ impl Groups {
         }
     }
 
-    /// Enters an object right before one of the same key.
+    /// Inserts an object right before one of the same key.
     pub(crate) fn push_before<T: Grouped>(
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,
@@ -109,7 +109,7 @@ impl Groups {
         self.link(slab, prev, index, next);
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove<T: Grouped>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         let Links { prev, next } = Linked::<GROUP>::links(&slab[index]);
         if prev == NONE && next == NONE {

@@ -5,13 +5,13 @@ use std::hash::{BuildHasher, Hasher as _};
 use foldhash::fast::RandomState;
 use lnet_nid::{Nid, ProcessId};
 
-/// Hashes what the engine's tables are searched by. Seeded at random, which makes it
-/// hard for a peer to choose keys that collide.
+/// Hasher for the keys of the engine's tables. Its random seed makes it hard for a peer to choose
+/// keys that collide.
 #[derive(Debug, Default)]
 pub(crate) struct Hasher(RandomState);
 
 impl Hasher {
-    /// A process and a number.
+    /// Hashes a process and a number.
     pub(crate) fn process(&self, id: ProcessId, number: u64) -> u32 {
         let mut state = self.0.build_hasher();
         let [a, b, c] = words(id.nid);
@@ -24,7 +24,7 @@ impl Hasher {
     }
 }
 
-/// The 20 bytes of a NID as three numbers.
+/// Returns the 20 bytes of a NID as three numbers.
 fn words(nid: Nid) -> [u64; 3] {
     let bytes = nid.to_wire();
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = bytes;

@@ -1,10 +1,11 @@
 //! The LNet engine: portals, match entries, memory descriptors, event queues, credits, ping.
 //!
-//! An [`Engine`] is one LNet node without its networks: it implements [`lnet_api::LNet`] for whoever sends and receives,
-//! and [`lnet_api::Upcalls`] for the network drivers ([`lnet_api::Lnd`]) that are added to it. It is a state machine: it
-//! starts no thread, opens no socket and reads no clock. Whoever polls the drivers also calls [`Engine::advance`].
+//! An [`Engine`] is one LNet node without its networks. It implements [`lnet_api::LNet`] for the
+//! programs that send and receive, and [`lnet_api::Upcalls`] for the network drivers
+//! ([`lnet_api::Lnd`]) that are added to it. It is a state machine: it starts no thread, opens no
+//! socket and reads no clock. The thread that polls the drivers also calls [`Engine::advance`].
 //!
-//! It does not route messages for other nodes, does not resend, and knows one way to each peer.
+//! It does not route messages for other nodes, does not resend, and uses one path to each peer.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -50,23 +51,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! State is kept in rooms: types that own their operations behind private fields. [`Engine`] owns the rooms, takes their
-//! locks in order, and does what their decisions leave to be done; `docs/engine.md` has the picture.
+//! State is kept in rooms: types with private fields and methods for every operation on them.
+//! [`Engine`] owns the rooms, takes their locks in order, and performs the actions that follow from
+//! their decisions. `docs/engine.md` has the picture.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `engine` | [`Engine`]: the order of the locks, and what is done when they are released; in its files the LNet API, the upcalls, messages that wait, NIs, the audit |
+//! | `engine` | [`Engine`]: the lock order, and the actions after the locks are released; its files hold the LNet API, the upcalls, waiting messages, NIs, the audit |
 //! | `resources` | the rooms `Posted` (MEs and their MDs: which of them takes a message) and `Bound` (MDs for PUTs and GETs, the answers waited for) |
 //! | `net` | the room `Net`: peers, hosts, credits; NIs; which NIDs are one node |
-//! | `placement` | in which partition an entry of a wildcard portal lies, and where messages look for it |
-//! | `portal_state` | what all partitions share of a portal, and the PUTs that wait on it |
+//! | `placement` | the partition of a wildcard portal's entry, and the partitions that a message searches |
+//! | `portal_state` | the state of a portal that all partitions share, and the PUTs that wait on it |
 //! | `event_queue` | EQs, and which of them a partition's MDs use |
-//! | `faults` | losses and delays on purpose ([`FaultRule`]) |
-//! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]), telling it who this one is ([`Push`]) |
-//! | `common`, `message`, `work`, `wake` | what all rooms read; messages on their way; what is left to do after a lock; waking handlers |
+//! | `faults` | deliberate losses and delays ([`FaultRule`]) |
+//! | `ping` | answers to pings and pushes; queries for a node's NIDs ([`Ping`]), announcements of this node's ([`Push`]) |
+//! | `common`, `message`, `work`, `wake` | data that all rooms read; messages in flight; actions that wait for a lock's release; wake-ups of handlers |
 //! | `config`, `counters`, `drops` | [`EngineConfig`], [`Limits`]; [`Counters`], [`NiStatistics`], [`PeerStatistics`]; [`RecentDrop`] |
-//! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; what handles are made of |
-//! | `audit` | the tools with which each room checks itself |
+//! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; the parts of handles |
+//! | `audit` | the helpers with which each room checks its invariants |
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,13 @@
-//! Doubly linked lists through the objects of a table. The table is an [`nlx_sync::Slots`] (see `slab`) or two of them side by
-//! side; the links stand in the objects, so that a list takes no memory of its own and one object can be in several.
+//! Doubly linked lists through the objects of a table. The table is an [`nlx_sync::Slots`] (see
+//! `slab`) or two of them side by side. The links are fields of the objects, so a list needs no
+//! further memory and one object can be in several.
 
 use std::ops::{Index, IndexMut};
 
 use crate::slab::{NONE, some};
 
-/// The neighbours of an object in one list. The hash index and the groups are lists too, so the crate sees the fields.
+/// The neighbours of an object in one list. The hash index and the groups are lists too, so the
+/// fields are visible in the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Links {
     pub(crate) prev: u32,
@@ -13,19 +15,20 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// In no list, or alone in one.
+    /// The links of an object in no list, or alone in one.
     pub(crate) const NONE: Links = Links { prev: NONE, next: NONE };
 }
 
-/// An object that can be in a list; `L` tells apart the lists that one object is in at the same time.
+/// An object that can be in a list; `L` distinguishes the lists that one object is in at the same
+/// time.
 pub(crate) trait Linked<const L: usize> {
     /// The links of list `L`.
     fn links(&self) -> Links;
-    /// The links of list `L`, to be changed.
+    /// Mutable access to the links of list `L`.
     fn links_mut(&mut self) -> &mut Links;
 }
 
-/// Lets a type be in lists: the number of each, and the field that has its links.
+/// Implements [`Linked`] for a type: the number of each list, and the field with its links.
 macro_rules! linked {
     ($type:ty: $($list:expr => $field:tt),+) => {$(
         impl $crate::list::Linked<{ $list }> for $type {
@@ -49,27 +52,26 @@ pub(crate) struct List<const L: usize> {
 }
 
 impl<const L: usize> List<L> {
-    /// An empty list.
     pub(crate) const fn new() -> List<L> {
         List { head: NONE, tail: NONE }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the list is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NONE
     }
 
-    /// The first object.
+    /// Returns the first object.
     pub(crate) fn head(&self) -> Option<u32> {
         some(self.head)
     }
 
-    /// The last object.
+    /// Returns the last object.
     pub(crate) fn tail(&self) -> Option<u32> {
         some(self.tail)
     }
 
-    /// The objects in order.
+    /// Returns the objects in order.
     pub(crate) fn iter<'a, T: Linked<L>>(
         &self,
         slab: &'a impl Index<u32, Output = T>,
@@ -77,7 +79,7 @@ impl<const L: usize> List<L> {
         std::iter::successors(some(self.head), move |&index| some(slab[index].links().next))
     }
 
-    /// Puts an object, which is in no list `L`, at the head.
+    /// Adds an object, which is in no list `L`, at the head.
     pub(crate) fn push_front<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         *slab[index].links_mut() = Links { prev: NONE, next: self.head };
         match self.head {
@@ -87,7 +89,7 @@ impl<const L: usize> List<L> {
         self.head = index;
     }
 
-    /// Puts an object, which is in no list `L`, at the tail.
+    /// Adds an object, which is in no list `L`, at the tail.
     pub(crate) fn push_back<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         *slab[index].links_mut() = Links { prev: self.tail, next: NONE };
         match self.tail {
@@ -97,7 +99,7 @@ impl<const L: usize> List<L> {
         self.tail = index;
     }
 
-    /// Puts an object, which is in no list `L`, right before one that is in this list.
+    /// Inserts an object, which is in no list `L`, right before an object of this list.
     pub(crate) fn insert_before<T: Linked<L>>(
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,
@@ -112,7 +114,7 @@ impl<const L: usize> List<L> {
         }
     }
 
-    /// Takes an object of this list out.
+    /// Removes an object of this list.
     pub(crate) fn remove<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         let Links { prev, next } = std::mem::replace(slab[index].links_mut(), Links::NONE);
         match prev {
@@ -125,7 +127,7 @@ impl<const L: usize> List<L> {
         }
     }
 
-    /// Takes the first object out.
+    /// Removes and returns the first object.
     pub(crate) fn pop_front<T: Linked<L>>(
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,

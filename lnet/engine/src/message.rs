@@ -1,5 +1,5 @@
-//! Messages on their way, as the rooms of the engine hand them to each other. These structs have no rules of their own, so
-//! the crate sees their fields.
+//! Messages in flight, as the rooms of the engine pass them to each other. These structs have no
+//! rules, so their fields are visible in the crate.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::keys::Hasher;
 use crate::names::MdName;
 use crate::slab::Key;
 
-/// A way to another node, or to this one.
+/// A path to another node, or to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// This node itself: no LND, no credits (lnet-wire 14).
@@ -24,7 +24,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// The NI that it leads over.
+    /// Returns the NI of the path.
     pub(crate) fn ni(&self) -> Option<Key> {
         match *self {
             Way::Here => None,
@@ -32,13 +32,13 @@ impl Way {
         }
     }
 
-    /// Whether it leads over this NI.
+    /// Whether the path uses this NI.
     pub(crate) fn goes_over(&self, ni: Key) -> bool {
         self.ni() == Some(ni)
     }
 }
 
-/// What a peer is known by: a next hop over an NI, with the hash of both.
+/// The key of a peer: a next hop over an NI, with the hash of both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerName {
     pub(crate) ni: Key,
@@ -53,21 +53,22 @@ impl PeerName {
     }
 }
 
-/// A process as peers are told apart: its PID counts only if it names a connection (lnet-wire 27).
+/// Returns a process as it identifies a peer: its PID counts only if it names a connection
+/// (lnet-wire 27).
 pub(crate) fn known_as(id: ProcessId) -> ProcessId {
     if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) }
 }
 
-/// A PUT or GET, whatever MD it is of.
+/// A PUT or GET without its MD.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) op: MessageOp,
     /// The local NID to send from, if the program has chosen one.
     pub(crate) via: Option<Nid>,
     pub(crate) target: ProcessId,
-    /// The kind of the answer that is waited for.
+    /// The kind of the expected answer.
     pub(crate) answer: Option<EventKind>,
-    /// The target's portal. On portal 0 LNet talks to itself: pings and pushes.
+    /// The target's portal. On portal 0 LNet nodes exchange pings and pushes.
     pub(crate) portal: u32,
     match_bits: MatchBits,
     offset: u32,
@@ -97,7 +98,8 @@ impl Request {
         Request { op: MessageOp::Get, via, target, answer, portal, match_bits, offset, hdr_data: 0 }
     }
 
-    /// The body of its header, of an MD of this length; `handle` is what an answer names.
+    /// Returns the body of its header for an MD of this length; `handle` is the one that an answer
+    /// echoes.
     pub(crate) fn body(&self, length: u32, handle: WireHandle) -> Body {
         let &Request { op, answer, portal, match_bits, offset, hdr_data, .. } = self;
         match op {
@@ -112,7 +114,7 @@ impl Request {
         }
     }
 
-    /// Its SEND event.
+    /// Returns its SEND event.
     pub(crate) fn event(&self, common: &Common, length: u32) -> Event {
         let &Request { target, portal, match_bits, offset, hdr_data, .. } = self;
         Event {
@@ -128,10 +130,10 @@ impl Request {
     }
 }
 
-/// How a message of this node goes to its target.
+/// The route of an outgoing message to its target.
 pub(crate) struct Route {
     pub(crate) way: Way,
-    /// The NID that it is sent from.
+    /// The NID from which it is sent.
     pub(crate) source: Nid,
     /// The primary NID of the target's node.
     pub(crate) primary: Nid,
@@ -139,20 +141,20 @@ pub(crate) struct Route {
     pub(crate) debtor: Option<PeerName>,
 }
 
-/// What a message is that this node sends.
+/// The kind of an outgoing message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageOp {
     Put,
     Get,
-    /// A GET whose data the network writes by itself.
+    /// A GET whose data the network writes directly into memory.
     DirectGet,
     Ack,
-    /// The REPLY to a GET from elsewhere.
+    /// The REPLY to a GET of another node.
     Reply,
 }
 
 impl MessageOp {
-    /// How it is counted.
+    /// Returns the type under which it is counted.
     pub(crate) fn kind(self) -> MessageType {
         match self {
             MessageOp::Put => MessageType::Put,
@@ -168,20 +170,21 @@ impl MessageOp {
     }
 }
 
-/// A message that this node sends. It ends once: when its LND finalises it, its time is up in a queue, or its NI goes.
+/// An outgoing message. It ends once: when its LND finalises it, its deadline in a queue passes, or
+/// its NI ends.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) op: MessageOp,
     /// The MD it uses; none for an ACK.
     pub(crate) md: Option<MdName>,
-    /// What the MD's owner will be told, but for the status.
+    /// The event for the MD's owner, without the status.
     pub(crate) event: Event,
-    /// The ACK or REPLY to come.
+    /// The expected ACK or REPLY.
     pub(crate) response: Key,
 }
 
 impl Message {
-    /// Payload bytes behind its header.
+    /// Returns the number of payload bytes after its header.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self.op {
             MessageOp::Put | MessageOp::Reply => u64::from(self.event.mlength),
@@ -190,7 +193,7 @@ impl Message {
     }
 }
 
-/// A message that is decided on and is to be sent when no lock is held.
+/// An outgoing message that is to be sent once no lock is held.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) way: Way,
@@ -200,7 +203,7 @@ pub(crate) struct Launch {
     pub(crate) reply_to: Option<RxContext>,
 }
 
-/// What has become of a message that is sent.
+/// Result of the launch of a message.
 #[allow(
     clippy::large_enum_variant,
     reason = "the large one is the common one, and a box would be allocated for it"
@@ -226,22 +229,22 @@ pub(crate) struct Local {
     pub(crate) payload: Option<ReadVec>,
 }
 
-/// Where a header came from.
+/// The origin of a header.
 #[derive(Debug, Clone)]
 pub(crate) struct Inbound {
-    /// The way back: an answer goes over the hop that brought the request.
+    /// The path back: an answer goes over the hop that brought the request.
     pub(crate) back: Way,
     /// The last hop.
     pub(crate) from: ProcessId,
     pub(crate) rx: RxContext,
-    /// The token that its LND has for it since a fault rule has delayed it, or 0.
+    /// The token by which its LND knows it since a fault rule has delayed it, or 0.
     pub(crate) held: u64,
     /// The NIDs of the node that the header names as its source, the primary one first.
     pub(crate) nids: SmallVec<[Nid; 2]>,
 }
 
 impl Inbound {
-    /// An event that tells where a message came from.
+    /// Returns an event with the origin of a message.
     pub(crate) fn event(&self, common: &Common, kind: EventKind, header: &Header) -> Event {
         Event {
             target: header.dest,
@@ -252,7 +255,7 @@ impl Inbound {
         }
     }
 
-    /// The primary NID of the message's source.
+    /// Returns the primary NID of the message's source.
     pub(crate) fn primary(&self, header: &Header) -> Nid {
         self.nids.first().copied().unwrap_or(header.src.nid)
     }
@@ -265,7 +268,8 @@ pub(crate) struct Admitted<'a> {
     pub(crate) header: &'a Header,
 }
 
-/// A message that has arrived and waits, or has waited: for a buffer of a lazy portal, or as a fault rule wants it.
+/// A message that has arrived and waits, or has waited: for a buffer of a lazy portal, or because
+/// of a fault rule.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) inbound: Inbound,
@@ -285,7 +289,7 @@ pub(crate) fn is_push(header: &Header) -> bool {
     matches!(header.body, Body::Put { portal, match_bits: MatchBits::PING, .. } if portal == PING_PORTAL.get())
 }
 
-/// What the ACK of a PUT echoes; none if it wants no ACK.
+/// Returns the handle that the ACK of a PUT echoes; none if it requests no ACK.
 pub(crate) fn ack_of(header: &Header) -> WireHandle {
     match header.body {
         Body::Put { ack_wmd, .. } => ack_wmd,

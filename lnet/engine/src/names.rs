@@ -1,5 +1,6 @@
-//! What handles and tokens are made of: which table, in which partition, which object. The tables, with their generations, are
-//! [`nlx_sync::Slots`] (see `slab`); this puts their keys into numbers that programs and LNDs carry.
+//! The encoding of handles and tokens: the table, the partition, the object. The tables, with their
+//! generations, are [`nlx_sync::Slots`] (see `slab`); this module packs their keys into numbers
+//! that programs and LNDs carry.
 
 use foldhash::fast::RandomState;
 use lnet_api::{EqHandle, MdHandle, MeHandle, RxToken};
@@ -7,8 +8,8 @@ use std::hash::BuildHasher;
 
 use crate::slab::{INDEX_BITS, Key};
 
-/// The kinds of objects that have handles. Each kind has values of its own, so a handle of one kind never names an
-/// object of another (S-107).
+/// The kinds of objects that have handles. The values of different kinds are disjoint, so a handle
+/// of one kind never names an object of another (S-107).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 enum Kind {
@@ -18,15 +19,15 @@ enum Kind {
     Bound = 3,
 }
 
-/// Which of a partition's two rooms an MD is in, and of which partition. A name of all rooms, so the crate sees the fields.
+/// The room and the partition of an MD. All rooms use it, so its fields are visible in the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Bound for one's own PUTs and GETs; else attached to an entry of a portal.
+    /// Bound for PUTs and GETs of this node; otherwise attached to an entry of a portal.
     pub(crate) bound: bool,
     pub(crate) partition: usize,
 }
 
-/// Names an MD wherever it is. It exists as long as a message uses it that is in a table.
+/// Names an MD in any room. The MD exists for as long as a message in a table uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MdName {
     pub(crate) place: Place,
@@ -38,24 +39,24 @@ const PARTITION_BITS: u32 = 8;
 /// Bits of a key in a name.
 const KEY_BITS: u32 = 54;
 
-/// The most partitions of a node. A portal keeps a bit for each of them; no machine that LNet runs on has more memory
-/// nodes.
+/// Maximum number of partitions of a node. A portal keeps a bit for each of them; no machine that
+/// runs LNet has more memory nodes.
 pub const PARTITIONS_MAX: usize = 64;
 
 const _: () = assert!(PARTITIONS_MAX <= 1 << PARTITION_BITS);
 
-/// A partition (or a portal) and a key in one number; the value of a token.
+/// Returns a partition (or a portal) and a key in one number; the value of a token.
 pub(crate) const fn pack(partition: usize, key: Key) -> u64 {
     (partition as u64) << KEY_BITS | key.to_bits(INDEX_BITS)
 }
 
-/// What [`pack`] was given.
+/// Returns the arguments of [`pack`].
 pub(crate) const fn unpack(value: u64) -> (usize, Key) {
     let partition = (value >> KEY_BITS) as usize & ((1 << PARTITION_BITS) - 1);
     (partition, Key::from_bits(value & ((1 << KEY_BITS) - 1), INDEX_BITS))
 }
 
-/// What the token of a received message names.
+/// The object that the token of a received message names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RxName {
     /// A message whose payload is being received, in one of the tables of MDs.
@@ -67,7 +68,7 @@ pub(crate) enum RxName {
 }
 
 impl RxName {
-    /// The two highest bits of a token tell what it names.
+    /// The two highest bits of a token contain its kind.
     const DELAYED: u64 = 1 << 63;
     const HELD: u64 = RxName::DELAYED | 1 << 62;
     const BOUND: u64 = 1 << 62;
@@ -81,7 +82,7 @@ impl RxName {
         })
     }
 
-    /// What [`RxName::token`] was given. The partition or portal may be one that is not there.
+    /// Returns the name from [`RxName::token`]. The partition or portal may not exist.
     pub(crate) const fn open(token: RxToken) -> RxName {
         let (index, key) = unpack(token.0 & !RxName::HELD);
         match token.0 & RxName::HELD {
@@ -94,7 +95,7 @@ impl RxName {
 
 /// An odd number whose bits have no pattern: 2^64 divided by the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-/// By Newton's method; each step doubles the bits that are right.
+/// The inverse of [`FACTOR`] by Newton's method; each step doubles the number of correct bits.
 const FACTOR_INVERSE: u64 = {
     let (mut inverse, mut bits) = (FACTOR, 3);
     while bits < 64 {
@@ -106,15 +107,16 @@ const FACTOR_INVERSE: u64 = {
 
 const _: () = assert!(FACTOR.wrapping_mul(FACTOR_INVERSE) == 1);
 
-/// Spreads a change of any bit over the others; undone with the inverse factor.
+/// Spreads a change of any bit over the others; the inverse factor undoes it.
 const fn mix(value: u64, factor: u64) -> u64 {
     let value = (value ^ value >> 32).wrapping_mul(factor);
     value ^ value >> 32
 }
 
-/// Makes handles out of names and finds names in handles. Each engine mixes its handles with random keys of its own, and
-/// every bit of a handle tells of every bit of the name: a handle of another engine, or a stale one with a bit changed,
-/// names nothing here but by the rarest chance. (It is no cipher: what a peer may do with a handle is checked apart.)
+/// Encodes names as handles and decodes handles. Each engine mixes its handles with its own random
+/// keys, and every bit of a handle depends on every bit of the name. So a handle of another engine,
+/// or a stale one with a changed bit, names an object here only with negligible probability. (It is
+/// no cipher: other checks decide what a peer may do with a handle.)
 #[derive(Debug)]
 pub(crate) struct Handles {
     keys: [u64; 2],
@@ -132,7 +134,7 @@ impl Handles {
         mix(mix(((kind as u64) << 62 | pack(partition, key)) ^ first, FACTOR) ^ second, FACTOR)
     }
 
-    /// The partition and key, if the handle is of one of these kinds.
+    /// Returns the partition and key, if the handle has this kind.
     fn open(&self, handle: u64, kind: Kind) -> Option<(usize, Key)> {
         let [first, second] = self.keys;
         let value = mix(mix(handle, FACTOR_INVERSE) ^ second, FACTOR_INVERSE) ^ first;

@@ -1,11 +1,12 @@
-//! The rooms of MDs: [`Posted`], what is posted on portals (MEs and the MDs attached to them), and [`Bound`], the MDs bound
-//! for PUTs and GETs with the responses they wait for.
+//! The rooms of MDs: [`Posted`] has the MEs of portals and the MDs attached to them, [`Bound`] the
+//! MDs bound for PUTs and GETs with the responses for which they wait.
 //!
-//! Each CPU partition has one of each, under locks of their own: so what arrives for a portal does not contend with what is
-//! sent, nor with the answers to it (S-106). What both do with an MD stands here: [`MdTable`] is what both have, and the
-//! trait [`Resources`] what both can.
+//! Each CPU partition has one of each, under separate locks: so arrivals on a portal do not contend
+//! with sends, nor with the answers to them (S-106). This module has the part that both share:
+//! [`MdTable`] the data, the trait [`Resources`] the operations.
 //!
-//! Events are delivered under the lock: so those of one MD never overlap, and the one with `unlinked` is the last.
+//! Events are delivered under the lock: so those of one MD never overlap, and the one with
+//! `unlinked` is the last.
 
 mod audit;
 mod bound;
@@ -40,22 +41,24 @@ use crate::names::{MdName, Place, RxName};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::{Ack, Work};
 
-/// How many slots of a table, or links of a list, one hold of its lock looks at when all is searched for what fails.
+/// Slots of a table, or links of a list, that a search for failed messages visits per hold of its
+/// lock.
 const FAIL_BATCH: u32 = 1024;
 
 /// A message whose payload is being received.
 #[derive(Debug)]
 struct Receiving {
     kind: Intake,
-    /// The MD that takes it, in the same partition's table; [`NONE`] if it goes nowhere.
+    /// The MD that takes it, in the same partition's table; [`NONE`] if it is received without a
+    /// buffer.
     md: u32,
     back: Way,
     event: Event,
-    /// What the ACK of a PUT echoes, if one is wanted.
+    /// The handle that the ACK of a PUT echoes, if one is requested.
     ack: WireHandle,
 }
 
-/// What is being received.
+/// The kind of an incoming message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Intake {
     Put,
@@ -64,7 +67,7 @@ enum Intake {
     Reply,
 }
 
-/// MDs with what uses them: their event queues, and the messages being received.
+/// The MDs of a room with their users: event queues, and the messages being received.
 pub(crate) struct MdTable {
     common: Arc<Common>,
     place: Place,
@@ -88,7 +91,7 @@ impl MdTable {
         }
     }
 
-    /// Enters an MD; `me` is its entry, or [`NONE`].
+    /// Adds an MD; `me` is its entry, or [`NONE`].
     fn enter(&mut self, md: Md, me: u32, unlink: Unlink) -> Result<u32, LNetError> {
         let limit = self.objects.limits().1;
         let eq = match md.eq {
@@ -102,7 +105,7 @@ impl MdTable {
         index.ok_or(LNetError::TooMany { objects: "memory descriptors", limit })
     }
 
-    /// The MD, unless it is unlinked.
+    /// Returns the MD's index, unless it is unlinked.
     fn live(&self, key: Key) -> Option<u32> {
         self.objects.named_md(key).filter(|md| !md.dead).map(|_| key.index)
     }
@@ -111,14 +114,14 @@ impl MdTable {
         self.common.handles.md(self.place, self.objects.key(index))
     }
 
-    /// Counts an operation that begins, and keeps the MD until it ends.
+    /// Counts an operation that starts, and keeps the MD until it ends.
     fn begin(&mut self, md: u32) {
         let md = self.objects.md_mut(md);
         md.consume();
         md.busy += 1;
     }
 
-    /// Tells of an event with this end in place of its own.
+    /// Delivers an event with this status and `unlinked` in place of its own.
     fn deliver(
         &mut self,
         md: u32,
@@ -143,8 +146,9 @@ impl MdTable {
         work.garbage.push(gone.memory);
     }
 
-    /// A message waits, or its LND has it: so the owner of its MD can take it back from now on. If he has unlinked the MD
-    /// meanwhile, that is done now: he found nothing to take back. The message may be over already; then the token names
+    /// Stores the token of a message that waits or is with its LND: from now on the owner of its MD
+    /// can withdraw it. If the owner has unlinked the MD meanwhile, the message is withdrawn now,
+    /// as the unlink found no token. The message may have ended already; then the token names
     /// nothing.
     pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {
         match self.objects.named_md_mut(md) {
@@ -154,52 +158,54 @@ impl MdTable {
         }
     }
 
-    /// Whether an MD is unlinked: perhaps gone, with its message, for the NI has gone since.
+    /// Whether an MD is unlinked; it may be gone with its message, if its NI has ended since.
     pub(crate) fn is_unlinked(&self, md: Key) -> bool {
         self.objects.named_md(md).is_none_or(|md| md.aborted)
     }
 
-    /// How many MDs use an event queue.
+    /// Returns the number of MDs that use an event queue.
     pub(crate) fn users(&self, eq: Key) -> usize {
         self.queues.users(eq)
     }
 
-    /// Forgets an event queue that no MD uses.
+    /// Removes an event queue that no MD uses.
     pub(crate) fn forget_queue(&mut self, eq: Key) {
         self.queues.forget(eq);
     }
 
-    /// An event queue that MDs use.
+    /// Returns an event queue that MDs use.
     #[cfg(test)]
     pub(crate) fn queue_in_use(&self) -> Option<Key> {
         self.queues.iter().next().map(|(key, _)| key)
     }
 
-    /// Their part of the node's counters.
+    /// Returns this table's part of the node's counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters { msgs_alloc: self.receiving.len() as u64, ..self.counters }
     }
 }
 
-/// What both rooms of MDs can: MDs are used, and end.
+/// Operations of both rooms of MDs: use and end of MDs.
 pub(crate) trait Resources {
     /// The room's MDs.
     fn mds(&self) -> &MdTable;
 
-    /// The room's MDs, to be changed.
+    /// Mutable access to the room's MDs.
     fn mds_mut(&mut self) -> &mut MdTable;
 
-    /// From here on no handle, message or response finds the MD. Its messages in flight go on, and the last of them ends it.
+    /// Makes the MD unreachable for handles, messages and responses. Its messages in flight
+    /// continue, and the last of them ends it.
     fn retire(&mut self, md: u32);
 
-    /// Explicit unlink by handle; `None` if there is no such MD.
+    /// Unlinks an MD by handle; `None` if there is no such MD.
     fn unlink_named(&mut self, key: Key, work: &mut Work) -> Option<()> {
         let md = self.mds().live(key)?;
         self.unlink_by_owner(md, work);
         Some(())
     }
 
-    /// Explicit unlink (lnet-semantics 7). A message that has not begun to leave is taken back.
+    /// Unlinks an MD for its owner (lnet-semantics 7). A message that has not started to leave is
+    /// withdrawn.
     fn unlink_by_owner(&mut self, md: u32, work: &mut Work) {
         let descriptor = self.mds().objects.md(md);
         work.withdrawn.extend(descriptor.outgoing.filter(|_| descriptor.busy > 0));
@@ -207,8 +213,8 @@ pub(crate) trait Resources {
         self.unlink(md, event, work);
     }
 
-    /// Unlinks an MD for another reason than exhaustion. An idle one ends with `event`, whose status is kept; with
-    /// messages in flight the last of them ends it.
+    /// Unlinks an MD for another reason than exhaustion. An idle one ends with `event`, whose
+    /// status is kept; with messages in flight the last of them ends it.
     fn unlink(&mut self, md: u32, event: Event, work: &mut Work) {
         self.retire(md);
         let mds = self.mds_mut();
@@ -221,7 +227,8 @@ pub(crate) trait Resources {
         mds.free(md, work);
     }
 
-    /// One message that uses the MD is done: tells its owner, and ends the MD if it was the last (lnet-semantics 5, 7).
+    /// Ends one message that uses the MD: delivers its event, and ends the MD if it was the last
+    /// (lnet-semantics 5, 7).
     fn finish(&mut self, md: u32, event: &Event, status: Result<(), Errno>, work: &mut Work) {
         let mds = self.mds_mut();
         let descriptor = mds.objects.md_mut(md);
@@ -239,15 +246,16 @@ pub(crate) trait Resources {
         }
     }
 
-    /// A payload is in place, or was lost.
+    /// Ends the reception of a payload, which is complete or lost.
     fn received(&mut self, key: Key, result: Result<(), Errno>, work: &mut Work) {
         if let Some(receiving) = self.mds_mut().receiving.remove(key) {
             end_incoming(self, &receiving, result, work);
         }
     }
 
-    /// Ends the messages being received, from slot `next` on, that come over some way and will not be finished. Returns the
-    /// slot at which to go on, if that is not all of them, when what follows from these is done.
+    /// Ends the messages being received, from slot `next` on, over a path for which `which` holds;
+    /// they will not complete. Returns the slot at which to continue, if any are left, once the
+    /// actions that follow from these are done.
     fn fail_receiving(
         &mut self,
         which: impl Fn(&Way) -> bool,
@@ -270,7 +278,8 @@ pub(crate) trait Resources {
     }
 }
 
-/// Has a payload put in place; a message without one is done. There is room in the table.
+/// Starts the reception of a payload; a message without one is complete. There is room in the
+/// table.
 fn deliver_payload(
     part: &mut (impl Resources + ?Sized),
     receiving: Receiving,
@@ -288,7 +297,7 @@ fn deliver_payload(
     Verdict::Deliver(Delivery { token: RxName::Receiving(mds.place, key).token(), sink })
 }
 
-/// The event of a received PUT or REPLY, then the ACK.
+/// Delivers the event of a received PUT or REPLY, then queues the ACK.
 fn end_incoming(
     part: &mut (impl Resources + ?Sized),
     receiving: &Receiving,

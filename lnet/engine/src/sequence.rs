@@ -1,4 +1,4 @@
-//! A list in which any two objects can be compared: which one stands first.
+//! A list with an order test: any two of its objects can be compared by rank.
 
 use std::ops::IndexMut;
 
@@ -10,24 +10,25 @@ pub(crate) const SEQUENCE: usize = 7;
 
 /// Bits of a rank.
 const RANK_BITS: u32 = 62;
-/// Where the first object of an empty sequence stands.
+/// Rank of the first object of an empty sequence.
 const MIDDLE: u64 = 1 << (RANK_BITS - 1);
-/// How far apart objects are put at the ends. Room for 2^45 of them before the ends are reached, and for 16 insertions
-/// at one place before anything moves.
+/// Distance of ranks at the ends. It leaves room for 2^45 objects before the ends are reached, and
+/// for 16 insertions at one position before any rank changes.
 const STEP: u64 = 1 << 16;
 
 /// An object that a [`Sequence`] can hold.
 pub(crate) trait Ranked: Linked<SEQUENCE> {
-    /// Less than that of every object behind.
+    /// Rank in the list: less than that of every later object.
     fn rank(&self) -> u64;
-    /// Sets what [`Ranked::rank`] tells.
+    /// Sets [`Ranked::rank`].
     fn set_rank(&mut self, rank: u64);
 }
 
-/// A doubly linked list with ranks (order maintenance by list labelling, after Bender and others, "Two simplified
-/// algorithms for maintaining order in a list"). Objects at the ends get a rank a step away. Between two that have no
-/// rank left between them, the objects of the smallest window of ranks that is not crowded are spread evenly over it:
-/// the cost per insertion grows with the logarithm of the length.
+/// A doubly linked list with ranks (order maintenance by list labelling, after Bender and others,
+/// "Two simplified algorithms for maintaining order in a list"). Objects at the ends get a rank one
+/// step away. If two objects have no free rank between them, the objects of the smallest uncrowded
+/// window of ranks are spread evenly over it: the cost per insertion grows with the logarithm of
+/// the length.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) list: List<SEQUENCE>,
@@ -38,7 +39,7 @@ impl Sequence {
         Sequence { list: List::new() }
     }
 
-    /// Puts an object at the head.
+    /// Adds an object at the head.
     pub(crate) fn push_front<T: Ranked>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         match self.list.head() {
             None => self.push_alone(slab, index),
@@ -46,7 +47,7 @@ impl Sequence {
         }
     }
 
-    /// Puts an object at the tail.
+    /// Adds an object at the tail.
     pub(crate) fn push_back<T: Ranked>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         match self.list.tail() {
             None => self.push_alone(slab, index),
@@ -59,7 +60,7 @@ impl Sequence {
         slab[index].set_rank(MIDDLE);
     }
 
-    /// Puts an object right before another.
+    /// Inserts an object right before another.
     pub(crate) fn push_before<T: Ranked>(
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,
@@ -78,7 +79,7 @@ impl Sequence {
         }
     }
 
-    /// Puts an object right after another.
+    /// Inserts an object right after another.
     pub(crate) fn push_after<T: Ranked>(
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,
@@ -100,12 +101,12 @@ impl Sequence {
         }
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove<T: Ranked>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         self.list.remove(slab, index);
     }
 
-    /// The objects in order.
+    /// Returns the objects in order.
     #[cfg(test)]
     fn iter<'a, T: Ranked>(
         &self,
@@ -115,8 +116,8 @@ impl Sequence {
     }
 }
 
-/// Spreads the objects around `at` evenly over the smallest window of ranks that is not crowded: one of 2^i ranks is if
-/// it holds more than (4/3)^i objects.
+/// Spreads the objects around `at` evenly over the smallest window of ranks that is not crowded. A
+/// window of 2^i ranks is crowded if it holds more than (4/3)^i objects.
 fn spread<T: Ranked>(slab: &mut impl IndexMut<u32, Output = T>, at: u32) {
     let center = slab[at].rank();
     let (mut first, mut last, mut count) = (at, at, 1u64);
@@ -137,7 +138,7 @@ fn spread<T: Ranked>(slab: &mut impl IndexMut<u32, Output = T>, at: u32) {
         {
             (last, count) = (next, count + 1);
         }
-        // At the widest, there are more ranks than a table has objects, whatever the share.
+        // The widest window has more ranks than a table has objects, whatever the share.
         if (count as f64) < allowed && count < (1 << bits) / 4 || bits == RANK_BITS {
             let gap = (1u64 << bits) / (count + 1);
             let mut index = first;

@@ -1,4 +1,4 @@
-//! Tables of objects named by index and generation: [`nlx_sync::Slots`] in the engine's measures.
+//! Tables of objects named by index and generation: [`nlx_sync::Slots`] with the engine's sizes.
 
 use std::sync::Arc;
 
@@ -8,30 +8,31 @@ use nlx_sync::{PlaceMemory, Room, SlotKey, Slots};
 /// No index: ends lists.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// An index has 24 bits and a generation 30, so that a handle has room for where the table is.
+/// An index has 24 bits and a generation 30, so that a handle also has bits for the table.
 pub(crate) const INDEX_BITS: u32 = 24;
 const GENERATION_MAX: u32 = (1 << 30) - 1;
 
-/// The most objects of one table.
+/// Maximum number of objects of one table.
 pub(crate) const INDEX_MAX: usize = (1 << INDEX_BITS) - 1;
 
-/// Names an object.
+/// The name of an object: its index and generation.
 pub(crate) type Key = SlotKey;
 
-/// A table whose objects are also reached by bare index where the caller knows that they exist: by lists within the table. Each object
-/// starts at a cache line: one that is met by chance costs as few misses as its size allows.
+/// A table whose objects are also accessed by bare index where the caller knows that they exist, as
+/// in lists within the table. Each object starts at a cache line, so that a random access costs as
+/// few misses as its size allows.
 pub(crate) type Slab<T> = Slots<T, CacheLine>;
 
 /// The alignment of a slot.
 #[repr(align(64))]
 pub(crate) struct CacheLine;
 
-/// An empty table for at most `limit` objects.
+/// Creates an empty table for at most `limit` objects.
 pub(crate) fn slab<T>(limit: usize) -> Slab<T> {
     Slots::new(limit.min(INDEX_MAX)).with_generations(GENERATION_MAX)
 }
 
-/// The source of memory for the tables of a partition: memory near it (S-305).
+/// Returns the source of memory for the tables of a partition: memory near it (S-305).
 pub(crate) fn room_of(memory: &PartitionMemory, partition: usize) -> Room {
     struct Near(PartitionMemory, usize);
     impl PlaceMemory for Near {
@@ -42,7 +43,7 @@ pub(crate) fn room_of(memory: &PartitionMemory, partition: usize) -> Room {
     if memory.is_placed() { Room::placed(Arc::new(Near(memory.clone(), partition))) } else { Room::default() }
 }
 
-/// The index, if it is one.
+/// Returns the index as an option: `None` for [`NONE`].
 pub(crate) fn some(index: u32) -> Option<u32> {
     (index != NONE).then_some(index)
 }

@@ -1,4 +1,4 @@
-//! Waking handlers, which may call LNet.
+//! Wake-ups of handlers, which may call LNet.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -8,15 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use lnet_api::Handler;
 
 thread_local! {
-    /// A handler is being woken on this thread.
+    /// Whether a handler is being woken on this thread.
     static WAKING: Cell<bool> = const { Cell::new(false) };
-    /// Those to be woken when it returns.
+    /// Handlers to be woken when it returns.
     static NEXT: RefCell<VecDeque<Handler>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Wakes handlers, and then those that they cause to be woken, in order. One that sends to its own node from inside
-/// `wake` causes the next wake-up, perhaps its own: that one comes when it has returned, so the stack does not grow with
-/// the messages. A handler that panics takes no other's wake-up along; the panic goes on when all are awake.
+/// Wakes handlers, and then those that they cause to be woken, in order. A handler that sends to
+/// its own node from inside `wake` causes another wake-up, possibly its own. That wake-up runs
+/// after it has returned, so the stack does not grow with the messages. A handler that panics does
+/// not suppress the wake-ups of others; the panic continues after all of them.
 pub(crate) fn all<A>(handlers: &mut smallvec::SmallVec<A>)
 where
     A: smallvec::Array<Item = Handler>,
@@ -47,7 +48,7 @@ where
     }
 }
 
-/// Remembers a handler, once; `false` if there is no memory for it, or the thread is about to end.
+/// Queues a handler, once; `false` if there is no memory for it, or the thread is about to end.
 fn enqueue(handler: &Handler) -> bool {
     let entered = NEXT.try_with(|next| {
         let mut next = next.borrow_mut();

@@ -1,4 +1,4 @@
-//! What is decided under a lock and done after it.
+//! Actions that are decided under a lock and performed after it.
 
 use lnet_api::{Dropped, Errno, EventKind, Handler, TxToken};
 use lnet_nid::{MatchBits, Nid, ProcessId};
@@ -11,14 +11,15 @@ use crate::message::{Launch, Launched, Message, MessageOp, Way};
 use crate::names::MdName;
 use crate::slab::Key;
 
-/// A message of this node that ended without its LND, or is over. Like all that stands here it crosses from a room to the engine and
-/// has no rules of its own, so the crate sees its fields.
+/// A message of this node that ended without its LND, or is complete. Like all types here it passes
+/// from a room to the engine and has no rules; so its fields are visible in the crate.
 pub(crate) struct Ended {
     pub(crate) message: Message,
     pub(crate) result: Result<(), Errno>,
 }
 
-/// The ACK that a PUT wants. It is a third of the length of the message that it becomes when the lock is released.
+/// The ACK that a PUT requests. It has a third of the size of the message that it becomes when the
+/// lock is released.
 pub(crate) struct Ack {
     pub(crate) way: Way,
     pub(crate) dest: ProcessId,
@@ -29,25 +30,27 @@ pub(crate) struct Ack {
 }
 
 impl Ack {
-    /// The message.
+    /// Returns the message.
     pub(crate) fn launch(self, common: &Common) -> Launch {
         let Ack { way, dest, src, dst_wmd, match_bits, mlength } = self;
         let src = ProcessId::new(src, common.config.pid);
         let header =
             Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
-        // Nobody is told of it.
+        // No event of it is delivered.
         let event = common.event(EventKind::Send);
         let message = Message { op: MessageOp::Ack, md: None, event, response: Key::NULL };
         Launch { way, message, header, payload: None, reply_to: None }
     }
 }
 
-/// How much of each kind there is room for without allocating.
+/// Items of each kind that fit without allocating.
 const INLINE: usize = 2;
 
-/// What must not be done under a lock: calls into LNDs and handlers, freeing memory, and what needs the lock of another
-/// table. One call into the engine rarely has more of each than fits here without allocating: a
-/// message that completes lets at most two others go, unless its host's share has grown. Rooms put in, the engine takes out: the
+/// Actions that must not run under a lock: calls into LNDs and handlers, freeing of memory, and
+/// everything that needs the lock of another table. One call into the engine rarely has more of
+/// each than fits here without allocating: a message that completes starts at most two others,
+/// unless its host's share has grown. Rooms fill it, the engine drains it; so the fields are
+/// visible in the crate.
 /// crate sees the fields.
 #[derive(Default)]
 pub(crate) struct Work {
@@ -55,46 +58,46 @@ pub(crate) struct Work {
     pub(crate) acks: Queue<Ack>,
     pub(crate) sends: Queue<Launched>,
     pub(crate) ended: Queue<Ended>,
-    /// Messages to be taken back, for the owner of their MD has unlinked it.
+    /// Messages to be withdrawn, because the owner of their MD has unlinked it.
     pub(crate) withdrawn: SmallVec<[TxToken; INLINE]>,
-    /// Peers whose push is over.
+    /// Paths of peers whose push has ended.
     pub(crate) pushed: Queue<Way>,
-    /// Messages that nobody took, for whoever watches. Never more than one before it is told.
+    /// Dropped messages, for the watcher. At most one until it is reported.
     pub(crate) drops: SmallVec<[Dropped; 1]>,
     pub(crate) wakes: SmallVec<[Handler; INLINE]>,
     pub(crate) garbage: SmallVec<[IoVec; INLINE]>,
-    /// The MD that this call has made, until the call ends it or finds that it has ended.
+    /// The MD that this call has created, until the call ends it or finds that it has ended.
     pub(crate) made: Option<MdName>,
 }
 
 impl Work {
-    /// Remembers to wake a handler that got an event, once.
+    /// Adds a handler that got an event to those to be woken, once.
     pub(crate) fn wake(&mut self, handler: &Handler) {
         if !self.wakes.iter().any(|known| known.same(handler)) {
             self.wakes.push(handler.clone());
         }
     }
 
-    /// An MD has ended.
+    /// Forgets the created MD if it is this one, which has ended.
     pub(crate) fn forget_made(&mut self, md: MdName) {
         if self.made == Some(md) {
             self.made = None;
         }
     }
 
-    /// Whether it should be done now, in the middle of several operations: there is something to send, or no room for more
-    /// without allocating.
+    /// Whether the actions should run now, between several operations: there is something to send,
+    /// or no room for more without allocating.
     pub(crate) fn is_urgent(&self) -> bool {
         !self.only_wakes() || self.wakes.len() == INLINE || self.garbage.len() == INLINE
     }
 
-    /// Whether another operation can fail under the same lock: there is memory for what follows from it. There always is
-    /// when nothing else is left to do.
+    /// Whether another operation can fail under the same lock: there is memory for the actions that
+    /// follow. This always holds when nothing else is queued.
     pub(crate) fn has_room(&mut self) -> bool {
         self.wakes.try_reserve(1).is_ok() && self.garbage.try_reserve(1).is_ok() && self.pushed.reserve(1)
     }
 
-    /// Whether nothing is in it and it has taken no memory, as nearly always.
+    /// Whether it is empty and has allocated no memory, which is the common case.
     pub(crate) fn is_bare(&self) -> bool {
         let Work { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage, made: _ } = self;
         launches.is_bare()
@@ -112,7 +115,7 @@ impl Work {
             && !garbage.spilled()
     }
 
-    /// Whether nothing is left to do.
+    /// Whether no action is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.only_wakes() && self.wakes.is_empty()
     }
@@ -128,10 +131,11 @@ impl Work {
     }
 }
 
-/// A queue that is short most of the time: [`INLINE`] fit without allocating. Most calls into the engine leave it empty or put one
-/// thing in, and that is moved as little as possible, for these things are hundreds of bytes long.
+/// A queue that is usually short: [`INLINE`] items fit without allocating. Most calls into the
+/// engine leave it empty or add one item. Items are moved as little as possible, as they are
+/// hundreds of bytes long.
 pub(crate) struct Queue<T> {
-    /// What is taken already is `None`; it stands before `next`.
+    /// Items before `next` have been taken and are `None`.
     items: SmallVec<[Option<T>; INLINE]>,
     next: usize,
 }
@@ -145,7 +149,7 @@ impl<T> Queue<T> {
         self.items.push(Some(item));
     }
 
-    /// Takes the oldest.
+    /// Removes and returns the oldest item.
     pub(crate) fn pop(&mut self) -> Option<T> {
         if self.next + 1 < self.items.len() {
             self.next += 1;
@@ -165,12 +169,12 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
-    /// Whether nothing is in it and it has taken no memory.
+    /// Whether it is empty and has allocated no memory.
     fn is_bare(&self) -> bool {
         self.is_empty() && !self.items.spilled()
     }
 
-    /// Whether there is room for so many more; takes memory for them if there is none.
+    /// Reserves room for `more` items, allocating if needed; `false` if there is no memory.
     pub(crate) fn reserve(&mut self, more: usize) -> bool {
         self.items.try_reserve(more).is_ok()
     }
@@ -191,7 +195,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// It is what the standard library's queue is, and has room for what is in it and not for what has been.
+        /// Behaves as the standard library's queue, and its capacity follows the present items, not
+        /// all past ones.
         #[test]
         fn what_is_put_in_comes_out_in_order(pushes in proptest::collection::vec(any::<bool>(), 0..200)) {
             let (mut queue, mut model) = (Queue::default(), VecDeque::new());

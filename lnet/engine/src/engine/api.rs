@@ -1,4 +1,4 @@
-//! What programs ask of a node: the LNet API.
+//! The LNet API of a node, which programs call.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl LNet for Engine {
         let gone = LNetError::NoSuch { object: "EQ", handle: eq.0 };
         let key = self.common.handles.open_eq(eq).ok_or(gone.clone())?;
         let queue = {
-            // Under all locks, so that no MD begins to use it meanwhile (S-307).
+            // Under all locks, so that no MD starts to use the queue meanwhile (S-307).
             let (mut posted, mut bound) = (self.posted.lock_all(), self.bound.lock_all());
             let used = posted.parts_mut().any(|part| part.mds().users(key) > 0)
                 || bound.parts_mut().any(|part| part.mds().users(key) > 0);
@@ -57,7 +57,7 @@ impl LNet for Engine {
             bound.parts_mut().for_each(|part| part.mds_mut().forget_queue(key));
             self.common.queues.remove(key)
         };
-        // The handler is dropped after the locks: what its drop does is its own business.
+        // The handler is dropped after the locks are released: its drop may run any code.
         let queue = queue.ok_or(gone)?;
         queue.wake_watchers();
         drop(queue);
@@ -84,7 +84,8 @@ impl LNet for Engine {
         self.unlink_entry(me, false)
     }
 
-    /// As [`LNet::md_attach`]; an entry that has an MD already keeps both, and its place.
+    /// As [`LNet::md_attach`]; an entry that has an MD already is left unchanged, in its place in
+    /// the list.
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
         self.with(|work| {
             let (partition, key) = self.open_me(me)?;
@@ -118,8 +119,8 @@ impl LNet for Engine {
         })
     }
 
-    /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and ENOMEM when a
-    /// region has as many leases as it can have.
+    /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and
+    /// ENOMEM when a region has reached its maximum number of leases.
     fn put(&self, put: &Put) -> Result<(), LNetError> {
         self.send(put.md, &Request::of_put(put))
     }
@@ -128,7 +129,7 @@ impl LNet for Engine {
         self.send(get.md, &Request::of_get(get))
     }
 
-    /// As [`LNet::bind_put`]; errors also as for [`LNet::put`] here.
+    /// As [`LNet::bind_put`], with the errors of [`LNet::put`] here.
     fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
         let request = Request::of_put(&put);
         self.bind_and_send(put.md, &request)
@@ -144,7 +145,7 @@ impl LNet for Engine {
         self.with(|work| {
             state.set_lazy(&state.blocked(), lazy);
             if !lazy {
-                // Unless somebody makes it lazy again meanwhile.
+                // Unless another thread has made it lazy again meanwhile.
                 self.drop_delayed(portal.index(), |_| !state.is_lazy(), DropReason::NotLazy, work);
             }
         });
@@ -177,8 +178,8 @@ impl LNet for Engine {
 }
 
 impl Engine {
-    /// As [`LNet::me_unlink`]; if `idle`, messages that the MD has taken already end as if it were still there: no answer is
-    /// taken back.
+    /// As [`LNet::me_unlink`]. If `idle`, messages that the MD has taken already end as if it were
+    /// still attached: no answer is withdrawn.
     pub(crate) fn unlink_entry(&self, me: MeHandle, idle: bool) -> Result<(), LNetError> {
         self.with(|work| {
             let (partition, key) = self.open_me(me)?;
@@ -186,7 +187,7 @@ impl Engine {
         })
     }
 
-    /// The partition and key of an entry.
+    /// Returns the partition and key of an entry.
     fn open_me(&self, me: MeHandle) -> Result<(usize, Key), LNetError> {
         self.common.handles.open_me(me).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })
     }

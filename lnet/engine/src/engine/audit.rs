@@ -1,4 +1,4 @@
-//! Whether the rooms agree with each other.
+//! Checks that the rooms agree with each other.
 
 #[cfg(test)]
 mod tests;
@@ -19,18 +19,19 @@ use crate::portal_state::PortalState;
 use crate::resources::{Bound, Posted, Resources, Uses};
 
 impl Engine {
-    /// Checks what must hold whenever no thread is inside the engine: that credits are those of the messages there are,
-    /// that each list and index holds exactly what belongs there, that objects name each other, that counts are right.
+    /// Checks the invariants that hold while no thread is inside the engine: the credits match the
+    /// existing messages, each list and index holds exactly its objects, references between objects
+    /// are mutual, counts are right.
     ///
-    /// For tests and simulators. It takes all locks of the node, and time linear in the objects and portals, so not
-    /// from inside [`lnet_api::EventHandler::event`]. From inside any other callback, or while another thread is in the
-    /// engine, it may find what is about to be put right.
+    /// For tests and simulators. It takes all locks of the node, and time linear in the objects and
+    /// portals; so do not call it from inside [`lnet_api::EventHandler::event`]. From inside any
+    /// other callback, or while another thread is in the engine, it may report a state that is
+    /// about to be corrected.
     ///
-    /// # Errors
-    /// The first invariant that does not hold, and where.
+    /// # Errors The first invariant that does not hold, and where.
     pub fn audit(&self) -> Result<(), AuditError> {
         let held = self.held.lock();
-        // The queues of portals before the partitions' locks, as everywhere.
+        // The queues of portals before the partitions' locks, as in all other code.
         let blocked: Vec<_> = self.portals.iter().map(|portal| portal.blocked()).collect();
         let (mut posted, mut bound, mut net) =
             (self.posted.lock_all(), self.bound.lock_all(), self.net.lock_all());
@@ -78,7 +79,7 @@ impl Engine {
     }
 }
 
-/// What the locks of the partitions protect.
+/// The data that the partitions' locks protect.
 struct Tables<'a> {
     posted: Vec<&'a Posted>,
     bound: Vec<&'a Bound>,
@@ -86,7 +87,8 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Checks what portals have of the entries of all partitions: the published kinds, and the order.
+    /// Checks what each portal shares about the entries of all partitions: the published kinds, and
+    /// the order.
     fn audit_placements(&self, portals: &[PortalState]) -> Audit {
         for (portal, state) in portals.iter().enumerate() {
             let published = self.posted.iter().map(|part| part.published(portal)).sum();
@@ -109,7 +111,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Counts a message among those that use its MD, which exists.
+    /// Counts a message among those that use its MD, which must exist.
     fn add_use(&self, message: &Message, place: impl fmt::Display, uses: &mut Uses) -> Audit {
         let Some(MdName { place: at, key }) = message.md else { return Ok(()) };
         let index = key.index;

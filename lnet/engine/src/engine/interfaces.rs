@@ -1,4 +1,4 @@
-//! NIs come and go while others carry traffic (S-202).
+//! NIs are added and removed while others carry traffic (S-202).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,28 +16,30 @@ use crate::slab::Key;
 use crate::work::Work;
 
 impl Engine {
-    /// Adds an NI and has its LND start it; may be called while others carry traffic (S-202), but not from inside
-    /// [`lnet_api::EventHandler::wake`]. Peers are told of it when they ping. Its peers are spread over all CPU
-    /// partitions.
+    /// Adds an NI and has its LND start it. May be called while other NIs carry traffic (S-202),
+    /// but not from inside [`lnet_api::EventHandler::wake`]. Peers learn of it when they ping. Its
+    /// peers are spread over all CPU partitions.
     ///
     /// # Errors
-    /// What the LND says; EEXIST if there is such an NI, EINVAL if `id` names no interface, ENOMEM if there are too many.
+    /// The LND's error; EEXIST if there is such an NI, EINVAL if `id` names no interface, ENOMEM if
+    /// there are too many.
     pub fn add_ni(&self, id: ProcessId, lnd: Arc<dyn Lnd>) -> Result<(), LNetError> {
         self.add_ni_on(id, lnd, &[])
     }
 
-    /// As [`Engine::add_ni`], with peers that belong to these CPU partitions alone (S-315: `tcp0(eth0)[0,2]`,
-    /// `o2ib0:0(ib0)`); none means all.
+    /// As [`Engine::add_ni`], with peers that belong to these CPU partitions alone (S-315:
+    /// `tcp0(eth0)[0,2]`, `o2ib0:0(ib0)`); an empty list means all.
     ///
     /// # Errors
-    /// As for [`Engine::add_ni`]; EINVAL for a partition that is not there, or one named twice.
+    /// As for [`Engine::add_ni`]; EINVAL for a partition that does not exist, or appears twice.
     pub fn add_ni_on(&self, id: ProcessId, lnd: Arc<dyn Lnd>, cpts: &[usize]) -> Result<(), LNetError> {
         self.add_ni_at(id, lnd, cpts, None)
     }
 
-    /// As [`Engine::add_ni_on`], for an NI whose device is attached to this NUMA node. Of several NIs that lead to a peer, the
-    /// one whose device is nearest to the partition of the message's MD is chosen (S-209, lnet-semantics 14). One of an
-    /// unknown node is near to every partition.
+    /// As [`Engine::add_ni_on`], for an NI whose device is attached to this NUMA node. Of several
+    /// NIs that lead to a peer, the engine chooses the one whose device is nearest to the partition
+    /// of the message's MD (S-209, lnet-semantics 14). An NI without a NUMA node counts as near to
+    /// every partition.
     ///
     /// # Errors
     /// As for [`Engine::add_ni_on`].
@@ -89,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// How far a NUMA node is from each partition.
+    /// Returns the distance of a NUMA node from each partition.
     fn distances(&self, numa_node: Option<usize>) -> Distances {
         let config = &self.common.config;
         let distance = |partition| {
@@ -99,8 +101,8 @@ impl Engine {
         (0..self.common.partitions()).map(distance).collect()
     }
 
-    /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. Any thread may call it that is not inside
-    /// [`lnet_api::EventHandler::wake`]; see [`Lnd::shutdown`].
+    /// Stops an NI and removes it (S-202). Its messages end with ESHUTDOWN. May be called from any
+    /// thread that is not inside [`lnet_api::EventHandler::wake`]; see [`Lnd::shutdown`].
     ///
     /// # Errors
     /// EADDRNOTAVAIL if there is no such NI.
@@ -118,7 +120,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The link of an NI is down, or up again: pings tell it from now on.
+    /// Sets whether the link of an NI is up; pings report it from now on.
     pub(super) fn set_link(&self, nid: Nid, up: bool) {
         if !self.net.lock_all().split().1.set_link(nid, up) {
             return;
@@ -127,7 +129,7 @@ impl Engine {
         tracing::info!(%nid, up, "the link of an NI has changed");
     }
 
-    /// An NI is about to be stopped: nothing is sent over it any more, and what waits ends.
+    /// Prepares the stop of an NI: nothing is sent over it any more, and messages that wait end.
     fn ni_stopping(&self, ni: Key, work: &mut Work) {
         {
             let mut net = self.net.lock_all();
@@ -140,10 +142,10 @@ impl Engine {
         }
     }
 
-    /// An NI's LND has stopped it, or could not start it: everything that went over it ends.
+    /// Ends all operations of an NI that its LND has stopped or could not start.
     fn ni_gone(&self, ni: Key, reason: Errno, work: &mut Work) {
         self.ni_stopping(ni, work);
-        // The LND has finalised what it had; if it has forgotten something, that must not be waited for.
+        // The LND has finalised its messages; the engine must not wait for one that it has missed.
         for partition in 0..self.common.partitions() {
             let over_ni = |way: &Way| way.goes_over(ni);
             self.in_batches(0, work, |next, work| {
@@ -164,10 +166,10 @@ impl Engine {
         }
         drop(net);
         if !self.has_time() {
-            // Those of the node to itself would wait for ever.
+            // Delayed messages of the node to itself would wait forever.
             self.release_held(u64::MAX);
         }
-        // The LND, perhaps: without the lock.
+        // May drop the LND: without the lock.
         drop(gone);
     }
 }

@@ -1,4 +1,4 @@
-//! How a PUT or GET of this node begins.
+//! The start of a PUT or GET of this node.
 
 use lnet_api::{LNetError, Md, MdHandle};
 
@@ -20,23 +20,25 @@ impl Engine {
         })
     }
 
-    /// Makes an MD and sends a PUT or GET from it. Returns its handle, unless it has ended by then.
+    /// Creates an MD and sends a PUT or GET from it. Returns its handle, or `None` if the MD has
+    /// ended already.
     pub(super) fn bind_and_send(&self, md: Md, request: &Request) -> Result<Option<MdHandle>, LNetError> {
         md.check_sent()?;
         self.with(|work| {
             self.begin(self.common.here(), request, work, |bound| bound.make(md), true)?;
-            // What has gone wrong already ends the MD.
+            // A failure so far ends the MD.
             self.run(work);
             Ok(work.made.map(|MdName { place, key }| self.common.handles.md(place, key)))
         })
     }
 
-    /// Commits the MD that `choose` gives under the lock of its partition to a PUT or GET: finds the way, and launches the message
-    /// if its peer is in the partition in which the way is looked for, as nearly always. An MD that was made for this is freed
-    /// again on an error.
+    /// Commits the MD that `choose` returns under the lock of its partition to a PUT or GET: finds
+    /// the path, and launches the message if its peer is in the partition in which the path is
+    /// searched for, which is the common case. An MD that was created for this call is freed again
+    /// on an error.
     ///
-    /// This is the one place where a net lock is taken under another: under that of the MD's partition. So the MD is either not
-    /// committed at all, or its message is under way.
+    /// This is the only function that takes a net lock under another lock: under that of the MD's
+    /// partition. So either the MD is not committed at all, or its message is in flight.
     fn begin(
         &self,
         partition: usize,
@@ -45,7 +47,7 @@ impl Engine {
         choose: impl FnOnce(&mut Bound) -> Result<u32, LNetError>,
         is_made: bool,
     ) -> Result<(), LNetError> {
-        // A message to this node itself belongs to no peer.
+        // A message to this node itself has no peer.
         let home = match request.target.nid.is_loopback() {
             true => self.common.here(),
             false => request.target.nid.cpt_of(self.common.partitions()),
@@ -79,7 +81,7 @@ impl Engine {
                 }
                 None => {}
             },
-            // Its NI has some of the partitions alone.
+            // Its NI uses some of the partitions only.
             Way::Over { .. } => {
                 drop((net, bound));
                 self.launch(launch, work);

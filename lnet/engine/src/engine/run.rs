@@ -1,4 +1,4 @@
-//! What is done when the locks are released: messages are launched, handed over and ended.
+//! Actions after the locks are released: messages are launched, handed over and finalised.
 
 use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
 
@@ -11,23 +11,25 @@ use crate::wake;
 use crate::work::{Ended, Work};
 
 impl Engine {
-    /// Decides something, with whatever locks that takes, then does what follows from it.
+    /// Runs `decide`, which takes the locks that it needs, then performs the actions that it has
+    /// queued.
     pub(super) fn with<R>(&self, decide: impl FnOnce(&mut Work) -> R) -> R {
         let mut work = Work::default();
         let result = decide(&mut work);
         self.run(&mut work);
         if work.is_bare() {
-            // Its lists need not be dropped then, each by a call, for every message.
+            // Saves the drops of its lists, a call each per message.
             std::mem::forget(work);
         }
         result
     }
 
-    /// Does what is to be done without a lock, until that causes nothing more. A loop, not a recursion: a message that
-    /// fails at once lets the next one go, which may fail at once too.
+    /// Performs the queued actions without a lock, until no more follow. A loop, not a recursion: a
+    /// message that fails at once starts the next one, which may fail at once too.
     pub(super) fn run(&self, work: &mut Work) {
         while !work.is_empty() {
-            // Of each as many as there are: what they cause has its turn in the next round.
+            // Each list only up to its length now: actions that are added meanwhile run in the next
+            // round.
             for _ in 0..work.launches.len() {
                 let Some(launch) = work.launches.pop() else { break };
                 self.launch(launch, work);
@@ -58,8 +60,9 @@ impl Engine {
         }
     }
 
-    /// Does something to much of a table, which takes its lock for one batch at a time. `hold` takes it, and gives where
-    /// to go on; what follows from the batch is done before the next one, without the lock.
+    /// Processes a large table in batches, so that its lock is held for one batch at a time. `hold`
+    /// takes the lock, and returns where to continue. The actions that a batch queues run before
+    /// the next batch, without the lock.
     pub(super) fn in_batches<At>(
         &self,
         start: At,
@@ -74,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Sends a message: over the network, or to this node itself.
+    /// Sends a message over the network or to this node itself.
     pub(super) fn launch(&self, launch: Launch, work: &mut Work) {
         let Way::Over { partition, .. } = launch.way else {
             let kind = launch.message.op.kind();
@@ -87,15 +90,15 @@ impl Engine {
             part.launch(shared, launch, work)
         };
         match launched {
-            // Behind those that have waited.
+            // After those that have waited.
             Some(ready @ Launched::Ready { .. }) if !work.sends.is_empty() => work.sends.push(ready),
             Some(launched) => self.hand_over(launched, work),
             None => {}
         }
     }
 
-    /// Hands a message that does not wait to its LND, in the caller's thread. One that has waited for credits is not sent for an MD
-    /// that was unlinked meanwhile (lnet-semantics 7).
+    /// Hands a message that need not wait to its LND, in the caller's thread. A message that has
+    /// waited for credits is not sent if its MD was unlinked meanwhile (lnet-semantics 7).
     pub(super) fn hand_over(&self, launched: Launched, work: &mut Work) {
         let (md, token) = match launched {
             Launched::Waits { md, token } => (md, token),
@@ -114,13 +117,13 @@ impl Engine {
                 }
             }
         };
-        // It waits, or its LND has it: so the owner of its MD can take it back from now on.
+        // The message waits, or its LND has it: from now on the owner of its MD can withdraw it.
         if let Some(md) = md {
             self.with_mds(md, |mds, key| mds.remember(key, token, work));
         }
     }
 
-    /// Does something to the table that an MD is in, under its lock.
+    /// Runs `act` on the table that holds an MD, under its lock.
     fn with_mds<R>(&self, md: MdName, act: impl FnOnce(&mut MdTable, Key) -> R) -> R {
         if md.place.bound {
             act(self.bound.lock(md.place.partition).mds_mut(), md.key)
@@ -129,8 +132,8 @@ impl Engine {
         }
     }
 
-    /// Takes back a message of which nothing has left, wherever it waits. Who has it and cannot give it back finalises it,
-    /// sooner or later; who has it in hand and gives it to its LND looks at the MD afterwards.
+    /// Withdraws a message of which nothing has left, wherever it waits. An LND that cannot give it
+    /// back finalises it later. A thread that is handing it to its LND checks the MD afterwards.
     fn withdraw(&self, token: TxToken, work: &mut Work) {
         let (partition, key) = unpack(token.0);
         let handed = {
@@ -143,7 +146,8 @@ impl Engine {
         }
     }
 
-    /// A message has left its LND, or could not: its credits go to the next ones, then its MD hears of it.
+    /// Ends a message that has left its LND or failed: returns its credits, which may start the
+    /// next ones, then reports the result to its MD.
     pub(super) fn left(&self, token: TxToken, result: Result<(), Errno>, work: &mut Work) {
         let (partition, key) = unpack(token.0);
         if partition >= self.common.partitions() {
@@ -155,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Tells the owner of a message that it has left, or could not.
+    /// Reports to the MD of a message that it has left or failed.
     pub(super) fn end_outgoing(&self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
         let Some(MdName { place, .. }) = message.md else { return };
         if place.bound {
@@ -165,8 +169,8 @@ impl Engine {
         }
     }
 
-    /// Delivers a message of this node to itself, which has been counted: no LND, no credits (lnet-wire 14). It waits elsewhere, or
-    /// ends here.
+    /// Delivers a counted message from this node to itself, without LND and credits (lnet-wire 14).
+    /// It then waits for a buffer, or ends here.
     pub(super) fn deliver_here(&self, launch: Launch, work: &mut Work) {
         let Launch { message, header, payload, .. } = launch;
         let mut local = Some(Local { message, payload });
@@ -182,7 +186,8 @@ impl Engine {
         }
     }
 
-    /// Ends a message from this node to itself: copies its payload where that is to be delivered, and ends what receives it.
+    /// Ends a message from this node to itself: copies its payload to the delivery's sink, and
+    /// finalises both sides.
     pub(super) fn end_local(&self, local: &mut Local, delivery: Option<Delivery>, work: &mut Work) {
         let (token, sink) = delivery.map_or((None, None), |delivery| (Some(delivery.token), delivery.sink));
         if let (Some(from), Some(mut to)) = (local.payload.take(), sink) {

@@ -1,4 +1,5 @@
-//! What LNDs tell a node: headers that arrive (lnet-wire 9 to 13), messages that have left, peers that are lost.
+//! Upcalls from LNDs: headers that arrive (lnet-wire 9 to 13), messages that have left, peers whose
+//! connection is lost.
 
 use lnet_api::{
     Arrival, Dropped, Errno, Event, EventKind, MdHandle, MdOptions, RxToken, TxToken, Upcalls, Verdict,
@@ -26,7 +27,7 @@ impl Upcalls for Engine {
         net.shared().home_of(ni, peer).map_or(0, |(_, partition)| partition)
     }
 
-    /// The checks of lnet-wire 9, in that order, then what the message's kind asks for.
+    /// Applies the checks of lnet-wire 9, in that order, then processes the message by its kind.
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
         let header = arrival.header;
         if header.payload_length > header.message_type().max_payload() {
@@ -78,7 +79,7 @@ impl Upcalls for Engine {
         Some(sink)
     }
 
-    /// SEND, then REPLY.
+    /// Delivers SEND, then REPLY.
     fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>) {
         self.with(|work| {
             let Some((partition, key)) = self.tx_name(token) else { return };
@@ -97,7 +98,7 @@ impl Upcalls for Engine {
         });
     }
 
-    /// What is still being sent, the LND finalises.
+    /// The LND finalises messages that are still being sent.
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno) {
         let home = { self.net.lock(self.common.here()).shared().home_of(ni, peer.nid) };
         let Some((ni, home)) = home else { return };
@@ -126,7 +127,7 @@ impl Upcalls for Engine {
 }
 
 impl Engine {
-    /// The checks that need the net lock, under that of the peer's partition.
+    /// Applies the checks that need the net lock, under that of the peer's partition.
     fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
         let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
         let mut net = self.net.lock(partition);
@@ -154,7 +155,8 @@ impl Engine {
         Ok(inbound)
     }
 
-    /// A header for this node, from the network or from itself, to which something may happen on purpose.
+    /// Applies the fault rules to a header for this node, from the network or from itself, and
+    /// processes it.
     pub(super) fn receive(
         &self,
         message: Admitted<'_>,
@@ -169,7 +171,7 @@ impl Engine {
         self.dispatch(message, local, work)
     }
 
-    /// What its kind asks for.
+    /// Processes a message by its kind.
     pub(super) fn dispatch(
         &self,
         message: Admitted<'_>,
@@ -221,10 +223,11 @@ impl Engine {
         }
     }
 
-    /// A PUT to the node's own portal. One at a time, so that a peer that starts many and ends none leaves the buffers to
-    /// others; what finds no buffer is received into nothing, and acknowledged: whoever pushes asks for no more
-    /// (lnet-wire 19, level B). If it waited instead, those whose payload never comes would hold the connections of
-    /// all others.
+    /// Receives a PUT to the node's own portal. One per peer at a time, so that a peer that starts
+    /// many and ends none leaves the buffers to others. A push that finds no buffer is received
+    /// without one, and acknowledged: the pusher needs no more (lnet-wire 19, level B). If it
+    /// waited instead, pushes whose payload never arrives would block the connections of all other
+    /// peers.
     fn receive_push(&self, search: &Search<'_>, work: &mut Work) -> Verdict {
         let back = search.message.inbound.back;
         let begun = match back {
@@ -233,7 +236,7 @@ impl Engine {
         };
         let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
         let verdict = match attempt {
-            // It ends where it is received.
+            // The push ends where it is received.
             Attempt::Taken(verdict) => return verdict,
             Attempt::Refused(reason) => self.discard(search.message, reason),
             Attempt::Nothing => {
@@ -247,7 +250,7 @@ impl Engine {
         verdict
     }
 
-    /// A push is over.
+    /// Ends a push: the peer may start the next one.
     pub(super) fn end_push(&self, back: Way) {
         if let Way::Over { ni, peer, partition } = back {
             self.net.lock(partition).end_push(ni, peer);
@@ -264,8 +267,8 @@ impl Engine {
         self.discard(search.message, reason)
     }
 
-    /// Looks for a buffer: on a unique portal in the partition of each of the source's NIDs; on a wildcard portal where
-    /// entries are that may take the message (S-308).
+    /// Searches for a buffer: on a unique portal in the partition of each of the source's NIDs; on
+    /// a wildcard portal in the partitions that may have matching entries (S-308).
     fn search(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let Some(state) = self.portals.get(portal) else { return Attempt::Nothing };
         match state.kind() {
@@ -286,7 +289,7 @@ impl Engine {
         Attempt::Nothing
     }
 
-    /// Looks for a buffer on a wildcard portal; with `in_turn` if the portal has local entries.
+    /// Searches a wildcard portal; with `in_turn` if the portal has local entries.
     fn search_wildcard(
         &self,
         portal: usize,
@@ -299,8 +302,8 @@ impl Engine {
         match lookup() {
             Lookup::One(partition) => {
                 let part = &mut *self.posted.lock(partition);
-                // Again under the lock: an entry may have been posted in another partition. If not, all entries that could
-                // match are here at this moment.
+                // Again under the lock: an entry may have been posted in another partition. If not,
+                // all entries that could match are here at this moment.
                 if lookup() == Lookup::One(partition) {
                     return part.search_wildcard(portal, search, work);
                 }
@@ -311,7 +314,7 @@ impl Engine {
         self.search_list(portal, search, work)
     }
 
-    /// Looks in the partition that the rotor gives, then in the others that have buffers (S-309).
+    /// Searches the partition that the rotor selects, then the others that have buffers (S-309).
     fn search_in_turn(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let (state, partitions) = (&self.portals[portal], self.common.partitions());
         let here = self.partition_of_way(search.message.inbound.back);
@@ -329,7 +332,7 @@ impl Engine {
         Attempt::Nothing
     }
 
-    /// Looks in all partitions one after the other, active or not.
+    /// Searches all partitions one after the other, active or not.
     fn search_each(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         for partition in 0..self.common.partitions() {
             let attempt = { self.posted.lock(partition).search_in_turn(portal, search, work) };
@@ -340,8 +343,8 @@ impl Engine {
         Attempt::Nothing
     }
 
-    /// Gives a message to the entry that comes first in the portal's list, whatever partitions its entries are in. Holds the
-    /// locks of all partitions.
+    /// Gives a message to the first matching entry of the portal's list, over all partitions. Holds
+    /// the locks of all partitions.
     fn search_list(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let mut posted = self.posted.lock_all();
         let mut first = None;
@@ -355,14 +358,15 @@ impl Engine {
         }
     }
 
-    /// The last look of a message that has announced itself and is about to wait.
+    /// Searches once more for a message that has announced itself and is about to wait.
     pub(super) fn search_again(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         PLACED.fence(End::Load);
         let is_unique = || self.portals[portal].kind() == Some(Kind::Unique);
         if !is_unique() {
             let attempt = self.search_wildcard(portal, search, work, Self::search_each);
-            // If the portal is unique now, its first entry was posted meanwhile. The poster of a later one sees the
-            // announcement: because of the fences, and with one partition because this has held its lock.
+            // If the portal is unique now, its first entry was posted meanwhile. The poster of a
+            // later one sees the announcement: because of the fences, and with one partition
+            // because this search has held its lock.
             if !attempt.is_nothing() || !is_unique() {
                 return attempt;
             }
@@ -370,8 +374,8 @@ impl Engine {
         self.search_unique(portal, search, work)
     }
 
-    /// Drops a PUT for which there is no buffer, and refuses it if its initiator takes a refusal and can get it. Whoever
-    /// watches is told when no lock is held.
+    /// Drops a PUT for which there is no buffer, and refuses it if its initiator accepts refusals
+    /// and can receive one. The watcher of drops is called once no lock is held.
     pub(super) fn drop_put(&self, message: Admitted<'_>, reason: DropReason, work: &mut Work) -> Verdict {
         let Admitted { inbound, header } = message;
         if reason != DropReason::ConnectionLost {
@@ -399,27 +403,28 @@ impl Engine {
         Verdict::Discard
     }
 
-    /// Why nothing on a portal takes a message.
+    /// Returns the reason why a message matches nothing on a portal.
     pub(super) fn no_match(&self, portal: usize) -> DropReason {
         if portal < self.portals.len() { DropReason::NoMatch } else { DropReason::NoPortal }
     }
 
-    /// Tells the initiator of a request that nothing here takes it, if it takes that ([`WireHandle::refusal`]). Like an
-    /// ACK it goes to whoever asked, and counts among the answers that a peer may have under way.
+    /// Sends a refusal to the initiator of a request without a buffer, if it accepts them
+    /// ([`WireHandle::refusal`]). Like an ACK it goes to the requester, and counts among the
+    /// answers that a peer may have in flight.
     fn refuse(&self, Admitted { inbound, header }: Admitted<'_>, work: &mut Work) {
         let (Body::Put { ack_wmd: wmd, match_bits, .. } | Body::Get { return_wmd: wmd, match_bits, .. }) =
             header.body
         else {
             return;
         };
-        // Without memory it is as if the refusal had been lost.
+        // Without memory the refusal counts as lost.
         if let Some(dst_wmd) = wmd.refusal().filter(|_| work.acks.reserve(1)) {
             let (way, dest, src) = (inbound.back, header.src, header.dest.nid);
             work.acks.push(Ack { way, dest, src, dst_wmd, match_bits, mlength: 0 });
         }
     }
 
-    /// A refusal: what is waited for ends now, and not at its deadline.
+    /// Processes a refusal: the request ends now, and not at its deadline.
     fn receive_refusal(&self, message: Admitted<'_>, wmd: WireHandle, work: &mut Work) -> Verdict {
         let taken = self.open_bound(wmd).and_then(|(partition, key)| {
             let part = &mut *self.bound.lock(partition);
@@ -428,7 +433,7 @@ impl Engine {
         taken.unwrap_or_else(|| self.discard(message, DropReason::Unexpected))
     }
 
-    /// An ACK or REPLY. Only answers that are waited for count.
+    /// Processes an ACK or REPLY; an answer that no request expects is dropped.
     fn receive_answer(
         &self,
         message: Admitted<'_>,
@@ -443,7 +448,7 @@ impl Engine {
         verdict.unwrap_or_else(|reason| self.discard(message, reason))
     }
 
-    /// The bound MD that a handle names. Only handles of this life of the node count (lnet-wire 5).
+    /// Returns the bound MD of a handle. Only handles of this run of the node count (lnet-wire 5).
     fn open_bound(&self, wmd: WireHandle) -> Option<(usize, Key)> {
         let plain = WireHandle::new(self.common.config.interface_cookie, wmd.object_cookie());
         let marked = plain.taking_refusals();
@@ -456,7 +461,7 @@ impl Engine {
         }
     }
 
-    /// A payload is in place, or was lost.
+    /// Ends the reception of a payload, which is complete or lost.
     pub(super) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut Work) {
         let RxName::Receiving(Place { bound, partition }, key) = RxName::open(token) else { return };
         if partition >= self.common.partitions() {

@@ -1,12 +1,14 @@
-//! Messages that wait after they have arrived: PUTs for a buffer on a lazy portal (lnet-semantics 11; S-109, S-310), and
-//! what a fault rule delays.
+//! Messages that wait after their arrival: PUTs for a buffer on a lazy portal (lnet-semantics 11;
+//! S-109, S-310), and messages that a fault rule delays.
 //!
-//! A PUT that finds nothing announces itself, and looks once more with the portal's queue locked; only then does
-//! it wait. Who posts a buffer looks whether anybody has announced himself, after releasing the partition's lock. The
-//! last look and the posting hold the same partition's lock: so either the look finds the buffer, or the poster sees
-//! the announcement, and waits for the queue's lock until the message is in the queue. A message that has no reason to look in
-//! the buffer's partition has read which kinds of entries there are before the poster published that of the buffer; then the
-//! poster sees the announcement as well ([`PLACED`](crate::placement::PLACED)). Until the queue has been asked, the new buffer
+//! A PUT that finds no buffer announces itself, and searches once more with the portal's queue
+//! locked; only then does it wait. A thread that posts a buffer checks for announcements after it
+//! has released the partition's lock. The last search and the posting take the same partition's
+//! lock: so either the search finds the buffer, or the poster sees the announcement, and waits for
+//! the queue's lock until the message is in the queue. A message that has no reason to search the
+//! buffer's partition has read the kinds of existing entries before the poster published that of
+//! the buffer; then the poster sees the announcement as well
+//! ([`PLACED`](crate::placement::PLACED)). Until the poster has checked the queue, the new buffer
 //! is reserved: no later message overtakes those that wait.
 
 use lnet_api::{RxToken, Verdict};
@@ -23,12 +25,12 @@ use crate::resources::{Attempt, Search};
 use crate::slab::Key;
 use crate::work::Work;
 
-/// SYNC engine.announced: a message announces itself before its last look for a buffer, so either that finds the buffer that is being
-/// attached, or who attaches it finds the message.
+/// SYNC engine.announced: a message announces itself before its last search for a buffer, so either
+/// that search finds the buffer that is being attached, or the attaching thread finds the message.
 pub(crate) const ANNOUNCED: Rule = Rule::new("engine.announced");
 
 impl Engine {
-    /// A PUT has found no buffer: it waits, if its portal is lazy.
+    /// Queues a PUT that has found no buffer if its portal is lazy, and drops it otherwise.
     pub(super) fn delay(
         &self,
         portal: usize,
@@ -36,7 +38,7 @@ impl Engine {
         local: &mut Option<Local>,
         work: &mut Work,
     ) -> Verdict {
-        // On the node's own portal there is nobody to wait for.
+        // No operation on the node's own portal waits for a buffer.
         let lazy =
             portal != PING_PORTAL.index() && self.portals.get(portal).is_some_and(PortalState::is_lazy);
         if !lazy {
@@ -45,7 +47,8 @@ impl Engine {
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
         let attempt = rule!(ANNOUNCED, state.announce(), then = self.search_again(portal, search, work));
-        // Under the queue's lock: whoever ends the portal's or the NI's life comes before this, or finds the message.
+        // Under the queue's lock: a thread that ends the portal's laziness or the NI comes before
+        // this, or finds the message.
         let outcome = match attempt {
             Attempt::Taken(verdict) => Ok(verdict),
             Attempt::Refused(reason) => Err(reason),
@@ -68,9 +71,9 @@ impl Engine {
         }
     }
 
-    /// A buffer was posted: messages that wait try it, in order, until it is used up (S-109); then others may. Each goes
-    /// on before the next one is looked for: so nothing need be remembered of many, and those whose buffer is busy do
-    /// not hinder each other.
+    /// Offers a new buffer to the waiting messages, in order, until it is used up (S-109), and then
+    /// to later messages. Each message proceeds before the next search, so no list of them has to
+    /// be kept, and messages whose buffer is busy do not hinder each other.
     pub(super) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut Work) {
         let _reserved = Reserved { engine: self, partition, me };
         let mut passed = None;
@@ -84,8 +87,8 @@ impl Engine {
         }
     }
 
-    /// The first message behind those `passed` over that the buffer takes, or would if it had the room. If there is none,
-    /// nobody needs the buffer to be reserved any more.
+    /// Returns the first message after the `passed` ones that the buffer takes, or would take if it
+    /// had the room. If there is none, ends the reservation of the buffer.
     fn retry_one(
         &self,
         portal: usize,
@@ -108,7 +111,8 @@ impl Engine {
         None
     }
 
-    /// Drops some of the messages that wait on a portal, each before the next one is looked for.
+    /// Drops the messages of a portal's queue that arrived over a path for which `which` holds.
+    /// Each is dropped before the next search.
     pub(super) fn drop_delayed(
         &self,
         portal: usize,
@@ -130,7 +134,7 @@ impl Engine {
         self.proceed(waiting, verdict, work);
     }
 
-    /// A message that waited is received, or dropped, or waits for something else.
+    /// Ends the wait of a message: it is received or dropped, or waits for something else.
     fn proceed(&self, waiting: Waiting, verdict: Verdict, work: &mut Work) {
         let delivery = match verdict {
             Verdict::Deliver(delivery) => Some(delivery),
@@ -140,7 +144,7 @@ impl Engine {
         if let Some(mut local) = waiting.local {
             return self.end_local(&mut local, delivery, work);
         }
-        // Its LND goes on with it.
+        // The message's LND continues with it.
         let Way::Over { ni, partition, .. } = waiting.inbound.back else { return };
         let lnd = { self.net.lock(partition).shared().lnd(ni) };
         if let Some(lnd) = lnd {
@@ -148,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// A waiting message is lost for this reason; `false` if the message does not wait any more.
+    /// Drops a waiting message for this reason; `false` if the message does not wait any more.
     pub(super) fn forget_waiting(&self, token: RxToken, reason: DropReason, work: &mut Work) -> bool {
         let (gone, held) = match RxName::open(token) {
             RxName::Receiving(..) => (None, false),
@@ -158,7 +162,7 @@ impl Engine {
             }
             RxName::Held(key) => match self.take_held(|table| table.take(key)) {
                 Some(waiting) => (Some(waiting), true),
-                // Perhaps it waits for a buffer since: its LND knows it by the same token.
+                // It may wait for a buffer meanwhile: its LND knows it by the same token.
                 None => (self.take_delayed(token), false),
             },
         };
@@ -174,7 +178,8 @@ impl Engine {
         true
     }
 
-    /// A message that waits for a buffer, and that a fault rule had delayed before under this token.
+    /// Removes and returns a message that waits for a buffer, and that a fault rule delayed before
+    /// under this token.
     fn take_delayed(&self, token: RxToken) -> Option<Waiting> {
         self.portals.iter().filter(|state| state.has_waiting()).find_map(|state| {
             let mut blocked = state.blocked();
@@ -183,7 +188,7 @@ impl Engine {
         })
     }
 
-    /// What the fault rules make of a message; `None` if they let it pass.
+    /// Applies the fault rules to a message; `None` if they let it pass.
     pub(super) fn strike(&self, message: Admitted<'_>, local: &mut Option<Local>) -> Option<Verdict> {
         let (rule, fault) = self.faults.strike(message.header)?;
         match fault {
@@ -196,10 +201,10 @@ impl Engine {
         }
     }
 
-    /// Makes a message wait for a time; `None` if it cannot.
+    /// Delays a message; `None` if that is not possible.
     fn hold(&self, message: Admitted<'_>, local: &mut Option<Local>, delay_ns: u64) -> Option<RxToken> {
         let mut table = self.held.lock();
-        // Under the lock: whoever ends the NI's life comes before this, or finds the message.
+        // Under the lock: a thread that ends the NI comes before this, or finds the message.
         if !self.has_time() || !self.is_alive(message.inbound.back) {
             return None;
         }
@@ -208,7 +213,7 @@ impl Engine {
         Some(token)
     }
 
-    /// Looks at the messages whose time has come, each before the next one.
+    /// Dispatches the delayed messages that are due, one after the other.
     pub(super) fn release_held(&self, now_ns: u64) {
         self.with(|work| {
             while let Some((waiting, verdict)) = self.release_one(now_ns, work) {
@@ -218,7 +223,7 @@ impl Engine {
         });
     }
 
-    /// Under the lock: who does not find a message here finds it where it has gone.
+    /// Under the lock: a thread that does not find a message here finds it in its new place.
     fn release_one(&self, now_ns: u64, work: &mut Work) -> Option<(Waiting, Verdict)> {
         let mut table = self.held.lock();
         table.begin(now_ns);
@@ -230,7 +235,8 @@ impl Engine {
         Some((waiting, verdict))
     }
 
-    /// Drops the messages that fault rules delay and that came some ways.
+    /// Drops the messages that fault rules delay and that arrived over a path for which `which`
+    /// holds.
     pub(super) fn drop_held(&self, which: impl Fn(&Way) -> bool, work: &mut Work) {
         while let Some(waiting) = self.take_held(|table| table.take_first(&which)) {
             let verdict = self.discard(waiting.admitted(), DropReason::NiStopping);
@@ -247,7 +253,7 @@ impl Engine {
     }
 }
 
-/// A buffer that is reserved for those that wait. A handler that panics when it is woken must not leave it so.
+/// Reservation of a buffer for waiting messages. Ends it if a handler panics in its wake-up.
 struct Reserved<'a> {
     engine: &'a Engine,
     partition: usize,

@@ -1,4 +1,4 @@
-//! Whether MDs, match entries, event queues and the answers waited for agree with each other.
+//! Checks that MDs, match entries, event queues and expected answers agree with each other.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ use crate::placement::{EntryCounts, Placement};
 use crate::sequence::SEQUENCE;
 use crate::slab::{Key, NONE, some};
 
-/// How many messages use each MD: whether it is bound, its partition, its index.
+/// Number of messages that use each MD. The key is whether it is bound, its partition, its index.
 #[derive(Default)]
 pub(crate) struct Uses(HashMap<(bool, usize, u32), u32>);
 
 impl Uses {
-    /// One message more uses an MD.
+    /// Counts a message that uses an MD.
     pub(crate) fn add(&mut self, place: Place, index: u32) {
         *self.0.entry((place.bound, place.partition, index)).or_default() += 1;
     }
@@ -37,7 +37,7 @@ impl MdTable {
         self.objects.named_md(md).is_some()
     }
 
-    /// Adds the MDs that take messages which are being received, all of which exist.
+    /// Counts the MDs of messages that are being received, all of which must exist.
     pub(crate) fn add_uses(&self, uses: &mut Uses) -> Audit {
         for index in self.receiving.indices() {
             let md = self.receiving[index].md;
@@ -50,7 +50,8 @@ impl MdTable {
         Ok(())
     }
 
-    /// What holds for all MDs. `sent` gives the MD of a message under way, and `waits` how many responses an MD waits for.
+    /// Checks the invariants of all MDs. `sent` returns the MD of a message in flight, and `waits`
+    /// the number of responses for which an MD waits.
     fn audit(
         &self,
         uses: &Uses,
@@ -108,12 +109,13 @@ impl MdTable {
 }
 
 impl Bound {
-    /// The MD of a response that is waited for.
+    /// Returns the MD of an expected response.
     pub(crate) fn response_md(&self, response: Key) -> Option<u32> {
         self.responses.get(response).map(|response| response.md)
     }
 
-    /// Whether its MDs and the responses they wait for agree; `exists` says which NIs there are.
+    /// Checks that its MDs and the responses for which they wait agree; `exists` is whether an NI
+    /// exists.
     pub(crate) fn audit(
         &self,
         uses: &Uses,
@@ -187,7 +189,7 @@ impl Bound {
     }
 }
 
-/// What a portal has in one partition.
+/// Counts of a portal's entries in one partition.
 #[derive(Default, Clone, Copy)]
 struct Count {
     entries: usize,
@@ -196,7 +198,7 @@ struct Count {
 }
 
 impl Posted {
-    /// Whether its MDs, match entries and the portals that these are on agree.
+    /// Checks that its MDs, match entries and the portals of these agree.
     pub(crate) fn audit(&self, uses: &Uses, sent: impl Fn(TxToken) -> Option<Option<MdName>>) -> Audit {
         self.mds.audit(uses, sent, |_, _| Ok(0))?;
         let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
@@ -229,7 +231,7 @@ impl Posted {
         Ok(())
     }
 
-    /// How lookups must find an entry.
+    /// Returns how lookups must find an entry.
     fn placement_of(&self, entry: &Entry, kind: Kind) -> Placement {
         let (partition, partitions) = (self.mds.place.partition, self.mds.common.partitions());
         let bits = (!entry.is_masked()).then_some(entry.match_bits);
@@ -242,12 +244,12 @@ impl Posted {
         }
     }
 
-    /// What this partition has published of a portal's entries.
+    /// Returns the state of a portal's entries that this partition has published.
     pub(crate) fn published(&self, portal: usize) -> u64 {
         self.tables[portal].placed.published()
     }
 
-    /// The portals and turns of entries that have one.
+    /// Returns the portals and turns of entries that have one.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (usize, i64)> {
         let entries = self.mds.objects.indices().filter_map(|index| self.mds.objects.entry_at(index));
         entries.filter(|entry| entry.turn != 0).map(|entry| (entry.portal.index(), entry.turn))
@@ -305,7 +307,7 @@ impl Posted {
         equal("a portal's entries are each found once", place, found, count.entries)
     }
 
-    /// Entries that a message tries one after the other; gives how many they are.
+    /// Checks the entries that a message tries one after the other; returns their number.
     fn audit_group(
         &self,
         (portal, ordered): (usize, bool),

@@ -1,4 +1,4 @@
-//! MDs bound for PUTs and GETs, and the responses that these wait for (lnet-semantics 12).
+//! MDs bound for PUTs and GETs, and the responses for which these wait (lnet-semantics 12).
 
 use std::sync::Arc;
 
@@ -19,14 +19,15 @@ use crate::names::{MdName, Place};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
 
-/// How many expired responses one hold of a partition's lock ends.
+/// Expired responses that one hold of a partition's lock ends.
 const EXPIRE_BATCH: usize = 1024;
 
-/// How many of an MD's expected responses, and how many of a peer's, are compared with one that has come. An MD nearly
-/// always expects one; one that expects many from many peers finds its own among the few that the sender owes.
+/// Expected responses of an MD, and of a peer, that are compared with an arrived answer. An MD
+/// usually expects one; an MD that expects many from many peers finds its answer among the few that
+/// the sender owes.
 const ANSWER_SEARCH: usize = 256;
 
-/// One partition of the bound MDs, with the responses they wait for.
+/// One partition of the bound MDs, with the responses for which they wait.
 pub(crate) struct Bound {
     pub(super) mds: MdTable,
     pub(super) responses: Slab<Response>,
@@ -43,7 +44,7 @@ impl Resources for Bound {
         &mut self.mds
     }
 
-    /// It waits for no response any more.
+    /// The MD waits for no response any more.
     fn retire(&mut self, md: u32) {
         self.mds.objects.md_mut(md).dead = true;
         while let Some(head) = self.mds.objects.md(md).responses.head() {
@@ -72,7 +73,8 @@ impl Bound {
         Ok(self.mds.handle(index))
     }
 
-    /// Binds an MD for one PUT or GET, which [`Bound::commit`] commits it to under the same hold of the lock.
+    /// Binds an MD for one PUT or GET, to which [`Bound::commit`] commits it under the same hold of
+    /// the lock.
     ///
     /// # Errors
     /// As for [`Bound::bind`].
@@ -80,21 +82,21 @@ impl Bound {
         self.mds.enter(md, NONE, Unlink::Auto)
     }
 
-    /// Frees an MD that [`Bound::make`] has made and that nothing uses: it has no event.
+    /// Frees an unused MD of [`Bound::make`], without an event.
     pub(crate) fn unmake(&mut self, md: u32, work: &mut Work) {
         self.mds.free(md, work);
     }
 
-    /// The MD that `key` names, if it takes another PUT or GET.
+    /// Returns the MD of `key`, if it takes another PUT or GET.
     pub(crate) fn sendable(&self, key: Key) -> Option<u32> {
         self.mds.live(key).filter(|&index| !self.mds.objects.md(index).is_exhausted())
     }
 
-    /// Commits an MD that takes another operation to a PUT or GET, which is to be launched.
+    /// Commits an MD that takes another operation to a PUT or GET, and returns the message to
+    /// launch.
     ///
-    /// # Errors
-    /// EBUSY while its memory is being written, ENOMEM if its memory has too many leases or the answers waited for are too
-    /// many.
+    /// # Errors EBUSY while its memory is being written, ENOMEM if its memory has too many leases
+    /// or there are too many expected answers.
     pub(crate) fn commit(&mut self, md: u32, request: &Request, route: &Route) -> Result<Launch, LNetError> {
         let &Request { op, target, answer, .. } = request;
         let descriptor = self.mds.objects.md(md);
@@ -121,7 +123,8 @@ impl Bound {
         Ok(Launch { way: route.way, message, header, payload, reply_to: None })
     }
 
-    /// The message of an MD that has just been committed to it waits for credits; as [`MdTable::remember`].
+    /// Stores the token of a message that waits for credits, right after its commit; as
+    /// [`MdTable::remember`].
     pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {
         self.mds.remember(md, token, work);
     }
@@ -139,7 +142,7 @@ impl Bound {
         })
     }
 
-    /// Remembers that an ACK or REPLY is to come.
+    /// Adds an expected ACK or REPLY.
     fn expect(
         &mut self,
         kind: EventKind,
@@ -156,7 +159,7 @@ impl Bound {
         self.track(response).ok_or(LNetError::TooMany { objects: "answers waited for", limit })
     }
 
-    /// Enters a response in the table and in its lists; `None` if there is no room.
+    /// Adds a response to the table and to its lists; `None` if there is no room.
     fn track(&mut self, response: Response) -> Option<Key> {
         let Response { md, deadline_ns, debtor, .. } = response;
         let key = self.responses.insert(response)?;
@@ -174,7 +177,7 @@ impl Bound {
         Some(key)
     }
 
-    /// A response is not expected any more.
+    /// Removes an expected response.
     fn remove_response(&mut self, index: u32) {
         let Response { md, debtor, deadline_ns, .. } = self.responses[index];
         self.mds.objects.md_mut(md).responses.remove(&mut self.responses, index);
@@ -187,8 +190,8 @@ impl Bound {
         self.responses.take(index);
     }
 
-    /// A PUT or GET has left, or could not: its MD hears of it. After a failure no answer will come; it counts as come, so
-    /// that an MD made for this operation alone ends here.
+    /// Reports to the MD of a PUT or GET that it has left or failed. After a failure no answer
+    /// arrives; it counts as arrived, so that an MD for this operation alone ends here.
     pub(crate) fn request_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
         let Some(MdName { key: Key { index: md, .. }, .. }) = message.md else { return };
         if let Some(response) = self.responses.get_mut(message.response) {
@@ -203,15 +206,16 @@ impl Bound {
         self.finish(md, &message.event, result, work);
     }
 
-    /// The memory for a GET that the network answers by itself; `None` if it is not waited for, or its memory is in use.
+    /// Returns the memory for a GET whose data the network writes; `None` if the answer is not
+    /// expected, or the memory is in use.
     pub(crate) fn direct_sink(&self, md: Key, response: Key) -> Option<WriteVec> {
         self.responses.get(response)?;
         let memory = &self.mds.objects.md(md.index).memory;
         memory.incoming(0..memory.len()).ok()
     }
 
-    /// Takes the REPLY of `bytes` bytes that the network has put in place, unless it is not waited for any more; returns its
-    /// event, for [`Bound::end_direct`] when the GET has left.
+    /// Claims the expected REPLY of `bytes` bytes that the network has written; `None` if it is not
+    /// expected any more. Returns its event, for [`Bound::end_direct`] when the GET has left.
     pub(crate) fn claim_direct(&mut self, md: Key, response: Key, bytes: u32) -> Option<Event> {
         let found = self.responses.get(response)?;
         let mlength = bytes.min(self.mds.objects.md(md.index).len() as u32);
@@ -221,14 +225,14 @@ impl Bound {
         Some(event)
     }
 
-    /// Ends what [`Bound::claim_direct`] has begun.
+    /// Delivers the event of [`Bound::claim_direct`].
     pub(crate) fn end_direct(&mut self, md: Key, event: &Event, work: &mut Work) {
         self.mds.counters.recv_count += 1;
         self.mds.counters.recv_length += u64::from(event.mlength);
         self.finish(md.index, event, Ok(()), work);
     }
 
-    /// Takes the refusal of a PUT or GET; `None` if nothing waits for an answer to it.
+    /// Processes the refusal of a PUT or GET; `None` if no answer to it is expected.
     pub(crate) fn take_refusal(
         &mut self,
         message: Admitted<'_>,
@@ -244,10 +248,9 @@ impl Bound {
         Some(Verdict::Done)
     }
 
-    /// Takes an ACK or REPLY.
+    /// Processes an ACK or REPLY.
     ///
-    /// # Errors
-    /// Why it is dropped.
+    /// # Errors The reason why it is dropped.
     pub(crate) fn take_answer(
         &mut self,
         message: Admitted<'_>,
@@ -276,7 +279,7 @@ impl Bound {
             return Err(DropReason::NoRoom);
         }
         let Ok(sink) = self.mds.objects.md(md).memory.incoming(0..mlength as usize) else {
-            // Its memory is in use: the data is lost, which is better known now than at the deadline.
+            // Its memory is in use: the data is lost. Report that now, not at the deadline.
             self.fail_response(response, Errno::EBUSY, work);
             return Err(DropReason::Busy);
         };
@@ -287,25 +290,26 @@ impl Bound {
         Ok(deliver_payload(self, receiving, Some(sink), work))
     }
 
-    /// An MD that may wait for an answer.
+    /// Returns the index of an MD that may wait for an answer.
     fn waiting_md(&self, key: Key) -> Option<u32> {
         self.mds.live(key).filter(|&md| !self.mds.objects.md(md).is_spent())
     }
 
-    /// The expected response that an ACK or REPLY is: one to a request that went to the NID it comes from, else one to
-    /// a request that went to another NID of the same node.
+    /// Returns the expected response for an ACK or REPLY: one to a request that went to the
+    /// sender's NID, otherwise one to a request that went to another NID of the same node.
     fn answered(&self, md: u32, kind: EventKind, message: Admitted<'_>) -> Option<u32> {
         let Admitted { inbound, header } = message;
         let sender = match inbound.back {
             Way::Here => None,
             Way::Over { ni, peer, .. } => Some((ni, known_as(peer))),
         };
-        // Who was asked must answer: the very peer, or another NID that is known to be of the node which the header names.
-        // Programs with unprivileged ports (lnet-wire 27) answer for themselves alone.
+        // Only the target of the request may answer: the same peer, or another NID that is known to
+        // belong to the node named in the header. Programs with unprivileged ports (lnet-wire 27)
+        // answer for themselves alone.
         let of_node = inbound.nids.contains(&inbound.from.nid) && !inbound.from.pid.is_userspace();
         let is_node = |debtor: Option<PeerName>| debtor.is_some_and(|debtor| !debtor.id.pid.is_userspace());
         let of_md = self.mds.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
-        // Not looked for as long as those of the MD will do.
+        // Searched only if the responses of the MD do not match.
         let of_debtor = sender.into_iter().flat_map(|(ni, id)| {
             let first = self.first_of_debtor(&PeerName::new(&self.mds.common.hasher, ni, id));
             std::iter::successors(some(first), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH)
@@ -337,8 +341,8 @@ impl Bound {
         some(Linked::<GROUP>::links(&self.responses[index]).next)
     }
 
-    /// A response will not come: it ends like one that has come, with an event of its kind and the reason as status. So an
-    /// MD made for the operation alone ends too.
+    /// Ends an expected response that will not arrive: delivers an event of its kind with the
+    /// reason as status, as for one that has arrived. So an MD for this operation alone ends too.
     fn fail_response(&mut self, index: u32, reason: Errno, work: &mut Work) {
         let response = &self.responses[index];
         let (md, event) = (response.md, response.event(&self.mds.common));
@@ -347,14 +351,15 @@ impl Bound {
         self.finish(md, &event, Err(reason), work);
     }
 
-    /// Time passes: ends responses that are late.
+    /// Ends responses whose deadline has passed, and sets the next deadline.
     pub(crate) fn expire(&mut self, now_ns: u64, work: &mut Work) {
         let next_ns = self.end_late(now_ns, work);
         self.mds.common.set_deadline(self.mds.place.partition, next_ns);
     }
 
-    /// Ends responses that are late (lnet-semantics 12). The MD is unlinked. If it is idle, its last event has the kind of
-    /// the response that did not come; else the message in flight ends it. Gives the earliest deadline that is left.
+    /// Ends late responses (lnet-semantics 12). The MD is unlinked. If it is idle, its last event
+    /// has the kind of the missing response; otherwise the message in flight ends it. Returns the
+    /// earliest deadline that is left.
     fn end_late(&mut self, now_ns: u64, work: &mut Work) -> u64 {
         for _ in 0..EXPIRE_BATCH {
             if !work.has_room() {
@@ -374,9 +379,10 @@ impl Bound {
         now_ns
     }
 
-    /// Ends what a peer owes for requests that have left. Others stay in the list: the search goes on behind the last of
-    /// them that it passed, or from the start if that one has gone meanwhile. Returns the one passed last, if that is not all
-    /// of them, to go on when what follows from these is done.
+    /// Ends the responses that a peer owes for requests that have left. Others stay in the list:
+    /// the search continues after the last of them that it passed, or from the start if that one
+    /// has gone meanwhile. Returns the one passed last, if any are left, to continue once the
+    /// actions that follow from these are done.
     pub(crate) fn fail_sent(
         &mut self,
         debtor: &PeerName,
@@ -401,8 +407,9 @@ impl Bound {
         Some(passed)
     }
 
-    /// Ends what is owed over an NI, whether the requests have left or not, from slot `next` on. One that ends may take others
-    /// of its MD along. Returns the slot at which to go on, if that is not all of them.
+    /// Ends the responses owed over an NI, whether the requests have left or not, from slot `next`
+    /// on. The end of one may end others of its MD. Returns the slot at which to continue, if any
+    /// are left.
     pub(crate) fn fail_responses(
         &mut self,
         ni: Key,
@@ -422,7 +429,7 @@ impl Bound {
         (end < self.responses.used()).then_some(end)
     }
 
-    /// Its part of the node's counters.
+    /// Returns this room's part of the node's counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters { rst_alloc: self.responses.len() as u64, ..self.mds.counters() }
     }

@@ -1,4 +1,4 @@
-//! Ways to break the rooms by hand, each with the rule of their audit that notices.
+//! Functions that break the rooms on purpose, each with the rule of their audit that detects it.
 
 use lnet_nid::{MatchBits, ProcessId};
 
@@ -14,7 +14,7 @@ use crate::slab::NONE;
 pub(crate) const PORTAL: u32 = 10;
 pub(crate) const LAZY: u32 = 12;
 
-/// The first entry of a portal with or without ignore bits.
+/// Returns the first entry of a portal with or without ignore bits.
 fn first_entry(part: &Posted, portal: u32, masked: bool) -> u32 {
     let table = &part.tables[portal as usize];
     let wanted = |&index: &u32| part.mds.objects[index].is_masked() == masked;
@@ -92,7 +92,7 @@ pub(crate) const POSTED: &[Damage<Posted>] = &[
         part.mds.objects[index].match_id = ProcessId::lnet("10.0.0.2@tcp".parse().unwrap());
     }),
     ("a group is in the order of its portal's list", |part| {
-        // Both entries of an exact group are moved in the portal's list.
+        // Both entries of an exact group move in the portal's list.
         let list = &mut part.tables[PORTAL as usize].sequence.list;
         let order: Vec<u32> = list.iter(&part.mds.objects).collect();
         let (first, second) = (order[0], order[1]);
@@ -106,7 +106,8 @@ pub(crate) const POSTED: &[Damage<Posted>] = &[
     }),
 ];
 
-/// Ways to break a partition whose entries on [`PORTAL`] are all spread; the counts are in [`crate::placement::DAMAGE`].
+/// Breaks a partition whose entries on [`PORTAL`] are all spread; the counts are in
+/// [`crate::placement::DAMAGE`].
 pub(crate) const PLACED: &[Damage<Posted>] = &[
     ("an entry is where messages look for it", |part| {
         let index = first_entry(part, PORTAL, false);
@@ -126,7 +127,7 @@ pub(crate) const PLACED: &[Damage<Posted>] = &[
     }),
 ];
 
-/// The counts of a partition's entries on [`PORTAL`].
+/// Returns the counts of a partition's entries on [`PORTAL`].
 pub(crate) fn placed(part: &mut Posted) -> &mut PlacedEntries {
     &mut part.tables[PORTAL as usize].placed
 }

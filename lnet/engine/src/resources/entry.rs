@@ -12,11 +12,12 @@ use crate::slab::NONE;
 
 /// A match entry.
 ///
-/// Entries without ignore bits are found by hash; those that want the same key (the bits; on a unique portal the source
-/// as well) form a group. Entries with ignore bits form a list of their own. Which of two entries of a wildcard portal
-/// stands first in the portal's list, their ranks tell.
+/// Entries without ignore bits are found by hash; those with the same key (the bits; on a unique
+/// portal also the source) form a group. Entries with ignore bits form a separate list. The rank
+/// orders the entries of a wildcard portal in the portal's list.
 ///
-/// The fields stand in the order of their use: a search that goes past an entry needs one cache line of it.
+/// The fields are in the order of their use: a search that skips an entry reads one cache line of
+/// it.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
@@ -24,7 +25,7 @@ pub(super) struct Entry {
     /// The attached MD, or [`NONE`].
     pub(super) md: u32,
     pub(super) match_bits: MatchBits,
-    /// In the hash index; the first of its group only.
+    /// In the hash index; only the first entry of a group.
     chain: Links,
     /// Among the entries of the same key, or among those with ignore bits.
     group: Links,
@@ -33,11 +34,11 @@ pub(super) struct Entry {
     pub(super) ignore_bits: MatchBits,
     /// Among all entries of a wildcard portal.
     sequence: Links,
-    /// The last entry of the same key; kept in the first.
+    /// The last entry of the same key; stored in the first.
     last: u32,
     pub(super) portal: Portal,
-    /// Its order among entries of other partitions ([`crate::placement::PlacedEntries::turn`]); 0 on a unique portal, and on
-    /// a node of one partition.
+    /// Order among entries of other partitions ([`crate::placement::PlacedEntries::turn`]); 0 on a
+    /// unique portal, and on a node of one partition.
     pub(super) turn: i64,
     pub(super) placement: Placement,
     pub(super) auto_unlink: bool,
@@ -96,12 +97,14 @@ impl Entry {
         }
     }
 
-    /// The entry that a message tries after this one, of the same key or of those with ignore bits.
+    /// Returns the entry that a message tries after this one, of the same key or of those with
+    /// ignore bits.
     pub(super) fn next(&self) -> u32 {
         self.group.next
     }
 
-    /// Where it stands in the portal's list: before all with a greater rank. 0 on a unique portal.
+    /// Returns its rank in the portal's list: less than that of all later entries. 0 on a unique
+    /// portal.
     pub(super) fn rank(&self) -> u64 {
         self.rank
     }
@@ -111,12 +114,12 @@ impl Entry {
     }
 }
 
-/// What kind of entries a portal takes; the first one decides (S-101).
+/// The kind of a portal's entries; the first one decides (S-101).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Each entry names one process and all bits.
     Unique,
-    /// Each entry leaves something open.
+    /// Each entry has a wildcard: any NID, any PID, or ignore bits.
     Wildcard,
 }
 
@@ -126,7 +129,7 @@ impl Kind {
         if open { Kind::Wildcard } else { Kind::Unique }
     }
 
-    /// The source as far as it is part of the key.
+    /// Returns the source as far as it is part of the key.
     pub(super) fn key_id(self, id: ProcessId) -> ProcessId {
         match self {
             Kind::Unique => id,

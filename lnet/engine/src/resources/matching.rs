@@ -1,4 +1,4 @@
-//! Which MD takes a message (lnet-semantics 9).
+//! The search for the MD that takes a message (lnet-semantics 9).
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::config::MatchOrder;
 use crate::message::{Admitted, Inbound};
 use crate::slab::NONE;
 
-/// What a PUT or GET looks for.
+/// The properties of a PUT or GET that matching compares.
 #[derive(Debug, Clone)]
 pub(crate) struct MatchRequest {
     /// `OP_PUT` or `OP_GET`.
@@ -26,15 +26,15 @@ pub(crate) struct MatchRequest {
     nids: SmallVec<[Nid; 2]>,
     /// The source's PID.
     pid: Pid,
-    /// Bytes it carries or asks for.
+    /// Bytes that it carries or requests.
     length: u32,
     /// Offset in its header.
     offset: u32,
-    /// It can wait, on a lazy portal, so it leaves buffers to those that wait already.
+    /// It can wait, on a lazy portal, so it must not take buffers reserved for waiting messages.
     can_wait: bool,
 }
 
-/// An MD that takes a message, and which bytes of it.
+/// An MD that takes a message, and the bytes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) md: u32,
@@ -43,38 +43,40 @@ pub(super) struct Match {
 }
 
 impl Match {
-    /// The bytes of the MD.
+    /// Returns the bytes of the MD.
     pub(super) fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
         start..start + self.mlength as usize
     }
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Match(Match),
-    /// An MD would take it but has not the room: later ones are not tried.
+    /// A matching MD is too small: later ones are not tried.
     TooLong,
     Nothing,
 }
 
-/// The place of an entry in the list of a portal whose entries lie in several partitions: the least is the first.
+/// Position of an entry in the list of a portal whose entries lie in several partitions: the least
+/// is the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListPlace {
-    /// It has no ignore bits, and entries with ignore bits come first.
+    /// The entry has no ignore bits, and entries with ignore bits come first.
     behind_masked: bool,
     turn: i64,
 }
 
 impl Table {
-    /// Searches a wildcard portal: the first entry in list order that would take the message decides. Those without
-    /// ignore bits are found by hash, so only those with ignore bits that stand before are looked at one by one.
+    /// Searches a wildcard portal: the first matching entry in list order decides. Those without
+    /// ignore bits are found by hash, so only earlier entries with ignore bits are compared one by
+    /// one.
     pub(super) fn find_wildcard(&self, objects: &Objects, common: &Common, wanted: &MatchRequest) -> Found {
         self.first_match(objects, common, wanted).map_or(Found::Nothing, |(_, found)| found)
     }
 
-    /// Returns the first entry that would take a message, and the result of the match.
+    /// Returns the first matching entry, and the result of the match.
     fn first_match<'a>(
         &self,
         objects: &'a Objects,
@@ -91,7 +93,7 @@ impl Table {
         masked.or(exact)
     }
 
-    /// Returns the place of the first entry of this partition that would take a message; `None` if there is none.
+    /// Returns the position of the first matching entry of this partition; `None` if there is none.
     pub(super) fn list_place(
         &self,
         objects: &Objects,
@@ -103,7 +105,7 @@ impl Table {
         Some(ListPlace { behind_masked: !in_list && !entry.is_masked(), turn: entry.turn })
     }
 
-    /// Searches a unique portal for an entry of one of the node's NIDs.
+    /// Searches a unique portal for an entry for one of the node's NIDs.
     pub(super) fn find_unique(
         &self,
         objects: &Objects,
@@ -117,7 +119,7 @@ impl Table {
     }
 }
 
-/// The first entry from here on that would take the message, before a rank.
+/// Returns the first matching entry from `first` on with a rank below `before`.
 fn first_of<'a>(
     objects: &'a Objects,
     first: u32,
@@ -138,7 +140,7 @@ fn first_of<'a>(
     None
 }
 
-/// The rules in their order; `None` skips the entry.
+/// Applies the matching rules in their order; `None` skips the entry.
 fn try_entry(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Option<Found> {
     let md = objects.md_at(entry.md)?;
     if md.reserved && wanted.can_wait {
@@ -147,7 +149,7 @@ fn try_entry(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Option<
     try_md(entry, md, wanted)
 }
 
-/// The same for a PUT that waits already.
+/// As `try_entry`, for a PUT that already waits: reserved buffers match.
 pub(super) fn try_reserved(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Found {
     let md = objects.md_at(entry.md);
     md.and_then(|md| try_md(entry, md, wanted)).unwrap_or(Found::Nothing)
@@ -168,7 +170,7 @@ fn try_md(entry: &Entry, md: &Descriptor, wanted: &MatchRequest) -> Option<Found
 }
 
 impl MatchRequest {
-    /// What a PUT or GET with these match bits looks for; `length` bytes at `offset`.
+    /// Creates the request of a PUT or GET with these match bits; `length` bytes at `offset`.
     pub(crate) fn new(
         op: MdOptions,
         inbound: &Inbound,
@@ -187,41 +189,40 @@ impl MatchRequest {
         }
     }
 
-    /// The same, if it can wait.
+    /// Sets whether it can wait.
     pub(crate) fn waiting(self, can_wait: bool) -> MatchRequest {
         MatchRequest { can_wait, ..self }
     }
 
-    /// The match bits.
     pub(crate) fn bits(&self) -> MatchBits {
         self.bits
     }
 
-    /// Whether it is a PUT.
     pub(crate) fn is_put(&self) -> bool {
         self.op == MdOptions::OP_PUT
     }
 
-    /// The NIDs of the source's node, the primary one first.
+    /// Returns the NIDs of the source's node, the primary one first.
     pub(crate) fn nids(&self) -> &[Nid] {
         &self.nids
     }
 
-    /// Whether an entry that wants messages of `id` takes it; an entry for one NID of a node takes those of the node's
-    /// other NIDs as well.
+    /// Whether an entry for messages of `id` matches; an entry for one NID of a node also matches
+    /// messages of the node's other NIDs.
     fn is_for(&self, id: ProcessId) -> bool {
         (id.pid.is_any() || id.pid == self.pid) && (id.nid.is_any() || self.nids.contains(&id.nid))
     }
 }
 
-/// A PUT or GET in search of a buffer: what the engine, the portals' queues and the rooms of MDs tell each other of it.
+/// The search of a PUT or GET for a buffer, as the engine, the portals' queues and the rooms of MDs
+/// pass it to each other.
 pub(crate) struct Search<'a> {
     pub(crate) message: Admitted<'a>,
     pub(crate) wanted: &'a MatchRequest,
 }
 
 impl Search<'_> {
-    /// What the owner of a PUT's buffer is told.
+    /// Returns the event for the owner of a PUT's buffer.
     pub(super) fn put_event(&self, common: &Common, mlength: u32, offset: u64) -> Event {
         let Body::Put { match_bits, hdr_data, portal, .. } = self.message.header.body else {
             return common.event(EventKind::Put);

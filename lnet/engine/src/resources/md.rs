@@ -1,4 +1,4 @@
-//! Memory descriptors: what they allow, when they are exhausted (lnet-semantics 3 and 5).
+//! Memory descriptors: their limits and their exhaustion (lnet-semantics 3 and 5).
 
 use lnet_api::{Md, MdOptions, Threshold, TxToken, Unlink};
 use lnet_proto::MAX_PAYLOAD;
@@ -21,30 +21,30 @@ pub(super) struct Descriptor {
     pub(super) user_ptr: u64,
     /// Event queue, or [`NONE`].
     pub(super) eq: u32,
-    /// Match entry it is attached to, or [`NONE`].
+    /// Match entry to which it is attached, or [`NONE`].
     pub(super) me: u32,
-    /// Made by `md_bind` for one's own PUTs and GETs.
+    /// Created by `md_bind` for PUTs and GETs of this node.
     pub(super) bound: bool,
     pub(super) auto_unlink: bool,
-    /// For PUTs that wait already: others look past it until those have been asked.
+    /// Reserved for PUTs that already wait: others skip it until those have been tried.
     pub(super) reserved: bool,
-    /// Unlinked: its handle names nothing any more, the memory goes with the last message.
+    /// Unlinked: no handle names it any more, and the last message frees the memory.
     pub(super) dead: bool,
-    /// Unlinked by its owner, or for a response that did not come, while messages were in flight.
+    /// Unlinked by its owner, or for a missing response, while messages were in flight.
     pub(super) aborted: bool,
-    /// Where the next message goes if the offset is managed here.
+    /// Offset of the next message if the offset is managed here.
     offset: u64,
-    /// Messages in flight that use it; waiting for an ACK or REPLY does not count.
+    /// Messages in flight that use it; an expected ACK or REPLY does not count.
     pub(super) busy: u32,
-    /// The message from it that was last left to wait, or to its LND, and may be over by now: to be taken back if the owner
-    /// unlinks the MD. A bound MD seldom carries more than one at a time.
+    /// Its last message that waits or is with its LND, and may have ended by now; withdrawn if the
+    /// owner unlinks the MD. A bound MD seldom carries more than one message at a time.
     pub(super) outgoing: Option<TxToken>,
-    /// ACKs and REPLYs still expected.
+    /// Expected ACKs and REPLYs.
     pub(super) responses: List<BY_MD>,
 }
 
 impl Descriptor {
-    /// Takes over what its owner described.
+    /// Creates a descriptor from the owner's description.
     pub(super) fn new(md: Md, eq: u32, me: u32, unlink: Unlink) -> Descriptor {
         Descriptor {
             max_size: md.options.contains(MdOptions::MAX_SIZE).then_some(md.max_size),
@@ -66,7 +66,7 @@ impl Descriptor {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the number of bytes of its memory.
     pub(super) fn len(&self) -> u64 {
         self.memory.len() as u64
     }
@@ -77,7 +77,7 @@ impl Descriptor {
         self.threshold == Threshold::Limited(0) || self.max_size.is_some_and(full)
     }
 
-    /// Whether the operations are used up, whatever room there is.
+    /// Whether its operations are used up, whatever room there is.
     pub(super) fn is_spent(&self) -> bool {
         self.threshold == Threshold::Limited(0)
     }
@@ -95,9 +95,10 @@ impl Descriptor {
         self.offset = offset + u64::from(mlength);
     }
 
-    /// Where in the memory a message of `length` bytes would go, and how many bytes of it are taken; `None` if it is too
-    /// long (lnet-semantics 9, rows 6 and 7). An offset beyond the end is too long (lnet-wire 13), and no answer to a
-    /// GET is longer than a message can be.
+    /// Returns the offset in the memory at which a message of `length` bytes is placed, and the
+    /// number of bytes taken; `None` if it is too long (lnet-semantics 9, rows 6 and 7). An offset
+    /// beyond the end is too long (lnet-wire 13), and no answer to a GET exceeds the maximum
+    /// payload of a message.
     pub(super) fn place(&self, length: u32, header_offset: u32) -> Option<(u64, u32)> {
         let remote = self.options.contains(MdOptions::MANAGE_REMOTE);
         let offset = if remote { u64::from(header_offset) } else { self.offset };

@@ -9,20 +9,20 @@ use super::entry::Entry;
 use super::md::Descriptor;
 use crate::slab::{Key, Slab, slab};
 
-/// A match entry, the first MD that was attached to it, or both; or an MD alone: one that is bound, or attached to an
-/// entry after another. A message that matches needs the entry and then the MD, and meets them by chance: side by
-/// side they cost one trip to memory.
+/// A match entry, the first MD that was attached to it, or both; or an MD alone: a bound one, or a
+/// later one of an entry. A matching message accesses the entry and then the MD, at random
+/// addresses: side by side they cost one memory access.
 #[derive(Debug)]
 #[repr(C)]
 struct Object {
     entry: Option<Entry>,
     md: Option<Descriptor>,
-    /// An MD is or was here. There is never a second one, so the object's key names it for ever.
+    /// An MD is or was here. There is never a second one, so the object's key names it permanently.
     had_md: bool,
 }
 
-/// The tables of MEs and MDs, which have an index and a generation each, but live in the same slots. Indexing gives the
-/// match entry; the MD has methods.
+/// The tables of MEs and MDs. Each has an index and a generation, but both share the slots.
+/// Indexing returns the match entry; the MD has methods.
 #[derive(Debug)]
 pub(super) struct Objects {
     slab: Slab<Object>,
@@ -33,23 +33,23 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Tables for this many entries and MDs.
+    /// Creates tables for this many entries and MDs.
     pub(super) fn new(max_entries: usize, max_mds: usize, room: &Room) -> Objects {
         let slab = slab(max_entries.saturating_add(max_mds)).within(room);
         Objects { slab, entries: 0, mds: 0, max_entries, max_mds }
     }
 
-    /// The most entries and MDs there can be.
+    /// Returns the maximum numbers of entries and MDs.
     pub(super) fn limits(&self) -> (usize, usize) {
         (self.max_entries, self.max_mds)
     }
 
-    /// Names an entry or an MD by its index.
+    /// Returns the key of an entry or an MD.
     pub(super) fn key(&self, index: u32) -> Key {
         self.slab.key(index)
     }
 
-    /// ENOMEM without room for another entry.
+    /// Fails with ENOMEM if there is no room for another entry.
     pub(super) fn check_room(&mut self) -> Result<(), LNetError> {
         if self.entries < self.max_entries && self.slab.make_room() {
             return Ok(());
@@ -57,7 +57,7 @@ impl Objects {
         Err(LNetError::TooMany { objects: "match entries", limit: self.max_entries })
     }
 
-    /// Enters an entry, unless there are too many.
+    /// Adds an entry; `None` if there are too many.
     pub(super) fn insert_entry(&mut self, entry: Entry) -> Option<u32> {
         if self.entries >= self.max_entries {
             return None;
@@ -67,27 +67,27 @@ impl Objects {
         Some(key.index)
     }
 
-    /// The entry, if it is still there.
+    /// Returns the entry, if it still exists.
     pub(super) fn entry(&self, key: Key) -> Option<&Entry> {
         self.slab.get(key)?.entry.as_ref()
     }
 
-    /// The entry at this index, if there is one.
+    /// Returns the entry at this index, if there is one.
     pub(super) fn entry_at(&self, index: u32) -> Option<&Entry> {
         self.slab.at(index)?.entry.as_ref()
     }
 
-    /// Where an entry, an MD or both are.
+    /// Returns the indices of all entries and MDs.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         self.slab.indices()
     }
 
-    /// How many entries and MDs there are.
+    /// Returns the numbers of entries and MDs.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.entries, self.mds)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove_entry(&mut self, index: u32) {
         if self.slab[index].entry.take().is_some() {
             self.entries -= 1;
@@ -95,7 +95,8 @@ impl Objects {
         }
     }
 
-    /// Enters an MD, beside its entry if it has one and the place was never taken; `None` if there are too many.
+    /// Adds an MD, beside its entry if it has one that never had an MD; `None` if there are too
+    /// many.
     pub(super) fn insert_md(&mut self, entry: Option<u32>, md: Descriptor) -> Option<u32> {
         if self.mds >= self.max_mds {
             return None;
@@ -112,32 +113,32 @@ impl Objects {
         Some(index)
     }
 
-    /// The MD that a handle names, if it is still there.
+    /// Returns the MD of a handle's key, if it still exists.
     pub(super) fn named_md(&self, key: Key) -> Option<&Descriptor> {
         self.slab.get(key)?.md.as_ref()
     }
 
-    /// The MD that a handle names, if it is still there, to be changed.
+    /// As [`Objects::named_md`], mutable.
     pub(super) fn named_md_mut(&mut self, key: Key) -> Option<&mut Descriptor> {
         self.slab.get_mut(key)?.md.as_mut()
     }
 
-    /// The MD at this index, if there is one.
+    /// Returns the MD at this index, if there is one.
     pub(super) fn md_at(&self, index: u32) -> Option<&Descriptor> {
         self.slab.at(index)?.md.as_ref()
     }
 
-    /// The MD at this index, which must exist.
+    /// Returns the MD at this index, which must exist.
     pub(super) fn md(&self, index: u32) -> &Descriptor {
         self.slab[index].md.as_ref().expect("links name descriptors that exist")
     }
 
-    /// The MD at this index, which must exist, to be changed.
+    /// As [`Objects::md`], mutable.
     pub(super) fn md_mut(&mut self, index: u32) -> &mut Descriptor {
         self.slab[index].md.as_mut().expect("links name descriptors that exist")
     }
 
-    /// Takes an MD out.
+    /// Removes an MD.
     pub(super) fn remove_md(&mut self, index: u32) -> Option<Descriptor> {
         let md = self.slab[index].md.take()?;
         self.mds -= 1;

@@ -1,4 +1,4 @@
-//! What is posted on portals: match entries, the MDs attached to them, and what these make of a message.
+//! The state of portals: match entries, the MDs attached to them, and how these take messages.
 
 use std::sync::Arc;
 
@@ -24,25 +24,24 @@ use crate::work::Work;
 /// One partition of the MEs, and of the MDs attached to them.
 pub(crate) struct Posted {
     pub(super) mds: MdTable,
-    /// What all partitions share of the portals.
+    /// The state of the portals that all partitions share.
     pub(super) portals: Arc<[PortalState]>,
     /// The match entries, by portal.
     pub(super) tables: Box<[Table]>,
 }
 
-/// An MD that was attached, for the engine to go on with.
+/// An attached MD, as the engine needs it.
 pub(crate) struct Attached {
-    /// Its handle.
     pub(crate) handle: MdHandle,
-    /// The portal's index.
+    /// Index of the portal.
     pub(crate) portal: usize,
-    /// Messages wait on the portal: until they have been asked, no other PUT gets the MD.
+    /// Messages wait on the portal: until they have tried the MD, no other PUT gets it.
     pub(crate) reserved: bool,
 }
 
-/// What one partition has made of a PUT or GET.
+/// Result of a PUT or GET in one partition.
 pub(crate) enum Attempt {
-    /// It is received, or at least on its way.
+    /// It is received, or its reception has started.
     Taken(Verdict),
     /// It matches here, but cannot be taken.
     Refused(DropReason),
@@ -65,7 +64,7 @@ impl Resources for Posted {
         &mut self.mds
     }
 
-    /// Its ME goes too if it was posted so.
+    /// Removes its ME too if that was posted with `auto_unlink`.
     fn retire(&mut self, md: u32) {
         let objects = &mut self.mds.objects;
         objects.md_mut(md).dead = true;
@@ -91,8 +90,9 @@ impl Posted {
         }
     }
 
-    /// The partition of a new entry (S-308): on a unique portal that of its source; on a wildcard portal the caller's if
-    /// it says so, else the home of its bits or of the portal.
+    /// Returns the partition of a new entry (S-308): on a unique portal that of its source; on a
+    /// wildcard portal the caller's if `spec` says so, otherwise the home of its bits or of the
+    /// portal.
     pub(crate) fn home(common: &Common, portal: &PortalState, spec: &MeSpec) -> usize {
         match (Kind::of(&spec.match_id, spec.ignore_bits), spec.position) {
             (Kind::Unique, _) => spec.match_id.nid.cpt_of(common.partitions()),
@@ -103,7 +103,7 @@ impl Posted {
         }
     }
 
-    /// Posts an entry at the head or the tail of its portal; this is its home.
+    /// Posts an entry at the head or the tail of its portal; this partition is its home.
     ///
     /// # Errors
     /// EPERM if the portal takes no such entry, ENOMEM if there are too many, or no memory.
@@ -157,11 +157,11 @@ impl Posted {
         Ok(common.handles.me(place.partition, objects.key(index)))
     }
 
-    /// Takes an entry out, with its MD however it was posted: now, and with the answers that the MD still has to send; or,
-    /// as `idle` asks, once the MD's messages in flight have ended as if it were still there.
+    /// Removes an entry with its MD, regardless of the MD's options. Without `idle`, immediately,
+    /// together with the answers that the MD still has to send; with `idle`, once the MD's messages
+    /// in flight have ended as if it were still attached.
     ///
-    /// # Errors
-    /// ENOENT if it is gone.
+    /// # Errors ENOENT if it is gone.
     pub(crate) fn unlink_entry(
         &mut self,
         (me, key): (MeHandle, Key),
@@ -191,17 +191,17 @@ impl Posted {
             let state = &self.portals[portal.index()];
             table.placed.leave(state, placement, objects[me].is_masked());
             if !state.is_active(self.mds.place.partition) {
-                // No message looks in this partition, so none would do it.
+                // No message searches this partition, so none would unpublish them.
                 table.placed.unpublish_unused(state);
             }
         }
         objects.remove_entry(me);
     }
 
-    /// Attaches an MD to an entry, which goes if that fails.
+    /// Attaches an MD to an entry, which is removed if that fails.
     ///
-    /// # Errors
-    /// ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an MD that cannot be, ENOMEM if there are too many.
+    /// # Errors ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an invalid MD,
+    /// ENOMEM if there are too many.
     pub(crate) fn attach_md(
         &mut self,
         (me, key): (MeHandle, Key),
@@ -229,7 +229,7 @@ impl Posted {
         Ok(Attached { handle: self.mds.handle(index), portal, reserved })
     }
 
-    /// The MD of an entry is for everybody from now on.
+    /// Ends the reservation of an entry's MD: all messages may take it.
     pub(crate) fn release(&mut self, me: Key) {
         if let Some(&Entry { md, .. }) = self.mds.objects.entry(me)
             && md != NONE
@@ -238,7 +238,7 @@ impl Posted {
         }
     }
 
-    /// Looks for a buffer on a unique portal, among the entries for one NID of the source's node.
+    /// Searches a unique portal, among the entries for one NID of the source's node.
     pub(crate) fn search_unique(
         &mut self,
         portal: usize,
@@ -250,15 +250,15 @@ impl Posted {
         self.take(search, found, work)
     }
 
-    /// Looks for a buffer on a wildcard portal.
+    /// Searches a wildcard portal.
     pub(crate) fn search_wildcard(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let table = &self.tables[portal];
         let found = table.find_wildcard(&self.mds.objects, &self.mds.common, search.wanted);
         self.take(search, found, work)
     }
 
-    /// Looks for a buffer on a wildcard portal whose partitions are searched one after the other. If it finds none, later
-    /// messages may skip this partition, or all but one.
+    /// Searches a wildcard portal whose partitions are searched one after the other. If it finds no
+    /// buffer, later messages may skip this partition, or all but one.
     pub(crate) fn search_in_turn(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let attempt = self.search_wildcard(portal, search, work);
         if attempt.is_nothing() {
@@ -270,21 +270,21 @@ impl Posted {
         attempt
     }
 
-    /// Returns the place in the portal's list of the first entry here that would take a message; `None` if there is none.
-    /// Also unpublishes kinds of which no entry is left.
+    /// Returns the position in the portal's list of the first matching entry here; `None` if there
+    /// is none. Also unpublishes kinds without entries.
     pub(crate) fn list_place(&mut self, portal: usize, wanted: &MatchRequest) -> Option<ListPlace> {
         let table = &mut self.tables[portal];
         table.placed.unpublish_unused(&self.portals[portal]);
         table.list_place(&self.mds.objects, &self.mds.common, wanted)
     }
 
-    /// Whether the buffer of an entry takes a PUT that waits already; `None` if the entry is gone.
+    /// Tries the buffer of an entry for a PUT that already waits; `None` if the entry is gone.
     pub(crate) fn try_waiting(&mut self, me: Key, search: &Search<'_>, work: &mut Work) -> Option<Attempt> {
         let found = try_reserved(&self.mds.objects, self.mds.objects.entry(me)?, search.wanted);
         Some(self.take(search, found, work))
     }
 
-    /// Has a found MD take the message.
+    /// Lets the found MD take the message.
     fn take(&mut self, search: &Search<'_>, found: Found, work: &mut Work) -> Attempt {
         let found = match found {
             Found::Nothing => return Attempt::Nothing,
@@ -344,7 +344,8 @@ impl Posted {
         Attempt::Taken(Verdict::Done)
     }
 
-    /// Counts a match: the ME goes now if the MD is exhausted, the MD when its last message is done (S-108).
+    /// Counts a match: the ME ends now if the MD is exhausted, the MD when its last message is done
+    /// (S-108).
     fn consume(&mut self, found: &Match) {
         let md = self.mds.objects.md_mut(found.md);
         md.busy += 1;
@@ -364,7 +365,7 @@ impl Posted {
         deliver_payload(self, Receiving { kind: Intake::Put, md: NONE, back, event, ack }, None, work)
     }
 
-    /// A REPLY has left, or could not: its MD hears of it.
+    /// Reports to the MD of a REPLY that it has left or failed.
     pub(crate) fn reply_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
         if let Some(MdName { key, .. }) = message.md {
             self.finish(key.index, &message.event, result, work);
@@ -372,7 +373,7 @@ impl Posted {
     }
 }
 
-/// The match bits of an entry that has no ignore bits.
+/// Returns the match bits of an entry without ignore bits.
 fn exact_bits(spec: &MeSpec) -> Option<MatchBits> {
     (spec.ignore_bits.0 == 0).then_some(spec.match_bits)
 }

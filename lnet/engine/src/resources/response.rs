@@ -1,4 +1,4 @@
-//! ACKs and REPLYs that are still to come (lnet-semantics 12: response tracking).
+//! Expected ACKs and REPLYs (lnet-semantics 12: response tracking).
 
 use lnet_api::{Event, EventKind};
 use lnet_nid::{Nid, ProcessId};
@@ -22,15 +22,15 @@ pub(super) struct Response {
     pub(super) md: u32,
     /// The next hop; none for this node itself.
     pub(super) debtor: Option<PeerName>,
-    /// Whom the request went to.
+    /// The target of the request.
     pub(super) target: ProcessId,
     /// The primary NID of the target's node.
     pub(super) primary: Nid,
-    /// The NID it was sent from.
+    /// The NID from which it was sent.
     pub(super) source: Nid,
-    /// In nanoseconds; `None` if the wait is not bounded.
+    /// Deadline in nanoseconds; `None` if the wait is not bounded.
     pub(super) deadline_ns: Option<u64>,
-    /// The request has left.
+    /// Whether the request has left.
     pub(super) sent: bool,
     by_deadline: Links,
     by_md: Links,
@@ -40,7 +40,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// One that is in no list yet.
+    /// Creates a response that is in no list yet.
     pub(super) fn new(kind: EventKind, md: u32, route: &Route, target: ProcessId) -> Response {
         Response {
             kind,
@@ -83,7 +83,7 @@ impl Grouped for Response {
 linked!(Response: BY_DEADLINE => by_deadline, BY_MD => by_md, CHAIN => chain, GROUP => of_debtor);
 
 impl Response {
-    /// The event that tells of it, as far as that is known before it comes.
+    /// Returns its event, as far as it is known before the answer arrives.
     pub(super) fn event(&self, common: &Common) -> Event {
         Event {
             target: ProcessId::new(self.source, common.config.pid),

@@ -28,12 +28,12 @@ pub(super) struct Table {
     pub(super) placed: PlacedEntries,
     /// Entries that have an MD.
     pub(super) attached: usize,
-    /// When the last MD was attached, in nanoseconds of the node's clock.
+    /// Time at which the last MD was attached, in nanoseconds of the node's clock.
     pub(super) attached_at_ns: u64,
 }
 
 impl Table {
-    /// Without entries.
+    /// Creates a table without entries.
     pub(super) fn new(room: &Room) -> Table {
         Table {
             exact: Groups::within(room),
@@ -105,12 +105,13 @@ impl Table {
         Err(no_room(entries, index))
     }
 
-    /// Enters an entry that has its rank among those it shares a list with.
+    /// Inserts an entry, whose rank is set, among the entries of the same list.
     fn insert_in_group(&mut self, entries: &mut Objects, index: u32, beside: u32, before: bool) -> bool {
         let (new, other) = (&entries[index], &entries[beside]);
         let masked = new.is_masked();
         let neighbours = masked == other.is_masked() && (masked || new.same_key(other));
-        // A neighbour in the portal's list that is in another list here tells nothing: the place is searched for.
+        // A neighbour in the portal's list that is in another list here does not help: search for
+        // the position.
         let next = match (neighbours, before) {
             (true, true) => beside,
             (true, false) => other.next(),
@@ -125,7 +126,7 @@ impl Table {
         true
     }
 
-    /// The first entry of its list that stands behind this one, or [`NONE`].
+    /// Returns the first entry of its list with a greater rank, or [`NONE`].
     fn first_behind(&self, entries: &Objects, index: u32) -> u32 {
         let new = &entries[index];
         let mut at = if new.is_masked() {
@@ -139,7 +140,7 @@ impl Table {
         at
     }
 
-    /// Takes an entry out of the portal; it stays in the table of entries.
+    /// Removes an entry from the portal; it stays in the table of entries.
     pub(super) fn withdraw(&mut self, entries: &mut Objects, index: u32) {
         let entry = &entries[index];
         let (kind, masked) = (Kind::of(&entry.match_id, entry.ignore_bits), entry.is_masked());
@@ -153,12 +154,13 @@ impl Table {
         }
     }
 
-    /// The first entry with ignore bits, or [`NONE`].
+    /// Returns the first entry with ignore bits, or [`NONE`].
     pub(super) fn first_masked(&self) -> u32 {
         self.masked.head().unwrap_or(NONE)
     }
 
-    /// The first entry without ignore bits that wants these bits and, on a unique portal, this source; or [`NONE`].
+    /// Returns the first entry without ignore bits for these bits and, on a unique portal, this
+    /// source; or [`NONE`].
     pub(super) fn first_exact(
         &self,
         entries: &Objects,
@@ -182,7 +184,7 @@ fn enter(entries: &mut Objects, hasher: &Hasher, kind: Kind, spec: &MeSpec) -> R
     Ok(index)
 }
 
-/// Takes an entry back for which the index has no memory.
+/// Removes an entry for which the index has no memory.
 fn no_room(entries: &mut Objects, index: u32) -> LNetError {
     entries.remove_entry(index);
     LNetError::TooMany { objects: "match entries", limit: entries.limits().0 }

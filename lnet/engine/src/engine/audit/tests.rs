@@ -1,4 +1,4 @@
-//! Each invariant, broken by hand.
+//! Each invariant, broken on purpose.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::{Engine, EngineConfig, net, placement, portal_state};
 const US: &str = "10.0.0.1@tcp";
 const PEER: &str = "10.0.0.2@tcp";
 
-/// Takes every message and never ends one.
+/// An LND that takes every message and never ends one.
 struct Keeper;
 
 impl Lnd for Keeper {
@@ -76,8 +76,8 @@ fn bare_node(partitions: usize) -> (Arc<Engine>, EqHandle) {
     (engine, eq)
 }
 
-/// A node of two partitions with two entries of a portal in each: its home, which has the turns 1 and 2, and the home of a
-/// transfer machine.
+/// Creates a node of two partitions with two entries of a portal in each: its home, which has the
+/// turns 1 and 2, and the home of a transfer machine.
 fn spread_node() -> Arc<Engine> {
     let (engine, eq) = bare_node(2);
     for bits in [1, 1, 1 << 52, 1 << 52] {
@@ -86,9 +86,9 @@ fn spread_node() -> Arc<Engine> {
     engine
 }
 
-/// A node in which something of everything goes on: to one peer two messages are with the LND and one waits, to another
-/// one of two waits for the NI; all are to be acknowledged. Of four buffers two have one key and two ignore bits. One
-/// PUT is being received, one waits.
+/// Creates a node with every kind of object: to one peer two messages are with the LND and one
+/// waits, to another one of two waits for the NI; all request an ACK. Of four buffers two have one
+/// key and two ignore bits. One PUT is being received, one waits.
 fn node() -> Arc<Engine> {
     let (engine, eq) = bare_node(1);
     for (bits, ignore) in [(1, 0), (1, 0), (2, 1), (2, 1)] {
@@ -115,10 +115,10 @@ fn node() -> Arc<Engine> {
     engine
 }
 
-/// A way to break something, and the rule that says so.
+/// The rule of an invariant, and a function that breaks it.
 type Corruption = (&'static str, fn(&Engine));
 
-/// Those that no room can make alone.
+/// Invariants that no room can break alone.
 const NODE: &[Corruption] = &[
     ("the count of NIs is that of the NIs", |engine| {
         engine.ni_count.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ const NODE: &[Corruption] = &[
     }),
 ];
 
-/// The audit of a node that `corrupt` has broken names the rule.
+/// Expects that the audit of a node broken by `corrupt` names the rule.
 fn expect(rule: &str, corrupt: impl Fn(&Engine)) {
     expect_of(node(), rule, corrupt);
 }
@@ -171,7 +171,7 @@ fn each_broken_invariant_is_named() {
     expect(rule, |engine| corrupt(&mut engine.portals[LAZY as usize].blocked()));
 }
 
-/// What lies in which partition.
+/// Invariants of the placement of entries in partitions.
 // Covers: S-308
 #[test]
 fn each_broken_invariant_of_spread_entries_is_named() {
@@ -186,7 +186,7 @@ fn each_broken_invariant_of_spread_entries_is_named() {
     expect_of(spread_node(), "a portal has what its partitions have published", portal);
 }
 
-/// At the end of a busy life nothing is wrong.
+/// A node with work of every kind passes the audit after its NI has gone.
 #[test]
 fn an_ni_that_goes_leaves_everything_in_order() {
     let engine = node();
