@@ -1,7 +1,9 @@
-//! The tools of the audit: whether the engine's tables agree with each other. Each room has an audit of its own beside its
-//! private fields, an opinion that uses none of the code it judges; `engine::audit` asks them all.
+//! Helpers of the audit, which checks that the engine's tables agree with each other. Each room has
+//! an audit beside its private fields, which uses none of the code that it checks; `engine::audit`
+//! calls them all.
 
-/// Text that is formatted only where it is shown, and can be kept in a variable. Before Rust 1.89 `format_args!` can not.
+/// Text that is formatted only where it is displayed, and can be kept in a variable. `format_args!`
+/// cannot before Rust 1.89.
 macro_rules! text {
     ($($parts:tt)*) => { crate::audit::Text(|f: &mut std::fmt::Formatter<'_>| write!(f, $($parts)*)) };
 }
@@ -13,12 +15,12 @@ use crate::buckets::{Buckets, Hashed};
 use crate::list::Linked;
 use crate::slab::{NONE, some};
 
-/// An invariant of an [`crate::Engine`] that does not hold; see [`crate::Engine::audit`].
+/// A violated invariant of an [`crate::Engine`]; see [`crate::Engine::audit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditError {
-    /// What must hold.
+    /// The invariant.
     pub rule: &'static str,
-    /// Where it does not, and what is there instead.
+    /// The place of the violation, and the state found there.
     pub found: String,
 }
 
@@ -30,13 +32,13 @@ impl fmt::Display for AuditError {
 
 impl std::error::Error for AuditError {}
 
-/// A way to break a room by hand, and the rule of its audit that notices.
+/// The rule of a room's audit, and a function that breaks the room so that the audit detects it.
 #[cfg(test)]
 pub(crate) type Damage<T> = (&'static str, fn(&mut T));
 
 pub(crate) type Audit = Result<(), AuditError>;
 
-/// What `text!` makes.
+/// The result of `text!`.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<F>(pub(crate) F);
 
@@ -62,8 +64,8 @@ pub(crate) fn equal<T: PartialEq + fmt::Debug>(
 /// The ends of a list.
 pub(crate) type Ends = (Option<u32>, Option<u32>);
 
-/// Looks at the objects of a list in order; gives how many there are. It comes to an end: each object has one neighbour
-/// before it.
+/// Visits the objects of a list in order; returns their number. It terminates: each object has one
+/// predecessor.
 pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
     place: impl fmt::Display,
     (head, tail): Ends,
@@ -84,7 +86,7 @@ pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
     Ok(count)
 }
 
-/// The objects, at most so many, in the chains of a hash index.
+/// Returns the objects, at most `most`, in the chains of a hash index.
 pub(crate) fn chained<'a, T: Hashed + 'a>(
     place: impl fmt::Display,
     index: &Buckets,
@@ -93,7 +95,7 @@ pub(crate) fn chained<'a, T: Hashed + 'a>(
 ) -> Result<Vec<(u32, &'a T)>, AuditError> {
     let mut all = Vec::new();
     for head in index.heads().filter_map(some) {
-        // A chain knows no tail.
+        // A chain stores no tail.
         let next = |&index: &u32| at(index).and_then(|object| some(object.links().next));
         let tail = std::iter::successors(Some(head), next).take(most + 1).last();
         walk(format_args!("a chain of {place}"), (Some(head), tail), at, |index, object| {

@@ -1,4 +1,5 @@
-//! Losses and delays on purpose: rules for messages that arrive, after `lctl net_drop_add` and `net_delay_add`.
+//! Deliberate losses and delays: rules for arriving messages, after `lctl net_drop_add` and
+//! `net_delay_add`.
 
 mod held;
 mod rule;

@@ -1,7 +1,7 @@
-//! The engine itself under loom: two threads, every interleaving of its locks.
+//! The engine under loom: two threads, every interleaving of its locks.
 //!
-//! Locks and the portals' atomics are loom's here. What belongs to the tests (a log of events, an LND that keeps
-//! what it is handed) uses plain locks, which are never held across one of the engine's.
+//! Locks and the portals' atomics are loom's here. The tests' objects (a log of events, an LND that
+//! keeps its messages) use plain locks, which are never held across one of the engine's.
 
 use std::sync::{Arc, Mutex};
 
@@ -42,12 +42,12 @@ fn nid(text: &str) -> Nid {
     text.parse().expect("a NID")
 }
 
-/// Keeps what it is handed, until the test finalises it.
+/// An LND that keeps its messages until the test finalises them.
 #[derive(Default)]
 struct Keeper {
     handed: Mutex<Vec<Tx>>,
     resumed: Mutex<Vec<Option<Delivery>>>,
-    /// Whether it gives back what it has.
+    /// Whether it gives messages back.
     withdraws: bool,
 }
 
@@ -90,12 +90,12 @@ impl Node {
         Node::over(partitions, Keeper::default())
     }
 
-    /// One whose network gives back what nobody wants any more.
+    /// Creates a node whose network gives unlinked messages back.
     fn withdrawing() -> Node {
         Node::over(1, Keeper { withdraws: true, ..Keeper::default() })
     }
 
-    /// Does something to it on another thread.
+    /// Runs `act` on another thread.
     fn beside<R: 'static>(self: &Arc<Node>, act: impl FnOnce(&Node) -> R + 'static) -> thread::JoinHandle<R> {
         let node = self.clone();
         thread::spawn(move || act(&node))
@@ -140,12 +140,12 @@ impl Node {
         self.engine.put(&put_of(md, target))
     }
 
-    /// Makes an MD and sends it in one call.
+    /// Creates an MD and sends it in one call.
     fn bind_put(&self) -> Result<Option<MdHandle>, LNetError> {
         self.engine.bind_put(put_of(self.md(MdOptions::empty(), 8), PEER))
     }
 
-    /// A PUT of the peer arrives.
+    /// Delivers a PUT of the peer.
     fn arrive(&self) -> Verdict {
         self.arrive_with(7)
     }
@@ -184,7 +184,7 @@ impl Node {
         self.log.kinds()
     }
 
-    /// One event tells that the MD is gone: its last.
+    /// Expects exactly one event with `unlinked` for the MD: its last.
     fn assert_ended_once(&self, md: MdHandle) {
         let events = self.log.events();
         let of_md: Vec<&Event> = events.iter().filter(|event| event.md == md).collect();
@@ -217,7 +217,7 @@ fn portal() -> Portal {
     Portal::new(PORTAL).expect("a portal")
 }
 
-/// An entry for the messages of everybody with these bits.
+/// Returns an entry for messages of any source with these bits.
 fn spec(bits: u64) -> MeSpec {
     MeSpec::new(portal(), MatchBits(bits))
 }
@@ -226,8 +226,8 @@ fn attach_against_block(partitions: usize) {
     attach_spec_against_block(partitions, spec(7), |_| {});
 }
 
-/// A message with the bits of an entry arrives on a lazy portal while that entry is posted with a buffer; `before` that
-/// something is done to the portal.
+/// A message with the bits of an entry arrives on a lazy portal while that entry is posted with a
+/// buffer; `before` prepares the portal.
 fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&Node)) {
     let node = Arc::new(Node::new(partitions));
     node.engine.set_lazy(portal(), true);
@@ -235,7 +235,8 @@ fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&N
     let poster = node.beside(move |node| node.post_as(&spec));
     let verdict = node.arrive_with(spec.match_bits.0);
     let md = poster.join().unwrap();
-    // It met the buffer at once, or waited and was resumed; nothing waits beside a buffer that fits.
+    // It matched the buffer at once, or waited and was resumed; no message waits beside a matching
+    // buffer.
     let delivery = match verdict {
         Verdict::Deliver(delivery) => delivery,
         Verdict::Delay(_) => node.lnd.resumed.lock().unwrap().pop().flatten().expect("it goes on"),
@@ -249,7 +250,7 @@ fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&N
     node.assert_quiet();
 }
 
-/// A message that is about to wait, and the buffer that it would wait for.
+/// A message that is about to wait, and the buffer for which it would wait.
 // Covers: S-109, S-310
 #[test]
 fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
@@ -257,8 +258,8 @@ fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
     check(|| attach_against_block(2));
 }
 
-/// The same where the buffer's entry is the portal's first, and names one process: until it is posted, the message does not
-/// know by what to look for it.
+/// The same if the buffer's entry is the portal's first, and names one process: until it is posted,
+/// the message cannot know the key of the search.
 // Covers: S-109, S-310
 #[test]
 fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
@@ -267,7 +268,8 @@ fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
     check(move || attach_spec_against_block(2, unique, |_| {}));
 }
 
-/// The same where the message, as long as it does not know of the buffer, has no reason to look in its partition.
+/// The same if the message, as long as it does not know of the buffer, has no reason to search its
+/// partition.
 // Covers: S-109, S-310
 #[test]
 fn a_buffer_in_another_partition_meets_a_message_too() {
@@ -275,13 +277,13 @@ fn a_buffer_in_another_partition_meets_a_message_too() {
     check(attach_spread_against_block);
 }
 
-/// The message looks at the home of its bits, the buffer comes to the portal's.
+/// The message searches the home of its bits, the buffer is posted at the portal's home.
 fn attach_masked_against_block() {
     attach_spec_against_block(2, MeSpec { ignore_bits: MatchBits(1), ..spec(OTHER_HOME) }, |_| {});
 }
 
-/// The message looks at the portal's home, the buffer comes to the home of its bits: an entry for other bits is at the portal's
-/// home, for there was one with ignore bits when it was posted.
+/// The message searches the portal's home, the buffer is posted at the home of its bits: an entry
+/// for other bits is at the portal's home, as there was one with ignore bits when it was posted.
 fn attach_spread_against_block() {
     attach_spec_against_block(2, spec(OTHER_HOME), |node| {
         let masked = MeSpec { ignore_bits: MatchBits(1), ..spec(10) };
@@ -291,21 +293,23 @@ fn attach_spread_against_block() {
     });
 }
 
-/// A poster that looks for messages before the portal surely knows of its entry misses one, and loom finds it.
+/// A poster without its fence checks for messages before its entry is visible and misses one; loom
+/// finds it.
 #[test]
 #[should_panic(expected = "it goes on")]
 fn a_poster_without_its_fence_misses_a_message() {
     weakened(PLACED, End::Store, || check(attach_masked_against_block));
 }
 
-/// And so does a message that decides where to look before its announcement is surely seen.
+/// A message without its fence decides where to search before its announcement is visible; loom
+/// finds it.
 #[test]
 #[should_panic(expected = "it goes on")]
 fn a_message_without_its_fence_misses_a_buffer() {
     weakened(PLACED, End::Load, || check(attach_spread_against_block));
 }
 
-/// The same with the announcement after the last look: the two can miss each other, and loom finds it.
+/// With the announcement after the last search the two can miss each other; loom finds it.
 // Covers: S-109
 #[test]
 #[should_panic(expected = "it goes on")]
@@ -313,7 +317,8 @@ fn announced_too_late_they_miss_each_other() {
     broken(ANNOUNCED, || check(|| attach_against_block(2)));
 }
 
-/// A message that is about to wait, on a portal that stops being lazy, or from an NI that goes.
+/// A message that is about to wait, on a portal that stops being lazy, or from an NI that is
+/// removed.
 // Covers: S-109
 #[test]
 fn nothing_waits_where_nothing_may() {
@@ -337,7 +342,8 @@ fn nothing_waits_where_nothing_may() {
     });
 }
 
-/// What waits is asked first; a message that arrives while a buffer is posted does not overtake it.
+/// Waiting messages come first; a message that arrives while a buffer is posted does not overtake
+/// them.
 // Covers: S-109
 #[test]
 fn nothing_overtakes_what_waits() {
@@ -358,7 +364,8 @@ fn nothing_overtakes_what_waits() {
     });
 }
 
-/// A waiting message whose connection is lost, and the buffer that it waits for: it is forgotten or resumed, never both.
+/// A waiting message whose connection is lost, and the buffer for which it waits: the message is
+/// forgotten or resumed, never both.
 // Covers: S-109
 #[test]
 fn a_waiting_message_is_forgotten_or_resumed() {
@@ -381,7 +388,7 @@ fn a_waiting_message_is_forgotten_or_resumed() {
     });
 }
 
-/// An NI goes while one of its messages gets the credit that it waited for.
+/// An NI is removed while one of its messages gets the credit for which it waited.
 #[test]
 fn a_message_that_outlives_its_ni_ends_once() {
     check(|| {
@@ -396,7 +403,7 @@ fn a_message_that_outlives_its_ni_ends_once() {
     });
 }
 
-/// An unlink and the end of the message that uses the MD.
+/// An unlink, and the end of the message that uses the MD.
 // Covers: S-311
 #[test]
 fn unlink_and_finalise_end_an_md_once() {
@@ -429,7 +436,7 @@ fn unlink_and_finalise_end_an_md_once() {
     });
 }
 
-/// A credit that comes back, and a message that wants it.
+/// A credit is returned while a message requests it.
 // Covers: S-307
 #[test]
 fn a_credit_goes_to_the_message_that_waits_for_it() {
@@ -447,7 +454,8 @@ fn a_credit_goes_to_the_message_that_waits_for_it() {
     });
 }
 
-/// An MD that is unlinked while its message gets the credit it waited for is sent, or ends with ECANCELED; once.
+/// An MD that is unlinked while its message gets the credit for which it waited: the message is
+/// sent, or ends with ECANCELED, once.
 #[test]
 fn a_queued_message_is_sent_or_cancelled() {
     check(|| {
@@ -465,8 +473,8 @@ fn a_queued_message_is_sent_or_cancelled() {
     });
 }
 
-/// An MD that is unlinked while its message is handed over: whoever is late takes it back, so that it ends without its
-/// network, also one that waits for a credit.
+/// An MD that is unlinked while its message is handed over: the later side withdraws the message,
+/// so that it ends without its network, also if it waits for a credit.
 #[test]
 fn a_message_on_its_way_to_its_network_is_taken_back() {
     for waits in [false, true] {
@@ -475,7 +483,7 @@ fn a_message_on_its_way_to_its_network_is_taken_back() {
             let first = waits.then(|| node.put(PEER));
             let md = node.bind();
             let unlinker = node.beside(move |node| node.engine.md_unlink(md));
-            // It is refused if the MD is gone already.
+            // Refused if the MD is gone already.
             let _ = node.put_from(md, PEER);
             unlinker.join().unwrap().expect("nothing else ends the MD");
             node.assert_ended_once(md);
@@ -489,7 +497,7 @@ fn a_message_on_its_way_to_its_network_is_taken_back() {
     }
 }
 
-/// The same while the credit that it waits for comes back, and while its network is done with it.
+/// The same while the credit for which it waits is returned, and while its network finalises it.
 #[test]
 fn a_message_that_is_taken_back_ends_once() {
     check(|| {
@@ -508,7 +516,7 @@ fn a_message_that_is_taken_back_ends_once() {
         let node = Arc::new(Node::withdrawing());
         let md = node.put(PEER);
         let finalizer = node.beside(Node::finalize_any);
-        // Gone already, if it is done.
+        // Fails if the MD has ended already.
         let _ = node.engine.md_unlink(md);
         finalizer.join().unwrap();
         node.assert_ended_once(md);
@@ -516,8 +524,8 @@ fn a_message_that_is_taken_back_ends_once() {
     });
 }
 
-/// A call that makes its MD, while the network is done with the message: the MD ends once, and if the call gives no handle of it,
-/// it has ended by then.
+/// A call that creates its MD, while the network finalises the message: the MD ends once, and if
+/// the call returns no handle, the MD has ended by then.
 #[test]
 fn a_call_that_makes_its_md_tells_whether_it_has_ended() {
     check(|| {
@@ -536,7 +544,8 @@ fn a_call_that_makes_its_md_tells_whether_it_has_ended() {
     });
 }
 
-/// The same while the credit comes back that the message waits for; and while its handle, just given, is unlinked.
+/// The same while the credit is returned for which the message waits; and while the new handle is
+/// unlinked.
 #[test]
 fn a_call_that_makes_its_md_waits_for_a_credit() {
     check(|| {
@@ -553,7 +562,7 @@ fn a_call_that_makes_its_md_waits_for_a_credit() {
     });
 }
 
-/// The NI goes meanwhile: the call is refused and there is no event, or the message ends once.
+/// The NI is removed meanwhile: the call fails and there is no event, or the message ends once.
 #[test]
 fn a_call_that_makes_its_md_is_refused_or_ends() {
     check(|| {
@@ -570,7 +579,8 @@ fn a_call_that_makes_its_md_is_refused_or_ends() {
     });
 }
 
-/// It holds two locks at once; who takes all locks of a set, or of all sets, waits for it and it for them.
+/// The call holds two locks at once, while a thread that takes all locks of a set, or of all sets,
+/// waits for it and it for that thread.
 #[test]
 fn a_call_that_makes_its_md_and_one_that_takes_all_locks_get_through() {
     fn beside(other: fn(&Node)) {

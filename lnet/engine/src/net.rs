@@ -1,7 +1,7 @@
-//! The room of the network: peers, credits, NIs, and the messages on their way out (lnet-semantics 13).
+//! The room of the network: peers, credits, NIs, and outgoing messages (lnet-semantics 13).
 //!
-//! Each partition has a [`Net`] of its own under a private lock; what all of them share ([`NetShared`]) is read under any of
-//! these and changed under all of them (S-304).
+//! Each partition has a [`Net`] under a private lock. The state that all share ([`NetShared`]) is
+//! read under any of these locks and changed under all of them (S-304).
 
 mod admit;
 mod audit;
@@ -40,10 +40,10 @@ use crate::names::{MdName, pack};
 use crate::slab::{Key, NONE, Slab, slab};
 use crate::work::{Ended, Work};
 
-/// Bytes that a message counts in its peer's queue beside its payload (lnet-semantics 13).
+/// Bytes that a message counts in its peer's queue in addition to its payload (lnet-semantics 13).
 const HEADER_BYTES: u64 = Header::LEN as u64;
 
-/// What all partitions share: the NIs, and which NIDs are one node.
+/// State that all partitions share: the NIs, and the NIDs of each known node.
 pub(crate) struct NetShared {
     nis: Nis,
     identities: Identities,
@@ -52,24 +52,26 @@ pub(crate) struct NetShared {
 /// One partition's part of an NI.
 pub(crate) struct Share {
     ni: Key,
-    /// The NI's LND, by a count of references of this partition's own: each message takes one.
+    /// The NI's LND, behind a separate reference count for this partition: each message takes a
+    /// reference.
     lnd: Arc<Arc<dyn Lnd>>,
-    /// Messages that may still be handed to the LND; below 0, as many are queued.
+    /// Messages that may still be handed to the LND; negative if messages are queued, by their
+    /// number.
     credits: i64,
     max_credits: i64,
     min_credits: i64,
-    /// Those that one peer may have: any host may have as many ([`host::may_take`]).
+    /// Credits that one peer may have: any host may have this number ([`host::may_take`]).
     peer_credits: i64,
     queue: List<QUEUE>,
     /// Messages in the queue.
     waiting: usize,
     /// Messages in the queues of its hosts.
     held_back: usize,
-    /// `received` counts the dropped ones too.
+    /// `received` includes the dropped messages.
     traffic: Traffic,
 }
 
-/// The LND that has a message, or is about to get it, with the NI and the peer that the message goes to.
+/// The LND that has a message, or is about to get it, with the NI and the peer of the message.
 pub(crate) struct Handed {
     lnd: Arc<Arc<dyn Lnd>>,
     ni: Nid,
@@ -77,13 +79,13 @@ pub(crate) struct Handed {
 }
 
 impl Handed {
-    /// Has the LND give the message back, if nothing of it has left; without any lock.
+    /// Asks the LND to give the message back, if nothing of it has left; without any lock.
     pub(crate) fn withdraw(&self, token: TxToken) -> bool {
         self.lnd.withdraw(self.ni, self.peer, token)
     }
 }
 
-/// One partition of the room: peers with their credits, and what is sent to them.
+/// One partition of the room: peers with their credits, and the messages to them.
 pub(crate) struct Net {
     common: Arc<Common>,
     partition: usize,
@@ -91,14 +93,14 @@ pub(crate) struct Net {
     /// The messages that wait for credits.
     waiting: Slab<Tx>,
     peers: Peers,
-    /// The NIs of the first messages to or from peers, where several NIs are on a peer's network (lnet-routing 17). A NID is
-    /// entered in the partition of its hash among all partitions.
+    /// The NIs of the first messages to or from peers, where several NIs are on a peer's network
+    /// (lnet-routing 17). A NID is in the partition of its hash among all partitions.
     preferred: NidMap<Key>,
     /// By the index of the NI.
     shares: Vec<Option<Share>>,
     counters: Counters,
     drops: RecentDrops,
-    /// What this node sent to itself.
+    /// Traffic of this node to itself.
     lo: Traffic,
 }
 
@@ -119,7 +121,7 @@ impl Net {
         }
     }
 
-    /// This partition's part of an NI, if peers of the NI belong here.
+    /// Returns this partition's part of an NI, if peers of the NI belong here.
     fn share(&self, ni: Key) -> Option<&Share> {
         self.shares.get(ni.index as usize)?.as_ref().filter(|share| share.ni == ni)
     }
@@ -128,8 +130,9 @@ impl Net {
         self.shares.get_mut(ni.index as usize)?.as_mut().filter(|share| share.ni == ni)
     }
 
-    /// Sends a message: gives it back, to be handed over, when there are credits, or queues it. `None` if it ends at once: with
-    /// ENETDOWN if the NI is gone or stops, with ENOMEM without room for the message or its peer.
+    /// Starts to send a message: returns it, to be handed over, if there are credits, otherwise
+    /// queues it. `None` if it ends at once: with ENETDOWN if the NI is gone or stops, with ENOMEM
+    /// without room for the message or its peer.
     pub(crate) fn launch(&mut self, shared: &NetShared, launch: Launch, work: &mut Work) -> Option<Launched> {
         let Launch { way, message, header, payload, reply_to } = launch;
         let (ni, peer) = match self.next_hop(shared, way) {
@@ -142,7 +145,7 @@ impl Net {
         };
         let is_answer = message.op.is_answer();
         if !is_answer {
-            // It goes to the address in the NID, whoever has spoken in its name.
+            // It goes to the address in the NID, regardless of the address that has used the NID.
             let address = self.peers[peer].id.nid;
             self.peers.settle(peer, address);
         }
@@ -166,11 +169,11 @@ impl Net {
         Some(Launched::Waits { md, token })
     }
 
-    /// The NI and the peer of a message, if there is room for it.
+    /// Returns the NI and the peer of a message, if there is room for it.
     fn next_hop<'a>(&mut self, shared: &'a NetShared, way: Way) -> Result<(&'a Ni, u32), Errno> {
         let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
         let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
-        // Where it may have to wait, there must be room too: once it is in, it ends in one way, finalised.
+        // Its queue must have room too: once it is in the table, it ends in one way, finalised.
         if !self.messages.make_room() || !self.waiting.make_room() {
             return Err(Errno::ENOMEM);
         }
@@ -179,19 +182,19 @@ impl Net {
         Ok((ni, peer))
     }
 
-    /// A message with all its credits, for which it has waited or not.
+    /// Returns the launch of a message that has all its credits.
     fn ready(&self, ni: Key, tx: Tx, md: Option<MdName>, waited: bool) -> Launched {
         let share = self.share(ni).expect("a share outlives its NI's messages");
         Launched::Ready { lnd: share.lnd.clone(), tx, md, waited }
     }
 
-    /// Hands over a message that has waited.
+    /// Queues a message that has waited for its hand-over.
     fn let_go(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
         let md = self.messages[message].message.md;
         work.sends.push(self.ready(ni, tx, md, true));
     }
 
-    /// Keeps a message that is in a queue. There is room for as many as there are messages.
+    /// Keeps a message that is in a queue. There is room for every message.
     fn keep_waiting(&mut self, message: u32, tx: Tx) {
         self.messages[message].waiting = self.waiting.insert(tx).map_or(NONE, |key| key.index);
     }
@@ -201,7 +204,8 @@ impl Net {
         self.waiting.take(waiting)
     }
 
-    /// A message has left its LND, or could not: its credits go to the next ones. Gives the message, to be ended.
+    /// Ends a message that has left its LND or failed: its credits go to the next ones. Returns the
+    /// message, to be ended.
     pub(crate) fn finalize(
         &mut self,
         key: Key,
@@ -214,8 +218,8 @@ impl Net {
         Some(message)
     }
 
-    /// Takes back a message that its MD's owner has no more use for. One that waits for credits ends; of another, gives
-    /// whom it was handed to, or is about to be.
+    /// Withdraws a message whose MD is unlinked. One that waits for credits ends; for another,
+    /// returns the LND that has it, or is about to.
     pub(crate) fn withdraw(&mut self, shared: &NetShared, key: Key, work: &mut Work) -> Option<Handed> {
         let &Sending { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
         let peer = self.peers.get_mut(index);
@@ -243,7 +247,7 @@ impl Net {
         }
         let _tx = self.stop_waiting(key.index);
         self.end(key.index, Errno::ECANCELED, work);
-        // What it had goes to those that wait for it, at the ends of the queues.
+        // Its credits go to the messages that wait for them, at the ends of the queues.
         match awaits {
             Awaits::Peer => {}
             Awaits::Host => {
@@ -258,7 +262,7 @@ impl Net {
         None
     }
 
-    /// Takes a message out of the table and counts its end.
+    /// Removes a message from the table and counts its end.
     fn take(&mut self, index: u32, result: Result<(), Errno>) -> Option<Sending> {
         let sending = self.messages.take(index)?;
         let (op, bytes) = (sending.message.op, sending.message.payload_bytes());
@@ -280,7 +284,7 @@ impl Net {
         Some(sending)
     }
 
-    /// Ends a message that its LND does not have; its credits are the caller's business.
+    /// Ends a message that its LND does not have; the caller returns its credits.
     fn end(&mut self, message: u32, errno: Errno, work: &mut Work) {
         let result = Err(errno);
         if let Some(Sending { message, .. }) = self.take(message, result) {
@@ -288,13 +292,13 @@ impl Net {
         }
     }
 
-    /// A GET under way whose data the network writes by itself, or is asked to: its MD and the response it waits for.
+    /// Returns the MD and the expected response of a GET of kind `op` in flight.
     pub(crate) fn get_under_way(&self, key: Key, op: MessageOp) -> Option<(MdName, Key)> {
         let Sending { message, .. } = self.messages.get(key)?;
         (message.op == op).then_some((message.md?, message.response))
     }
 
-    /// The network writes the data of a GET by itself; `None` if the GET is over.
+    /// Marks a GET whose data the network writes directly; `None` if the GET has ended.
     pub(crate) fn make_direct(&mut self, key: Key) -> Option<()> {
         self.messages.get_mut(key)?.message.op = MessageOp::DirectGet;
         Some(())
@@ -308,11 +312,11 @@ impl Net {
         self.counters.send_length += u64::from(payload_length);
     }
 
-    /// The way of a message to a process (lnet-semantics 14), from an MD of this partition: straight to the target, for this node
-    /// forwards nothing and knows no router.
+    /// Returns the route of a message to a process (lnet-semantics 14), from an MD of this
+    /// partition: straight to the target, as this node does not route and knows no router.
     ///
-    /// # Errors
-    /// EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM if the messages of this partition are too many.
+    /// # Errors EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM
+    /// if this partition has too many messages.
     pub(crate) fn route(
         &mut self,
         shared: &NetShared,
@@ -331,7 +335,7 @@ impl Net {
         let (key, ni) =
             self.choose_ni(shared, request, partition).ok_or(LNetError::NoRoute { nid: target.nid })?;
         let partition = ni.cpts.of(target.nid);
-        // Elsewhere, a full table shows when the message is launched.
+        // In another partition, a full table is detected at the launch of the message.
         if partition == self.partition && self.messages.is_full() {
             return Err(LNetError::TooMany { objects: "messages in flight", limit: self.messages.limit() });
         }
@@ -343,29 +347,30 @@ impl Net {
         })
     }
 
-    /// Forgets a peer with which nothing goes on.
+    /// Removes an idle peer.
     pub(crate) fn forget_if_idle(&mut self, name: &PeerName) {
         if let Some(index) = self.peers.lookup(name) {
             self.peers.forget_if_idle(index);
         }
     }
 
-    /// Messages that are on their way out.
+    /// Returns the number of outgoing messages.
     pub(crate) fn sending(&self) -> usize {
         self.messages.len()
     }
 
-    /// Its part of the node's counters.
+    /// Returns this partition's part of the node's counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters { msgs_alloc: self.messages.len() as u64, ..self.counters }
     }
 
-    /// Its part of the last dropped messages, the newest first.
+    /// Returns this partition's part of the last dropped messages, the newest first.
     pub(crate) fn recent_drops(&self, now_ns: u64) -> impl Iterator<Item = RecentDrop> {
         self.drops.iter(now_ns)
     }
 
-    /// Adds its part of what went over an NI, `0@lo` included; `None` if there is no such NI.
+    /// Adds this partition's part of the traffic of an NI, `0@lo` included; `None` if there is no
+    /// such NI.
     pub(crate) fn add_ni_statistics(
         &self,
         shared: &NetShared,
@@ -388,7 +393,7 @@ impl Net {
         Some(())
     }
 
-    /// Its peers.
+    /// Returns the statistics of its peers.
     pub(crate) fn peer_statistics(&self) -> impl Iterator<Item = PeerStatistics> {
         self.peers.iter().map(|peer| {
             let mut traffic = peer.traffic;
@@ -404,7 +409,7 @@ impl Net {
         })
     }
 
-    /// Whether messages wait here for credits of an NI, of their own or of their host's.
+    /// Whether messages wait here for credits of an NI, or of their host on it.
     pub(crate) fn is_short(&self, shared: &NetShared, ni: Nid) -> bool {
         let share = shared.nis.find(ni).and_then(|(key, _)| self.share(key));
         share.is_some_and(|share| share.waiting > 0 || share.held_back > 0)
@@ -415,12 +420,12 @@ impl Net {
         self.counters.pushes_ignored += 1;
     }
 
-    /// The MD, if it has one, of a message under way; `None` if it is over.
+    /// Returns the MD, if any, of a message in flight; `None` if the message has ended.
     pub(crate) fn md_of(&self, key: Key) -> Option<Option<MdName>> {
         self.messages.get(key).map(|sending| sending.message.md)
     }
 
-    /// The messages under way, by their index.
+    /// Returns the messages in flight, by their index.
     pub(crate) fn messages(&self) -> impl Iterator<Item = (u32, &Message)> {
         self.messages.indices().map(|index| (index, &self.messages[index].message))
     }

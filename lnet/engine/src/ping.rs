@@ -1,4 +1,4 @@
-//! Ping and push: the node's own services on portal 0 (lnet-wire 15 to 19).
+//! Ping and push: the node's services on portal 0 (lnet-wire 15 to 19).
 
 mod back;
 mod rate;

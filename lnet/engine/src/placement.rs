@@ -1,12 +1,14 @@
-//! Which partition an entry of a wildcard portal lies in, and where messages look for it (S-308, S-309).
+//! The partition of a wildcard portal's entry, and the partitions that messages search (S-308,
+//! S-309).
 //!
-//! The upper 12 bits of match bits are the id of a transfer machine. The *home* of match bits is a partition that follows from
-//! the portal and that id. So the buffers of one machine lie in one partition, and those of machines with consecutive ids in
-//! consecutive partitions. An entry with ignore bits takes messages of many homes. It lies at the *portal's home*, a partition
-//! that follows from the portal alone.
+//! The upper 12 bits of match bits are the id of a transfer machine. The *home* of match bits is a
+//! partition that follows from the portal and that id. So the buffers of one machine lie in one
+//! partition, and those of machines with consecutive ids in consecutive partitions. An entry with
+//! ignore bits matches messages of many homes. It lies at the *portal's home*, a partition that
+//! follows from the portal alone.
 //!
-//! Each partition publishes which kinds of entries it has that messages do not find at the home of their bits. As long as a
-//! portal has none, a message locks one partition.
+//! Each partition publishes the kinds of its entries that messages do not find at the home of their
+//! bits. As long as a portal has none, a message locks one partition.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -23,9 +25,10 @@ use crate::audit::{Audit, check, equal};
 use crate::names::PARTITIONS_MAX;
 use crate::portal_state::PortalState;
 
-/// SYNC engine.placed: a poster publishes the kind of its entry, then checks whether a message waits; a message announces itself,
-/// then reads which kinds there are to decide where it looks. Both have a full fence between the two steps. So the message
-/// looks in the buffer's partition, or the poster finds the message.
+/// SYNC engine.placed: a poster publishes the kind of its entry, then checks whether a message
+/// waits; a message announces itself, then reads the published kinds to decide where it searches.
+/// Both have a full fence between the two steps. So the message searches the buffer's partition, or
+/// the poster finds the message.
 pub(crate) const PLACED: Rule = Rule::new("engine.placed");
 
 /// The lowest bit of a transfer machine's id in match bits (`core/src/bits.rs`; S-409).
@@ -34,15 +37,16 @@ const MACHINE_SHIFT: u32 = 52;
 /// How lookups find an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// At the portal's home, which is also the home of its bits: every lookup that could match it looks there. Entries of
-    /// unique portals, and of nodes with one partition, all have this placement.
+    /// At the portal's home, which is also the home of its bits: every lookup that could match it
+    /// searches that partition. Entries of unique portals, and of nodes with one partition, all
+    /// have this placement.
     Home,
     /// In the partition of the thread that posted it.
     Local,
     /// At the home of its bits, which is not the portal's home.
     Spread,
-    /// At the portal's home, but not at the home of its bits: it has ignore bits, or was posted while the portal had entries
-    /// with ignore bits.
+    /// At the portal's home, but not at the home of its bits: it has ignore bits, or was posted
+    /// while the portal had entries with ignore bits.
     Gathered,
     /// At neither home: it was inserted beside an entry that lies elsewhere.
     Astray,
@@ -55,7 +59,8 @@ enum EntryKind {
     Spread,
     Gathered,
     Astray,
-    /// With ignore bits, whatever its placement, except local ones: these have no order among those of other partitions.
+    /// With ignore bits, regardless of its placement. Except local ones: these have no order among
+    /// those of other partitions.
     Masked,
 }
 
@@ -67,11 +72,12 @@ const COUNT_BITS: u32 = 12;
 
 const _: () = assert!(KINDS as u32 * COUNT_BITS <= u64::BITS && PARTITIONS_MAX < 1 << COUNT_BITS);
 
-/// The number of partitions that have published each [`EntryKind`], packed into one word: one load gives the state of one moment.
+/// The number of partitions that have published each [`EntryKind`], packed into one word: one load
+/// returns a consistent state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Placements(pub(crate) u64);
 
-/// Where a message looks for entries of a wildcard portal.
+/// The partitions that a message searches for entries of a wildcard portal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// In this partition, which has all entries that could match.
@@ -82,18 +88,19 @@ pub(crate) enum Lookup {
     WholeList,
 }
 
-/// The partition of a portal's entries with ignore bits.
+/// Returns the partition of a portal's entries with ignore bits.
 pub(crate) fn home_of_portal(portal: usize, partitions: usize) -> usize {
     portal % partitions
 }
 
-/// The partition of a portal's entries with these match bits and no ignore bits.
+/// Returns the partition of a portal's entries with these match bits and no ignore bits.
 pub(crate) fn home_of_bits(portal: usize, bits: MatchBits, partitions: usize) -> usize {
     (portal + (bits.0 >> MACHINE_SHIFT) as usize) % partitions
 }
 
 impl Placement {
-    /// The placement of an entry in `partition` that was not posted as local. `bits` is `None` if it has ignore bits.
+    /// Returns the placement of an entry in `partition` that was not posted as local. `bits` is
+    /// `None` if it has ignore bits.
     pub(crate) fn of(
         portal: usize,
         bits: Option<MatchBits>,
@@ -110,7 +117,7 @@ impl Placement {
         }
     }
 
-    /// The kinds that an entry counts as; none for [`Placement::Home`].
+    /// Returns the kinds under which an entry is counted; none for [`Placement::Home`].
     fn kinds(self, masked: bool) -> impl Iterator<Item = EntryKind> {
         let kind = match self {
             Placement::Home => None,
@@ -128,7 +135,7 @@ impl EntryKind {
     const ALL: [EntryKind; KINDS] =
         [EntryKind::Local, EntryKind::Spread, EntryKind::Gathered, EntryKind::Astray, EntryKind::Masked];
 
-    /// One partition in the count of this kind.
+    /// Returns the value of one partition in the count of this kind.
     fn unit(self) -> u64 {
         1 << (self as u32 * COUNT_BITS)
     }
@@ -139,16 +146,18 @@ impl Placements {
         self.0 >> (kind as u32 * COUNT_BITS) & ((1 << COUNT_BITS) - 1) != 0
     }
 
-    /// The partition of a new entry at the head or the tail of the portal's list. `bits` is `None` if it has ignore bits.
+    /// Returns the partition of a new entry at the head or the tail of the portal's list. `bits` is
+    /// `None` if it has ignore bits.
     pub(crate) fn home(self, portal: usize, bits: Option<MatchBits>, partitions: usize) -> usize {
         match bits {
             Some(bits) if !self.has(EntryKind::Masked) => home_of_bits(portal, bits, partitions),
-            // Together with the entries that have ignore bits, so that one partition has all that a message could match.
+            // Together with the entries that have ignore bits, so that one partition has all
+            // possible matches of a message.
             _ => home_of_portal(portal, partitions),
         }
     }
 
-    /// Where a message with these bits looks.
+    /// Returns the partitions that a message with these bits searches.
     pub(crate) fn lookup(self, portal: usize, bits: MatchBits, partitions: usize) -> Lookup {
         let (home, own) = (home_of_portal(portal, partitions), home_of_bits(portal, bits, partitions));
         match () {
@@ -162,7 +171,7 @@ impl Placements {
     }
 }
 
-/// A number of entries for each [`EntryKind`].
+/// The number of entries of each [`EntryKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EntryCounts([u32; KINDS]);
 
@@ -173,24 +182,28 @@ impl EntryCounts {
     }
 }
 
-/// The entries that one partition has of a wildcard portal, and which kinds it has published. Protected by the partition's lock.
+/// The entries that one partition has of a wildcard portal, and the kinds it has published.
+/// Protected by the partition's lock.
 #[derive(Debug, Default)]
 pub(crate) struct PlacedEntries {
     counts: EntryCounts,
-    /// By [`EntryKind`]. A kind is published before its first entry can be found. It is unpublished late, by a lookup that
-    /// went to more than one partition ([`PlacedEntries::unpublish_unused`]): buffers that come and go one at a time do
-    /// not write to a word that all partitions read.
+    /// By [`EntryKind`]. A kind is published before a search can find its first entry. It is
+    /// unpublished late, by a lookup that visited more than one partition
+    /// ([`PlacedEntries::unpublish_unused`]): buffers that are posted and used one at a time do not
+    /// write to a word that all partitions read.
     published: [bool; KINDS],
     /// The highest turn of all entries that this partition has had.
     highest_turn: Option<i64>,
 }
 
 impl PlacedEntries {
-    /// Returns the turn of a new entry at the head or the tail. Of two entries in different partitions the one with the lower
-    /// turn comes first in the portal's list. Entries with equal turns are in one partition, and ordered by rank.
+    /// Returns the turn of a new entry at the head or the tail. Of two entries in different
+    /// partitions the one with the lower turn comes first in the portal's list. Entries with equal
+    /// turns are in one partition, and ordered by rank.
     ///
-    /// A local entry has no order among those of other partitions. It shares the turn of an earlier entry, so that
-    /// threads that post local entries in different partitions do not write to one word.
+    /// A local entry has no order among those of other partitions. It shares the turn of an earlier
+    /// entry, so that threads that post local entries in different partitions do not write to one
+    /// word.
     pub(crate) fn turn(&mut self, portal: &PortalState, position: Position) -> i64 {
         let turn = match (position, self.highest_turn) {
             (Position::Local, Some(turn)) => turn,
@@ -211,23 +224,23 @@ impl PlacedEntries {
         }
     }
 
-    /// Counts an entry that was removed.
+    /// Uncounts a removed entry.
     pub(crate) fn leave(&mut self, portal: &PortalState, placement: Placement, masked: bool) {
         for kind in placement.kinds(masked) {
             self.counts.0[kind as usize] -= 1;
-            // At once: the place of a new entry must not depend on which lookups there were.
+            // Immediately: the partition of a new entry must not depend on earlier lookups.
             if kind == EntryKind::Masked {
                 self.unpublish(portal, kind);
             }
         }
     }
 
-    /// Unpublishes the kinds of which no entry is left.
+    /// Unpublishes the kinds without entries.
     pub(crate) fn unpublish_unused(&mut self, portal: &PortalState) {
         EntryKind::ALL.into_iter().for_each(|kind| self.unpublish(portal, kind));
     }
 
-    /// Unpublishes a kind if no entry of it is left.
+    /// Unpublishes a kind if it has no entries.
     fn unpublish(&mut self, portal: &PortalState, kind: EntryKind) {
         if self.published[kind as usize] && self.counts.0[kind as usize] == 0 {
             self.published[kind as usize] = false;
@@ -235,12 +248,13 @@ impl PlacedEntries {
         }
     }
 
-    /// What this partition has published, as a part of [`Placements`].
+    /// Returns the published kinds of this partition, as a part of [`Placements`].
     pub(crate) fn published(&self) -> u64 {
         EntryKind::ALL.into_iter().filter(|&kind| self.published[kind as usize]).map(EntryKind::unit).sum()
     }
 
-    /// Checks the counts against those of the entries that exist, and that all their kinds are published.
+    /// Checks the counts against those of the existing entries, and that all their kinds are
+    /// published.
     pub(crate) fn audit(&self, place: impl fmt::Display, entries: EntryCounts) -> Audit {
         equal("entries are counted by kind", &place, self.counts, entries)?;
         let published =
@@ -253,7 +267,7 @@ impl PlacedEntries {
     }
 }
 
-/// Ways to break the counts of a partition by hand, and the rules of the audit that notice.
+/// Break the counts of a partition on purpose; the names are the rules of the audit that detect it.
 #[cfg(test)]
 pub(crate) const DAMAGE: &[Damage<PlacedEntries>] = &[
     ("entries are counted by kind", |placed| placed.counts.0[EntryKind::Spread as usize] += 1),

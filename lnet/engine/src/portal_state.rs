@@ -1,5 +1,5 @@
-//! What all partitions share of a portal: its type, which partitions have buffers, and who waits for one
-//! (lnet-semantics 10 and 11; S-101, S-109, S-309, S-310).
+//! The part of a portal that all partitions share: its type, the partitions that have buffers, and
+//! the messages that wait for one (lnet-semantics 10 and 11; S-101, S-109, S-309, S-310).
 
 use crossbeam_utils::CachePadded;
 use lnet_api::{LNetError, MeSpec, Position, RxToken};
@@ -17,32 +17,37 @@ use crate::placement::{Lookup, Placements};
 use crate::resources::{Kind, MatchRequest, Search};
 use crate::slab::{Key, Slab, slab, some};
 
-/// How long no buffer must have been posted in a partition that has none left before messages stop looking there, in
-/// nanoseconds (S-309). As long as the engine's clock may stand still: shorter means nothing.
+/// Time after the last posting, in nanoseconds, after which messages skip a partition without
+/// buffers (S-309). It equals the longest step of the engine's clock: a shorter time has no
+/// meaning.
 const INACTIVE_AFTER_NS: u64 = crate::config::ADVANCE_INTERVAL_NS;
 
-/// One portal, but for its match entries, which are the partitions'.
+/// One portal without its match entries, which belong to the partitions.
 #[derive(Debug)]
 pub(crate) struct PortalState {
     /// 0 until the first entry decides.
     kind: AtomicU8,
-    /// A bit for each partition in which messages look for buffers. Changed under that partition's lock.
+    /// A bit for each partition that messages search for buffers. Changed under that partition's
+    /// lock.
     active: AtomicU64,
-    /// [`Placements`]: the kinds of entries that the partitions have published, each under its own lock.
+    /// [`Placements`]: the kinds of entries that the partitions have published, each under its
+    /// lock.
     placed: AtomicU64,
-    /// Where the next message of a round-robin begins.
+    /// Partition in which the next message of a round-robin starts.
     rotation: AtomicUsize,
     lazy: AtomicBool,
-    /// Messages that wait, or are about to. Raised before a last look at all partitions: whoever posts a buffer after
-    /// that look sees it, for both held the partition's lock.
+    /// Messages that wait, or are about to. Incremented before a last search of all partitions: a
+    /// thread that posts a buffer after that search sees the increment, as both held the
+    /// partition's lock.
     waiting: AtomicUsize,
     blocked: Mutex<Blocked>,
-    /// Written by each new entry of a wildcard portal, so not on the cache lines that messages read.
+    /// Written for each new entry of a wildcard portal, so not on the cache lines that messages
+    /// read.
     turns: CachePadded<Turns>,
 }
 
-/// The lowest and the highest turn of all entries that a portal has had ([`crate::placement::PlacedEntries::turn`]). 2^63 entries
-/// at each end are more than there will be.
+/// The lowest and the highest turn of all entries that a portal has had
+/// ([`crate::placement::PlacedEntries::turn`]). 2^63 entries at each end are enough for any run.
 #[derive(Debug)]
 struct Turns {
     lowest: AtomicI64,
@@ -62,7 +67,8 @@ struct Delayed {
 
 linked!(Delayed: DELAYED => links);
 
-/// The messages that wait for a buffer, in order. The lock is taken before that of a partition, never after.
+/// The messages that wait for a buffer, in order. Its lock is taken before that of a partition,
+/// never after.
 #[derive(Debug)]
 pub(crate) struct Blocked {
     delayed: Slab<Delayed>,
@@ -70,7 +76,7 @@ pub(crate) struct Blocked {
 }
 
 impl PortalState {
-    /// A portal on which at most `limit` messages wait.
+    /// Creates a portal on which at most `limit` messages wait.
     pub(crate) fn new(limit: usize) -> PortalState {
         PortalState {
             kind: AtomicU8::new(0),
@@ -84,7 +90,7 @@ impl PortalState {
         }
     }
 
-    /// The portal's type: `None` as long as there was no entry.
+    /// Returns the portal's type; `None` before the first entry.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self.kind.load(Ordering::Acquire) {
             0 => None,
@@ -93,10 +99,10 @@ impl PortalState {
         }
     }
 
-    /// The kind of a new entry, which decides the portal's if it is the first (S-101).
+    /// Returns the kind of a new entry, which decides the portal's type if it is the first (S-101).
     ///
-    /// # Errors
-    /// EPERM if it does not fit the portal's type, or is to be put before others where order means nothing (S-103).
+    /// # Errors EPERM if the entry does not fit the portal's type, or is to be inserted before
+    /// others on a portal without an order (S-103).
     pub(crate) fn decide(&self, spec: &MeSpec) -> Result<Kind, LNetError> {
         let kind = Kind::of(&spec.match_id, spec.ignore_bits);
         if kind == Kind::Unique && spec.position == Position::Before {
@@ -109,7 +115,7 @@ impl PortalState {
             Kind::Unique => 1,
             Kind::Wildcard => 2,
         };
-        // A plain look first: all partitions share this, and it changes once.
+        // A plain load first: all partitions share this word, and it changes once.
         let known = match self.kind.load(Ordering::Acquire) {
             0 => self.kind.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire),
             known => Err(known),
@@ -127,22 +133,24 @@ impl PortalState {
         }
     }
 
-    /// EPERM for an entry.
+    /// Returns EPERM for an entry.
     pub(crate) fn refusal(spec: &MeSpec, rule: &'static str) -> LNetError {
         LNetError::PortalType { portal: spec.portal.get(), rule }
     }
 
-    /// The kinds of entries that the partitions have published.
+    /// Returns the kinds of entries that the partitions have published.
     pub(crate) fn placements(&self) -> Placements {
         Placements(self.placed.load(Ordering::Acquire))
     }
 
-    /// Where a message with these bits looks on this portal, whose index is `portal`.
+    /// Returns the partitions that a message with these bits searches on this portal, whose index
+    /// is `portal`.
     pub(crate) fn lookup(&self, portal: usize, bits: MatchBits, partitions: usize) -> Lookup {
         if partitions == 1 { Lookup::One(0) } else { self.placements().lookup(portal, bits, partitions) }
     }
 
-    /// Publishes a kind of entries of a partition; under the partition's lock, before such an entry can be found.
+    /// Publishes a kind of entries of a partition; under the partition's lock, before a search can
+    /// find such an entry.
     pub(crate) fn publish(&self, unit: u64) {
         self.placed.fetch_add(unit, Ordering::AcqRel);
     }
@@ -162,19 +170,20 @@ impl PortalState {
         self.turns.highest.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether messages look for buffers in this partition, where they look in one after the other.
+    /// Whether messages search this partition, if they search one after the other.
     pub(crate) fn is_active(&self, partition: usize) -> bool {
         self.active.load(Ordering::Acquire) & 1 << partition != 0
     }
 
-    /// A buffer was posted; under the partition's lock.
+    /// Marks a partition as active after a buffer was posted; under the partition's lock.
     pub(crate) fn activate(&self, partition: usize) {
         if !self.is_active(partition) {
             self.active.fetch_or(1 << partition, Ordering::AcqRel);
         }
     }
 
-    /// A message has found nothing where `attached` buffers are, the last of which was posted at `posted_ns`; under the
+    /// Marks a partition as inactive after an unsuccessful search, if it has had no buffer for long
+    /// enough. It has `attached` buffers, the last of which was posted at `posted_ns`; under the
     /// partition's lock.
     pub(crate) fn rest(&self, partition: usize, attached: usize, posted_ns: u64, now_ns: u64) {
         if attached == 0 && now_ns.saturating_sub(posted_ns) >= INACTIVE_AFTER_NS {
@@ -182,8 +191,8 @@ impl PortalState {
         }
     }
 
-    /// The partition where a message begins to look: `here`, or what the rotor says (lnet-semantics 10).
-    /// `primary` is the primary NID of the source.
+    /// Returns the partition in which the search for a message starts: `here`, or the rotor's
+    /// choice (lnet-semantics 10). `primary` is the primary NID of the source.
     pub(crate) fn first_partition(
         &self,
         rotor: Rotor,
@@ -205,17 +214,17 @@ impl PortalState {
         }
     }
 
-    /// Whether PUTs that match nothing wait.
+    /// Whether PUTs without a matching buffer wait.
     pub(crate) fn is_lazy(&self) -> bool {
         self.lazy.load(Ordering::Acquire)
     }
 
-    /// Sets that; the caller drops those that wait if it is not any more.
+    /// Sets whether such PUTs wait; the caller drops the waiting ones if they do not any more.
     pub(crate) fn set_lazy(&self, _: &MutexGuard<'_, Blocked>, lazy: bool) {
         self.lazy.store(lazy, Ordering::Release);
     }
 
-    /// How many messages wait, or are about to.
+    /// Returns the number of messages that wait, or are about to.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
@@ -225,29 +234,29 @@ impl PortalState {
         self.waiting() > 0
     }
 
-    /// The queue of those that wait.
+    /// Locks and returns the queue of waiting messages.
     pub(crate) fn blocked(&self) -> MutexGuard<'_, Blocked> {
         self.blocked.lock()
     }
 
-    /// A message is about to wait.
+    /// Announces a message that is about to wait.
     pub(crate) fn announce(&self) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A message does not wait any more.
+    /// Ends the announcement of a message that does not wait any more.
     pub(crate) fn withdraw(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Messages that wait.
+    /// Returns the number of messages in the queue.
     pub(crate) fn delayed(&self) -> usize {
         self.blocked.lock().delayed.len()
     }
 }
 
 impl Blocked {
-    /// The first message behind one that was passed over; from the head, if that one is gone.
+    /// Returns the first message after the `passed` one; the head, if that one is gone.
     fn behind(&self, passed: Option<Key>) -> Option<u32> {
         match passed.and_then(|key| self.delayed.get(key)) {
             Some(passed) => some(passed.links.next),
@@ -255,21 +264,21 @@ impl Blocked {
         }
     }
 
-    /// The first message behind one that was passed over, and what it looks for.
+    /// Returns the first message after the `passed` one, and its search.
     pub(crate) fn next(&self, passed: Option<Key>) -> Option<(Key, Search<'_>)> {
         let index = self.behind(passed)?;
         let Delayed { waiting, wanted, .. } = &self.delayed[index];
         Some((self.delayed.key(index), Search { message: waiting.admitted(), wanted }))
     }
 
-    /// The message that a fault rule had delayed under this token, if it waits here.
+    /// Returns the message that a fault rule delayed before under this token, if it waits here.
     pub(crate) fn held_as(&self, token: RxToken) -> Option<Key> {
         let held = |&index: &u32| self.delayed[index].waiting.inbound.held == token.0;
         self.delayed.indices().find(held).map(|index| self.delayed.key(index))
     }
 
-    /// Enters a message, which has announced itself, at the end; `None` if there are too many. The message itself is taken
-    /// from `local`, if this node sent it.
+    /// Adds a message, which has announced itself, at the end; `None` if there are too many. Takes
+    /// the message from `local`, if this node sent it.
     pub(crate) fn push(&mut self, search: &Search<'_>, local: &mut Option<Local>) -> Option<Key> {
         debug_assert!(search.wanted.is_put(), "a GET never waits");
         let (inbound, header) = (search.message.inbound.clone(), *search.message.header);
@@ -281,7 +290,7 @@ impl Blocked {
         Some(key)
     }
 
-    /// Takes out a message of the portal `state`; `None` if it does not wait here.
+    /// Removes a message of the portal `state`; `None` if it does not wait here.
     pub(crate) fn remove(&mut self, state: &PortalState, key: Key) -> Option<Waiting> {
         self.delayed.get(key)?;
         self.order.remove(&mut self.delayed, key.index);
@@ -289,7 +298,8 @@ impl Blocked {
         self.delayed.remove(key).map(|delayed| delayed.waiting)
     }
 
-    /// Takes out the first message, behind those `passed` over, of which `which` is true by the way it came.
+    /// Removes the first message, after the `passed` ones, that arrived over a path for which
+    /// `which` holds.
     pub(crate) fn remove_first(
         &mut self,
         state: &PortalState,
@@ -305,13 +315,14 @@ impl Blocked {
         None
     }
 
-    /// The messages of this node to itself that wait here, by their index.
+    /// Returns the messages of this node to itself that wait here, by their index.
     pub(crate) fn locals(&self) -> impl Iterator<Item = (u32, &Local)> {
         let local = |index: u32| Some((index, self.delayed[index].waiting.local.as_ref()?));
         self.delayed.indices().filter_map(local)
     }
 
-    /// Whether the queue of a portal agrees with what the portal's state says of it; `exists` says which NIs there are.
+    /// Checks that the queue of a portal agrees with the portal's state; `exists` is whether an NI
+    /// exists.
     pub(crate) fn audit(&self, portal: usize, state: &PortalState, exists: impl Fn(Key) -> bool) -> Audit {
         let place = text!("portal {portal}");
         let held = self.delayed.len();
@@ -331,7 +342,7 @@ impl Blocked {
     }
 }
 
-/// A way to break the queue by hand, and the rule of the audit that notices.
+/// Breaks the queue on purpose; the name is the rule of the audit that detects it.
 #[cfg(test)]
 pub(crate) const DAMAGE: Damage<Blocked> = ("a message that waits is in its portal's queue", |blocked| {
     blocked.order.pop_front(&mut blocked.delayed).unwrap();

@@ -1,9 +1,9 @@
-//! Messages that a rule delays. Their connections stand meanwhile, as with a lazy portal's: so what a peer has sent stays in
-//! order.
+//! Messages that a rule delays. They block their connections, as those on a lazy portal do: so the
+//! messages of a peer stay in order.
 //!
-//! A message begins to wait when [`crate::Engine::advance`] is called next: the engine's clock may have stood for long when it
-//! arrived. Messages whose time has come are looked at in the order of the moments at which they were to be, those of one
-//! moment in the order in which they arrived.
+//! The delay of a message starts with the next call of [`crate::Engine::advance`]: the engine's
+//! clock may be old when it arrives. Messages are dispatched in the order of their due times, those
+//! with the same one in the order of their arrival.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +17,21 @@ use crate::slab::{Key, Slab, slab};
 
 /// Delayed messages.
 pub(crate) struct Held {
-    /// Taken before the locks of portals and partitions, never after.
+    /// Locked before portals and partitions, never after.
     table: Mutex<HeldTable>,
-    /// When [`crate::Engine::advance`] must look here; 0 if a message has just come. Changed under the lock.
+    /// Time at which [`crate::Engine::advance`] must check the table; 0 if a message has just
+    /// arrived. Changed under the lock.
     due_ns: AtomicU64,
 }
 
-/// When a message is due, and the number of its arrival.
+/// The time at which a message is due, and the number of its arrival.
 type Due = (u64, u64);
 
 /// The delayed messages, in the order in which they are due.
 pub(crate) struct HeldTable {
     messages: Slab<HeldMessage>,
-    /// Those that wait since the next call of [`crate::Engine::advance`], in the order in which they came.
+    /// Messages whose delay starts with the next call of [`crate::Engine::advance`], in order of
+    /// arrival.
     fresh: VecDeque<Key>,
     order: BTreeMap<Due, Key>,
     arrivals: u64,
@@ -39,36 +41,38 @@ struct HeldMessage {
     waiting: Waiting,
     delay_ns: u64,
     arrival: u64,
-    /// Set when its time begins.
+    /// Set when its delay starts.
     due_ns: Option<u64>,
 }
 
 impl Held {
-    /// For at most `limit` messages.
+    /// Creates a table for at most `limit` messages.
     pub(crate) fn new(limit: usize) -> Held {
         let table =
             HeldTable { messages: slab(limit), fresh: VecDeque::new(), order: BTreeMap::new(), arrivals: 0 };
         Held { table: Mutex::new(table), due_ns: AtomicU64::new(u64::MAX) }
     }
 
-    /// The messages. The lock comes before those of portals and partitions.
+    /// Locks and returns the table. The lock comes before those of portals and partitions.
     pub(crate) fn lock(&self) -> MutexGuard<'_, HeldTable> {
         self.table.lock()
     }
 
-    /// Takes note of when the next message is due, after a change of the table.
+    /// Updates the time of the next due message, after a change of the table.
     pub(crate) fn update_due(&self, table: &HeldTable) {
         self.due_ns.store(table.next_ns(), Ordering::Relaxed);
     }
 
-    /// When the first of those that wait is due, or begins to wait; `u64::MAX` if there are none.
+    /// Returns the time at which the first message is due, or 0 if a delay has yet to start;
+    /// `u64::MAX` if there are none.
     pub(crate) fn due_ns(&self) -> u64 {
         self.due_ns.load(Ordering::Relaxed)
     }
 }
 
 impl HeldTable {
-    /// Enters a message; `None` if there are too many. The message itself is taken from `local`, if this node sent it.
+    /// Adds a message; `None` if there are too many. Takes the message from `local`, if this node
+    /// sent it.
     pub(crate) fn push(
         &mut self,
         Admitted { inbound, header }: Admitted<'_>,
@@ -86,7 +90,7 @@ impl HeldTable {
         Some(token)
     }
 
-    /// Those that have come since the last call wait from now on.
+    /// Starts the delays of the messages since the last call.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         while let Some(key) = self.fresh.pop_front() {
             if let Some(message) = self.messages.get_mut(key) {
@@ -97,13 +101,13 @@ impl HeldTable {
         }
     }
 
-    /// The first whose time has come.
+    /// Removes and returns the first due message.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Waiting> {
         let (&(due_ns, _), &key) = self.order.first_key_value()?;
         if due_ns > now_ns { None } else { self.take(key) }
     }
 
-    /// Takes a message out; `None` if it is not here any more.
+    /// Removes a message; `None` if it is not here any more.
     pub(crate) fn take(&mut self, key: Key) -> Option<Waiting> {
         let message = self.messages.remove(key)?;
         match message.due_ns {
@@ -113,25 +117,25 @@ impl HeldTable {
         Some(message.waiting)
     }
 
-    /// Takes out a message of which `which` is true by the way it came.
+    /// Removes a message that arrived over a path for which `which` holds.
     pub(crate) fn take_first(&mut self, which: impl Fn(&Way) -> bool) -> Option<Waiting> {
         let goes = |&index: &u32| which(&self.messages[index].waiting.inbound.back);
         let index = self.messages.indices().find(goes)?;
         self.take(self.messages.key(index))
     }
 
-    /// Where each came from, and itself if this node sent it.
+    /// Returns the path of each message, and the message itself if this node sent it.
     pub(crate) fn ways(&self) -> impl Iterator<Item = (&Way, Option<&Local>)> {
         let messages = self.messages.indices().map(|index| &self.messages[index]);
         messages.map(|message| (&message.waiting.inbound.back, message.waiting.local.as_ref()))
     }
 
-    /// The number of messages.
+    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// When the next one is due; 0 if some do not wait yet.
+    /// Returns the time at which the next one is due; 0 if a delay has yet to start.
     fn next_ns(&self) -> u64 {
         let first_ns = self.order.first_key_value().map_or(u64::MAX, |(&(due_ns, _), _)| due_ns);
         if self.fresh.is_empty() { first_ns } else { 0 }

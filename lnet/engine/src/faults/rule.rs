@@ -4,8 +4,8 @@ use std::time::Duration;
 use lnet_nid::{Nid, Portal};
 use lnet_proto::{Body, Header, MessageType};
 
-/// The longest delay: a minute. A delayed message stops its connection, and with the default of `sock_timeout` that is lost when
-/// nothing has moved for 100 s.
+/// Longest delay: a minute. A delayed message blocks its connection, which with the default of
+/// `sock_timeout` is lost when nothing has moved for 100 s.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
 bitflags::bitflags! {
@@ -34,12 +34,13 @@ impl MessageKinds {
     }
 }
 
-/// What happens to a message.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultAction {
-    /// It is lost on this node: received, counted as dropped, and never heard of again.
+    /// The message is lost on this node: received, counted as dropped, and ignored.
     Drop,
-    /// It is looked at after a span from the one to the other, both included, which the rule's seed decides.
+    /// The message is delayed by a time in this range, both ends included, which follows from the
+    /// rule's seed.
     Delay {
         /// The shortest.
         at_least: Duration,
@@ -48,23 +49,23 @@ pub enum FaultAction {
     },
 }
 
-/// To which of the messages that a rule is for it happens.
+/// The fraction of matching messages to which the action applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultRate {
-    /// To the last of each so many.
+    /// The last one of each group of this size.
     Every(NonZeroU32),
-    /// To one of each so many, at a place that the rule's seed decides anew for each of them.
+    /// One of each group of this size, at a position that the rule's seed decides for each group.
     OneOf(NonZeroU32),
 }
 
-/// A rule by which messages that arrive are lost or late; see [`crate::Engine::add_fault`].
+/// A rule by which arriving messages are lost or delayed; see [`crate::Engine::add_fault`].
 ///
-/// Its text is what a command line takes: what, how often, and to which messages; whatever is not said is any.
-///
+/// Its text, as on a command line, has an action, a rate, and the messages to which it applies. An
+/// omitted part matches everything.
 /// | part | forms | without it |
-/// | --- | --- | --- |
-/// | what | `drop`, `delay 5ms`, `delay 100us..2s` | – |
-/// | how often | `1/100`: one of each hundred, at a place that the seed decides; `every 100`: each hundredth | always |
+/// | part | forms | if omitted |
+/// | action | `drop`, `delay 5ms`, `delay 100us..2s` | – |
+/// | rate | `1/100`: one of each hundred, at a position that the seed decides; `every 100`: each hundredth | always |
 /// | kinds | `put`, `get`, `ack`, `reply`, several with commas | all |
 /// | portal | `portal 42` (only PUTs and GETs name one) | any |
 /// | source, destination | `from 10.0.0.1@tcp`, `to 10.0.0.2@tcp`: NIDs as the header names them; `*` is any | any |
@@ -83,43 +84,43 @@ pub enum FaultRate {
 /// let rule: FaultRule = "delay 100us..2ms every 3 get,reply from 10.0.0.1@tcp seed 7".parse()?;
 /// assert_eq!(rule.action, FaultAction::Delay { at_least, at_most });
 ///
-/// // Several, as a command line has them.
+/// Several rules, as on a command line.
 /// assert_eq!(FaultRule::parse_all("drop 1/10 ack; delay 5ms put")?.len(), 2);
 /// # Ok::<(), lnet::FaultRuleError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FaultRule {
-    /// What happens.
+    /// The action.
     pub action: FaultAction,
-    /// How often.
+    /// The fraction of messages.
     pub rate: FaultRate,
-    /// To messages of which kinds.
+    /// The kinds of messages.
     pub kinds: MessageKinds,
-    /// On which portal; then only PUTs and GETs are meant, for others name none.
+    /// The portal; with one, only PUTs and GETs match, as others name none.
     pub portal: Option<Portal>,
     /// The NID that the header names as its source; [`Nid::ANY`] is any.
     pub source: Nid,
     /// The NID that the header names as its destination; [`Nid::ANY`] is any.
     pub destination: Nid,
-    /// Decides what is left to chance: the same messages, in the same order, meet the same faults.
+    /// Seed of the random choices: the same messages, in the same order, get the same faults.
     pub seed: u64,
 }
 
-/// A text that is no rule, or a rule that cannot be.
+/// An invalid text or rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultRuleError {
-    /// A word that is not understood.
+    /// An unexpected word.
     #[error("fault rule {rule:?}: {found:?} is not {expected}")]
     Word {
         /// The rule.
         rule: String,
         /// The word; empty if the text ended too early.
         found: String,
-        /// What may stand there.
+        /// The words that are valid here.
         expected: &'static str,
     },
-    /// A delay that ends before it begins, or is too long.
+    /// A delay whose range is reversed, or too long.
     #[error("a delay of {at_least:?} to {at_most:?} cannot be: it is 0 to {DELAY_MAX:?}, the shortest first")]
     Delay {
         /// The shortest.
@@ -133,7 +134,7 @@ pub enum FaultRuleError {
 }
 
 impl FaultRuleError {
-    /// EINVAL.
+    /// Returns EINVAL.
     #[must_use]
     pub fn errno(&self) -> lnet_api::Errno {
         lnet_api::Errno::EINVAL
@@ -141,7 +142,7 @@ impl FaultRuleError {
 }
 
 impl FaultRule {
-    /// That to every message.
+    /// Creates a rule for every message.
     #[must_use]
     pub fn always(action: FaultAction) -> FaultRule {
         FaultRule {
@@ -155,10 +156,9 @@ impl FaultRule {
         }
     }
 
-    /// Whether there can be such a rule.
+    /// Checks the rule.
     ///
-    /// # Errors
-    /// [`FaultRuleError`], but for those of a text.
+    /// # Errors [`FaultRuleError`], except those of a text.
     pub fn check(&self) -> Result<(), FaultRuleError> {
         match self.action {
             FaultAction::Delay { at_least, at_most } if at_least > at_most || at_most > DELAY_MAX => {
@@ -169,7 +169,7 @@ impl FaultRule {
         }
     }
 
-    /// Whether a message is one of those that it is for.
+    /// Whether the rule matches a message.
     pub(super) fn is_for(&self, header: &Header) -> bool {
         let portal = match header.body {
             Body::Put { portal, .. } | Body::Get { portal, .. } => Some(portal),
@@ -182,7 +182,7 @@ impl FaultRule {
             && meant(self.destination, header.dest.nid)
     }
 
-    /// Whether the message of this number, of those that it is for, is one that it happens to. The first has 0.
+    /// Whether the action applies to the matching message with this number. The first has 0.
     pub(super) fn happens_to(&self, number: u64) -> bool {
         match self.rate {
             FaultRate::Every(count) => (number + 1).is_multiple_of(u64::from(count.get())),
@@ -193,7 +193,7 @@ impl FaultRule {
         }
     }
 
-    /// How late that message is, in nanoseconds; `None` if it is lost.
+    /// Returns the delay of that message, in nanoseconds; `None` if it is lost.
     pub(super) fn delay_ns(&self, number: u64) -> Option<u64> {
         let FaultAction::Delay { at_least, at_most } = self.action else { return None };
         // A minute has 2^36 nanoseconds.
@@ -202,7 +202,8 @@ impl FaultRule {
     }
 }
 
-/// The number at a place of the sequence that belongs to a seed (SplitMix64): whoever asks, and in whatever order.
+/// Returns the number at an index of the random sequence of a seed (SplitMix64), in any order of
+/// calls.
 fn random(seed: u64, place: u64) -> u64 {
     let z = seed.wrapping_add((place.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -221,7 +222,8 @@ mod tests {
     }
 
     proptest! {
-        /// Exactly one of each so many, whatever the seed; and the last one, or a place that is not always the same.
+        /// Exactly one message of each group, for any seed; either the last one, or one at varying
+        /// positions.
         #[test]
         fn a_rate_is_exact(count in 1u32..50, seed: u64, from in 0u64..1000) {
             let count = NonZeroU32::new(count).unwrap();
@@ -244,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Of a hundred places in windows of ten, chance has each of the ten sometimes.
+    /// Over a hundred groups of ten, each of the ten positions occurs.
     #[test]
     fn the_seed_decides_the_place() {
         let ten = NonZeroU32::new(10).unwrap();

@@ -7,46 +7,48 @@ use parking_lot::RwLock;
 
 use super::{FaultRule, FaultRuleError};
 
-/// The most rules of a node: each message that arrives is asked of all of them, while there are any.
+/// Maximum number of rules of a node: while there are any, each arriving message is compared with
+/// all.
 pub const FAULT_RULES_MAX: usize = 64;
 
-/// Names a rule of a node; never given twice.
+/// Identifier of a rule of a node; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FaultId(u64);
 
-/// A rule, and what has come of it so far.
+/// A rule with its statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultStatistics {
-    /// Its name.
+    /// Its identifier.
     pub id: FaultId,
     /// The rule.
     pub rule: FaultRule,
-    /// Messages that it is for and that no rule before it has taken.
+    /// Matching messages on which no earlier rule has acted.
     pub matched: u64,
-    /// Those of them that were lost.
+    /// Messages of these that were lost.
     pub dropped: u64,
-    /// Those that were delayed.
+    /// Messages of these that were delayed.
     pub delayed: u64,
-    /// Those that were to be delayed, but could not be ([`crate::Limits::held`]).
+    /// Messages of these whose delay was impossible ([`crate::Limits::held`]).
     pub passed: u64,
 }
 
 /// The rules of a node.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Whether there are rules. A thread that does not see yet that there are is one to which they come a moment later.
+    /// Whether there are rules. A thread that reads an old value behaves as if they had been added
+    /// later.
     armed: AtomicBool,
     rules: RwLock<Rules>,
 }
 
 #[derive(Default)]
 struct Rules {
-    /// In the order in which they are asked.
+    /// In the order in which they apply.
     armed: Vec<Arc<Armed>>,
     named: u64,
 }
 
-/// A rule that is in force.
+/// An active rule.
 pub(crate) struct Armed {
     id: FaultId,
     rule: FaultRule,
@@ -56,10 +58,10 @@ pub(crate) struct Armed {
     passed: AtomicU64,
 }
 
-/// What a rule does to a message.
+/// The effect of a rule on a message.
 pub(crate) enum Fault {
     Drop,
-    /// So many nanoseconds.
+    /// Delay in nanoseconds.
     Delay(u64),
 }
 
@@ -70,7 +72,8 @@ impl Faults {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// The first rule that does something to this message. Those behind it do not see it.
+    /// Returns the first rule that acts on this message, and its effect. Later rules do not see the
+    /// message.
     pub(crate) fn strike(&self, header: &Header) -> Option<(Arc<Armed>, Fault)> {
         let rules = self.rules.read();
         rules.armed.iter().find_map(|armed| Some((armed.clone(), armed.strike(header)?)))
@@ -125,7 +128,7 @@ impl Armed {
         }
     }
 
-    /// Whether a message that was to be delayed was.
+    /// Counts a message that was to be delayed, by whether it was.
     pub(crate) fn count_delay(&self, delayed: bool) {
         let counter = if delayed { &self.delayed } else { &self.passed };
         counter.fetch_add(1, Ordering::Relaxed);

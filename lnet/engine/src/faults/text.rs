@@ -1,4 +1,4 @@
-//! A rule as text.
+//! The text form of a rule.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -23,16 +23,15 @@ const PART: &str =
     "a part of a rule: 1/N, every N, put, get, ack, reply, portal N, from NID, to NID or seed N, each once";
 
 impl FaultRule {
-    /// Several rules with semicolons between them; an empty text has none.
+    /// Parses several rules separated by semicolons; an empty text has none.
     ///
-    /// # Errors
-    /// As for one of them.
+    /// # Errors As for a single rule.
     pub fn parse_all(text: &str) -> Result<Vec<FaultRule>, FaultRuleError> {
         text.split(';').map(str::trim).filter(|rule| !rule.is_empty()).map(str::parse).collect()
     }
 }
 
-/// The words of a rule that are still to be read.
+/// The remaining words of a rule.
 struct Words<'a> {
     rule: &'a str,
     left: SplitWhitespace<'a>,
@@ -43,7 +42,7 @@ impl<'a> Words<'a> {
         FaultRuleError::Word { rule: self.rule.to_string(), found: found.to_string(), expected }
     }
 
-    /// The next word, as what it must be.
+    /// Parses the next word.
     fn next<T>(
         &mut self,
         expected: &'static str,
@@ -127,7 +126,7 @@ fn span(word: &str) -> Option<Duration> {
     number.parse::<u64>().ok()?.checked_mul(*unit_ns).map(Duration::from_nanos)
 }
 
-/// A span in the longest unit that has no fractions of it.
+/// A time in the longest unit that needs no fraction.
 struct Span(Duration);
 
 impl fmt::Display for Span {
@@ -140,7 +139,7 @@ impl fmt::Display for Span {
 }
 
 impl fmt::Display for FaultRule {
-    /// The text that [`FaultRule`] is parsed from, without what is any.
+    /// Prints the text from which [`FaultRule`] is parsed, without the default parts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.action {
             FaultAction::Drop => f.write_str("drop")?,
@@ -219,7 +218,7 @@ mod tests {
             prop_assert_eq!(rule.to_string().parse(), Ok(rule));
         }
 
-        /// Texts from outside, more or less like rules.
+        /// Arbitrary texts, more or less similar to rules.
         #[test]
         fn no_text_panics(words in prop::collection::vec(prop_oneof![
             Just("drop"), Just("delay"), Just("1ms..1s"), Just("18446744073709551615s"), Just("1/0"), Just("1/9"), Just("every"),

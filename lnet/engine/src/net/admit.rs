@@ -1,4 +1,5 @@
-//! Which messages are let in: the checks of lnet-wire 9 that need the net lock, and what a peer may have under way.
+//! Admission of messages: the checks of lnet-wire 9 that need the net lock, and the limits on
+//! answers in flight to a peer.
 
 use lnet_api::{Arrival, Errno};
 use lnet_nid::{Nid, ProcessId};
@@ -11,26 +12,29 @@ use crate::drops::DropReason;
 use crate::message::{Inbound, Way, ack_of, is_push};
 use crate::slab::Key;
 
-/// The most answers under way to one peer before its requests are dropped. A peer that asks but does not take the
-/// answers must not fill the table of messages, nor lease a region as often as it can be (4096 times); one that works has
-/// its few credits' worth in flight (8 over TCP), and waiting what its program asks for at once: a Lustre server, for some
-/// hundred requests of a few MiB each, over a thousand.
+/// Maximum number of answers in flight to one peer before its requests are dropped. A peer that
+/// sends requests but does not take the answers must neither fill the table of messages, nor use up
+/// the leases of a region (4096). A working peer has a few credits' worth in flight (8 over TCP),
+/// and as many waiting as its program requests at once: a Lustre server, for some hundred requests
+/// of a few MiB each, over a thousand.
 const PEER_ANSWERS_MAX: u32 = 2048;
 
-/// The part of the table of messages beyond which no answer is queued behind others to the same peer: one in this many.
-/// What is left is for those who take their answers, whatever number of peers does not.
+/// Fraction of the table of messages (one in this many) beyond which no answer is queued behind
+/// others to the same peer. The rest is for peers that take their answers, whatever the number of
+/// those that do not.
 const CROWDED: usize = 2;
 
-/// Why a message goes no further than the checks.
+/// The reason why a message fails the checks.
 pub(crate) enum Refusal {
     /// The peer breaks the protocol: its connection is closed.
     Close(Errno),
-    /// It is dropped, and counted already.
+    /// It is dropped, and already counted.
     Drop(DropReason),
 }
 
 impl Net {
-    /// The checks of an arrival: those of the NIDs, and whether the peer may ask for more. This is the peer's partition.
+    /// Checks an arrival: the NIDs, and whether the peer may send another request. This is the
+    /// peer's partition.
     ///
     /// # Errors
     /// The [`Refusal`].
@@ -48,8 +52,8 @@ impl Net {
         if let Some(share) = self.share_mut(key) {
             share.traffic.received.count(kind);
         }
-        // No peer is this node itself (lnet-wire 14): what this node sends to itself goes through no network. And no
-        // one is everybody.
+        // No peer is this node itself (lnet-wire 14): messages of this node to itself use no
+        // network. And no peer has the wildcard NID.
         let nobody = shared.nis.is_local(header.src.nid) || header.src.nid.is_any();
         let welcome = dest == arrival.ni && !nobody;
         let peer = match asks(header) {
@@ -61,7 +65,7 @@ impl Net {
         if let Some(peer) = peer {
             self.peers.get_mut(peer).traffic.received.count(kind);
             if asks(header) && welcome {
-                // What it asks for counts for the address that it asks from.
+                // Its requests count for the address from which they come.
                 let nid = arrival.from.nid;
                 let address = arrival.host.map_or(nid, |host| Nid::new_ip(nid.net(), host));
                 self.peers.settle(peer, address);
@@ -101,20 +105,21 @@ impl Net {
         }
     }
 
-    /// The address, as a NID, from which a peer of this partition speaks under this NID; `None` if none does.
+    /// Returns the address, as a NID, of a peer of this partition with this NID; `None` if there is
+    /// none.
     pub(crate) fn address_of(&self, shared: &NetShared, nid: Nid) -> Option<Nid> {
         let mut here = shared.nis.iter().filter(|(_, ni)| ni.cpts.of(nid) == self.partition);
         let find = |ni| self.peers.find(&self.common.hasher, ni, ProcessId::lnet(nid));
         here.find_map(|(ni, _)| find(ni)).map(|peer| self.peers.address(peer))
     }
 
-    /// A push of a peer begins; `false` if a buffer is taking one from it already.
+    /// Marks the start of a peer's push; `false` if a buffer is already taking one from it.
     pub(crate) fn begin_push(&mut self, ni: Key, peer: ProcessId) -> bool {
         let known = self.peers.find(&self.common.hasher, ni, peer);
         known.is_none_or(|peer| !std::mem::replace(&mut self.peers.get_mut(peer).pushing, true))
     }
 
-    /// A push of a peer is over.
+    /// Marks the end of a peer's push.
     pub(crate) fn end_push(&mut self, ni: Key, peer: ProcessId) {
         if let Some(peer) = self.peers.find(&self.common.hasher, ni, peer) {
             self.peers.get_mut(peer).pushing = false;
@@ -146,7 +151,7 @@ impl Net {
     }
 }
 
-/// Whether a message causes an answer, or is a push.
+/// Whether a message requests an answer, or is a push.
 fn asks(header: &Header) -> bool {
     match header.message_type() {
         MessageType::Get => true,

@@ -1,4 +1,4 @@
-//! Peers, NIs, and the messages that are sent.
+//! Checks of peers, NIs, and outgoing messages.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::audit::{Audit, AuditError, Ends, check, equal, text, walk};
 use crate::names::unpack;
 use crate::slab::{Key, NONE};
 
-/// What the messages to one peer amount to.
+/// Sums over the messages to one peer.
 #[derive(Debug, Default)]
 struct Load {
     messages: i64,
@@ -20,7 +20,7 @@ struct Load {
 }
 
 impl Net {
-    /// Whether its peers, credits, queues and NIs agree with its messages.
+    /// Checks that its peers, credits, queues and NIs agree with its messages.
     pub(crate) fn audit(&self, shared: &NetShared) -> Audit {
         let (net, partition) = (self, self.partition);
         let mut loads: HashMap<u32, Load> = HashMap::new();
@@ -53,7 +53,7 @@ impl Net {
             let counted = net.share(key).map_or(0, |share| share.held_back);
             equal("the messages that wait for their hosts are counted", place, held_back, counted)?;
         }
-        // These hold no credit of an NI, nor await one.
+        // Queued messages hold no credit of an NI, nor await one.
         let mut of_ni: HashMap<Key, i64> = HashMap::new();
         let indices = net.messages.indices().filter(|index| !queued.contains(index));
         for index in indices {
@@ -121,7 +121,7 @@ impl Net {
     }
 }
 
-/// A host's peers, credits and queue; gives how many messages wait in it.
+/// Checks a host's peers, credits and queue; returns the number of messages in the queue.
 fn audit_host(
     net: &Net,
     partition: usize,
@@ -174,7 +174,7 @@ fn audit_share(
     check("no more messages wait for an NI than it lacks credits", fits, format_args!("{place}: {length}"))
 }
 
-/// A queue of messages of which `whose` is true, each of them in no other queue.
+/// Checks a queue of messages for which `whose` holds, each of them in no other queue.
 fn audit_queue(
     net: &Net,
     partition: usize,

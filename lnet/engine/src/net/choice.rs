@@ -1,4 +1,4 @@
-//! Which NI a message leaves over (lnet-semantics 14, lnet-routing 17).
+//! Choice of the NI for a message (lnet-semantics 14, lnet-routing 17).
 
 use lnet_nid::{Nid, ProcessId};
 
@@ -15,15 +15,16 @@ impl NetShared {
 }
 
 impl Net {
-    /// Returns the NI for a message of an MD of this partition: the one that the request names, if it names one; else one of the NIs on the target's network. `None` if there is
-    /// none.
+    /// Returns the NI for a message of an MD of this partition: the one that the request names, if
+    /// any; otherwise one of the NIs on the target's network. `None` if there is none.
     ///
-    /// A node that has told of several NIDs is a multi-rail one, and takes each message from any NI. The first difference
-    /// decides: a link that is up, the smaller NUMA distance from the MD's partition to the NI's device (S-209), the order
-    /// in which they came. Pings and pushes go to any node so.
+    /// A node that has announced several NIDs is a multi-rail one, and accepts each message from
+    /// any NI. The first difference decides: a link that is up, the smaller NUMA distance from the
+    /// MD's partition to the NI's device (S-209), the order in which the NIs were added. Pings and
+    /// pushes to any node are treated in this way.
     ///
-    /// Another node would take several NIs for several nodes. It keeps the NI of its first message, whichever side sent that,
-    /// while the NI is there and its link is up.
+    /// Another node would take several NIs for several nodes. For such a node, the NI of its first
+    /// message, whichever side sent that, is kept while the NI exists and its link is up.
     pub(super) fn choose_ni<'a>(
         &mut self,
         shared: &'a NetShared,
@@ -39,7 +40,7 @@ impl Net {
         if several.next().is_none() {
             return Some(only);
         }
-        // One whose link is down is better than none: its LND says what becomes of the message.
+        // One whose link is down is better than none: its LND decides how the message ends.
         let linked = all().any(|(_, ni)| ni.link);
         let usable = || all().filter(|(_, ni)| ni.link == linked);
         let nearest = |partition| usable().min_by_key(|(_, ni)| ni.distances.get(partition).copied());
@@ -54,25 +55,26 @@ impl Net {
         let chosen = nearest(partition)?;
         match known {
             Some(at) => *self.preferred.at_mut(at) = chosen.0,
-            // Without room to remember it, each message chooses alike.
+            // Without room to remember the NI, each message makes the same choice.
             None if self.preferred.insert(target, chosen.0).is_none() => return nearest(self.partition),
             None => {}
         }
         Some(chosen)
     }
 
-    /// A message has come from this NID over an NI. If it is the first one between the two nodes, what is sent there leaves over
-    /// the same NI. This is the partition of the NID's hash among all partitions.
+    /// Records the NI of a message from this NID. If it is the first one between the two nodes,
+    /// messages to that NID use the same NI. This is the partition of the NID's hash among all
+    /// partitions.
     pub(crate) fn heard(&mut self, shared: &NetShared, from: Nid, ni: Key) {
         match self.preferred.find(from) {
-            // It is that of a message before, which may be an NI that has gone.
+            // The NI of an earlier message, which may be gone.
             Some(at) => {
                 let preferred = self.preferred.at_mut(at);
                 if shared.nis.get(*preferred).is_none() {
                     *preferred = ni;
                 }
             }
-            // Without room nothing is remembered.
+            // Without room nothing is recorded.
             None => _ = self.preferred.insert(from, ni),
         }
     }

@@ -9,7 +9,7 @@ use crate::slab::{Key, NONE};
 use crate::work::Work;
 
 impl Net {
-    /// Whether a message has got a credit of its peer; else it is in the queue for one.
+    /// Takes a credit of its peer for a message; `false` if it is queued for one.
     pub(super) fn take_peer_credit(&mut self, message: u32) -> bool {
         let peer = self.peers.get_mut(self.messages[message].peer);
         peer.credits -= 1;
@@ -23,7 +23,8 @@ impl Net {
         true
     }
 
-    /// Whether a message may have a credit of its NI for its host; else it is in the host's queue.
+    /// Takes a place in its host's share of the NI's credits; `false` if the message is queued for
+    /// one.
     pub(super) fn take_host_credit(&mut self, message: u32, ni: Key) -> bool {
         let share =
             self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
@@ -41,7 +42,7 @@ impl Net {
         true
     }
 
-    /// Whether a message has got a credit of its NI; else it is in the queue for one.
+    /// Takes a credit of its NI for a message; `false` if it is queued for one.
     pub(super) fn take_ni_credit(&mut self, message: u32, ni: Key) -> bool {
         let share =
             self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
@@ -56,7 +57,7 @@ impl Net {
         true
     }
 
-    /// The NI's credit goes back first (lnet-semantics 13).
+    /// Returns all credits of a message, that of the NI first (lnet-semantics 13).
     pub(super) fn give_back_credits(&mut self, peer: u32, host: u32, work: &mut Work) {
         let ni = self.peers[peer].ni;
         self.give_back_ni_credit(ni, work);
@@ -64,8 +65,9 @@ impl Net {
         self.give_back_peer_credit(peer, work);
     }
 
-    /// A message of a host holds no credit of the NI any more. As long as messages wait for the host it holds some: so each that
-    /// waits is looked at again, at the latest when the last of them comes back.
+    /// Returns a host's credit of the NI. As long as messages wait for the host it holds some
+    /// credits: so each waiting message is checked again, at the latest when the last of them is
+    /// returned.
     pub(super) fn give_back_host_credit(&mut self, ni: Key, host: u32, work: &mut Work) {
         if host == NONE {
             return;
@@ -78,7 +80,8 @@ impl Net {
             if known.waiting == 0 || !host::may_take(known.held, share.credits, share.peer_credits) {
                 break;
             }
-            // There is room for one beside what the peer's credit lets go. More is taken where there is memory.
+            // There is room for one in addition to the message that the peer's credit starts. More
+            // start if there is memory.
             if releases < RELEASES && !work.sends.reserve(2) {
                 break;
             }
@@ -143,7 +146,7 @@ impl Net {
         }
     }
 
-    /// An LND has started an NI: its limits take the place of the ones assumed so far.
+    /// Replaces the assumed limits of an NI by those of its LND, which has started it.
     pub(super) fn change_limits(
         &mut self,
         shared: &NetShared,
@@ -158,7 +161,7 @@ impl Net {
             peer.max_credits += more;
             peer.min_credits += more;
             peer.credits += more.min(0);
-            // One by one as long as somebody waits for them.
+            // One by one as long as messages wait for them.
             let mut left = more.max(0);
             while left > 0 && self.peers[index].credits < 0 {
                 self.give_back_peer_credit(index, work);
@@ -199,7 +202,7 @@ impl Net {
             self.end(message, errno, work);
         }
         for peer in self.peers.of_ni(ni) {
-            // Each message in the queue of a host is one of its peers'.
+            // Each message in the queue of a host belongs to one of its peers.
             let host = self.peers[peer].host;
             while let Some(message) = self.peers.host_mut(ni, host).queue.pop_front(&mut self.messages) {
                 self.peers.host_mut(ni, host).waiting -= 1;
@@ -222,8 +225,9 @@ impl Net {
     }
 }
 
-/// Whether a credit that has come back lets a message go. Normally as many wait as there are credits below 0; after an
-/// LND has lowered its limits, more may be in flight than may be, and the first credits that come back let nobody go.
+/// Whether a returned credit starts a message. Normally the number of waiting messages equals the
+/// credits below 0. After an LND has lowered its limits, more messages than allowed may be in
+/// flight, and the first returned credits start none.
 fn lets_go(credits: i64, waiting: usize) -> bool {
     (credits.min(0).unsigned_abs() as usize) < waiting
 }

@@ -1,11 +1,11 @@
-//! Ways to break the room by hand, each with the rule of its audit that notices.
+//! Functions that break the room on purpose, each with the rule of its audit that detects it.
 
 use super::Net;
 use super::sending::Awaits;
 use crate::audit::Damage;
 use crate::slab::NONE;
 
-/// The peer of which two messages are with the LND and one waits.
+/// Returns the peer of which two messages are with the LND and one waits.
 fn first_peer(net: &Net) -> u32 {
     net.peers.slab.indices().find(|&index| net.peers[index].waiting > 0).unwrap()
 }

@@ -1,16 +1,17 @@
-//! Hosts: what the peers of one address have of an NI's credits together.
+//! Hosts: the shares of an NI's credits that the peers of one address have together.
 //!
-//! A NID is what a peer says it is; the address that its connections come from is not. So that one host with many NIDs and unread
-//! connections does not hold all credits of an NI, the credits that messages to one address hold are bounded by a dynamic
-//! threshold: a message gets a credit as long as fewer are held for its host than are free, or fewer than one peer may have. So one
-//! host alone has at most half of them, `n` hosts with many NIDs 1/(n+1) each, and a host with one NID what it always had. What is
-//! beyond waits in the host's queue, and holds no credit of the NI.
+//! A peer chooses its NID, but not the address of its connections. To prevent that one host with
+//! many NIDs and unread connections holds all credits of an NI, a dynamic threshold bounds the
+//! credits held by messages to one address. A message gets a credit while its host holds fewer than
+//! are free, or fewer than one peer may have. So one host alone has at most half of them, `n` hosts
+//! with many NIDs 1/(n+1) each, and a host with one NID is not affected. Further messages wait in
+//! the host's queue, and hold no credit of the NI.
 
 use super::sending::QUEUE;
 use crate::list::List;
 
-/// Messages of a host's queue that may go when one of its credits comes back: more than one, so that a host whose share has grown
-/// (others hold less) takes it up.
+/// Messages of a host's queue that may start when one of its credits is returned. More than one, so
+/// that a host whose share has grown (others hold less) uses it.
 pub(super) const RELEASES: usize = 2;
 
 /// The peers of one address, over one NI, in one partition.
@@ -20,7 +21,7 @@ pub(super) struct Host {
     pub(super) peers: u32,
     /// Messages that hold a credit of the NI, or wait for one in its queue.
     pub(super) held: i64,
-    /// Messages that wait until fewer are held.
+    /// Messages that wait until the host holds fewer credits.
     pub(super) queue: List<QUEUE>,
     /// Messages in the queue.
     pub(super) waiting: usize,
@@ -31,14 +32,14 @@ impl Host {
         Host { peers: 0, held: 0, queue: List::new(), waiting: 0 }
     }
 
-    /// Whether nothing refers to it any more.
+    /// Whether it has no peers, no credits and no waiting messages.
     pub(super) fn is_unused(&self) -> bool {
         self.peers == 0 && self.held == 0 && self.waiting == 0
     }
 }
 
-/// Whether a host for which `held` credits are held may have another one, where `free` are free and one peer may have
-/// `peer_credits`.
+/// Whether a host that holds `held` credits may take another one, if `free` are free and one peer
+/// may have `peer_credits`.
 pub(super) fn may_take(held: i64, free: i64, peer_credits: i64) -> bool {
     held < peer_credits || held < free
 }
@@ -50,8 +51,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Hosts take as much as they may and give back, in any order: none has more than half or one peer's credits, and
-        /// as long as fewer than half of the credits can be held by floors, a newcomer gets its peer's credits.
+        /// Hosts take as much as they may and give back, in any order: none has more than half or
+        /// one peer's credits, and as long as fewer than half of the credits can be held by floors,
+        /// a new host gets its peer's credits.
         #[test]
         fn no_host_has_more_than_its_share(
             steps in proptest::collection::vec((0_usize..4, any::<bool>()), 1..2000),
@@ -71,7 +73,7 @@ mod tests {
             }
         }
 
-        /// One that takes all that it can get leaves half to the others.
+        /// A host that takes every credit that it can get leaves half to the others.
         #[test]
         fn a_greedy_host_leaves_half(credits in 16_i64..1000) {
             let peer_credits = 8;

@@ -1,4 +1,4 @@
-//! Which NIDs are one node: what pushes have told (lnet-wire 17).
+//! The NIDs of each known node, as announced by pushes (lnet-wire 17).
 
 use lnet_nid::Nid;
 use smallvec::SmallVec;
@@ -7,7 +7,8 @@ use super::nid_map::NidMap;
 use crate::list::{Links, List, linked};
 use crate::slab::{Slab, slab};
 
-/// The most NIDs of one node that are remembered. A storage server has a handful; a list that is longer is cut.
+/// Maximum number of remembered NIDs per node. A storage server has a handful; a longer list is cut
+/// off.
 const NIDS_MAX: usize = 32;
 
 /// The list number of all nodes, the oldest first.
@@ -18,13 +19,13 @@ const AGE: usize = 0;
 pub(super) struct Identities {
     nodes: Slab<Node>,
     by_nid: NidMap<u32>,
-    /// In the order in which they became known as they are.
+    /// In the order in which their present lists were learnt.
     ages: List<AGE>,
 }
 
 #[derive(Debug)]
 struct Node {
-    /// The primary one first.
+    /// The primary NID first.
     nids: SmallVec<[Nid; 4]>,
     age: Links,
 }
@@ -32,18 +33,19 @@ struct Node {
 linked!(Node: AGE => age);
 
 impl Identities {
-    /// Room for `limit` nodes.
+    /// Creates a table for `limit` nodes.
     pub(super) fn new(limit: usize) -> Identities {
         let by_nid = NidMap::new(limit.saturating_mul(NIDS_MAX));
         Identities { nodes: slab(limit), by_nid, ages: List::new() }
     }
 
-    /// The primary NID of the node that `nid` belongs to; `nid` itself if nothing else is known.
+    /// Returns the primary NID of the node to which `nid` belongs; `nid` itself if it is unknown.
     pub(super) fn primary(&self, nid: Nid) -> Nid {
         self.nids(nid).first().copied().unwrap_or(nid)
     }
 
-    /// All NIDs of the node that `nid` belongs to, the primary one first; none if nothing is known.
+    /// Returns all NIDs of the node to which `nid` belongs, the primary one first; none if it is
+    /// unknown.
     pub(super) fn nids(&self, nid: Nid) -> &[Nid] {
         self.by_nid.get(nid).map_or(&[], |&node| &self.nodes[node].nids)
     }
@@ -53,10 +55,10 @@ impl Identities {
         one == other || self.nids(one).contains(&other)
     }
 
-    /// Takes note of what the node behind `sender` says its NIDs are, the primary one first; replaces what it said
-    /// before. NIDs that another node has claimed, or that `foreign` says are somebody else's, are not believed; without
-    /// its primary NID nothing is. What was believed before stays so: the node's traffic may have begun since. Without
-    /// memory the node is known by each of its NIDs alone.
+    /// Stores the NIDs that the node behind `sender` announces, the primary one first; replaces its
+    /// earlier list. NIDs that another node has claimed, or for which `foreign` holds, are
+    /// rejected; without its primary NID the whole list is. Accepted NIDs stay accepted: traffic of
+    /// the node may have started since. Without memory the node is known by each of its NIDs alone.
     pub(super) fn learn(
         &mut self,
         sender: Nid,
@@ -76,8 +78,8 @@ impl Identities {
         }
     }
 
-    /// Whether [`Identities::learn`] would change anything. As true if `foreign` does not know of all that is foreign:
-    /// a NID it overlooks was not believed before, so it makes a difference, and is looked at again.
+    /// Whether [`Identities::learn`] would change anything. Also true if `foreign` misses a foreign
+    /// NID: that NID was rejected before, so it makes a difference, and is checked again.
     pub(super) fn is_news(
         &self,
         sender: Nid,
@@ -88,7 +90,7 @@ impl Identities {
         self.believable(sender, nids, ours, foreign)[..] != *self.nids(sender)
     }
 
-    /// What is believed of a list; nothing, if it makes no node of several NIDs.
+    /// Returns the accepted part of a list; nothing, if it makes no node of several NIDs.
     fn believable(
         &self,
         sender: Nid,
@@ -117,7 +119,7 @@ impl Identities {
         kept
     }
 
-    /// Enters a node whose NIDs belong to none; `None` if there is no memory for it.
+    /// Adds a node whose NIDs belong to none; `None` if there is no memory for it.
     fn enter(&mut self, kept: &[Nid]) -> Option<()> {
         let mut nids = SmallVec::new();
         nids.try_reserve_exact(kept.len()).ok()?;
@@ -155,13 +157,13 @@ mod tests {
 
     use super::*;
 
-    /// A node and its NIDs, in the order in which they became known.
+    /// The nodes with their NIDs, in the order in which they became known.
     type Model = Vec<Vec<u32>>;
 
     const LIMIT: usize = 3;
     const OURS: u32 = 11;
 
-    /// What the rules of [`Identities::learn`] say, in plain words.
+    /// The rules of [`Identities::learn`], written plainly.
     fn model_learns(model: &mut Model, sender: u32, list: &[u32], foreign: &[u32]) {
         let before = model.iter().find(|node| node.contains(&sender)).cloned().unwrap_or_default();
         let others: Vec<u32> = model.iter().filter(|node| **node != before).flatten().copied().collect();
@@ -205,7 +207,8 @@ mod tests {
                 let before = model.clone();
                 model_learns(&mut model, sender, &list, &foreign);
                 prop_assert_eq!(table.is_news(nid(sender), nids(), ours, is_foreign), model != before);
-                // Who overlooks some of what is foreign may ask once too often, and never too rarely.
+                // A caller whose `foreign` is incomplete may ask once too often, but never too
+                // rarely.
                 prop_assert!(model == before || table.is_news(nid(sender), nids(), ours, |_| false));
                 table.learn(nid(sender), nids(), ours, is_foreign);
                 for number in 1..12 {
@@ -283,7 +286,7 @@ mod tests {
         learn(&mut table, 5, &[5, 2, 99, 6]);
         assert_eq!((table.primary(nid(2)), table.primary(nid(99))), (nid(1), nid(99)));
         assert_eq!(table.primary(nid(6)), nid(5));
-        // A list that leaves out the NID it came from is not believed.
+        // A list without the NID from which it came is rejected.
         learn(&mut table, 7, &[8, 9]);
         assert_eq!(table.primary(nid(9)), nid(9));
     }

@@ -1,4 +1,4 @@
-//! NIs come and go while others carry traffic (S-202), and what they are asked.
+//! Addition and removal of NIs while others carry traffic (S-202), and queries about them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::names::PARTITIONS_MAX;
 use crate::slab::Key;
 use crate::work::Work;
 
-/// What a push tells: the NIDs of the node behind it, the primary one first.
+/// The content of a push: the NIDs of the node behind it, the primary one first.
 pub(crate) struct PushedNids<I> {
     source: Nid,
     sender: Nid,
@@ -24,17 +24,19 @@ pub(crate) struct PushedNids<I> {
 }
 
 impl<I: Iterator<Item = Nid> + Clone> PushedNids<I> {
-    /// The NIDs of a push that names `source` as its source, and came over a connection of `sender`.
+    /// Creates the list of a push that names `source` as its source, and arrived over a connection
+    /// of `sender`.
     pub(crate) fn new(source: Nid, sender: Nid, nids: I) -> PushedNids<I> {
         PushedNids { source, sender, nids }
     }
 
-    /// The NID over whose connection it came.
+    /// Returns the NID over whose connection it arrived.
     pub(crate) fn sender(&self) -> Nid {
         self.sender
     }
 
-    /// Nobody speaks for a node that this one knows itself.
+    /// Whether the sender may announce NIDs of the source: no other peer may do so for a node that
+    /// this node knows itself.
     fn may_speak(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
         let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
         identities.same(self.sender, self.source) || !known
@@ -42,13 +44,13 @@ impl<I: Iterator<Item = Nid> + Clone> PushedNids<I> {
 }
 
 impl NetShared {
-    /// No NIs, and room for what `known_nodes` nodes say of themselves.
+    /// Creates the state without NIs, with room for the NIDs of `known_nodes` nodes.
     pub(crate) fn new(known_nodes: usize) -> NetShared {
         NetShared { nis: Nis::new(), identities: Identities::new(known_nodes) }
     }
 
-    /// Enters an NI that its LND is about to start; its peers belong to the partitions `cpts`, and its device is so
-    /// far from each partition.
+    /// Adds an NI that its LND is about to start; its peers belong to the partitions `cpts`, and
+    /// `distances` are those of its device from each partition.
     ///
     /// # Errors
     /// EEXIST if there is one with its NID, ENOMEM if there are too many.
@@ -72,7 +74,7 @@ impl NetShared {
         Ok(key)
     }
 
-    /// An LND has started an NI: its limits take the place of those assumed so far.
+    /// Replaces the assumed limits of an NI by those of its LND, which has started it.
     pub(crate) fn ni_started<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut Net>,
@@ -86,7 +88,8 @@ impl NetShared {
         }
     }
 
-    /// An NI is about to be stopped: nothing is sent over it any more, and what waits for its credits ends.
+    /// Prepares the stop of an NI: nothing is sent over it any more, and messages that wait for its
+    /// credits end.
     pub(crate) fn ni_stopping<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut Net>,
@@ -99,8 +102,8 @@ impl NetShared {
         parts.for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
     }
 
-    /// An NI's LND has stopped it, or could not start it. Returns the LND, to be dropped without the lock; `None` if the
-    /// NI is gone.
+    /// Removes an NI that its LND has stopped or could not start. Returns the LND, to be dropped
+    /// without the lock; `None` if the NI is gone.
     pub(crate) fn ni_gone<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut Net>,
@@ -112,15 +115,15 @@ impl NetShared {
         self.nis.remove(ni).map(|ni| ni.lnd)
     }
 
-    /// The link of an NI is down, or up again; `false` if that is nothing new.
+    /// Sets whether the link of an NI is up; `false` if that is no change.
     pub(crate) fn set_link(&mut self, nid: Nid, up: bool) -> bool {
         let key = self.nis.find(nid).map(|(key, _)| key);
         let ni = key.and_then(|key| self.nis.get_mut(key)).filter(|ni| ni.link != up);
         ni.map(|ni| ni.link = up).is_some()
     }
 
-    /// Remembers the NIDs of a node that calls itself one peer. Other NIDs to which this node has sent something are not the
-    /// pusher's to name.
+    /// Stores the NIDs of a node that announces itself as one peer. It cannot claim other NIDs to
+    /// which this node has sent something.
     pub(crate) fn learn<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut Net>,
@@ -135,54 +138,55 @@ impl NetShared {
         }
     }
 
-    /// The NI with this NID, and the partition of a peer of it.
+    /// Returns the NI with this NID, and the partition of a peer of it.
     pub(crate) fn home_of(&self, ni: Nid, peer: Nid) -> Option<(Key, usize)> {
         self.nis.find(ni).map(|(key, ni)| (key, ni.cpts.of(peer)))
     }
 
-    /// Whether there is an NI with this NID, whatever its phase.
+    /// Whether there is an NI with this NID, in any phase.
     pub(crate) fn has_ni(&self, nid: Nid) -> bool {
         self.nis.find(nid).is_some()
     }
 
-    /// The NI with this NID, and its LND.
+    /// Returns the NI with this NID, and its LND.
     pub(crate) fn find_ni(&self, nid: Nid) -> Option<(Key, Arc<dyn Lnd>)> {
         self.nis.find(nid).map(|(key, ni)| (key, ni.lnd.clone()))
     }
 
-    /// The LND of an NI, if the NI is still there.
+    /// Returns the LND of an NI, if the NI still exists.
     pub(crate) fn lnd(&self, ni: Key) -> Option<Arc<dyn Lnd>> {
         self.nis.get(ni).map(|ni| ni.lnd.clone())
     }
 
-    /// Whether messages may still come in over an NI.
+    /// Whether messages may still arrive over an NI.
     pub(crate) fn is_open(&self, ni: Key) -> bool {
         self.nis.get(ni).is_some_and(|ni| ni.phase != Phase::Stopping)
     }
 
-    /// Whether an NI is still there.
+    /// Whether an NI still exists.
     pub(crate) fn exists(&self, ni: Key) -> bool {
         self.nis.get(ni).is_some()
     }
 
-    /// The number of NIs, `0@lo` not counted.
+    /// Returns the number of NIs without `0@lo`.
     pub(crate) fn count(&self) -> usize {
         self.nis.iter().count()
     }
 
-    /// The identities of the NIs that are up, in the order in which they were added.
+    /// Returns the identities of the NIs that are up, in the order in which they were added.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ProcessId> {
         self.nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id)
     }
 
-    /// The NIs that peers are told of.
+    /// Returns the NIs that are announced to peers.
     pub(crate) fn published(&self) -> impl Iterator<Item = Interface> {
         let status = |link| if link { NiStatus::UP } else { NiStatus::DOWN };
         let nis = self.nis.iter().filter(|(_, ni)| ni.is_published());
         nis.map(move |(_, ni)| Interface { nid: ni.id.nid, status: status(ni.link) })
     }
 
-    /// How far a NID is, and over which NI; this node itself is `here` hops away.
+    /// Returns the distance of a NID and the NI that leads there; this node itself is `here` hops
+    /// away.
     ///
     /// # Errors
     /// ENETUNREACH if no NI leads there.
@@ -201,12 +205,13 @@ impl NetShared {
         Ok(Distance { hops: 1, order, source: ni.id.nid })
     }
 
-    /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.
+    /// Returns the primary NID of the node to which `nid` belongs, if that node has announced it;
+    /// otherwise `nid`.
     pub(crate) fn primary(&self, nid: Nid) -> Nid {
         self.identities.primary(nid)
     }
 
-    /// The NIDs of the node that a NID belongs to, the primary one first.
+    /// Returns the NIDs of the node to which a NID belongs, the primary one first.
     pub(super) fn nids_of(&self, nid: Nid) -> SmallVec<[Nid; 2]> {
         match self.identities.nids(nid) {
             [] => smallvec::smallvec![nid],
@@ -216,7 +221,7 @@ impl NetShared {
 }
 
 impl Net {
-    /// Whether a push may tell what is not known yet, as far as one partition can say: mostly it does not.
+    /// Whether a push may contain changes, as far as one partition knows. Usually it does not.
     pub(crate) fn is_news(
         &self,
         shared: &NetShared,
@@ -229,7 +234,7 @@ impl Net {
             && identities.is_news(pushed.source, nids, |nid| nis.find(nid).is_some(), sent_to)
     }
 
-    /// Begins this partition's part of an NI.
+    /// Creates this partition's part of an NI.
     fn enter_share(&mut self, ni: Key, lnd: &Arc<dyn Lnd>, credits: i64) {
         let place = ni.index as usize;
         if self.shares.len() <= place {
@@ -250,7 +255,7 @@ impl Net {
         self.peers.enter_ni(ni);
     }
 
-    /// An NI is gone: its messages end, whoever still has them, and its peers are forgotten.
+    /// Removes an NI: ends its messages, wherever they are, and forgets its peers.
     fn forget_ni(&mut self, ni: Key, errno: Errno, work: &mut Work) {
         self.flush_queues(ni, errno, work);
         let over_ni = |&index: &u32| self.peers[self.messages[index].peer].ni == ni;

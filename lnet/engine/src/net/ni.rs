@@ -8,44 +8,46 @@ use smallvec::SmallVec;
 
 use crate::slab::{Key, Slab, slab};
 
-/// The most NIs of a node. More than any host has network cards; the search for an NI looks at each.
+/// Maximum number of NIs of a node. More than any host has network cards; the search for an NI is
+/// linear.
 pub(super) const NIS_MAX: usize = 64;
 
-/// What an NI may do before its LND has said it: LNet's defaults (lnet-semantics 28).
+/// Limits of an NI until its LND has reported them: LNet's defaults (lnet-semantics 28).
 pub(super) const STARTING_LIMITS: NiLimits =
     NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 };
 
-/// How much longer than an attempt to send a message may wait for credits, in nanoseconds (lnet-semantics 13).
+/// Time that a message may wait for credits beyond that of an attempt, in nanoseconds
+/// (lnet-semantics 13).
 const DEADLINE_SLACK_NS: u64 = 1_000_000_000;
 
-/// A partition has credits for this many busy peers, if the NI has them (lnet-semantics 13).
+/// A partition has credits for this many busy peers, if the NI has enough (lnet-semantics 13).
 const BUSY_PEERS: u32 = 8;
 
-/// Where an NI is in its life.
+/// Phase in the life of an NI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its LND is starting it: messages come in and are answered, nothing else is sent.
+    /// Its LND is starting it: messages arrive and are answered, nothing else is sent.
     Starting,
     Up,
-    /// Its LND is stopping it: nothing comes in or goes out.
+    /// Its LND is stopping it: nothing arrives or is sent.
     Stopping,
 }
 
-/// The partitions that an NI's peers are spread over (S-315: `tcp0(eth0)[0,2]`).
+/// The partitions over which an NI's peers are spread (S-315: `tcp0(eth0)[0,2]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cpts {
-    /// Those chosen; none means all.
+    /// The chosen partitions; an empty list means all.
     chosen: SmallVec<[u8; 8]>,
     all: usize,
 }
 
 impl Cpts {
-    /// These partitions of `all`; none chosen means all.
+    /// Creates the set of the chosen partitions of `all`; an empty list means all.
     pub(crate) fn new(all: usize, chosen: &[usize]) -> Cpts {
         Cpts { chosen: chosen.iter().map(|&cpt| cpt as u8).collect(), all }
     }
 
-    /// How many there are.
+    /// Returns the number of partitions.
     pub(super) fn len(&self) -> usize {
         if self.chosen.is_empty() { self.all } else { self.chosen.len() }
     }
@@ -55,7 +57,7 @@ impl Cpts {
         self.chosen.is_empty() || self.chosen.iter().any(|&cpt| usize::from(cpt) == partition)
     }
 
-    /// The partition of a peer (lnet-semantics 22).
+    /// Returns the partition of a peer (lnet-semantics 22).
     pub(super) fn of(&self, peer: Nid) -> usize {
         let place = peer.cpt_of(self.len());
         self.chosen.get(place).map_or(place, |&cpt| usize::from(cpt))
@@ -71,10 +73,10 @@ pub(super) struct Ni {
     pub(super) lnd: Arc<dyn Lnd>,
     pub(super) limits: NiLimits,
     pub(super) phase: Phase,
-    /// Its LND has not said that the link is down (LNet's fatal flag is clear).
+    /// The link is not reported as down by its LND (LNet's fatal flag is clear).
     pub(super) link: bool,
     pub(super) cpts: Cpts,
-    /// How far its device is from each partition; what is nearer than `numa_range` counts as equally near.
+    /// Distance of its device from each partition; distances below `numa_range` count as equal.
     pub(super) distances: Distances,
 }
 
@@ -83,17 +85,18 @@ impl Ni {
         Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts, distances }
     }
 
-    /// Whether peers are told of it: from before it can be pinged until it stops.
+    /// Whether it is announced to peers: from before it can be pinged until it stops.
     pub(super) fn is_published(&self) -> bool {
         self.phase != Phase::Stopping
     }
 
-    /// When a message that is sent now must have left. There are no resends, so one attempt is all it gets.
+    /// Returns the deadline of a message that is sent now. There are no resends, so it covers one
+    /// attempt.
     pub(super) fn deadline_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.limits.timeout_ns).saturating_add(DEADLINE_SLACK_NS)
     }
 
-    /// The credits of each partition that its peers belong to (lnet-semantics 13).
+    /// Returns the credits of each partition to which its peers belong (lnet-semantics 13).
     pub(super) fn credits_per_partition(&self, limits: &NiLimits) -> i64 {
         let (credits, partitions) = (limits.credits.max(1), self.cpts.len() as u32);
         if partitions == 1 {
@@ -115,7 +118,7 @@ impl Nis {
         Nis { slab: slab(NIS_MAX), order: Vec::with_capacity(NIS_MAX) }
     }
 
-    /// Enters an NI; `None` if there are too many.
+    /// Adds an NI; `None` if there are too many.
     pub(super) fn enter(&mut self, ni: Ni) -> Option<Key> {
         let key = self.slab.insert(ni)?;
         self.order.push(key.index);
@@ -128,7 +131,7 @@ impl Nis {
         Some(gone)
     }
 
-    /// The NI with this NID, whatever its phase.
+    /// Returns the NI with this NID, in any phase.
     pub(super) fn find(&self, nid: Nid) -> Option<(Key, &Ni)> {
         self.iter().find(|(_, ni)| ni.id.nid == nid)
     }
@@ -137,17 +140,17 @@ impl Nis {
         self.order.iter().map(|&index| (self.slab.key(index), &self.slab[index]))
     }
 
-    /// Whether the NID is this node's, NIs that are just starting or stopping included.
+    /// Whether the NID belongs to this node, including NIs that are starting or stopping.
     pub(super) fn is_local(&self, nid: Nid) -> bool {
         nid.is_loopback() || self.find(nid).is_some()
     }
 
-    /// The NI, if it is still there.
+    /// Returns the NI, if it still exists.
     pub(super) fn get(&self, ni: Key) -> Option<&Ni> {
         self.slab.get(ni)
     }
 
-    /// The NI, if it is still there, to be changed.
+    /// As [`Nis::get`], mutable.
     pub(super) fn get_mut(&mut self, ni: Key) -> Option<&mut Ni> {
         self.slab.get_mut(ni)
     }

@@ -1,4 +1,4 @@
-//! What is known of NIDs: a hash table that grows in steps.
+//! A map from NIDs: a hash table that grows in steps.
 
 use lnet_nid::{Nid, Pid, ProcessId};
 use nlx_sync::Room;
@@ -8,8 +8,8 @@ use crate::keys::Hasher;
 use crate::list::{Linked, Links};
 use crate::slab::{Slab, slab, some};
 
-/// A value for each of some NIDs. Entries do not move, so whoever has entered one may reach it by its index. No insert
-/// waits for the table to grow, and none falls for want of memory.
+/// A map from NIDs to values. Entries do not move, so an entry's index stays valid. No insert waits
+/// for the table to grow, and a lack of memory does not abort the process.
 #[derive(Debug)]
 pub(super) struct NidMap<V> {
     slab: Slab<Entry<V>>,
@@ -42,22 +42,22 @@ impl<V> Hashed for Entry<V> {
 }
 
 impl<V> NidMap<V> {
-    /// Room for `limit` NIDs.
+    /// Creates a map for `limit` NIDs.
     pub(super) fn new(limit: usize) -> NidMap<V> {
         NidMap::within(limit, &Room::default())
     }
 
-    /// The same with memory from `room`.
+    /// As [`NidMap::new`], with memory from `room`.
     pub(super) fn within(limit: usize, room: &Room) -> NidMap<V> {
         NidMap { slab: slab(limit).within(room), index: Buckets::within(room), hasher: Hasher::default() }
     }
 
-    /// Whether nothing is known of any NID.
+    /// Whether the map has no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.slab.len() == 0
     }
 
-    /// Where a NID's entry is.
+    /// Returns the index of a NID's entry.
     pub(super) fn find(&self, nid: Nid) -> Option<u32> {
         if self.is_empty() {
             return None;
@@ -68,12 +68,12 @@ impl<V> NidMap<V> {
         chain.into_iter().find(|&at| self.slab[at].nid == nid)
     }
 
-    /// What is known of a NID.
+    /// Returns the value of a NID.
     pub(super) fn get(&self, nid: Nid) -> Option<&V> {
         self.find(nid).map(|at| &self.slab[at].value)
     }
 
-    /// Enters a NID that is not there; `None` if there is no room.
+    /// Adds a NID that is not in the map; `None` if there is no room.
     pub(super) fn insert(&mut self, nid: Nid, value: V) -> Option<u32> {
         let entry = Entry { nid, value, hash: self.hash(nid), chain: Links::NONE };
         let at = self.slab.insert(entry)?.index;
@@ -84,22 +84,22 @@ impl<V> NidMap<V> {
         Some(at)
     }
 
-    /// The NID at this index, which must exist.
+    /// Returns the NID at this index, which must exist.
     pub(super) fn nid_at(&self, at: u32) -> Nid {
         self.slab[at].nid
     }
 
-    /// All values, with their indices, in no useful order.
+    /// Returns all values with their indices, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
         self.slab.indices().map(|at| (at, &self.slab[at].value))
     }
 
-    /// The value at this index, which must exist.
+    /// Returns the value at this index, which must exist.
     pub(super) fn at_mut(&mut self, at: u32) -> &mut V {
         &mut self.slab[at].value
     }
 
-    /// Takes out the entry at this index, which must exist.
+    /// Removes the entry at this index, which must exist.
     pub(super) fn remove(&mut self, at: u32) {
         self.index.remove(&mut self.slab, at);
         self.slab.take(at);

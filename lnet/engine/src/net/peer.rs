@@ -13,22 +13,23 @@ use crate::list::{Links, List, linked};
 use crate::message::{PeerName, known_as};
 use crate::slab::{Key, NONE, Slab, slab};
 
-/// How many peers are looked at to find an idle one when the table is full. A bound on the time it takes; the search
-/// goes on there the next time.
+/// Peers that a search for an idle one visits when the table is full. It bounds the time of a
+/// search; the next search continues from there.
 const EVICTION_STEPS: u32 = 64;
 
-/// A remote process that messages are handed to over one NI.
+/// A remote process to which messages are handed over one NI.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) id: ProcessId,
     pub(super) ni: Key,
     hash: u32,
     chain: Links,
-    /// Where its NID is counted.
+    /// Index of its NID in [`Peers::nids`].
     counted: u32,
-    /// Its host, among those of its NI.
+    /// Index of its host among those of its NI.
     pub(super) host: u32,
-    /// Messages that may still be handed over; below 0, as many are queued or too many in flight.
+    /// Messages that may still be handed over; negative if messages are queued, or too many are in
+    /// flight.
     pub(super) credits: i64,
     pub(super) max_credits: i64,
     pub(super) min_credits: i64,
@@ -63,21 +64,23 @@ impl Peer {
 pub(super) struct Peers {
     pub(super) slab: Slab<Peer>,
     index: Buckets,
-    /// How many peers have each NID.
+    /// The number of peers with each NID.
     pub(super) nids: NidMap<u32>,
     /// Hosts by their address as a NID, for each NI by its index.
     hosts: Vec<NidMap<Host>>,
-    /// Hosts of one NI: no more than there are peers, and messages to peers that have changed their host.
+    /// Maximum number of hosts of one NI: one per peer, and one per message to a peer that has
+    /// changed its host.
     hosts_limit: usize,
-    /// Where the next search for an idle peer starts.
+    /// Index at which the next search for an idle peer starts.
     hand: u32,
-    /// The peer asked for last, which may have gone: messages come in runs, and are answered at once.
+    /// The peer of the last search, which may be gone: messages come in runs, and are answered at
+    /// once.
     recent: u32,
     room: Room,
 }
 
 impl Peers {
-    /// Room for `limit` peers, and `messages` messages to them.
+    /// Creates a table for `limit` peers, and `messages` messages to them.
     pub(super) fn new(limit: usize, messages: usize, room: &Room) -> Peers {
         let (slab, nids, index) =
             (slab(limit).within(room), NidMap::within(limit, room), Buckets::within(room));
@@ -85,7 +88,7 @@ impl Peers {
         Peers { slab, index, nids, hosts, hosts_limit, hand: 0, recent: NONE, room: room.clone() }
     }
 
-    /// Makes room for the hosts of an NI, of which there are none.
+    /// Creates the table of the hosts of an NI, of which there are none.
     pub(super) fn enter_ni(&mut self, ni: Key) {
         let (index, limit) = (ni.index as usize, self.hosts_limit);
         if self.hosts.len() <= index {
@@ -94,17 +97,17 @@ impl Peers {
         self.hosts[index] = NidMap::within(limit, &self.room);
     }
 
-    /// A host of an NI, which must exist.
+    /// Returns a host of an NI, which must exist.
     pub(super) fn host_mut(&mut self, ni: Key, host: u32) -> &mut Host {
         self.hosts[ni.index as usize].at_mut(host)
     }
 
-    /// The hosts of an NI.
+    /// Returns the hosts of an NI.
     pub(super) fn hosts(&self, ni: Key) -> impl Iterator<Item = (u32, &Host)> {
         self.hosts.get(ni.index as usize).into_iter().flat_map(NidMap::iter)
     }
 
-    /// Forgets a host to which nothing refers any more.
+    /// Removes a host that is unused.
     pub(super) fn forget_host_if_unused(&mut self, ni: Key, host: u32) {
         let hosts = &mut self.hosts[ni.index as usize];
         if hosts.at_mut(host).is_unused() {
@@ -112,13 +115,13 @@ impl Peers {
         }
     }
 
-    /// The address of a peer's host, as a NID.
+    /// Returns the address of a peer's host, as a NID.
     pub(super) fn address(&self, index: u32) -> Nid {
         let Peer { ni, host, .. } = self.slab[index];
         self.hosts[ni.index as usize].nid_at(host)
     }
 
-    /// Counts a peer of a host; gives the host, unless there is no memory.
+    /// Counts a peer of a host; returns the host, or `None` if there is no memory.
     fn enter_host(&mut self, ni: Key, address: Nid) -> Option<u32> {
         let hosts = self.hosts.get_mut(ni.index as usize)?;
         let host = hosts.find(address).or_else(|| hosts.insert(address, Host::new()))?;
@@ -131,21 +134,21 @@ impl Peers {
         self.forget_host_if_unused(ni, host);
     }
 
-    /// A peer speaks, or is spoken to, from this address: it belongs to that host from now on, unless messages to it are under
-    /// way, which count where they began.
+    /// Assigns a peer to the host with the address from which, or to which, a message goes, unless
+    /// messages to the peer are in flight, which count for the host with which they started.
     pub(super) fn settle(&mut self, index: u32, address: Nid) {
         let Peer { ni, host, credits, max_credits, .. } = self.slab[index];
         if credits != max_credits || self.hosts[ni.index as usize].nid_at(host) == address {
             return;
         }
-        // Without memory it stays where it is.
+        // Without memory it stays with its host.
         if let Some(new) = self.enter_host(ni, address) {
             self.slab[index].host = new;
             self.leave_host(ni, host);
         }
     }
 
-    /// What a process is known by, as [`PeerName::new`] gives it.
+    /// Returns the key of a process, as [`PeerName::new`] does.
     pub(super) fn name_of(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> PeerName {
         match self.recall(ni, known_as(id)) {
             Some(known) => PeerName { ni, id: known.id, hash: known.hash },
@@ -153,7 +156,7 @@ impl Peers {
         }
     }
 
-    /// The peer, if it is known.
+    /// Returns the peer, if it is known.
     pub(super) fn find(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Option<u32> {
         match self.recall(ni, known_as(id)) {
             Some(_) => Some(self.recent),
@@ -161,12 +164,13 @@ impl Peers {
         }
     }
 
-    /// The peer asked for last, if it is this one.
+    /// Returns the peer of the last search, if it is this one.
     fn recall(&self, ni: Key, id: ProcessId) -> Option<&Peer> {
         self.slab.at(self.recent).filter(|known| known.ni == ni && known.id == id)
     }
 
-    /// The peer, made known if it was not, as one of the host of its own address; `None` if there is no room.
+    /// Returns the peer; adds it, with the host of the address in its NID, if it is unknown. `None`
+    /// if there is no room.
     pub(super) fn enter(&mut self, hasher: &Hasher, ni: Key, id: ProcessId, credits: u32) -> Option<u32> {
         if self.recall(ni, known_as(id)).is_some() {
             return Some(self.recent);
@@ -214,14 +218,15 @@ impl Peers {
         Some(key.index)
     }
 
-    /// One peer more has this NID; gives where it is counted, unless there is no memory.
+    /// Counts one more peer with this NID; returns the NID's index, or `None` if there is no
+    /// memory.
     fn count(&mut self, nid: Nid) -> Option<u32> {
         let counted = self.nids.find(nid).or_else(|| self.nids.insert(nid, 0))?;
         *self.nids.at_mut(counted) += 1;
         Some(counted)
     }
 
-    /// One peer less.
+    /// Counts one peer less.
     fn discount(&mut self, counted: u32) {
         let peers = self.nids.at_mut(counted);
         *peers -= 1;
@@ -251,7 +256,7 @@ impl Peers {
         }
     }
 
-    /// Forgets a peer with which nothing goes on.
+    /// Removes an idle peer.
     pub(super) fn forget_if_idle(&mut self, index: u32) -> bool {
         let idle = self.slab.at(index).is_some_and(Peer::is_idle);
         if idle {
@@ -260,7 +265,7 @@ impl Peers {
         idle
     }
 
-    /// Forgets a peer, whatever the tables say; its messages are gone.
+    /// Removes a peer, whether it is idle or not; its messages have ended.
     pub(super) fn forget(&mut self, index: u32) {
         let Some(&Peer { counted, ni, host, .. }) = self.slab.at(index) else { return };
         self.index.remove(&mut self.slab, index);
@@ -269,22 +274,23 @@ impl Peers {
         self.leave_host(ni, host);
     }
 
-    /// Whether this node has sent something to this NID, an answer perhaps, over whatever NI and under whatever PID.
+    /// Whether this node has sent anything to this NID, answers included, over any NI and under any
+    /// PID.
     pub(super) fn knows(&self, nid: Nid) -> bool {
         self.nids.find(nid).is_some()
     }
 
-    /// The peer at this index, which must exist.
+    /// Returns the peer at this index, which must exist.
     pub(super) fn get_mut(&mut self, index: u32) -> &mut Peer {
         &mut self.slab[index]
     }
 
-    /// All peers, in no useful order.
+    /// Returns all peers, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.slab.indices().map(|index| &self.slab[index])
     }
 
-    /// The peers reached over an NI.
+    /// Returns the peers that are reached over an NI.
     pub(super) fn of_ni(&self, ni: Key) -> Vec<u32> {
         self.slab.indices().filter(|&index| self.slab[index].ni == ni).collect()
     }

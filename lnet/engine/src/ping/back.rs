@@ -1,38 +1,40 @@
 //! Peers that may push back (lnet-wire 17 and 18).
 //!
-//! A kernel node that is pushed to by a NID that it does not know acknowledges that, and pushes back (measured). Its own
-//! discovery of the NID does not end before that push is acknowledged: if this node is gone by then it takes three
-//! minutes. So whoever ends a node asks here whom it still owes an answer.
+//! A kernel node that gets a push from an unknown NID acknowledges it, and pushes back (measured).
+//! Its discovery of the NID does not end before that push is acknowledged: if this node is gone by
+//! then it takes three minutes. So a node checks here before it ends whether it still owes an ACK.
 
 use lnet_nid::Nid;
 use parking_lot::Mutex;
 
-/// How long a push of this node's is waited for to be answered by one of the peer's, from its acknowledgement on. Kernel
-/// nodes pushed back after 3 ms (measured); TCP sends a segment that was lost again after 200 ms, and a host may be busy.
-/// Peers that know this node, and those that never push, do not, so that this is what ending a node may cost.
+/// Time to wait for a peer's push after its ACK of this node's push. Kernel nodes pushed back after
+/// 3 ms (measured); TCP repeats a lost segment after 200 ms, and a host may be busy. Peers that
+/// know this node, and those that never push, do not push back, so the end of a node may cost this
+/// time.
 pub const PUSH_BACK_NS: u64 = 500_000_000;
 
-/// How long a peer that has pushed back counts as knowing this node. A peer that restarts forgets it; a host takes longer
-/// than this to do so.
+/// Time for which a peer that has pushed back counts as knowing this node. A peer that restarts
+/// forgets it; a host takes longer than this to restart.
 const KNOWN_NS: u64 = 60_000_000_000;
 
-/// The most peers that are remembered: as many as can be pushed to at a time. The one that was pushed to first makes room.
+/// Maximum number of remembered peers: the number of pushes in flight. A new one replaces the one
+/// that was pushed to first.
 const PEERS_MAX: usize = 1024;
 
-/// The peers that this node has pushed to.
+/// The peers to which this node has pushed.
 #[derive(Default)]
 pub(crate) struct PushBacks(Mutex<Vec<PushBack>>);
 
 struct PushBack {
     nid: Nid,
-    /// Until when it may push back.
+    /// End of the wait for its push.
     until_ns: u64,
-    /// It has: it knows this node, and does not push again for a push.
+    /// It has pushed back: it knows this node, and does not answer another push with one.
     done: bool,
 }
 
 impl PushBacks {
-    /// A push to this NID begins. Without memory nothing is waited for.
+    /// Records the start of a push to this NID. Without memory its push back is not awaited.
     pub(super) fn begun(&self, nid: Nid, now_ns: u64) {
         let peers = &mut *self.0.lock();
         if let Some(known) = peers.iter_mut().find(|peer| peer.nid == nid) {
@@ -50,19 +52,19 @@ impl PushBacks {
         }
     }
 
-    /// The NID has acknowledged a push.
+    /// Restarts the wait: the NID has acknowledged a push.
     pub(super) fn acknowledged(&self, nid: Nid, now_ns: u64) {
         if let Some(known) = self.0.lock().iter_mut().find(|peer| peer.nid == nid) {
             known.until_ns = now_ns.saturating_add(PUSH_BACK_NS);
         }
     }
 
-    /// A push to this NID has failed: it knows nothing of it, or is gone.
+    /// Ends the wait after a failed push: the NID has not received it, or is gone.
     pub(super) fn failed(&self, nid: Nid) {
         self.0.lock().retain(|peer| peer.nid != nid || peer.done);
     }
 
-    /// A node has pushed to this one that has such NIDs.
+    /// Ends the wait for the peers with NIDs of a node that has pushed to this one.
     pub(super) fn heard(&self, is_its: impl Fn(Nid) -> bool) {
         self.0.lock().iter_mut().filter(|peer| is_its(peer.nid)).for_each(|peer| peer.done = true);
     }
@@ -72,7 +74,7 @@ impl PushBacks {
         self.0.lock().iter().any(|peer| !peer.done && now_ns < peer.until_ns)
     }
 
-    /// When the last of the peers has pushed back, or will not: 0 if none was ever pushed to.
+    /// Returns the time after which no peer pushes back any more; 0 without pushes.
     pub(crate) fn until_ns(&self) -> u64 {
         self.0.lock().iter().map(|peer| peer.until_ns).max().unwrap_or(0)
     }

@@ -1,9 +1,10 @@
-//! How much pushes may change in a time.
+//! Rate limits for changes by pushes.
 //!
-//! A push that names other NIDs than the ones known stops all partitions for a moment, and takes the place of what has been known
-//! longest. A peer that claims ever new NIDs can do so with each message. So what is learnt is bounded by the address that it comes
-//! from, and for all of them together. Pushes that tell nothing new are not counted; those beyond a bound are acknowledged as
-//! always, their content is ignored and counted, and the node is known by the NID that it uses.
+//! A push with other NIDs than the known ones stops all partitions for a moment, and replaces the
+//! oldest list. A peer that claims new NIDs can cause that with each message. So changes are
+//! limited per address, and for all addresses together. Pushes without changes are not counted. A
+//! push beyond a limit is acknowledged as always; its content is ignored and counted, and the node
+//! is known by the NID that it uses.
 
 use lnet_nid::{Nid, Pid, ProcessId};
 use smallvec::SmallVec;
@@ -12,26 +13,29 @@ use crate::keys::Hasher;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Changes that one address may bring in a row: a node's list changes when one of its NIs does, and some hosts run several nodes.
+/// Changes in a row by one address: a node's list changes with its NIs, and some hosts run several
+/// nodes.
 const ADDRESS_BURST: u32 = 16;
 
-/// And per second after these.
+/// Changes per second by one address after that.
 const ADDRESS_PER_S: u32 = 1;
 
-/// Changes of all addresses in a row: the nodes of a large cluster that start at once.
+/// Changes in a row by all addresses: the nodes of a large cluster that start at once.
 const NODE_BURST: u32 = 8192;
 
-/// And per second after these: each costs some 10 µs, so that no more than a hundredth of the time goes there.
+/// Changes per second by all addresses after that: each costs some 10 µs, so they take at most a
+/// hundredth of the time.
 const NODE_PER_S: u32 = 1024;
 
-/// Buckets for addresses. Addresses share one if their hashes do, which nobody outside can know; then they share its bound.
+/// Number of buckets for addresses. Addresses with equal hashes, which no peer can predict, share a
+/// bucket and its limit.
 const BUCKETS: usize = 1024;
 
 /// A token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bucket {
     tokens: u32,
-    /// When it was last filled up.
+    /// Time of the last refill.
     filled_ns: u64,
 }
 
@@ -40,7 +44,7 @@ impl Bucket {
         Bucket { tokens: burst, filled_ns: 0 }
     }
 
-    /// Adds what has come in since it was last filled up.
+    /// Adds the tokens since the last refill.
     fn fill(&mut self, now_ns: u64, burst: u32, per_s: u32) {
         let per_token_ns = NS_PER_S / u64::from(per_s);
         let tokens = now_ns.saturating_sub(self.filled_ns) / per_token_ns;
@@ -49,11 +53,11 @@ impl Bucket {
     }
 }
 
-/// The bounds on what pushes change.
+/// The limits on changes by pushes.
 pub(super) struct PushRates {
     hasher: Hasher,
     all: Bucket,
-    /// Made with the first change; without memory for it only the bound on all of them counts.
+    /// Allocated with the first change; without memory only the limit on all addresses applies.
     of_addresses: SmallVec<[Bucket; 0]>,
 }
 
@@ -62,7 +66,7 @@ impl PushRates {
         PushRates { hasher: Hasher::default(), all: Bucket::full(NODE_BURST), of_addresses: SmallVec::new() }
     }
 
-    /// Whether a change that comes from this address may be made now. It counts if it may.
+    /// Whether a change from this address may be made now. If so, counts it.
     pub(super) fn admit(&mut self, address: Nid, now_ns: u64) -> bool {
         if self.of_addresses.is_empty() && self.of_addresses.try_reserve_exact(BUCKETS).is_ok() {
             self.of_addresses.resize(BUCKETS, Bucket::full(ADDRESS_BURST));
@@ -94,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// In any time, one address brings no more than its burst and what comes in meanwhile; it always gets that.
+        /// In any time, one address gets at most its burst and its rate; it always gets that.
         #[test]
         fn an_address_has_its_burst_and_its_rate(steps in proptest::collection::vec(0_u64..3_000_000_000, 1..400)) {
             let mut rates = PushRates::new();
@@ -124,7 +128,7 @@ mod tests {
         let mut rates = PushRates::new();
         let greedy = (0..1000).filter(|_| rates.admit(address(0), 0)).count();
         assert_eq!(greedy, ADDRESS_BURST as usize);
-        // A few share its bucket.
+        // A few addresses share its bucket.
         let others = (1..=100).filter(|&number| rates.admit(address(number), 0)).count();
         assert!(others > 90, "{others}");
     }

@@ -1,4 +1,4 @@
-//! Asking a node who it is, and telling it who this one is.
+//! Pings and pushes to other nodes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,13 +16,13 @@ use super::back::PushBacks;
 use crate::Engine;
 use crate::slab::{INDEX_BITS, Key, Slab, slab};
 
-/// The most pings at a time. A tool pings one node, a program at its start some hundreds.
+/// Maximum number of pings at a time. A tool pings one node, a program at its start some hundreds.
 const PINGS_MAX: usize = 1024;
 
-/// The most bytes asked for: what the longest ping info takes, with large NIDs throughout.
+/// Maximum size of a sink: the longest ping info, with large NIDs throughout.
 const SINK_BYTES_MAX: usize = 32 + 24 * lnet_proto::ping::NIS_MAX;
 
-/// A ping under way, see [`Engine::ping`]. Dropping it ends it.
+/// A ping in flight, see [`Engine::ping`]. Dropping it ends it.
 #[must_use]
 pub struct Ping {
     exchange: Exchange,
@@ -44,17 +44,18 @@ impl Ping {
         Ok(Ping { exchange, needs: None })
     }
 
-    /// What the node answered, or why there is no answer; `None` as long as neither is known. Asked again, it says the
-    /// same.
+    /// Returns the node's answer, or the error; `None` while neither has arrived. Further calls
+    /// return the same.
     ///
-    /// # Errors
-    /// [`LNetError::Lnd`] with EPROTO for an answer that is no ping info or longer than what was asked for; with ETIMEDOUT
-    /// if none came in the transaction timeout; with EHOSTUNREACH, ECONNREFUSED or whatever else the network reported.
+    /// # Errors [`LNetError::Lnd`] with EPROTO for an answer that is no ping info or longer than
+    /// the sink; with ETIMEDOUT if none arrived in the transaction timeout; otherwise the error of
+    /// the network, such as EHOSTUNREACH or ECONNREFUSED.
     pub fn poll(&mut self) -> Option<Result<PingInfo, LNetError>> {
         Some(self.exchange.outcome("no answer")?.and_then(|length| self.parse(length as usize)))
     }
 
-    /// After an answer that was cut off: as many bytes as the whole takes, as far as its beginning tells.
+    /// Returns the length of the whole answer after one that was cut off, as far as its beginning
+    /// contains it.
     #[must_use]
     pub fn needs(&self) -> Option<usize> {
         self.needs
@@ -73,11 +74,12 @@ impl Ping {
     }
 }
 
-/// A PUT that waits for its ACK, see [`Engine::push`] and [`Engine::put_acknowledged`]. Dropping it ends it.
+/// A PUT that waits for its ACK, see [`Engine::push`] and [`Engine::put_acknowledged`]. Dropping it
+/// ends it.
 #[must_use]
 pub struct Push {
     exchange: Exchange,
-    /// The target may push back, and its time begins with the outcome of this one.
+    /// The target may push back; the wait for that starts with the outcome of this push.
     answered_by_push: bool,
 }
 
@@ -107,7 +109,8 @@ impl Push {
         Ok(Push { exchange, answered_by_push })
     }
 
-    /// How many bytes the node took, or why it took none; `None` as long as neither is known.
+    /// Returns the number of bytes that the node accepted, or the error; `None` while neither is
+    /// known.
     ///
     /// # Errors
     /// As for [`Ping::poll`], except for EPROTO.
@@ -124,7 +127,7 @@ impl Push {
     }
 }
 
-/// One message to portal 0 of another node, and what comes back.
+/// One message to portal 0 of another node, and its answer.
 struct Exchange {
     engine: Arc<Engine>,
     slot: Key,
@@ -134,7 +137,8 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange whose message has yet to be sent. Dropping it tidies up.
+    /// Creates an exchange whose message is not sent yet. Dropping it removes its record and its
+    /// MD.
     fn new(
         engine: Arc<Engine>,
         target: ProcessId,
@@ -173,7 +177,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.engine.pings().records.forget(self.slot);
-        // It may have ended already, which is as good.
+        // Fails if the MD has ended already.
         let _ = self.engine.md_unlink(self.md);
     }
 }
@@ -182,7 +186,8 @@ fn no_memory<E>(_: E) -> LNetError {
     LNetError::TooMany { objects: "pings", limit: PINGS_MAX }
 }
 
-/// The engine's side of all pings and pushes: one event queue for them, and the peers that may push back.
+/// The engine's state of all pings and pushes: one event queue for them, and the peers that may
+/// push back.
 #[derive(Default)]
 pub(crate) struct Pings {
     eq: OnceLock<EqHandle>,
@@ -191,7 +196,7 @@ pub(crate) struct Pings {
 }
 
 impl Pings {
-    /// The peers that this node has pushed to.
+    /// Returns the peers to which this node has pushed.
     pub(crate) fn push_backs(&self) -> &PushBacks {
         &self.push_backs
     }
@@ -203,26 +208,26 @@ impl Pings {
         let made = engine.eq_alloc(self.records.clone())?;
         let eq = *self.eq.get_or_init(|| made);
         if eq != made {
-            // Another thread was faster; nothing uses this one.
+            // Another thread was faster; nothing uses this queue.
             let _ = engine.eq_free(made);
         }
         Ok(eq)
     }
 }
 
-/// The pings that somebody still waits for. Those given up have no record: their events name none.
+/// The records of the pings in use. A dropped ping has no record: its events find none.
 struct Records(Mutex<Inner>);
 
 struct Inner {
     pings: Slab<Record>,
-    /// Whom to wake; has room for every ping.
+    /// Sleepers to wake; has room for every ping.
     to_wake: Vec<Arc<Sleeper>>,
 }
 
 struct Record {
-    /// Until it is to be woken.
+    /// `None` once it is to be woken.
     sleeper: Option<Arc<Sleeper>>,
-    /// Bytes of the answer.
+    /// Length of the answer in bytes.
     outcome: Option<Result<u32, Errno>>,
 }
 
@@ -250,7 +255,7 @@ impl Records {
     }
 
     fn forget(&self, slot: Key) {
-        // The record is dropped after the lock.
+        // Dropped after the lock.
         let _record = self.0.lock().pings.remove(slot);
     }
 }

@@ -1,4 +1,4 @@
-//! Answering pings, and taking pushes.
+//! Answers to pings, and reception of pushes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -18,17 +18,18 @@ use super::rate::PushRates;
 use crate::Engine;
 use crate::net::PushedNids;
 
-/// Bytes kept of one push: 255 NIDs. The rest of a longer list is cut off, and such a list is not believed.
+/// Bytes that are kept of one push: 255 NIDs. A longer list is cut off, and ignored.
 const PUSH_BYTES: u32 = 4096;
 
-/// Buffers for pushes: while the content of one is read, the other takes what comes. If both are full, pushes are
-/// acknowledged and their content is lost: it holds up no connection, and their node is known by the NID it uses.
+/// Buffers for pushes: while the content of one is read, the other receives. If both are full,
+/// pushes are acknowledged and their content is lost: they block no connection, and their node is
+/// known by the NID that it uses.
 const PUSH_BUFFERS: usize = 2;
 
-/// Bytes of a buffer: room for 16 pushes of the longest kind, or several hundred of the usual kind.
+/// Size of a buffer: room for 16 pushes of the longest kind, or several hundred of the usual kind.
 const PUSH_BUFFER_BYTES: usize = 16 * PUSH_BYTES as usize;
 
-/// Pushes into one buffer before its content is read: bounds what is remembered of those that have arrived.
+/// Pushes into one buffer before its content is read: bounds the number of pushes to remember.
 const PUSHES_PER_BUFFER: u32 = 64;
 
 /// The node's services on portal 0.
@@ -37,7 +38,7 @@ pub(crate) struct PingTarget {
     published: Mutex<Published>,
 }
 
-/// The ping info that is posted, and its number.
+/// The entry of the current ping info, and its sequence number.
 #[derive(Default)]
 struct Published {
     sequence: u32,
@@ -49,11 +50,11 @@ impl PingTarget {
         PingTarget { engine, published: Mutex::default() }
     }
 
-    /// Posts everything for the first time. The node is new, so its tables have room.
+    /// Posts the ping info and the buffers for pushes. The node is new, so its tables have room.
     pub(crate) fn start(&self, engine: &Engine) {
         self.publish(engine);
         if let Err(error) = self.take_pushes(engine) {
-            // They find no buffer then, and are acknowledged.
+            // Pushes find no buffer then, and are acknowledged.
             tracing::error!(%error, "no memory for pushes: what they tell is lost");
         }
     }
@@ -65,15 +66,15 @@ impl PingTarget {
         Ok(())
     }
 
-    /// What a push tells of this node: its list of NIs under the number that was last published.
+    /// Returns the content of a push: this node's NIs, with the last published sequence number.
     pub(crate) fn push_content(&self, engine: &Engine) -> Result<IoVec, LNetError> {
         let sequence = self.published.lock().sequence;
         bytes_of(&ping_info(engine, sequence)?)
     }
 
-    /// Posts the list of NIs as it is now, under a new sequence number. The new one is posted before the old one goes, so
-    /// that no ping in between finds nothing; and answers with the old one that have not left yet still do, for nobody
-    /// sends them again.
+    /// Posts the present list of NIs under a new sequence number. The new entry is posted before
+    /// the old one is unlinked, so that no ping in between finds none. Answers with the old list
+    /// that have not left yet still leave, as no one sends them again.
     pub(crate) fn publish(&self, engine: &Engine) {
         let mut published = self.published.lock();
         published.sequence += 1;
@@ -81,7 +82,8 @@ impl PingTarget {
         match info.and_then(|info| post(engine, &info)) {
             Ok(me) => {
                 if let Some(old) = published.me.replace(me) {
-                    // Nobody else knows the handle, and the entry stays until it is unlinked here.
+                    // Only this function knows the handle, so the entry exists until it is unlinked
+                    // here.
                     let _ = engine.unlink_entry(old, true);
                 }
             }
@@ -90,7 +92,8 @@ impl PingTarget {
     }
 }
 
-/// What this node is: it takes part in discovery, and does not forward (lnet-wire 19, level B).
+/// Returns this node's ping info: it takes part in discovery, and does not route (lnet-wire 19,
+/// level B).
 fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
     let nis = engine.published_nis().map_err(no_memory)?;
     let mut features =
@@ -104,7 +107,7 @@ fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
     Ok(PingInfo { features, pid: engine.common().config.pid, sequence, nis })
 }
 
-/// The bytes of a ping info.
+/// Returns the bytes of a ping info.
 fn bytes_of(info: &PingInfo) -> Result<IoVec, LNetError> {
     let memory = IoVec::whole(Region::heap(info.encoded_len()).map_err(no_memory)?);
     let mut lease = memory.write(0..memory.len()).map_err(no_memory)?;
@@ -142,29 +145,31 @@ fn no_memory<E>(_: E) -> LNetError {
 /// A push that has arrived.
 #[derive(Debug, Clone, Copy)]
 struct Push {
-    /// Which buffer it lies in.
+    /// The buffer in which it lies.
     buffer: usize,
     offset: usize,
     length: usize,
     /// Nothing of it was cut off or lost.
     complete: bool,
-    /// Whom it says it is from.
+    /// The source in its header.
     source: Nid,
-    /// Over whose connection it came.
+    /// The NID over whose connection it arrived.
     sender: Nid,
-    /// The buffer took its last push.
+    /// It is the last push of the buffer.
     last: bool,
 }
 
-/// Takes pushes: notes them as they come, reads them when the lock is released, and posts the buffers anew.
+/// Handler of pushes: records them as they arrive, reads them after the lock is released, and posts
+/// the buffers again.
 struct Pushes {
     engine: Weak<Engine>,
     buffers: SmallVec<[IoVec; PUSH_BUFFERS]>,
-    /// Has room for all that the buffers can take.
+    /// Has room for all pushes that the buffers can take.
     arrived: Mutex<VecDeque<Push>>,
-    /// Held by the one thread that reads them. Their order matters: a buffer is posted again after its last push.
+    /// Held by the one thread that reads the pushes. Their order matters: a buffer is posted again
+    /// after its last push.
     reading: Mutex<()>,
-    /// What they may change; used by that thread.
+    /// Limits of their changes; used by that thread.
     rates: Mutex<PushRates>,
     eq: Mutex<Option<EqHandle>>,
 }
@@ -220,7 +225,7 @@ impl Pushes {
         }
     }
 
-    /// What a push says; `None` if it is cut off, or no ping info (lnet-wire 17).
+    /// Returns the content of a push; `None` if it is cut off, or no ping info (lnet-wire 17).
     fn content(&self, push: &Push) -> Option<PingInfo> {
         if !push.complete || push.length == 0 {
             return None;
@@ -230,7 +235,7 @@ impl Pushes {
     }
 }
 
-/// Has the node remember the NIDs of a node that calls itself one peer.
+/// Stores the NIDs of a node that announces itself as one peer.
 fn learn(engine: &Engine, push: &Push, info: &PingInfo, rates: &Mutex<PushRates>) {
     let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
         return;
@@ -258,8 +263,8 @@ impl EventHandler for Pushes {
 
     fn wake(&self) {
         let Some(engine) = self.engine.upgrade() else { return };
-        // Posting a buffer may bring the next push, and with it another call of this method on this very thread: it
-        // leaves the work to the one that is reading.
+        // Posting a buffer may cause the next push, and with it a nested call of this method on
+        // this thread: the nested call leaves the push to the outer one.
         while !self.arrived.lock().is_empty() {
             let Some(_reading) = self.reading.try_lock() else { return };
             loop {

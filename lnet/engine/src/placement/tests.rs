@@ -1,4 +1,4 @@
-//! S-308, S-309: which partition entries lie in, and where messages look for them.
+//! S-308, S-309: the partitions of entries, and the partitions that messages search.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn posted() -> impl Strategy<Value = Posted> {
 }
 
 proptest! {
-    /// Entries may lie in any partition, and others may have been there before.
+    /// Entries may lie in any partition, and removed entries may have been there before.
     #[test]
     fn one_partition_is_enough_if_nothing_elsewhere_may_take_the_message(
         (partitions, entries) in prop_oneof![Just(2usize), Just(3), Just(4)]
@@ -78,7 +78,8 @@ proptest! {
             Lookup::EachPartition => prop_assert!(local || !unpublished),
             Lookup::WholeList => prop_assert!(!local),
         }
-        // If all entries lie at the homes of their bits, it looks at that of its own alone.
+        // If all entries lie at the homes of their bits, it searches the home of its own bits
+        // alone.
         let own = home_of_bits(PORTAL, wanted, partitions);
         let at_home = |entry: &&Posted| {
             !entry.local && entry.bits.is_some_and(|bits| entry.partition == home_of_bits(PORTAL, bits, partitions))
@@ -86,14 +87,15 @@ proptest! {
         if unpublished && left.iter().all(at_home) {
             prop_assert_eq!(lookup, Lookup::One(own));
         }
-        // A new entry lies with those that have ignore bits, if there are any that are not local.
+        // A new entry joins those with ignore bits, if there are any that are not local.
         let masked = left.iter().any(|entry| entry.bits.is_none() && !entry.local);
         let home = portal.placements().home(PORTAL, Some(wanted), partitions);
         prop_assert_eq!(home, if masked { home_of_portal(PORTAL, partitions) } else { own });
     }
 }
 
-/// The buffers of as many transfer machines as there are partitions are in as many partitions, those of each in one.
+/// The buffers of as many transfer machines as there are partitions lie in different partitions,
+/// those of each machine in one.
 // Covers: S-308
 #[test]
 fn the_buffers_of_a_machine_are_in_a_partition_of_their_own() {
