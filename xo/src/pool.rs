@@ -1,4 +1,4 @@
-//! Buffers that are used again.
+//! Pools of registered buffers that are reused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,13 +25,14 @@ use home::{Resident, Return};
 use shape::Shape;
 use shelf::Shelf;
 
-/// What a pool has too little of when nobody says how much that is (motr-transport 2.10).
+/// The default threshold of free buffers below which a pool is short of buffers (motr-transport
+/// 2.10).
 const THRESHOLD: usize = 2;
 
-/// Told of what happens in a pool, on the thread on which it happens and without any lock.
+/// A callback of a pool, called by the thread that caused the event, without any lock.
 type Told = Arc<dyn Fn(&BufferPool) + Send + Sync>;
 
-/// What the buffers of a pool are like, and who is told when they run short.
+/// The layout of a pool's buffers, and the pool's callbacks.
 #[derive(Clone)]
 #[must_use = "it is made into a pool by `Domain::pool`"]
 pub struct PoolOptions {
@@ -42,7 +43,7 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Buffers of this many bytes in one piece, without colours, and with a threshold of 2.
+    /// Buffers of `bytes` bytes in one segment, without colours, and with a threshold of 2.
     pub fn new(bytes: usize) -> PoolOptions {
         PoolOptions {
             shape: Shape { segments: 1, segment_bytes: bytes, alignment: 1, colours: 0 },
@@ -52,36 +53,41 @@ impl PoolOptions {
         }
     }
 
-    /// Buffers of this many segments, each of the bytes given before. One that has several is read and written through
-    /// [`crate::Buffer::memory`].
+    /// Sets the number of segments of a buffer, each of the bytes given to `new`. Read and write a
+    /// buffer of several segments through [`crate::Buffer::memory`].
     pub fn segments(self, segments: usize) -> PoolOptions {
         PoolOptions { shape: Shape { segments, ..self.shape }, ..self }
     }
 
-    /// Segments begin at multiples of this many bytes, a power of two up to 4096. The first one always begins a page.
+    /// Aligns segments to this number of bytes, a power of two up to 4096. The first segment always
+    /// begins on a page boundary.
     pub fn alignment(self, alignment: usize) -> PoolOptions {
         PoolOptions { shape: Shape { alignment, ..self.shape }, ..self }
     }
 
-    /// This many colours ([`crate::Colour`]), at most 65536.
+    /// Sets the number of colours ([`crate::Colour`]), at most 65536.
     pub fn colours(self, colours: u32) -> PoolOptions {
         PoolOptions { shape: Shape { colours, ..self.shape }, ..self }
     }
 
-    /// The pool runs short when it has fewer free buffers than this, and [`BufferPool::prune`] leaves so many.
+    /// Sets the threshold: with fewer free buffers the pool is short of buffers, and
+    /// [`BufferPool::prune`] keeps this number.
     pub fn threshold(self, threshold: usize) -> PoolOptions {
         PoolOptions { threshold, ..self }
     }
 
-    /// Called whenever a buffer was taken and fewer are left free than the threshold: the place for
-    /// [`BufferPool::provision`]. Runs on the thread that took the buffer, without any lock of ours. While it runs, no other
-    /// call begins; if it has made the pool grow, and that has run short again meanwhile, it is called once more.
+    /// Sets a callback for each time that a buffer is taken and fewer than the threshold stay free;
+    /// it may call [`BufferPool::provision`]. It runs on the thread that took the buffer, without
+    /// any lock of the pool. Calls do not overlap; if a call has made the pool grow, and the pool
+    /// has become short again during the call, it is called once more.
     pub fn below_threshold(self, told: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
         PoolOptions { below_threshold: Some(Arc::new(told)), ..self }
     }
 
-    /// Called when a buffer came into a pool that had none free. Runs on the thread that let go of the buffer, without any
-    /// lock of ours; transfer machines that want for buffers have been served before, and others may have taken it since.
+    /// Sets a callback for each time that a buffer is returned to a pool without free buffers. It
+    /// runs on the thread that dropped the buffer, without any lock of the pool. Transfer machines
+    /// that wait for buffers are served first, and another thread may have taken the buffer by
+    /// then.
     pub fn not_empty(self, told: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
         PoolOptions { not_empty: Some(Arc::new(told)), ..self }
     }
@@ -99,20 +105,21 @@ impl fmt::Debug for PoolOptions {
     }
 }
 
-/// How many buffers a pool has.
+/// The number of buffers of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolCounts {
-    /// Buffers in the pool.
+    /// Free buffers.
     pub free: usize,
-    /// Buffers that belong to the pool, wherever they are.
+    /// All buffers of the pool, free or in use.
     pub total: usize,
 }
 
-/// Registered buffers that are used again (motr-transport 2.10). Clones share the pool.
+/// A pool of registered buffers that are reused (motr-transport 2.10). Clones share the pool.
 ///
-/// A buffer of a pool goes back when it is dropped, whoever drops it and for whatever reason, under the colour it was got
-/// for: a transfer machine that stops or fails loses none. If a [`crate::Message`] lends bytes of it out, it is free when the
-/// message is gone as well. Buffers that are out when the last clone of their pool goes are freed when they are dropped.
+/// Dropping a buffer of a pool returns it to the pool, under the colour for which it was taken; so
+/// a transfer machine that stops or fails loses none. If a [`crate::Message`] lends bytes of it
+/// out, it becomes free when the message is dropped too. Buffers that are in use when the last
+/// clone of their pool is dropped are freed by their drop.
 ///
 /// ```
 /// use nlx::{Colour, Domain, NodeConfig, PoolCounts, PoolOptions};
@@ -135,9 +142,10 @@ pub(crate) struct Shared {
     domain: Domain,
     options: PoolOptions,
     inner: Mutex<Inner>,
-    /// A buffer has come; for those that wait for one.
+    /// Notified when a buffer is returned, for threads in [`BufferPool::get_wait`].
     came: Condvar,
-    /// How often the pool has run short since a thread began to tell of it ([`PoolOptions::below_threshold`]).
+    /// The number of shortages since a thread began to call [`PoolOptions::below_threshold`]; 0
+    /// while no thread does.
     shortages: AtomicUsize,
 }
 
@@ -150,7 +158,7 @@ struct Inner {
 static_assertions::assert_impl_all!(BufferPool: Send, Sync);
 
 impl Domain {
-    /// A pool of buffers of this domain, empty for now ([`BufferPool::provision`]).
+    /// Makes a pool of buffers of this domain, which is empty at first ([`BufferPool::provision`]).
     ///
     /// # Errors
     /// [`Error::PoolOption`] (EINVAL) for an option out of bounds.
@@ -165,10 +173,11 @@ impl Domain {
 }
 
 impl BufferPool {
-    /// Adds buffers of new memory. Gives how many: fewer than asked for if memory or a limit ran out before the last.
+    /// Allocates buffers and adds them to the pool. Returns their number, which is lower than
+    /// `buffers` if memory or a limit ran out.
     ///
     /// # Errors
-    /// What kept the very first from being added, as [`Domain::register`].
+    /// If the first buffer fails, the error of [`Domain::register`].
     pub fn provision(&self, buffers: usize) -> Result<usize, Error> {
         for added in 0..buffers {
             match self.shared.make() {
@@ -183,7 +192,8 @@ impl BufferPool {
         Ok(buffers)
     }
 
-    /// A free buffer: of this colour if there is one, else the one of all that was used longest ago. `None` if none is free.
+    /// Takes a free buffer: the last used one of this colour, or else the least recently used of
+    /// all. Returns `None` if none is free.
     ///
     /// # Errors
     /// [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
@@ -196,11 +206,11 @@ impl BufferPool {
         Ok(resident.map(|resident| self.hand_out(resident, colour, left)))
     }
 
-    /// As [`BufferPool::get`], but waits until a buffer is free. `None` when the timeout has passed; a timeout of 0 looks
-    /// once, `None` as timeout waits without end.
+    /// Like [`BufferPool::get`], but blocks until a buffer is free. Returns `None` when the timeout
+    /// has passed. A timeout of 0 tries once; `None` as timeout waits without limit.
     ///
     /// # Errors
-    /// As there.
+    /// As [`BufferPool::get`].
     pub fn get_wait(&self, colour: Colour, timeout: Option<Duration>) -> Result<Option<Buffer>, Error> {
         self.check(colour)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -219,10 +229,12 @@ impl BufferPool {
         }
     }
 
-    /// Gives a buffer back under another colour than the one it was got for. To give it back under the same, drop it.
+    /// Returns a buffer under another colour than the one for which it was taken. To return it
+    /// under the same colour, drop it.
     ///
     /// # Errors
-    /// EINVAL, with the buffer, for one that does not belong to this pool or a colour that the pool does not have.
+    /// EINVAL, with the buffer, if it does not belong to this pool, or if the pool does not have
+    /// the colour.
     #[allow(clippy::result_large_err)]
     pub fn put(&self, mut buffer: Buffer, colour: Colour) -> Result<(), Refused> {
         if let Err(error) = self.check(colour) {
@@ -238,8 +250,8 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Frees the buffer that was used longest ago, unless no more are free than the threshold: then it does nothing and
-    /// gives false.
+    /// Frees the least recently used free buffer, if more than the threshold are free. Returns
+    /// whether it did.
     pub fn prune(&self) -> bool {
         if !self.shared.domain.inner().in_owner_process() {
             return false;
@@ -254,7 +266,7 @@ impl BufferPool {
         oldest.is_some()
     }
 
-    /// How many buffers there are.
+    /// The numbers of buffers.
     pub fn counts(&self) -> PoolCounts {
         if !self.shared.domain.inner().in_owner_process() {
             return PoolCounts { free: 0, total: 0 };
@@ -263,12 +275,12 @@ impl BufferPool {
         PoolCounts { free: inner.free.len(), total: inner.total }
     }
 
-    /// Bytes of each buffer.
+    /// The length of each buffer in bytes.
     pub fn buffer_bytes(&self) -> usize {
         self.shared.options.shape.bytes()
     }
 
-    /// The domain that its buffers belong to.
+    /// The domain of its buffers.
     pub fn domain(&self) -> &Domain {
         &self.shared.domain
     }
@@ -287,6 +299,7 @@ impl BufferPool {
         buffer
     }
 
+    /// Calls `below_threshold` if `left`, the number of free buffers, is below the threshold.
     /// Called without any lock.
     pub(crate) fn tell_if_short(&self, left: usize) {
         let Shared { options, shortages, .. } = &*self.shared;
@@ -294,14 +307,14 @@ impl BufferPool {
             return;
         }
         if shortages.fetch_add(1, Ordering::AcqRel) > 0 {
-            // Whoever tells of another one sees this.
+            // The thread that runs the callback sees this count.
             return;
         }
         loop {
             let (seen, total) = (shortages.load(Ordering::Acquire), self.counts().total);
             self.tell(options.below_threshold.as_ref());
             if self.counts().total <= total {
-                // Nothing has been done about it: telling again would be as vain.
+                // The callback has not made the pool grow, and would not do so if called again.
                 shortages.store(0, Ordering::Release);
                 return;
             }
@@ -311,7 +324,8 @@ impl BufferPool {
         }
     }
 
-    /// A buffer may be let go of while its thread panics: nothing may come through here.
+    /// Calls a callback. A buffer may be dropped while its thread panics, so a panic of the
+    /// callback is caught.
     fn tell(&self, told: Option<&Told>) {
         let Some(told) = told else { return };
         if contain(|| told(self)).is_err() {
@@ -320,7 +334,7 @@ impl BufferPool {
     }
 }
 
-/// For the transfer machines that take their receive buffers from it.
+/// Provisioning of transfer machines.
 impl BufferPool {
     pub(crate) fn join(&self, refill: Refill) -> CustomerId {
         self.shared.inner.lock().customers.join(refill)
@@ -330,7 +344,8 @@ impl BufferPool {
         self.shared.inner.lock().customers.leave(customer);
     }
 
-    /// A buffer, and how many are left. If there is none, the machine is served when there is.
+    /// Takes a buffer, and returns it with the number that stays free. If there is none, the
+    /// machine is served when one is returned.
     pub(crate) fn take_for(&self, customer: CustomerId, colour: Colour) -> Option<(Buffer, usize)> {
         let mut inner = self.shared.inner.lock();
         match inner.free.take(colour) {
@@ -342,17 +357,19 @@ impl BufferPool {
         }
     }
 
-    /// The machine could not use what it took; it is served when another buffer comes in.
+    /// Records that the machine could not use a buffer that it took; it is served when another one
+    /// is returned.
     pub(crate) fn refused_by(&self, customer: CustomerId) {
         self.shared.inner.lock().customers.starve(customer, true);
     }
 
-    /// The machine has all it wants.
+    /// Records that the machine has all buffers that it wants.
     pub(crate) fn sate(&self, customer: CustomerId) {
         self.shared.inner.lock().customers.sate(customer);
     }
 
-    /// Gives back what a machine could not use, as the last to be used again. Called without any lock.
+    /// Returns a buffer that a machine could not use; it will be reused last. Called without any
+    /// lock.
     pub(crate) fn put_refused(&self, mut buffer: Buffer) {
         if let Some(member) = buffer.part()
             && let Return::Home(pool, resident, colour) = member.give_back(buffer, Colour::Any)
@@ -365,13 +382,14 @@ impl BufferPool {
 }
 
 impl Buffer {
-    /// The pool it goes back to when it is dropped.
+    /// The pool to which its drop returns it, if it has one.
     pub fn pool(&self) -> Option<BufferPool> {
         let shared = self.member()?.pool()?;
         Some(BufferPool { shared })
     }
 
-    /// Takes it out of its pool for good: it is freed when it is dropped. Does nothing to a buffer of no pool.
+    /// Removes it from its pool, so that its drop frees it. Does nothing to a buffer without a
+    /// pool.
     #[must_use = "it is freed otherwise"]
     pub fn leave_pool(mut self) -> Buffer {
         if let Some(pool) = self.part().and_then(|member| member.pool())
@@ -384,8 +402,8 @@ impl Buffer {
 }
 
 impl Shared {
-    /// Gives what is free to the transfer machines that want for it. Called without any lock; each of them ends up with what
-    /// it wants, or with what there was.
+    /// Passes free buffers to the transfer machines that lack some, until each has what it wants or
+    /// no buffer is left. Called without any lock.
     fn serve(&self) {
         let mut inner = self.inner.lock();
         if !inner.customers.begin_serving() {
@@ -435,7 +453,7 @@ impl Shared {
     }
 }
 
-/// A buffer of a pool was let go of.
+/// Returns a dropped buffer to its pool.
 pub(crate) fn go_home(mut buffer: Buffer, member: Member) {
     buffer.set_tag(0);
     let colour = member.colour();

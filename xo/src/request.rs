@@ -1,9 +1,9 @@
-//! Requests and their answers, over messages: with a deadline, and retries.
+//! Requests and their answers over messages, with deadlines and retries.
 //!
-//! A message can be lost without anybody being told: no receive buffer was posted at the moment (motr-transport 2.14), the
-//! connection broke, the peer was started anew. A [`Requester`] sends a request again until it is answered, and a
-//! [`Responder`] knows a request that it has seen. Both run on an application-driven transfer machine each, and in the thread
-//! that calls them.
+//! A message can be lost without an error at the sender: no receive buffer was posted at that
+//! moment (motr-transport 2.14), the connection broke, or the peer was restarted. A [`Requester`]
+//! sends a request again until it is answered, and a [`Responder`] recognises a request that it has
+//! seen. Each runs on a transfer machine without callbacks, in the thread that calls it.
 //!
 //! ```
 //! use nlx::request::{Requester, RequestOptions, Responder, ResponderOptions};
@@ -31,19 +31,24 @@
 //! | `AtMostOnce` | it has run once | it has run once, or not at all |
 //! | `AtLeastOnce` | it has run once, or more often | it has run any number of times |
 //!
-//! For the first, a client opens a session with a server when it first calls it, which takes one more round trip. The server
-//! remembers the last answer of each of the session's slots, of which a client has as many as it may have requests in
-//! flight; so its memory is bounded, and the answer is still there when its request comes again. A server that has
-//! forgotten the session, because it was started anew or had to make room, cannot tell whether a request has run: that is
-//! [`RequestError::Forgotten`], and what to do about it is the program's to know. Later calls open a new session.
+//! For `AtMostOnce`, a client opens a session at its first call of a server, which takes one more
+//! round trip. The server remembers the last answer of each slot of the session, and a client has a
+//! slot for each request that it may have in flight; so the server's memory is bounded, and the
+//! answer is still stored when its request is repeated. A server that has forgotten the session,
+//! because it was restarted or had to make room, cannot know whether a request has run: the call
+//! ends with [`RequestError::Forgotten`], and the program decides what to do. Later calls open a
+//! new session.
 //!
-//! Delays grow from [`RequestOptions::retry_after`] by doubling, each up to a quarter shorter by chance.
+//! Retry delays start at [`RequestOptions::retry_after`] and double, each randomly shortened by up
+//! to a quarter.
 //!
-//! # What it is not
+//! # Limits
 //!
-//! Not for bulk: a request and its answer are messages ([`RequestOptions::message_max`]). Large data travels by bulk
-//! operations whose descriptors they carry; each descriptor works once, which [`Requester::call_offering`] minds. And both sides trust the network as LNet does: whoever can send messages can
-//! send requests.
+//! Requests are not for bulk: a request and its answer are messages
+//! ([`RequestOptions::message_max`]). Large data travels by bulk operations, whose descriptors the
+//! messages carry; each descriptor works once, which [`Requester::call_offering`] takes into
+//! account. Both sides trust the network as LNet does: any node that can send messages can send
+//! requests.
 
 mod calls;
 mod mailbox;

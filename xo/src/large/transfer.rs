@@ -46,7 +46,7 @@ pub(super) struct Transfer {
     deadline_ns: Option<u64>,
     /// The owner that gets the transfer's event instead of the client.
     owner: Option<Arc<dyn Owner>>,
-    /// What the operations hold.
+    /// For the operations of the parts, each of which holds its owner.
     this: Weak<Transfer>,
     /// Weak, so that a machine that cannot be stopped is freed.
     machine: Weak<Machine>,

@@ -2,26 +2,27 @@
 
 use std::sync::Arc;
 
-/// Has a transfer machine take what it wants for; false if the machine is gone.
+/// Posts the missing receive buffers of a machine. Returns false if the machine is dropped.
 pub(crate) type Refill = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Names a customer of a pool; the default names none.
+/// The id of a transfer machine at a pool; the default is the id of none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CustomerId(u64);
 
-/// Who is to be served when a buffer comes in.
+/// The machines of a pool, and those that lack buffers.
 #[derive(Default)]
 pub(super) struct Customers {
     entries: Vec<Customer>,
-    /// The id given last.
+    /// The last id assigned.
     last_id: CustomerId,
-    /// How many of them want for buffers.
+    /// The number of machines that lack buffers.
     hungry: usize,
-    /// The entry that is served next, so that none waits for ever behind the others.
+    /// The index of the entry to serve first, so that each gets its turn.
     next: usize,
-    /// Buffers that have come in: who could not use one is not offered the same again before another comes.
+    /// Counts returned buffers: a machine that could not use one is served again only after another
+    /// was returned.
     arrivals: u64,
-    /// A thread serves. It sees what comes meanwhile: the others need not.
+    /// A thread serves machines. It also handles buffers that are returned meanwhile.
     serving: bool,
 }
 
@@ -45,7 +46,7 @@ impl Customers {
         self.entries.retain(|entry| entry.id != id);
     }
 
-    /// It found none; or, `refused`, could not use what it found.
+    /// Records that the machine found no buffer or, if `refused`, could not use the one it found.
     pub(super) fn starve(&mut self, id: CustomerId, refused: bool) {
         let refused_at = refused.then_some(self.arrivals);
         if let Some(entry) = self.entry(id) {
@@ -62,13 +63,13 @@ impl Customers {
         }
     }
 
-    /// A buffer has come in. Whether anybody wants it.
+    /// Counts a returned buffer. Returns whether a machine lacks one.
     pub(super) fn arrival(&mut self) -> bool {
         self.arrivals += 1;
         self.hungry > 0
     }
 
-    /// False if a thread serves already.
+    /// Returns false if another thread serves already.
     pub(super) fn begin_serving(&mut self) -> bool {
         !std::mem::replace(&mut self.serving, true)
     }
@@ -77,7 +78,7 @@ impl Customers {
         self.serving = false;
     }
 
-    /// Whom to serve next.
+    /// Returns the machine to serve next.
     pub(super) fn next(&mut self) -> Option<(CustomerId, Refill)> {
         if self.hungry == 0 {
             return None;

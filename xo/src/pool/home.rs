@@ -1,4 +1,4 @@
-//! How a buffer finds the way back to its pool.
+//! How a dropped buffer returns to its pool.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -9,45 +9,45 @@ use parking_lot::Mutex;
 use super::Shared;
 use crate::{Buffer, Colour};
 
-/// What a buffer of a pool and the messages in it have in common.
+/// The state that a buffer of a pool shares with its messages.
 pub(crate) struct Home {
-    /// Weak, so that a buffer that outlives its pool is simply freed.
+    /// Weak, so that a buffer that outlives its pool is freed.
     pool: Weak<Shared>,
-    /// In a forked child the lock may be held for ever.
+    /// Checked before the lock is taken, which in a forked child may be held for ever.
     fork_guard: ForkGuard,
     stay: Mutex<Stay>,
 }
 
 #[derive(Default)]
 struct Stay {
-    /// Messages that lend bytes of the buffer out.
+    /// The number of messages that lend bytes of the buffer out.
     messages: usize,
-    /// The buffer, if it was let go of before they were.
+    /// The buffer, if it was dropped before its messages.
     parked: Option<(Buffer, Colour)>,
 }
 
-/// What a buffer that is out of its pool knows of it.
+/// Set in a buffer that is outside its pool.
 pub(crate) struct Member {
     home: Arc<Home>,
-    /// Under which it goes back.
+    /// The colour under which it will return.
     colour: Colour,
 }
 
-/// A buffer at home.
+/// A buffer inside the pool.
 pub(super) struct Resident {
-    /// No [`Member`]: it is freed when it is dropped.
+    /// Has no [`Member`], so that its drop frees it.
     buffer: Buffer,
     home: Arc<Home>,
 }
 
-/// Held by a message in a buffer of a pool.
+/// Held by a message in a buffer of a pool: keeps the buffer from becoming free.
 pub(crate) struct Guest(Arc<Home>);
 
-/// What became of a buffer that was let go of.
+/// What to do with a dropped buffer.
 pub(super) enum Return {
-    /// It is to be put into its pool.
+    /// Put it into its pool.
     Home(Arc<Shared>, Resident, Colour),
-    /// It waits for its messages, or its pool is gone.
+    /// Nothing: it waits for its messages, or its pool is gone.
     Nothing,
 }
 
@@ -73,7 +73,7 @@ impl Member {
         std::ptr::eq(self.home.pool.as_ptr(), Arc::as_ptr(pool))
     }
 
-    /// The buffer was let go of.
+    /// Handles the drop of the buffer.
     pub(super) fn give_back(self, buffer: Buffer, colour: Colour) -> Return {
         let mut stay = self.home.stay.lock();
         if stay.messages > 0 {
@@ -91,7 +91,7 @@ impl Resident {
         Resident { buffer, home: Arc::new(home) }
     }
 
-    /// Lets the buffer out, to come back under this colour.
+    /// Hands the buffer out, to return under this colour.
     pub(super) fn leave(self, colour: Colour) -> Buffer {
         let Resident { mut buffer, home } = self;
         buffer.join(Member { home, colour });
@@ -105,7 +105,7 @@ impl Guest {
         Guest(member.home.clone())
     }
 
-    /// The message is gone.
+    /// Handles the drop of the message.
     pub(super) fn go(&self) -> Return {
         if !self.0.fork_guard.in_owner_process() {
             return Return::Nothing;

@@ -1,17 +1,18 @@
-//! What the buffers of a pool are like.
+//! The layout of a pool's buffers.
 
 use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS};
 use nlx_core::Core;
 
 use crate::Error;
 
-/// The most colours of a pool: more transfer machines than have an id at one portal. A colour costs 8 bytes.
+/// The most colours of a pool: more than the transfer machines that a portal has ids for. A colour
+/// costs 8 bytes.
 const COLOURS_MAX: usize = 1 << 16;
 
-/// The strictest alignment: that of the memory that a buffer gets, a page.
+/// The strictest alignment: a page, which is the alignment of a buffer's memory.
 const ALIGNMENT_MAX: usize = 4096;
 
-/// What the buffers of a pool are like.
+/// The layout of a pool's buffers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) segments: usize,
@@ -30,15 +31,15 @@ impl Shape {
         within("the alignment of a pool's segments, a power of two,", self.alignment, power, power)
     }
 
-    /// Bytes of a buffer; so many that no memory has them, if they cannot be counted.
+    /// The length of a buffer; `usize::MAX`, which no allocation satisfies, on overflow.
     pub(super) fn bytes(&self) -> usize {
         self.segment_bytes.saturating_mul(self.segments)
     }
 
-    /// Memory for one buffer, which the transport reaches.
+    /// Allocates memory for one buffer, which the transport can access.
     pub(super) fn memory(&self, core: &dyn Core) -> Result<IoVec, Error> {
         let stride = self.segment_bytes.next_multiple_of(self.alignment);
-        // What is shorter than a page need not begin one.
+        // At least a page: shorter memory need not begin on a page boundary.
         let region = core.allocate(stride.saturating_mul(self.segments).max(ALIGNMENT_MAX))?;
         if region.len() == self.segment_bytes {
             return Ok(IoVec::whole(region));

@@ -1,16 +1,17 @@
-//! What lies in a pool: found by age and by colour, in constant time.
+//! The free buffers of a pool, which are found by age and by colour in constant time.
 
 use std::fmt;
 
-/// What keeps the buffers of a pool apart, so that a buffer comes back to who used it last and finds its bytes in the
-/// caches there: often the number of a transfer machine. It is a wish: where no buffer of the colour is free, any other
-/// will do.
+/// A label of a pool's buffers, so that a buffer returns to its previous user, in whose caches its
+/// bytes may still be: often the number of a transfer machine. It is a preference: if no buffer of
+/// the colour is free, a pool gives any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Colour {
-    /// Whichever has not been used for longest.
+    /// The least recently used buffer.
     #[default]
     Any,
-    /// The one that was used last under this number, which is less than the pool's [`crate::PoolOptions::colours`].
+    /// The buffer last used under this number, which is less than the pool's
+    /// [`crate::PoolOptions::colours`].
     Of(u32),
 }
 
@@ -23,23 +24,24 @@ impl fmt::Display for Colour {
     }
 }
 
-/// No place.
+/// No index.
 const NONE: u32 = u32::MAX;
 
-/// The list of everything, by age.
+/// Index in `links` of the list of all items, by age.
 const AGE: usize = 0;
-/// The list of one colour.
+/// Index in `links` of the list of one colour.
 const COLOUR: usize = 1;
 
-/// Items, each with a colour or none. Once there is room, everything takes constant time and no memory.
+/// Items, each with a colour or none. Each call takes constant time, and allocates nothing within
+/// the reserved room.
 #[derive(Debug)]
 pub(crate) struct Shelf<T> {
     places: Vec<Place<T>>,
-    /// Places without an item.
+    /// Indices of places without an item.
     vacant: Vec<u32>,
-    /// All items; the one that has lain longest is the first.
+    /// The list of all items, oldest first.
     by_age: List,
-    /// The items of each colour; the one that came last is the last.
+    /// The list of the items of each colour, newest last.
     by_colour: Box<[List]>,
 }
 
@@ -47,7 +49,7 @@ pub(crate) struct Shelf<T> {
 struct Place<T> {
     item: Option<T>,
     colour: Colour,
-    /// The neighbours in the list of all, and in that of the colour.
+    /// The neighbours in the list of all items, and in the list of the colour.
     links: [Links; 2],
 }
 
@@ -78,7 +80,7 @@ impl<T> Shelf<T> {
         self.places.len() - self.vacant.len()
     }
 
-    /// Makes room for so many items in all: putting them takes no memory then.
+    /// Reserves room for `items` items in total, so that `put` allocates nothing.
     pub(crate) fn reserve(&mut self, items: usize) {
         self.places.reserve(items.saturating_sub(self.places.len()));
         self.vacant.reserve(items.saturating_sub(self.vacant.len()));
@@ -98,7 +100,7 @@ impl<T> Shelf<T> {
         }
     }
 
-    /// The item of this colour that came last; if there is none, the one of all that has lain longest.
+    /// Removes and returns the newest item of this colour; if there is none, the oldest of all.
     pub(crate) fn take(&mut self, colour: Colour) -> Option<T> {
         let last = list_of(&mut self.by_colour, colour).map_or(NONE, |list| list.last);
         self.remove(if last == NONE { self.by_age.first } else { last })
@@ -156,7 +158,7 @@ mod tests {
         prop_oneof![Just(Colour::Any), (0..COLOURS).prop_map(Colour::Of)]
     }
 
-    /// What a shelf is to do, said plainly: items in the order in which they came.
+    /// A plain model of a shelf: items in the order in which they came.
     #[derive(Default)]
     struct Model(Vec<(u32, Colour)>);
 
@@ -169,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        // 125: what is got, and how many are free.
+        // 125: the items returned, and the number of free ones.
         // Covers: MT-124, MT-125
         #[test]
         fn a_shelf_agrees_with_a_list(steps in prop::collection::vec((colours(), any::<bool>()), 1..300)) {

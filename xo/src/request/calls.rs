@@ -1,5 +1,5 @@
-//! Requests in flight, as a state machine without a clock or a network: it says what is to be sent when, and what an answer
-//! belongs to.
+//! Requests in flight, as a state machine without a clock or a network: it decides what to send and
+//! when, and finds the call of an answer.
 
 use std::time::Duration;
 
@@ -14,10 +14,11 @@ use crate::deadlines::Deadlines;
 use crate::{Buffer, EndPoint, Error};
 
 pub(super) struct Calls {
-    /// Its name, for servers: random, so that no answer to an earlier program at this address is taken for one of its own.
+    /// The client's id at servers: random, so that an answer to an earlier program at this address
+    /// is not accepted.
     client: u64,
     options: RequestOptions,
-    /// Every server it has called: what has been asked in a session counts on.
+    /// Every server that was called: the sequence numbers of a session continue.
     peers: Vec<Peer>,
     by_address: HashMap<Address, usize, RandomState>,
     entries: Slots<Call>,
@@ -28,9 +29,9 @@ pub(super) struct Calls {
 struct Peer {
     end_point: EndPoint,
     session: Option<u64>,
-    /// When it was last asked for a session.
+    /// The time of the last request for a session.
     asked_ns: Option<u64>,
-    /// Why it could not be asked for one, if so.
+    /// Why the last request for a session could not be sent.
     failure: Option<SendFailure>,
     slots: Vec<Slot>,
     free: Vec<u16>,
@@ -39,17 +40,18 @@ struct Peer {
 #[derive(Default)]
 struct Slot {
     sequence: u64,
-    /// The call that it is used for.
+    /// The call that uses the slot.
     call: Option<CallId>,
-    /// Which of the calls before the one it is used for, or the last one, have ended without an answer: the lowest bit
-    /// is that of the call before.
+    /// Which calls before the latest one of this slot ended without an answer; the lowest bit is for
+    /// the call just before it.
     given_up: u64,
-    /// The last one has.
+    /// Whether the last call that ended in this slot had no answer.
     last_given_up: bool,
 }
 
 impl Slot {
-    /// Whether a call ended without an answer; `None` if it has not ended, or is more than 64 calls ago.
+    /// Whether a call ended without an answer; `None` if it has not ended, or is more than 64 calls
+    /// ago.
     fn gave_up(&self, sequence: u64) -> Option<bool> {
         match self.sequence.checked_sub(sequence)? {
             0 => self.call.is_none().then_some(self.last_given_up),
@@ -66,27 +68,27 @@ struct Call {
     started_ns: u64,
     deadline_ns: u64,
     backoff_ns: u64,
-    /// How often the request itself has been sent, in this session.
+    /// The number of times that the request was sent.
     sent: u32,
     session: u64,
     length: u32,
-    /// The request; away while it is being sent.
+    /// The request; `None` while it is being sent.
     buffer: Option<Buffer>,
-    /// Why it could not be sent the last time, if so.
+    /// Why it could not be sent the last time.
     failure: Option<SendFailure>,
 }
 
-/// What is to be done.
+/// What the caller of [`Calls::act`] does next.
 pub(super) enum Action {
-    /// The request is to be sent; its buffer comes back to [`Calls::returned`].
+    /// Send the request; its buffer is returned to [`Calls::returned`].
     Request { id: CallId, buffer: Buffer, header: Header, to: EndPoint, within: Duration },
-    /// A session is to be asked for.
+    /// Ask for a session.
     Open { tag: u64, header: Header, to: EndPoint },
-    /// It is over.
+    /// Report the end of a call.
     Ended(Ended),
 }
 
-/// A call is over: how, and its buffer if it is there.
+/// The end of a call: its result, and its buffer if it is not being sent.
 pub(super) struct Ended {
     pub(super) id: CallId,
     pub(super) result: Result<(), RequestError>,
@@ -111,7 +113,7 @@ impl Calls {
         self.entries.len()
     }
 
-    /// Whether another call of this server may begin.
+    /// Refuses another call of this server if the limit of calls in flight is reached.
     pub(super) fn check_room(&self, to: &EndPoint) -> Result<(), RequestError> {
         let limit = self.options.in_flight_max.clamp(1, SLOTS);
         let known = self.by_address.get(&to.address()).map(|&peer| &self.peers[peer]);
@@ -121,7 +123,7 @@ impl Calls {
         }
     }
 
-    /// When a call that begins now ends at the latest.
+    /// The deadline of a call that begins now.
     pub(super) fn deadline_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(nanoseconds(self.options.deadline))
     }
@@ -130,7 +132,7 @@ impl Calls {
         self.options.delivery
     }
 
-    /// Begins a call; it is due at once. There must be room.
+    /// Begins a call, which is due at once. Call [`Calls::check_room`] first.
     pub(super) fn begin(
         &mut self,
         to: &EndPoint,
@@ -179,12 +181,12 @@ impl Calls {
         })
     }
 
-    /// When [`Calls::act`] has something to say next.
+    /// The time at which [`Calls::act`] returns the next action.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.due.first().map(|(due_ns, _)| due_ns)
     }
 
-    /// What is to be done now; to be asked until there is nothing.
+    /// Returns the next action that is due; call it until it returns `None`.
     pub(super) fn act(&mut self, now_ns: u64) -> Option<Action> {
         loop {
             let (_, index) = self.due.first().filter(|(due_ns, _)| *due_ns <= now_ns)?;
@@ -224,7 +226,7 @@ impl Calls {
         if kind == Kind::Once && call.sent == 0 {
             let Some(session) = peer.session else {
                 call.back_off(&self.options);
-                // One of several calls asks.
+                // If several calls wait for a session, one of them asks.
                 if peer.asked_ns.is_some_and(|asked_ns| now_ns < asked_ns.saturating_add(retry_ns / 2)) {
                     return None;
                 }
@@ -235,7 +237,7 @@ impl Calls {
             call.session = session;
         }
         call.back_off(&self.options);
-        // While it has not even left, sending it once more is no use.
+        // While the last copy has not left, another one is useless.
         let buffer = call.buffer.take()?;
         call.sent += 1;
         self.counters.retries += u64::from(call.sent > 1);
@@ -245,7 +247,8 @@ impl Calls {
         Some(Action::Request { id, buffer, header, to, within })
     }
 
-    /// The buffer of a request has been sent, or could not be; it is given back if its call is over.
+    /// Takes the buffer of a request after it was sent, or could not be; returns it if its call has
+    /// ended.
     pub(super) fn returned(&mut self, id: CallId, buffer: Buffer) -> Option<Buffer> {
         match self.find(id) {
             Some(call) if call.buffer.is_none() => {
@@ -256,8 +259,9 @@ impl Calls {
         }
     }
 
-    /// How the sending of a request, or of an open, has ended. A failure that says that nothing is there ends the calls
-    /// that it is about, unless the options have them wait. To be asked until there is none.
+    /// Handles the result of sending a request, or a request for a session. An error that proves
+    /// that the server is not there ends the calls concerned, unless the options are patient. Call
+    /// it until it returns `None`.
     pub(super) fn sent(&mut self, tag: u64, error: Option<&Error>, now_ns: u64) -> Option<Ended> {
         let id = CallId::from_tag(tag);
         let call = self.find(id).map(|call| (call.peer, call.sent));
@@ -285,7 +289,7 @@ impl Calls {
         self.counters.unreachable += 1;
         self.end(id, Err(error), now_ns)
     }
-    /// A message from a server: the call that it ends, if it does.
+    /// Handles a message from a server. Returns the call that it ends.
     pub(super) fn heard(&mut self, header: &Header, from: &EndPoint, now_ns: u64) -> Option<Ended> {
         let known = self.by_address.get(&from.address()).copied();
         let Some(peer) = known.filter(|_| header.client == self.client) else {
@@ -307,7 +311,7 @@ impl Calls {
             return;
         }
         *known = Some(session);
-        // What waited for it is sent now.
+        // Calls that wait for the session are sent now.
         for id in slots.iter().filter_map(|slot| slot.call) {
             if self.entries.get(id.key()).is_some_and(|call| call.sent == 0) {
                 self.due.set(id.key().index, now_ns);
@@ -333,11 +337,12 @@ impl Calls {
         self.end(id, result, now_ns)
     }
 
-    /// The server does not know the session (any more). What was sent in it must not be sent in another: even if it was sent
-    /// once only, a network may have brought it twice, and the first time to a server that knew the session.
+    /// Handles a refusal: the server does not know the session. A request that was sent in the
+    /// session must not be sent in another one: even if it was sent only once, the network may have
+    /// duplicated it, and the first copy may have reached a server that knew the session.
     fn refused(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended> {
         if header.status != Errno::ESTALE as u32 {
-            // It has no room for another session: asking again later is all there is.
+            // The server has no room for another session: it is asked again later.
             return None;
         }
         let session = &mut self.peers[peer].session;
@@ -348,7 +353,7 @@ impl Calls {
         self.end(id, Err(RequestError::Forgotten { sent }), now_ns)
     }
 
-    /// The call that this is about.
+    /// The call that a header belongs to.
     fn called(&mut self, peer: usize, header: &Header) -> Option<CallId> {
         let id = self.peers[peer].slots.get(usize::from(header.slot))?.call?;
         let call = self.find(id)?;
@@ -356,7 +361,7 @@ impl Calls {
         matches.then_some(id)
     }
 
-    /// Ends a call that its program does not want any more.
+    /// Ends a call that the program gives up.
     pub(super) fn give_up(&mut self, id: CallId, now_ns: u64) -> Option<Ended> {
         self.end(id, Err(RequestError::GivenUp), now_ns)
     }
@@ -376,7 +381,7 @@ impl Calls {
 }
 
 impl Peer {
-    /// A free slot, and the number of the next request in it.
+    /// Takes a free slot, and returns it with the sequence number of its next request.
     fn take_slot(&mut self) -> (u16, u64) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -405,10 +410,10 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Up to a quarter less, so that the retries of many clients do not come at one moment; at least a nanosecond, so that time
-/// goes on.
+/// Shortens a delay by up to a quarter, so that retries of many clients do not coincide; at least 1
+/// ns, so that time advances.
 fn shortened(pause_ns: u64, seed: u64) -> u64 {
-    // The last step of splitmix64: every bit of the seed moves every bit.
+    // The last step of splitmix64: every bit of the seed affects every bit of the result.
     let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^= mixed >> 32;

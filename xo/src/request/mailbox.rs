@@ -1,4 +1,5 @@
-//! What both ends have: a transfer machine, buffers to receive messages in, and buffers to send them from.
+//! The part that requester and responder share: a transfer machine, its receive buffers, and
+//! buffers for sending.
 
 use std::time::Duration;
 
@@ -7,40 +8,41 @@ use nlx_core::{Errno, Queue};
 use super::wire::{HEADER, Header};
 use crate::{Buffer, EndPoint, Error, Event, Machine, Message, Op, TransferMachine};
 
-/// Receive buffers that are posted: one is filled while the other's messages are let go of.
+/// The number of posted receive buffers: one fills while the messages of the other are handled.
 const RECEIVE_BUFFERS: usize = 2;
 
-/// Receive buffers there may be: others are made while the program holds messages in all that there are, so that it can still be
-/// reached. With the usual length of messages they are 4 MiB.
+/// The most receive buffers: further ones are allocated while the program holds messages in all of
+/// them, so that it still receives. With the default length of messages they take 4 MiB.
 const RECEIVE_BUFFERS_MAX: usize = 16;
 
-/// Messages that a receive buffer takes, if they all fit into what a buffer may be.
+/// The most messages of a receive buffer, if they fit into the largest buffer.
 const MESSAGES: usize = 64;
 
-/// Messages that may lie there when the time of a wait is over: so many are looked at still, and not all that a flood
-/// brings.
+/// The most messages that are handled after the timeout of a wait: those that may have arrived
+/// before it, but not all that a flood of messages brings.
 pub(super) const THERE_MAX: usize = 2 * RECEIVE_BUFFERS * MESSAGES;
 
 pub(super) struct Mailbox {
     pub(super) tm: TransferMachine,
     message_max: usize,
-    /// Messages that a receive buffer takes.
+    /// The number of messages of a receive buffer.
     messages: usize,
-    /// Receive buffers there are.
+    /// The number of receive buffers allocated.
     made: usize,
-    /// Receive buffers that are to be posted again, once their messages are gone.
+    /// Receive buffers to post again, once their messages are dropped.
     spent: Vec<Buffer>,
-    /// Buffers of `message_max` bytes. Never more than were in use at a time.
+    /// Free buffers of `message_max` bytes for sending. Their number is at most the peak of buffers
+    /// in use.
     idle: Vec<Buffer>,
 }
 
-/// What has happened.
+/// The result of a wait.
 pub(super) enum Arrival {
-    /// A message of ours, from somebody.
+    /// A valid message.
     Message { header: Header, message: Message, from: EndPoint },
-    /// A message of somebody else's.
+    /// A message that is no request or answer.
     Malformed,
-    /// A buffer has been sent, or not: then why.
+    /// A buffer was sent, or failed with an error.
     Sent { tag: u64, buffer: Buffer, error: Option<Error> },
 }
 
@@ -62,7 +64,7 @@ impl Mailbox {
         Ok(mailbox)
     }
 
-    /// Bytes that a client or server has in a message.
+    /// The most bytes of a message after the header.
     pub(super) fn body_max(&self) -> usize {
         self.message_max - HEADER
     }
@@ -79,7 +81,7 @@ impl Mailbox {
         self.tm.allocate(bytes)
     }
 
-    /// A buffer with this behind its header.
+    /// A buffer with `body` after the room for the header.
     pub(super) fn filled(&mut self, body: &[u8]) -> Result<Buffer, Error> {
         let mut buffer = match self.idle.pop() {
             Some(buffer) => buffer,
@@ -89,8 +91,8 @@ impl Mailbox {
         Ok(buffer)
     }
 
-    /// Sends a buffer with this header before what it holds; [`Arrival::Sent`] brings it back under the tag. Refused, it is
-    /// here again.
+    /// Sends a buffer, with this header; [`Arrival::Sent`] returns it with the tag. If the send is
+    /// refused, the error returns it.
     pub(super) fn send(
         &self,
         mut buffer: Buffer,
@@ -108,12 +110,12 @@ impl Mailbox {
         self.tm.start(op).map(drop).map_err(|refused| (refused.buffer, refused.error))
     }
 
-    /// Takes a buffer that is not needed any more.
+    /// Takes back a buffer that is no longer needed.
     pub(super) fn put(&mut self, buffer: Buffer) {
         self.idle.push(buffer);
     }
 
-    /// The next thing that happens, or `None` after this time.
+    /// Waits for the next arrival; `None` after the timeout.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Arrival>, Error> {
         self.post()?;
         let Some(event) = self.tm.wait(timeout)? else { return Ok(None) };
@@ -126,7 +128,7 @@ impl Mailbox {
             let error = status.err().map(|errno| Error::Operation { queue, errno });
             return buffer.map(|buffer| Arrival::Sent { tag, buffer, error });
         }
-        // One that was cut off by a timeout or a cancel of the client's is posted again too.
+        // A buffer that ended by a timeout or a cancel of the program is posted again too.
         self.spent.extend(buffer);
         let message = message?;
         Some(match (Header::parse(&message), sender) {
@@ -135,8 +137,9 @@ impl Mailbox {
         })
     }
 
-    /// Posts the receive buffers whose messages are gone. One that there is no room for now is posted when something else that
-    /// is in flight has ended: strangers who take no answers must not end the wait for others.
+    /// Posts the receive buffers whose messages are dropped. If there is no room for one now
+    /// (ENOMEM), it is posted after another operation has ended: answers to peers that do not
+    /// receive them must not end the wait for others.
     fn post(&mut self) -> Result<(), Error> {
         if self.spent.is_empty() {
             return Ok(());
@@ -154,7 +157,7 @@ impl Mailbox {
             }
         }
         if self.made < RECEIVE_BUFFERS_MAX && self.tm.posted(Queue::MessageReceive) == 0 {
-            // What cannot be had is done without.
+            // If it cannot be allocated, the mailbox continues without it.
             if let Ok(buffer) = self.receive_buffer()
                 && self.tm.start(self.receive(buffer)).is_ok()
             {

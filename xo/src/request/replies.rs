@@ -1,23 +1,24 @@
-//! Answers that have not left, by the node that they are for.
+//! Answers that are being sent, by destination node.
 //!
-//! A node that takes no answers must not cost the server all its memory, nor the other nodes their answers: it has as many
-//! under way as [`OF_ONE_NODE`], and what is more is dropped, as a network would.
+//! A node that does not receive its answers must not use up the server's memory, or keep answers
+//! from other nodes: at most [`OF_ONE_NODE`] answers to it are in flight. Further ones are dropped,
+//! as a network would.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use nlx_core::Nid;
 use nlx_sync::Slots;
 
-/// Answers to one node that may be under way: more than its programs' requests, in any sane use. Of the default size they are
-/// 16 MiB.
+/// The most answers in flight to one node: more than the requests in flight of its programs, in any
+/// reasonable use. At the default length they take 16 MiB.
 pub(super) const OF_ONE_NODE: usize = 4096;
 
-/// Answers that may be under way in all, so that strangers with the names of many nodes find an end, too: far fewer than a
-/// transfer machine has room for events, unless it was started with less.
+/// The most answers in flight in total, so that peers that forge the NIDs of many nodes are limited
+/// too: far fewer than a transfer machine has room for events, unless it was started with less.
 pub(super) const OF_ALL: usize = 1 << 16;
 
 pub(super) struct Replies {
-    /// The nodes that answers are under way to, at the places that their sendings are tagged with.
+    /// The nodes that have answers in flight; an entry's index is the tag of their operations.
     nodes: Slots<Node>,
     places: HashMap<Nid, u32, RandomState>,
     under_way: usize,
@@ -35,7 +36,7 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// The tag of an answer that is to be sent; `None` if no more may be under way.
+    /// Counts an answer, and returns the tag to send it with; `None` if a limit is reached.
     pub(super) fn begin(&mut self, nid: Nid) -> Option<u64> {
         if self.under_way >= OF_ALL {
             return None;
@@ -50,7 +51,7 @@ impl Replies {
         Some(place.into())
     }
 
-    /// An answer of this tag has left, or could not be sent.
+    /// Counts down: the answer with this tag has left, or could not be sent.
     pub(super) fn end(&mut self, tag: u64) {
         let place = tag as u32;
         let Some(node) = self.nodes.at_mut(place) else { return };
@@ -88,7 +89,7 @@ mod tests {
         replies.end(other);
         replies.end(other);
         assert_eq!(replies.under_way, OF_ONE_NODE);
-        // Places are used again.
+        // Entries are reused.
         for number in 2..1000 {
             let tag = replies.begin(nid(number)).expect("there is room");
             replies.end(tag);

@@ -1,4 +1,4 @@
-//! The client's side.
+//! The requester: the client's side.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,33 +11,35 @@ use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptio
 use super::wire::{HEADER, Header};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 
-/// Asks servers ([`super::Responder`]), and brings their answers.
+/// Sends requests to servers ([`super::Responder`]), and returns their answers.
 ///
-/// A request that gets no answer is sent again, at growing intervals, until its deadline: a server that has no receive
-/// buffer at the moment loses messages, and so does a network. What that means for a request is said by
-/// [`super::Delivery`]. A call to a server that is not there ends as soon as that is known
-/// ([`RequestError::Unreachable`]), unless the options are [patient](RequestOptions::patient).
+/// A request without an answer is sent again, at growing intervals, until its deadline: a server
+/// without a posted receive buffer loses messages, and so does a network. [`super::Delivery`] says
+/// how often the request may run. A call to a server that does not exist ends as soon as that is
+/// known ([`RequestError::Unreachable`]), unless the options are
+/// [patient](RequestOptions::patient).
 ///
-/// It drives its transfer machine itself, in [`Requester::wait`] and [`Requester::call`]: nothing happens outside of them.
+/// It drives its transfer machine in [`Requester::wait`] and [`Requester::call`]: nothing is sent
+/// again or received outside of them.
 pub struct Requester {
     mailbox: Mailbox,
     calls: Calls,
     finished: VecDeque<Finished>,
 }
 
-/// A call has ended.
+/// A call that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Which one.
+    /// The call's id.
     pub call: CallId,
-    /// The answer, or why there is none.
+    /// The answer, or the error.
     pub outcome: Result<Answer, RequestError>,
-    /// From its start to its end.
+    /// The time from its start to its end.
     pub after: Duration,
 }
 
-/// The bytes that a server has answered, lent out of a receive buffer: sixteen such buffers are all there is, of 64 messages
-/// each, so an answer that is kept for long should be copied.
+/// The bytes of an answer, lent out of a receive buffer. There are at most sixteen such buffers, of
+/// 64 messages each, so copy an answer that is kept for long.
 #[derive(Debug)]
 pub struct Answer(Message);
 
@@ -50,11 +52,11 @@ impl Deref for Answer {
 }
 
 impl Requester {
-    /// Asks from this transfer machine, which is application-driven and has no other use.
+    /// Makes a requester on this transfer machine, which must have no callbacks and no other use.
     ///
     /// # Errors
-    /// [`Error::Delivery`] for one with callbacks; what [`Machine::start`] says, or the system's generator of random
-    /// numbers.
+    /// [`Error::Delivery`] for a machine with callbacks; an error of [`Machine::start`], or of the
+    /// system's random number generator.
     pub fn new(tm: TransferMachine, options: RequestOptions) -> Result<Requester, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
         Ok(Requester {
@@ -64,25 +66,28 @@ impl Requester {
         })
     }
 
-    /// Asks, and waits for the answer. Answers to other calls wait for [`Requester::wait`] meanwhile.
+    /// Sends a request, and blocks until it is answered. Ends of other calls stay queued for
+    /// [`Requester::wait`].
     ///
     /// # Errors
-    /// As [`Requester::start`], and those of the call itself.
+    /// As [`Requester::start`], and the error of the call.
     pub fn call(&mut self, server: &EndPoint, request: &[u8]) -> Result<Answer, RequestError> {
         let call = self.start(server, request)?;
         self.outcome(call)
     }
 
-    /// Asks with a request that carries an [`crate::Offer`] or a [`crate::Descriptor`], and waits for the answer. `stage`
-    /// stages the buffer on another transfer machine, and makes the request.
+    /// Sends a request that carries an [`crate::Offer`] or a [`crate::Descriptor`], and blocks
+    /// until it is answered. `stage` stages the buffer on another transfer machine, and returns the
+    /// request.
     ///
-    /// What is offered works once. So the request runs at most once, whatever the options say: when it is sent again, its
-    /// stored answer comes back, and the offer is left alone. A server that has forgotten whether the request has run is
-    /// asked anew, until the deadline, if the options are [`Delivery::AtLeastOnce`]: `stage` is called again for a request
-    /// with a fresh offer, and should cancel the old one.
+    /// An offer works once. So the request runs at most once, whatever the options say: when it is
+    /// repeated, the server returns the stored answer, and does not use the offer again. If the
+    /// server has forgotten whether the request has run, and the options are
+    /// [`Delivery::AtLeastOnce`], `stage` is called again for a request with a new offer, until the
+    /// deadline; it should cancel the old one.
     ///
     /// # Errors
-    /// As [`Requester::call`], and those of `stage`.
+    /// As [`Requester::call`], and the errors of `stage`.
     pub fn call_offering(
         &mut self,
         server: &EndPoint,
@@ -98,7 +103,7 @@ impl Requester {
         }
     }
 
-    /// Waits for the end of one call.
+    /// Blocks until one call has ended.
     fn outcome(&mut self, call: CallId) -> Result<Answer, RequestError> {
         loop {
             if let Some(place) = self.finished.iter().position(|finished| finished.call == call)
@@ -110,16 +115,17 @@ impl Requester {
         }
     }
 
-    /// Begins a call; [`Requester::wait`] brings its end.
+    /// Starts a call; [`Requester::wait`] returns its end.
     ///
     /// # Errors
-    /// EMSGSIZE for a request that is too long, EAGAIN with as many in flight at this server as the options allow, ENOMEM.
+    /// EMSGSIZE for a request that is too long, EAGAIN if the limit of calls in flight at this
+    /// server is reached, ENOMEM.
     pub fn start(&mut self, server: &EndPoint, request: &[u8]) -> Result<CallId, RequestError> {
         self.start_as(server, request, self.calls.delivery())
     }
 
-    /// Begins a call of which the request may run this often, whatever the options say. One that carries an offer or a
-    /// descriptor is [`Delivery::AtMostOnce`]: see [`Requester::call_offering`].
+    /// Starts a call with this delivery instead of that of the options. For a request that carries
+    /// an offer or a descriptor, use [`Delivery::AtMostOnce`]: see [`Requester::call_offering`].
     ///
     /// # Errors
     /// As [`Requester::start`].
@@ -152,7 +158,8 @@ impl Requester {
         Ok(call)
     }
 
-    /// The next call that has ended; `None` when the timeout has passed. `None` as timeout waits until one has.
+    /// Returns the next call that has ended, or `None` when the timeout has passed. `None` as
+    /// timeout waits without limit.
     ///
     /// # Errors
     /// As [`TransferMachine::wait`].
@@ -173,7 +180,8 @@ impl Requester {
         }
     }
 
-    /// Ends a call before its time, if it has not ended: its last event comes at once. The server may run it all the same.
+    /// Ends a call early; its end is queued at once. Returns false if it has ended already. The
+    /// server may run the request all the same.
     pub fn give_up(&mut self, call: CallId) -> bool {
         let ended = self.calls.give_up(call, self.mailbox.machine().now_ns());
         let was_there = ended.is_some();
@@ -181,22 +189,23 @@ impl Requester {
         was_there
     }
 
-    /// Calls that have not ended.
+    /// The number of calls in flight.
     pub fn in_flight(&self) -> usize {
         self.calls.in_flight()
     }
 
-    /// What has been counted since the start.
+    /// The counters since the start.
     pub fn counters(&self) -> RequestCounters {
         self.calls.counters
     }
 
-    /// The transfer machine: for end points and statistics. Its events are this object's.
+    /// The transfer machine, for end points and statistics. Its events belong to the requester.
     pub fn machine(&self) -> &Machine {
         self.mailbox.machine()
     }
 
-    /// Waits for one thing to happen, until then or until something is due; gives whether one has.
+    /// Waits for one arrival, until the deadline or until an action is due. Returns whether there
+    /// was one.
     fn turn(&mut self, deadline_ns: Option<u64>) -> Result<bool, Error> {
         self.act();
         let until_ns = [deadline_ns, self.calls.next_ns()].into_iter().flatten().min();
@@ -234,13 +243,13 @@ impl Requester {
         }
     }
 
-    /// Does what is due.
+    /// Carries out the actions that are due.
     fn act(&mut self) {
         let now_ns = self.mailbox.machine().now_ns();
         while let Some(action) = self.calls.act(now_ns) {
             match action {
                 Action::Request { id, buffer, header, to, within } => {
-                    // What is refused now, is sent again when its time has come.
+                    // A refused request is sent again at its next retry.
                     if let Err((buffer, error)) = self.mailbox.send(buffer, &header, &to, id.tag(), within) {
                         tracing::debug!(server = %to, %error, "a request was not sent");
                         self.arrived(Arrival::Sent { tag: id.tag(), buffer, error: Some(error) });

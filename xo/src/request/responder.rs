@@ -1,4 +1,4 @@
-//! The server's side.
+//! The responder: the server's side.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,12 +13,12 @@ use super::terms::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEO
 use super::wire::{HEADER, Header, Kind};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 
-/// Takes requests ([`super::Requester`]) and answers them.
+/// Receives requests ([`super::Requester`]) and answers them.
 ///
-/// A request that is to run at most once, and has run, is answered again out of memory when it comes again; it is not given
-/// to the program a second time.
+/// An at-most-once request that has run and is repeated gets the stored answer; the program does
+/// not get it a second time.
 ///
-/// It drives its transfer machine itself, in [`Responder::next`].
+/// It drives its transfer machine in [`Responder::next`].
 pub struct Responder {
     mailbox: Mailbox,
     sessions: Sessions,
@@ -26,11 +26,12 @@ pub struct Responder {
     counters: ResponderCounters,
 }
 
-/// A request that has come: its bytes, lent out of a receive buffer.
+/// A received request: its bytes, lent out of a receive buffer.
 ///
-/// It is answered with [`Responder::answer`] or [`Responder::refuse`], now or later, in any order. Requests that are kept while a
-/// thousand others come should be copied: their receive buffers, of which there are sixteen, take no more messages. One that is dropped
-/// without is never answered; its client hears of that at its deadline.
+/// Answer it with [`Responder::answer`] or [`Responder::refuse`], now or later, in any order. Copy
+/// a request that is kept while a thousand others arrive: its receive buffer, one of at most
+/// sixteen, takes no further messages. A request that is dropped is not answered; its client's call
+/// ends at its deadline.
 #[derive(Debug)]
 pub struct Request {
     header: Header,
@@ -39,7 +40,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Who asks.
+    /// The client that sent it.
     #[must_use]
     pub fn client(&self) -> &EndPoint {
         &self.from
@@ -55,10 +56,10 @@ impl Deref for Request {
 }
 
 impl Responder {
-    /// Answers at this transfer machine, which is application-driven and has no other use.
+    /// Makes a responder on this transfer machine, which must have no callbacks and no other use.
     ///
     /// # Errors
-    /// [`Error::Delivery`] for one with callbacks; what [`Machine::start`] says.
+    /// [`Error::Delivery`] for a machine with callbacks; an error of [`Machine::start`].
     pub fn new(tm: TransferMachine, options: ResponderOptions) -> Result<Responder, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
         let idle_ns = u64::try_from(options.session_idle.as_nanos()).unwrap_or(u64::MAX);
@@ -71,7 +72,8 @@ impl Responder {
         })
     }
 
-    /// The next request that is to run; `None` when the timeout has passed. `None` as timeout waits until there is one.
+    /// Returns the next request to run, or `None` when the timeout has passed. `None` as timeout
+    /// waits without limit.
     ///
     /// # Errors
     /// As [`TransferMachine::wait`].
@@ -103,11 +105,13 @@ impl Responder {
         }
     }
 
-    /// Answers a request. Its success means that the answer is on its way; a client that does not get it asks again. A client's
-    /// node that does not take its answers has so many of them kept, and then misses some ([`ResponderCounters::unsent`]).
+    /// Answers a request. Success means that the answer is being sent; a client that does not get
+    /// it repeats the request. If a client's node does not receive its answers, a limited number is
+    /// in flight, and further ones are dropped ([`ResponderCounters::unsent`]).
     ///
     /// # Errors
-    /// EMSGSIZE for an answer that is too long: the request can still be answered; what [`Machine::start`] says.
+    /// EMSGSIZE for an answer that is too long: the request can still be answered; an error of
+    /// [`Machine::start`].
     pub fn answer(&mut self, request: &Request, answer: &[u8]) -> Result<(), RequestError> {
         let limit = self.mailbox.body_max();
         if answer.len() > limit {
@@ -116,7 +120,8 @@ impl Responder {
         self.reply(request, 0, answer)
     }
 
-    /// Answers that the request has failed: the client gets [`RequestError::Refused`] with this errno.
+    /// Answers that the request has failed: the client gets [`RequestError::Refused`] with this
+    /// errno.
     ///
     /// # Errors
     /// As [`Responder::answer`].
@@ -124,17 +129,17 @@ impl Responder {
         self.reply(request, errno as u32, &[])
     }
 
-    /// What has been counted since the start.
+    /// The counters since the start.
     pub fn counters(&self) -> ResponderCounters {
         self.counters
     }
 
-    /// Clients whose answers it remembers.
+    /// The number of clients whose answers it stores.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// The transfer machine: for its address and statistics. Its events are this object's.
+    /// The transfer machine, for its address and statistics. Its events belong to the responder.
     pub fn machine(&self) -> &Machine {
         self.mailbox.machine()
     }
@@ -153,7 +158,7 @@ impl Responder {
         Sender { mailbox, replies, unsent: &mut counters.unsent }
     }
 
-    /// Whether a message is a request that the program is to be given. All else is answered here.
+    /// Whether a message is a request for the program. All other messages are answered here.
     fn is_to_run(&mut self, header: &Header, from: &EndPoint) -> Result<bool, Error> {
         let who = (from.address(), header.client);
         let now_ns = self.mailbox.machine().now_ns();
@@ -190,14 +195,14 @@ impl Responder {
         let unsent = &mut self.counters.unsent;
         let mut sender = Sender { mailbox: &mut self.mailbox, replies: &mut self.replies, unsent };
         if let Err(error) = sender.send(&answer, body, from) {
-            // As if it had been lost: the client asks again.
+            // The client repeats its request, as after a lost answer.
             tracing::debug!(client = %from, %error, "an answer was not sent");
         }
         Ok(false)
     }
 }
 
-/// What sends answers.
+/// Sends answers, with the parts of the responder that it needs.
 struct Sender<'a> {
     mailbox: &'a mut Mailbox,
     replies: &'a mut Replies,
@@ -205,7 +210,8 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Sends, unless too much is under way to that node: then it is as if it had been lost.
+    /// Sends an answer, or drops it if the limit of answers in flight to the node is reached, as if
+    /// the network had lost it.
     fn send(&mut self, header: &Header, body: &[u8], to: &EndPoint) -> Result<(), Error> {
         let buffer = self.mailbox.filled(body)?;
         let Some(tag) = self.replies.begin(to.address().nid) else {

@@ -1,10 +1,11 @@
-//! What a server remembers, so that no request runs twice.
+//! Sessions: what a server stores so that no request runs twice.
 //!
-//! A client has a session, and in it slots. A slot has one request at a time, numbered upwards; the server keeps the number
-//! of the last one and its answer. A request with that number is a retry: it is answered again, or runs still. A smaller one
-//! has been given up by its client. So the memory is bounded, and no acknowledgement is needed: the next request in a slot
-//! says that the last answer has come, or is not awaited any more. A session that is forgotten has another id when it is
-//! opened anew, so that no late request runs in it.
+//! A client has a session, which has slots. A slot has one request at a time, with rising sequence
+//! numbers; the server stores the number of the last one and its answer. A request with that number
+//! is a retry: its answer is repeated, or it still runs. A request with a lower number was given up
+//! by its client. So the memory is bounded, and no acknowledgement is needed: the next request in a
+//! slot implies that the last answer has arrived, or is no longer awaited. A session that was
+//! forgotten gets a new id when it is opened again, so that no late request runs in it.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -12,7 +13,7 @@ use nlx_core::Address;
 
 use super::wire::{Header, SLOTS};
 
-/// Who has a session: the client at an address, for a new program there is another client.
+/// A client: its address and its random id, which a restarted program does not share.
 type Who = (Address, u64);
 
 /// The sessions of a server.
@@ -32,7 +33,7 @@ struct Session {
 struct Slot {
     sequence: u64,
     state: State,
-    /// The last answer; its memory is used again.
+    /// The last answer; the vector is reused.
     body: Vec<u8>,
 }
 
@@ -46,21 +47,22 @@ enum State {
     },
 }
 
-/// What is to become of a request.
+/// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// It has not run: it does now.
+    /// It has not run: run it now.
     Run,
-    /// It runs, or has been given up by its client.
+    /// It is running, or its client has given it up.
     Ignore,
-    /// It has run: here is its answer.
+    /// It has run: repeat its answer.
     Repeat { status: u32, body: &'a [u8] },
-    /// Its session is unknown: nobody can tell whether it has run.
+    /// Its session is unknown, and so is whether it has run.
     Stale,
 }
 
 impl Sessions {
-    /// At most so many; one that was used within `idle_ns` makes no room for another.
+    /// At most `sessions_max` sessions; a session that was used within `idle_ns` is not replaced by
+    /// another.
     pub(crate) fn new(sessions_max: usize, idle_ns: u64) -> Sessions {
         Sessions { table: HashMap::default(), sessions_max, idle_ns }
     }
@@ -69,7 +71,7 @@ impl Sessions {
         self.table.len()
     }
 
-    /// The session of a client, a new one with this id if it has none; `None` without room.
+    /// Returns the session id of a client, which is `id` if it had none; `None` without room.
     pub(crate) fn open(&mut self, who: Who, id: u64, now_ns: u64) -> Option<u64> {
         if let Some(session) = self.table.get_mut(&who) {
             session.used_ns = now_ns;
@@ -82,7 +84,8 @@ impl Sessions {
         Some(id)
     }
 
-    /// A client that opens a session waits longer than it takes to look through the few thousand there may be.
+    /// Searches all sessions, up to a few thousand, which takes less time than the round trip of
+    /// the client's open.
     fn forget_one(&mut self, now_ns: u64) -> Option<()> {
         let (&who, oldest) = self.table.iter().min_by_key(|(_, session)| session.used_ns)?;
         if now_ns.saturating_sub(oldest.used_ns) < self.idle_ns {
@@ -92,7 +95,7 @@ impl Sessions {
         Some(())
     }
 
-    /// A request has come that must not run twice.
+    /// Decides on an at-most-once request.
     pub(crate) fn request(&mut self, who: Who, header: &Header, now_ns: u64) -> Verdict<'_> {
         let known = self.table.get_mut(&who).filter(|session| session.id == header.session);
         let Some(session) = known else { return Verdict::Stale };
@@ -110,7 +113,8 @@ impl Sessions {
         }
     }
 
-    /// A request has run. Its answer is kept, unless its client has gone on meanwhile.
+    /// Stores the answer of a request that has run, unless its client has sent a later one in the
+    /// slot.
     pub(crate) fn answered(&mut self, who: Who, header: &Header, status: u32, body: &[u8]) {
         let known = self.table.get_mut(&who).filter(|session| session.id == header.session);
         let Some(session) = known else { return };
@@ -125,7 +129,7 @@ impl Sessions {
 
 impl Session {
     fn slot(&mut self, slot: u16) -> &mut Slot {
-        // Less than SLOTS, as `Header::parse` made sure.
+        // Less than SLOTS: `Header::parse` has checked this.
         let index = usize::from(slot).min(SLOTS - 1);
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, Slot::default);
@@ -162,7 +166,7 @@ mod tests {
         assert_eq!(sessions.request(who(1), &first, 0), Verdict::Ignore);
         sessions.answered(who(1), &first, 5, b"done");
         assert_eq!(sessions.request(who(1), &first, 0), Verdict::Repeat { status: 5, body: b"done" });
-        // The client may have given some up that never came.
+        // The client may have given up requests that never arrived.
         assert_eq!(sessions.request(who(1), &request(77, 3, 4), 0), Verdict::Run);
         assert_eq!(sessions.request(who(1), &request(77, 3, 2), 0), Verdict::Ignore);
         sessions.answered(who(1), &first, 0, b"late");
@@ -188,7 +192,8 @@ mod tests {
     }
 
     proptest! {
-        // Whatever comes twice, late or out of order, and whatever is forgotten: nothing runs twice.
+        // Whether requests are duplicated, late or out of order, and whichever sessions are
+        // forgotten: no request runs twice.
         #[test]
         fn nothing_runs_twice(
             steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..2_u16, 0..6_u64, 0..4_usize), 1..400),
@@ -201,7 +206,7 @@ mod tests {
                 let now = now as u64;
                 let ids = opened.entry(client).or_default();
                 if step == 0 {
-                    // Ids are never given twice.
+                    // Ids are never reused.
                     ids.extend(sessions.open(who(client), 1000 + now, now));
                     continue;
                 }

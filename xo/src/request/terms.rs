@@ -1,4 +1,4 @@
-//! What both sides of a request are told, and tell: options, errors and counters.
+//! The parameters of requesters and responders: options, errors and counters.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use nlx_sync::SlotKey;
 
 use crate::Error;
 
-/// How long an answer may take to leave; a client that waits for it asks again.
+/// The timeout of sending an answer; a client that waits for it repeats its request.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a request may run.
@@ -17,28 +17,29 @@ pub enum Delivery {
     /// Once, or not at all.
     #[default]
     AtMostOnce,
-    /// Each time that it comes. For requests that may be repeated without harm: it needs no session, and nothing of it is
-    /// remembered.
+    /// Each time that it arrives. For idempotent requests: it needs no session, and the server
+    /// stores nothing.
     AtLeastOnce,
 }
 
-/// How a client asks.
+/// The options of a requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// After this time a call ends without an answer.
+    /// A call ends without an answer after this time.
     pub deadline: Duration,
-    /// The first time that an answer is waited for until the request is sent again; it doubles each time.
+    /// The delay before the request is sent again for the first time; it doubles each time.
     pub retry_after: Duration,
-    /// The longest such time.
+    /// The longest such delay.
     pub retry_max: Duration,
-    /// Bytes of a message, 40 of which are the header; at most what a buffer may have. Both sides should have the same.
+    /// Bytes of a message, including a header of 40; at most the length of a buffer. Both sides
+    /// should use the same.
     pub message_max: usize,
-    /// Calls in flight at each server, at most 64.
+    /// The most calls in flight at each server, at most 64.
     pub in_flight_max: usize,
     /// How often a request may run.
     pub delivery: Delivery,
-    /// Whether a call goes on until its deadline though its server is not there: for one that is about to be started, or
-    /// started anew. Else it ends with [`RequestError::Unreachable`].
+    /// Whether a call goes on until its deadline if its server does not exist: for a server that is
+    /// being started or restarted. Otherwise the call ends with [`RequestError::Unreachable`].
     pub patient: bool,
 }
 
@@ -57,16 +58,17 @@ impl Default for RequestOptions {
     }
 }
 
-/// How a server answers.
+/// The options of a responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponderOptions {
-    /// Bytes of a message, 40 of which are the header.
+    /// Bytes of a message, including a header of 40.
     pub message_max: usize,
-    /// Clients to remember. Each costs up to 64 answers, as many as it has had in flight at a time: with these defaults at
-    /// most 256 MiB, if all clients use all they may.
+    /// The most clients to store answers for. Each costs up to 64 answers, the number it has had in
+    /// flight at a time: with these defaults at most 256 MiB, if all clients use all their slots.
     pub sessions_max: usize,
-    /// A client that was heard of within this time is not forgotten to make room for another, which is refused instead.
-    /// Longer than the deadline of any client's calls, or these may fail as forgotten.
+    /// A client that sent a request within this time is not forgotten to make room for another,
+    /// which is refused instead. Must be longer than the deadline of any client's calls, or these
+    /// may fail as forgotten.
     pub session_idle: Duration,
 }
 
@@ -76,12 +78,12 @@ impl Default for ResponderOptions {
     }
 }
 
-/// Names a call of a requester.
+/// The id of a call of a requester.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(u64);
 
 impl CallId {
-    /// The tags below 2^32 are those of peers: no call has the generation 0.
+    /// Tags below 2^32 are those of peers, because no call has the generation 0.
     pub(super) fn new(key: SlotKey) -> CallId {
         CallId(key.to_bits(u32::BITS))
     }
@@ -113,12 +115,13 @@ impl fmt::Debug for CallId {
 pub struct SendFailure {
     /// The errno.
     pub errno: Errno,
-    /// The server, and what the transfer machine says.
+    /// The server, and the error of the transfer machine.
     pub text: String,
 }
 
 impl SendFailure {
-    /// Whether it says that the server's node is not there, and not just that a connection broke or is slow.
+    /// Whether it proves that the server's node does not exist, and not only that a connection
+    /// broke or is slow.
     pub(super) fn is_definite(&self) -> bool {
         matches!(
             self.errno,
@@ -127,45 +130,47 @@ impl SendFailure {
     }
 }
 
-/// What follows "sent n times": why not once more, if that is known.
+/// The end of an error message, after "sent n times": why the last attempt failed, if that is
+/// known.
 fn because(failure: &Option<SendFailure>) -> String {
     failure.as_ref().map(|failure| format!("; the last time: {failure}")).unwrap_or_default()
 }
 
-/// Why there is no answer.
+/// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The deadline has passed.
     #[error("no answer by the deadline, after the request was sent {sent} times{}", because(failure))]
     Unanswered {
-        /// How often the request was sent; 0 if no session could be had.
+        /// How often the request was sent; 0 if no session was opened.
         sent: u32,
-        /// Why it, or the message that asks for a session, could not be sent the last time; `None` if it has left, and
-        /// no answer has come.
+        /// Why the request, or the message that asks for a session, could not be sent the last
+        /// time; `None` if it was sent, and no answer arrived.
         failure: Option<SendFailure>,
     },
-    /// The server's node is not there: its host refuses the connection, or no network leads to it. If the request was sent
-    /// more than once, the server may have run it before.
+    /// The server's node does not exist: its host refuses the connection, or no network leads to
+    /// it. If the request was sent more than once, the server may have run it.
     #[error("the server cannot be reached, after the request was sent {sent} times: {failure}")]
     Unreachable {
-        /// How often the request was sent, this time included; 0 if no session could be had.
+        /// How often the request was sent, this time included; 0 if no session was opened.
         sent: u32,
-        /// Why it, or the message that asks for a session, could not be sent.
+        /// Why the request, or the message that asks for a session, could not be sent.
         failure: SendFailure,
     },
-    /// The server does not know any more whether it has run the request.
+    /// The server no longer knows whether it has run the request.
     #[error(
         "the server has forgotten the session: whether the request, sent {sent} times, has run is unknown"
     )]
     Forgotten {
-        /// How often the request was sent. If once, it has not run, unless the network has repeated it.
+        /// How often the request was sent. If once, it has not run, unless the network has
+        /// duplicated it.
         sent: u32,
     },
-    /// The server has run the request, and says that it failed.
+    /// The server refuses the request, or has run it and reports that it failed.
     #[error("the server refuses the request: {errno}")]
     Refused {
-        /// What it says.
+        /// The server's errno.
         errno: Errno,
     },
     /// The program has given the call up.
@@ -174,24 +179,24 @@ pub enum RequestError {
     /// The message does not fit.
     #[error("{bytes} bytes do not fit into a message, which holds {limit}")]
     TooLong {
-        /// What was to be sent.
+        /// The length of the message.
         bytes: usize,
-        /// What can be.
+        /// The most bytes of a message.
         limit: usize,
     },
-    /// Too many calls are in flight.
+    /// The limit of calls in flight is reached.
     #[error("{limit} calls are in flight at this server already")]
     Busy {
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// The transfer machine, memory or the system is the reason.
+    /// An error of the transfer machine, of memory, or of the system.
     #[error(transparent)]
     Machine(#[from] Error),
 }
 
 impl RequestError {
-    /// The errno that fits.
+    /// The matching errno.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -207,57 +212,58 @@ impl RequestError {
     }
 }
 
-/// What a requester has counted.
+/// The counters of a requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RequestCounters {
-    /// Calls begun.
+    /// Calls started.
     pub calls: u64,
-    /// Calls answered, with a refusal of the server's or without.
+    /// Calls answered, including refusals by the server.
     pub answered: u64,
     /// Calls whose deadline has passed.
     pub unanswered: u64,
-    /// Calls whose server was not there.
+    /// Calls whose server did not exist.
     pub unreachable: u64,
-    /// Calls of which the server has forgotten whether they ran.
+    /// Calls whose session the server had forgotten.
     pub forgotten: u64,
     /// Requests sent again.
     pub retries: u64,
-    /// Times that a session was asked for.
+    /// Requests for a session that were sent.
     pub opens: u64,
-    /// Answers to calls that had ended without one. Dropped.
+    /// Answers to calls that had ended without one; dropped.
     pub late: u64,
-    /// Answers to calls that were answered already. Dropped.
+    /// Answers to calls that were answered already; dropped.
     pub duplicates: u64,
-    /// Messages of servers that were not asked, or to an earlier program at this address, and answers to calls of which
-    /// more than 64 others have used the slot since. Dropped.
+    /// Messages of servers that were not called, answers to an earlier program at this address, and
+    /// answers to calls more than 64 calls ago in their slot; dropped.
     pub strays: u64,
-    /// Messages that are no answers. Dropped.
+    /// Messages that are no answers; dropped.
     pub malformed: u64,
 }
 
-/// What a responder has counted.
+/// The counters of a responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ResponderCounters {
-    /// Requests given to the program.
+    /// Requests passed to the program.
     pub requests: u64,
-    /// Requests that had run, and were answered again.
+    /// Repeated requests that had run, and whose answer was sent again.
     pub repeated: u64,
-    /// Requests that came again while they ran, or that their clients had given up. Dropped.
+    /// Requests that were repeated while they ran, or that their clients had given up; dropped.
     pub ignored: u64,
-    /// Requests of sessions that are unknown. Refused.
+    /// Requests of unknown sessions; refused.
     pub stale: u64,
-    /// Sessions refused because there are as many as may be.
+    /// Sessions refused because the limit is reached.
     pub full: u64,
-    /// Messages that are no requests. Dropped.
+    /// Messages that are no requests; dropped.
     pub malformed: u64,
-    /// Answers dropped, because too many to that client's node had not left yet: it does not take them.
+    /// Answers dropped because too many answers to the client's node were in flight: the node does
+    /// not receive them.
     pub unsent: u64,
 }
 
-/// A number that nobody else has.
+/// A random number other than 0, for ids that no other program has.
 pub(super) fn random() -> Result<u64, Error> {
-    // 0 stands for none.
+    // 0 means none.
     getrandom::u64().map(|number| number.max(1)).map_err(|_| Error::Random)
 }

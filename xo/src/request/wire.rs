@@ -1,4 +1,5 @@
-//! What a request and its answer look like: a header of 40 bytes, little-endian, and the client's bytes behind it.
+//! The format of a request and its answer: a header of 40 bytes, little-endian, followed by the
+//! program's bytes.
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
@@ -6,40 +7,41 @@
 //! | 4 | 1 | version: 1 |
 //! | 5 | 1 | kind, see [`Kind`] |
 //! | 6 | 2 | slot: less than [`SLOTS`] |
-//! | 8 | 8 | the client: random, and the same as long as it lives |
-//! | 16 | 8 | the session; 0 where there is none |
+//! | 8 | 8 | the client's id: random, and constant during its life |
+//! | 16 | 8 | the session; 0 if there is none |
 //! | 24 | 8 | the number of the request in its slot |
 //! | 32 | 4 | of an answer or refusal: 0, or an errno |
-//! | 36 | 4 | bytes behind the header |
+//! | 36 | 4 | bytes after the header |
 
-/// Requests that a client may have in flight at one server: the server keeps an answer for each.
+/// The most requests of a client in flight at one server: the server stores an answer for each.
 pub(crate) const SLOTS: usize = 64;
 
-/// Bytes.
+/// Length of the header in bytes.
 pub(crate) const HEADER: usize = 40;
 
 const MAGIC: [u8; 4] = *b"nlxq";
 const VERSION: u8 = 1;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// A client asks for a session.
     Open = 1,
-    /// Here it is.
+    /// The answer to `Open`, with the session.
     Opened = 2,
     /// A request that must not run twice.
     Once = 3,
-    /// A request that may run as often as it comes.
+    /// A request that may run each time that it arrives.
     Often = 4,
-    /// The answer of either.
+    /// The answer to a request of either kind.
     Answer = 5,
-    /// Not run: ESTALE for an unknown session, EBUSY without room for a new one.
+    /// Refusal of a request that has not run: ESTALE for an unknown session, EBUSY without room for
+    /// a new one.
     Refusal = 6,
 }
 
-/// One header.
+/// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -52,7 +54,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The header of a message with all its bytes; `None` for one that is not ours, or not whole.
+    /// Parses the header of a complete message; `None` if it is not of this format, or truncated.
     pub(crate) fn parse(message: &[u8]) -> Option<Header> {
         let (header, body) = message.split_first_chunk::<HEADER>()?;
         let kind = match header[5] {
@@ -120,7 +122,7 @@ mod tests {
             let mut message = header.emit().to_vec();
             message.resize(HEADER + header.length as usize, 7);
             prop_assert_eq!(Header::parse(&message), Some(header));
-            // Neither more nor less, and no slot that there is not.
+            // A message of another length, or with a slot out of range, is refused.
             message.push(7);
             prop_assert_eq!(Header::parse(&message), None);
             prop_assert_eq!(Header::parse(&message[..message.len() - 2]), None);
