@@ -1,5 +1,5 @@
-//! Testing what a program makes of failures, without a network: the program's own code runs over a scripted LNet, and
-//! waits for deadlines take no time.
+//! Testing what a program makes of failures, without a network: the program's own code runs over a
+//! scripted LNet, and waits for deadlines take no time.
 //!
 //! ```text
 //! cargo run -p nlx --features fake --example retry
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use nlx::{Buffer, Domain, EndPoint, Errno, Error, NodeConfig, Op, Started, TmOptions, TransferMachine};
 
-/// What is to be tested: sends a message, again if its peer could not be reached, but no more than `attempts` times. Gives the
-/// buffer back, and how many attempts it took.
+/// What is to be tested: sends a message, again if its peer could not be reached, but no more than
+/// `attempts` times. Gives the buffer back, and how many attempts it took.
 fn send_with_retry(
     tm: &TransferMachine,
     mut buffer: Buffer,
@@ -123,7 +123,8 @@ mod tests {
         puts.len()
     }
 
-    /// A requester and the server that it asks, on one node: so the sender of each message is its receiver's process.
+    /// A requester and the server that it asks, on one node: so the sender of each message is its
+    /// receiver's process.
     fn ends(lnet: &Arc<FakeLnet>, drive: &Arc<FakeDrive>) -> (Requester, Responder, EndPoint) {
         let domain = Domain::over_fake(lnet.clone(), drive.clone());
         let tm = |address| domain.transfer_machine(address, TmOptions::default()).unwrap();

@@ -33,8 +33,8 @@ pub use stopping::Stopping;
 /// allocates, for its tasks.
 ///
 /// Receive buffers have no futures: [`AsyncMachine::post`] starts them, and
-/// [`AsyncMachine::next_message`] returns their messages. It dereferences to [`Machine`], for end
-/// points, counters, and batches.
+/// [`AsyncMachine::next_message`] returns their messages. An `AsyncMachine` dereferences to
+/// [`Machine`], for end points, counters, and batches.
 ///
 /// Dropping it stops the machine with abort and blocks until it has stopped; [`AsyncMachine::stop`]
 /// does not block.

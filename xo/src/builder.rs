@@ -124,8 +124,8 @@ impl<'a> MachineBuilder<'a> {
     /// posted when one is returned to it. The events are those of other receive buffers, and a
     /// buffer that the client drops goes back to the pool.
     ///
-    /// The client may hold messages for long: make the pool larger than the number its machines
-    /// want by as many buffers as messages are held in.
+    /// A message that the client holds keeps its buffer out of the pool: size the pool for the
+    /// buffers that its machines want plus those of held messages.
     ///
     /// ```
     /// use nlx::{Colour, Domain, NodeConfig, PoolOptions, Provision};

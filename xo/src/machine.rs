@@ -336,7 +336,8 @@ impl Machine {
     /// Sets the colour of the buffers that the machine takes from its pool.
     ///
     /// # Errors
-    /// [`Error::NoPool`] (EINVAL) without a pool, [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
+    /// [`Error::NoPool`] (EINVAL) without a pool, [`Error::Colour`] (EINVAL) for a colour that the
+    /// pool does not have.
     pub fn set_colour(&self, colour: Colour) -> Result<(), Error> {
         self.provisioner()?.set_colour(colour)
     }

@@ -61,8 +61,8 @@ pub(crate) struct Posted {
 
 impl Provisioner {
     /// # Errors
-    /// EINVAL for a pool of another domain, a colour that the pool does not have, or numbers that do not fit its buffers;
-    /// EFBIG if these are large.
+    /// EINVAL for a pool of another domain, a colour that the pool does not have, or numbers that
+    /// do not fit its buffers; EFBIG if these are large.
     pub(crate) fn new(
         domain: &Domain,
         pool: &BufferPool,

@@ -1,4 +1,5 @@
-//! In its steady state, message passing allocates nothing (over the loopback: the whole stack but the network driver).
+//! In its steady state, message passing allocates nothing (over the loopback: the whole stack but
+//! the network driver).
 
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
@@ -99,8 +100,8 @@ fn operations_allocate_nothing_once_the_tables_have_grown() {
     }
 }
 
-/// A machine that is provisioned by a pool, messages that outlive their events, buffers that are got and dropped: with
-/// buffers to spare and without.
+/// A machine that is provisioned by a pool, messages that outlive their events, buffers that are
+/// got and dropped: with buffers to spare and without.
 #[test]
 fn pools_allocate_nothing_once_they_have_grown() {
     for spare in [0, 2] {

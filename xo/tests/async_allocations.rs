@@ -1,4 +1,5 @@
-//! In its steady state, an asynchronous machine allocates nothing, in none of its threads: slots are used again.
+//! In its steady state, an asynchronous machine allocates nothing, in none of its threads: slots
+//! are used again.
 
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
@@ -64,8 +65,8 @@ fn spin_on<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn futures_allocate_nothing_once_the_slots_are_there() {
     let (pair, mut buffers) = Pair::new();
-    // A table grows, or a lock allocates for a thread that has never slept on one, at some rare moment: not in each of
-    // these windows.
+    // A table grows, or a lock allocates for a thread that has never slept on one, at some rare
+    // moment: not in each of these windows.
     let mut windows = [0; 10];
     for allocations in &mut windows {
         let before = ALLOCATIONS.load(Ordering::Relaxed);

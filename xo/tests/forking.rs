@@ -1,4 +1,5 @@
-//! A child that is forked while the network runs: it can do nothing to its parent's domain, which goes on (motr-transport 7.3).
+//! A child that is forked while the network runs: it can do nothing to its parent's domain, which
+//! goes on (motr-transport 7.3).
 #![cfg(feature = "in-process")]
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
@@ -19,8 +20,9 @@ const HUNG_SECONDS: u32 = 60;
 
 /// Runs this in a forked child, which ends as programs do; fails if it says no, panics, or hangs.
 fn in_a_child(check: impl FnOnce() -> bool) {
-    // SAFETY: in the child this one thread goes on. What it does takes no lock that another thread of this program could
-    // have held (that is the matter of the test), but the allocator's, which the C library makes usable in a child.
+    // SAFETY: in the child this one thread goes on. What it does takes no lock that another thread
+    // of this program could have held (that is the matter of the test), but the allocator's, which
+    // the C library makes usable in a child.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => {
             assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
@@ -33,7 +35,8 @@ fn in_a_child(check: impl FnOnce() -> bool) {
     }
 }
 
-/// Two nodes over TCP: a client that waits, with buffers posted, and a server that answers in its callback.
+/// Two nodes over TCP: a client that waits, with buffers posted, and a server that answers in its
+/// callback.
 struct World {
     client: TransferMachine,
     /// The server, as the client names it.
@@ -198,8 +201,8 @@ fn a_child_may_open_a_domain_of_its_own() {
     });
 }
 
-/// Buffers of a pool, messages in them, and machines that take from it: whatever a child drops stays the parent's, also if
-/// another thread was in the pool when the child was forked.
+/// Buffers of a pool, messages in them, and machines that take from it: whatever a child drops
+/// stays the parent's, also if another thread was in the pool when the child was forked.
 #[test]
 fn a_child_leaves_pools_alone() {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();

@@ -20,7 +20,8 @@ fn linked(features: &str) -> BTreeSet<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// A client of the helper links, of LNet, its names and its memory, and nothing that speaks to a network.
+/// A client of the helper links, of LNet, its names and its memory, and nothing that speaks to a
+/// network.
 // Covers: S-1, S-405
 #[test]
 fn of_lnet_a_client_of_the_helper_links_names_and_memory() {
@@ -34,7 +35,8 @@ fn of_lnet_a_client_of_the_helper_links_names_and_memory() {
     );
 }
 
-/// A program with the stack inside it links neither the helper, which is a socket server, nor what is said to it.
+/// A program with the stack inside it links neither the helper, which is a socket server, nor what
+/// is said to it.
 #[test]
 fn a_program_with_the_stack_inside_it_links_no_helper() {
     let of_the_helper = |ours: BTreeSet<String>| -> Vec<String> {

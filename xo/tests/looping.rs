@@ -1,4 +1,5 @@
-//! Transfer machines in a program's own event loop: nothing is missed, whoever moves the network (S-412).
+//! Transfer machines in a program's own event loop: nothing is missed, whoever moves the network
+//! (S-412).
 #![cfg(feature = "in-process")]
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,5 @@
-//! Nodes with addresses of a network namespace of the test's own. Needs root, so `./test namespaces` runs it.
+//! Nodes with addresses of a network namespace of the test's own. Needs root, so
+//! `./test namespaces` runs it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -21,7 +22,8 @@ fn ip(args: &str) {
     assert!(status.success(), "ip {args}");
 }
 
-/// Gives the loopback an address, and waits for the route to it, which the system makes a moment later.
+/// Gives the loopback an address, and waits for the route to it, which the system makes a moment
+/// later.
 fn add_address(address: &str) {
     ip(&format!("-6 addr add {address}/128 dev lo nodad"));
     let is_reachable =
@@ -37,8 +39,8 @@ fn ends(active: &TransferMachine, passive: &TransferMachine) -> [Event; 2] {
     })
 }
 
-/// A passive buffer behind an IPv6 NID: its descriptor is one of ours, travels as bytes, and is written into and read from
-/// over TCP. Motr's form has no room for such a NID.
+/// A passive buffer behind an IPv6 NID: its descriptor is one of ours, travels as bytes, and is
+/// written into and read from over TCP. Motr's form has no room for such a NID.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn bulk_goes_both_ways_over_ipv6() {

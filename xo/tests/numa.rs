@@ -1,4 +1,5 @@
-//! What transfer machines have, on a machine of two NUMA nodes of four CPUs each, which `./test verbs` makes.
+//! What transfer machines have, on a machine of two NUMA nodes of four CPUs each, which
+//! `./test verbs` makes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![cfg(feature = "in-process")]
@@ -34,8 +35,8 @@ fn bound<T: Send>(domain: &Domain, cpt: usize, work: impl FnOnce() -> T + Send) 
     std::thread::scope(|scope| scope.spawn(bound).join().unwrap())
 }
 
-/// The event queue of a machine, and what is allocated for it, lie on the NUMA node of its partition, whichever thread
-/// starts it.
+/// The event queue of a machine, and what is allocated for it, lie on the NUMA node of its
+/// partition, whichever thread starts it.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -68,7 +69,8 @@ fn queues_and_buffers_lie_on_the_node_of_their_machine() {
     }
 }
 
-/// The event thread of a machine runs on the NUMA node of its partition; messages come there over TCP.
+/// The event thread of a machine runs on the NUMA node of its partition; messages come there over
+/// TCP.
 // Covers: S-306
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]

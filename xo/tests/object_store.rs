@@ -1,7 +1,8 @@
-//! The object store of the examples, as processes over TCP: a server, and clients that come, work at once, and die.
+//! The object store of the examples, as processes over TCP: a server, and clients that come, work
+//! at once, and die.
 //!
-//! `cargo test -p nlx` builds the example; where only this test is asked for, `cargo build -p nlx --example object_store`
-//! has to come first.
+//! `cargo test -p nlx` builds the example; where only this test is asked for,
+//! `cargo build -p nlx --example object_store` has to come first.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -41,7 +41,8 @@ impl Client {
             tm.start(answers(domain.allocate(2 * MESSAGE_MAX)?))?;
         }
         let server = tm.end_point(server)?;
-        // Whoever had this address before, and died, may still be answered: nobody counts from the same number.
+        // Whoever had this address before, and died, may still be answered: nobody counts from the
+        // same number.
         let number = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
         Ok(Client { domain: domain.clone(), tm, server, number, piece: None })
     }
@@ -150,7 +151,8 @@ impl Client {
         Ok(self.piece.take().map_or_else(|| self.domain.allocate(PIECE), Ok)?)
     }
 
-    /// Sends a request with the offer of a passive operation, and waits for the answer and for the buffer.
+    /// Sends a request with the offer of a passive operation, and waits for the answer and for the
+    /// buffer.
     fn call(&mut self, request: Request, bulk: Option<Op>) -> Outcome<(Reply, Option<Buffer>)> {
         let staged = bulk.map(|op| self.tm.start(op.timeout(TIMEOUT))).transpose()?;
         self.number += 1;

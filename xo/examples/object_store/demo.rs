@@ -1,4 +1,5 @@
-//! It all in one process: a server, four clients, and objects of all sizes, over the loopback network.
+//! It all in one process: a server, four clients, and objects of all sizes, over the loopback
+//! network.
 
 use std::io::Read;
 use std::time::Instant;

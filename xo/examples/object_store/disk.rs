@@ -1,5 +1,5 @@
-//! Objects as files. A new one is written under a name of its own and renamed when it is complete: whoever reads sees the old
-//! object or the new one, and after a crash there is one of the two.
+//! Objects as files. A new one is written under a name of its own and renamed when it is complete:
+//! whoever reads sees the old object or the new one, and after a crash there is one of the two.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -50,7 +50,8 @@ impl Drop for Upload {
 }
 
 impl Disk {
-    /// The store in a directory, which is made if it is not there. What uploads of old have left is removed.
+    /// The store in a directory, which is made if it is not there. What uploads of old have left is
+    /// removed.
     pub(crate) fn open(directory: &Path) -> io::Result<Disk> {
         fs::create_dir_all(directory)?;
         for entry in fs::read_dir(directory)? {

@@ -1,4 +1,5 @@
-//! A small object store on nlx: objects of any size, put, got, listed and deleted by several clients at once; files on disk.
+//! A small object store on nlx: objects of any size, put, got, listed and deleted by several
+//! clients at once; files on disk.
 //!
 //! ```text
 //! cargo run --release -p nlx --example object_store -- demo
@@ -10,7 +11,8 @@
 //! object_store delete services
 //! ```
 //!
-//! With `--helper` server and clients are programs of this host's helper `nlxd`, and share its NID; nothing else changes:
+//! With `--helper` server and clients are programs of this host's helper `nlxd`, and share its NID;
+//! nothing else changes:
 //!
 //! ```text
 //! nlxd --net 'tcp(eth0)' &
@@ -18,9 +20,10 @@
 //! object_store --helper put /etc/services services
 //! ```
 //!
-//! Requests and answers are messages; the bytes of objects go in bulk, in pieces of 16 MiB, straight between the server's
-//! memory and the client's: a request carries the offer of the client's buffer, and the server reads from there or writes
-//! to there. So the server decides when and how much moves, and however many clients there are, its memory stays the same.
+//! Requests and answers are messages; the bytes of objects go in bulk, in pieces of 16 MiB,
+//! straight between the server's memory and the client's: a request carries the offer of the
+//! client's buffer, and the server reads from there or writes to there. So the server decides when
+//! and how much moves, and however many clients there are, its memory stays the same.
 //!
 //! ```text
 //!   client                                     server
@@ -62,13 +65,15 @@ struct Arguments {
     /// This node's network; 127.0.0.1 for the server, 127.0.0.2 for clients.
     #[arg(long)]
     net: Option<String>,
-    /// Run through this host's helper, or the one with this socket, instead of a node inside this program.
+    /// Run through this host's helper, or the one with this socket, instead of a node inside this
+    /// program.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with_all = ["net", "port"])]
     helper: Option<Option<PathBuf>>,
     /// The TCP port on which nodes take connections: the same for all.
     #[arg(long, default_value_t = 9834)]
     port: u16,
-    /// The server's address; 127.0.0.1@tcp:12345:41:1, and with a helper that of a server of the same helper.
+    /// The server's address; 127.0.0.1@tcp:12345:41:1, and with a helper that of a server of the
+    /// same helper.
     #[arg(long)]
     server: Option<String>,
     #[command(subcommand)]

@@ -1,4 +1,5 @@
-//! What clients and server say to each other: JSON, and behind it the offer of a buffer if bytes are to move.
+//! What clients and server say to each other: JSON, and behind it the offer of a buffer if bytes
+//! are to move.
 
 use std::fmt;
 use std::str::FromStr;

@@ -73,7 +73,8 @@ impl Server {
             let _ = pool.provision(8);
         }))?;
         answers.provision(8)?;
-        // The transfer machine keeps itself in buffers: as many are posted as this says, as long as the pool has some.
+        // The transfer machine keeps itself in buffers: as many are posted as this says, as long as
+        // the pool has some.
         let requests = domain.pool(PoolOptions::new(1 << 20))?;
         requests.provision(2 * REQUEST_BUFFERS)?;
         let tm = domain.machine().pool(&requests, REQUESTS).start(address)?;
@@ -115,7 +116,8 @@ impl Server {
         match event.queue {
             Queue::MessageReceive => {
                 let message = event.message.as_deref().map(decode::<Request>);
-                // Its bytes are not needed any more. The buffer goes back to its pool when the last of its messages does.
+                // Its bytes are not needed any more. The buffer goes back to its pool when the last
+                // of its messages does.
                 drop(event.message);
                 drop(event.buffer);
                 match (message, event.sender) {

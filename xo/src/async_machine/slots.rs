@@ -1,5 +1,5 @@
-//! The slots of a machine. They are reused as allocated objects, unlike those of
-//! [`nlx_sync::Slots`], so that a start allocates nothing.
+//! A table of slots. Unlike the entries of [`nlx_sync::Slots`], a free slot stays allocated and is
+//! reused, so that a start allocates nothing.
 
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use super::slot::{Brought, Left, Slot, wake};
 use nlx_sync::Mutex;
 
-/// The most slots is the peak number of operations in flight, which
+/// The slots of a machine. Their number is the peak of operations in flight, which
 /// [`crate::TmOptions::events_max`] limits.
 #[derive(Debug)]
 pub(crate) struct Slots<T>(Mutex<Table<T>>);

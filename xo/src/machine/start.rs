@@ -85,14 +85,14 @@ impl Machine {
     /// ```
     ///
     /// # Errors
-    /// Each returns the buffer ([`Refused`]). ETIME for a timeout of 0; EBUSY while a message lends
-    /// bytes of the buffer out; EINVAL for numbers that do not fit the buffer, a setting of another
-    /// kind of operation, or a buffer of another domain; ENOMEM without room for events; ESHUTDOWN
-    /// unless the machine is started; or LNet's error. Of a message, also EFBIG for a large buffer,
-    /// and EHOSTUNREACH if no network leads to the peer. Of an active operation, also EPERM if the
-    /// peer's buffer has the same direction, EFBIG if the data does not fit, and EINVAL for bytes
-    /// that are not an offer, for parts of another size than this transport's, and for a length
-    /// that leaves a part of the offer empty, because the peer waits for all parts.
+    /// Every error returns the buffer ([`Refused`]). ETIME for a timeout of 0; EBUSY while a
+    /// message lends bytes of the buffer out; EINVAL for numbers that do not fit the buffer, a
+    /// setting of another kind of operation, or a buffer of another domain; ENOMEM without room for
+    /// events; ESHUTDOWN unless the machine is started; or LNet's error. Messages: also EFBIG for a
+    /// large buffer, and EHOSTUNREACH if no network leads to the peer. Active operations: also
+    /// EPERM if the peer's buffer has the same direction, EFBIG if the data does not fit, and
+    /// EINVAL for bytes that are not an offer, for parts of another size than this transport's, and
+    /// for a length that leaves a part of the offer empty, because the peer waits for all parts.
     pub fn start(&self, op: Op) -> Result<Started, Refused> {
         if op.is_large() { self.start_large(op) } else { self.start_one(op) }
     }

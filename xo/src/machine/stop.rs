@@ -13,8 +13,8 @@ use crate::{Error, Event, Machine, TmEvent, TmState};
 /// cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The interval at which a stop checks two conditions that wake no thread: another thread is
-/// between entering an operation and starting it, and LNet has delivered a last event but not yet
+/// The interval at which a stop checks for two conditions whose end wakes no thread: another thread
+/// has entered an operation but not yet started it, or LNet has delivered a last event but not yet
 /// released the memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -175,8 +175,8 @@ impl Machine {
         }
     }
 
-    /// Moves the transport's events into the queue of operations, for threads that wait now or
-    /// later. Events of owned operations go to their owners at once, which may start others.
+    /// Moves the transport's events into the backlog, for threads that wait now or later. Events of
+    /// owned operations go to their owners at once, which may start others.
     fn drain(&self) {
         let mut found = false;
         loop {

@@ -10,8 +10,8 @@ use crate::operations::Next;
 use crate::waiters::Waiting;
 use crate::{Error, Event, Machine, TmState, TransferMachine};
 
-/// Delay before a timed out operation is cancelled again that another thread had entered, but not
-/// yet started.
+/// Delay before the next attempt to cancel a timed out operation that another thread had entered
+/// but not yet started.
 const CANCEL_AGAIN_NS: u64 = 1_000_000;
 
 /// Taking events.
@@ -69,7 +69,6 @@ impl TransferMachine {
     ///    the loop                            the transfer machine
     ///    ────────                            ────────────────────
     ///    poll() until it gives None    ───>  takes events, moves the network forward
-    ///    arm() ── false: poll() again  ───>  looks once more, then watches the network, the clock, and who drives
     ///    arm() ── false: poll() again  ───>  checks for events, then watches the network, the clock and drivers
     ///      │ true
     ///    epoll_wait(…)                 <───  makes the descriptor readable
@@ -118,8 +117,8 @@ impl TransferMachine {
     pub fn arm(&self) -> Result<bool, Error> {
         let machine = self.waited()?;
         // From here on, a thread that starts an operation with an earlier deadline wakes the loop,
-        // and a thread that takes events takes one at a time, so that the others stay in the
-        // transport's queue, where they wake the loop.
+        // and a thread that takes events takes one at a time, so that the remaining events stay in
+        // the transport's queue, where they wake the loop.
         machine.waiters.arm();
         // Events taken from the transport before, or its end.
         if machine.operations.has_news() {

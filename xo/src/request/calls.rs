@@ -42,8 +42,8 @@ struct Slot {
     sequence: u64,
     /// The call that uses the slot.
     call: Option<CallId>,
-    /// Which calls before the latest one of this slot ended without an answer; the lowest bit is for
-    /// the call just before it.
+    /// Which calls before the latest one of this slot ended without an answer; the lowest bit is
+    /// for the call just before it.
     given_up: u64,
     /// Whether the last call that ended in this slot had no answer.
     last_given_up: bool,
@@ -260,8 +260,8 @@ impl Calls {
     }
 
     /// Handles the result of sending a request, or a request for a session. An error that proves
-    /// that the server is not there ends the calls concerned, unless the options are patient. Call
-    /// it until it returns `None`.
+    /// that the server cannot be reached ends the calls concerned, unless the options are patient.
+    /// Call this until it returns `None`.
     pub(super) fn sent(&mut self, tag: u64, error: Option<&Error>, now_ns: u64) -> Option<Ended> {
         let id = CallId::from_tag(tag);
         let call = self.find(id).map(|call| (call.peer, call.sent));

@@ -15,7 +15,7 @@ use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 ///
 /// A request without an answer is sent again, at growing intervals, until its deadline: a server
 /// without a posted receive buffer loses messages, and so does a network. [`super::Delivery`] says
-/// how often the request may run. A call to a server that does not exist ends as soon as that is
+/// how often the request may run. A call to a server that cannot be reached ends as soon as that is
 /// known ([`RequestError::Unreachable`]), unless the options are
 /// [patient](RequestOptions::patient).
 ///

@@ -38,8 +38,8 @@ pub struct RequestOptions {
     pub in_flight_max: usize,
     /// How often a request may run.
     pub delivery: Delivery,
-    /// Whether a call goes on until its deadline if its server does not exist: for a server that is
-    /// being started or restarted. Otherwise the call ends with [`RequestError::Unreachable`].
+    /// Whether a call goes on until its deadline if its server cannot be reached: for a server that
+    /// is being started or restarted. Otherwise the call ends with [`RequestError::Unreachable`].
     pub patient: bool,
 }
 
@@ -120,8 +120,8 @@ pub struct SendFailure {
 }
 
 impl SendFailure {
-    /// Whether it proves that the server's node does not exist, and not only that a connection
-    /// broke or is slow.
+    /// Whether it proves that the server's node is not running or not reachable, and not only that
+    /// a connection broke or is slow.
     pub(super) fn is_definite(&self) -> bool {
         matches!(
             self.errno,
@@ -149,7 +149,7 @@ pub enum RequestError {
         /// time; `None` if it was sent, and no answer arrived.
         failure: Option<SendFailure>,
     },
-    /// The server's node does not exist: its host refuses the connection, or no network leads to
+    /// The server's node cannot be reached: its host refuses the connection, or no network leads to
     /// it. If the request was sent more than once, the server may have run it.
     #[error("the server cannot be reached, after the request was sent {sent} times: {failure}")]
     Unreachable {
@@ -222,7 +222,7 @@ pub struct RequestCounters {
     pub answered: u64,
     /// Calls whose deadline has passed.
     pub unanswered: u64,
-    /// Calls whose server did not exist.
+    /// Calls whose server could not be reached.
     pub unreachable: u64,
     /// Calls whose session the server had forgotten.
     pub forgotten: u64,

@@ -12,8 +12,8 @@ fn machine(domain: &Domain) -> nlx::TransferMachine {
     domain.transfer_machine("0@lo:12345:41:*", TmOptions::default()).unwrap()
 }
 
-/// Waits end, what is in flight ends with ENOTCONN and its buffer, calls are refused; drops are quiet, and the program
-/// opens its domain anew.
+/// Waits end, what is in flight ends with ENOTCONN and its buffer, calls are refused; drops are
+/// quiet, and the program opens its domain anew.
 // Covers: S-1, S-6, MT-167
 #[test]
 fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {

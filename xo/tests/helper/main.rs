@@ -1,8 +1,10 @@
-//! Tests of the transport once more, through a helper: the same programs, whose domains are its clients (MT-215).
+//! Tests of the transport once more, through a helper: the same programs, whose domains are its
+//! clients (MT-215).
 //!
-//! What is not here has reasons: `scripted` is about a scripted LNet, `async_allocations` counts what all threads of its process
-//! allocate, `network` is about processes with nodes of their own, and `forking` would fork the helper, too, which is in this
-//! process. Of `request`, what runs over a script comes along.
+//! What is not here has reasons: `scripted` is about a scripted LNet, `async_allocations` counts
+//! what all threads of its process allocate, `network` is about processes with nodes of their own,
+//! and `forking` would fork the helper, too, which is in this process. Of `request`, what runs over
+//! a script comes along.
 
 #![cfg(all(feature = "in-process", feature = "helper"))]
 // All of this crate is test code, helpers included.

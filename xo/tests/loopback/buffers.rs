@@ -53,7 +53,8 @@ fn buffers_of_many_segments_send_and_receive() {
     assert_eq!(event.buffer.unwrap().memory().read(0..3000).unwrap().to_vec(), text);
 }
 
-/// What begins anywhere in a program's memory is a buffer of its own; several of one region are in flight at once.
+/// What begins anywhere in a program's memory is a buffer of its own; several of one region are in
+/// flight at once.
 //
 #[test]
 fn an_operation_begins_anywhere_in_the_programs_memory() {
@@ -104,7 +105,8 @@ fn buffers_beyond_the_limits_are_refused() {
     assert_eq!(gibibytes(17).unwrap_err().errno(), Errno::EFBIG);
 }
 
-// What is larger than an operation takes is one buffer all the same; messages are not split, whatever their length.
+// What is larger than an operation takes is one buffer all the same; messages are not split,
+// whatever their length.
 #[test]
 fn messages_refuse_a_large_buffer() {
     let pair = Pair::new();

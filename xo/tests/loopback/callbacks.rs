@@ -50,8 +50,9 @@ fn confining_without_an_event_thread_or_to_no_processor_is_refused() {
     domain.transfer_machine("0@lo:12345:31:9", Default::default()).unwrap();
 }
 
-/// Without `confine` the event thread runs on the processors of the partition in which its machine's entries lie, which
-/// follows from portal and id (`docs/engine.md`). With one partition of all processors it runs anywhere.
+/// Without `confine` the event thread runs on the processors of the partition in which its
+/// machine's entries lie, which follows from portal and id (`docs/engine.md`). With one partition
+/// of all processors it runs anywhere.
 // Covers: S-306
 #[test]
 fn an_event_thread_runs_where_its_machine_lies() {

@@ -23,7 +23,8 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Refused>, errno: Errno, buffer
     refused
 }
 
-// The offer of a small buffer is a descriptor, as Motr's programs know it. Either side's buffer may be large all the same.
+// The offer of a small buffer is a descriptor, as Motr's programs know it. Either side's buffer may
+// be large all the same.
 #[test]
 fn small_and_large_buffers_meet() {
     const LENGTH: usize = 1000;
@@ -168,7 +169,8 @@ fn no_more_parts_are_in_flight_than_the_window_has() {
         let buffer = || domain.allocate(10 * PART).unwrap();
         let Started { op: sent, offer } = peer.start(Op::passive_send(buffer()).length(10 * PART)).unwrap();
         let got = tm.start(Op::active_receive(buffer(), &offer)).unwrap().op;
-        // Over the loopback the parts have ended already, but the next start when their events are taken.
+        // Over the loopback the parts have ended already, but the next start when their events are
+        // taken.
         assert_eq!(tm.in_flight(), expected);
         assert_eq!(whole(&tm, got).status, Ok(()));
         assert_eq!(whole(&peer, sent).status, Ok(()));
@@ -244,7 +246,8 @@ fn what_cannot_be_is_refused_with_the_whole_buffer() {
     refused(a.start(Op::passive_receive(pair.empty(bytes))), Errno::ESHUTDOWN, bytes);
 }
 
-// What is in flight goes on when the machine is to stop, with those of its parts that have not been started.
+// What is in flight goes on when the machine is to stop, with those of its parts that have not been
+// started.
 #[test]
 fn a_stop_without_abort_waits_for_all_parts() {
     let domain = domain();

@@ -112,7 +112,8 @@ fn the_largest_buffer_is_offered_and_cancelled() {
     assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 16 << 30));
 }
 
-/// Two stops at once: whoever takes the last part, its event has come before anybody hears that there are no more.
+/// Two stops at once: whoever takes the last part, its event has come before anybody hears that
+/// there are no more.
 #[test]
 fn two_stops_lose_no_event() {
     let domain = domain();

@@ -1,4 +1,5 @@
-//! The whole stack over the loopback network `0@lo`: every operation, as a storage client sees it (MT-211, S-417).
+//! The whole stack over the loopback network `0@lo`: every operation, as a storage client sees it
+//! (MT-211, S-417).
 
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]

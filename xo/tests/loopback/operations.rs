@@ -36,8 +36,8 @@ fn the_statistics_count_what_happened() {
     assert_eq!((sent.adds, sent.successes, sent.bytes, sent.bytes_max), (2, 2, 40, 30));
 }
 
-/// Each operation with each setting: alone, in a batch, and of a large buffer. What does not have the setting is refused for its
-/// name, with its buffer.
+/// Each operation with each setting: alone, in a batch, and of a large buffer. What does not have
+/// the setting is refused for its name, with its buffer.
 #[test]
 fn a_setting_that_an_operation_lacks_is_refused_by_name() {
     let pair = Pair::new();
@@ -90,7 +90,8 @@ fn a_setting_that_an_operation_lacks_is_refused_by_name() {
     }
 }
 
-/// One side of a conversation: sends `first` if it has one, and then answers each number with `answer` of it.
+/// One side of a conversation: sends `first` if it has one, and then answers each number with
+/// `answer` of it.
 fn converse(
     domain: &Domain,
     [tm, peer]: [&TransferMachine; 2],

@@ -21,7 +21,8 @@ impl Drop for Bomb {
     }
 }
 
-/// What a callback has captured panics as it goes: its machine has ended all the same, and nobody waits for it in vain.
+/// What a callback has captured panics as it goes: its machine has ended all the same, and nobody
+/// waits for it in vain.
 #[test]
 fn a_callback_that_panics_when_it_is_dropped_has_ended() {
     let domain = domain();

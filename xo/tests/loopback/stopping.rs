@@ -40,8 +40,8 @@ fn a_stop_ends_the_waits_of_others() {
     });
 }
 
-/// A node that is shut down below its transfer machines leaves nobody waiting: who waits hears of it, a machine with
-/// callbacks fails and gives everything back, and a stop ends.
+/// A node that is shut down below its transfer machines leaves nobody waiting: who waits hears of
+/// it, a machine with callbacks fails and gives everything back, and a stop ends.
 #[test]
 fn a_node_that_is_shut_down_leaves_nobody_waiting() {
     let domain = domain();

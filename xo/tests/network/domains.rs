@@ -8,7 +8,8 @@ fn begin(domain: &Domain, text: &str) -> Result<TransferMachine, Errno> {
     domain.transfer_machine(text, TmOptions::default()).map_err(|error| error.errno())
 }
 
-/// What could not start is no domain; what has started has limits, NIDs and room for transfer machines.
+/// What could not start is no domain; what has started has limits, NIDs and room for transfer
+/// machines.
 // Covers: MT-13
 #[test]
 fn a_domain_is_there_only_when_it_has_started() {
@@ -39,7 +40,8 @@ fn all_nids_of_a_node_are_told() {
     assert_eq!(nids, expected);
 }
 
-/// A buffer is of one domain, a message goes from any to any; and the node lasts as long as the last of its domains.
+/// A buffer is of one domain, a message goes from any to any; and the node lasts as long as the
+/// last of its domains.
 #[test]
 fn domains_of_one_node_reach_each_other() {
     let first = Domain::in_process(&NodeConfig::new()).unwrap();

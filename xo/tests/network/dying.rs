@@ -1,5 +1,5 @@
-//! A process that dies in the middle of bulk. It is this test program once more, told to run the ignored test at the end of
-//! this file.
+//! A process that dies in the middle of bulk. It is this test program once more, told to run the
+//! ignored test at the end of this file.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -80,7 +80,8 @@ fn descriptor(text: &str) -> Descriptor {
     Descriptor::from_bytes(&bytes.collect::<Vec<_>>()).unwrap()
 }
 
-/// Whatever was under way with it ends once, well or badly; what was read well is right; and its successor is reached.
+/// Whatever was under way with it ends once, well or badly; what was read well is right; and its
+/// successor is reached.
 // Covers: MT-241
 #[test]
 fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
@@ -95,7 +96,8 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
             tm.start(Op::active_send(domain.allocate(BULK).unwrap(), receives).timeout(HUNG)).unwrap().op;
         [(read, number), (written, number)]
     };
-    // The connections are there; then it stands still with as much under way as fits between the two, and dies.
+    // The connections are there; then it stands still with as much under way as fits between the
+    // two, and dies.
     ops.extend(start(0));
     for _ in 0..2 {
         let event = tm.wait(HUNG).unwrap().expect("it hangs");

@@ -66,7 +66,8 @@ fn large_buffers_cross_the_network_both_ways() {
     }
 }
 
-// The node that offers ends while the other reads: that one is told, once, and has its whole buffer.
+// The node that offers ends while the other reads: that one is told, once, and has its whole
+// buffer.
 #[test]
 fn a_node_that_goes_in_the_middle_fails_the_whole() {
     let (a, b) = (Peer::new(4, 1), Peer::new(4, 2));

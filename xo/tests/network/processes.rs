@@ -1,5 +1,5 @@
-//! Two processes that want the same NID. The other one is this test program once more, told to run the ignored test at the
-//! end of this file.
+//! Two processes that want the same NID. The other one is this test program once more, told to run
+//! the ignored test at the end of this file.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -48,8 +48,8 @@ impl Drop for Holder {
     }
 }
 
-/// Transfer machine ids of two programs cannot meet, for a NID is one program's; whoever wants it too is told
-/// whose. When that program has been killed, the next has the NID, and all ids.
+/// Transfer machine ids of two programs cannot meet, for a NID is one program's; whoever wants it
+/// too is told whose. When that program has been killed, the next has the NID, and all ids.
 // Covers: S-404, MT-224
 #[test]
 fn a_nid_is_one_processes_until_that_dies() {

@@ -67,7 +67,8 @@ fn a_machine_that_fails_gives_its_buffers_back() {
     assert_eq!((tm.set_provision(4), posted(&tm)), (Ok(()), 0));
 }
 
-/// What a callback does while it is told that the pool runs short must not stand still: it may use the pool and the machine.
+/// What a callback does while it is told that the pool runs short must not stand still: it may use
+/// the pool and the machine.
 #[test]
 fn a_pool_that_runs_short_can_grow_while_a_machine_is_provisioned() {
     let domain = domain();

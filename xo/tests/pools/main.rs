@@ -1,4 +1,5 @@
-//! Buffer pools, and transfer machines that are provisioned from them, over the loopback network `0@lo` (MT-112 to 129).
+//! Buffer pools, and transfer machines that are provisioned from them, over the loopback network
+//! `0@lo` (MT-112 to 129).
 #![cfg(feature = "in-process")]
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]

@@ -174,7 +174,8 @@ fn waiting_for_a_buffer_ends_at_its_timeout() {
     assert!(pool.get_wait(Colour::Of(1), Some(Duration::ZERO)).unwrap().is_some());
 }
 
-/// Motr-transport 2.10: below the threshold whenever a buffer is taken, not empty when the first comes back.
+/// Motr-transport 2.10: below the threshold whenever a buffer is taken, not empty when the first
+/// comes back.
 #[test]
 fn callbacks_tell_of_shortage_and_of_its_end() {
     let [short, not_empty] = [0; 2].map(|_| Arc::new(AtomicUsize::new(0)));

@@ -95,7 +95,8 @@ fn a_buffer_comes_back_to_the_machine_that_used_it() {
         }
         assert_eq!(free(&pool), 0);
         for number in [0, 1] {
-            // The third to be used is the one that came last; a shorter message leaves of the old one what it can.
+            // The third to be used is the one that came last; a shorter message leaves of the old
+            // one what it can.
             let third = [0; 3].map(|_| {
                 sender.send(b"-", &tms[number]);
                 let mut event = next(&tms[number]);
@@ -107,8 +108,8 @@ fn a_buffer_comes_back_to_the_machine_that_used_it() {
     }
 }
 
-/// The buffers of a machine that stops go to another one; at the end all are in the pool, and each machine
-/// has told of its start and its stop.
+/// The buffers of a machine that stops go to another one; at the end all are in the pool, and each
+/// machine has told of its start and its stop.
 // Covers: MT-120, MT-121
 #[test]
 fn a_stop_refills_another_machine() {
@@ -196,7 +197,8 @@ fn a_machine_without_a_pool_wants_for_nothing() {
     assert_eq!((error.errno(), tm.set_colour(Colour::Any)), (Errno::EINVAL, Err(error)));
 }
 
-/// A number that no pool can satisfy, asked for again and again, is counted as far as one can count.
+/// A number that no pool can satisfy, asked for again and again, is counted as far as one can
+/// count.
 #[test]
 fn any_number_may_be_wanted() {
     let (domain, pool) = with_pool(4);

@@ -50,8 +50,8 @@ impl Core for Counting {
     }
 }
 
-/// 127, 129, and MT-213's registration: a buffer is registered once, however often it is used, and deregistered
-/// with its pool, when it is pruned, or, out of its pool, when it is dropped.
+/// 127, 129, and MT-213's registration: a buffer is registered once, however often it is used, and
+/// deregistered with its pool, when it is pruned, or, out of its pool, when it is dropped.
 // Covers: MT-126, MT-129
 #[test]
 fn buffers_are_registered_once_and_deregistered_at_the_end() {

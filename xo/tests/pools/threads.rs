@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Ten threads share fewer buffers than there are of them, half of them any, half of them their own colour, and
-/// wait where none is free.
+/// Ten threads share fewer buffers than there are of them, half of them any, half of them their own
+/// colour, and wait where none is free.
 // Covers: MT-128
 #[test]
 fn ten_threads_share_five_buffers() {
@@ -63,8 +63,9 @@ fn a_pool_grows_and_shrinks_in_use() {
     assert_eq!((counts.free, counts.total as isize), (counts.total, 4 + changes));
 }
 
-/// Machines with callbacks share a pool that is too small for them, while others hold their messages: in the end every
-/// buffer is where it belongs, and every message was taken or counted as dropped.
+/// Machines with callbacks share a pool that is too small for them, while others hold their
+/// messages: in the end every buffer is where it belongs, and every message was taken or counted as
+/// dropped.
 // Covers: MT-121
 #[test]
 fn machines_share_a_pool_under_load() {

@@ -62,7 +62,8 @@ fn a_new_server_says_that_it_does_not_know_what_was_sent_to_the_old_one() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
     rig.client.start(&rig.to, b"before").unwrap();
     rig.run().0.outcome.unwrap();
-    // Taken by a server that is started anew before it answers; then one that only the new server hears of.
+    // Taken by a server that is started anew before it answers; then one that only the new server
+    // hears of.
     for sent in [2, 1] {
         if sent == 2 {
             rig.client.start(&rig.to, b"taken").unwrap();

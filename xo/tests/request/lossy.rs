@@ -1,5 +1,5 @@
-//! A network in memory that does with each message what it is told: loses it, delays it, brings it twice. Its clock moves
-//! only while somebody waits, and then at once to what happens next.
+//! A network in memory that does with each message what it is told: loses it, delays it, brings it
+//! twice. Its clock moves only while somebody waits, and then at once to what happens next.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};

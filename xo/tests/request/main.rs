@@ -1,4 +1,5 @@
-//! Requests and answers: over a network of memory that loses, delays and repeats, with a clock of its own; and over TCP.
+//! Requests and answers: over a network of memory that loses, delays and repeats, with a clock of
+//! its own; and over TCP.
 
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]

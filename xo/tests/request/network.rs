@@ -22,7 +22,8 @@ fn start(domain: &Domain, address: &str) -> Responder {
     Responder::new(domain.transfer_machine(address, TmOptions::default()).unwrap(), RESPONDER).unwrap()
 }
 
-/// A server whose node is there, but who is not; whose session is forgotten; and who is asked by several clients at once.
+/// A server whose node is there, but who is not; whose session is forgotten; and who is asked by
+/// several clients at once.
 #[test]
 fn messages_that_find_no_server_are_sent_again_over_tcp() {
     let port = TcpListener::bind("127.68.1.1:0").unwrap().local_addr().unwrap().port();
@@ -59,7 +60,8 @@ fn messages_that_find_no_server_are_sent_again_over_tcp() {
         let answer = next(&mut client, &mut server, &mut ran).unwrap();
         assert_eq!((answer[0], answer[1]), (0, answer[2]));
     }
-    // Gone for a while, with what it knew: it says so, or it hears of the request again after the client has opened anew.
+    // Gone for a while, with what it knew: it says so, or it hears of the request again after the
+    // client has opened anew.
     drop(server);
     client.start(&to, b"again").unwrap();
     let mut server = start(&there, address);
@@ -71,7 +73,8 @@ fn messages_that_find_no_server_are_sent_again_over_tcp() {
     assert!(ran.windows(2).all(|pair| pair[0] != pair[1]), "{ran:?}");
 }
 
-/// One message in four is lost on each side: every call is answered all the same, and nothing runs twice.
+/// One message in four is lost on each side: every call is answered all the same, and nothing runs
+/// twice.
 #[test]
 fn requests_and_answers_that_are_lost_over_tcp_are_made_up_for() {
     const CALLS: u32 = 60;
@@ -112,7 +115,8 @@ fn requests_and_answers_that_are_lost_over_tcp_are_made_up_for() {
     assert!(client.counters().retries > 0 && server.counters().repeated > 0);
 }
 
-/// Nothing listens at the address of the server's node: the call says so, and waits for no deadline.
+/// Nothing listens at the address of the server's node: the call says so, and waits for no
+/// deadline.
 #[test]
 fn a_node_that_refuses_connections_is_named_with_the_reason() {
     let port = TcpListener::bind("127.68.3.1:0").unwrap().local_addr().unwrap().port();

@@ -45,7 +45,8 @@ fn bulk(domain: &Domain) -> TransferMachine {
     domain.transfer_machine(&format!("{}:12345:32:*", domain.nids()[0]), TmOptions::default()).unwrap()
 }
 
-/// A server that reads what each request offers, and answers with a byte of it, until the client is done.
+/// A server that reads what each request offers, and answers with a byte of it, until the client is
+/// done.
 fn serve(domain: &Domain, to: &EndPoint, done: &AtomicBool) -> ResponderCounters {
     let tm = domain.transfer_machine(&to.to_string(), TmOptions::default()).unwrap();
     let mut server = Responder::new(tm, RESPONDER).unwrap();
@@ -86,7 +87,8 @@ fn stage(bulk: &TransferMachine, domain: &Domain, value: u8) -> (OpId, Vec<u8>) 
     (op, offer.as_bytes().to_vec())
 }
 
-/// The answers are lost, and the requests come again; but the offers of those that have run are used up.
+/// The answers are lost, and the requests come again; but the offers of those that have run are
+/// used up.
 #[test]
 fn a_request_with_an_offer_is_answered_though_its_first_answers_are_lost() {
     const CALLS: u8 = 6;
@@ -111,8 +113,8 @@ fn a_request_with_an_offer_is_answered_though_its_first_answers_are_lost() {
     assert!(client.counters().retries > 0 && served.repeated > 0, "no answer was lost");
 }
 
-/// A request that is run twice by who does not care how often: what it offers is there once, and the second run learns
-/// that at once.
+/// A request that is run twice by who does not care how often: what it offers is there once, and
+/// the second run learns that at once.
 #[test]
 fn a_request_that_runs_again_with_the_same_offer_is_refused() {
     let Ends { here, there, mut client, to } = Ends::new(2);
@@ -129,7 +131,8 @@ fn a_request_that_runs_again_with_the_same_offer_is_refused() {
     assert_eq!(bulk.wait(None).unwrap().unwrap().op, op);
 }
 
-/// A server that has taken what was offered is started anew before it answers: it is asked again, with a fresh offer.
+/// A server that has taken what was offered is started anew before it answers: it is asked again,
+/// with a fresh offer.
 #[test]
 fn a_server_that_is_started_anew_is_asked_again_with_a_fresh_offer() {
     let Ends { here, there, mut client, to } = Ends::new(3);

@@ -98,7 +98,8 @@ fn a_deadline_is_kept_though_the_session_is_there() {
     assert_eq!((finished.after, rig.network.now() - began_ns), (OPTIONS.deadline, 10_000 * MS_NS));
 }
 
-/// The server's node is not there: that is said at once, with its reason, whether a session is asked for or a request sent.
+/// The server's node is not there: that is said at once, with its reason, whether a session is
+/// asked for or a request sent.
 #[test]
 fn a_call_to_a_server_that_is_not_there_ends_at_once() {
     for delivery in [Delivery::AtMostOnce, Delivery::AtLeastOnce] {

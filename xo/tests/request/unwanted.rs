@@ -95,7 +95,8 @@ fn what_is_held_makes_nobody_deaf() {
     assert!(requests.iter().zip(&answers).all(|(request, answer)| request[..] == answer[..]));
 }
 
-/// A server without room to post a receive buffer goes on: what is in flight will end, and make room.
+/// A server without room to post a receive buffer goes on: what is in flight will end, and make
+/// room.
 #[test]
 fn a_server_without_room_goes_on() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());

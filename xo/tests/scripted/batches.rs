@@ -9,7 +9,8 @@ use super::*;
 /// What takes longer has hung.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// The last events of so many operations that have been started, each with as many bytes as its number.
+/// The last events of so many operations that have been started, each with as many bytes as its
+/// number.
 fn endings(rig: &Rig, count: usize) -> (Vec<OpId>, Vec<BufferEvent>) {
     let started = (0..count).map(|number| {
         let op = rig.receive(None);
@@ -18,8 +19,8 @@ fn endings(rig: &Rig, count: usize) -> (Vec<OpId>, Vec<BufferEvent>) {
     started.unzip()
 }
 
-/// The transport is asked once for many events; the client gets them one by one, in order, and until it has
-/// the last one there are events and operations.
+/// The transport is asked once for many events; the client gets them one by one, in order, and
+/// until it has the last one there are events and operations.
 // Covers: MT-230, MT-231
 #[test]
 fn many_events_are_one_call_of_the_transport() {
@@ -38,8 +39,8 @@ fn many_events_are_one_call_of_the_transport() {
     assert!(!rig.tm.pending() && rig.tm.take().unwrap().is_none());
 }
 
-/// A thread sleeps in the transport, which wakes it for the events that lie there: another thread that takes one leaves it
-/// the rest.
+/// A thread sleeps in the transport, which wakes it for the events that lie there: another thread
+/// that takes one leaves it the rest.
 // Covers: MT-230
 #[test]
 fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
@@ -61,7 +62,8 @@ fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
     waiter.join().unwrap().unwrap();
 }
 
-/// What a thread has taken together with its own event is another thread's next one, without the transport.
+/// What a thread has taken together with its own event is another thread's next one, without the
+/// transport.
 #[test]
 fn a_thread_gets_what_another_has_taken() {
     let rig = Arc::new(Rig::new());
@@ -101,8 +103,8 @@ fn events_that_were_taken_outlive_a_stop() {
     assert_eq!(rig.tm.state(), TmState::Stopped);
 }
 
-/// A callback that panics takes none of the events along that were taken with its own: their operations end, and their
-/// buffers go.
+/// A callback that panics takes none of the events along that were taken with its own: their
+/// operations end, and their buffers go.
 #[test]
 fn a_callback_that_panics_loses_no_event_of_its_batch() {
     const EVENTS: usize = 5;

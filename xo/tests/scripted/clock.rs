@@ -7,7 +7,8 @@ use super::*;
 const COUNT: u64 = 100_000;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// With 100,000 operations that have timeouts each is cancelled at its own deadline, to the nanosecond, and none twice.
+/// With 100,000 operations that have timeouts each is cancelled at its own deadline, to the
+/// nanosecond, and none twice.
 // Covers: MT-240, X-1
 #[test]
 fn a_hundred_thousand_deadlines_are_each_met() {
@@ -48,7 +49,8 @@ fn a_clock_that_jumps_ahead_times_out_what_is_late() {
     assert_eq!(rig.script.take_cancels(), [(2 * HOUR_NS, cookies[2])]);
 }
 
-/// A clock that jumps back, which none should, delays what it is asked about, and loses and doubles nothing.
+/// A clock that jumps back, which none should, delays what it is asked about, and loses and doubles
+/// nothing.
 // Covers: MT-240
 #[test]
 fn a_clock_that_jumps_back_loses_nothing() {
@@ -70,8 +72,8 @@ fn a_clock_that_jumps_back_loses_nothing() {
     assert!(rig.tm.cancel(later) && !rig.tm.cancel(op));
 }
 
-/// An operation's time counts from the moment from which its timeout does, however long it takes to be handed over: one
-/// that times out is at least as old as its timeout (MT-85).
+/// An operation's time counts from the moment from which its timeout does, however long it takes to
+/// be handed over: one that times out is at least as old as its timeout (MT-85).
 #[test]
 fn an_operation_is_as_old_as_its_timeout_says() {
     let rig = Rig::new();

@@ -72,8 +72,8 @@ fn a_later_part_that_is_refused_ends_those_before() {
     assert!(!rig.tm.cancel(op));
 }
 
-// The first part has ended, and another thread has taken its event, when the second one is refused: no event of the
-// transport's is left that could tell of the end.
+// The first part has ended, and another thread has taken its event, when the second one is refused:
+// no event of the transport's is left that could tell of the end.
 #[test]
 fn a_transfer_that_ends_while_it_is_started_has_its_event() {
     let rig = Rig::new();
@@ -150,8 +150,8 @@ fn start_active(rig: &Rig, tm: &Machine, parts: usize, timeout: Option<Duration>
     (op, offer)
 }
 
-/// A batch keeps its order: what stands before an operation that is split is asked for before its parts, and what stands behind
-/// it after them. One that is refused is told of in its place.
+/// A batch keeps its order: what stands before an operation that is split is asked for before its
+/// parts, and what stands behind it after them. One that is refused is told of in its place.
 #[test]
 fn a_large_operation_of_a_batch_starts_in_its_turn() {
     let rig = Rig::new();

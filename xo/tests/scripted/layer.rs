@@ -1,5 +1,5 @@
-//! What reaches the transport, and how often (MT-89 to MT-111); several domains and machines over it, in both ways of
-//! delivery (MT-213).
+//! What reaches the transport, and how often (MT-89 to MT-111); several domains and machines over
+//! it, in both ways of delivery (MT-213).
 
 use std::sync::mpsc::channel;
 
@@ -47,7 +47,8 @@ fn a_domain_has_the_limits_of_its_transport() {
     assert_eq!((rig.script.registered().len(), rig.script.operations().count()), (0, 0));
 }
 
-/// A buffer is registered once, however often it is used, and deregistered once, when it is dropped.
+/// A buffer is registered once, however often it is used, and deregistered once, when it is
+/// dropped.
 // Covers: MT-92, MT-111
 #[test]
 fn a_buffer_is_registered_and_deregistered_once() {
@@ -150,7 +151,8 @@ fn each_operation_is_cancelled() {
     }
 }
 
-/// An event that is not the last leaves its operation in flight, its buffer and its timeout where they are.
+/// An event that is not the last leaves its operation in flight, its buffer and its timeout where
+/// they are.
 // Covers: MT-104, X-14
 #[test]
 fn an_event_that_is_not_the_last_ends_nothing() {
@@ -207,8 +209,9 @@ fn pending_is_what_the_transport_says() {
     assert!(!rig.tm.pending());
 }
 
-/// Events that the transport makes up reach the callbacks of their own machine, one message after the other, on its
-/// event thread; the domains know nothing of each other; everything ends in order.
+/// Events that the transport makes up reach the callbacks of their own machine, one message after
+/// the other, on its event thread; the domains know nothing of each other; everything ends in
+/// order.
 // Covers: MT-111, MT-213
 #[test]
 fn several_machines_of_several_domains_call_back() {
@@ -262,7 +265,8 @@ fn several_machines_of_several_domains_call_back() {
     }
 }
 
-/// The networks of two addresses compare exactly, in both directions, whatever the rest of the addresses.
+/// The networks of two addresses compare exactly, in both directions, whatever the rest of the
+/// addresses.
 // Covers: MT-52, X-9
 #[test]
 fn networks_of_addresses_compare_exactly() {

@@ -1,5 +1,5 @@
-//! Transfer machines over a scripted transport with a clock of its own: timeouts to the nanosecond, refusals, and events in
-//! any order (MT-85 to MT-88, MT-213, MT-240, MT-243).
+//! Transfer machines over a scripted transport with a clock of its own: timeouts to the nanosecond,
+//! refusals, and events in any order (MT-85 to MT-88, MT-213, MT-240, MT-243).
 
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
@@ -281,7 +281,8 @@ fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
     assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
 }
 
-/// A program that has overwritten its queue of events hears of it, however it looks for them; a machine that calls back fails.
+/// A program that has overwritten its queue of events hears of it, however it looks for them; a
+/// machine that calls back fails.
 // Covers: MT-219
 #[test]
 fn events_that_are_lost_are_told_as_an_error() {

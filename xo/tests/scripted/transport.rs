@@ -1,5 +1,5 @@
-//! A transport that does as it is told. Its clock stands still but for waits: one without an event moves it to the wait's
-//! deadline.
+//! A transport that does as it is told. Its clock stands still but for waits: one without an event
+//! moves it to the wait's deadline.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

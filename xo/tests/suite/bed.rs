@@ -122,7 +122,8 @@ impl Side {
         self.tm.start(Op::send(self.filled(bytes), &self.knows(to)).timeout(HUNG)).unwrap().op
     }
 
-    /// What this one, at the first place, has sent to the other so far has arrived, and found its buffer or none.
+    /// What this one, at the first place, has sent to the other so far has arrived, and found its
+    /// buffer or none.
     pub(crate) fn settle(&self, world: &World) {
         let witness = Side::on(world, 1, "*");
         witness.receive_one(1);

@@ -5,7 +5,8 @@ use nlx::{Errno, Offer, Op, OpId, Queue, Refused, Started};
 use super::pair;
 use crate::bed::*;
 
-/// Both passive queues: a descriptor of 48 bytes, cancelled, counted; the descriptor outlives its operation.
+/// Both passive queues: a descriptor of 48 bytes, cancelled, counted; the descriptor outlives its
+/// operation.
 // Covers: MT-62, MT-80, MT-103, MT-106
 #[test]
 fn passive_buffers_are_offered_and_cancelled() {
@@ -21,7 +22,8 @@ fn passive_buffers_are_offered_and_cancelled() {
     assert_ne!(receives, sends);
 }
 
-/// Refused in the wrong direction and where it does not fit; read into what is larger, both sides told once.
+/// Refused in the wrong direction and where it does not fit; read into what is larger, both sides
+/// told once.
 // Covers: MT-81, MT-102, MT-172, MT-215
 #[test]
 fn what_is_offered_is_read() {
@@ -53,7 +55,8 @@ fn what_is_offered_is_read() {
     assert_eq!(b.counts(Queue::ActiveBulkSend), (0, 0, 0, 0));
 }
 
-/// The same for a buffer that peers write into; what is larger than it is refused before anything happens.
+/// The same for a buffer that peers write into; what is larger than it is refused before anything
+/// happens.
 // Covers: MT-82, MT-102, MT-197, MT-215
 #[test]
 fn what_is_offered_is_written() {
@@ -97,8 +100,8 @@ fn a_wrong_pairing_harms_nobody() {
     a.cancel(receives_op);
 }
 
-/// A descriptor that was used, or whose buffer was cancelled, says so to whoever uses it then: at once, and not at the
-/// timeout; and what is written to it is not lost unheard.
+/// A descriptor that was used, or whose buffer was cancelled, says so to whoever uses it then: at
+/// once, and not at the timeout; and what is written to it is not lost unheard.
 // Covers: MT-198
 #[test]
 fn a_descriptor_that_was_used_or_cancelled_says_so() {
@@ -126,7 +129,8 @@ fn a_descriptor_that_was_used_or_cancelled_says_so() {
     }
 }
 
-/// The descriptor of a buffer that was cancelled and offered again leads nowhere, and the new offer is untouched.
+/// The descriptor of a buffer that was cancelled and offered again leads nowhere, and the new offer
+/// is untouched.
 // Covers: MT-198
 #[test]
 fn a_stale_descriptor_does_not_reach_the_next_offer() {

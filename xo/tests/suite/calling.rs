@@ -36,7 +36,8 @@ fn a_callback_starts_and_cancels_anything() {
         events.sort_by_key(|event| event.op == answer);
         assert_eq!(events[1].message.as_deref(), Some(&[round + 1][..]));
     }
-    // For each round a message and the end of its answer, and a cancelled buffer for each but the first.
+    // For each round a message and the end of its answer, and a cancelled buffer for each but the
+    // first.
     let calls = 3 * u32::from(ROUNDS) - 1;
     let cancelled: Vec<u32> =
         (0..calls).map(|_| told.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
@@ -72,8 +73,8 @@ impl Server {
     }
 }
 
-/// All callbacks of a machine come on one thread, which is not that of those who start operations; it
-/// runs where the last `confine` put it.
+/// All callbacks of a machine come on one thread, which is not that of those who start operations;
+/// it runs where the last `confine` put it.
 // Covers: S-416, MT-58, MT-84, MT-94, MT-109
 #[test]
 fn callbacks_come_on_one_confined_thread() {
@@ -137,8 +138,8 @@ fn each_state_is_told_once() {
     begin(&domain, &text).unwrap();
 }
 
-/// With everything in flight, a callback that panics ends its own machine and no other: it has failed, once; its address is
-/// free.
+/// With everything in flight, a callback that panics ends its own machine and no other: it has
+/// failed, once; its address is free.
 // Covers: MT-238
 #[test]
 fn a_callback_that_panics_ends_its_machine_alone() {
@@ -166,7 +167,8 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     assert!(told.recv().is_err(), "it has failed once");
 }
 
-/// A callback drops another machine and stops its own, with receive buffers in flight; each has its last event.
+/// A callback drops another machine and stops its own, with receive buffers in flight; each has its
+/// last event.
 // Covers: MT-238, X-11
 #[test]
 fn a_callback_stops_its_own_machine() {

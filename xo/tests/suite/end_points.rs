@@ -76,8 +76,8 @@ fn a_message_in_flight_counts_its_peer() {
     assert_eq!(pair.b.next().message.as_deref(), Some(&b"x"[..]));
 }
 
-/// The sender of a message is counted as long as somebody holds it, beyond the message, the stop and the transfer
-/// machine; its text is good at any other.
+/// The sender of a message is counted as long as somebody holds it, beyond the message, the stop
+/// and the transfer machine; its text is good at any other.
 // Covers: MT-22, MT-98, MT-242
 #[test]
 fn the_end_point_of_a_stopped_machine_is_still_a_name() {

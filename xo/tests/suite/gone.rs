@@ -55,8 +55,9 @@ fn fails(side: &Side, start: impl Fn() -> Result<Started, Refused>) {
     }
 }
 
-/// What is asked of a node that never says a word ends when it is cancelled, at its timeout, or with the stop.
-/// It waits for nothing else: a connection is given up long after the test counts as hung.
+/// What is asked of a node that never says a word ends when it is cancelled, at its timeout, or
+/// with the stop. It waits for nothing else: a connection is given up long after the test counts as
+/// hung.
 // Covers: MT-238, MT-241
 #[test]
 fn what_is_asked_of_a_node_that_says_nothing_is_cancelled_times_out_or_is_stopped() {

@@ -7,7 +7,8 @@ use crate::bed::*;
 
 const PART: usize = 1 << 20;
 
-/// Read and written, of sizes around the borders of parts; one event on each side, and all parts counted.
+/// Read and written, of sizes around the borders of parts; one event on each side, and all parts
+/// counted.
 #[test]
 fn large_buffers_are_read_and_written() {
     let Pair { a, b, world: _world } = &pair();
@@ -44,7 +45,8 @@ fn large_buffers_are_read_and_written() {
     assert_eq!([a.counts(Queue::PassiveBulkSend), a.counts(Queue::PassiveBulkReceive)], [all; 2]);
 }
 
-/// What is offered can be taken back, times out as a whole, and is stopped; each brings the whole buffer.
+/// What is offered can be taken back, times out as a whole, and is stopped; each brings the whole
+/// buffer.
 #[test]
 fn what_nobody_takes_up_ends_as_a_whole() {
     let Pair { a, .. } = &pair();

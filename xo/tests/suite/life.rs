@@ -5,7 +5,8 @@ use nlx::{Errno, Stop, TmState};
 use super::world;
 use crate::bed::*;
 
-/// A transfer machine that did nothing leaves nothing behind: the same address can be started again.
+/// A transfer machine that did nothing leaves nothing behind: the same address can be started
+/// again.
 // Covers: MT-53, X-3
 #[test]
 fn a_transfer_machine_that_did_nothing_can_be_had_again() {

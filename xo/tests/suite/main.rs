@@ -1,8 +1,8 @@
 //! Transfer machines on every network they work on, with one, two and four CPU partitions.
 //!
-//! Each test is compiled once for each network and number of partitions, which are the name of its first module:
-//! `sim_2::messages::…` runs over the simulated network with two partitions. With `called_` before it, the events come by
-//! callbacks on event threads instead of being waited for.
+//! Each test is compiled once for each network and number of partitions, which are the name of its
+//! first module: `sim_2::messages::…` runs over the simulated network with two partitions. With
+//! `called_` before it, the events come by callbacks on event threads instead of being waited for.
 //!
 //! | network | what it is | who drives |
 //! | --- | --- | --- |

@@ -27,8 +27,9 @@ fn patterns_of_other_lengths_and_positions_differ() {
     }
 }
 
-/// Four messages, the first of a third of the size and the others full; each found at its place, with its
-/// sender; the buffer comes back with the fourth. After each, the counters and the count of the peer's end point agree.
+/// Four messages, the first of a third of the size and the others full; each found at its place,
+/// with its sender; the buffer comes back with the fourth. After each, the counters and the count
+/// of the peer's end point agree.
 // Covers: S-1, S-403, MT-20, MT-64, MT-68, MT-102, MT-153, MT-174, MT-215
 #[test]
 fn a_buffer_takes_as_many_messages_as_it_may() {
@@ -123,7 +124,8 @@ fn a_message_to_nobody_has_left() {
     assert_eq!(pair.a.counts(Queue::MessageSend), (1, 0, 1, 0));
 }
 
-/// Lengths that cannot be are refused, and nothing is in flight (the preconditions of motr-transport 2.6.2).
+/// Lengths that cannot be are refused, and nothing is in flight (the preconditions of
+/// motr-transport 2.6.2).
 #[test]
 fn what_cannot_be_sent_or_received_is_refused_with_its_buffer() {
     let pair = pair();

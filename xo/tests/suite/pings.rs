@@ -5,7 +5,8 @@ use nlx::{Buffer, Descriptor, Errno, Op, Queue, Started};
 use super::{pair, world};
 use crate::bed::*;
 
-/// A message to and fro, in sizes from 4096 down by 511; what comes back is what was sent, and was not there before.
+/// A message to and fro, in sizes from 4096 down by 511; what comes back is what was sent, and was
+/// not there before.
 // Covers: MT-153
 #[test]
 fn pings_of_falling_sizes_come_back() {
@@ -34,8 +35,8 @@ fn pings_of_falling_sizes_come_back() {
     }
 }
 
-/// The client offers a buffer to be read and one to be written, two descriptors in one message; the server
-/// reads the one, and writes what it read into the other.
+/// The client offers a buffer to be read and one to be written, two descriptors in one message; the
+/// server reads the one, and writes what it read into the other.
 // Covers: MT-154, MT-168
 #[test]
 fn bulk_comes_back_by_two_descriptors_of_one_message() {
@@ -76,8 +77,8 @@ fn bulk_comes_back_by_two_descriptors_of_one_message() {
     assert!(sent == data && received == data);
 }
 
-/// A ping whose server is not there: the message has left, the answer times out; once the server is there the next
-/// try is answered, with as much as a buffer holds.
+/// A ping whose server is not there: the message has left, the answer times out; once the server is
+/// there the next try is answered, with as much as a buffer holds.
 // Covers: MT-199
 #[test]
 fn a_ping_without_a_server_times_out_and_is_answered_later() {

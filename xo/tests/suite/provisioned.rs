@@ -7,7 +7,8 @@ use crate::bed::*;
 
 const BYTES: usize = 4096;
 
-/// A pair whose `b` takes its receive buffers, two at a time, from a pool of so many, each for one message.
+/// A pair whose `b` takes its receive buffers, two at a time, from a pool of so many, each for one
+/// message.
 fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
     let world = world();
     let domain = world.domain(1);
@@ -42,8 +43,8 @@ fn messages_find_buffers_of_the_pool() {
     assert_eq!(balance(&pair, &pool), (0, 0, 4));
 }
 
-/// Who keeps its messages runs out of buffers, which counts as a failure; the queue is full again when they
-/// are dropped.
+/// Who keeps its messages runs out of buffers, which counts as a failure; the queue is full again
+/// when they are dropped.
 // Covers: MT-115, MT-116
 #[test]
 fn a_deficit_lasts_until_buffers_come_back() {

@@ -29,8 +29,9 @@ impl Meeting {
     }
 }
 
-/// Each machine gets a message, and no thread that handles one goes on until all do: so none keeps another machine's message or
-/// event from its thread. They handle messages that have been delivered, by few threads or many; `at_once` counts those.
+/// Each machine gets a message, and no thread that handles one goes on until all do: so none keeps
+/// another machine's message or event from its thread. They handle messages that have been
+/// delivered, by few threads or many; `at_once` counts those.
 #[test]
 fn messages_of_several_machines_are_handled_at_once() {
     let world = world().with_threads();

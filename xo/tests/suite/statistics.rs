@@ -9,7 +9,8 @@ use crate::bed::*;
 
 const LENGTH: usize = 1000;
 
-/// An operation of each queue, then its counters; reading them all takes them to 0 if that is wanted.
+/// An operation of each queue, then its counters; reading them all takes them to 0 if that is
+/// wanted.
 // Covers: MT-102, MT-106, MT-107, X-6
 #[test]
 fn each_queue_counts_its_own() {

@@ -10,8 +10,8 @@ use crate::bed::*;
 
 const LENGTH: usize = 1000;
 
-/// With abort, an operation of each queue ends; its buffer is given back after the stop, and the address
-/// is free.
+/// With abort, an operation of each queue ends; its buffer is given back after the stop, and the
+/// address is free.
 // Covers: MT-57, MT-95, MT-105, MT-215, MT-238, MT-239, X-4
 #[test]
 fn a_stop_with_abort_ends_operations_of_all_queues() {
@@ -48,7 +48,8 @@ fn a_stop_without_abort_waits_for_the_timeouts() {
     }
 }
 
-/// A stop that did not end in time goes on; it refuses what is new, gives what ends, and is stopped again.
+/// A stop that did not end in time goes on; it refuses what is new, gives what ends, and is stopped
+/// again.
 // Covers: MT-238, X-2, X-3
 #[test]
 fn a_stop_is_stopped_again_from_stopping() {
@@ -68,8 +69,8 @@ fn a_stop_is_stopped_again_from_stopping() {
     assert!(pair.a.rest().is_empty());
 }
 
-/// What is dropped with everything in flight leaves nothing behind: its buffers can be used no more, but its
-/// address can.
+/// What is dropped with everything in flight leaves nothing behind: its buffers can be used no
+/// more, but its address can.
 // Covers: MT-53, MT-238, MT-239
 #[test]
 fn what_is_dropped_with_everything_in_flight_is_gone() {
@@ -89,8 +90,8 @@ fn what_is_dropped_with_everything_in_flight_is_gone() {
     pair.pass(b"as if nothing had been");
 }
 
-/// Whether one of [`of_each_queue`] may have ended before the stop: a message that has left, and bulk that the peer has
-/// refused.
+/// Whether one of [`of_each_queue`] may have ended before the stop: a message that has left, and
+/// bulk that the peer has refused.
 fn ended_by_itself(event: &Event) -> bool {
     match event.queue {
         Queue::MessageSend => event.status.is_ok(),

@@ -21,8 +21,8 @@ fn nothing_comes_of_nothing() {
     assert!(!a.tm.pending());
 }
 
-/// Four messages into one buffer: nobody takes them while the sends end; they are pending however often one asks,
-/// and all are had without a look at the network.
+/// Four messages into one buffer: nobody takes them while the sends end; they are pending however
+/// often one asks, and all are had without a look at the network.
 // Covers: MT-84, MT-110
 #[test]
 fn messages_wait_until_they_are_taken() {
@@ -46,7 +46,8 @@ fn messages_wait_until_they_are_taken() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 4, 0));
 }
 
-/// Waiting threads are woken by what another brings about; each event is given once, and the end to all.
+/// Waiting threads are woken by what another brings about; each event is given once, and the end to
+/// all.
 // Covers: MT-84, MT-110, X-11, X-15
 #[test]
 fn waiting_threads_share_the_events() {

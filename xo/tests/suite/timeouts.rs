@@ -9,8 +9,8 @@ use crate::bed::*;
 
 const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 
-/// Each passive queue: late, but not early; counted as a failure and not as a cancel; and a buffer with a
-/// timeout that has passed is as good as before.
+/// Each passive queue: late, but not early; counted as a failure and not as a cancel; and a buffer
+/// with a timeout that has passed is as good as before.
 // Covers: MT-85, MT-86, MT-99
 #[test]
 fn what_nobody_completes_times_out() {
@@ -67,7 +67,8 @@ fn only_what_has_a_timeout_expires() {
     a.cancel(late);
 }
 
-/// What ends in time does not time out; nor does what has messages time out without their having been told.
+/// What ends in time does not time out; nor does what has messages time out without their having
+/// been told.
 // Covers: MT-88, MT-240
 #[test]
 fn success_comes_before_the_timeout() {

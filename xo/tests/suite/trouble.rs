@@ -5,7 +5,8 @@ use nlx::{Errno, Op, Queue};
 use super::{pair, world};
 use crate::bed::*;
 
-/// A message to a transfer machine that is not started has left; what it is started with later is not it.
+/// A message to a transfer machine that is not started has left; what it is started with later is
+/// not it.
 // Covers: MT-193
 #[test]
 fn a_message_to_a_machine_that_is_not_started_is_gone() {
@@ -36,7 +37,8 @@ fn a_message_that_is_too_long_leaves_the_buffer_alone() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
 }
 
-/// A receive buffer that has taken messages is cancelled: what it took stays, the rest goes elsewhere.
+/// A receive buffer that has taken messages is cancelled: what it took stays, the rest goes
+/// elsewhere.
 // Covers: MT-240
 #[test]
 fn a_buffer_with_messages_is_cancelled() {
@@ -56,7 +58,8 @@ fn a_buffer_with_messages_is_cancelled() {
     assert_eq!(pair.pass(b"two").op, second);
 }
 
-/// What an event brings is used at once: the same buffer again, another one, and another is cancelled.
+/// What an event brings is used at once: the same buffer again, another one, and another is
+/// cancelled.
 // Covers: MT-244
 #[test]
 fn between_two_events_anything_is_started_and_cancelled() {
@@ -79,7 +82,8 @@ fn between_two_events_anything_is_started_and_cancelled() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (33, 0, 32, 0));
 }
 
-/// Without room for its events an operation is refused with its buffer; there is room again when another ends.
+/// Without room for its events an operation is refused with its buffer; there is room again when
+/// another ends.
 // Covers: MT-243
 #[test]
 fn an_operation_without_room_for_its_events_is_refused() {

@@ -43,7 +43,8 @@ impl Helper {
 }
 
 thread_local! {
-    /// What the test of this thread has asked for. It ends with the thread, when all that the test had is dropped.
+    /// What the test of this thread has asked for. It ends with the thread, when all that the test
+    /// had is dropped.
     static HELPERS: RefCell<Vec<(Helper, Arc<Node>)>> = const { RefCell::new(Vec::new()) };
 }
 

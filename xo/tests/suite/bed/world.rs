@@ -83,7 +83,8 @@ impl World {
             Network::Two(Nodes { at, .. }) => {
                 at.iter().map(|node| over(node.lock().as_ref().expect("it is there"))).collect()
             }
-            // Its clock stands still while nobody waits, and a helper's clients wait for it by that of the system.
+            // Its clock stands still while nobody waits, and a helper's clients wait for it by that
+            // of the system.
             Network::Simulated(_) => panic!("a helper needs a network that goes on by itself"),
         };
         World { helpers: Some(helpers), ..self }
@@ -180,7 +181,8 @@ impl World {
         self
     }
 
-    /// A node that can be reached and never says a word, in place of the second one; on the loopback there is none.
+    /// A node that can be reached and never says a word, in place of the second one; on the
+    /// loopback there is none.
     pub(crate) fn silent(&self) -> Option<Silent> {
         match &self.network {
             Network::Loopback(_) => None,
@@ -241,7 +243,8 @@ fn nid(address: &str) -> Nid {
     format!("{address}@tcp").parse().unwrap()
 }
 
-/// Two addresses that no other test has, and hardly another process: a NID is one process's at a time.
+/// Two addresses that no other test has, and hardly another process: a NID is one process's at a
+/// time.
 fn addresses() -> [Ipv4Addr; 2] {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
