@@ -1,16 +1,19 @@
-//! All contact with RDMA devices, behind traits: this host's ([`crate`]'s feature `verbs`), or a simulated one.
+//! All contact with RDMA devices, behind traits: this host's ([`crate`]'s feature `verbs`), or a
+//! simulated one.
 //!
-//! The traits have the shape of verbs and of its connection manager, and nothing of LNet: a [`Fabric`] opens [`Device`]s,
-//! memory is registered with a device ([`Memory`]), a shard of the LND has a [`Channel`] by which it hears of what happens,
-//! and an [`Endpoint`] is one connection: a queue pair with its completion queue. Nothing blocks. Numbers that a device
-//! checks itself (keys, addresses) are plain numbers here: a work request that names memory which is not registered, or not
-//! any more, fails in the device.
+//! The traits have the shape of verbs and of its connection manager, and nothing of LNet: a
+//! [`Fabric`] opens [`Device`]s, memory is registered with a device ([`Memory`]), a shard of the
+//! LND has a [`Channel`] that delivers its events, and an [`Endpoint`] is one connection: a queue
+//! pair with its completion queue. Nothing blocks. Numbers that a device checks itself (keys,
+//! addresses) are plain numbers here: a work request that names memory which is not, or no longer,
+//! registered fails in the device.
 //!
 //! # Memory
-//! A device reads and writes memory that Rust knows nothing of. Whoever uses the traits keeps two rules: the region of a
-//! [`Memory`] lives as long as that does; and what a work request names is lent to it, by the leases of `lnet-region`, until it has
-//! completed or its [`Endpoint`] is gone. No type can hold a caller to that, so making a real host's fabric is `unsafe`, and
-//! [`O2ibLnd::new`](crate::O2ibLnd) makes one for a program's NIs that nobody else has.
+//! A device reads and writes memory that Rust knows nothing of. A user of the traits must keep two
+//! rules: the region of a [`Memory`] lives at least until the [`Memory`] is dropped; and the memory
+//! that a work request names is lent to it, by the leases of `lnet-region`, until it has completed
+//! or its [`Endpoint`] is dropped. No type can enforce that, so making a real host's fabric is
+//! `unsafe`, and [`O2ibLnd::new`](crate::O2ibLnd) makes one that only the program's NIs use.
 
 use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -23,55 +26,59 @@ use smallvec::SmallVec;
 
 /// The RDMA devices of a host.
 pub trait Fabric: Send + Sync {
-    /// A number that no earlier life of an NI of this host had, and not 0 (lnet-wire 32).
+    /// Returns a number that no earlier incarnation of an NI of this host had, and that is not 0
+    /// (lnet-wire 32).
     fn incarnation(&self) -> u64;
 
-    /// The device that has this address. Each call gives the same object as long as it is open.
+    /// Opens the device that has this address. Returns the same object for each call while the
+    /// device is open.
     ///
     /// # Errors
-    /// ENODEV if no RDMA device has the address, or none at all is there, ENETDOWN if its port is down, ENOSYS where the
-    /// libraries are not installed; each says what to do.
+    /// ENODEV if no RDMA device has the address or the host has none, ENETDOWN if its port is down,
+    /// ENOSYS where the libraries are not installed; each message says what to do.
     fn open(&self, address: Ipv4Addr) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// The events of one shard.
+    /// Creates the event channel of one shard.
     ///
     /// # Errors
     /// EMFILE without descriptors; ENODEV, ENOSYS as for [`Fabric::open`].
     fn channel(&self) -> Result<Arc<dyn Channel>, FabricError>;
 }
 
-/// A device, opened.
+/// An open device.
 pub trait Device: Send + Sync {
     /// Its name: `mlx5_0`.
     fn name(&self) -> &str;
 
-    /// What it can do.
+    /// Returns the device's limits.
     fn limits(&self) -> &DeviceLimits;
 
-    /// Whether it is a program (soft-RoCE, soft-iWARP): it sends on the processors of this host, when no other thread has them.
+    /// Whether it is implemented in software (soft-RoCE, soft-iWARP): it then sends on this host's
+    /// processors, when no other thread occupies them.
     fn is_program(&self) -> bool;
 
-    /// Whether its port is up at this moment: messages pass.
+    /// Whether its port is up at this moment, so that messages pass.
     fn is_up(&self) -> bool;
 
-    /// Registers [`Region::extent`], the whole of a region or of the arena it is a piece of: this node and, if `remote`, peers
-    /// that know the key may write to it from now on and until the [`Memory`] is dropped. The memory must stay alive until
-    /// then: who keeps the [`Memory`] with the region ([`Region::registration`]) need not care.
+    /// Registers [`Region::extent`], the whole of a region or of its arena: until the [`Memory`] is
+    /// dropped, this node and, if `remote`, peers that know the key may write to it. The memory
+    /// must stay alive until then; storing the [`Memory`] with the region
+    /// ([`Region::registration`]) ensures that.
     ///
     /// # Errors
-    /// ENOMEM beyond the limit of locked memory (RLIMIT_MEMLOCK), and says so.
+    /// ENOMEM beyond the limit of locked memory (RLIMIT_MEMLOCK); the message names the limit.
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError>;
 }
 
-/// Memory registered with a device; forgotten by it when this is dropped.
+/// Memory registered with a device; dropping it ends the registration.
 pub trait Memory: Send + Sync {
-    /// The key for this node's own work requests (`lkey`).
+    /// Returns the key for this node's own work requests (`lkey`).
     fn local_key(&self) -> u32;
-    /// The key by which peers write to it (`rkey`).
+    /// Returns the key with which peers write to it (`rkey`).
     fn remote_key(&self) -> u32;
 }
 
-/// What a device can do.
+/// The limits of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// Work requests per queue (`max_qp_wr`).
@@ -86,22 +93,23 @@ pub struct DeviceLimits {
     pub memory_bytes: u64,
 }
 
-/// What one shard of the LND hears of. `next` and all that begins something is called by the shard's driver, one thread at
-/// a time; `ring` and `fd` by any.
+/// The event channel of one shard. The shard's driver, one thread at a time, calls `next` and all
+/// that begins a connection or listener; any thread calls `ring` and `fd`.
 pub trait Channel: Send + Sync {
-    /// Readable when something happened, or when the bell was rung. Completions make it readable only for an endpoint
-    /// that is armed ([`Endpoint::arm`]).
+    /// Returns a descriptor that is readable after an event or a call of [`ring`](Channel::ring).
+    /// Completions make it readable only for an armed endpoint ([`Endpoint::arm`]).
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Makes the descriptor readable: another thread has work for the driver.
     fn ring(&self);
 
-    /// The next thing that happened, if one is known of. The system is asked after a [`Channel::rest`], and of many other calls
-    /// by some: whoever spins over completions, which need no call of the system, may ask here each time. While there is
-    /// something that was not told, or the bell has been rung since, the descriptor is readable.
+    /// Returns the next event, if one is known. The first call after [`Channel::rest`] makes a
+    /// system call, as do some of the others: a thread that spins over completions, which need no
+    /// system call, may call this each time. While an event is undelivered, or `ring` has been
+    /// called since, the descriptor is readable.
     fn next(&self) -> Option<CmEvent>;
 
-    /// Whoever asks for what happens is about to sleep on the descriptor.
+    /// Notes that the driver is about to sleep on the descriptor.
     fn rest(&self);
 
     /// Listens for requests to connect.
@@ -116,10 +124,12 @@ pub trait Channel: Send + Sync {
         backlog: u32,
     ) -> Result<Box<dyn Listener>, FabricError>;
 
-    /// Begins a connection: looks for the way to a peer. [`CmEvent::Resolved`] or [`CmEvent::Failed`] follows.
+    /// Begins a connection: resolves the route to a peer. [`CmEvent::Resolved`] or
+    /// [`CmEvent::Failed`] follows.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL or EACCES for the source port: the caller tries another. `from` with port 0 takes any.
+    /// EADDRINUSE, EADDRNOTAVAIL or EACCES for the source port: the caller tries another. `from`
+    /// with port 0 takes any.
     fn dial(
         &self,
         token: Token,
@@ -129,59 +139,64 @@ pub trait Channel: Send + Sync {
         options: &DialOptions,
     ) -> Result<Box<dyn Endpoint>, FabricError>;
 
-    /// Makes a request that another channel, or this one, heard of this shard's: what happens from now on is told here.
+    /// Moves a request that this or another channel received to this channel, which delivers its
+    /// further events.
     ///
     /// # Errors
     /// The request is gone.
     fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError>;
 }
 
-/// Names an endpoint or listener in what a [`Channel`] tells; its maker chooses it, and does not give it to another. What was
-/// heard before its owner was dropped may still be told.
+/// Identifies an endpoint or listener in the events of a [`Channel`]; the caller chooses it, and
+/// must not reuse it. Events that were received before its owner was dropped may still be
+/// delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
-/// Of a connection that is begun.
+/// The options of a connection that is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DialOptions {
-    /// How long finding the peer's address, and then the way to it, may take each, in milliseconds.
+    /// Time limit for resolving the peer's address, and again for resolving the route, in
+    /// milliseconds.
     pub resolve_ms: u32,
     /// The type of service.
     pub tos: Option<u8>,
 }
 
-/// Private data as the connection manager delivers it: zeros may follow it (never trust the length).
+/// Private data as the connection manager delivers it: zeros may follow it (never trust the
+/// length).
 pub type PrivateData = SmallVec<[u8; 64]>;
 
-/// What a [`Channel`] tells.
+/// An event of a [`Channel`].
 pub enum CmEvent {
     /// A peer wants to connect.
     Request {
-        /// The listener that heard it.
+        /// The listener that received it.
         listener: Token,
-        /// To be adopted or rejected; dropping it rejects it without a reason.
+        /// The request, to be adopted or rejected; dropping it rejects it without a record.
         request: Box<dyn Request>,
     },
-    /// The way to the peer is known: the endpoint can connect.
+    /// The route to the peer is resolved: the endpoint can connect.
     Resolved(Token),
-    /// The peer accepts (active side): the endpoint is to [`Endpoint::establish`], or to be dropped.
+    /// The peer accepts (active side): call [`Endpoint::establish`], or drop the endpoint.
     Accepted(Token, PrivateData),
-    /// The connection stands (passive side).
+    /// The connection is established (passive side).
     Established(Token),
-    /// The peer, or its connection manager, rejects.
+    /// The peer or its connection manager rejects the connection.
     Rejected(Token, Rejected),
-    /// The connection cannot be made: no such address, no way, no answer.
+    /// The connection cannot be made: no such address, no route, no answer.
     Failed(Token, Errno),
-    /// The peer has disconnected, the device has given up the queues, or is gone. Work requests that are left complete with
-    /// errors, but for broken queues and devices that are gone: with these, none need complete.
+    /// The peer has disconnected, the device has given up the queues, or the device is gone.
+    /// Remaining work requests complete with errors, except with broken queues and removed devices:
+    /// with these, completions may be missing.
     Disconnected(Token),
     /// An armed endpoint has completions. It is no longer armed.
     Ready(Token),
-    /// Something happened to a device.
+    /// The state of a device has changed.
     Device {
         /// Its name.
         name: Arc<str>,
-        /// What.
+        /// The change.
         change: DeviceChange,
     },
 }
@@ -189,43 +204,44 @@ pub enum CmEvent {
 /// Why a connection was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejected {
-    /// By the peer's driver (status 28); its record.
+    /// By the peer's driver (status 28), with this record.
     Record(PrivateData),
-    /// The peer's connection manager holds remains of an old connection (status 10).
+    /// The peer's connection manager still has state of an old connection (status 10).
     Stale,
-    /// Nobody listens there (status 8), or the request was dropped without a record.
+    /// There is no listener (status 8), or the request was dropped without a record.
     NoListener,
-    /// Another reason of the connection manager's.
+    /// Another status of the connection manager.
     Other(i32),
 }
 
-/// What happened to a device.
+/// A change of a device's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceChange {
     /// A port is up again.
     PortUp,
     /// A port is down.
     PortDown,
-    /// It is gone: nothing of it works any more.
+    /// The device is gone, and nothing of it works any more.
     Removed,
 }
 
-/// Listens as long as it lives. Dropping it rejects the requests that its channel has not given out, without a record.
+/// A listener, which listens until it is dropped. Dropping it rejects, without a record, the
+/// requests that its channel has not delivered.
 pub trait Listener: Send + Sync {}
 
-/// A peer that wants to connect. A [`Channel`] that adopts one finds its own kind in it.
+/// A peer's request to connect. A [`Channel`] that adopts a request downcasts it to its own type.
 pub trait Request: Any + Send {
-    /// Where from.
+    /// Returns the source address.
     fn source(&self) -> SocketAddrV4;
-    /// The address it was sent to.
+    /// Returns the address that the request was sent to.
     fn target(&self) -> SocketAddrV4;
-    /// The CONNREQ.
+    /// Returns the CONNREQ.
     fn private_data(&self) -> &[u8];
-    /// Rejects it with this record.
+    /// Rejects the request with this record.
     fn reject(self: Box<Self>, record: &[u8]);
 }
 
-/// The queues of an endpoint.
+/// The queue sizes of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSizes {
     /// Send work requests.
@@ -236,7 +252,7 @@ pub struct QueueSizes {
     pub completions: u32,
     /// Pieces of memory per send work request.
     pub pieces: u32,
-    /// Bytes that a send may carry in itself; the device may give fewer.
+    /// Bytes that a send may carry inline; the device may support fewer.
     pub inline: u32,
 }
 
@@ -249,79 +265,80 @@ pub struct ConnectOptions {
     pub rnr_retry_count: u8,
 }
 
-/// One connection, or its beginning. Dropping it destroys its queues; memory that its work requests name must stay alive
-/// until then, or until they have completed.
+/// One connection, or the beginning of one. Dropping it destroys its queues; memory that its work
+/// requests name must stay alive until then, or until they have completed.
 pub trait Endpoint: Send + Sync {
-    /// The device it is on.
+    /// Returns its device.
     fn device(&self) -> &Arc<dyn Device>;
 
-    /// Makes the completion queue and the queue pair, once; gives what the device really made, at least what was asked for
-    /// but for `inline`.
+    /// Makes the completion queue and the queue pair, once; returns the sizes that the device
+    /// really made, which are at least those asked for, except `inline`.
     ///
     /// # Errors
-    /// ENOMEM or EINVAL for more than the device can: the caller asks for less.
+    /// ENOMEM or EINVAL if the device cannot make them: the caller asks for less.
     fn make_queues(&mut self, sizes: &QueueSizes) -> Result<QueueSizes, FabricError>;
 
-    /// Active side, when resolved: asks the peer.
+    /// Active side, after [`CmEvent::Resolved`]: sends the request to the peer.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn connect(&mut self, private_data: &[u8], options: &ConnectOptions) -> Result<(), FabricError>;
 
-    /// Active side, when the peer has accepted: the connection stands from now on.
+    /// Active side, after [`CmEvent::Accepted`]: establishes the connection.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn establish(&mut self) -> Result<(), FabricError>;
 
-    /// Passive side: accepts.
+    /// Passive side: accepts the request.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn accept(&mut self, private_data: &[u8], options: &ConnectOptions) -> Result<(), FabricError>;
 
-    /// Passive side: rejects, in place of accepting.
+    /// Passive side: rejects the request, in place of accepting it.
     ///
-    /// Never after [`accept`](Endpoint::accept): Linux (6.1 to 6.12, measured) goes on repeating the accept for 64 s, and dropping
-    /// the endpoint blocks for that long. An endpoint that is dropped before the peer has established the connection rejects without
-    /// a record.
+    /// Never call this after [`accept`](Endpoint::accept): Linux (6.1 to 6.12, measured) goes on
+    /// repeating the accept for 64 s, and dropping the endpoint blocks for that time. An endpoint
+    /// that is dropped before the peer has established the connection rejects without a record.
     fn reject(&mut self, record: &[u8]);
 
-    /// Ends the connection. All work requests complete, with errors if they have not before.
+    /// Ends the connection. All work requests complete, with errors if they have not completed
+    /// before.
     fn disconnect(&self);
 
     /// Posts receive buffers.
     ///
     /// # Errors
-    /// The place of the first that was not posted, and why.
+    /// The index of the first that was not posted, and its error.
     fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError>;
 
     /// Posts sends and writes as one chain, in this order.
     ///
     /// # Errors
-    /// The place of the first that was not posted, and why.
+    /// The index of the first that was not posted, and its error.
     fn post_sends(&self, works: &[SendWork<'_>]) -> Result<(), PostError>;
 
-    /// Takes completions, as many as there are and `done` has room for.
+    /// Takes the available completions, as far as `done` has room.
     ///
     /// # Errors
     /// The completion queue has broken.
     fn poll(&self, done: &mut Completions) -> Result<(), Errno>;
 
-    /// The next completion makes the channel tell [`CmEvent::Ready`]. One that came before the call does not: whoever arms
-    /// polls again afterwards.
+    /// Arms the completion queue: the channel delivers [`CmEvent::Ready`] for the next completion,
+    /// but not for one before the call. So the caller must poll again after arming.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn arm(&self) -> Result<(), Errno>;
 }
 
 /// A piece of registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Piece {
-    /// Where it starts in this process.
+    /// Its address in this process.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
     /// The local key of its registration.
     pub key: u32,
@@ -330,35 +347,37 @@ pub struct Piece {
 /// A buffer to receive into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveWork {
-    /// Comes back with its completion.
+    /// The id that its completion has.
     pub id: u64,
     /// The memory.
     pub piece: Piece,
 }
 
-/// Something to send.
+/// A send or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWork<'a> {
-    /// Comes back with its completion.
+    /// The id that its completion has.
     pub id: u64,
     /// The memory, in order.
     pub pieces: &'a [Piece],
-    /// What to do with it.
+    /// The operation.
     pub kind: SendKind,
-    /// Whether it completes visibly. One that fails always does, and so do all behind it.
+    /// Whether it reports a successful completion. A failed work request always reports, and so do
+    /// all behind it.
     pub signalled: bool,
-    /// The bytes are copied by the call: its memory, registered like any other, is free when the call returns.
+    /// Whether the call copies the bytes: the memory, which must be registered like any other, is
+    /// free when the call returns.
     pub inline: bool,
 }
 
-/// Send or write.
+/// The operation of a [`SendWork`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendKind {
-    /// Into the receive buffer that the peer posted next.
+    /// Send into the receive buffer that the peer posted next.
     Send,
-    /// Into the peer's memory (RDMA WRITE).
+    /// Write into the peer's memory (RDMA WRITE).
     Write {
-        /// Where, in the peer's process.
+        /// The address in the peer's process.
         address: u64,
         /// The remote key of its registration.
         key: u32,
@@ -369,45 +388,45 @@ pub enum SendKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("work request {place} of a chain: {errno}")]
 pub struct PostError {
-    /// Which of the chain: those before it are posted.
+    /// The index in the chain: the work requests before it are posted.
     pub place: usize,
-    /// Why.
+    /// The error.
     pub errno: Errno,
 }
 
-/// The completions of one look.
+/// The completions of one poll.
 pub type Completions = SmallVec<[Completion; COMPLETIONS_PER_LOOK]>;
 
-/// The most completions that one look takes: so many receives are posted again in one call.
+/// The most completions of one poll, and the most receives that are posted again in one call.
 pub const COMPLETIONS_PER_LOOK: usize = 16;
 
-/// A work request that has ended.
+/// A completed work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// The id of the work request.
     pub id: u64,
-    /// Bytes received; of sends 0.
+    /// Bytes received; 0 for a send.
     pub length: u32,
-    /// How it went.
+    /// The result.
     pub status: Result<(), WorkError>,
 }
 
 /// Why a work request failed: the status of verbs (`ibv_wc_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkError {
-    /// It was not carried out, for its connection has ended (5).
+    /// It was not carried out, as its connection has ended (5).
     Flushed,
     /// The peer did not answer (12).
     RetriesExceeded,
     /// The peer had no receive buffer (13).
     NoReceiver,
-    /// The peer refused the access: an address or key that is not registered there (10).
+    /// The peer refused the access: the address or key is not registered there (10).
     RemoteAccess,
-    /// Another.
+    /// Another status.
     Other(u32),
 }
 
-/// Why something of RDMA could not be had.
+/// Why an RDMA object could not be made or an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {errno}")]
 pub struct FabricError {

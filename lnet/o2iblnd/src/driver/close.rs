@@ -17,11 +17,11 @@ use lnet_lnd::protocol::Connection as _;
 use lnet_lnd::{Cause, Miss};
 
 impl Driver {
-    /// The peer has ended it, or its device is gone.
+    /// Closes a connection or attempt that the peer has ended, or whose device is gone.
     pub(super) fn disconnected(&mut self, turn: Turn<'_>, key: Key) {
         match self.sources.get(key) {
             Some(Source::Conn(_)) => {
-                // What the peer has sent before is still to be read.
+                // First process what the peer has sent before.
                 while self.digest(turn, key).is_some_and(|count| count > 0) {}
                 let idle = self.sources.get(key).and_then(Source::conn).is_some_and(|rx| rx.conn.is_idle());
                 let cause = if idle { Cause::Closed } else { Cause::Errno };
@@ -33,8 +33,8 @@ impl Driver {
         }
     }
 
-    /// Destroys the queues of a connection, and then finalises what was in flight on it: no device reads or writes its memory
-    /// any more.
+    /// Destroys the queues of a connection, and then finalises its operations in flight: no device
+    /// reads or writes their memory any more.
     pub(super) fn close_conn(&mut self, turn: Turn<'_>, conn: &Arc<Connection>, errno: Errno) {
         let live = {
             let mut state = conn.state.lock();
@@ -47,7 +47,7 @@ impl Driver {
         for Ended { item, .. } in live.machine.close() {
             end(conn, &turn.shard.counters, Ended { item, outcome: Err(errno) });
         }
-        // Its GETs are not answered any more.
+        // Remove the connection's GETs, which cannot be answered any more.
         {
             let mut gets = turn.shard.own.gets.lock();
             for key in gets.keys(|get| Arc::ptr_eq(&get.conn, conn)) {
@@ -57,7 +57,7 @@ impl Driver {
         self.sources.remove(conn.key);
     }
 
-    /// The device of an NI is gone: all of this shard's that used it ends.
+    /// Ends all of this shard's connections and attempts of an NI whose device is gone.
     pub(super) fn lose_device(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for peer in turn.peers_of(ni) {
             close_peer(self, turn, &peer, Errno::ENODEV);
@@ -68,16 +68,17 @@ impl Driver {
         }
     }
 
-    /// The attempts of peers.
+    /// Returns the attempts to and from the peers for which `wanted` holds.
     fn openings(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Key> {
         self.sources.keys(|source| matches!(source, Source::Opening(opening) if wanted(&opening.peer)))
     }
 
-    /// Ends what else there is of an NI whose peers are gone.
+    /// Ends the attempts and listeners of an NI whose peers have been removed.
     ///
-    /// A peer that was accepted and has not established its connection yet is rejected without LNet's record, by the connection
-    /// manager, when its endpoint is dropped. An explicit reject after an accept would carry the record, but Linux then repeats the
-    /// accept for 64 s, and destroying the endpoint, which all other connections of this thread wait for, takes as long
+    /// A peer that was accepted and has not established its connection yet is rejected without
+    /// LNet's record, by the connection manager, when its endpoint is dropped. An explicit reject
+    /// after an accept would carry the record, but Linux then repeats the accept for 64 s.
+    /// Destroying the endpoint takes as long, and all other connections of this thread wait for it
     /// ([`Endpoint::reject`](crate::fabric::Endpoint::reject)).
     pub(super) fn end_listeners(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {

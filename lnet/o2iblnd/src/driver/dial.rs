@@ -22,11 +22,11 @@ use lnet_lnd::Miss;
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
-/// What finding the peer's address, and then the way to it, may take each (lnet-wire 31).
+/// Time limit for resolving the peer's address, and again for resolving the route (lnet-wire 31).
 const RESOLVE_MS: u32 = 5_000;
 
 impl Driver {
-    /// Does for a peer what its links say is next.
+    /// Carries out the next actions of a peer's links.
     pub(super) fn advance(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         loop {
             let (next, connected) = {
@@ -34,7 +34,7 @@ impl Driver {
                 let Some(waiting) = state.look(&mut self.core.timers) else { return };
                 (state.links.next(turn.now_ns, waiting), state.links.is_connected())
             };
-            // A port that comes up tells; nobody is to wait for it.
+            // When the port comes up, an event advances the peer: no timer is needed.
             if next != Next::Nothing && !can_connect(&peer.ni) {
                 if !connected {
                     port_is_down(turn, peer);
@@ -82,7 +82,7 @@ impl Driver {
         }
     }
 
-    /// The way to a peer is known.
+    /// Sends the CONNREQ, as the route to the peer is resolved.
     pub(super) fn resolved(&mut self, turn: Turn<'_>, key: Key) {
         let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let Opening { endpoint, queues, peer, id, stage, .. } = &mut *opening;
@@ -112,7 +112,7 @@ impl Driver {
         }
     }
 
-    /// The peer accepts.
+    /// Establishes a connection that the peer accepts.
     pub(super) fn accepted(&mut self, turn: Turn<'_>, key: Key, private_data: &[u8]) {
         let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let granted = opening.peer.state.lock().links.granted(opening.id, private_data);
@@ -128,7 +128,7 @@ impl Driver {
         self.put_to_use(turn, key, granted.link, granted.params);
     }
 
-    /// The peer, or its connection manager, rejects.
+    /// Handles a rejection by the peer or its connection manager.
     pub(super) fn rejected(&mut self, turn: Turn<'_>, key: Key, rejected: &Rejected) {
         let rejection = match rejected {
             Rejected::Record(record) => Rejection::Record(record),
@@ -170,7 +170,7 @@ impl Driver {
         self.advance(turn, &peer);
     }
 
-    /// The connection cannot be made.
+    /// Ends an attempt whose connection cannot be made.
     pub(super) fn unreachable(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
         let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let step = match opening.stage {
@@ -180,7 +180,7 @@ impl Driver {
         self.opening_failed(turn, key, Miss::new(step, errno, ""));
     }
 
-    /// An attempt of either side takes too long.
+    /// Ends an attempt of either side that has exceeded its deadline.
     pub(super) fn overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
         let is_it = |source: &Source| matches!(source, Source::Opening(opening) if opening.id == id && Arc::ptr_eq(&opening.peer, peer));
         let found = self.sources.keys(is_it).first().copied();
@@ -196,7 +196,7 @@ impl Driver {
         self.opening_failed(turn, key, Miss::new(Step::Connect, Errno::ETIMEDOUT, detail));
     }
 
-    /// It was ended by the other side before it stood.
+    /// Ends an attempt that has failed, and continues with the peer's next action.
     pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
         self.sources.remove(key);
@@ -207,6 +207,7 @@ impl Driver {
         self.advance(turn, &peer);
     }
 
+    /// Ends an attempt whose connection the peer has ended before it was established.
     pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: Key) {
         let miss = Miss::new(Step::Connect, Errno::ECONNRESET, "the peer has ended it at once");
         self.opening_failed(turn, key, miss);
@@ -233,7 +234,7 @@ impl Driver {
     }
 }
 
-/// Nothing can be sent to a peer without a connection.
+/// Fails the waiting messages of a peer without a connection while the port is down.
 fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
     if !peer.state.lock().waiting.is_empty() {
         let detail = format!("the port of {} is down", peer.ni.own.device.name());
@@ -243,7 +244,7 @@ fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
     }
 }
 
-/// Dials from a privileged port, the highest that is free, or, where this process may not have one, from any.
+/// Dials from the highest free privileged port, or from any port if this process may not use those.
 fn dial_from_some_port(
     turn: Turn<'_>,
     peer: &Peer,

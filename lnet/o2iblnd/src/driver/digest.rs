@@ -1,5 +1,5 @@
-//! What comes of completions: under the lock of the connection what its rules make of them, and afterwards what the engine is
-//! told (`events.rs`).
+//! Processing of completions: under the connection's lock its rules are applied; the resulting
+//! events are reported to the engine afterwards (`events.rs`).
 
 use lnet_api::Errno;
 use lnet_proto::ib::{Body, Message, verify_checksum};
@@ -21,7 +21,8 @@ use lnet_lnd::life::sign_period_ns;
 use lnet_lnd::slab::Key;
 
 impl Driver {
-    /// Takes the completions of a connection; gives how many there were, or `None` if it is gone.
+    /// Processes the completions of a connection; returns their number, or `None` if the connection
+    /// is gone.
     pub(super) fn digest(&mut self, turn: Turn<'_>, key: Key) -> Option<usize> {
         let mut events = std::mem::take(&mut self.events);
         let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) else {
@@ -45,8 +46,8 @@ impl Driver {
 }
 
 impl RxConn {
-    /// Looks once. What the engine is to be told joins the events; gives how many completions there were, and why the connection
-    /// is at its end, if it is.
+    /// Polls the connection once, and adds the events for the engine to `events`. Returns the
+    /// number of completions, and why the connection must be closed, if it must.
     fn look(&mut self, turn: Turn<'_>, events: &mut Vec<Event>) -> (usize, Option<Miss>) {
         let conn = self.conn.clone();
         let mut guard = conn.state.lock();
@@ -80,7 +81,8 @@ impl RxConn {
         if let Err(errno) = self.repost(live, &mut reposts) {
             return (count, Some(Miss::gone(errno, "receives cannot be posted")));
         }
-        // What the engine is told may make messages, which take the credits along: no NOOP is to do it before.
+        // The engine may send messages on these events, which return the credits: send no NOOP
+        // before.
         if events.is_empty() || live.machine.queued() > 0 {
             conn.pump(state, turn.now_ns);
         }
@@ -88,7 +90,7 @@ impl RxConn {
         (count, None)
     }
 
-    /// A message has come.
+    /// Processes a received message.
     fn received(
         &mut self,
         turn: Turn<'_>,
@@ -115,7 +117,7 @@ impl RxConn {
         match (received, message.body) {
             (Received::Immediate, Body::Immediate { header, payload }) => {
                 counters.messages.one();
-                // The buffer is needed until its payload is in its place.
+                // The buffer is kept until its payload has been copied.
                 events.push(Event::Immediate { place, receipt, header, payload: payload.len() });
                 return Ok(());
             }
@@ -130,7 +132,7 @@ impl RxConn {
                     return Err(Miss::broke(Errno::EPROTO, detail));
                 }
                 let source = Payload { target: Described::of(&descriptor), ..Payload::default() };
-                // It is new, and has none.
+                // Cannot fail: the operation is new and has no item.
                 let _ = live.machine.attach(operation, Item::Reply { token: None, source });
                 events.push(Event::GetReq { operation, header });
             }
@@ -145,7 +147,8 @@ impl RxConn {
             (Received::Ended(ended), _) => events.push(Event::Ended(ended)),
             (_, Body::Noop) => {
                 counters.noops.one();
-                // A peer that holds messages back shows that it lives, and goes on as long as it sees that this side does.
+                // A peer that holds messages back shows that it lives, and continues only while it
+                // sees that this side does.
                 let period_ns = sign_period_ns(conn.ni().timeout_ns);
                 if live.machine.progress().is_some() && turn.now_ns >= self.answered_ns + period_ns / 2 {
                     self.answered_ns = turn.now_ns;
@@ -159,7 +162,7 @@ impl RxConn {
     }
 }
 
-/// A send has completed.
+/// Processes the completion of a send.
 fn sent(state: &mut State, completion: &Completion, events: &mut Vec<Event>) -> Result<(), Miss> {
     completion.status.map_err(of_work)?;
     let Some(live) = &mut state.live else { return Ok(()) };
@@ -169,7 +172,7 @@ fn sent(state: &mut State, completion: &Completion, events: &mut Vec<Event>) -> 
     Ok(())
 }
 
-/// A work request has failed.
+/// Describes a failed work request.
 fn of_work(error: WorkError) -> Miss {
     match error {
         WorkError::Flushed => Miss::gone(Errno::ECONNRESET, "it was ended"),

@@ -1,22 +1,22 @@
-//! What the driver has to tell the engine.
+//! Events that the driver reports to the engine.
 
 use lnet_proto::Header;
 
 use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::item::Item;
 
-/// Something that the engine is to be told.
+/// An event for the engine.
 #[allow(
     clippy::large_enum_variant,
     reason = "they stand in a list that is kept: a box would be an allocation each"
 )]
 pub(super) enum Event {
-    /// A whole message has come; its payload stands in a receive buffer.
+    /// A whole message was received; its payload is in a receive buffer.
     Immediate { place: usize, receipt: Receipt, header: Header, payload: usize },
     /// The peer announces a payload.
     PutReq { operation: OpKey, header: Header },
     /// The peer asks for data.
     GetReq { operation: OpKey, header: Header },
-    /// An operation is over.
+    /// An operation has ended.
     Ended(Ended<Item>),
 }

@@ -1,4 +1,5 @@
-//! What the engine is told, and what it says to it. No lock of a connection is held meanwhile.
+//! Reports events to the engine, and carries out its verdicts. No lock of a connection is held
+//! during the upcalls.
 
 use lnet_lnd::{Admitted, Memory, Miss};
 use std::sync::Arc;
@@ -25,11 +26,11 @@ use lnet_lnd::closing::close_broken;
 use lnet_lnd::counting::Counters;
 use lnet_lnd::slab::Key;
 
-/// Messages that have left, to be told together.
+/// Tokens of sent messages, reported in one call.
 type Left = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
 
 impl Driver {
-    /// Tells the engine all of it, in order.
+    /// Reports all events to the engine, in order.
     pub(super) fn tell(&mut self, turn: Turn<'_>, key: Key, conn: &Arc<Connection>, events: &mut Vec<Event>) {
         if events.is_empty() {
             return;
@@ -41,7 +42,7 @@ impl Driver {
         for event in events.drain(..) {
             match event {
                 Event::Ended(Ended { item: Item::Send { token, source, .. }, outcome: Ok(_) }) => {
-                    // The lease goes back before anybody hears that the message is gone.
+                    // Return the lease before the engine is notified that the message has ended.
                     drop(source);
                     left.push(token);
                     continue;
@@ -79,7 +80,8 @@ impl Driver {
         }
     }
 
-    /// Posts buffers again whose payloads are in their places, and sends what has been left for this moment.
+    /// Posts buffers again whose payloads have been copied, and sends the messages that were left
+    /// for this moment.
     fn give_back(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
         let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let mut guard = rx.conn.state.lock();
@@ -91,7 +93,7 @@ impl Driver {
         }
     }
 
-    /// A message has come, whole.
+    /// Handles a whole message.
     fn immediate(
         &mut self,
         turn: Turn<'_>,
@@ -101,7 +103,7 @@ impl Driver {
         header: &Header,
         reposts: &mut Reposts,
     ) -> Result<(), Errno> {
-        // The answer to a GET is a message like any other, and needs no name.
+        // The answer to a GET is an ordinary message, and needs no name.
         let may_wait = header.message_type() == MessageType::Put;
         let name = if may_wait { self.core.held.next() } else { PLAIN };
         let verdict = parse(conn, header, name);
@@ -147,7 +149,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The peer announces a payload.
+    /// Handles the announcement of a payload.
     fn put_req(
         &mut self,
         turn: Turn<'_>,
@@ -165,7 +167,7 @@ impl Driver {
                         if conn.describe(&sink, payload as usize).is_ok() {
                             receive_into(turn, conn, operation, payload, Taker::Memory(name), sink);
                         } else {
-                            // Bounce buffers are for those who know where their payload goes.
+                            // Bounce buffers are only for payloads whose sink is known.
                             drop(sink);
                             if !self.core.held.stay(turn, name, Held::PutReq { operation, payload }) {
                                 take_put(turn, conn, operation, payload, None);
@@ -193,7 +195,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Goes on with a message that was held back.
+    /// Resumes a message that was held back.
     pub(super) fn resume_held(&mut self, turn: Turn<'_>, key: Key, held: Held, delivery: Option<Delivery>) {
         let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let conn = rx.conn.clone();
@@ -211,7 +213,7 @@ impl Driver {
         }
     }
 
-    /// There is a bounce buffer for an operation, if it still needs one.
+    /// Resumes an operation for which a bounce buffer is free, if it still needs one.
     pub(super) fn go_on(&mut self, conn: &Arc<Connection>, operation: OpKey) {
         let receives = {
             let mut guard = conn.state.lock();
@@ -234,14 +236,14 @@ impl Driver {
 }
 
 impl RxConn {
-    /// Copies a payload out of a receive buffer into memory.
+    /// Copies a payload out of a receive buffer into new memory.
     fn copy(&self, place: usize, payload: usize, mut memory: WriteVec) -> Option<ReadVec> {
         let start = MessageKind::Immediate.min_len();
         memory.copy_from(0, self.receive.bytes(place, start + payload)?.get(start..)?);
         Some(memory.into_read())
     }
 
-    /// Copies a payload out of a receive buffer to its place.
+    /// Copies a payload out of a receive buffer into the engine's sink.
     fn deliver(&self, turn: Turn<'_>, conn: &Connection, place: usize, payload: usize, delivery: Delivery) {
         let Delivery { token, sink } = delivery;
         let start = MessageKind::Immediate.min_len();
@@ -253,12 +255,12 @@ impl RxConn {
     }
 }
 
-/// Asks the engine what to do with a message.
+/// Asks the engine for its verdict on a message.
 fn parse(conn: &Connection, header: &Header, rx: RxContext) -> Verdict {
     conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.key.id, header, host: None, rx })
 }
 
-/// The peer asks for data. Its answer may come while the engine is asked, or later, from any thread.
+/// Handles a request for data. The engine may answer during the upcall, or later, from any thread.
 fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &Header) -> Result<(), Errno> {
     let name = turn.shard.own.gets.lock().insert(AskedGet { conn: conn.clone(), operation });
     match parse(conn, header, name_of_get(name)) {
@@ -290,7 +292,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
     Ok(())
 }
 
-/// Answers a PUT_REQ: where its payload goes, or that none is wanted.
+/// Answers a PUT_REQ: with the sink of its payload, or that none is wanted.
 fn take_put(
     turn: Turn<'_>,
     conn: &Arc<Connection>,
@@ -313,7 +315,7 @@ fn take_put(
     receive_into(turn, conn, operation, payload, Taker::Engine(token), sink);
 }
 
-/// Has the peer write a payload into this memory.
+/// Lets the peer write a payload into this memory.
 fn receive_into(
     turn: Turn<'_>,
     conn: &Arc<Connection>,
@@ -341,7 +343,7 @@ fn receive_into(
     }
 }
 
-/// Tells the peer where to write, once the memory can be described.
+/// Sends the sink's description to the peer, once the memory can be described.
 fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
     let mut guard = conn.state.lock();
     let state = &mut *guard;
@@ -374,7 +376,7 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
     }
 }
 
-/// Tells the peer that nothing is wanted, or that it cannot be taken.
+/// Answers a PUT_REQ with PUT_NAK: nothing is wanted, or the payload cannot be taken.
 fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno>) {
     let item = {
         let mut guard = conn.state.lock();
@@ -394,7 +396,7 @@ fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno
     }
 }
 
-/// No bounce buffer has come free in time: a transfer fails, and its connection goes on.
+/// Fails a transfer for which no bounce buffer became free in time; its connection continues.
 pub(super) fn give_up(waiter: Waiter) {
     const WHY: &str = "it has waited too long for a bounce buffer; use registered memory";
     let (conn, operation) = match waiter {
@@ -423,7 +425,7 @@ pub(super) fn give_up(waiter: Waiter) {
     refuse_put(&conn, operation, Err(tell_failed(&conn, &WHY, Errno::ETIMEDOUT)));
 }
 
-/// An operation is over. Gives the payload of a message that the engine holds back, with its name, if it is in memory now.
+/// Ends an operation. Returns the name and payload of a held message that is now in memory.
 pub(super) fn end(
     conn: &Connection,
     counters: &Counters<LiveTx, LiveRx>,

@@ -21,15 +21,16 @@ use crate::shard::{Asked, Offered};
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
-/// Requests that the connection manager keeps while nobody polls.
+/// The number of requests that the connection manager keeps between polls.
 const BACKLOG: u32 = 256;
 
-/// CmEvents that a listener takes from its channel when it ends: as many requests as its backlog holds, and as many other events of
-/// a busy shard. The connection manager rejects requests beyond these without a record.
+/// The most events of the connection manager that a listener takes from its channel when it ends:
+/// room for the requests of its backlog, and the same number of other events of a busy shard. The
+/// connection manager rejects further requests without a record.
 const LOOKED_THROUGH: usize = 2 * BACKLOG as usize;
 
 impl Driver {
-    /// Listens at an address from now on.
+    /// Begins to listen at an address.
     pub(crate) fn listen(
         &mut self,
         shard: &Shard,
@@ -49,17 +50,19 @@ impl Driver {
         }
     }
 
-    /// Ends a listener whose NIs have left the table, and rejects the requests that are pending on it with EARLY.
+    /// Ends a listener whose NIs have left the table, and rejects the requests that are pending on
+    /// it with EARLY.
     ///
-    /// The connection manager rejects what is pending on a listener that is destroyed, but without LNet's record, and kernel nodes log
-    /// that as a fatal error (lnet-measured). EARLY is what LNet says while an NI is not up (lnet-wire 34): the peer gives up this
-    /// attempt and nothing else, and its next message begins another one. After CONN_RACE a peer would count on a connection from
+    /// The connection manager rejects the pending requests of a listener that is destroyed, but
+    /// without LNet's record, and kernel nodes log that as a fatal error (lnet-measured). EARLY is
+    /// LNet's answer while an NI is not up (lnet-wire 34): the peer gives up only this attempt, and
+    /// its next message begins another one. After CONN_RACE a peer would wait for a connection from
     /// this node; every other reason names something that the peer would have to change.
     pub(super) fn end_listener(&mut self, turn: Turn<'_>, key: Key) {
         let listener = token(key);
         let mut cm_events = std::mem::take(&mut self.kept);
         for _ in 0..LOOKED_THROUGH {
-            // Without this the channel may answer from what it knows already.
+            // Without this call, the channel may return only events that it has already read.
             turn.shard.own.channel.rest();
             let Some(cm_event) = turn.shard.own.channel.next() else { break };
             cm_events.push_back(cm_event);
@@ -75,7 +78,7 @@ impl Driver {
         self.sources.remove(key);
     }
 
-    /// A peer asks.
+    /// Handles a peer's request to connect.
     pub(super) fn asked(&mut self, turn: Turn<'_>, key: Key, request: Box<dyn Request>) {
         let Some(Source::Listener(Listening { ip, .. })) = self.sources.get(key) else {
             return reject(request, RejectReason::Early);
@@ -157,7 +160,8 @@ impl Driver {
                 }
                 turn.shard.counters.rx.refusals.one();
                 self.sources.remove(key);
-                // Of a peer's attempt nobody here depends on; `advance_peer` sees to the rest.
+                // This node's messages do not depend on the peer's attempt; `advance` begins an own
+                // one if needed.
                 let _ = peer.state.lock().links.failed(id, turn.now_ns);
                 return self.advance(turn, &peer);
             }
@@ -178,14 +182,15 @@ impl Driver {
     }
 }
 
-/// A node connects from the address of its NID, over the network that it asks for (lnet-wire 31). Whoever names another's NID
-/// would get that one's messages, or end its connections as those of another life.
+/// Whether a peer connects from the address of its NID, over the network that it asks for
+/// (lnet-wire 31). A node that used another's NID would get that node's messages, or end its
+/// connections as those of another incarnation.
 fn speaks_for_itself(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
     let peer = offer.link.peer.nid;
     peer.ipv4() == Some(from) && peer.net() == ni.id.nid.net()
 }
 
-/// A peer is not let in. Nothing is remembered of it, nor done to whom it names.
+/// Rejects a peer that is not admitted. The request changes no state of the peer that it names.
 fn turn_away(
     turn: Turn<'_>,
     ni: &Ni,
@@ -201,13 +206,13 @@ fn turn_away(
     reject_with(request, &offer.refuse(reason));
 }
 
-/// What a peer gets.
+/// The queues and parameters that a peer is granted.
 struct Granted {
     queues: super::opening::Queues,
     params: ConnParams,
 }
 
-/// Accepts a request; one that cannot be is rejected.
+/// Accepts a request, or rejects it if the queues cannot be made.
 fn grant(
     turn: Turn<'_>,
     key: Key,

@@ -1,6 +1,8 @@
-//! A shard's driver: everything that happens on its connections except sending in a caller's own thread.
+//! A shard's driver: everything that happens on its connections except sending in a caller's own
+//! thread.
 //!
-//! One thread at a time drives; nothing here is touched by senders, so that upcalls made from here may send.
+//! One thread at a time drives; senders touch nothing of this module, so that upcalls from here may
+//! send.
 
 mod close;
 mod dial;
@@ -38,30 +40,35 @@ use opening::Opening;
 use rx_conn::RxConn;
 use source::{Source, Sources, key};
 
-/// CmEvents that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
+/// The most connection manager events handled in one poll: some for each connection of a busy
+/// shard. Further ones are left to the next poll.
 const CM_EVENTS_PER_POLL: usize = 64;
 
-/// Requests to connect that one poll looks at. Queues and buffers are made for each, which takes a card a millisecond: whoever
-/// connects again and again does not keep a shard from the messages of its peers.
+/// The most requests to connect handled in one poll. Queues and buffers are made for each, which
+/// takes a card a millisecond: a peer that connects again and again must not keep a shard from the
+/// messages of its other peers.
 const CONNECTS_PER_POLL: usize = 2;
 
-/// A connection of several busy ones on which nothing has come for so many polls is armed, and no more looked at by each poll.
+/// The number of consecutive polls without completions after which a connection, if it is one of
+/// several busy ones, is armed and no longer polled.
 const IDLE_POLLS: u32 = 256;
 
-/// Polls in a row without work and without a sleep, from which on somebody spins: who is about to sleep polls once or twice.
+/// The number of consecutive polls without work and without a sleep that indicate a spinning
+/// thread; a thread that is about to sleep polls once or twice.
 const SPINNING: u32 = 8;
 
-/// What the driver of a shard alone touches.
+/// The data that only a shard's driver touches.
 pub struct Driver {
     core: Core<O2ib>,
     sources: Sources,
-    /// Polls that have found nothing, since the last that did and since somebody was about to sleep.
+    /// Polls without work since the last one with work and since a driver was last about to sleep.
     fruitless: u32,
-    /// The last poll has not taken all that the channel has to tell.
+    /// The last poll has not taken all events of the channel.
     unheard: bool,
-    /// Taken from the channel while a listener ended, and not handled yet: the next poll begins with them.
+    /// Events taken from the channel while a listener ended, and not handled yet; the next poll
+    /// begins with them.
     kept: VecDeque<CmEvent>,
-    /// A list that is filled and emptied within a call, kept for its memory.
+    /// Scratch list, filled and emptied within a call, kept for its allocation.
     events: Vec<Event>,
 }
 
@@ -102,7 +109,8 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         self.core.polled(work)
     }
 
-    /// All connections are armed, nothing has come before they were, and all that the channel has told is known.
+    /// Arms all connections; returns whether the driver may sleep: no completion arrived before the
+    /// arming, and no event of the channel is left.
     fn arm(&mut self, shard: &Shard) -> bool {
         self.fruitless = 0;
         let mut quiet = !self.unheard && self.kept.is_empty();
@@ -148,7 +156,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
             Asked::Prepare(conn, operation) => self.go_on(&conn, operation),
             Asked::BeginGet(mut pending) => {
                 let (conn, who) = (pending.conn.clone(), Who::Get(pending.token));
-                // The peer has all the time that it would have had without the wait.
+                // The peer's time to answer begins now; the wait for the buffer does not count.
                 pending.deadline_ns = pending.deadline_ns.max(conn.answer_deadline_ns());
                 conn.begin_get(*pending);
                 conn.ni().own.sinks.came(who);
@@ -183,7 +191,8 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         }
     }
 
-    /// Receive buffers are kept for messages that are held back, and others are there for NOOPs: a peer is always heard.
+    /// Receive buffers are reserved for held messages, and others for NOOPs: a peer can always send
+    /// a sign of life.
     fn heard_ns(&self, peer: &Peer) -> Option<u64> {
         let state = peer.state.lock();
         state.conns.iter().filter_map(|conn| self.sources.get(conn.key)?.conn()).map(|rx| rx.heard_ns).max()
@@ -225,7 +234,7 @@ impl Driver {
         }
     }
 
-    /// Looks at the completion queues of the busy connections by turns, until nothing is left in them or the budget is used up.
+    /// Polls the busy connections in turn, until no completions are left or the budget is used up.
     fn work_off_busy(&mut self, turn: Turn<'_>, budget: usize) -> usize {
         let mut left = budget;
         loop {
@@ -245,7 +254,7 @@ impl Driver {
         }
     }
 
-    /// Has each poll look at a connection.
+    /// Makes each poll include a connection.
     fn make_busy(&mut self, key: Key) {
         if let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut).filter(|rx| !rx.busy) {
             rx.idle = 0;
@@ -253,8 +262,8 @@ impl Driver {
         }
     }
 
-    /// A connection that each poll looks at had so many completions. It queues again, unless it is one of several and has been idle for
-    /// long.
+    /// Notes that a busy connection had `count` completions. Queues it again, unless it is one of
+    /// several and has been idle for [`IDLE_POLLS`] polls.
     fn looked_at(&mut self, key: Key, count: usize) {
         let many = self.sources.queue().len() > 1;
         let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) else { return };
@@ -264,7 +273,7 @@ impl Driver {
         }
     }
 
-    /// Arms all connections that each poll looks at, but those on which something has come; whether there are none of these.
+    /// Arms all busy connections without completions; returns whether none of them has any.
     fn arm_all(&mut self) -> bool {
         let mut quiet = true;
         for _ in 0..self.sources.queue().len() {
@@ -277,7 +286,8 @@ impl Driver {
         quiet
     }
 
-    /// A device that is a program may have to send on the processor of a thread that spins, which makes way for it.
+    /// Yields the processor of a spinning thread to a software device, which may need it to send,
+    /// and polls again.
     fn let_programs_work(&mut self, turn: Turn<'_>, budget: usize) -> usize {
         let waits =
             |key: &Key| self.sources.get(*key).and_then(Source::conn).is_some_and(RxConn::awaits_program);
@@ -288,7 +298,7 @@ impl Driver {
         self.work_off_busy(turn, budget)
     }
 
-    /// Sends what waits for a peer, as far as there are connections with room.
+    /// Sends the messages that wait for a peer, as far as its connections have room.
     fn flush_waiting(&mut self, peer: &Arc<Peer>) {
         loop {
             let (tx, conn) = {
@@ -306,7 +316,8 @@ impl Driver {
                 Ok(lnet_api::Sent::Later) => {}
                 Ok(lnet_api::Sent::Now(result)) => peer.ni.upcalls.finalize_tx(token, result),
                 Err((tx, _)) => {
-                    // The driver of this shard alone closes connections: this one is full, or another thread has broken it.
+                    // Only this shard's driver closes connections: this one is full, or another
+                    // thread has marked it broken.
                     let mut state = peer.state.lock();
                     if !state.waiting.let_go() {
                         state.waiting.put_back(tx);
@@ -320,8 +331,8 @@ impl Driver {
         }
     }
 
-    /// Connections that stand are left to the device, which gives them up after its retries: a link that is down for a moment
-    /// loses nothing.
+    /// Handles a change of a device. Established connections are left to the device, which gives
+    /// them up after its retries: a link that is down for a moment loses nothing.
     fn device_changed(&mut self, turn: Turn<'_>, name: &str, change: DeviceChange) {
         for ni in turn.shared.nis.matching(None) {
             if ni.own.device.name() != name {
@@ -339,7 +350,7 @@ impl Driver {
         }
     }
 
-    /// The port of an NI is up: what failed while it was down says nothing of the peers.
+    /// Retries the peers of an NI whose port is up: failures while it was down are not the peers'.
     fn try_again(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for peer in turn.peers_of(ni) {
             peer.state.lock().links.forgive();

@@ -1,4 +1,4 @@
-//! The moment at which a connection begins to be used.
+//! Taking a new connection into use.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 impl Driver {
-    /// A peer that was accepted has established its connection.
+    /// Handles a peer that was accepted and has established its connection.
     pub(super) fn established(&mut self, turn: Turn<'_>, key: Key) {
         let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
         let Stage::Accepting { link, params } = opening.stage else { return };
@@ -31,7 +31,7 @@ impl Driver {
         self.put_to_use(turn, key, link, params);
     }
 
-    /// A connection stands.
+    /// Takes an established connection into use.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, link: Link, params: ConnParams) {
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
         let Opening { endpoint, queues, peer, id, permit, .. } = *opening;
@@ -39,7 +39,8 @@ impl Driver {
         let life = Known { version: link.version, stamp: link.peer.stamp };
         let others = {
             let mut state = peer.state.lock();
-            // Connections of another life of the peer can only have come in while the answer was awaited.
+            // Only during the handshake can a connection to another incarnation of the peer have
+            // been established.
             let contradicts = state.links.life().is_some_and(|known| known != life);
             state.failure = None;
             contradicts

@@ -13,29 +13,30 @@ use crate::links::LinkId;
 use crate::sizes::{self, ConnSizes};
 use lnet_lnd::admission::Permit;
 
-/// Bytes that a send shall carry in itself, if the device can: a message without payload, but for what a descriptor adds.
+/// The inline size asked for, if the device supports it: a message without payload, except long
+/// descriptors.
 const INLINE: u32 = 220;
 
 pub(super) struct Opening {
-    /// Goes before the memory of its queues does.
+    /// Declared before its queues, so that it is dropped before their memory.
     pub(super) endpoint: Box<dyn Endpoint>,
     pub(super) queues: Option<Queues>,
     pub(super) peer: Arc<Peer>,
     pub(super) id: LinkId,
-    /// Where the peer is, or connects from.
+    /// The peer's address, or the one it connects from.
     pub(super) address: SocketAddrV4,
     pub(super) stage: Stage,
     pub(super) begun_ns: u64,
-    /// Of a peer's attempt.
+    /// For an attempt of the peer's.
     pub(super) permit: Option<Permit>,
 }
 
-/// How far it is.
+/// The stage of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
-    /// The way is looked for.
+    /// The route is being resolved.
     Resolving,
-    /// The peer is asked.
+    /// The request has been sent to the peer.
     Asking,
     /// The peer was accepted.
     Accepting { link: Link, params: ConnParams },
@@ -57,7 +58,7 @@ impl Queues {
     }
 }
 
-/// Makes queues of this depth and for so many fragments, or as deep ones as the device can have.
+/// Makes queues for these parameters, or the deepest that the device can make.
 pub(super) fn make_queues(
     endpoint: &mut dyn Endpoint,
     ni: &Ni,
@@ -71,7 +72,7 @@ pub(super) fn make_queues(
     let made = loop {
         match endpoint.make_queues(&sizes.queues(INLINE)) {
             Ok(made) => break made,
-            // Anything else is not for their size.
+            // Other errors do not depend on the size.
             Err(error) if !matches!(error.errno, Errno::ENOMEM | Errno::EINVAL) => {
                 return Err(error.to_string());
             }

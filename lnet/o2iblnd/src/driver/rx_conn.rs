@@ -1,4 +1,4 @@
-//! A connection as the driver of its shard has it.
+//! The driver's data of a connection.
 
 use std::sync::Arc;
 
@@ -12,34 +12,34 @@ use crate::conn::Receipt;
 use crate::connection::{Connection, Live};
 use crate::fabric::{COMPLETIONS_PER_LOOK, Completions, ReceiveWork};
 
-/// Receive buffers that are to be posted again, each with what that makes possible.
+/// Receive buffers to be posted again, by index, each with its receipt.
 pub(super) type Reposts = SmallVec<[(usize, Receipt); COMPLETIONS_PER_LOOK]>;
 
-/// How often who is about to sleep looks for the completions of sends that have not completed: devices take a microsecond or two
-/// for that, which is less than it takes to sleep and to be woken.
+/// How often a thread that is about to sleep polls for the completions of posted sends: devices
+/// take a microsecond or two for a send, which is less than a sleep and a wake-up take.
 const SHORT_LOOKS: usize = 16;
 
-/// A connection as its driver has it.
+/// The driver's data of a connection.
 pub(super) struct RxConn {
     pub(super) conn: Arc<Connection>,
     pub(super) receive: Receive,
-    /// It is looked at by each poll, for it is not armed.
+    /// Whether each poll includes it, as it is not armed.
     pub(super) busy: bool,
-    /// For so many polls nothing has come on it.
+    /// The number of consecutive polls without completions.
     pub(super) idle: u32,
-    /// Sends had not completed when it was looked at last.
+    /// Whether sends were posted and not completed at the last poll.
     pub(super) awaits_sends: bool,
-    /// When something last came on it.
+    /// Time of the last received message.
     pub(super) heard_ns: u64,
-    /// When a NOOP of the peer was last answered by one.
+    /// Time at which a NOOP of the peer was last answered by one.
     pub(super) answered_ns: u64,
     /// Whether the peer lives, while it gives no credits or answers.
     pub(super) doubt: Doubt,
-    /// The progress of its own operations, and the first look at which it was that.
+    /// The progress of its own operations, and the time at which it was first seen.
     pub(super) progress_mark: Option<(u64, u64)>,
-    /// What came when it was armed, or shortly before.
+    /// Completions found when it was armed, or shortly before.
     pub(super) stash: Completions,
-    /// It counts as long as the connection stands, if the peer has opened it.
+    /// For a connection that the peer opened: held until it is closed.
     _permit: Option<Permit>,
 }
 
@@ -61,37 +61,37 @@ impl RxConn {
         }
     }
 
-    /// Arms it; `false` if something has come.
+    /// Arms the connection; `false` if there are completions.
     pub(super) fn arm(&mut self) -> bool {
         if !self.stash.is_empty() || self.awaits_sends && self.look_for_sends() {
             return false;
         }
         let state = self.conn.state.lock();
-        // A connection that is closed has nothing more to tell.
+        // A closed connection has no more completions.
         let Some(live) = &state.live else { return true };
         let armed = live.endpoint.arm().and_then(|()| live.endpoint.poll(&mut self.stash));
-        // What is wrong with it, the next look will show.
+        // The next poll reports an error.
         armed.is_ok() && self.stash.is_empty()
     }
 
-    /// Whether sends are to be carried out by a program, which needs a processor.
+    /// Whether sends wait for a software device, which needs a processor.
     pub(super) fn awaits_program(&self) -> bool {
         self.awaits_sends && self.conn.device().is_program()
     }
 
-    /// Looks for completions a little longer.
+    /// Polls a little longer for completions of sends.
     fn look_for_sends(&mut self) -> bool {
         let looks = if self.awaits_program() { 0 } else { SHORT_LOOKS };
         (0..looks).any(|_| {
             std::hint::spin_loop();
             let state = self.conn.state.lock();
             let looked = state.live.as_ref().map_or(Ok(()), |live| live.endpoint.poll(&mut self.stash));
-            // What is wrong with it, the next look will show.
+            // The next poll reports an error.
             looked.is_err() || !self.stash.is_empty()
         })
     }
 
-    /// Posts receive buffers again, and tells the rules.
+    /// Posts receive buffers again, and notes that in the connection's rules.
     pub(super) fn repost(&self, live: &mut Live, reposts: &mut Reposts) -> Result<(), Errno> {
         if reposts.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the channel of a shard tells of.
+//! The sources of a shard's channel events.
 
 use std::net::Ipv4Addr;
 
@@ -9,12 +9,12 @@ use super::opening::{Opening, Stage};
 use super::rx_conn::RxConn;
 use crate::fabric::{self, Token};
 
-/// What a token of the channel names.
+/// An object that a token of the channel names.
 pub(super) enum Source {
     Listener(Listening),
     Opening(Box<Opening>),
     Conn(Box<RxConn>),
-    /// A place that is kept for what is being made.
+    /// A reserved entry for an object that is being made.
     Vacant,
 }
 
@@ -24,7 +24,8 @@ pub(super) struct Listening {
     pub(super) ip: Ipv4Addr,
 }
 
-/// All of it, by the channel's [tokens](token). Those connections queue that are looked at by each poll, for they are not armed.
+/// All sources, by the channel's [tokens](token). Its queue holds the busy connections, which each
+/// poll includes as they are not armed.
 pub(super) type Sources = lnet_lnd::sources::Sources<Source>;
 
 lnet_lnd::variants!(Source { opening, opening_mut: Opening(Opening), conn, conn_mut: Conn(RxConn) });
@@ -35,25 +36,25 @@ impl Queued for Source {
     }
 }
 
-/// Ends an attempt, whose place in the table stays for the connection.
+/// Removes an attempt; its entry in the table stays for the connection.
 pub(super) fn take_opening(sources: &mut Sources, key: Key) -> Option<Box<Opening>> {
     let opening = sources.take(key, Source::Vacant, |source| match source {
         Source::Opening(opening) => Ok(opening),
         other => Err(other),
     })?;
-    // What is known of this side's attempt; the peer's is another.
+    // `step` describes this side's attempt, not the peer's.
     if !matches!(opening.stage, Stage::Accepting { .. }) {
         opening.peer.state.lock().step = None;
     }
     Some(opening)
 }
 
-/// What the channel knows a source by.
+/// Returns the channel's token of a source.
 pub(super) fn token(key: Key) -> Token {
     Token(key.0)
 }
 
-/// The source that the channel knows by this.
+/// Returns the source's key of a token.
 pub(super) fn key(token: Token) -> Key {
     Key(token.0)
 }

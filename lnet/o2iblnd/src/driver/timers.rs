@@ -1,4 +1,4 @@
-//! Timers (lnet-wire 38): coarse, for everything is looked at in one pass.
+//! Timers (lnet-wire 38). They are coarse: one pass checks everything.
 
 use lnet_api::Errno;
 use lnet_lnd::Miss;
@@ -24,10 +24,10 @@ fn what_is(late: Late) -> &'static str {
     }
 }
 
-/// Why a connection is given up while credits are short.
+/// Reason for closing a connection while credits are short.
 const STUCK: &str = "it makes no progress, and messages to others wait for its credits";
 
-/// What a look at a connection finds.
+/// The state of a connection, as a timer finds it.
 enum Look {
     /// Its queues are gone.
     Closed,
@@ -37,11 +37,11 @@ enum Look {
     Stuck,
     /// Own operations are under way.
     Busy,
-    /// None is.
+    /// No own operation is under way.
     Idle,
 }
 
-/// Looks at a connection, and sends what is due on it. The times at which it is to be looked at again go to `note`.
+/// Checks a connection, and sends what is due on it. Passes the times of the next checks to `note`.
 fn look(rx: &mut RxConn, now_ns: u64, mut note: impl FnMut(u64)) -> Look {
     let mut guard = rx.conn.state.lock();
     let state = &mut *guard;
@@ -88,7 +88,7 @@ impl Driver {
         count + look_at_peers(self, turn)
     }
 
-    /// Connections that are at their end, each with the reason.
+    /// Returns the connections to close, each with the reason.
     fn look_at_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, &'static str)> {
         let now_ns = turn.now_ns;
         let mut doubtful = Vec::new();
@@ -109,9 +109,11 @@ impl Driver {
         doubtful.into_iter().filter_map(judge).collect()
     }
 
-    /// Why a connection is at its end whose own operations are under way, if it is: it makes no progress, or something is late. A peer that is heard may hold back
-    /// what it was sent before ([`lnet_lnd::life`]). PUTs that it has not answered wait on, then. What has not left ends when it is overdue;
-    /// and where messages to others wait for credits, that and the PUTs end at once. GETs are not held back: an answer that does not come
+    /// Returns why to close a connection whose own operations are under way, if it must be closed:
+    /// it makes no progress, or an operation is overdue. A peer that sends signs of life may hold
+    /// back earlier messages ([`lnet_lnd::life`]). PUTs that it has not answered then wait on.
+    /// Messages that have not been posted end when they are overdue; if messages to other peers
+    /// wait for credits, those and the PUTs end at once. GETs are not held back: a missing answer
     /// ends the connection.
     fn judge(
         &mut self,
@@ -149,7 +151,7 @@ impl Driver {
             let unanswered = || is_short && silence == Silence::None && live.machine.awaits_data();
             let found = if unanswered() { Some(STUCK) } else { live.machine.late(now_ns).map(what_is) };
             if found.is_none() {
-                // Whoever holds messages back answers it.
+                // A peer that holds messages back answers it.
                 live.machine.show_life();
                 self.core.timers.note(live.machine.deadline_ns().min(changes_ns).max(now_ns + 1));
                 conn.pump(state, now_ns);
