@@ -25,19 +25,21 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Ask nodes for their NIDs, as `lctl ping` does.
     Ping(PingArgs),
-    /// Find out what a node is: its NIs, and what it can do, as `lnetctl discover` does.
+    /// Show a node's NIs and features, as `lnetctl discover` does.
     Discover(DiscoverArgs),
     /// Run a node that answers pings and counts traffic, until it is stopped.
     Serve(ServeArgs),
-    /// Show what the nodes that run on this host have done, and how they are.
+    /// Show the statistics and state of the nodes that run on this host.
     Status(StatusArgs),
     /// Networks of this host.
     #[command(subcommand)]
     Net(NetCommand),
-    /// Compute what the tunables of two RDMA nodes come to: what holds, what they agree on, queues, pools and memory.
+    /// Compute the effect of the tunables of two RDMA nodes: which values hold, what the nodes
+    /// agree on, queues, pools and memory.
     #[command(name = "o2iblnd-calc")]
     O2iblndCalc(CalcArgs),
-    /// Move messages and bulk between nodes and verify every byte: two nodes in two processes over TCP, unless told otherwise.
+    /// Move messages and bulk between nodes and verify every byte: by default two nodes in two
+    /// processes over TCP.
     Selftest(SelftestArgs),
     #[command(name = "selftest-peer", hide = true)]
     SelftestPeer(SelftestPeerArgs),
@@ -52,7 +54,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it prints JSON, failures included.
+    /// Returns whether it prints JSON, failures included.
     pub(crate) fn json(&self) -> bool {
         match self {
             Command::Ping(args) => args.json,
@@ -76,10 +78,11 @@ impl Command {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub setup: SetupArgs,
-    /// Print a line of what happened every so many seconds; SIGUSR1 asks for one at any time.
+    /// Print a line of statistics at this interval; SIGUSR1 prints one at any time.
     #[arg(long, value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub stats: Option<Duration>,
-    /// Seconds that messages under way get to leave when the node is stopped; 0 ends them at once.
+    /// Seconds that messages in progress get to be sent when the node is stopped; 0 ends them at
+    /// once.
     #[arg(long, default_value = "1", value_parser = seconds_or_none, allow_negative_numbers = true, value_name = "SECONDS")]
     pub drain: Duration,
     /// Print one JSON object on each line.
@@ -87,15 +90,17 @@ pub(crate) struct ServeArgs {
     pub json: bool,
 }
 
-/// What a node is made of.
+/// The configuration of a node.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct SetupArgs {
-    /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)', over RDMA 'o2ib(ib0)' or
-    /// 'o2ib(mlx5_0)'; 'tcp(eth0)[0,2]' binds it to CPU partitions. May be given several times; replaces the networks of a configuration file. Without networks: 'tcp',
+    /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)', over
+    /// RDMA 'o2ib(ib0)' or 'o2ib(mlx5_0)'; 'tcp(eth0)[0,2]' binds it to CPU partitions. May be
+    /// given several times; replaces the networks of a configuration file. Without networks: 'tcp',
     /// the first interface that can be used.
     #[arg(long, value_name = "NET")]
     pub net: Vec<String>,
-    /// A configuration file: lnet.conf (YAML), lustre.conf (modprobe), or TOML. Options count more than the file.
+    /// A configuration file: lnet.conf (YAML), lustre.conf (modprobe), or TOML. Options override
+    /// the file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<std::path::PathBuf>,
     /// TCP port to listen on, and on which the peers listen (988). Ports below 1024 need root or CAP_NET_BIND_SERVICE.
@@ -105,7 +110,7 @@ pub(crate) struct SetupArgs {
     /// CAP_NET_BIND_SERVICE.
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub service: Option<u16>,
-    /// Whose TCP connections are accepted; by default `hello` above port 1023, else `secure`.
+    /// Peers whose TCP connections are accepted; by default `hello` above port 1023, else `secure`.
     #[arg(long, value_enum)]
     pub accept: Option<Accept>,
     #[command(flatten)]
@@ -114,27 +119,29 @@ pub(crate) struct SetupArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatusArgs {
-    /// The process whose nodes are shown. Without it: the node that runs, or of several a line each.
+    /// The process whose nodes are shown. Without it: the node that runs, or one line for each of
+    /// several nodes.
     #[arg(value_name = "PID", value_parser = whole::<u32>(1..=u64::from(u32::MAX)), allow_negative_numbers = true, conflicts_with = "all")]
     pub pid: Option<u32>,
-    /// Show all of each node.
+    /// Show every node in full.
     #[arg(long)]
     pub all: bool,
-    /// Seconds that finding the nodes of other users, and the answers of all nodes, may take together.
+    /// Seconds for finding the nodes of other users and for the answers of all nodes together.
     #[arg(long, default_value = "2", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub timeout: Duration,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Let nodes of other users send descriptors with their answers on every kernel, as before Linux 6.16.
+    /// Accept descriptors in the answers of other users' nodes on every kernel, as before Linux
+    /// 6.16.
     #[arg(long, hide = true)]
     pub accept_descriptors: bool,
 }
 
-/// What a process of `nlx status` visits.
+/// Arguments of a process that `nlx status` starts to visit a folder.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatusAskerArgs {
-    /// As `lnet_node::Asker` adds them.
+    /// The arguments that `lnet_node::Asker` adds.
     #[arg(trailing_var_arg = true)]
     pub task: Vec<String>,
 }
@@ -143,7 +150,8 @@ pub(crate) struct StatusAskerArgs {
 pub(crate) enum NetCommand {
     /// Show the networks that a configuration gives on this host, without starting them.
     Show(NetShowArgs),
-    /// Show what this host has for networks over RDMA: devices, ports, GIDs; what is wrong, and what to do.
+    /// Show what this host has for networks over RDMA: devices, ports, GIDs; what is wrong, and
+    /// what to do.
     Devices(NetDevicesArgs),
 }
 
@@ -161,7 +169,7 @@ pub(crate) struct NetDevicesArgs {
 pub(crate) struct NetShowArgs {
     #[command(flatten)]
     pub setup: SetupArgs,
-    /// Explain for each interface of this host why it was chosen or passed over.
+    /// Explain for each interface of this host why it was chosen or not.
     #[arg(long)]
     pub why: bool,
     /// Print every tunable with its value.
@@ -175,15 +183,16 @@ pub(crate) struct NetShowArgs {
     pub yaml: bool,
 }
 
-/// How a node uses its host's processors: the tunables of CPU partitions, with LNet's names (S-315), and how its threads wait.
+/// Use of the host's processors: the tunables of CPU partitions, with LNet's names (S-315), and how
+/// threads wait.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct CpuArgs {
-    /// CPU partitions that a node's state is split by, up to one for each CPU; 0 chooses by the CPUs: 1 if there are up to
-    /// 4. A pattern overrides it.
+    /// Number of CPU partitions that a node's state is split into, up to one for each CPU; 0
+    /// chooses by the CPUs: 1 if there are up to 4. A pattern overrides it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=MAX_PARTITIONS as u64), allow_negative_numbers = true)]
     pub cpu_npartitions: usize,
-    /// Which CPUs belong to which partition, for instance '0[0-3] 1[4-7]'; 'N 0[0] 1[1]' names NUMA nodes, 'N' makes one
-    /// partition of each.
+    /// CPUs of each partition, for instance '0[0-3] 1[4-7]'; 'N 0[0] 1[1]' names NUMA nodes, 'N'
+    /// makes one partition of each.
     #[arg(long, value_name = "TEXT")]
     pub cpu_pattern: Option<Pattern>,
     #[command(flatten)]
@@ -193,8 +202,8 @@ pub(crate) struct CpuArgs {
 /// How threads wait.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub(crate) struct SpinArg {
-    /// Spin limit in microseconds: how long a waiting thread polls before it sleeps, while that pays. 0 turns spinning off. The
-    /// default is 50, or what the configuration file says.
+    /// Spin limit in microseconds: how long a waiting thread polls before it sleeps, while that
+    /// pays. 0 turns spinning off. The default is 50, or the value in the configuration file.
     #[arg(long, value_name = "MICROSECONDS", value_parser = whole::<u64>(0..=MAX_SPIN.as_micros() as u64), allow_negative_numbers = true)]
     pub spin_us: Option<u64>,
 }
@@ -204,12 +213,12 @@ impl SpinArg {
         self.spin_us.map(Duration::from_micros)
     }
 
-    /// The same option as text, for another process.
+    /// Returns the same option as arguments, for another process.
     pub(crate) fn to_args(self) -> impl Iterator<Item = String> {
         self.spin_us.into_iter().flat_map(|time| ["--spin-us".to_string(), time.to_string()])
     }
 
-    /// The node does as it says.
+    /// Sets the spin limit, if the option was given.
     pub(crate) fn apply(self, config: NodeConfig) -> NodeConfig {
         match self.time() {
             Some(time) => config.spin(time),
@@ -219,7 +228,7 @@ impl SpinArg {
 }
 
 impl CpuArgs {
-    /// The node does as they say; where they say nothing, as it was configured.
+    /// Sets the options that were given; all others stay as configured.
     pub(crate) fn apply(&self, config: NodeConfig) -> NodeConfig {
         let config = self.spin.apply(config);
         if self.cpu_npartitions == 0 && self.cpu_pattern.is_none() {
@@ -232,7 +241,7 @@ impl CpuArgs {
         })
     }
 
-    /// The same options as text, for another process.
+    /// Returns the same options as arguments, for another process.
     pub(crate) fn to_args(&self) -> Vec<String> {
         let number = ["--cpu-npartitions".to_string(), self.cpu_npartitions.to_string()];
         let pattern =
@@ -241,7 +250,7 @@ impl CpuArgs {
     }
 }
 
-/// From where nodes are asked.
+/// The node that sends requests: NID and ports.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AskingArgs {
     /// The NID to ask from; by default the address from which this host routes to the node.
@@ -250,7 +259,7 @@ pub(crate) struct AskingArgs {
     /// Port on which all nodes of the network listen.
     #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: u16,
-    /// The same of a network over RDMA (o2ib).
+    /// Port on which all nodes of a network over RDMA (o2ib) listen.
     #[arg(long, value_name = "PORT", default_value_t = 987, value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub service: u16,
     #[command(flatten)]
@@ -262,19 +271,20 @@ pub(crate) struct PingArgs {
     /// The nodes to ask, for instance 10.0.0.1@tcp.
     #[arg(required = true, value_name = "NID")]
     pub nids: Vec<Nid>,
-    /// Ask so often, print a line for each answer and the numbers at the end; 0 asks until it is stopped.
+    /// Number of pings, each with a line for its answer, and statistics at the end; 0 pings until
+    /// it is stopped.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub count: Option<u64>,
-    /// Seconds from one question to the next.
+    /// Seconds between two pings.
     #[arg(long, default_value = "1", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS", requires = "count")]
     pub interval: Duration,
-    /// Look for what long messages meet on the way: report the TCP connections to each node (segments, path MTU, round trip,
-    /// retransmissions, unacknowledged bytes). Nothing of this size is sent without --to-nlx. K or KiB, and M or MiB, may follow
-    /// the number.
+    /// Report the TCP connections to each node, which show problems of long messages: segments,
+    /// path MTU, round trip, retransmissions, unacknowledged bytes. No message of this size is sent
+    /// without --to-nlx. K or KiB, and M or MiB, may follow the number.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>(1..=PROBE_BYTES_MAX as u64), allow_negative_numbers = true)]
     pub size: Option<usize>,
-    /// The nodes run 'nlx serve', 'nlx selftest --server' or 'nlxd': send each of them a PUT of --size bytes, which it
-    /// acknowledges and forgets. A kernel node drops it, and logs that.
+    /// The nodes run 'nlx serve', 'nlx selftest --server' or 'nlxd': send each of them a PUT of
+    /// --size bytes, which it acknowledges and discards. A kernel node drops it, and logs that.
     #[arg(long, requires = "size")]
     pub to_nlx: bool,
     /// Seconds to wait for an answer.
@@ -291,7 +301,8 @@ pub(crate) struct PingArgs {
 pub(crate) struct DiscoverArgs {
     /// The node to discover, for instance 10.0.0.1@tcp.
     pub nid: Nid,
-    /// Tell the node this one's NIs too, and wait until it has taken them (`lnetctl discover --force`).
+    /// Also send this node's NIs to the node, and wait until it has accepted them (`lnetctl
+    /// discover --force`).
     #[arg(long)]
     pub push: bool,
     /// Seconds for all steps together.
@@ -306,7 +317,7 @@ pub(crate) struct DiscoverArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ManArgs {
-    /// The folder that the pages are written to.
+    /// The folder for the pages.
     pub folder: std::path::PathBuf,
 }
 
@@ -316,16 +327,16 @@ pub(crate) struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-/// Whose connections a node accepts.
+/// Peers whose connections a node accepts.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Accept {
     /// Source ports below 1024 only: what a kernel node does by default.
     Secure,
     /// Every port; a peer from a port above 1023 is a userspace node named after its address and port.
     All,
-    /// Nobody: this node only connects.
+    /// No connections: this node only connects.
     None,
-    /// Every port; NID and PID are believed as the handshake tells them. Nothing is authenticated.
+    /// Every port; NID and PID in the handshake are trusted. Nothing is authenticated.
     Hello,
 }
 
@@ -340,13 +351,13 @@ impl From<Accept> for AcceptPolicy {
     }
 }
 
-/// The last port.
+/// The highest port.
 const PORT_MAX: u64 = u16::MAX as u64;
 
-/// The longest duration that can be named, in seconds: a day.
+/// The longest duration of an option, in seconds: a day.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// A whole number within these bounds.
+/// Returns a parser of a whole number in this range.
 pub(crate) fn whole<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone {
@@ -358,7 +369,8 @@ pub(crate) fn whole<T: TryFrom<u64>>(
     }
 }
 
-/// A number of bytes within these bounds: plain, or with K, M or G, or KiB, MiB or GiB, which mean the same.
+/// Returns a parser of a number of bytes in this range: plain, or with K, M or G, or KiB, MiB or
+/// GiB, which mean the same.
 pub(crate) fn bytes<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone {
@@ -383,13 +395,13 @@ pub(crate) fn bytes<T: TryFrom<u64>>(
     }
 }
 
-/// A duration in seconds, with fractions: more than nothing, at most a day.
+/// Parses a duration in seconds, with fractions: above 0, at most a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let refused = || format!("'{text}' is not a number of seconds above 0 and up to {SECONDS_MAX}");
     seconds_or_none(text).ok().filter(|duration| !duration.is_zero()).ok_or_else(refused)
 }
 
-/// A duration in seconds, with fractions: from nothing to a day.
+/// Parses a duration in seconds, with fractions: from 0 to a day.
 pub(crate) fn seconds_or_none(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=SECONDS_MAX).contains(&value) => Ok(Duration::from_secs_f64(value)),

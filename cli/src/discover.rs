@@ -1,4 +1,4 @@
-//! `nlx discover`: what `lnetctl discover` shows, and what the node can do.
+//! `nlx discover`: shows a node as `lnetctl discover` does, and its features.
 
 use lnet_nid::Nid;
 use lnet_node::{DiscoverOptions, Discovery, Features, NiStatus, Pushed};
@@ -17,14 +17,14 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     let options = DiscoverOptions { source: Some(question.from), timeout: args.timeout, push: args.push };
     let found = node.discover_unless(&signals.interrupt, question.target, &options);
     let found = found.map_err(|failure| Failure::of_ping(&failure))?;
-    // What was found does not wait for the end.
+    // The result is printed before the node shuts down.
     let written =
         if args.json { output::json(&to_json(&found, question.from)) } else { output::line(text(&found)) };
     node.shutdown(source::PARTING);
     written
 }
 
-/// The form of `lnetctl discover`, with more below.
+/// Formats the result as `lnetctl discover` does, with additional lines.
 fn text(found: &Discovery) -> String {
     let yes = |condition| if condition { "True" } else { "False" };
     let mut lines = vec![
@@ -48,7 +48,7 @@ fn text(found: &Discovery) -> String {
     lines.join("\n")
 }
 
-/// Each feature in words; bits that nobody has named as they are.
+/// Returns each feature in words; unknown bits as numbers.
 fn words(features: Features) -> Vec<String> {
     const NAMES: [(Features, &str); 8] = [
         (Features::BASE, "base"),

@@ -5,14 +5,14 @@ use lnet_nid::{NetType, Nid, printable};
 use lnet_node::{NodeError, PingFailure, holder_of};
 use serde_json::{Value, json};
 
-/// Where everything about RDMA is told.
+/// Advice for all failures about RDMA.
 const RDMA_HINT: &str =
     "'nlx net devices' tells what this host has for networks over RDMA, and what it lacks";
 
-/// Why a command failed: the step, and what to try, in the words that the user reads.
+/// The failure of a command: the step, the reason, and advice for the user.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    /// One word for programs.
+    /// A word for programs.
     step: &'static str,
     errno: Option<Errno>,
     message: String,
@@ -22,7 +22,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Why nothing more is to be said: it has been said, or nobody reads it.
+    /// A failure without a message: it was printed already, or the reader has closed the pipe.
     pub(crate) fn quiet() -> Failure {
         Failure::new("")
     }
@@ -31,7 +31,7 @@ impl Failure {
         self.message.is_empty()
     }
 
-    /// A failure with this message: one line, in which foreign text is escaped.
+    /// Creates a failure with this message: one line, in which foreign text is escaped.
     pub(crate) fn new(text: impl AsRef<str>) -> Failure {
         let message = printable(text.as_ref()).to_string();
         Failure { step: "command", errno: None, message, advice: None, nid: None }
@@ -41,17 +41,17 @@ impl Failure {
         Failure { step, errno: Some(errno), ..Failure::new(message) }
     }
 
-    /// Says what to try.
+    /// Adds advice.
     pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
         Failure { advice: Some(advice.into()), ..self }
     }
 
-    /// Names the node that the command was about.
+    /// Adds the node that the command was about.
     pub(crate) fn about(self, nid: Nid) -> Failure {
         Failure { nid: Some(nid), ..self }
     }
 
-    /// What to try where the system has run out of something.
+    /// Adds advice if a resource of the system is exhausted.
     fn hint_on(self, errno: Errno) -> Failure {
         match errno {
             Errno::EMFILE => self.hint("this process may have more files open with a higher 'ulimit -n'"),
@@ -62,13 +62,13 @@ impl Failure {
         }
     }
 
-    /// Why a node was not asked, or did not answer.
+    /// Describes why a node was not asked, or did not answer.
     pub(crate) fn of_ping(failure: &PingFailure) -> Failure {
         let PingFailure { target, step, errno, reason, advice } = failure;
         Failure::at(step.name(), *errno, format!("{target}: {reason}")).hint(advice).about(*target)
     }
 
-    /// Why there is no node. `port` is the one that it listens on.
+    /// Describes why a node cannot be configured or started. `port` is the one that it listens on.
     pub(crate) fn of_node(error: &NodeError, port: u16) -> Failure {
         let errno = error.errno();
         match error {
@@ -93,7 +93,7 @@ impl Failure {
         }
     }
 
-    /// What the usual reasons mean; a node that cannot be started has one of few.
+    /// Describes the usual errors of a node's start.
     fn of_start(nid: Nid, errno: Errno, port: u16) -> Option<Failure> {
         let at =
             nid.ip().map_or_else(|| nid.to_string(), |ip| std::net::SocketAddr::new(ip, port).to_string());
@@ -124,7 +124,7 @@ impl Failure {
         )
     }
 
-    /// The same over RDMA: the message tells the port, if it is about one.
+    /// The same over RDMA: the message names the port, if it is about one.
     fn of_verbs(nid: Nid, errno: Errno, source: &LNetError) -> Failure {
         if let Some(holder) = holder_of(nid).filter(|_| errno == Errno::EADDRINUSE) {
             return Failure::held(nid, &holder);
@@ -147,13 +147,14 @@ impl Failure {
         Failure::at(step, errno, format!("{nid}: {why}")).hint(advice)
     }
 
-    /// A network, or NID, of a type that nobody here drives.
+    /// Describes a network or NID of a type without a driver.
     pub(crate) fn no_driver(name: impl fmt::Display) -> Failure {
         Failure::at("driver", Errno::EINVAL, format!("{name}: there is no driver for networks of this type"))
             .hint("use a network of type tcp or o2ib, for instance 'tcp(eth0)'")
     }
 
-    /// The object that a command prints: `{"error": …}`, and `nid` if it was about one node.
+    /// Returns the object that a command prints: `{"error": …}`, and `nid` if it was about one
+    /// node.
     pub(crate) fn to_line(&self) -> Value {
         match self.nid {
             Some(nid) => json!({ "nid": nid.to_string(), "error": self.to_json() }),
@@ -161,7 +162,7 @@ impl Failure {
         }
     }
 
-    /// `{"step": …, "errno": …, "message": …, "try": …}`
+    /// Returns `{"step": …, "errno": …, "message": …, "try": …}`.
     pub(crate) fn to_json(&self) -> Value {
         let errno = self.errno.map(|errno| format!("{errno:?}"));
         json!({ "step": self.step, "errno": errno, "message": self.message, "try": self.advice })
@@ -184,7 +185,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Adds what was attempted to an error.
+/// Adds the attempted action to an error.
 pub(crate) trait Context<T> {
     fn context(self, what: &str) -> Result<T, Failure>;
 }

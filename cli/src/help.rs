@@ -1,4 +1,4 @@
-//! What stands behind the options in each command's help, and in its manual page.
+//! Examples and exit status of each command, for its help and its manual page.
 
 use clap::{Command, CommandFactory};
 
@@ -6,19 +6,19 @@ use crate::args::Args;
 
 /// Examples and exit status of a command.
 pub(crate) struct Words {
-    /// The command's words, `nlx` left out.
+    /// The command's words without `nlx`.
     pub(crate) command: &'static [&'static str],
-    /// What to type, and what for.
+    /// Command lines with their purpose.
     pub(crate) examples: &'static [(&'static str, &'static str)],
-    /// When it ends with 0, and when with 1.
+    /// Meaning of exit status 0, and of 1.
     pub(crate) success: &'static str,
     pub(crate) failure: &'static str,
 }
 
-/// When any command ends with 2.
+/// Meaning of exit status 2.
 pub(crate) const USAGE: &str = "The arguments cannot be read.";
 
-/// Whatever can be typed.
+/// All commands.
 pub(crate) const WORDS: [Words; 12] = [
     Words {
         command: &[],

@@ -1,9 +1,9 @@
 //! The programs of nlx: the tools, and the helper process `nlxd`.
 //!
-//! `nlx selftest` shows that everything works, `nlx serve` runs a node that answers pings,
-//! `nlx ping` and `nlx discover` ask a node who it is, `nlx status` looks at the nodes that run here, `nlx net show` tells
-//! what a configuration gives on this host, `nlx net devices` what there is for networks over RDMA, `nlx o2iblnd-calc` what
-//! the tunables of two RDMA nodes come to.
+//! `nlx selftest` tests the whole stack, `nlx serve` runs a node that answers pings, `nlx ping` and
+//! `nlx discover` query nodes, `nlx status` shows the nodes that run on this host, `nlx net show`
+//! shows the networks of a configuration, `nlx net devices` what this host has for networks over
+//! RDMA, `nlx o2iblnd-calc` the results of the tunables of two RDMA nodes.
 
 #![deny(unsafe_code)]
 
@@ -77,7 +77,7 @@ pub fn nlxd() -> ExitCode {
     nlxd::main()
 }
 
-/// Programs that read JSON read standard output; people read standard error.
+/// Prints a failure: as JSON on standard output for programs, else on standard error for people.
 fn tell(failure: &Failure, json: bool) {
     if failure.is_quiet() {
         return;
@@ -87,12 +87,12 @@ fn tell(failure: &Failure, json: bool) {
     }
 }
 
-/// Arguments that cannot be read, or a wish for help.
+/// Handles invalid arguments and requests for help.
 fn misused(error: &clap::Error) -> ExitCode {
     const USAGE: u8 = 2;
     let wants_json = std::env::args().any(|argument| argument == "--json");
     if !error.use_stderr() {
-        // A reader that has gone away has read enough.
+        // An error here means that the reader has closed the pipe.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -107,18 +107,19 @@ fn misused(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// The forms of `NLX_LOG`.
+/// The forms of `NLX_LOG`, as advice in a warning.
 const LOG_FORMS: &str = "one of off, error, warn, info, debug, trace, or MODULE=LEVEL with a module of nlx, for instance \
                          'lnet_socklnd=debug'; several with commas";
 
-/// The filter of `NLX_LOG`. A word that is neither a level nor a module of nlx would match no event at all.
+/// Parses `NLX_LOG`. A word that is neither a level nor a module of nlx is refused, because it
+/// would match no event.
 ///
 /// # Errors
-/// The part that cannot be read, and why.
+/// The invalid part, and the reason.
 fn log_filter(text: &str) -> Result<EnvFilter, String> {
     const MODULES: [&str; 3] = ["lnet", "nlx", "ibverbs"];
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        // Behind '[' stand spans and fields, which may be of any name.
+        // Spans and fields, which may have any name, follow '['.
         let target = part.split(['=', '[']).next().unwrap_or(part);
         let is_level = !part.contains(['=', '[']) && part.parse::<LevelFilter>().is_ok();
         let is_module = target.is_empty() || MODULES.iter().any(|module| target.starts_with(module));
@@ -129,8 +130,8 @@ fn log_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
-/// Logs go to standard error, in colours if that is a terminal; `NLX_LOG` chooses them as `RUST_LOG` does elsewhere, for
-/// instance `NLX_LOG=debug`.
+/// Logs go to standard error, in colours if that is a terminal. `NLX_LOG` filters them as
+/// `RUST_LOG` does elsewhere, for instance `NLX_LOG=debug`.
 fn init_log() {
     let warnings = || EnvFilter::new("warn");
     let filter = match std::env::var("NLX_LOG") {

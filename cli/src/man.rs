@@ -1,4 +1,4 @@
-//! Manual pages and completions, from the same source as the help.
+//! Manual pages and completions, generated from the command definitions.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::failure::{Context, Failure};
 use crate::help::{self, USAGE, WORDS, Words};
 use crate::output;
 
-/// `nlx man`: a page for each command.
+/// Implements `nlx man`: writes a page for each command.
 pub(crate) fn run(args: &ManArgs) -> Result<(), Failure> {
     let folder = &args.folder;
     fs::create_dir_all(folder).context(&format!("cannot make {}", folder.display()))?;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ManArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `nlx completions`.
+/// Implements `nlx completions`.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut help::shown(&help::command()), "nlx", &mut text);
@@ -47,7 +47,7 @@ fn write(folder: &Path, command: &Command, words: &Words) -> Result<(), Failure>
         .context(&format!("cannot write {}", path.display()))
 }
 
-/// The page of this name and section.
+/// Returns the page with this name and section.
 pub(crate) fn page(
     command: &Command,
     words: &Words,

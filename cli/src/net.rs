@@ -14,7 +14,7 @@ use ni::Ni;
 pub(crate) fn run(args: &NetShowArgs) -> Result<(), Failure> {
     let config = setup::config(NodeConfig::new(), &args.setup)?;
     let shown = Shown::of(config, args)?;
-    // The explanation says most where something is wrong.
+    // The explanation is most useful for a wrong configuration.
     let sound = shown.check();
     if sound.is_err() && !args.why {
         return sound;
@@ -29,13 +29,13 @@ pub(crate) fn run(args: &NetShowArgs) -> Result<(), Failure> {
     sound
 }
 
-/// What is shown.
+/// The networks to show.
 struct Shown {
     port: u16,
     config: NodeConfig,
     nets: Vec<ShownNet>,
     why: bool,
-    /// Module, name and value.
+    /// Module, name and value of each tunable.
     tunables: Vec<(&'static str, &'static str, String)>,
 }
 
@@ -61,7 +61,8 @@ impl Shown {
         Ok(Shown { port, nets, why: args.why, tunables, config })
     }
 
-    /// Whether a node could be made of it, as far as that can be told without starting it.
+    /// Checks whether a node could be started with the configuration, as far as that is known
+    /// without starting it.
     fn check(&self) -> Result<(), Failure> {
         let refused = self.nets.iter().flat_map(|net| &net.choices).find_map(|choice| match &choice.why {
             Why::Refused(error) => Some(Failure::of_node(error, self.port)),

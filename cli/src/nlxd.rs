@@ -1,4 +1,4 @@
-//! `nlxd`: holds the network for the programs of this host, which share memory with it.
+//! `nlxd`: runs the network for the programs of this host, which share memory with it.
 
 mod args;
 mod capacity;
@@ -31,10 +31,11 @@ use listener::Listener;
 use signals::{Asked, Signals};
 use systemd::Notify;
 
-/// How long messages that wait for nobody's answer get to leave when all else has ended.
+/// Time for the remaining messages, whose answers no client awaits, when all operations have ended.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// From one line of status for systemd to the next, and of watching the threads where nobody asks for it.
+/// Interval between two status lines for systemd, and between two checks of the threads if systemd
+/// has no watchdog.
 const PULSE: Duration = Duration::from_secs(10);
 
 pub(crate) fn main() -> ExitCode {
@@ -64,7 +65,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn misused(error: &clap::Error) -> ExitCode {
-    // A reader that has gone away has read enough.
+    // An error here means that the reader has closed the pipe.
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
@@ -79,21 +80,21 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
         return output::line("the configuration is right");
     }
     setup::use_all_descriptors();
-    // Before any thread, lock or socket: it has nothing of this process.
+    // Before any thread, lock or socket exists: the porter inherits nothing of this process.
     let porter =
         porter::start().map_err(|errno| Failure::at("start the porter", errno, "cannot start a process"))?;
-    // Before any thread: all of them leave the signals to this one.
+    // Before any thread starts: all of them leave the signals to this one.
     let signals = Signals::take()?;
     end_at_any_panic();
     lnet_region::guard::install().context("cannot guard shared memory")?;
     lnet_region::closer::install().context("cannot start the thread that closes memory")?;
     let notify = Notify::from_environment()?;
-    // The socket first: whoever has it may take the NIDs.
+    // The socket first: its owner may claim the NIDs.
     let listener = Listener::open(&config.socket)?;
     listener.give_to(&porter)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
     setup::offer_probes(&node);
-    // The node has all that it needs itself.
+    // The node has allocated all that it needs itself.
     let accounts = HostLimits::read().fill(config.host.accounts.clone());
     let accounts = AccountsConfig { operator: Some(config::operator()), ..accounts };
     let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });
@@ -115,8 +116,8 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     end(&node, service, listener, &signals, config.drain)
 }
 
-/// A panic is a bug: what all clients share may be half changed. Clients see their connections end, and systemd starts
-/// another.
+/// Ends the process at any panic. A panic is a bug: state that all clients share may be half
+/// changed. Clients see their connections end, and systemd starts `nlxd` again.
 fn end_at_any_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -125,7 +126,7 @@ fn end_at_any_panic() {
     }));
 }
 
-/// Until a signal asks for the end.
+/// Runs until a signal requests the end.
 fn watch(service: &Service, signals: &Signals, notify: &Notify) {
     let mut asked = 0;
     loop {
@@ -143,7 +144,8 @@ fn watch(service: &Service, signals: &Signals, notify: &Notify) {
     }
 }
 
-/// What is under way gets its time; then all is closed, in an order in which nobody misses anything.
+/// Gives operations in progress their time, then closes everything, in an order in which no event
+/// is lost.
 fn end(
     node: &Node,
     service: Service,
@@ -155,7 +157,7 @@ fn end(
     listener.close();
     let mut again = false;
     let quiet = service.drain(drain, || {
-        // Whoever asks twice does not want to wait.
+        // A second signal ends the wait.
         again |= signals.wait(Some(Duration::ZERO)) == Some(Asked::End);
         let counters = node.counters();
         again || (counters.msgs_alloc == 0 && counters.rst_alloc == 0) || service.door().clients == 0

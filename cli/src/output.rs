@@ -1,8 +1,9 @@
-//! Standard output that may be closed or full: a tool must say so, not panic.
+//! Standard output that may be closed or full: a tool must report that, not panic.
 //!
-//! Whatever is printed passes through here: names of files, interfaces and clients come from elsewhere, and none of them may command
-//! a terminal. Who prints foreign text in the middle of a line escapes it there too ([`lnet_nid::printable`]), for here a line's
-//! end cannot be told from one in a name.
+//! All output passes through here: names of files, interfaces and clients are foreign text, and
+//! must not control a terminal. Code that prints foreign text within a line escapes it there as
+//! well ([`lnet_nid::printable`]), because here the end of a line cannot be distinguished from a
+//! line feed in a name.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{ErrorKind, Write, stdout};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Text of several lines without control characters but those of its lines.
+/// Text of several lines, without control characters other than line feeds.
 struct Lines<T>(T);
 
 impl<T: Display> Display for Lines<T> {
@@ -21,7 +22,7 @@ impl<T: Display> Display for Lines<T> {
     }
 }
 
-/// Escapes what is written.
+/// A writer that escapes control characters.
 struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
 impl fmt::Write for Escaping<'_, '_> {
@@ -34,7 +35,7 @@ impl fmt::Write for Escaping<'_, '_> {
     }
 }
 
-/// Prints a line. A reader that has gone away ends the program quietly, as it would any other tool.
+/// Prints a line. If the reader has closed the pipe, the program ends quietly, as other tools do.
 pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
     let mut out = stdout().lock();
     match writeln!(out, "{}", Lines(text)).and_then(|()| out.flush()) {
@@ -49,7 +50,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(lnet_node::escaped(&serde_json::to_string(value)?))
 }
 
-/// Prints a line on standard error, where nobody can be told that nobody listens.
+/// Prints a line on standard error and ignores errors, which could not be reported anywhere.
 pub(crate) fn complain(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{}", Lines(text));
 }

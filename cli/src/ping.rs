@@ -1,4 +1,4 @@
-//! `nlx ping`: what `lctl ping` does, once or again and again.
+//! `nlx ping`: pings nodes as `lctl ping` does, once or repeatedly.
 
 mod tally;
 
@@ -30,18 +30,18 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a node answered, and with `--size` what is known of the way to it.
+/// A node's answer, with `--size` also the state of the path to it.
 struct Answer {
     ping: PingAnswer,
     way: Option<Way>,
 }
 
-/// What long messages meet on the way to a node.
+/// The state of the path to a node, as long messages meet it.
 struct Way {
     bytes: usize,
-    /// Whether a PUT of so many bytes is sent.
+    /// Whether a PUT of this size is sent.
     tries: bool,
-    /// How long it took to be acknowledged.
+    /// Time until it was acknowledged.
     probe: Option<Duration>,
     connections: Vec<Connection>,
 }
@@ -53,7 +53,7 @@ struct Pinger<'a> {
 }
 
 impl Pinger<'_> {
-    /// Each node once: prints its NIDs as `lctl ping` does.
+    /// Pings each node once: prints its NIDs as `lctl ping` does.
     fn once(&self, questions: &[Question]) -> Result<(), Failure> {
         let mut missing = None;
         for question in questions {
@@ -69,7 +69,7 @@ impl Pinger<'_> {
         missing.map_or(Ok(()), Err)
     }
 
-    /// One line for each answer, and the numbers at the end.
+    /// Pings in rounds: prints one line for each answer, and statistics at the end.
     fn again_and_again(&self, questions: &[Question], count: u64) -> Result<(), Failure> {
         let mut tallies = vec![Tally::default(); questions.len()];
         let rounds = if count == 0 { u64::MAX } else { count };
@@ -100,7 +100,7 @@ impl Pinger<'_> {
                 })?;
             }
         }
-        // With nothing sent nothing is known.
+        // Without any ping the state is unknown.
         let all = tallies.iter().all(|tally| tally.is_complete());
         if all { Ok(()) } else { Err(Failure::quiet()) }
     }
@@ -124,7 +124,7 @@ impl Pinger<'_> {
                     probe.unwrap_or_default()
                 ))
             }
-            // Whoever stops it does not call the last one lost.
+            // A ping that the user interrupts does not count as lost.
             Err(PingFailure { step: PingStep::Interrupted, .. }) => Ok(()),
             Err(failure) => {
                 tally.lost();

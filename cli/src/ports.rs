@@ -1,4 +1,5 @@
-//! Who listens already: the kernel's own table, so that nothing need be tried.
+//! The listening sockets of this host, from the kernel's own table, so that no port has to be
+//! tried.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The state LISTEN in that table.
 const LISTEN: &str = "0A";
 
-/// Whether some socket of this network namespace listens on the address, or on all, and the port. A table that cannot be
-/// read has nobody in it.
+/// Returns whether a socket of this network namespace listens on the port and on the address, or on
+/// all addresses. A table that cannot be read counts as empty.
 pub(crate) fn listens(address: IpAddr, port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines()).filter_map(listener).any(|(ip, at)| {
@@ -15,14 +16,14 @@ pub(crate) fn listens(address: IpAddr, port: u16) -> bool {
     })
 }
 
-/// Whether this process may listen on a port, as far as its privileges go.
+/// Returns whether this process has the privileges to listen on a port.
 pub(crate) fn may_listen(port: u16) -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let free_from = read("/proc/sys/net/ipv4/ip_unprivileged_port_start").trim().parse().unwrap_or(1024);
     port >= free_from || may_bind_service(&read("/proc/self/status"))
 }
 
-/// Whether the capability CAP_NET_BIND_SERVICE is in force: `CapEff:\t0000000000000400`.
+/// Returns whether the capability CAP_NET_BIND_SERVICE is effective: `CapEff:\t0000000000000400`.
 fn may_bind_service(status: &str) -> bool {
     const CAP_NET_BIND_SERVICE: u32 = 10;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -30,7 +31,7 @@ fn may_bind_service(status: &str) -> bool {
     bits.is_none_or(|bits| bits >> CAP_NET_BIND_SERVICE & 1 == 1)
 }
 
-/// `sl local_address rem_address st …`
+/// Parses a line `sl local_address rem_address st …`.
 fn listener(line: &str) -> Option<(IpAddr, u16)> {
     let mut words = line.split_whitespace().skip(1);
     let (local, state) = (words.next()?, words.nth(1)?);
@@ -38,7 +39,7 @@ fn listener(line: &str) -> Option<(IpAddr, u16)> {
     Some((ip(address)?, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Words of four bytes, each a number of this machine's byte order.
+/// Parses an address: words of four bytes, each a number in this machine's byte order.
 fn ip(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     if hex.len() == 8 {

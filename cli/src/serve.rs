@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
     let (ports, policy) = (Ports::of(&mut config), config.tcp().accept_policy());
     let node = start(&config, ports.tcp)?;
-    // Before the greeting: whoever has read it finds all that happens from then on in the first line.
+    // Before the greeting: the first line then covers everything after it.
     let (begun, rates) = (Instant::now(), Rates::since(&node));
     greet(&node, ports, policy, args.json)?;
     serve(&node, rates, &signals, args)?;
@@ -59,14 +59,14 @@ fn greet(node: &Node, ports: Ports, policy: AcceptPolicy, json: bool) -> Result<
         let port = ports.of_nid(nid);
         match (nid.net().net_type(), policy) {
             (NetType::O2IB, _) => output::line(format_args!("serving {nid} on port {port}")),
-            // Without a listener there is no port to name.
+            // Without a listener there is no port.
             (_, "none") => output::line(format_args!("serving {nid}, accept {policy}")),
             _ => output::line(format_args!("serving {nid} on port {port}, accept {policy}")),
         }
     })
 }
 
-/// Drives the node in this thread until a signal asks for the end; reports meanwhile.
+/// Drives the node in this thread until a signal requests the end; prints statistics meanwhile.
 fn serve(node: &Node, mut rates: Rates, signals: &Signals, args: &ServeArgs) -> Result<(), Failure> {
     loop {
         let rest = args.stats.map(|every| rest_of(every, rates.begun()));

@@ -1,4 +1,5 @@
-//! What a node is started with: its configuration, from a file and from options, and the descriptors of its process.
+//! The start of a node: its configuration, from a file and from options, and the descriptors of its
+//! process.
 
 use lnet_nid::{NetType, Nid};
 use lnet_node::{AcceptPolicy, Node, NodeConfig};
@@ -8,7 +9,8 @@ use crate::args::SetupArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// What the options and the file say, on top of what the program has chosen. Without any network: `tcp`, which takes the first interface that can be used.
+/// Applies the file, then the options, to the program's own configuration. Without any network:
+/// `tcp`, which uses the first interface that can be used.
 pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Failure> {
     let mut config = match &args.config {
         Some(path) => own.and_load(path).map_err(|error| Failure::of_node(&error, 0))?,
@@ -37,9 +39,9 @@ pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Fa
     nets.into_iter().try_fold(config.without_nets(), |config, net| config.net(net).map_err(refused))
 }
 
-/// Raises the limit of descriptors that a shell sets (1024, mostly) to the one that the system allows: a node has a descriptor for
-/// each connection. To be called before the node starts, which shares out what there is. Without it there is room for fewer
-/// peers, which is no reason not to start.
+/// Raises the limit of descriptors that a shell sets (mostly 1024) to the hard limit: a node has a
+/// descriptor for each connection. Must be called before the node starts, which divides the limit.
+/// If it fails, the node starts with room for fewer peers.
 pub(crate) fn use_all_descriptors() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
@@ -48,7 +50,8 @@ pub(crate) fn use_all_descriptors() {
     }
 }
 
-/// Has the node take the probes of `nlx ping --size --to-nlx`. What it is for does not depend on it.
+/// Makes the node accept the probes of `nlx ping --size --to-nlx`. A failure only affects the
+/// probes.
 pub(crate) fn offer_probes(node: &Node) {
     if let Err(error) = node.offer_probes() {
         tracing::warn!(%error, "'nlx ping --to-nlx' will get no acknowledgement from this node");
@@ -67,13 +70,13 @@ impl Ports {
         Ports { tcp: config.tcp().accept_port, o2ib: config.o2ib().service }
     }
 
-    /// That of an NI.
+    /// Returns the port of an NI.
     pub(crate) fn of_nid(self, nid: Nid) -> u16 {
         if nid.net().net_type() == NetType::O2IB { self.o2ib } else { self.tcp }
     }
 }
 
-/// LNet's name of a policy.
+/// Returns LNet's name of a policy.
 pub(crate) fn policy_name(policy: AcceptPolicy) -> &'static str {
     match policy {
         AcceptPolicy::Secure => "secure",

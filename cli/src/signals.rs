@@ -1,4 +1,4 @@
-//! The signals that end a command, or ask it for a report.
+//! The signals that end a command, or request a report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::failure::{Context, Failure};
 
-/// What signals have asked for. One thread takes them; it raises the interrupt that the command waits with.
+/// Requests made by signals. One thread receives the signals; it raises the interrupt with which
+/// the command waits.
 pub(crate) struct Signals {
     pub(crate) interrupt: Interrupt,
     stopped: AtomicBool,
@@ -16,8 +17,9 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on SIGINT and SIGTERM ask for the end, and SIGUSR1, if `reports`, for a report. To be called before any other
-    /// thread starts, so that all of them leave the signals to the one that waits for them.
+    /// Makes SIGINT and SIGTERM end the command, and SIGUSR1, if `reports`, request a report. Must
+    /// be called before any other thread starts, so that all of them leave the signals to the
+    /// thread that waits for them.
     pub(crate) fn take(reports: bool) -> Result<Arc<Signals>, Failure> {
         let mut set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         if reports {
@@ -39,22 +41,23 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Whether the end has been asked for.
+    /// Returns whether the end was requested.
     pub(crate) fn stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Whether a report has been asked for since the last call.
+    /// Returns whether a report was requested since the last call.
     pub(crate) fn report(&self) -> bool {
         self.report.swap(false, Ordering::Relaxed)
     }
 
     fn came(&self, signal: Signal) {
-        // The flags need no order of their own: raising publishes them.
+        // The flags need no memory ordering: `raise` publishes them.
         if signal == Signal::SIGUSR1 {
             self.report.store(true, Ordering::Relaxed);
         } else if self.stopped.swap(true, Ordering::Relaxed) {
-            // Whoever asks twice does not want to wait: as if the signal had not been taken.
+            // A second signal ends the program at once, with the exit status that the signal has by
+            // default.
             std::process::exit(128 + signal as i32);
         }
         self.interrupt.raise();

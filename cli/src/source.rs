@@ -1,4 +1,4 @@
-//! From which NID a node is asked, and the node that asks.
+//! The NID from which a node is asked, and the node that asks.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::args::AskingArgs;
 use crate::failure::Failure;
 use crate::ports;
 
-/// How long a tool that has its answer waits for the connections that are still being opened to the nodes it asked: a kernel
-/// node complains of a handshake that is cut short.
+/// Time that a tool, once it has its answer, gives to connections that are still being opened to
+/// the nodes it asked: a kernel node complains of a handshake that is cut short.
 pub(crate) const PARTING: Duration = Duration::from_secs(1);
 
-/// There while the kernel's TCP LND is loaded.
+/// Exists while the kernel's TCP LND is loaded.
 const KERNEL_LND: &str = "/sys/module/ksocklnd";
 
-/// There while its verbs LND is.
+/// Exists while the kernel's verbs LND is loaded.
 const KERNEL_VERBS_LND: &str = "/sys/module/ko2iblnd";
 
 /// A node to ask, and the NID to ask from.
@@ -29,13 +29,14 @@ pub(crate) struct Question {
     pub(crate) from: Nid,
 }
 
-/// A node that can ask all of them. It only connects out: so it needs no privileges where the others listen on port 988.
+/// Starts a node that can ask all of them. It only connects, so it needs no privileges even if the
+/// others listen on port 988.
 pub(crate) fn node_for(questions: &[Question], asking: &AskingArgs) -> Result<Node, Failure> {
     let accept_port = asking.accept_port;
     let mut config = asking.spin.apply(NodeConfig::new().accept_port(accept_port).accept(AcceptPolicy::None));
     let verbs = config.o2ib();
     (verbs.service, verbs.listens) = (asking.service, false);
-    // A tool that asks again tries again: no back-off beyond the time between two questions.
+    // Pings are repeated at intervals, so retries need no further back-off.
     config.tcp().max_reconnect_ms = config.tcp().min_reconnect_ms;
     let mut sources: Vec<Nid> = questions.iter().map(|question| question.from).collect();
     sources.retain(|from| !from.is_loopback());
@@ -56,7 +57,8 @@ pub(crate) fn node_for(questions: &[Question], asking: &AskingArgs) -> Result<No
     })
 }
 
-/// Who asks a node: the NID that is named, or the address from which this host routes there.
+/// Returns the NID from which to ask a node: the one that is named, or the address from which this
+/// host routes there.
 pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Failure> {
     route(target, asking).map_err(|failure| failure.about(target))
 }
@@ -96,7 +98,8 @@ fn route(target: Nid, asking: &AskingArgs) -> Result<Question, Failure> {
     Ok(Question { target, from })
 }
 
-/// Whether a host can have this address for itself. To the system 0.0.0.0 means this host, so that a connection may even stand.
+/// Returns whether one host can have this address. 0.0.0.0 means this host, so a connection to it
+/// may even succeed.
 fn is_of_one_host(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !(ip.is_unspecified() || ip.is_multicast() || is_broadcast)
@@ -117,7 +120,7 @@ fn source(target: Nid, accept_port: u16) -> Result<Nid, Failure> {
     }
     let from = Nid::new_ip(target.net(), address);
     let kernels = match target.net().net_type() {
-        // Where its LND listens over RDMA nobody tells without privileges.
+        // Without privileges the listeners of the kernel's LND over RDMA are not visible.
         NetType::O2IB => Path::new(KERNEL_VERBS_LND).exists(),
         _ => has_kernel_nid(Path::new(KERNEL_LND), address, accept_port),
     };
@@ -127,14 +130,15 @@ fn source(target: Nid, accept_port: u16) -> Result<Nid, Failure> {
     Ok(from)
 }
 
-/// Whether an address is, or may be, a NID of the kernel's: its LND is loaded, and listens there or on all addresses. A tool
-/// that only connects would not find the port taken.
+/// Returns whether an address is, or may be, a NID of the kernel: its LND is loaded, and listens
+/// there or on all addresses. A tool that only connects would not notice that the port is in use.
 fn has_kernel_nid(lnd: &Path, address: IpAddr, accept_port: u16) -> bool {
     lnd.exists() && ports::listens(address, accept_port)
 }
 
-/// Other nodes take the tool for another life of the kernel's NID, and drop what they have of the first (lnet-wire 24): with
-/// it goes what Lustre has under way. Whoever names the NID wants just that.
+/// Refuses a kernel's NID. Other nodes would take the tool for a restarted kernel node, and drop
+/// the connections of the kernel's NID (lnet-wire 24), with Lustre's operations in progress. With
+/// --from the user accepts that.
 fn of_kernel(from: Nid) -> Failure {
     let message = format!(
         "this host's kernel runs LNet, and {from} may be its NID: other nodes would drop its connections for those of this \

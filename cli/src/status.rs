@@ -1,4 +1,4 @@
-//! `nlx status`: the nodes that run on this host, looked at from outside.
+//! `nlx status`: shows the state of the nodes that run on this host.
 
 mod helper;
 mod node;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     nodes.retain(|node| args.pid.is_none_or(|pid| node.pid() == pid));
     let unread = unread.iter().map(|folder| unvisited(folder, args.timeout));
     let unread: Vec<Failure> = match (nodes.is_empty(), args.pid) {
-        // A node may be in a folder that was not read.
+        // The node may be in a folder that was not read.
         (true, Some(_)) => std::iter::once(nobody(args.pid)).chain(unread).collect(),
         (false, Some(_)) => Vec::new(),
         (_, None) => unread.collect(),
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     answers.verdict(args.json)
 }
 
-/// Visits one folder for another process, and ends with that. Each of its calls may take as long as the folder's user likes.
+/// Visits one folder for another process, then ends. The owner of the folder can delay each of its
+/// calls without bound.
 pub(crate) fn run_asker(args: &StatusAskerArgs) -> Result<(), Failure> {
     set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
     visit_for_another(&args.task).context("cannot pass on what is there")
@@ -63,7 +64,7 @@ fn nobody(pid: Option<u32>) -> Failure {
     )
 }
 
-/// A folder that was not read, or not in time.
+/// Describes a folder that was not read, or not in time.
 fn unvisited(folder: &UnreadFolder, timeout: Duration) -> Failure {
     let (path, error) = (folder.path().display(), folder.error());
     let what = format!("{path}: its nodes are not shown");
@@ -77,15 +78,16 @@ fn unvisited(folder: &UnreadFolder, timeout: Duration) -> Failure {
     }
 }
 
-/// What the nodes said.
+/// The answers of the nodes.
 struct Answers {
-    /// What each said, as it said it: read, it can take many times as much memory.
+    /// The answers as text: parsed, an answer can take many times as much memory.
     nodes: Vec<String>,
     silent: Vec<Failure>,
 }
 
 impl Answers {
-    /// Reads all of them by the deadline, the end of this time; they have been asked at once. These folders were not read.
+    /// Reads all answers until the deadline, which is `timeout` after the start; the nodes have
+    /// been asked at the same time. `silent` starts with the folders that were not read.
     fn of(found: Vec<RunningNode>, deadline: Instant, timeout: Duration, silent: Vec<Failure>) -> Answers {
         let mut answers = Answers { nodes: Vec::new(), silent };
         for node in found {
@@ -108,7 +110,7 @@ impl Answers {
                 }
                 Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                     let failure = refused(Errno::EFBIG, error.to_string());
-                    // The system's own word is about this answer alone.
+                    // The system's message is enough for a single answer.
                     Err(match error.raw_os_error() {
                         Some(_) => failure,
                         None => failure.hint("'nlx status PID' asks one process alone"),
@@ -124,12 +126,12 @@ impl Answers {
         answers
     }
 
-    /// What each said, read, one after the other.
+    /// Parses the answers one after the other.
     fn read(&self) -> impl Iterator<Item = NodeStatus> {
         self.nodes.iter().filter_map(|text| NodeStatus::parse(text).ok())
     }
 
-    /// One object; those that did not answer stand beside those that did.
+    /// Formats one object, with the nodes that did not answer beside the others.
     fn to_json(&self) -> String {
         let mut all = String::from(r#"{"nodes":["#);
         for (number, text) in self.nodes.iter().enumerate() {
@@ -140,7 +142,7 @@ impl Answers {
         all + &format!(r#"],"errors":[{}]}}"#, errors.join(","))
     }
 
-    /// One that did not answer makes it a failure; all of them are told of.
+    /// Returns a failure if a node did not answer; all such nodes are reported.
     fn verdict(mut self, told: bool) -> Result<(), Failure> {
         match (self.silent.is_empty(), told) {
             (true, _) => return Ok(()),

@@ -1,4 +1,4 @@
-//! Tables as all commands print them.
+//! Tables of all commands.
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Row, Table};
@@ -10,12 +10,12 @@ pub(crate) fn table(header: impl Into<Row>) -> Table {
     table
 }
 
-/// A table whose columns are numbers from this one on: they stand on the right.
+/// A table whose columns are right-aligned numbers from index `first` on.
 pub(crate) fn numbers(header: impl Into<Row>, first: usize) -> Table {
     numbers_in(UTF8_BORDERS_ONLY, header, first)
 }
 
-/// The same with lines of the caller's choice.
+/// The same with a border preset.
 pub(crate) fn numbers_in(preset: &str, header: impl Into<Row>, first: usize) -> Table {
     let mut table = table(header);
     table.load_preset(preset);
@@ -25,7 +25,7 @@ pub(crate) fn numbers_in(preset: &str, header: impl Into<Row>, first: usize) -> 
     table
 }
 
-/// Text of another process, as a cell of a table: see [`lnet_nid::printable`].
+/// Escapes text of another process for a cell of a table: see [`lnet_nid::printable`].
 pub(crate) fn printable(text: &str) -> String {
     lnet_nid::printable(text).to_string()
 }

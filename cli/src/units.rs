@@ -1,8 +1,8 @@
-//! Amounts and moments as people read them.
+//! Amounts and times as text for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes with a decimal unit.
+/// Formats bytes with a decimal unit.
 pub(crate) fn in_bytes(bytes: u64) -> String {
     let value = bytes as f64;
     match bytes {
@@ -14,7 +14,7 @@ pub(crate) fn in_bytes(bytes: u64) -> String {
     }
 }
 
-/// A number with its thousands apart, by a space that no line breaks at: `1 234 567`.
+/// Formats a number with its thousands separated by a space that does not break lines: `1 234 567`.
 pub(crate) fn grouped(number: u64) -> String {
     const SPACE: char = '\u{202f}';
     let digits = number.to_string();
@@ -28,18 +28,18 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// The noun for this many: `peer` for one, `peers` for any other number.
+/// Returns the noun for this count: `peer` for one, `peers` for any other number.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     if count == 1 { noun.to_string() } else { format!("{noun}s") }
 }
 
-/// A number with its noun: `1 peer`, `2 peers`.
+/// Returns a number with its noun: `1 peer`, `2 peers`.
 pub(crate) fn counted(count: impl Into<u64>, noun: &str) -> String {
     let count = count.into();
     format!("{} {}", grouped(count), plural(count, noun))
 }
 
-/// A long time, by its two largest units.
+/// Formats a long time by its two largest units.
 pub(crate) fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -50,7 +50,7 @@ pub(crate) fn in_words(time: Duration) -> String {
     }
 }
 
-/// A time in microseconds, in the unit and with the digits that people would use.
+/// Formats a time in microseconds, with a suitable unit and number of digits.
 pub(crate) fn in_time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{} µs", three_digits(us)),
@@ -59,7 +59,7 @@ pub(crate) fn in_time(us: f64) -> String {
     }
 }
 
-/// A rate, with a prefix where it is large.
+/// Formats a rate, with a prefix where it is large.
 pub(crate) fn in_thousands(value: f64) -> String {
     match value {
         value if value < 10e3 => three_digits(value),
@@ -68,7 +68,7 @@ pub(crate) fn in_thousands(value: f64) -> String {
     }
 }
 
-/// Three digits that count; no zeros at the end of a fraction.
+/// Formats three significant digits; no zeros at the end of a fraction.
 pub(crate) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         value if value >= 100.0 => 0,
@@ -82,8 +82,8 @@ pub(crate) fn three_digits(value: f64) -> String {
     }
 }
 
-/// In the form of ISO 8601, in UTC: `2026-11-21T21:45:03Z`. A clock before 1970 counts as 1970; Linux has none beyond the year 9999,
-/// which this form could not write.
+/// Formats a time as ISO 8601 in UTC: `2026-11-21T21:45:03Z`. A clock before 1970 counts as 1970;
+/// Linux has none beyond the year 9999, which this form could not represent.
 pub(crate) fn in_iso(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment.max(UNIX_EPOCH)).to_string()
 }

@@ -6,19 +6,21 @@ use clap::Args as ClapArgs;
 
 use super::whole;
 
-/// The most peers, and partitions, that are computed with: more than any machine has.
+/// Largest number of peers and of partitions: more than any machine has.
 pub(crate) const COUNT_MAX: u32 = 1 << 20;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CalcArgs {
-    /// The one side, for instance 'release=2.12,peer_credits=16'. Keys: release (nlx), kernel_build (693), mapping (fastreg or
-    /// fmr), cpts (1), max_wr (32768), max_cqe and max_sge of its device, and the tunables with their names.
+    /// The first side, for instance 'release=2.12,peer_credits=16'. Keys: release (nlx),
+    /// kernel_build (693), mapping (fastreg or fmr), cpts (1), max_wr (32768), max_cqe and max_sge
+    /// of its device, and the tunables with their names.
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub a: Vec<String>,
-    /// The other side; its release is 2.15 unless named.
+    /// The second side; its release is 2.15 by default.
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub b: Vec<String>,
-    /// A file (YAML or TOML) with a table 'a' and a table 'b' of the same keys. Options count more.
+    /// A file (YAML or TOML) with a table 'a' and a table 'b' of the same keys. Options override
+    /// the file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Peers that each side is connected to.
@@ -30,14 +32,14 @@ pub(crate) struct CalcArgs {
     /// The buffer has gaps: fragments that start or end inside a page.
     #[arg(long)]
     pub gaps: bool,
-    /// Tell how each number comes about, by which rule, and where the rule is written.
+    /// Explain how each number is computed, by which rule, and where the rule is documented.
     #[arg(long, conflicts_with_all = ["json", "sweep"])]
     pub explain: bool,
-    /// Compute for many values of a tunable, of both sides or of one, and draw what comes of it: 'peer_credits=8..256',
-    /// 'a.peer_credits=8..256:8' with a step.
+    /// Compute for a range of values of a tunable, of both sides or of one, and draw the results:
+    /// 'peer_credits=8..256', 'a.peer_credits=8..256:8' with a step.
     #[arg(long, value_name = "NAME=FROM..TO[:STEP]")]
     pub sweep: Option<String>,
-    /// Draw the sweep on a page of its own.
+    /// Write the drawing of the sweep to an HTML page.
     #[arg(long, value_name = "FILE", requires = "sweep")]
     pub html: Option<PathBuf>,
     /// Print one JSON object.

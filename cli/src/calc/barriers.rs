@@ -1,15 +1,16 @@
-//! What keeps the sides from connecting, whatever queues they could have (lnet-wire 31, lnet-semantics 29).
+//! Settings that prevent the sides from connecting, independent of queue sizes (lnet-wire 31,
+//! lnet-semantics 29).
 
 use super::input::Peer;
 
-/// What decides whom a side reaches, and who reaches it.
+/// The settings that decide which peers a side can connect to, and which can connect to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
-    /// The port that it listens on, and on which it expects the other to.
+    /// The port on which it listens, and expects the other side to listen.
     service: i32,
-    /// Whether it takes connections from privileged ports alone.
+    /// Whether it accepts connections from privileged ports alone.
     requires_privileged: bool,
-    /// Whether it connects from such a port.
+    /// Whether it connects from a privileged port.
     uses_privileged: bool,
 }
 
@@ -20,7 +21,7 @@ impl Default for Reach {
 }
 
 impl Reach {
-    /// Takes a tunable, if it is one of these.
+    /// Sets a tunable, if it is one of these.
     pub(super) fn set(&mut self, name: &str, value: i32) {
         match name {
             "service" => self.service = value,
@@ -31,30 +32,30 @@ impl Reach {
     }
 }
 
-/// One thing that does.
+/// A reason why a connection is impossible.
 #[derive(Debug, Clone)]
 pub(super) struct Barrier {
-    /// Whether it keeps `a` from connecting to `b`, and `b` from connecting to `a`.
+    /// Whether it prevents `a` from connecting to `b`, and `b` from connecting to `a`.
     bars: [bool; 2],
-    /// The tunable of each side that makes it.
+    /// The tunable of each side that causes it.
     tunables: [&'static str; 2],
-    /// In words.
+    /// Text for people.
     pub(super) text: String,
 }
 
 impl Barrier {
-    /// Whether this side's connections do not come about.
+    /// Returns whether it prevents this side's connections.
     pub(super) fn bars(&self, opener: usize) -> bool {
         self.bars[opener]
     }
 
-    /// Whether it tells of this side's tunable.
+    /// Returns whether this side's tunable is part of the reason.
     pub(super) fn tells_of(&self, side: usize, tunable: &str) -> bool {
         self.tunables[side] == tunable
     }
 }
 
-/// All that there are between `a` and `b`.
+/// Returns all reasons between `a` and `b`.
 pub(super) fn between(peers: [&Peer; 2]) -> Vec<Barrier> {
     let [a, b] = peers.map(|peer| peer.reach.service);
     let ports = (a != b).then(|| Barrier {

@@ -1,4 +1,4 @@
-//! The reasoning, step by step, each with its rule and where it is written.
+//! The computation step by step, each with its rule and the place that documents it.
 
 use std::fmt::Write;
 
@@ -133,7 +133,7 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
     }
 }
 
-/// How the lengths of a connection's queues come about (lnet-semantics 32).
+/// Formats the computation of a connection's queue lengths (lnet-semantics 32).
 fn queues(node: &Node, made: &lnet_o2iblnd::sizes::ConnSizes) -> String {
     let per_entry = node.adjusted.per_entry(made.fragments);
     let registration = per_entry - 1 - u32::from(made.fragments);

@@ -1,4 +1,4 @@
-//! A sweep as one self-contained page: a picture for each quantity, one line for each side.
+//! A sweep as a self-contained page: a picture for each quantity, with one line for each side.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use crate::failure::{Context, Failure};
 use crate::svg::{Anchor, Frame, document, escaped, section};
 use crate::units::{counted, in_bytes, in_thousands};
 
-/// Of all pictures. Above the axis, and below its ticks, there is room for units.
+/// The frame of all pictures. There is room for units above the vertical axis and below the ticks.
 const FRAME: Frame =
     Frame { width: 560.0, height: 270.0, left: 64.0, right: 546.0, top: 34.0, bottom: 226.0 };
 
-/// About as many steps as an axis has.
+/// Approximate number of steps of an axis.
 const STEPS: u32 = 5;
 
-/// The lines of both sides, told apart by more than their colour.
+/// The lines of both sides, which differ in more than their colour.
 const MORE_STYLE: &str = "
 .side-a, .side-b { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .side-a { stroke: var(--latency); } .side-b { stroke: var(--mark); stroke-dasharray: 6 4; }
@@ -96,7 +96,7 @@ fn picture(sweep: &Sweep, (title, unit, values, same): &Quantity<'_>) -> String 
     );
     let sides: &[(usize, &str)] = if *same { &[(0, "side-a")] } else { &[(0, "side-a"), (1, "side-b")] };
     for (side, class) in sides {
-        // A line ends where there is no connection.
+        // A line is interrupted where there is no connection.
         for run in points.split(|point| values(point).is_none()).filter(|run| !run.is_empty()) {
             let places = run.iter().filter_map(|point| {
                 Some((across.place(f64::from(point.value)), upright.place(values(point)?[*side])))

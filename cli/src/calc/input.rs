@@ -1,4 +1,4 @@
-//! The two sides as they are named.
+//! The two sides, parsed from options and a file.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::barriers::Reach;
 use crate::args::{COUNT_MAX, CalcArgs};
 use crate::failure::Failure;
 
-/// A side with the machine it is on.
+/// A side with its machine.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     /// `a` or `b`.
@@ -21,11 +21,11 @@ pub(super) struct Peer {
     pub(super) cpts: u32,
     pub(super) limits: DeviceLimits,
     pub(super) reach: Reach,
-    /// What is set, by name: the rest is as it is by default.
+    /// Names of the settings; all others have their defaults.
     pub(super) set: Vec<String>,
 }
 
-/// A device as there are many: 32768 work requests in a queue.
+/// A common device: 32768 work requests in a queue.
 const DEVICE: DeviceLimits = DeviceLimits {
     queue_entries: 32_768,
     completions: 4_194_303,
@@ -34,10 +34,10 @@ const DEVICE: DeviceLimits = DeviceLimits {
     memory_bytes: u64::MAX,
 };
 
-/// Work requests and completions of a device are counted in no more than so many.
+/// Largest number of work requests and completions of a device.
 const DEVICE_MAX: u32 = 1 << 24;
 
-/// Of the tunables of the kernel's driver those that no size depends on.
+/// The tunables of the kernel's driver that affect no size.
 const OTHERS: [Other; 16] = [
     Other::Number("service", 1, 65_535),
     Other::Number("cksum", 0, 1),
@@ -57,10 +57,10 @@ const OTHERS: [Other; 16] = [
     Other::Number("tos", -1, 255),
 ];
 
-/// The MTUs that InfiniBand has, and 0 for the path's.
+/// The MTUs of InfiniBand, and 0 for that of the path.
 const MTUS: [i32; 6] = [0, 256, 512, 1024, 2048, 4096];
 
-/// One of them, and what it can be.
+/// One of these tunables, with its range.
 #[derive(Clone, Copy)]
 enum Other {
     Number(&'static str, i32, i32),
@@ -79,7 +79,7 @@ impl Other {
         }
     }
 
-    /// The number that it is set to, if it is one.
+    /// Returns the number that it is set to, if it is a number.
     fn number(self, word: &Word) -> Result<Option<i32>, Failure> {
         match self {
             Other::Number(_, 0, 1) => word.flag_or(|| word.number(0, 1)).map(Some),
@@ -90,7 +90,7 @@ impl Other {
     }
 }
 
-/// Both sides: the file's, then the options'.
+/// Returns both sides: the file's settings, then the options'.
 pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
     let file = args.config.as_ref().map(Section::load).transpose();
     let file = file.map_err(|error| wrong(error.to_string()))?;
@@ -149,7 +149,7 @@ impl Word {
         })
     }
 
-    /// A flag as lnetctl prints it, else what it is otherwise.
+    /// Parses a flag as lnetctl prints it; other values are parsed by `otherwise`.
     fn flag_or<N: From<bool>>(&self, otherwise: impl FnOnce() -> Result<N, Failure>) -> Result<N, Failure> {
         match self.value.as_str() {
             "true" => Ok(true.into()),
@@ -201,13 +201,14 @@ impl Peer {
         self.set_to(tunable.name, value).map_err(|reason| word.refuse(reason))
     }
 
-    /// Gives a tunable a value, if this side can have it.
+    /// Sets a tunable, if this side can have it.
     pub(super) fn set_to(&mut self, name: &str, value: u32) -> Result<(), String> {
         self.check(name, &value.to_string())?;
         self.side.tunables.set(name, value).map_err(|error| error.to_string())
     }
 
-    /// A node of nlx takes what its own configuration does, whatever a kernel's parameter could be.
+    /// Checks that a node of nlx accepts the value in its configuration, which may be stricter than
+    /// a kernel's parameter.
     fn check(&self, name: &str, value: &str) -> Result<(), String> {
         if self.side.release != Release::Nlx {
             return Ok(());
@@ -218,12 +219,12 @@ impl Peer {
         })
     }
 
-    /// Whether this was named.
+    /// Returns whether this was set.
     pub(super) fn has_set(&self, name: &str) -> bool {
         self.set.iter().any(|set| set == name)
     }
 
-    /// The names that were set and that no size depends on.
+    /// Returns the names that were set and that affect no size.
     pub(super) fn others(&self) -> impl Iterator<Item = &str> {
         self.set.iter().map(String::as_str).filter(|name| Other::named(name).is_some())
     }

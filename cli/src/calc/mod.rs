@@ -1,12 +1,12 @@
-//! `nlx o2iblnd-calc`: what the tunables of two sides come to (S-508). All numbers are from [`lnet_o2iblnd::sizes`], by which
-//! the driver makes its queues.
+//! `nlx o2iblnd-calc`: computes the effect of the tunables of two sides (S-508). All numbers are
+//! from [`lnet_o2iblnd::sizes`], with which the driver creates its queues.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `input` | the two sides, from options and a file |
-//! | `barriers` | what keeps them from connecting at all |
-//! | `result` | everything computed of them, and as JSON |
-//! | `warnings` | settings without effect, and those that will fail |
+//! | `barriers` | settings that prevent them from connecting |
+//! | `result` | all results, and their JSON |
+//! | `warnings` | settings without effect, and settings that will fail |
 //! | `table`, `explain` | the result for people: short, and with its reasons |
 //! | `sweep`, `html` | many values of one tunable, in the terminal and as a page |
 

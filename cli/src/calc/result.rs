@@ -1,4 +1,4 @@
-//! What two sides come to.
+//! The results for two sides.
 
 use lnet_o2iblnd::sizes::{
     Adjusted, Agreed, Answer, Buffer, ConnSizes, Mapping, Negotiation, Pools, Registration, Release,
@@ -9,27 +9,27 @@ use serde_json::{Value, json};
 use super::barriers::{self, Barrier};
 use super::input::Peer;
 
-/// Everything that is computed of two sides.
+/// All results for two sides.
 pub(super) struct Calculation {
     pub(super) peers: u32,
     /// `a` and `b`.
     pub(super) nodes: [Node; 2],
     /// A connection that `a` opens, and one that `b` opens.
     pub(super) directions: [Negotiation; 2],
-    /// Why one cannot be opened, whatever comes of its sizes.
+    /// Reasons why one cannot be opened, independent of its sizes.
     pub(super) barriers: Vec<Barrier>,
     pub(super) buffer: Buffer,
     pub(super) warnings: Vec<String>,
 }
 
-/// A side, with what it makes of its tunables.
+/// A side, with its adjusted tunables.
 pub(super) struct Node {
     pub(super) peer: Peer,
     pub(super) adjusted: Adjusted,
     pub(super) pools: Pools,
 }
 
-/// What a side has for its connections.
+/// The resources of a side's connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) made: ConnSizes,
@@ -54,7 +54,8 @@ impl Calculation {
         Ok(all)
     }
 
-    /// The queues of a side if `opener` opens the connections: it decides how many there are.
+    /// Returns the queues of a side if `opener` opens the connections: their number is the
+    /// opener's.
     pub(super) fn load(&self, side: usize, opener: usize) -> Option<Load> {
         let agreed = self.directions[opener].outcome.as_ref().ok()?;
         let made = if side == opener { agreed.active } else { agreed.passive };
@@ -62,7 +63,7 @@ impl Calculation {
         Some(Load { made, connections })
     }
 
-    /// What keeps this side from connecting to the other.
+    /// Returns the reasons why this side cannot connect to the other.
     pub(super) fn barred(&self, opener: usize) -> impl Iterator<Item = &Barrier> {
         self.barriers.iter().filter(move |barrier| barrier.bars(opener))
     }
@@ -74,7 +75,7 @@ impl Calculation {
         Some(load.times(load.made.bytes()) + self.nodes[side].pools.transmit_bytes())
     }
 
-    /// A transfer whose source is this side.
+    /// Computes a transfer whose source is this side.
     pub(super) fn transfer(
         &self,
         source: usize,
@@ -146,7 +147,7 @@ impl Node {
         Ok(Node { peer, adjusted, pools })
     }
 
-    /// How its memory gets its key, in words.
+    /// Describes how memory gets its key.
     pub(super) fn registration(&self) -> String {
         let name = |mapping| if mapping == Mapping::Fmr { "FMR" } else { "fast registration" };
         match self.adjusted.registration {
@@ -201,7 +202,7 @@ fn negotiation(course: &Negotiation) -> Value {
     }
 }
 
-/// A reason as the protocol calls it.
+/// Returns the protocol's name of a reason.
 pub(super) fn reason_name(reason: lnet_proto::ib::RejectReason) -> &'static str {
     use lnet_proto::ib::RejectReason;
     match reason {
@@ -211,7 +212,7 @@ pub(super) fn reason_name(reason: lnet_proto::ib::RejectReason) -> &'static str 
     }
 }
 
-/// Whether a release is a kernel's.
+/// Returns whether a release is a kernel's.
 pub(super) fn is_kernel(release: Release) -> bool {
     release != Release::Nlx
 }

@@ -1,4 +1,4 @@
-//! Many values of one tunable.
+//! A sweep: a range of values of one tunable.
 
 use std::fmt;
 
@@ -12,39 +12,39 @@ use crate::failure::Failure;
 use crate::tables::numbers;
 use crate::units::{grouped, in_bytes};
 
-/// The most values of a sweep: more cannot be told apart on any picture.
+/// Largest number of values of a sweep: no picture can show more.
 pub(super) const VALUES_MAX: usize = 4096;
 
-/// Lines of the picture in a terminal.
+/// Number of lines of the picture in a terminal.
 const LINES: usize = 24;
 
 /// Width of its bars.
 const BAR: usize = 32;
 
-/// What comes of each value.
+/// The results for each value.
 pub(super) struct Sweep {
-    /// As it was asked for: `a.peer_credits`, or of both sides `peer_credits`.
+    /// The tunable as requested: `a.peer_credits`, or of both sides `peer_credits`.
     pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) peers: u32,
     /// The sides' releases.
     pub(super) releases: [&'static str; 2],
-    /// What keeps `a` from connecting, whatever the values.
+    /// What prevents `a` from connecting, with any value.
     pub(super) barred: Vec<String>,
     pub(super) points: Vec<Point>,
 }
 
-/// One value. Where there is no connection there are no numbers.
+/// The results for one value. Without a connection there are no numbers.
 pub(super) struct Point {
     pub(super) value: u32,
     pub(super) depth: Option<u16>,
     /// Send work requests of a connection, of each side.
     pub(super) sends: Option<[u32; 2]>,
-    /// The most completion queue entries of a connection, of each side.
+    /// Largest number of completion queue entries of a connection, of each side.
     pub(super) completions: Option<[u32; 2]>,
     /// Bytes of each side's NI.
     pub(super) bytes: Option<[u64; 2]>,
-    /// Why there is none.
+    /// Why there is no connection.
     pub(super) error: Option<String>,
 }
 
@@ -143,7 +143,7 @@ impl Point {
 }
 
 impl fmt::Display for Sweep {
-    /// A line for some of the values, with a bar for the memory of `a`.
+    /// Prints a line for some of the values, with a bar for the memory of `a`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most =
             self.points.iter().filter_map(|point| point.bytes).map(|[a, _]| a).max().unwrap_or(1).max(1);
@@ -186,7 +186,7 @@ impl fmt::Display for Sweep {
     }
 }
 
-/// A bar in eighths of a letter.
+/// Returns a bar in steps of an eighth of a letter.
 fn bar(value: u64, most: u64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (u128::from(value) * 8 * BAR as u128 / u128::from(most)) as usize;

@@ -1,4 +1,4 @@
-//! The result, for people.
+//! The result as tables for people.
 
 use comfy_table::Table;
 
@@ -24,7 +24,7 @@ pub(super) fn text(all: &Calculation) -> String {
     parts.join("\n")
 }
 
-/// Whether the table of this direction says anything that the other's does not.
+/// Returns whether the table of this direction differs from that of the other.
 fn differs(all: &Calculation, opener: usize) -> bool {
     let of =
         |opener| [0, 1].map(|side| all.load(side, opener).map(|load: Load| (load.made, load.connections)));
@@ -36,7 +36,7 @@ fn named(all: &Calculation, side: usize) -> String {
     format!("{} ({})", node.peer.name, node.adjusted.release)
 }
 
-/// Tunables as they hold; one that was changed says from what.
+/// Returns the effective tunables; an adjusted one shows both values.
 fn sides(all: &Calculation) -> Table {
     let mut table = numbers(["tunable", &named(all, 0), &named(all, 1)], 1);
     let mut row = |name: &str, value: &dyn Fn(usize) -> u32| {
@@ -61,7 +61,7 @@ fn sides(all: &Calculation) -> Table {
     table
 }
 
-/// What the sides agree on, in a line for each direction.
+/// Returns what the sides agree on, with a line for each direction.
 fn agreement(all: &Calculation) -> String {
     let line = |opener: usize| {
         let name = all.nodes[opener].peer.name;
@@ -147,7 +147,7 @@ fn nis(all: &Calculation) -> Table {
     table
 }
 
-/// Of what a release may not have.
+/// Formats bytes; `-` if there are none.
 fn bytes_or_none(bytes: u64) -> String {
     if bytes == 0 { "-".into() } else { in_bytes(bytes) }
 }

@@ -29,7 +29,8 @@ fn warned(words: &[&str], what: &str) -> bool {
 #[test]
 fn what_has_no_effect_or_fails_is_told() {
     assert_eq!(computed(&[]).warnings, Vec::<String>::new());
-    // Each of the kernel's that nlx does not have, whether sizes of kernel nodes depend on it or not.
+    // Each tunable of the kernel that nlx does not have, whether or not sizes of kernel nodes
+    // depend on it.
     for (set, why) in [
         ("map_on_demand=32", "obsolete"),
         ("ntx=2048", "each connection has message buffers of its own"),
@@ -65,8 +66,9 @@ fn what_has_no_effect_or_fails_is_told() {
     assert!(warned(&["--b", "max_wr=100"], "a cannot connect to b: send queue"));
 }
 
-/// What peers must agree on (S-508): the port, and whether it is a privileged one. Whoever is kept out is told, and by what; what
-/// keeps nobody out is not called a barrier.
+/// The settings on which peers must agree (S-508): the port, and whether it is a privileged one.
+/// The side that cannot connect gets the reason; a setting that prevents no connection is no
+/// barrier.
 #[test]
 fn sides_that_cannot_reach_each_other_are_told_so() {
     let barred = |a: &str, b: &str| {
@@ -111,7 +113,8 @@ fn sides_that_cannot_reach_each_other_are_told_so() {
     assert!(page(&swept).contains("cannot connect to each other"));
 }
 
-/// Credits beyond the depth agreed on are never used, and whoever has them is told how many.
+/// Credits beyond the agreed depth are never used, and the side that has them gets a warning with
+/// their number.
 // Covers: S-501
 #[test]
 fn credits_beyond_the_depth_are_told() {
@@ -135,7 +138,8 @@ fn credits_beyond_the_depth_are_told() {
     assert_eq!(idle(&["--a", "max_wr=1024"]), 2);
 }
 
-/// As many pieces as the LND makes (S-508): a side that is nlx says what of `wrq_sge` is for nothing.
+/// Pieces are those that the LND makes (S-508): a side that is nlx gets a warning for a `wrq_sge`
+/// beyond them.
 #[test]
 fn pieces_are_those_that_are_made() {
     use lnet_o2iblnd::sizes::PIECES_MAX;
@@ -153,7 +157,8 @@ fn pieces_are_those_that_are_made() {
     assert!(warned(&["--a", "wrq_sge=100"], &format!("a: wrq_sge 100 has no effect beyond {PIECES_MAX}")));
 }
 
-/// Pools of FMRs are flushed, and from when on stands in every form (S-508); others are not, and have no such line.
+/// Pools of FMRs are flushed, and every form shows the trigger (S-508); other pools are not, and
+/// have no such line.
 #[test]
 fn when_pools_are_flushed_is_told_in_every_form() {
     for cpts in [1, 2] {
@@ -169,7 +174,7 @@ fn when_pools_are_flushed_is_told_in_every_form() {
     assert!(!table::text(&none).contains("flushed") && !explain::text(&none).contains("flushed"));
 }
 
-/// A side whose device has no room says what it wanted first, whichever release it is.
+/// A side whose device has no room shows the depth that it wanted first, in each release.
 // Covers: S-501
 #[test]
 fn a_device_without_room_is_told_of_each_release() {
@@ -184,7 +189,7 @@ fn a_device_without_room_is_told_of_each_release() {
     }
 }
 
-/// Of a kernel's side too, `ib_mtu` is an MTU of InfiniBand or 0.
+/// For a kernel's side too, `ib_mtu` is an MTU of InfiniBand or 0.
 // Covers: S-508
 #[test]
 fn an_mtu_is_one_of_those_that_there_are() {

@@ -32,7 +32,8 @@ pub(super) fn all(of: &Calculation) -> Vec<String> {
     told
 }
 
-/// Credits that a connection to the other side has no use for, whoever opens it.
+/// Returns a warning for credits that a connection to the other side cannot use, in either
+/// direction.
 fn idle_credits(of: &Calculation) -> impl Iterator<Item = String> {
     let agreed = of.directions.iter().filter_map(|course| course.outcome.as_ref().ok());
     let depth = agreed.map(|agreed| agreed.depth).max();
@@ -119,7 +120,7 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
     told
 }
 
-/// The kernel's tunables that do nothing in nlx.
+/// Returns the kernel's tunables that have no effect in nlx.
 fn idle() -> impl Iterator<Item = &'static Tunable> {
     Tunable::all().filter(|tunable| tunable.module() == "ko2iblnd" && !tunable.acts())
 }

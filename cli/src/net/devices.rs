@@ -1,4 +1,5 @@
-//! `nlx net devices`: what this host has for networks over RDMA, what it lacks, and what to do.
+//! `nlx net devices`: shows what this host has for networks over RDMA, what it lacks, and what to
+//! do.
 
 use std::fmt;
 
@@ -12,7 +13,7 @@ use crate::tables::table;
 use crate::units::in_bytes;
 use crate::{output, ports};
 
-/// The port of o2ib networks, unless a configuration says otherwise.
+/// The port of o2ib networks by default.
 const SERVICE: u16 = 987;
 
 pub(crate) fn run(args: &NetDevicesArgs) -> Result<(), Failure> {
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &NetDevicesArgs) -> Result<(), Failure> {
     } else {
         output::line(&shown)?
     }
-    // The output has said why.
+    // The output has the reasons.
     if shown.report.is_usable() { Ok(()) } else { Err(Failure::quiet()) }
 }
 
@@ -108,7 +109,7 @@ impl Shown {
     }
 }
 
-/// As `rdma link` writes it.
+/// Returns the name as `rdma link` writes it.
 fn name(report: &RdmaPortReport) -> String {
     format!("{}/{}", report.device, report.port.number)
 }

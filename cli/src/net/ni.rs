@@ -6,29 +6,29 @@ use serde::Serialize;
 
 use crate::ports;
 
-/// An NI as it would be.
+/// An NI of the configuration.
 #[derive(Debug, Serialize)]
 pub(super) struct Ni {
     pub(super) nid: String,
-    /// `free`, or what keeps it from being started.
+    /// `free`, or what prevents its start.
     pub(super) status: String,
     pub(super) interface: String,
     /// Over RDMA: the port of the device.
     pub(super) rdma: Option<String>,
     pub(super) address: String,
     pub(super) speed_mbps: Option<u32>,
-    /// The CPU partitions of its peers; none means all.
+    /// CPU partitions of its peers; empty means all.
     pub(super) cpts: Vec<usize>,
     pub(super) port: u16,
     pub(super) accept: &'static str,
-    /// The tunables that act, and that `lnetctl net show -v` has under this title.
+    /// The effective tunables that `lnetctl net show -v` shows under this title.
     pub(super) tunables: BTreeMap<&'static str, i64>,
     /// The same under `lnd tunables`.
     pub(super) lnd_tunables: BTreeMap<&'static str, i64>,
 }
 
 impl Ni {
-    /// What a network's choice comes to; nothing if an address was passed over.
+    /// Returns the NI of a network's choice; `None` if the address is not used.
     pub(super) fn of(
         choice: &Choice,
         config: &NodeConfig,
@@ -68,7 +68,7 @@ impl Ni {
         })
     }
 
-    /// Nobody tells who listens over RDMA: that shows when the NI starts.
+    /// Over RDMA other listeners are not visible: a used port shows when the NI starts.
     fn over_rdma(choice: &Choice, config: &NodeConfig, net: &NetSpec, nid: Nid, interface: &Interface) -> Ni {
         let node = config.clone().o2ib().clone();
         let O2ibNiConfig {
@@ -109,7 +109,7 @@ impl Ni {
         }
     }
 
-    /// Over RDMA with the port that lies on it.
+    /// Returns the interface, over RDMA with its port.
     pub(super) fn place(&self) -> String {
         match &self.rdma {
             Some(port) => format!("{} ({port})", self.interface),
@@ -133,7 +133,7 @@ impl Ni {
     }
 }
 
-/// LNet's -1 leaves it to the system.
+/// Converts the type of service; LNet's -1 leaves it to the system.
 fn tos_of(tos: Option<u8>) -> i64 {
     tos.map_or(-1, i64::from)
 }

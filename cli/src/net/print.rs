@@ -1,4 +1,4 @@
-//! The forms in which networks are shown.
+//! Output of networks: table, JSON and YAML.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl Shown {
         value
     }
 
-    /// As `lnetctl net show` prints; texts stand in quotes.
+    /// Formats the networks as `lnetctl net show` does, with quoted texts.
     pub(super) fn to_yaml(&self) -> String {
         let mut lines = vec!["net:".to_string()];
         for net in &self.nets {
@@ -69,7 +69,7 @@ impl Shown {
     }
 }
 
-/// A text of JSON is one of YAML.
+/// Quotes a text: JSON text is valid YAML.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -84,7 +84,7 @@ fn reason(choice: &Choice) -> Value {
     })
 }
 
-/// Interface, address, and the NID if it was taken.
+/// Returns interface and address, with the NID if it is used.
 fn words(choice: &Choice) -> (String, String, String) {
     let name = choice.interface.as_ref().map_or("-", |interface| &interface.name);
     let name = match &choice.port {

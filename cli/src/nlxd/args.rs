@@ -1,5 +1,5 @@
-//! What can be said on the command line, which counts more than a file; and the help, the manual page and the completions, which
-//! are made of it.
+//! The command line, which overrides the file; and the help, the manual page and the completions,
+//! which are generated from it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::output;
 pub(crate) struct NlxdArgs {
     #[command(flatten)]
     pub setup: SetupArgs,
-    /// The socket that clients connect to; by default /run/nlx/nlxd.sock, or nlx/nlxd.sock in $XDG_RUNTIME_DIR if this is not
-    /// root. Not used when systemd hands over a socket.
+    /// The socket that clients connect to; by default /run/nlx/nlxd.sock, or nlx/nlxd.sock in
+    /// $XDG_RUNTIME_DIR if this is not root. Not used when systemd passes a socket.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Who may connect, by the socket's mode in octal: 0660, its owner and group.
+    /// The socket's mode in octal, which decides who may connect: 0660 is its owner and group.
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// The socket's owner, a name or number; by default the user that nlxd runs as.
@@ -30,19 +30,20 @@ pub(crate) struct NlxdArgs {
     /// The socket's group, a name or number.
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// Threads that serve clients; 0, the default, for one for each CPU partition.
+    /// Threads that serve clients; 0, the default, is one for each CPU partition.
     #[arg(long, value_name = "N", value_parser = whole::<usize>(0..=64), allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Microseconds that a thread goes on looking for work before it sleeps; it takes a processor for as long.
+    /// Microseconds that a thread polls for work before it sleeps; meanwhile it occupies a
+    /// processor.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=1_000_000), allow_negative_numbers = true)]
     pub busy_poll_us: Option<u64>,
-    /// Seconds that operations under way get when nlxd is stopped; 0 ends them at once.
+    /// Seconds that operations in progress get when nlxd is stopped; 0 ends them at once.
     #[arg(long, value_parser = seconds_or_none, allow_negative_numbers = true, value_name = "SECONDS")]
     pub drain: Option<Duration>,
-    /// Read the configuration, say what is wrong with it, and end.
+    /// Read the configuration, report its errors, and end.
     #[arg(long)]
     pub check: bool,
-    /// Be the porter of the nlxd with this process id: the channel is standard input.
+    /// Run as the porter of the nlxd with this process id: the channel is standard input.
     #[arg(long, value_name = "PID", hide = true)]
     pub porter: Option<i32>,
     /// Write the manual page into a folder.
@@ -65,12 +66,12 @@ const WORDS: Words = Words {
     failure: "It could not be started.",
 };
 
-/// The program's options with all their words.
+/// Returns the program's options with their help.
 pub(super) fn command() -> Command {
     NlxdArgs::command().after_help(WORDS.text())
 }
 
-/// `nlxd.8`, in a folder.
+/// Writes `nlxd.8` into a folder.
 pub(super) fn write_man(folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).context(&format!("cannot make {}", folder.display()))?;
     let mut command = command();

@@ -1,6 +1,7 @@
-//! What all clients together may hold: shares of what this host lets the process have.
+//! The capacity of all clients together: shares of the resources that the host grants to this
+//! process.
 //!
-//! The limits are read once, when the node runs and before the first client is let in.
+//! The limits are read once, when the node runs and before the first client connects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,51 +10,56 @@ use lnet_node::EngineLimits;
 use nix::sys::resource::{Resource as Limit, getrlimit};
 use nlx_helper::accounts::{AccountsConfig, Resource, UNBOUNDED};
 
-/// Mappings that are kept for the process itself, beside a part of all: the allocator's, threads' stacks, libraries, what
-/// devices map, and pages that take the place of holes which clients have punched.
+/// Mappings that are reserved for the process itself, beside a part of all: the allocator's,
+/// threads' stacks, libraries, mappings of devices, and pages that replace holes which clients have
+/// punched.
 const MAPPINGS_KEPT: u64 = 4096;
 const MAPPINGS_KEPT_PART: u64 = 8;
 
-/// Descriptors in replies that clients have not read, at most: beyond some 2,000 in flight the kernel makes every sender wait
-/// for its collection of garbage. What the limit of open files leaves is a reserve for the porter's channels.
+/// Largest number of descriptors in replies that clients have not read: beyond some 2,000 in flight
+/// the kernel makes every sender wait for its garbage collection. The rest of the limit of open
+/// files is a reserve for the porter's channels.
 const UNREAD_MAX: u64 = 1024;
 
-/// The part of all descriptors that clients may take. The rest is the network's, which accepts and opens connections
-/// from it.
+/// The part of all descriptors that clients may use. The rest is for the network, which accepts and
+/// opens connections with it.
 const DESCRIPTORS_PART: u64 = 2;
 
-/// Descriptors that are kept for the process itself: clients that are refused and told why (64), the status (32), logs and
-/// files that are read. Where there are few, an eighth of them.
+/// Descriptors that are reserved for the process itself: for refusing clients with a reason (64),
+/// the status (32), logs and files that are read. If the limit is low, an eighth of it.
 const DESCRIPTORS_KEPT: u64 = 128;
 const DESCRIPTORS_KEPT_PART: u64 = 8;
 
-/// The part of the memory for the heap of clients' objects; the network's peers and connections need another.
+/// The part of the memory for the heap of clients' objects; the network's peers and connections
+/// need another.
 const HEAP_PART: u64 = 8;
 
-/// The part of the memory for rings and event queues. They take it as they are used.
+/// The part of the memory for rings and event queues, which is allocated on use.
 const QUEUES_PART: u64 = 4;
 
-/// The part of the memory for arenas, which take it when they are touched.
+/// The part of the memory for arenas, which is allocated when they are touched.
 const ARENAS_PART: u64 = 2;
 
-/// The part of LNet's tables that is kept for the node's own entries: pings, probes, and each partition's reserve.
+/// The part of LNet's tables that is reserved for the node's own entries: pings, probes, and each
+/// partition's reserve.
 const ENGINE_KEPT_PART: u64 = 16;
 
-/// What the host lets this process have. [`UNBOUNDED`] where nothing is known.
+/// The limits of this process. [`UNBOUNDED`] where a limit is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostLimits {
-    /// Mappings that this process can have (`vm.max_map_count`), and has.
+    /// Mappings that this process may have (`vm.max_map_count`), and has.
     pub(super) mappings: u64,
     pub(super) mappings_used: u64,
-    /// Descriptors that it can have (RLIMIT_NOFILE).
+    /// Descriptors that it may have (RLIMIT_NOFILE).
     pub(super) descriptors: u64,
-    /// Bytes of memory that are free for it: the least of what the system has available (`MemAvailable`), what its control
-    /// groups and their parents have left (`memory.max`, `memory.high`), and what is left of RLIMIT_AS.
+    /// Bytes of memory that are free for it: the least of the system's available memory
+    /// (`MemAvailable`), the remainder of its control groups and their parents (`memory.max`,
+    /// `memory.high`), and the remainder of RLIMIT_AS.
     pub(super) memory: u64,
 }
 
 impl HostLimits {
-    /// Those of this process, now.
+    /// Reads the limits of this process.
     pub(super) fn read() -> HostLimits {
         let rlimit = |limit| getrlimit(limit).map_or(UNBOUNDED, |(soft, _)| soft.min(UNBOUNDED));
         let used = virtual_bytes().unwrap_or(0);
@@ -71,7 +77,7 @@ impl HostLimits {
         }
     }
 
-    /// Capacities for what `accounts` says nothing of yet.
+    /// Adds capacities for resources that `accounts` does not set.
     pub(super) fn fill(&self, mut accounts: AccountsConfig) -> AccountsConfig {
         let engine = EngineLimits::default();
         let kept = |count: usize| count as u64 - count as u64 / ENGINE_KEPT_PART;
@@ -79,7 +85,8 @@ impl HostLimits {
         let descriptors_kept = DESCRIPTORS_KEPT.min(self.descriptors / DESCRIPTORS_KEPT_PART);
         let descriptors = self.descriptors / DESCRIPTORS_PART - descriptors_kept;
         for (resource, capacity) in [
-            // All of one partition's: match bits that a client chooses decide which partition that is.
+            // One partition must hold all of them: match bits that a client chooses decide the
+            // partition.
             (Resource::Operations, kept(engine.match_entries.min(engine.descriptors))),
             (Resource::Machines, kept(engine.event_queues)),
             (Resource::Mappings, part(self.mappings, |mappings| mappings.saturating_sub(mappings_kept))),
@@ -100,12 +107,13 @@ impl HostLimits {
     }
 }
 
-/// Nothing is a part of what has no bound. At least 1, so that root can work however little there is.
+/// Returns a part of a limit; without a limit there is none. At least 1, so that root can work in
+/// any case.
 fn part(all: u64, of: impl FnOnce(u64) -> u64) -> u64 {
     if all >= UNBOUNDED { UNBOUNDED } else { of(all).max(1) }
 }
 
-/// The number that a file consists of; `None` for `max`, or without the file.
+/// Returns the number in a file; `None` for `max`, or without the file.
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -119,15 +127,16 @@ fn available(meminfo: &str) -> Option<u64> {
     kibibytes(meminfo, "MemAvailable:")
 }
 
-/// Bytes of the line `KEY: N kB`.
+/// Returns the bytes in the line `KEY: N kB`.
 fn kibibytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The folders of the process's memory control groups, of version 2 and 1, with those of their parents. `/proc/PID/cgroup`
-/// says `0::/PATH`, and `NUMBER:memory:/PATH` where the controller is version 1's. In a container the path may be the host's
-/// and not be there: then the root of the tree that is mounted counts.
+/// Returns the folders of the process's memory control groups, of version 2 and 1, with those of
+/// their parents. `/proc/PID/cgroup` has `0::/PATH`, and `NUMBER:memory:/PATH` if the controller is
+/// of version 1. In a container the path may be the host's and not exist: then the root of the
+/// mounted tree is used.
 fn group_folders(text: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in text.lines() {
@@ -149,11 +158,12 @@ fn group_folders(text: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Bytes that a control group may still take: the least of its limits less what it has. `None` if it has no limit.
+/// Returns the bytes that a control group may still allocate: the least of its limits less its use.
+/// `None` without a limit.
 fn left_in_group(folder: &Path) -> Option<u64> {
     let file = |name| number(&folder.join(name));
     let limits = ["memory.max", "memory.high", "memory.limit_in_bytes"];
-    // Version 1 says "no limit" by a number near the highest.
+    // Version 1 represents "no limit" by a number near the highest.
     let limit = limits.into_iter().filter_map(file).filter(|limit| *limit < UNBOUNDED).min()?;
     let used = file("memory.current").or_else(|| file("memory.usage_in_bytes")).unwrap_or(0);
     Some(limit.saturating_sub(used))

@@ -1,4 +1,4 @@
-//! What the table `[helper]` of the file says, the options on top.
+//! The helper's configuration: the table `[helper]` of the file, overridden by options.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ use super::listener::{PATH_MAX, SocketConfig};
 use super::policy::Admission;
 use crate::failure::Failure;
 
-/// The mode of the socket without any word: for its owner and its group.
+/// The socket's mode by default: for its owner and its group.
 const MODE: u32 = 0o660;
 
-/// How long operations get to end when the helper is stopped.
+/// Default time that operations get to end when the helper is stopped.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// The longest time that can be said, in seconds: a day.
+/// The longest time in the configuration, in seconds: a day.
 const SECONDS_MAX: u64 = 86_400;
 
-/// Clients at a time unless the configuration says otherwise: with all their shares of other resources they still fit a host
-/// of some GiB.
+/// Default limit of clients: with all their shares of other resources they still fit on a host of
+/// some GiB.
 const CLIENTS_MAX: u64 = 4096;
 
 /// The ranges of uids that users have for their user namespaces (subuid(5)).
 const SUBORDINATE: &str = "/etc/subuid";
 
-/// All that `nlxd` does beside the node.
+/// The configuration of `nlxd` beside the node's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HelperConfig {
     pub(crate) socket: SocketConfig,
@@ -42,7 +42,7 @@ pub(crate) struct HelperConfig {
     pub(crate) drain: Duration,
 }
 
-/// What can stand in the table.
+/// The keys of the table.
 const KEYS: [&str; 20] = [
     "socket",
     "mode",
@@ -68,7 +68,8 @@ const KEYS: [&str; 20] = [
 
 impl HelperConfig {
     /// # Errors
-    /// What stands in the file or the options and cannot be: file, line, key, value, and what would be right.
+    /// An invalid setting in the file or the options: file, line, key, value, and the permitted
+    /// values.
     pub(crate) fn new(node: &NodeConfig, args: &NlxdArgs) -> Result<HelperConfig, Failure> {
         let mut reading = Reading::default();
         if let Some(section) = node.helper() {
@@ -78,7 +79,7 @@ impl HelperConfig {
     }
 }
 
-/// What has been read so far.
+/// The settings read so far.
 #[derive(Default)]
 struct Reading {
     path: Option<PathBuf>,
@@ -195,18 +196,19 @@ impl Reading {
     }
 }
 
-/// The user that the helper runs as, which counts as root.
+/// Returns the user of this process, who counts as root.
 pub(super) fn operator() -> UserId {
     UserId(Uid::effective().as_raw())
 }
 
-/// Users' subordinate uids. Without the file there are none.
+/// Returns the owners of subordinate uids. Without the file there are none.
 fn owners() -> Owners {
     let text = std::fs::read_to_string(SUBORDINATE).unwrap_or_default();
     Owners::parse(&text, operator(), |name| user(name).ok())
 }
 
-/// A path that can be a socket's name, with what stands around it while the socket is made.
+/// Checks that a path is short enough for a socket's name, including the affixes while the socket
+/// is created.
 fn check_length(path: &Path) -> Result<(), String> {
     match path.as_os_str().len() {
         0 => Err("a path must stand here".into()),
@@ -241,7 +243,7 @@ pub(super) fn group(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The highest number is no user's and no group's: to the system it says that nothing is to change.
+/// Checks an id: the highest number is not a user or group, but tells chown to change nothing.
 fn number(what: &str, id: u32) -> Result<u32, String> {
     if id == u32::MAX { Err(format!("{id} is the number of no {what}: 0 to {}", id - 1)) } else { Ok(id) }
 }
@@ -251,16 +253,16 @@ fn names(setting: &Setting<'_>, one: fn(&str) -> Result<u32, String>) -> Result<
     words.into_iter().map(|word| one(word).map_err(|why| setting.refuse(why))).collect()
 }
 
-/// The most events of one transfer machine that can be said: one fewer than a queue has slots.
+/// Largest number of events of one transfer machine: one fewer than a queue has slots.
 const EVENTS_MAX: u64 = (1 << 20) - 1;
 
-/// The fewest slots of a submission ring: one is never filled.
+/// Smallest number of slots of a submission ring: one is never filled.
 const RING_SLOTS_MIN: u64 = 2;
 
-/// A quota by its name.
+/// A quota: its name, its setter and its range.
 type Quota = (&'static str, fn(&mut ClientQuotas, u64), RangeInclusive<u64>);
 
-/// What can stand in a table of quotas, with the least and the most that it can be.
+/// The keys of a table of quotas, with their ranges.
 const QUOTAS: [Quota; 10] = [
     ("tms", |quotas, value| quotas.tms = value as u32, 1..=1 << 16),
     ("buffers", |quotas, value| quotas.buffers = value as u32, 1..=1 << 20),
@@ -288,7 +290,7 @@ pub(super) fn read_quotas(quotas: &mut ClientQuotas, table: &Section) -> Result<
     Ok(())
 }
 
-/// The highest amount of a resource that can be said: 64 TiB, or as many objects.
+/// Largest amount of a resource: 64 TiB, or as a count of objects.
 const AMOUNT_MAX: u64 = 1 << 46;
 
 /// Reads a table of amounts by the names of resources.

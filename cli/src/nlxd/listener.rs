@@ -1,8 +1,10 @@
-//! The socket's name: made, taken over from a helper that was killed, and never from one that runs.
+//! The socket and its name in the file system: created, or taken over from a helper that was
+//! killed, never from one that runs.
 //!
-//! Beside the socket stands a lock, `.NAME.lock`, which a running `nlxd` holds: the system lets go of it when the process
-//! ends, however it ends. Only the holder of the lock replaces the name. The new socket gets its owner and mode, then it listens, then it
-//! gets the name, by renaming: clients find the old name or a helper, and under neither name a socket that they must not reach.
+//! Beside the socket is a lock, `.NAME.lock`, which a running `nlxd` holds: the system releases it
+//! when the process ends in any way. Only the holder of the lock replaces the name. The new socket
+//! gets its owner and mode, then it listens, then it gets the name, by renaming: clients find the
+//! old name or a helper, and under neither name a socket that they must not reach.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -25,37 +27,39 @@ use nlx_helper::service::bind_with;
 use super::systemd;
 use crate::failure::{Context, Failure};
 
-/// Bytes of a path: the system's 107 for a socket's, and the name it has until it is ready is five longer.
+/// Length of the longest path: the system's limit for a socket is 107, and its temporary name is
+/// five longer.
 pub(super) const PATH_MAX: usize = 107 - "..new".len();
 
-/// The time that the porter of a killed `nlxd` gets to shut the old socket down. It takes milliseconds on an idle host.
+/// Time that the porter of a killed `nlxd` gets to shut the old socket down. It takes milliseconds
+/// on an idle host.
 const TAKE_OVER_TIME: Duration = Duration::from_secs(2);
 
-/// The interval between two attempts to connect meanwhile.
+/// Interval between two attempts to connect meanwhile.
 const TAKE_OVER_LOOK: Duration = Duration::from_millis(5);
 
-/// Where the socket is to be, and whose.
+/// The path of the socket, its mode and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocketConfig {
-    /// A usual one if nobody says, and systemd has made none.
+    /// `None` uses the default path, unless systemd passes a socket.
     pub(crate) path: Option<PathBuf>,
     pub(crate) mode: u32,
     pub(crate) owner: Option<u32>,
     pub(crate) group: Option<u32>,
 }
 
-/// A listening socket, and its name as long as it is this process's.
+/// A listening socket, and its name while this process owns it.
 pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     own: Option<Own>,
 }
 
-/// A name that this process has made.
+/// A name that this process has created.
 struct Own {
-    /// Of the socket, to know it again.
+    /// Inode of the socket, to recognise it.
     inode: u64,
-    /// Held as long as the process may use the name.
+    /// Held while the process may use the name.
     _lock: Lock,
 }
 
@@ -66,7 +70,7 @@ struct Lock {
 }
 
 impl Listener {
-    /// Systemd's, or one of our own.
+    /// Returns the socket that systemd has passed, or creates one.
     pub(super) fn open(config: &SocketConfig) -> Result<Listener, Failure> {
         if let Some(socket) = systemd::listening_socket()? {
             return Ok(Listener { path: name_of(&socket), socket, own: None });
@@ -78,7 +82,7 @@ impl Listener {
         let (lock, new) = (beside(path, "lock")?, beside(path, "new")?);
         let lock = Lock::take(lock, path)?;
         refuse_others(path)?;
-        // Of one that was killed before it had got its name.
+        // Left by an nlxd that was killed before the socket got its name.
         let _ = fs::remove_file(&new);
         let listening = bind_with(&new, || set_rights(&new, path, config).map_err(Refused::Rights));
         let named = listening.map_err(|refused| refused.at(path)).and_then(|socket| {
@@ -91,24 +95,25 @@ impl Listener {
         Ok(Listener { socket, path: path.to_path_buf(), own: Some(Own { inode, _lock: lock }) })
     }
 
-    /// Where clients find it.
+    /// Returns the path at which clients find it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Another descriptor for it.
+    /// Returns another descriptor for it.
     pub(super) fn share(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
     }
 
-    /// Has the porter accept its clients. A socket of systemd's outlives this process, with those who wait in it.
+    /// Makes the porter accept its clients. A socket of systemd outlives this process, with the
+    /// clients that wait in it.
     pub(super) fn give_to(&self, porter: &Porter) -> Result<(), Failure> {
         let given = porter.listen(self.socket.as_fd(), self.own.is_some());
         given.map_err(|errno| refuse(&self.path, "the porter cannot have the socket", errno))
     }
 
-    /// Nobody connects any more, also who has found it before: nobody would accept them. The lock stays until the process ends. A socket
-    /// of systemd's stays open.
+    /// Ends the acceptance of connections, also by clients that have opened the path before: they
+    /// would wait for ever. The lock stays until the process ends. A socket of systemd stays open.
     pub(super) fn close(&self) {
         let Some(own) = &self.own else { return };
         // Fails for one that is shut down already.
@@ -127,12 +132,14 @@ impl Drop for Listener {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While it is held: who opens it now finds after locking that it has no name any more, and makes another.
+        // While the lock is held: a process that has opened the file finds, once it has locked it,
+        // that it has no name any more, and creates another.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Where the socket is if nobody says: where systemd has made a folder for the service, else root's place, else the user's.
+/// Returns the default path: in the folder that systemd has created for the service, else root's
+/// path, else the user's.
 fn default_path() -> Result<PathBuf, Failure> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     if let Some(folder) = folder("RUNTIME_DIRECTORY") {
@@ -148,7 +155,8 @@ fn default_path() -> Result<PathBuf, Failure> {
     folder("XDG_RUNTIME_DIR").map(|folder| folder.join("nlx/nlxd.sock")).ok_or_else(none)
 }
 
-/// Makes the last part of the path, if it is not there: for all to enter, as /run/nlx is, but below a user's own folder.
+/// Creates the last folder of the path, if it does not exist: accessible for all, as /run/nlx is,
+/// but private within a user's own folder.
 fn make(folder: &Path) -> Result<(), Failure> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").is_some_and(|runtime| folder.starts_with(runtime));
     let mode = if own { 0o700 } else { 0o755 };
@@ -161,7 +169,7 @@ fn make(folder: &Path) -> Result<(), Failure> {
     }
 }
 
-/// `.NAME.SUFFIX` in the same folder.
+/// Returns `.NAME.SUFFIX` in the same folder.
 fn beside(path: &Path, suffix: &str) -> Result<PathBuf, Failure> {
     let name = path.file_name().ok_or_else(|| refuse(path, "not the path of a socket", Errno::EINVAL))?;
     let mut hidden = OsString::from(".");
@@ -172,9 +180,9 @@ fn beside(path: &Path, suffix: &str) -> Result<PathBuf, Failure> {
 }
 
 impl Lock {
-    /// Takes it, and writes this process's number into it.
+    /// Takes the lock, and writes this process's id into it.
     fn take(lock_path: PathBuf, path: &Path) -> Result<Lock, Failure> {
-        // Each turn means that another nlxd ended, and took the file away, in between.
+        // Each iteration means that another nlxd ended, and removed the file, in between.
         for _ in 0..16 {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -207,7 +215,7 @@ fn held_by(file: &mut File, path: &Path) -> Failure {
         .hint("stop that one, or name another socket, and other NIDs, for this one")
 }
 
-/// What is there may be a killed helper's socket; nothing else is replaced.
+/// Checks that only the socket of a killed helper is replaced.
 fn refuse_others(path: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::FileTypeExt;
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Who may connect, and what each may use.
+//! The policy: who may connect, and the rights of each user.
 
 use lnet_nid::NidList;
 use lnet_node::{NodeError, Section, Setting};
@@ -7,10 +7,10 @@ use nlx_helper::{ClientQuotas, Nids, Policy, Portals, Rights};
 
 use super::config::{group, read_amounts, read_quotas, user};
 
-/// What the file says of it.
+/// The policy in the file.
 #[derive(Default)]
 pub(super) struct Admission {
-    /// Who may connect; everybody, if neither is there.
+    /// Users and groups that may connect; all, if neither is set.
     pub(super) users: Option<Vec<u32>>,
     pub(super) groups: Option<Vec<u32>>,
     rules: Vec<Rule>,
@@ -30,12 +30,12 @@ struct Rule {
     caps: GroupCaps,
 }
 
-/// Whose it is.
+/// The subject of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
     User(u32),
     Group(u32),
-    /// Of everybody who is not named.
+    /// All users without a rule of their name or group.
     Others,
 }
 
@@ -65,9 +65,10 @@ impl Admission {
         Ok(())
     }
 
-    /// Named users and groups may connect; whoever has a policy is named by it. All others may unless there is a list.
+    /// Returns the policy. Named users and groups may connect, and so may the subject of a rule;
+    /// all others only if there is no list.
     pub(super) fn policy(&self, quotas: ClientQuotas) -> Policy {
-        // As many as a file has tables: fewer than there are numbers for groups.
+        // The number of tables in a file is far below the range of group ids.
         let rules = || self.rules.iter().zip(0..).map(|(rule, id)| (rule, GroupId(id)));
         let others = rules().find(|(rule, _)| rule.whose == Whose::Others);
         let ordinary = match others {
@@ -124,7 +125,7 @@ impl Rule {
                 "lazy" => rule.lazy = Some(setting.switch()?),
                 "quotas" => {
                     rule.quotas = setting.tables()?;
-                    // So that what is wrong is told now.
+                    // Reports an error now.
                     let mut trial = ClientQuotas::default();
                     rule.quotas.iter().try_for_each(|table| read_quotas(&mut trial, table))?;
                 }
@@ -143,7 +144,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// What it gives, on top of what there is without it.
+    /// Returns the rights of the rule, on top of `base`.
     fn rights(&self, id: GroupId, base: Rights, quotas: ClientQuotas) -> Option<Rights> {
         let mut own = quotas;
         // They were read once already.
@@ -171,7 +172,7 @@ impl Whose {
     }
 }
 
-/// `35-63`, `[40, "50-52"]`, `all`, or an empty list.
+/// Parses `35-63`, `[40, "50-52"]`, `all`, or an empty list.
 fn portals(setting: &Setting<'_>) -> Result<Portals, NodeError> {
     let mut all = Portals::NONE;
     for word in setting.words()? {
@@ -190,7 +191,7 @@ fn portals(setting: &Setting<'_>) -> Result<Portals, NodeError> {
     Ok(all)
 }
 
-/// `*`, or lists of NIDs as Lustre writes them.
+/// Parses `*`, or lists of NIDs in Lustre's form.
 fn nids(setting: &Setting<'_>) -> Result<Nids, NodeError> {
     let words = setting.words()?;
     if words == ["*"] {

@@ -1,4 +1,4 @@
-//! The porter's process: this program once more ([`nlx_helper::porter`]).
+//! The porter's process: another process of this program ([`nlx_helper::porter`]).
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -10,13 +10,14 @@ use nlx_helper::porter::{self, Porter};
 
 use super::systemd;
 
-/// Starts it, and another one should it end. Never by a fork of this process, which has threads and locks later.
+/// Starts the porter, and another one if it ends. It is never forked from this process, which later
+/// has threads and locks.
 pub(super) fn start() -> Result<Porter, Errno> {
     let children: Mutex<Vec<Child>> = Mutex::default();
     Porter::start(move || {
         let (ours, theirs) = porter::pair()?;
         let mut children = children.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that has ended, and cannot: it is not waited for.
+        // Killed porters that cannot end yet are not waited for.
         children.retain_mut(|child| {
             let _ = child.kill();
             matches!(child.try_wait(), Ok(None))
@@ -30,7 +31,8 @@ fn command(channel: OwnedFd) -> Command {
     // The same program, even if its file has been replaced.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("nlx-porter").args(["--porter", &std::process::id().to_string()]);
-    // Neither files nor pipes of this process: a process that waits for their end waits for the end of nlxd.
+    // No files or pipes of this process: a process that waits for their end waits for the end of
+    // nlxd.
     command.stdin(channel).stdout(Stdio::null()).stderr(Stdio::null());
     for name in systemd::VARIABLES {
         command.env_remove(name);
@@ -38,7 +40,7 @@ fn command(channel: OwnedFd) -> Command {
     command
 }
 
-/// Is the porter, until `nlxd` ends.
+/// Runs the porter, until `nlxd` ends.
 pub(super) fn run(nlxd: i32) -> ExitCode {
     match porter::main(nlxd) {
         Ok(()) => ExitCode::SUCCESS,

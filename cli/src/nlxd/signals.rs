@@ -1,4 +1,4 @@
-//! What signals ask for.
+//! The signals of nlxd.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::failure::{Context, Failure};
 
-/// SIGINT, SIGTERM and SIGHUP, as a descriptor tells of them.
+/// SIGINT, SIGTERM and SIGHUP, received through a descriptor.
 pub(super) struct Signals(SignalFd);
 
-/// What one of them asks for.
+/// The request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     End,
@@ -20,7 +20,7 @@ pub(super) enum Asked {
 }
 
 impl Signals {
-    /// From now on they end nothing by themselves. To be called before any other thread starts.
+    /// Blocks the signals' default actions. Must be called before any other thread starts.
     pub(super) fn take() -> Result<Signals, Failure> {
         let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
         set.thread_block().context("cannot block signals")?;
@@ -28,11 +28,11 @@ impl Signals {
         Ok(Signals(SignalFd::with_flags(&set, flags).context("cannot make a descriptor for signals")?))
     }
 
-    /// Waits for the next; `None` if none came in this time.
+    /// Waits for the next one; returns `None` if none came within this time.
     pub(super) fn wait(&self, time: Option<Duration>) -> Option<Asked> {
         let timeout = time.and_then(|time| PollTimeout::try_from(time).ok()).unwrap_or(PollTimeout::NONE);
         let mut set = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        // EINTR means the same as a time that is over: the caller looks again.
+        // EINTR is treated as a timeout: the caller checks its state and waits again.
         if poll(&mut set, timeout).unwrap_or(0) == 0 {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What `nlx status` shows of a helper: a member `helper` of the node's status.
+//! The helper's part of `nlx status`: a member `helper` of the node's status.
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -9,14 +9,14 @@ use nlx_helper::accounts::{Accounts, UNBOUNDED, UserStatus};
 use nlx_helper::service::{DoorStatus, Service};
 use nlx_helper::{ClientStatus, Host, HostStatus, TmStatus, Totals};
 
-/// Clients that are listed, the busiest first; the others are counted. With their transfer machines they fit into the room of
-/// a socket.
+/// Number of clients that are listed, the busiest first; the others are counted. With their
+/// transfer machines they fit into a socket's buffer.
 const CLIENTS: usize = 64;
 
-/// Transfer machines of one client that are listed.
+/// Number of transfer machines of one client that are listed.
 const TMS: usize = 8;
 
-/// From now on the node's status tells of its clients, too.
+/// Adds the clients to the node's status.
 pub(super) fn tell(node: &Node, host: &Arc<Host>, service: &Service, path: &Path) {
     let (host, door) = (host.clone(), service.door_teller());
     let path = path.display().to_string();
@@ -59,14 +59,14 @@ fn json(path: &str, mut status: HostStatus, accounts: &Accounts, door: &DoorStat
         .end()
 }
 
-/// What a user holds; what it holds nothing of is left out.
+/// Formats the resources of a user; those that it does not use are left out.
 fn user(user: &UserStatus) -> String {
     let held = user.held.iter().filter(|(_, amount)| *amount > 0);
     let held = held.fold(Object::new(), |object, (resource, amount)| object.value(resource.name(), amount));
     Object::new().value("uid", user.user.0).value("held", held.end()).value("refused", user.refused).end()
 }
 
-/// What all users hold together, and may hold, of what is bounded.
+/// Formats the use and the capacity of all bounded resources.
 fn resources(accounts: &Accounts) -> String {
     let (held, config) = (accounts.held(), accounts.config());
     let bounded = config.capacity.iter().filter(|(_, capacity)| *capacity < UNBOUNDED);

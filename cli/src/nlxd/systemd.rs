@@ -1,5 +1,5 @@
-//! What systemd and this process say to each other: the socket that it has made already (sd_listen_fds(3)), and how the service
-//! is, as a datagram to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
+//! The interface to systemd: the socket that it has created already (sd_listen_fds(3)), and the
+//! state of the service, as a datagram to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -22,10 +22,11 @@ pub(super) const VARIABLES: [&str; 7] = [
     "WATCHDOG_USEC",
 ];
 
-/// The first descriptor that it hands over.
+/// The first descriptor that it passes.
 const FIRST: i32 = 3;
 
-/// The listening socket, if there is one. To be called once, before anything else is opened.
+/// Returns the listening socket, if there is one. Must be called once, before anything else is
+/// opened.
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 pub(super) fn listening_socket() -> Result<Option<OwnedFd>, Failure> {
     if variable("LISTEN_PID") != Some(std::process::id().to_string()) {
@@ -38,8 +39,8 @@ pub(super) fn listening_socket() -> Result<Option<OwnedFd>, Failure> {
             return Err(refuse(&format!("LISTEN_FDS={count}: one socket is expected")));
         }
     }
-    // SAFETY: systemd says so by the two variables: the descriptor is open, and this process's to use; nothing else here
-    // knows its number.
+    // SAFETY: systemd guarantees it by the two variables: the descriptor is open, and owned by this
+    // process; no other code here uses its number.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     check(&socket)?;
     Ok(Some(socket))
@@ -62,7 +63,7 @@ fn refuse(why: &str) -> Failure {
         .hint("the socket unit needs one 'ListenSequentialPacket=' with the path of the socket")
 }
 
-/// The service manager that started this process and wants to hear of it, if there is one.
+/// The service manager that started this process and wants to be notified, if there is one.
 pub(super) struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
@@ -70,21 +71,21 @@ pub(super) struct Notify {
 
 impl Notify {
     /// # Errors
-    /// A socket that is named but cannot be.
+    /// `NOTIFY_SOCKET` names a socket that is invalid.
     pub(super) fn from_environment() -> Result<Notify, Failure> {
         let socket = variable("NOTIFY_SOCKET").map(|name| connect(&name)).transpose()?;
         let mine = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let limit = variable("WATCHDOG_USEC").filter(|_| mine).and_then(|text| text.parse().ok());
-        // Twice in the time that it allows, as its manual asks.
+        // Twice in the time that it allows, as its manual recommends.
         Ok(Notify { socket, watchdog: limit.map(|limit| Duration::from_micros(limit) / 2) })
     }
 
-    /// How often it wants to hear that all is well.
+    /// Returns the interval at which it expects a sign of life.
     pub(super) fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// Tells it. It does not answer, and its absence ends nothing.
+    /// Sends a notification. There is no answer, and an error ends nothing.
     pub(super) fn send(&self, state: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(state.as_bytes(), address) {

@@ -4,14 +4,14 @@ use std::time::Duration;
 use lnet_nid::Nid;
 use serde_json::{Value, json};
 
-/// The numbers of a node that was pinged again and again.
+/// The statistics of a node that was pinged repeatedly.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     sent: u64,
     answered: u64,
     least: Duration,
     most: Duration,
-    /// In nanoseconds: 64 bits would hold 584 years.
+    /// Sum of the times, in nanoseconds: 64 bits would hold 584 years.
     sum_ns: u128,
 }
 
@@ -28,7 +28,7 @@ impl Tally {
         self.sent += 1;
     }
 
-    /// Whether there were answers, to everything that was sent.
+    /// Returns whether there were pings, all of them answered.
     pub(super) fn is_complete(&self) -> bool {
         self.sent > 0 && self.sent == self.answered
     }
@@ -51,7 +51,7 @@ impl Tally {
     }
 }
 
-/// As ping(8) ends.
+/// Formats the statistics as ping(8) does.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lost = self.sent - self.answered;
@@ -65,7 +65,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// To the microsecond.
+/// Formats a time in milliseconds, to the microsecond.
 pub(super) fn milliseconds(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * 1e3)
 }

@@ -1,9 +1,9 @@
 use lnet_node::{Node, O2ibCounters, SockCounters};
 
-/// A count: in words, for programs, and how many.
+/// A count: in words, as a JSON key, and the number.
 pub(super) type Count = (&'static str, &'static str, u64);
 
-/// The counters of the TCP LND that tell how it went.
+/// Returns the counters of the TCP LND that matter to an operator.
 pub(super) fn counts(tcp: &SockCounters) -> [Count; 12] {
     let (tx, rx) = (&tcp.tx, &tcp.rx);
     [
@@ -22,7 +22,7 @@ pub(super) fn counts(tcp: &SockCounters) -> [Count; 12] {
     ]
 }
 
-/// The counters of the verbs LND that tell how it went.
+/// Returns the counters of the verbs LND that matter to an operator.
 pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 14] {
     let (tx, rx) = (&verbs.tx, &verbs.rx);
     [
@@ -43,7 +43,7 @@ pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 14] {
     ]
 }
 
-/// Of a node with networks over RDMA.
+/// Returns the verbs LND's counters of a node with networks over RDMA.
 pub(super) fn verbs_of(node: &Node) -> Option<O2ibCounters> {
     node.o2ib().map(|lnd| lnd.counters())
 }

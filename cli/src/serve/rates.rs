@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::driver::{self, Count};
 use crate::units::plural;
 
-/// What an operator wants to hear of: each stands in a line in which it has happened.
+/// Counts of trouble: each appears in the lines of intervals in which it grew.
 const TROUBLE: [&str; 8] = [
     "connect_failures",
     "refusals",
@@ -19,7 +19,7 @@ const TROUBLE: [&str; 8] = [
     "peers_lost",
 ];
 
-/// The counts at the start of a span of time.
+/// The counts at the start of an interval.
 pub(super) struct Rates {
     begun: Instant,
     counters: Counters,
@@ -37,7 +37,7 @@ impl Rates {
         self.begun
     }
 
-    /// What happened from then to now, and the start of the next span.
+    /// Returns what happened since then, and the start of the next interval.
     pub(super) fn until(&self, node: &Node) -> (Line, Rates) {
         let next = Rates::since(node);
         let seconds = next.begun.duration_since(self.begun).as_secs_f64();
@@ -60,25 +60,25 @@ impl Rates {
     }
 }
 
-/// How many messages wait because as many as the NIs' `credits` are in flight.
+/// Returns the number of messages that wait for `credits` of their NI.
 fn waiting(node: &Node) -> u64 {
     node.ni_statistics().iter().map(|ni| ni.available_tx_credits.min(0).unsigned_abs()).sum()
 }
 
-/// How much each count of the driver has grown.
+/// Returns the growth of each count of the driver.
 fn growth(old: &[Count], new: &[Count]) -> Vec<Count> {
     let both = old.iter().zip(new);
     both.map(|((.., old), (words, name, new))| (*words, *name, new - old)).collect()
 }
 
-/// Peers and connections of all networks together.
+/// Returns the peers and connections of all networks.
 fn conn_stats(node: &Node) -> (usize, usize) {
     let ConnStats { peers, connections, .. } = node.tcp().conn_stats();
     let verbs = node.o2ib().map(|lnd| lnd.conn_stats()).unwrap_or_default();
     (peers + verbs.peers, connections + verbs.connections)
 }
 
-/// Per second.
+/// A rate per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Flow {
     messages: f64,
@@ -87,7 +87,7 @@ struct Flow {
 
 impl Flow {
     fn of(seconds: f64, messages: u64, bytes: u64) -> Flow {
-        // A span too short to be measured is not divided by.
+        // An interval of no length has no rate.
         let per = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Flow { messages: per(messages), bytes: per(bytes) }
     }
@@ -103,20 +103,20 @@ impl fmt::Display for Flow {
     }
 }
 
-/// What happened in a span of time.
+/// What happened in an interval.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     seconds: f64,
     received: Flow,
     sent: Flow,
-    /// Peers, and connections to them.
+    /// Number of peers, and of connections to them.
     conn_stats: (usize, usize),
     dropped: u64,
     errors: u64,
-    /// Messages that wait for a credit of their NI, at the end of the span.
+    /// Messages that wait for a credit of their NI, at the end of the interval.
     waiting: u64,
     driver: Vec<Count>,
-    /// Of a node with networks over RDMA.
+    /// Only of a node with networks over RDMA.
     verbs: Option<Vec<Count>>,
 }
 

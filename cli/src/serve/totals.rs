@@ -8,7 +8,7 @@ use super::driver::{self, Count};
 use crate::tables::numbers;
 use crate::units::plural;
 
-/// All that a node did in its life.
+/// The totals of a node, from start to end.
 pub(super) struct Totals {
     time: Duration,
     counters: Counters,

@@ -1,4 +1,4 @@
-//! What a helper says of its clients, read and shown.
+//! The clients of a helper: parsed and shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(super) struct Helper {
     clients: u64,
     list: Vec<Client>,
     left_out: u64,
-    /// Helpers of earlier versions say nothing of them.
+    /// Absent in helpers of earlier versions.
     #[serde(default)]
     users: Vec<User>,
     #[serde(default)]
@@ -161,7 +161,7 @@ impl Helper {
         table
     }
 
-    /// What each user's clients hold together.
+    /// Returns a table of the resources of each user.
     fn users_table(&self) -> comfy_table::Table {
         const COUNTS: [(&str, &str); 6] = [
             ("clients", "clients"),
@@ -186,7 +186,7 @@ impl Helper {
         table
     }
 
-    /// What was refused, and who was cut off.
+    /// Returns the refusals, and the clients that were cut off.
     fn noticed(&self) -> Vec<String> {
         let Door { refused_users, refused_clients, without_descriptors, cut_off, throttled } = self.door;
         let counts = [
@@ -232,7 +232,7 @@ mod tests {
             assert!(row.split_whitespace().collect::<Vec<_>>().join(" ").contains(cell), "{row}");
         }
         assert!(shown.contains("and 3 more users"), "{shown}");
-        // A helper of an earlier version knows of no users.
+        // A helper of an earlier version has no users.
         helper.as_object_mut().unwrap().retain(|name, _| !name.starts_with("users"));
         let shown = serde_json::from_value::<Helper>(helper).unwrap().to_string();
         assert!(!shown.contains("refused"), "{shown}");

@@ -1,11 +1,12 @@
-//! What a node says of itself, read. It is another process: of another version perhaps, and of another user where root asks.
+//! The status of a node, parsed. The node is another process, possibly of another version, and of
+//! another user if root asks.
 
 use lnet_node::STATUS_VERSION;
 use serde::Deserialize;
 
 use super::helper::Helper;
 
-/// What is shown of it; members that are not known here are passed over.
+/// The members that are shown; unknown members are ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct NodeStatus {
     pub(super) pid: u32,
@@ -19,12 +20,12 @@ pub(super) struct NodeStatus {
     pub(super) counters: Counters,
     pub(super) nis: Vec<Ni>,
     pub(super) peers: Peers,
-    /// Absent from older nodes.
+    /// Absent in older nodes.
     #[serde(default)]
     pub(super) last_drops: Vec<LastDrop>,
     pub(super) connections: Connections,
     pub(super) tcp: serde_json::Map<String, serde_json::Value>,
-    /// Of one with networks over RDMA.
+    /// Only of a node with networks over RDMA.
     pub(super) o2ib: Option<serde_json::Map<String, serde_json::Value>>,
     pub(super) memory: Memory,
     /// Of `nlxd` alone.
@@ -71,7 +72,7 @@ pub(super) struct Peers {
 pub(super) struct Peer {
     pub(super) nid: String,
     pub(super) queued_bytes: u64,
-    /// Older nodes do not tell.
+    /// Absent in older nodes.
     #[serde(default)]
     pub(super) tcp: PeerTcp,
     #[serde(flatten)]
@@ -80,7 +81,7 @@ pub(super) struct Peer {
     pub(super) traffic: Traffic,
 }
 
-/// A peer's TCP connections together.
+/// The sum of a peer's TCP connections.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PeerTcp {
     pub(super) retransmissions: u64,
@@ -144,21 +145,21 @@ pub(super) struct Memory {
     pub(super) resident_bytes: Option<u64>,
     pub(super) resident_max_bytes: Option<u64>,
     pub(super) locked_bytes: Option<u64>,
-    /// Older nodes do not tell.
+    /// Absent in older nodes.
     pub(super) pinned_bytes: Option<u64>,
 }
 
-/// Only the version, which tells whether the rest can be read.
+/// The version alone, which decides whether the rest can be read.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
 impl NodeStatus {
-    /// Reads what a node wrote.
+    /// Parses the status that a node wrote.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The reason for which it cannot be read.
     pub(super) fn parse(text: &str) -> Result<NodeStatus, String> {
         let strange = |error: serde_json::Error| format!("what it says is no status: {error}");
         let Version { version } = serde_json::from_str(text).map_err(strange)?;
@@ -178,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// The two sides of the form agree.
+    /// Writer and reader of the status agree.
     #[test]
     fn what_a_node_says_is_read() {
         let node = Node::start(&NodeConfig::new()).unwrap();

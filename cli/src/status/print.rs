@@ -1,4 +1,4 @@
-//! A node's status for people.
+//! Output of a node's status for people.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::node::{
 use crate::tables::{numbers, printable};
 use crate::units::{counted, grouped, in_bytes, in_words, plural};
 
-/// A line for each node.
+/// Returns a table with a line for each node.
 pub(super) fn overview(nodes: impl Iterator<Item = NodeStatus>) -> String {
     let header =
         ["pid", "program", "NIDs", "up", "sent", "received", "dropped", "errors", "peers", "connections"];
@@ -36,7 +36,7 @@ pub(super) fn overview(nodes: impl Iterator<Item = NodeStatus>) -> String {
     format!("{table}\n'nlx status PID' shows all of one, 'nlx status --all' all of each")
 }
 
-/// All of it.
+/// Formats the whole status.
 impl fmt::Display for NodeStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let partitions = plural(self.partitions as u64, "CPU partition");
@@ -97,7 +97,7 @@ impl NodeStatus {
         table
     }
 
-    /// A line for each network with several NIs: messages are not spread over them.
+    /// Returns a line for each network with several NIs: messages are not distributed over them.
     fn rails(&self) -> impl Iterator<Item = String> {
         let mut nets: BTreeMap<&str, Vec<&Ni>> = BTreeMap::new();
         for ni in self.nis.iter().filter(|ni| ni.nid != "0@lo") {
@@ -110,7 +110,7 @@ impl NodeStatus {
         })
     }
 
-    /// What has gone wrong, as often as it has.
+    /// Returns the errors and timeouts that occurred, with their counts.
     fn trouble(&self) -> Vec<String> {
         let Counters { errors, response_timeouts, .. } = self.counters;
         let counts = [("messages that failed", errors), ("answers that did not come", response_timeouts)];
@@ -177,7 +177,7 @@ fn peers(peers: &Peers) -> Table {
     table
 }
 
-/// The newest first.
+/// Returns the table of drops, the newest first.
 fn last_drops(drops: &[LastDrop]) -> Table {
     let header =
         ["last drops", "from", "to", "reason", "portal", "match bits", "bytes", "times", "last seen"];
@@ -202,7 +202,7 @@ fn last_drops(drops: &[LastDrop]) -> Table {
 fn in_columns(credits: &Credits) -> [String; 4] {
     let Credits { credits, credits_available, credits_lowest, waiting } = credits;
     if *credits == 0 {
-        // The loopback needs none.
+        // The loopback needs no credits.
         return std::array::from_fn(|_| "–".to_string());
     }
     [
@@ -230,7 +230,7 @@ fn connections(connections: &Connections) -> String {
     format!("connections  {all} to {peers}{types}")
 }
 
-/// Connections over RDMA, and how bulk went over them.
+/// Formats the connections over RDMA, and the paths of bulk data over them.
 fn over_rdma(o2ib: &serde_json::Map<String, serde_json::Value>) -> String {
     let count = |name: &str| o2ib.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let sum = |names: [&str; 2]| names.into_iter().map(count).fold(0, u64::saturating_add);
@@ -257,7 +257,7 @@ fn memory(memory: &Memory) -> String {
     )
 }
 
-/// A node may claim any number.
+/// Formats an uptime; a node may report any number.
 fn uptime(seconds: f64) -> String {
     Duration::try_from_secs_f64(seconds).map_or_else(|_| "?".to_string(), in_words)
 }

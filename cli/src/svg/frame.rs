@@ -1,13 +1,13 @@
-//! The frame of a picture, so that pictures stand side by side in line.
+//! The frame of a picture, which aligns adjacent pictures.
 
 use std::fmt::Display;
 
 use super::{Anchor, Linear, Svg, Tick};
 
-/// Half of what the words of a tick take.
+/// Half of the width of a tick's text.
 const HALF: f64 = 20.0;
 
-/// How large a picture is, and where its axes end.
+/// The size of a picture and of its axes.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) width: f64,
@@ -19,17 +19,19 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The upright axis, from 0 to a round number of at least `max`, in about so many steps.
+    /// Returns the vertical axis, from 0 to a round number of at least `max`, in about `steps`
+    /// steps.
     pub(crate) fn upright(&self, max: f64, steps: u32) -> Linear {
         Linear::rounded(max, steps, self.bottom, self.top)
     }
 
-    /// The axis below, from 0 to exactly `end`.
+    /// Returns the horizontal axis, from 0 to exactly `end`.
     pub(crate) fn across(&self, end: f64) -> Linear {
         Linear::exact(end, self.left, self.right)
     }
 
-    /// A picture with lines across, their values on the left, and the axis below. The label says in words what it shows.
+    /// Starts a picture with horizontal lines, their values on the left, and the axis below. The
+    /// label describes it in words.
     pub(crate) fn picture(&self, label: impl Display, upright: &[Tick], across: &[Tick]) -> Svg {
         let Frame { left, right, bottom, .. } = *self;
         let mut svg = Svg::new(self.width, self.height, label);
@@ -47,7 +49,7 @@ impl Frame {
         svg
     }
 
-    /// A picture without anything to see, and why.
+    /// Returns a picture without data, with the reason as its text.
     pub(crate) fn nothing(&self, label: impl Display, why: &str) -> String {
         let mut svg = self.picture(label, &[], &[]);
         let middle = ((self.left + self.right) / 2.0, (self.top + self.bottom) / 2.0);

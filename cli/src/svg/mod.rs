@@ -1,9 +1,9 @@
-//! Pictures and pages: what all reports have in common.
+//! Pictures and pages: the parts that all reports share.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `page` | a page's look, its parts, and text in it |
-//! | `picture`, `frame`, `scale` | a picture, its axes, and the round numbers on them |
+//! | `page` | a page's style, its parts, and escaped text |
+//! | `picture`, `frame`, `scale` | a picture, its axes, and their round numbers |
 
 mod frame;
 mod page;

@@ -1,11 +1,11 @@
-//! What all pages have in common: their look, and text that a browser takes for nothing else.
+//! The parts that all pages share: style, and text escaped for a browser.
 
 use std::fmt::Display;
 
-/// How pages look, light and dark, on a phone and on paper.
+/// The style of pages, light and dark, for phones and paper.
 const STYLE: &str = include_str!("style.css");
 
-/// A whole page that loads nothing; `style` has what only this one needs.
+/// Returns a page that loads nothing; `style` has the rules of this page alone.
 pub(crate) fn document(title: impl Display, style: &str, class: &str, body: &str) -> String {
     let title = escaped(title);
     format!(
@@ -15,14 +15,15 @@ pub(crate) fn document(title: impl Display, style: &str, class: &str, body: &str
     )
 }
 
-/// A part of a page with its title, and a few words beside it.
+/// Returns a section with its title and a text beside it.
 pub(crate) fn section(title: &str, words: &str, body: &str) -> String {
     let (title, words) = (escaped(title), escaped(words));
     let words = if words.is_empty() { words } else { format!("<p>{words}</p>") };
     format!("<section>\n<div class=\"head\"><h2>{title}</h2>{words}</div>\n{body}</section>\n")
 }
 
-/// Escaped for an element's text and for an attribute in double quotes. What XML has no place for is left out.
+/// Escapes text for an element and for an attribute in double quotes. Characters that XML forbids
+/// are left out.
 pub(crate) fn escaped(value: impl Display) -> String {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len());

@@ -1,15 +1,16 @@
-//! Writing a picture.
+//! A writer of pictures.
 
 use std::fmt::{Display, Write};
 
 use super::escaped;
 
-/// A picture that is being written. Places are in units of its own size; how things look, the page's classes say.
+/// A picture that is being written. Positions are in units of its own size; the page's classes
+/// define the style.
 pub(crate) struct Svg {
     body: String,
 }
 
-/// Which end of a text stands at its place.
+/// The end of a text that is at its position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Anchor {
     Start,
@@ -18,7 +19,7 @@ pub(crate) enum Anchor {
 }
 
 impl Svg {
-    /// A picture of this size; the label says in words what it shows.
+    /// Starts a picture of this size; the label describes it in words.
     pub(crate) fn new(width: f64, height: f64, label: impl Display) -> Svg {
         let label = escaped(label);
         let body = format!(r#"<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">"#);
@@ -32,7 +33,7 @@ impl Svg {
         ));
     }
 
-    /// A rectangle that says more when one points at it.
+    /// Adds a rectangle with a tooltip.
     pub(crate) fn bar(&mut self, class: &str, at: (f64, f64), size: (f64, f64), more: impl Display) {
         let ((x, y), (width, height), more) = (at, size, escaped(more));
         self.push(format_args!(
@@ -40,7 +41,7 @@ impl Svg {
         ));
     }
 
-    /// A line through these points.
+    /// Adds a line through these points.
     pub(crate) fn path(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
         let mut data = String::new();
         for (x, y) in points {
@@ -63,7 +64,7 @@ impl Svg {
         ));
     }
 
-    /// The whole of it.
+    /// Returns the complete picture.
     pub(crate) fn end(mut self) -> String {
         self.body.push_str("</svg>");
         self.body

@@ -1,12 +1,12 @@
-//! From values to places on a picture, and the round numbers that stand on its axes.
+//! Conversion of values to positions on a picture, and the round numbers on its axes.
 
 /// The round numbers of each power of ten.
 const ROUND: [f64; 3] = [1.0, 2.0, 5.0];
 
-/// What an axis says: the place of a tick, and its words.
+/// A label of an axis: its position and its text.
 pub(crate) type Tick = (f64, String);
 
-/// Equal steps.
+/// A linear scale.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Linear {
     /// The value at the far end; the near end is 0.
@@ -16,14 +16,15 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Values from 0 to at least `max` on places from `from` to `to`: the end is a round number.
+    /// Maps values from 0 to at least `max` to positions from `from` to `to`: the end is a round
+    /// number.
     pub(crate) fn rounded(max: f64, ticks: u32, from: f64, to: f64) -> Linear {
         let max = if max > 0.0 && max.is_finite() { max } else { 1.0 };
         let step = round_up(max / f64::from(ticks));
         Linear { end: step * (max / step).ceil(), from, to }
     }
 
-    /// Values from 0 to exactly `end`.
+    /// Maps values from 0 to exactly `end`.
     pub(crate) fn exact(end: f64, from: f64, to: f64) -> Linear {
         Linear { end: if end > 0.0 && end.is_finite() { end } else { 1.0 }, from, to }
     }
@@ -32,7 +33,7 @@ impl Linear {
         self.from + (self.to - self.from) * (value / self.end).clamp(0.0, 1.0)
     }
 
-    /// Round numbers from 0 to the end, about so many, in these words.
+    /// Returns about `about` round numbers from 0 to the end, with their texts.
     pub(crate) fn labels(&self, about: u32, words: impl Fn(f64) -> String) -> Vec<Tick> {
         self.ticks(about).into_iter().map(|value| (self.place(value), words(value))).collect()
     }
@@ -46,14 +47,14 @@ impl Linear {
     }
 }
 
-/// The next round number.
+/// Returns the next round number.
 fn round_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let round = ROUND.into_iter().map(|round| round * power).find(|round| *round >= value * 0.999_999);
     round.unwrap_or(10.0 * power)
 }
 
-/// Equal factors.
+/// A logarithmic scale.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Log {
     low: f64,
@@ -63,7 +64,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Values from `low` to `high`, both above 0; at least a factor of ten, so that what hardly varies looks so.
+    /// Maps values from `low` to `high`, both above 0; at least a factor of ten, so that small
+    /// variations look small.
     pub(crate) fn around(low: f64, high: f64, from: f64, to: f64) -> Log {
         let low = low.max(f64::MIN_POSITIVE);
         let high = high.max(low);
@@ -76,12 +78,12 @@ impl Log {
         self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
     }
 
-    /// The value at so many parts of the way.
+    /// Returns the value at this share of the axis.
     pub(crate) fn value(&self, share: f64) -> f64 {
         self.low * (self.high / self.low).powf(share)
     }
 
-    /// Powers of ten, and where there are few of them 2 and 5 as well, in these words.
+    /// Returns the powers of ten, and if there are few of them 2 and 5 as well, with their texts.
     pub(crate) fn labels(&self, words: impl Fn(f64) -> String) -> Vec<Tick> {
         self.ticks().into_iter().map(|value| (self.place(value), words(value))).collect()
     }
@@ -118,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        /// No value leads off the picture, and no axis is without end.
+        /// Every value has a position within the picture, and every axis is finite.
         #[test]
         fn places_lie_within(low in 1e-3..1e12_f64, factor in 1.0..1e9_f64, value in 1e-6..1e20_f64) {
             let log = Log::around(low, low * factor, 40.0, 500.0);
