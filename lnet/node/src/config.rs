@@ -17,24 +17,24 @@ use crate::{Interface, NetSpec, Networks, NodeError, O2ibNiConfig, o2ib};
 /// The port on which LNet nodes listen (`accept_port`, lnet-wire 20).
 pub const DEFAULT_ACCEPT_PORT: u16 = 988;
 
-/// The most local NIDs of a node, what LNet called `LNET_INTERFACES_NUM`: beyond it ping replies would outgrow the
-/// buffers of older peers.
+/// The maximum number of local NIDs of a node (LNet's former `LNET_INTERFACES_NUM`): above it ping
+/// replies would exceed the buffers of older peers.
 pub const MAX_INTERFACES: usize = 16;
 
-/// What a node is made of. Every setting has LNet's default.
+/// The configuration of a node. Every setting has LNet's default.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
     pub(crate) nets: Vec<NetSpec>,
-    /// Without this life's cookie and the partitions, which are known when the node starts.
+    /// Without this run's cookie and the partitions, which are known when the node starts.
     pub(crate) engine: EngineConfig,
     pub(crate) partitions: Partitions,
-    /// What holds for all networks that have no value of their own.
+    /// Defaults for all TCP networks without a value of their own.
     pub(crate) tcp: SockConfig,
-    /// The same for networks over RDMA.
+    /// Defaults for networks over RDMA.
     pub(crate) o2ib: O2ibConfig,
     /// The spin limit of waits.
     pub(crate) spin: Duration,
-    /// Whether it can be looked at from other processes.
+    /// Whether other processes can request the node's status.
     pub(crate) status: bool,
     pub(crate) faults: Vec<FaultRule>,
     pub(crate) warnings: Vec<Warning>,
@@ -42,13 +42,13 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// A node that listens on port 988 and has no networks yet.
+    /// Creates the configuration of a node that listens on port 988, without networks.
     pub fn new() -> NodeConfig {
         NodeConfig {
             nets: Vec::new(),
             engine: EngineConfig::new(Pid::LNET, 0),
             partitions: Partitions::default(),
-            // As LNet has it: by the link's speed.
+            // LNet's default: by the link's speed.
             tcp: SockConfig { conns_per_peer: 0, ..SockConfig::default() },
             o2ib: O2ibConfig::default(),
             spin: DEFAULT_SPIN,
@@ -59,14 +59,15 @@ impl NodeConfig {
         }
     }
 
-    /// Adds a network: `tcp(eth0)`, `tcp1(eth0,eth1)`, `tcp(127.0.0.2)`; plain `tcp` takes the first interface that is
-    /// not loopback (lnet-semantics 24). `tcp(eth0)[0,2]` and `tcp(eth0[1])` bind it to CPU partitions; see [`NetSpec`].
-    /// `o2ib(ib0)`, `o2ib(mlx5_0)` and `o2ib(10.0.0.1)` are networks over RDMA: an interface, the device that lies on it, or its
-    /// address (feature `verbs`). `lo` is in every node, and ignored here.
+    /// Adds a network: `tcp(eth0)`, `tcp1(eth0,eth1)`, `tcp(127.0.0.2)`; plain `tcp` uses the first
+    /// interface that is not loopback (lnet-semantics 24). `tcp(eth0)[0,2]` and `tcp(eth0[1])` bind
+    /// it to CPU partitions; see [`NetSpec`]. `o2ib(ib0)`, `o2ib(mlx5_0)` and `o2ib(10.0.0.1)` are
+    /// networks over RDMA: by an interface, by its RDMA device, or by its address (feature
+    /// `verbs`). Every node has `lo`; it is ignored here.
     ///
     /// # Errors
-    /// [`NodeError::Network`] says what is wrong with the text, and where; [`NodeError::NoDriver`] for networks that are
-    /// neither of type tcp nor of type o2ib.
+    /// [`NodeError::Network`] describes the error in the text and its position;
+    /// [`NodeError::NoDriver`] for networks that are neither of type tcp nor of type o2ib.
     pub fn net(self, text: &str) -> Result<NodeConfig, NodeError> {
         self.with_net(text.parse()?)
     }
@@ -85,7 +86,7 @@ impl NodeConfig {
         Ok(self)
     }
 
-    /// Adds a network, or interfaces to one that is there already: each of them once.
+    /// Adds a network, or interfaces to an existing one: each of them once.
     pub(crate) fn push_net(&mut self, spec: NetSpec) -> Result<(), NodeError> {
         if spec.net == Net::LO {
             return Ok(());
@@ -101,7 +102,7 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// Forgets the networks configured so far, for those that a command line names instead of a file's.
+    /// Removes the networks configured so far, when a command line replaces those of a file.
     pub fn without_nets(mut self) -> NodeConfig {
         self.nets.clear();
         self
@@ -130,64 +131,69 @@ impl NodeConfig {
         outcome.inspect_err(|_| self.nets.truncate(before))
     }
 
-    /// The tunables of CPU partitions (S-315): `.cpt("cpu_npartitions=4".parse()?)`. Without this call they are as if
-    /// nothing were configured (S-303): one partition on up to four CPUs.
+    /// Sets the tunables of CPU partitions (S-315): `.cpt("cpu_npartitions=4".parse()?)`. The
+    /// default is LNet's without configuration (S-303): one partition on up to four CPUs.
     pub fn cpt(mut self, tunables: CptConfig) -> NodeConfig {
         self.partitions = tunables.into();
         self
     }
 
-    /// The CPU partitions themselves, for a program that has a table already; instead of [`NodeConfig::cpt`].
+    /// Sets the CPU partitions directly, for a program that already has a table; instead of
+    /// [`NodeConfig::cpt`].
     pub fn partitions(mut self, table: Arc<CptTable>) -> NodeConfig {
         self.partitions = table.into();
         self
     }
 
-    /// In which partition a message begins to look for a buffer of a wildcard portal (`portal_rotor`).
+    /// Sets in which partition the search for a buffer of a wildcard portal begins
+    /// (`portal_rotor`).
     pub fn portal_rotor(mut self, rotor: Rotor) -> NodeConfig {
         self.engine.portal_rotor = rotor;
         self
     }
 
-    /// Which messages look for a buffer in other partitions too: all of them, or as in today's LNet.
+    /// Sets which messages search other partitions for a buffer too: all of them, or as in today's
+    /// LNet.
     pub fn stealing(mut self, stealing: Stealing) -> NodeConfig {
         self.engine.stealing = stealing;
         self
     }
 
-    /// Which of two match entries takes a message that both would take: the first, or as in today's LNet.
+    /// Sets which of two matching entries takes a message: the first, or as in today's LNet.
     pub fn match_order(mut self, order: MatchOrder) -> NodeConfig {
         self.engine.match_order = order;
         self
     }
 
-    /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, yes); else at 1.
+    /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, default yes),
+    /// otherwise at 1.
     pub fn local_nid_dist_zero(mut self, zero: bool) -> NodeConfig {
         self.engine.local_nid_dist_zero = zero;
         self
     }
 
-    /// The port on which this node listens and on which it expects its peers to listen (`accept_port`).
+    /// The port on which this node listens and expects its peers to listen (`accept_port`).
     pub fn accept_port(mut self, port: u16) -> NodeConfig {
         self.tcp.accept_port = port;
         self
     }
 
-    /// Whose connections are accepted. Without this call: [`AcceptPolicy::Hello`] if the port is above 1023, else
-    /// [`AcceptPolicy::Secure`].
+    /// Sets the accept policy. Default: [`AcceptPolicy::Hello`] if the port is above 1023,
+    /// otherwise [`AcceptPolicy::Secure`].
     pub fn accept(mut self, policy: AcceptPolicy) -> NodeConfig {
         self.tcp.accept = Some(policy);
         self
     }
 
-    /// How long a GET or an acknowledged PUT waits for its answer (`lnet_transaction_timeout`, 150 s).
+    /// The time limit of a GET or an acknowledged PUT for its answer (`lnet_transaction_timeout`,
+    /// 150 s).
     pub fn transaction_timeout(mut self, timeout: Duration) -> NodeConfig {
         self.engine.transaction_timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2);
         self
     }
 
-    /// Has messages that arrive lost or late by a rule, from the start: for tests of whatever stands above. Said again, another
-    /// rule behind it; see [`crate::Node::add_fault`].
+    /// Adds a rule by which arriving messages are lost or delayed, from the start: for tests of the
+    /// layers above. A repeated call adds a further rule; see [`crate::Node::add_fault`].
     ///
     /// ```
     /// # use lnet_node::NodeConfig;
@@ -199,44 +205,46 @@ impl NodeConfig {
         self
     }
 
-    /// The spin limit of waits on this node: they poll for up to that long before they sleep ([`DEFAULT_SPIN`], 50 µs, by default;
-    /// [`lnet_api::MAX_SPIN`] at most). Zero turns spinning off.
+    /// Sets the spin limit of waits on this node: waiters poll for up to this time before they
+    /// sleep ([`DEFAULT_SPIN`], 50 µs, by default; [`lnet_api::MAX_SPIN`] at most). Zero turns
+    /// spinning off.
     ///
-    /// A sleeping thread is woken some microseconds after its message has come, or 30 µs after where idle processors are slow to wake up.
-    /// A waiter spins only while its waits are mostly shorter than the limit, and not while more threads are runnable than there are
-    /// processors.
+    /// A sleeping thread wakes some microseconds after its message has arrived, or 30 µs after
+    /// where idle processors are slow to wake up. A waiter spins only while most of its waits are
+    /// shorter than the limit, and not while more threads are runnable than there are processors.
     pub fn spin(mut self, time: Duration) -> NodeConfig {
         self.spin = time;
         self
     }
 
-    /// Whether `nlx status` finds the node, in other processes of its user: it answers on a socket in a folder of the user's own,
-    /// by a thread that sleeps meanwhile. Without this call it does not. See [`running_nodes`](crate::running_nodes).
+    /// Sets whether `nlx status`, run by the same user, finds the node: it answers on a socket in
+    /// the user's own folder, from a thread that otherwise sleeps. Default: no. See
+    /// [`running_nodes`](crate::running_nodes).
     ///
-    /// A node that cannot have such a socket logs a warning, and runs.
+    /// A node that cannot create the socket logs a warning, and runs.
     pub fn status(mut self, on: bool) -> NodeConfig {
         self.status = on;
         self
     }
 
-    /// The tunables of the TCP LND, to be changed in place. A `conns_per_peer` of 0, which it is unless it is set, goes by
-    /// the speed of each NI's link.
+    /// Returns the tunables of the TCP LND, to change them in place. A `conns_per_peer` of 0, the
+    /// default, follows the speed of each NI's link.
     pub fn tcp(&mut self) -> &mut SockConfig {
         &mut self.tcp
     }
 
-    /// The tunables of the verbs LND, for networks of type o2ib, to be changed in place.
+    /// Returns the tunables of the verbs LND, for networks of type o2ib, to change them in place.
     pub fn o2ib(&mut self) -> &mut O2ibConfig {
         &mut self.o2ib
     }
 
-    /// What the TCP LND is set up with, on a node with these partitions.
+    /// The configuration of the TCP LND on a node with these partitions.
     pub(crate) fn tcp_on(&self, table: &Arc<CptTable>) -> SockConfig {
         let (partitions, nscheds) = shards_on(table, self.tcp.nscheds);
         SockConfig { partitions, nscheds, memory: PartitionMemory::of(table), ..self.sock() }
     }
 
-    /// What the verbs LND is set up with, on a node with these partitions.
+    /// The configuration of the verbs LND on a node with these partitions.
     pub(crate) fn verbs_on(&self, table: &Arc<CptTable>) -> O2ibConfig {
         let (partitions, nscheds) = shards_on(table, self.o2ib.nscheds);
         O2ibConfig { partitions, nscheds, memory: PartitionMemory::of(table), ..self.o2ib.clone() }
@@ -246,7 +254,7 @@ impl NodeConfig {
         self.engine.pid
     }
 
-    /// What the engine of one life of the node is set up with.
+    /// The configuration of the engine for one run of the node.
     pub(crate) fn engine(&self, partitions: Arc<CptTable>, interface_cookie: u64) -> EngineConfig {
         EngineConfig { partitions, interface_cookie, ..self.engine.clone() }
     }
@@ -259,26 +267,28 @@ impl NodeConfig {
         self.partitions.refuse(source)
     }
 
-    /// What the TCP LND is set up with. It cannot ask for a link's speed: each NI is told its own number of connections.
+    /// The configuration of the TCP LND. The LND cannot query a link's speed: each NI gets its own
+    /// number of connections.
     pub(crate) fn sock(&self) -> SockConfig {
         let peer_credits = peer_credits_within(self.tcp.credits, &self.tcp);
         SockConfig { conns_per_peer: self.tcp.conns_per_peer.max(1), peer_credits, ..self.tcp.clone() }
     }
 
-    /// The NIDs that the networks come to on this host.
+    /// Returns the NIDs of the networks on this host.
     ///
     /// # Errors
-    /// An interface or a CPU partition that is not there, a NID twice, or too many of them.
+    /// An interface or a CPU partition that does not exist, a duplicate NID, or too many NIDs.
     pub fn nids(&self) -> Result<Vec<Nid>, NodeError> {
         let partitions = self.table()?.partitions();
         Ok(self.interfaces(partitions)?.into_iter().map(|ni| ni.nid).collect())
     }
 
-    /// Whether a node of this configuration could be made on this host, as far as that shows without starting it.
+    /// Checks whether a node with this configuration could start on this host, as far as possible
+    /// without starting it.
     ///
     /// # Errors
-    /// As for [`NodeConfig::nids`]; [`NodeError::Tunable`] for a value that another does not allow; [`NodeError::Rdma`] where a
-    /// network needs RDMA, and there is none.
+    /// As for [`NodeConfig::nids`]; [`NodeError::Tunable`] for a value that contradicts another;
+    /// [`NodeError::Rdma`] if a network needs RDMA and the host has none.
     pub fn check(&self) -> Result<(), NodeError> {
         let nis = self.interfaces(self.table()?.partitions())?;
         self.check_tunables(&nis)?;
@@ -288,7 +298,7 @@ impl NodeConfig {
         }
     }
 
-    /// The same for the NIs that it comes to.
+    /// Checks the tunables for these NIs.
     pub(crate) fn check_tunables(&self, nis: &[PlannedNi]) -> Result<(), NodeError> {
         let sock = self.sock();
         sock.check().map_err(|error| NodeError::tunable(error.field, error))?;
@@ -306,27 +316,28 @@ impl NodeConfig {
         })
     }
 
-    /// The tunables in force for an NI of this network on this interface: its own, else the node's; `conns_per_peer` by the
-    /// link's speed where neither says more than 0.
+    /// Returns the tunables in force for an NI of this network on this interface: its own,
+    /// otherwise the node's; `conns_per_peer` by the link's speed if both are 0.
     #[must_use]
     pub fn ni_config(&self, net: &NetSpec, interface: &Interface) -> NiConfig {
         net.tunables.tcp(&self.tcp, interface.automatic_conns_per_peer())
     }
 
-    /// The same for an NI over RDMA.
+    /// Returns the tunables in force for an NI over RDMA.
     #[must_use]
     pub fn o2ib_ni_config(&self, net: &NetSpec) -> O2ibNiConfig {
         net.tunables.o2ib(&self.o2ib)
     }
 
-    /// The NIs, for a node of so many CPU partitions.
+    /// Plans the NIs, for a node with this number of CPU partitions.
     pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<PlannedNi>, NodeError> {
         plan(&self.nets, &[], partitions)
     }
 }
 
-/// How many partitions an LND has shards on, and the most shards of each: as many as the smallest partition has room for
-/// threads (S-314), and so many that the shards of both LNDs have room among those of a node.
+/// Returns the number of partitions with shards of an LND, and the maximum number of shards per
+/// partition: the number of threads that fit on the smallest partition (S-314), limited so that the
+/// shards of both LNDs fit within those of a node.
 fn shards_on(table: &CptTable, nscheds: usize) -> (usize, usize) {
     const LNDS: usize = 2;
     let partitions = table.partitions().clamp(1, MAX_SHARDS / LNDS);
@@ -351,7 +362,7 @@ mod tests {
         assert_eq!(nids(config), ["127.0.0.2@tcp", "127.0.0.1@tcp3", "127.0.0.5@tcp3"]);
     }
 
-    /// The value of `networks` gives the NIDs, and the partitions of each; `lo` goes without saying.
+    /// The value of `networks` determines the NIDs, and the partitions of each; `lo` is implied.
     // Covers: S-315
     #[test]
     fn a_line_of_networks_binds_interfaces_to_partitions() {

@@ -2,21 +2,21 @@ use std::fmt;
 
 use lnet_cpt::{CptError, CpuSet, MAX_PARTITIONS};
 
-/// The CPU partitions that an interface's peers belong to; the empty set means all.
+/// The CPU partitions of an interface's peers; the empty set means all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CptSet(
-    /// Numbers of partitions, not of CPUs: the set is the one whose texts have the grammar of lnet-semantics 21.
+    /// Partition numbers, not CPU numbers: `CpuSet` parses the same grammar (lnet-semantics 21).
     CpuSet,
 );
 
-/// Why a list cannot be read, and at which byte of it.
+/// A parse error of a list, and its byte position.
 pub(crate) struct ListError {
     pub(crate) position: usize,
     pub(crate) reason: String,
 }
 
 impl CptSet {
-    /// Reads `0,2-3`, without its brackets. A partition may be named once.
+    /// Parses `0,2-3`, without brackets. Each partition may appear once.
     pub(crate) fn read(list: &str) -> Result<CptSet, ListError> {
         let mut all = CpuSet::new();
         let mut position = 0;
@@ -61,7 +61,7 @@ fn wrong_range(start: usize, error: CptError) -> ListError {
     }
 }
 
-/// With its brackets; nothing for the empty set.
+/// In brackets; empty for the empty set.
 impl fmt::Display for CptSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() { Ok(()) } else { write!(f, "[{}]", self.0) }

@@ -1,4 +1,4 @@
-//! Discovery: who a node is, what it can do, and who this one is (lnet-wire 15 to 18).
+//! Discovery: a node's identity and features, and this node's push (lnet-wire 15 to 18).
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use lnet_proto::ping::{Features, Interface, PingInfo, SINK_LENGTH_MIN};
 use crate::ping::{self, explain, refused, unanswered, without_name};
 use crate::{Interrupt, Node, PingFailure, PingStep};
 
-/// How often a longer answer is asked for. Each time the whole is as long as the last answer said, so a second attempt is
-/// enough unless the node gets more NIs in between.
+/// The maximum number of requests for a longer answer. Each one asks for the length in the last
+/// answer, so that a second attempt is enough unless the node gets more NIs in between.
 const ATTEMPTS_MAX: usize = 4;
 
-/// What is to be found out, and told.
+/// The options of a discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoverOptions {
-    /// The local NID to ask from; `None` lets LNet choose.
+    /// The local NID to send from; `None` lets LNet choose.
     pub source: Option<Nid>,
-    /// How long all steps may take together.
+    /// Time limit for all steps together.
     pub timeout: Duration,
-    /// Whether to tell the node this one's NIs as well, and wait until it has taken them: what `lnetctl discover --force`
-    /// does.
+    /// Whether to push this node's NIs to the node as well, and wait for the acknowledgement, as
+    /// `lnetctl discover --force` does.
     pub push: bool,
 }
 
@@ -32,40 +32,41 @@ impl Default for DiscoverOptions {
     }
 }
 
-/// What became of the push.
+/// The result of the push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// None was wanted.
+    /// No push was requested.
     NotAsked,
-    /// None was sent: the node does not take part in discovery, and has no use for it.
+    /// No push was sent: the node does not take part in discovery, and ignores pushes.
     NotCapable,
-    /// The node has taken so many bytes of this node's list.
+    /// The node has acknowledged this number of bytes of this node's list.
     Acknowledged {
         /// The bytes taken.
         bytes: u32,
     },
 }
 
-/// What a node told of itself.
+/// A node's answer to a discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Discovery {
-    /// Who was asked.
+    /// The node that was asked.
     pub target: Nid,
-    /// The NID that names the node: the first of its list if all of them are one peer, else the one that was asked.
+    /// The NID that names the node: the first of its list if all of them are one peer, otherwise
+    /// the target.
     pub primary: Nid,
     /// Its interfaces, without `0@lo`.
     pub nis: Vec<Interface>,
     /// Its PID.
     pub pid: Pid,
-    /// What it can do.
+    /// Its features.
     pub features: Features,
-    /// The number of this version of its list.
+    /// The sequence number of its list.
     pub sequence: u32,
-    /// How many bytes it was asked for, each time it was asked: the last was enough.
+    /// The bytes requested by each attempt; the last was enough.
     pub asked_bytes: Vec<usize>,
-    /// What became of the push.
+    /// The result of the push.
     pub pushed: Pushed,
-    /// All steps together, connecting included.
+    /// The time of all steps together, connecting included.
     pub took: Duration,
 }
 
@@ -84,16 +85,17 @@ impl Discovery {
 }
 
 impl Node {
-    /// Asks a node who it is, as the kernel does: first for 272 bytes, which 16 interfaces fit in, then for as many as its
-    /// answer said. The node may ask back, and hold its answer until it has been told: this one answers meanwhile.
+    /// Requests a node's identity, as the kernel does: first with 272 bytes, enough for 16
+    /// interfaces, then with the length in its answer. The node may send its own ping, and hold its
+    /// answer until it has the reply: this node replies meanwhile.
     ///
     /// # Errors
-    /// [`PingFailure`] says which step failed, and what to try.
+    /// [`PingFailure`] has the failed step, and advice.
     pub fn discover(&self, target: Nid, options: &DiscoverOptions) -> Result<Discovery, PingFailure> {
         self.discover_unless(&ping::interrupt(target)?, target, options)
     }
 
-    /// As [`Node::discover`], given up when `interrupt` is raised.
+    /// As [`Node::discover`], ended early when `interrupt` is raised.
     ///
     /// # Errors
     /// As for [`Node::discover`], with EINTR if it was interrupted.
@@ -133,7 +135,7 @@ impl Node {
 /// The outcome of a ping.
 type Told = Result<PingInfo, LNetError>;
 
-/// One ping or discovery on its way.
+/// One ping or discovery under way.
 pub(crate) struct Course<'a> {
     pub(crate) node: &'a Node,
     pub(crate) interrupt: &'a Interrupt,
@@ -143,7 +145,8 @@ pub(crate) struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// The node's ping info: asked for with a sink of `first` bytes, and then of as many as its answer said. `asked` has them.
+    /// Requests the node's ping info with a sink of `first` bytes, then of the length in its
+    /// answer. `asked` gets the lengths.
     pub(crate) fn ask(&self, first: u32, asked: &mut Vec<usize>) -> Result<PingInfo, PingFailure> {
         let mut sink = first as usize;
         loop {
@@ -158,7 +161,7 @@ impl Course<'_> {
         }
     }
 
-    /// One ping: its outcome, and how long the answer would have been if it was cut off.
+    /// Sends one ping; returns its outcome, and the full length of the answer if it was truncated.
     fn ask_for(&self, sink: usize) -> Result<(Told, Option<usize>), PingFailure> {
         let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
         let ping = engine.ping_asking(self.options.source, self.id(), sleeper, sink);
@@ -181,7 +184,7 @@ impl Course<'_> {
             _ => PingFailure { step: PingStep::Push, ..failure },
         };
         let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
-        // The time for the peer's own push counts from now.
+        // The time limit for the peer's own push starts now.
         engine.advance(self.node.driver().now_ns());
         let push = engine.push(self.options.source, self.id(), sleeper);
         let mut push = push.map_err(|error| pushing(refused(self.node, self.target, &error)))?;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 pub(crate) struct NodeDrive {
     pub(crate) engine: Arc<Engine>,
     lnds: Mutex<Vec<Driven>>,
-    /// The node's shards, in the order in which they came: as many as there are tokens.
+    /// The node's shards, in the order in which they were created: one per token.
     shards: [OnceLock<Shard>; MAX_SHARDS],
     tokens: Tokens,
     ending: Ending,
@@ -24,7 +24,7 @@ pub(crate) struct NodeDrive {
     started: Instant,
 }
 
-/// An LND, and how many of its shards are among the node's.
+/// An LND, and the number of its shards that the node already drives.
 struct Driven {
     lnd: Arc<dyn Lnd>,
     taken: usize,
@@ -59,8 +59,8 @@ impl NodeDrive {
         Ok(drive)
     }
 
-    /// Takes up the shards that LNDs have made since the last call: from now on they are driven. An LND keeps to
-    /// [`MAX_SHARDS`]; of several together, those beyond that are left out.
+    /// Adds the shards that LNDs have created since the last call, and drives them from now on. One
+    /// LND keeps to [`MAX_SHARDS`]; of several together, shards beyond that are left out.
     pub(crate) fn take_shards(&self) {
         let mut lnds = self.lnds.lock();
         let mut count = self.tokens.count();
@@ -77,7 +77,7 @@ impl NodeDrive {
         self.tokens.grow(count);
     }
 
-    /// One more LND; its shards are taken up when it has some.
+    /// Adds an LND; its shards are added once it has some.
     pub(crate) fn add_lnd(&self, lnd: Arc<dyn Lnd>) {
         self.lnds.lock().push(Driven { lnd, taken: 0 });
     }
@@ -99,7 +99,7 @@ impl NodeDrive {
         eqs: &[EqHandle],
         timeout: Option<Duration>,
     ) -> Result<Option<Polled>, LNetError> {
-        // What is there already costs neither a list nor a descriptor.
+        // An event that already exists costs neither a list nor a descriptor.
         if let Some(polled) = self.engine.eq_poll(eqs)? {
             return Ok(Some(polled));
         }
@@ -122,13 +122,14 @@ impl NodeDrive {
         if found.is_none() && drive.has_ended() { Err(LNetError::ShuttingDown) } else { Ok(found) }
     }
 
-    /// The node has been shut down: all waits end.
+    /// Ends all waits: the node has been shut down.
     pub(crate) fn end(&self) {
         self.ending.end();
     }
 
     fn shard(&self, shard: usize) -> &Shard {
-        // Whoever knows the number of a shard has it from the count of tokens, which came later.
+        // A caller has the shard's number from the count of tokens, which grows after the shard is
+        // stored.
         self.shards[shard].get().unwrap_or_else(|| unreachable!("shard {shard} is not there yet"))
     }
 }

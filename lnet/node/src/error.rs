@@ -7,20 +7,20 @@ use lnet_socklnd::BadTunable;
 
 use crate::conf::Place;
 
-/// Why a node could not be configured, started or changed.
+/// Errors of configuring, starting or changing a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// The text of a network, or of several, cannot be read.
+    /// The text of one or several networks is invalid.
     #[error("network '{}', byte {position}: {}", printable(text), printable(reason))]
     Network {
         /// The text.
         text: String,
-        /// Where, in bytes from the start.
+        /// The position, in bytes from the start.
         position: usize,
-        /// What is wrong with it, and what would be right.
+        /// The error in the text, and the correct form.
         reason: String,
     },
-    /// The text of networks is longer than any sensible one.
+    /// The text of networks is too long.
     #[error("networks of {bytes} bytes: at most {max} are read")]
     NetworksLength {
         /// Its length.
@@ -28,49 +28,49 @@ pub enum NodeError {
         /// The limit.
         max: usize,
     },
-    /// A configuration file, or a text in its form, says what cannot be.
+    /// A configuration file, or a text in its form, has an invalid entry.
     #[error("{place}: '{}': {}", printable(key), printable(reason))]
     Config {
         /// The file and the line.
         place: Place,
-        /// The key, the tunable's name, or the word that stands there.
+        /// The key, the tunable's name, or the word at this place.
         key: String,
-        /// What is wrong with it, and what would be right.
+        /// The error, and the correct form.
         reason: String,
-        /// EINVAL; ENOENT for `ip2nets` of which no entry is for this host.
+        /// EINVAL; ENOENT if no entry of `ip2nets` matches this host.
         errno: Errno,
     },
-    /// A configuration file cannot be read at all.
+    /// A configuration file cannot be read.
     #[error("{}{}: {}", shown(file), in_words(*line), printable(reason))]
     File {
         /// The file.
         file: PathBuf,
-        /// The line, from 1, if the fault has one.
+        /// The line, from 1, if the error has one.
         line: Option<usize>,
-        /// Why not.
+        /// The reason.
         reason: String,
         /// The errno.
         errno: Errno,
     },
-    /// A tunable that is not known, or a value that it cannot have.
+    /// An unknown tunable, or an invalid value.
     #[error("{}={}: {}", printable(name), printable(value), printable(reason))]
     Tunable {
-        /// Its name, behind the NID of the NI if it is that NI's own.
+        /// Its name, preceded by the NID for a tunable of one NI.
         name: String,
         /// The value.
         value: String,
-        /// What is wrong, and what would be right.
+        /// The error, and the correct form.
         reason: String,
-        /// EINVAL; ENOENT for `ip2nets` of which no entry is for this host.
+        /// EINVAL; ENOENT if no entry of `ip2nets` matches this host.
         errno: Errno,
     },
-    /// No address of this host fits a pattern of `ip2nets`.
+    /// No address of this host matches a pattern of `ip2nets`.
     #[error("ip2nets: no address of this host fits any of its patterns; it has {addresses}")]
     NoEntry {
         /// The host's addresses.
         addresses: String,
     },
-    /// A network of a type that no driver here serves.
+    /// A network of a type without a driver.
     #[error(
         "network '{}': there is no driver for its type, only for tcp and o2ib, for instance 'tcp(eth0)' or 'o2ib(ib0)'",
         printable(net)
@@ -79,17 +79,18 @@ pub enum NodeError {
         /// The network, as it prints.
         net: String,
     },
-    /// A network cannot have RDMA: no device, no library, or no driver in this program.
+    /// A network cannot use RDMA: no device, no library, or no driver in this program.
     #[error("network '{}': {}", printable(net), printable(reason))]
     Rdma {
         /// The network, as it prints.
         net: String,
-        /// What is missing, and what to do.
+        /// The missing part, and what to do.
         reason: String,
-        /// ENODEV without a device, ENOSYS without libraries or driver; else what the system said.
+        /// ENODEV without a device, ENOSYS without libraries or driver; otherwise the system's
+        /// error.
         errno: Errno,
     },
-    /// A network is bound to a CPU partition that is not there.
+    /// A network is bound to a CPU partition that does not exist.
     #[error(
         "network '{}': there is no CPU partition {cpt}: the node has {partitions}, numbered from 0",
         printable(net)
@@ -99,23 +100,23 @@ pub enum NodeError {
         net: String,
         /// The partition asked for.
         cpt: usize,
-        /// How many there are.
+        /// The number of partitions.
         partitions: usize,
     },
-    /// The CPU partitions cannot be made as the tunables say.
+    /// The CPU partitions cannot be created from the tunables.
     #[error("{}: {source}", printable(tunables))]
     Partitions {
-        /// The tunables that were given, as they are written: `cpu_npartitions=4`.
+        /// The tunables as written: `cpu_npartitions=4`.
         tunables: String,
-        /// What is wrong with them on this machine.
+        /// The error with them on this machine.
         source: CptError,
     },
-    /// There is no such interface, or it has no address that can be used.
+    /// The interface does not exist, or has no usable address.
     #[error("interface '{}': {}", printable(name), printable(reason))]
     Interface {
         /// The interface's name, or the address.
         name: String,
-        /// What is wrong, and what there is instead.
+        /// The error, and the existing interfaces.
         reason: String,
     },
     /// No network is configured, and none can be chosen.
@@ -138,7 +139,7 @@ pub enum NodeError {
     /// More interfaces than a node can have.
     #[error("{count} interfaces are configured; a node has {max} at the most")]
     TooMany {
-        /// How many are configured.
+        /// The configured number.
         count: usize,
         /// The limit.
         max: usize,
@@ -151,7 +152,7 @@ pub enum NodeError {
         /// LNet's reason.
         source: LNetError,
     },
-    /// An NI cannot be removed, most often because there is none of that NID.
+    /// An NI cannot be removed, most often because it does not exist.
     #[error("{nid} cannot be removed: {source}")]
     Remove {
         /// The NID.
@@ -159,16 +160,16 @@ pub enum NodeError {
         /// LNet's reason.
         source: LNetError,
     },
-    /// The node has no NI of this NID.
+    /// The node has no NI with this NID.
     #[error("{nid} is not a NID of this node")]
     NoNi {
         /// The NID.
         nid: Nid,
     },
-    /// A fault rule that the node cannot have, or has no more.
+    /// A fault rule that is invalid, or no longer exists.
     #[error("fault rule: {source}")]
     Fault {
-        /// Why not.
+        /// LNet's reason.
         source: LNetError,
     },
     /// The node has been shut down.
@@ -180,7 +181,7 @@ pub enum NodeError {
         /// The id of that process.
         process: u32,
     },
-    /// The system refused something else.
+    /// Any other error of the system.
     #[error("cannot {}: {}", printable(what), words(*errno))]
     System {
         /// What was attempted.
@@ -191,14 +192,14 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// A tunable, called `name` here, has a value that cannot be.
+    /// Creates the error for an invalid value of the tunable `name`.
     pub(crate) fn tunable(name: impl ToString, error: BadTunable) -> NodeError {
         let BadTunable { value, rule, .. } = error;
         let reason = format!("it must be {rule}");
         NodeError::Tunable { name: name.to_string(), value, reason, errno: Errno::EINVAL }
     }
 
-    /// What is wrong with a text of networks, without the text.
+    /// The reason of a [`NodeError::Network`], without the text.
     pub(crate) fn reason(&self) -> Option<&str> {
         match self {
             NodeError::Network { reason, .. } => Some(reason),
@@ -206,7 +207,7 @@ impl NodeError {
         }
     }
 
-    /// The errno that LNet users know.
+    /// The errno that LNet reports for it.
     pub fn errno(&self) -> Errno {
         match self {
             NodeError::Network { .. }
@@ -235,7 +236,7 @@ impl NodeError {
     }
 }
 
-/// An errno as people read it, and its name.
+/// The text of an errno, and its name.
 pub(crate) fn words(errno: Errno) -> String {
     format!("{} ({errno:?})", errno.desc().to_lowercase())
 }
@@ -244,7 +245,7 @@ fn in_words(line: Option<usize>) -> String {
     line.map(|line| format!(", line {line}")).unwrap_or_default()
 }
 
-/// A path as it is printed.
+/// A path, escaped for printing.
 pub(crate) fn shown(path: &std::path::Path) -> String {
     printable(&path.to_string_lossy()).to_string()
 }
@@ -253,7 +254,7 @@ pub(crate) fn shown(path: &std::path::Path) -> String {
 mod tests {
     use super::*;
 
-    /// A file's name, a key, a value and an interface come from elsewhere.
+    /// The name of a file, a key, a value and an interface are foreign input.
     #[test]
     fn errors_send_no_commands_to_a_terminal() {
         const FOREIGN: &str = "x\u{1b}]0;\u{9b}2J\u{202e}\ny";

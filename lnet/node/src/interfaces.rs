@@ -18,7 +18,7 @@ pub use choice::{Choice, Why, explain};
 use choice::{Taken, take};
 pub(crate) use plan::{PlannedNi, plan};
 
-/// What networks can be on.
+/// The interfaces and RDMA devices of a host, for networks.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) interfaces: Vec<Interface>,
@@ -26,14 +26,14 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// This one, as far as these networks need it.
+    /// Reads those of this host that these networks need.
     pub(crate) fn of(nets: &[NetSpec]) -> Result<Host, NodeError> {
         let verbs = nets.iter().any(|net| net.net().net_type() == NetType::O2IB);
         let devices = if verbs { RdmaDevice::all() } else { Vec::new() };
         Ok(Host { interfaces: Interface::all()?, devices })
     }
 
-    /// The interfaces that a port of an RDMA device lies on: in the port's order.
+    /// The interfaces of a port of an RDMA device, in the port's order.
     pub(crate) fn of_port<'a>(&'a self, port: &RdmaPort) -> impl Iterator<Item = &'a Interface> {
         let named = port.netdevs.clone().into_iter();
         named.flat_map(|name| self.interfaces.iter().filter(move |interface| interface.device() == name))
@@ -47,25 +47,26 @@ pub struct Interface {
     pub name: String,
     /// Its addresses, IPv4 and IPv6, in the system's order.
     pub addresses: Vec<IpAddr>,
-    /// Whether it is switched on.
+    /// Whether it is administratively up.
     pub up: bool,
-    /// Whether it has a carrier: a cable with somebody at the other end.
+    /// Whether it has a carrier: a cable with a link partner.
     pub running: bool,
     /// Whether it is the loopback interface.
     pub loopback: bool,
-    /// Whether it has one other side only, as a tunnel has.
+    /// Whether it is a point-to-point link, such as a tunnel.
     pub point_to_point: bool,
     /// Its speed in Mbit/s; `None` if the system does not know.
     pub speed_mbps: Option<u32>,
-    /// The NUMA node that its device is attached to; `None` if the system does not know, or there is but one.
+    /// The NUMA node of its device; `None` if the system does not know it, or has only one.
     pub numa_node: Option<u32>,
 }
 
 impl Interface {
-    /// All interfaces of this host, in the system's order: those without addresses and those that are down as well.
+    /// Returns all interfaces of this host, in the system's order, including those without
+    /// addresses and those that are down.
     ///
     /// # Errors
-    /// [`NodeError::System`] with what the system said.
+    /// [`NodeError::System`] with the system's error.
     pub fn all() -> Result<Vec<Interface>, NodeError> {
         let list = getifaddrs()
             .map_err(|errno| NodeError::System { what: "list the interfaces".to_string(), errno })?;
@@ -95,15 +96,16 @@ impl Interface {
         }
     }
 
-    /// The address that the interface gives to a network: its first IPv4 address, else its first IPv6 address that means
-    /// something beyond its own cable.
+    /// Returns the interface's address for a network: its first IPv4 address, otherwise its first
+    /// IPv6 address that is not link-local.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         let usable = || self.addresses.iter().copied().filter(|address| !is_link_local(*address));
         usable().find(IpAddr::is_ipv4).or_else(|| usable().next())
     }
 
-    /// The device that it is of: an alias (`eth0:1`) is another address of the one before the colon.
+    /// The name of its device: an alias (`eth0:1`) is another address of the device before the
+    /// colon.
     pub(crate) fn device(&self) -> &str {
         sysfs::device(&self.name)
     }
@@ -113,8 +115,9 @@ impl Interface {
         sysfs::carrier(&self.name)
     }
 
-    /// How many connections of each bulk type a peer gets over it when the tunable `conns_per_peer` is 0 (lnet-wire 23):
-    /// ⌊log2 of its Gbit/s⌋ / 2 + 1, and 1 if its speed is unknown.
+    /// Returns the number of connections of each bulk type to a peer when the tunable
+    /// `conns_per_peer` is 0 (lnet-wire 23): ⌊log2 of its Gbit/s⌋ / 2 + 1, and 1 if its speed is
+    /// unknown.
     #[must_use]
     pub fn automatic_conns_per_peer(&self) -> u8 {
         let gigabits = self.speed_mbps.unwrap_or(0) / 1000;
@@ -128,12 +131,13 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }
 
-/// Whether an IPv6 address means something on one cable only. IPv4's 169.254.0.0/16 names hosts as other addresses do.
+/// Whether an IPv6 address is valid on one link only. IPv4's 169.254.0.0/16 names hosts as other
+/// addresses do.
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// The address from which this host would send to a node: what the routing table says.
+/// Returns the address from which this host would send to a node, by its routing table.
 pub fn source_towards(target: Nid) -> Option<IpAddr> {
     let to = target.ip().filter(|_| !target.is_loopback())?;
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -167,7 +171,7 @@ mod tests {
         assert_eq!(source_towards(Nid::LOOPBACK), None);
     }
 
-    /// lnet-wire 23: its examples.
+    /// The examples of lnet-wire 23.
     #[test]
     fn faster_links_get_more_connections() {
         let mut interface = Interface::of("no-such-if0".to_string(), InterfaceFlags::empty());

@@ -8,7 +8,8 @@ use lnet_region::ForkGuard;
 
 use crate::Node;
 
-/// Ends the waiting of one thread from another: from that which takes the process's signals, say.
+/// Ends the wait of one thread from another, for example from the thread that handles the process's
+/// signals.
 ///
 /// ```
 /// use lnet_node::{Interrupt, Node, NodeConfig};
@@ -27,7 +28,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// One that has not been raised.
+    /// Creates an interrupt that is not raised.
     ///
     /// # Errors
     /// EMFILE or ENFILE without descriptors.
@@ -35,9 +36,10 @@ impl Interrupt {
         Ok(Interrupt { raised: AtomicBool::new(false), sleeper: Arc::new(Sleeper::new()?) })
     }
 
-    /// Ends the wait that is under way, and those to come, until [`Interrupt::take`].
+    /// Ends the current wait, and all later ones, until [`Interrupt::take`].
     pub fn raise(&self) {
-        // SYNC interrupt.raised: what the raising thread has written before is seen by whoever finds it raised.
+        // SYNC interrupt.raised: a thread that finds it raised sees what the raising thread has
+        // written before.
         self.raised.store(true, Ordering::Release);
         self.sleeper.wake();
     }
@@ -48,7 +50,7 @@ impl Interrupt {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Whether it has been raised; it is not any more.
+    /// Returns whether it was raised, and resets it.
     pub fn take(&self) -> bool {
         // SYNC interrupt.raised
         self.raised.swap(false, Ordering::AcqRel)
@@ -56,14 +58,14 @@ impl Interrupt {
 }
 
 impl Node {
-    /// Drives the network in this thread until `interrupt` is raised (`true`) or the time is over (`false`). One thread at
-    /// a time may wait with one interrupt.
+    /// Drives the network in this thread until `interrupt` is raised (`true`) or the time is over
+    /// (`false`). One thread at a time may wait with one interrupt.
     pub fn wait(&self, interrupt: &Interrupt, time: Option<Duration>) -> bool {
         let deadline_ns = time.map(|time| self.deadline_ns(time));
         self.driver().wait(&interrupt.sleeper, deadline_ns, || interrupt.is_raised())
     }
 
-    /// When so much time is over, on the node's clock.
+    /// The end of a time limit that starts now, on the node's clock.
     pub(crate) fn deadline_ns(&self, time: Duration) -> u64 {
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.driver().now_ns().saturating_add(time_ns)
@@ -71,18 +73,18 @@ impl Node {
 }
 
 thread_local! {
-    /// A sleeper for each thread that waits, made once.
+    /// One sleeper per waiting thread, created once.
     static OWN: Cell<Option<(ForkGuard, Arc<Sleeper>)>> = const { Cell::new(None) };
 }
 
-/// Lends the calling thread's sleeper; a wait within a wait gets another.
+/// Lends the calling thread's sleeper; a nested wait gets another one.
 ///
 /// # Errors
 /// EMFILE or ENFILE when there are no descriptors left.
 pub(crate) fn with_sleeper<R>(wait: impl FnOnce(&Arc<Sleeper>) -> R) -> Result<R, Errno> {
-    // A thread that is ending has none.
+    // An ending thread has none.
     let own = OWN.try_with(Cell::take).ok().flatten();
-    // That of the thread which forked this process is the parent's still.
+    // A sleeper from before a fork belongs to the parent process.
     let (fork_guard, sleeper) = match own.filter(|(fork_guard, _)| fork_guard.in_owner_process()) {
         Some(own) => own,
         None => (ForkGuard::here(), Arc::new(Sleeper::new()?)),

@@ -1,8 +1,8 @@
 //! A node: the engine, its LNDs, a clock and scheduler threads, assembled from a configuration.
 //!
-//! A [`Node`] is all there is to LNet in a program. It is made from a [`NodeConfig`], offers the LNet API
-//! ([`Node::lnet`]) and the handle by which waiting threads drive it ([`Node::drive`]), and ends with
-//! [`Node::shutdown`] or when it is dropped.
+//! A [`Node`] is a program's whole LNet. It is created from a [`NodeConfig`], provides the LNet API
+//! ([`Node::lnet`]) and the handle with which waiting threads drive it ([`Node::drive`]), and ends
+//! with [`Node::shutdown`] or when it is dropped.
 //!
 //! ```
 //! use lnet_node::{Node, NodeConfig};
@@ -17,8 +17,9 @@
 
 //! # Configuration
 //!
-//! A [`NodeConfig`] is built by its methods, or read from a file: [`NodeConfig::load`] takes what `lnetctl export` writes, the
-//! lines of `/etc/modprobe.d/lustre.conf`, and TOML. [`Tunable`] is the table of all that can be set.
+//! A [`NodeConfig`] is built with its methods, or read from a file: [`NodeConfig::load`] reads the
+//! output of `lnetctl export`, the lines of `/etc/modprobe.d/lustre.conf`, and TOML. [`Tunable`] is
+//! the table of all settings.
 //!
 //! ```
 //! use lnet_node::NodeConfig;
@@ -32,9 +33,9 @@
 //!
 //! # CPU partitions
 //!
-//! A node's state is split by CPU partitions (S-307). How many there are, and of which CPUs, the tunables tell that LNet
-//! has for it, `cpu_npartitions` and `cpu_pattern`; by default there is one on up to four CPUs. A network, or one of its
-//! interfaces, can be bound to some of them (S-315).
+//! A node's state is split by CPU partitions (S-307). LNet's tunables `cpu_npartitions` and
+//! `cpu_pattern` set their number and CPUs; by default there is one on up to four CPUs. A network,
+//! or one of its interfaces, can be bound to some of them (S-315).
 //!
 //! ```
 //! use lnet_node::{Node, NodeConfig};
@@ -46,18 +47,19 @@
 //! let node = Node::start(&config)?;
 //! assert_eq!(node.partitions().partitions(), 1);
 //!
-//! // A pattern says which CPUs; a partition that is not there is refused.
+//! // A pattern selects the CPUs; a partition that does not exist is refused.
 //! let config = NodeConfig::new().cpt(r#"cpu_pattern="N""#.parse()?).net("tcp(127.0.0.12)[255]")?;
 //! assert!(Node::start(&config).is_err_and(|error| error.to_string().contains("no CPU partition 255")));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A program that embeds the node can hand over a table of its own with [`NodeConfig::partitions`].
+//! A program that embeds the node can pass its own table with [`NodeConfig::partitions`].
 //!
-//! # Looking at it from outside
+//! # Status for other processes
 //!
-//! A node with [`NodeConfig::status`] is found by `nlx status`, and by any program that calls [`running_nodes`]. It answers on a
-//! socket that only its user can reach, with what [`Node::status`] gives inside: counters, credits, peers, connections.
+//! `nlx status`, and any program that calls [`running_nodes`], finds a node with
+//! [`NodeConfig::status`]. It answers on a socket that only its user can reach, with the same
+//! object that [`Node::status`] returns inside the program: counters, credits, peers, connections.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Networks, and the texts that name them (lnet-semantics 24).
+//! Networks, and the texts that describe them (lnet-semantics 24).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,9 +17,10 @@ pub(crate) use ni::{NiTunables, peer_credits_within};
 
 /// One network of a configuration: `tcp1(eth0,eth1)[0,2]`.
 ///
-/// Behind the network's name stand its interfaces, each a name or an address, and in brackets the CPU partitions that
-/// the network's peers belong to; an interface may have partitions of its own (S-315). `o2ib0:0(ib0)`, with one partition
-/// behind a colon, is how the design wrote `o2ib0(ib0)[0]`, and means the same.
+/// The network's name is followed by its interfaces, each a name or an address, and by the CPU
+/// partitions of the network's peers in brackets; an interface may have its own partitions (S-315).
+/// `o2ib0:0(ib0)`, with one partition after a colon, is the older form of `o2ib0(ib0)[0]`, and
+/// means the same.
 ///
 /// ```
 /// let net: lnet_node::NetSpec = "tcp1:0(eth0[1-2],eth1)".parse()?;
@@ -31,16 +32,16 @@ pub struct NetSpec {
     pub(crate) net: Net,
     pub(crate) interfaces: Vec<NetInterface>,
     pub(crate) cpts: CptSet,
-    /// What its NIs have otherwise than the node's others.
+    /// The tunables in which its NIs differ from the node's.
     pub(crate) tunables: NiTunables,
 }
 
-/// An interface of a network, as it is written.
+/// An interface of a network, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NetInterface {
     pub(crate) name: String,
     pub(crate) cpts: CptSet,
-    /// Which of its addresses it must give, if that was said.
+    /// The required address of the interface, if one was given.
     pub(crate) address: Option<IpAddr>,
 }
 
@@ -50,8 +51,8 @@ impl NetSpec {
         NetSpec { net, interfaces: Vec::new(), cpts: CptSet::default(), tunables: NiTunables::default() }
     }
 
-    /// An interface that is named twice, here or in the other specifications of the network. The plain network is there
-    /// once as well.
+    /// Returns an interface that is named twice, here or in the other specifications of the
+    /// network. The plain network may appear once as well.
     pub(crate) fn twice<'a>(&'a self, others: impl Iterator<Item = &'a NetSpec>) -> Option<&'a str> {
         const PLAIN: &str = "the first one";
         fn names(spec: &NetSpec) -> impl Iterator<Item = &str> {
@@ -62,12 +63,12 @@ impl NetSpec {
         names(self).find(|name| !seen.insert(name))
     }
 
-    /// The network.
+    /// Returns the network.
     pub fn net(&self) -> Net {
         self.net
     }
 
-    /// An interface's own partitions, else the network's.
+    /// An interface's own partitions, otherwise the network's.
     pub(crate) fn cpts_of<'a>(&'a self, interface: &'a NetInterface) -> &'a CptSet {
         if interface.cpts.is_empty() { &self.cpts } else { &interface.cpts }
     }
@@ -91,8 +92,9 @@ impl fmt::Display for NetSpec {
     }
 }
 
-/// The value of LNet's tunable `networks`: `tcp0(eth0),tcp1(eth1)[0,2]`, with commas or, as in the design, blanks between
-/// the networks. A network may stand there several times, an interface of it once.
+/// The value of LNet's tunable `networks`: `tcp0(eth0),tcp1(eth1)[0,2]`, with commas or, as in the
+/// design, blanks between the networks. A network may appear several times, each of its interfaces
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Networks(pub(crate) Vec<NetSpec>);
 

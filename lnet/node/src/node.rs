@@ -21,11 +21,12 @@ use crate::{NetSpec, NodeConfig, NodeError};
 
 /// A running LNet node of this process.
 ///
-/// All methods may be called from any thread, but none from inside [`lnet_api::EventHandler`].
+/// All methods may be called from any thread, except from inside [`lnet_api::EventHandler`].
 ///
-/// A node stays in its process. Its threads and its peers know nothing of a child that is forked, which can only drop it: that
-/// does nothing there. What could change the node is refused ([`NodeError::Forked`]); all else must not be called. The child
-/// keeps copies of the node's descriptors until it ends or executes another program.
+/// A node belongs to the process that started it. A forked child has no threads of it, and peers do
+/// not know the child; the child may only drop the node, which has no effect. Calls that would
+/// change the node fail with [`NodeError::Forked`]; all others must not be made. The child keeps
+/// copies of the node's descriptors until it ends or executes another program.
 pub struct Node {
     drive: Arc<NodeDrive>,
     sock: Arc<SockLnd>,
@@ -33,21 +34,22 @@ pub struct Node {
     table: Arc<CptTable>,
     config: NodeConfig,
     fork_guard: ForkGuard,
-    /// In the order in which they came.
+    /// In the order in which the NIs were added.
     nids: Arc<RwLock<Vec<Nid>>>,
-    /// Held while NIs come and go; the threads come with them. None once the node has ended.
+    /// Locked while NIs come and go; threads are added with them. `None` once the node has ended.
     sched_threads: Mutex<Option<SchedThreads>>,
-    /// It has begun to end for good.
+    /// The final shutdown has begun.
     ending: AtomicBool,
-    /// What was set at run time, for NIs to come; 0 if nothing was.
+    /// The value set at run time, for later NIs; 0 if none was set.
     conns_per_peer: AtomicU8,
     view: View,
-    /// By which others look at it, if they may, and until it ends.
+    /// The status server, if enabled, until the node ends.
     server: Mutex<Option<Server>>,
 }
 
 impl Node {
-    /// Starts the networks of a configuration: claims the NIDs, listens, and answers pings from now on.
+    /// Starts the networks of a configuration: claims the NIDs, listens, and answers pings from now
+    /// on.
     ///
     /// # Errors
     /// [`NodeError`] names the network, NID or tunable and the reason; nothing is left running.
@@ -94,8 +96,9 @@ impl Node {
         Ok(node)
     }
 
-    /// Adds a network, or further interfaces of one, while traffic runs on others (S-202): as if it stood last in the
-    /// configuration. Peers learn of it when they ping. All of its interfaces are added, or none.
+    /// Adds a network, or further interfaces of one, while traffic runs on others (S-202), as if it
+    /// were the last in the configuration. Peers learn of it when they ping. All of its interfaces
+    /// are added, or none.
     ///
     /// ```
     /// # use lnet_node::{Node, NodeConfig};
@@ -134,7 +137,7 @@ impl Node {
             });
         match outcome {
             Ok(()) => self.nids.write().extend(added),
-            // It is there: it has just been added, and only a holder of the lock removes it.
+            // Cannot fail: the NI was just added, and only a holder of the lock removes it.
             Err(_) => added.into_iter().for_each(|nid| {
                 let _ = self.drive.engine.remove_ni(nid);
                 self.verbs.release(nid);
@@ -170,7 +173,8 @@ impl Node {
         started.map_err(|source| NodeError::Start { nid, source })
     }
 
-    /// Stops an NI and forgets it, while traffic runs on others (S-202). Its messages end with ESHUTDOWN.
+    /// Stops and removes an NI, while traffic runs on others (S-202). Its messages end with
+    /// ESHUTDOWN.
     ///
     /// # Errors
     /// [`NodeError::Remove`] with EADDRNOTAVAIL if the node has no such NI.
@@ -184,35 +188,37 @@ impl Node {
         Ok(())
     }
 
-    /// The LNet API.
+    /// Returns the LNet API.
     pub fn lnet(&self) -> Arc<dyn LNet> {
         self.drive.engine.clone()
     }
 
-    /// The handle by which a waiting thread drives the node.
+    /// Returns the handle with which a waiting thread drives the node.
     pub fn drive(&self) -> Arc<dyn Drive> {
         self.drive.clone()
     }
 
-    /// The NIDs of the node at this moment, without `0@lo`, in the order in which they came.
+    /// Returns the present NIDs of the node, without `0@lo`, in the order in which they were added.
     pub fn nids(&self) -> Vec<Nid> {
         self.nids.read().clone()
     }
 
-    /// The CPU partitions that the node's state is split by (S-301, S-307): for layers above that split theirs alike.
+    /// Returns the CPU partitions of the node's state (S-301, S-307), so that upper layers can
+    /// split theirs alike.
     pub fn partitions(&self) -> &Arc<CptTable> {
         &self.table
     }
 
-    /// LNet's counters.
+    /// Returns LNet's counters.
     pub fn counters(&self) -> Counters {
         self.drive.engine.counters()
     }
 
-    /// From now on messages that arrive, those of the node to itself included, are lost or late by this rule: for tests of
-    /// whatever stands above. A lost message is lost to its sender as on a bad network: what waits for an answer waits
-    /// until its own deadline. A late one holds up its connection, so nothing comes out of order. Rules are asked in the order in
-    /// which they were added; the first that does something to a message is the last that is asked.
+    /// Adds a rule by which arriving messages, including those of the node to itself, are lost or
+    /// delayed: for tests of the layers above. A lost message is lost to its sender as on a bad
+    /// network: a wait for its answer lasts until its own deadline. A delayed one delays its
+    /// connection, so that no message overtakes another. Rules apply in the order in which they
+    /// were added; the first one that affects a message is the last one checked.
     ///
     /// ```
     /// use lnet_node::{FaultRule, Node, NodeConfig};
@@ -228,43 +234,45 @@ impl Node {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A node that has no network but `0@lo` delays nothing: nobody need drive it, so its time does not pass. And a message that
-    /// the node sends to itself may be late by another second at the most, if the thread that drives sleeps already.
+    /// A node whose only network is `0@lo` delays nothing: no thread needs to drive it, so its time
+    /// does not pass. A message of the node to itself may be late by up to another second if the
+    /// driving thread already sleeps.
     ///
     /// # Errors
-    /// [`NodeError::Fault`]: ENOMEM beyond [`lnet::FAULT_RULES_MAX`] rules, EINVAL for one that cannot be.
+    /// [`NodeError::Fault`]: ENOMEM beyond [`lnet::FAULT_RULES_MAX`] rules, EINVAL for an invalid
+    /// one.
     pub fn add_fault(&self, rule: FaultRule) -> Result<FaultId, NodeError> {
         self.drive.engine.add_fault(rule).map_err(|source| NodeError::Fault { source })
     }
 
-    /// Takes a rule back; gives what has come of it. What it delays already stays delayed.
+    /// Removes a rule and returns its statistics. Messages that it has delayed stay delayed.
     ///
     /// # Errors
-    /// [`NodeError::Fault`] with ENOENT if it is gone.
+    /// [`NodeError::Fault`] with ENOENT if the rule does not exist.
     pub fn remove_fault(&self, id: FaultId) -> Result<FaultStatistics, NodeError> {
         self.drive.engine.remove_fault(id).map_err(|source| NodeError::Fault { source })
     }
 
-    /// The rules in force, in the order in which they are asked, and what has come of each so far.
+    /// Returns the rules in force, in the order in which they apply, with their statistics.
     pub fn faults(&self) -> Vec<FaultStatistics> {
         self.drive.engine.faults()
     }
 
-    /// The TCP LND, for its counters and the reasons of its failures.
+    /// Returns the TCP LND, for its counters and its failures.
     pub fn tcp(&self) -> &SockLnd {
         &self.sock
     }
 
-    /// The verbs LND; `None` before the first network over RDMA.
+    /// Returns the verbs LND; `None` before the first network over RDMA.
     pub fn o2ib(&self) -> Option<&O2ibLnd> {
         self.verbs.get().map(|lnd| &**lnd)
     }
 
-    /// Asks a node for its NIDs (lnet-wire 15), and drives the network until it has answered. `source` is the local NID
-    /// to ask from; `None` lets LNet choose.
+    /// Requests a node's NIDs (lnet-wire 15), and drives the network until it has answered.
+    /// `source` is the local NID to send from; `None` lets LNet choose.
     ///
     /// # Errors
-    /// [`PingFailure`] says which step failed, and what to try.
+    /// [`PingFailure`] has the failed step, and advice.
     pub fn ping(
         &self,
         target: Nid,
@@ -274,8 +282,9 @@ impl Node {
         crate::ping::ping(self, target, source, timeout)
     }
 
-    /// Sets how many connections of each bulk type (over RDMA: of its one type) peers have (S-208), of one NI or, with `None`, of all there are and will be;
-    /// 0 counts as 1. It takes effect at once, for peers that are connected too; see [`SockLnd::set_conns_per_peer`].
+    /// Sets the number of connections of each bulk type to a peer (over RDMA: of its one type)
+    /// (S-208), for one NI or, with `None`, for all present and later ones; 0 counts as 1. Takes
+    /// effect at once, for connected peers too; see [`SockLnd::set_conns_per_peer`].
     ///
     /// # Errors
     /// [`NodeError::NoNi`] (EADDRNOTAVAIL) if the node has no such NI.
@@ -294,56 +303,62 @@ impl Node {
         Ok(())
     }
 
-    /// Takes the oldest event of the first of these queues that has one, and waits for it (`LNetEQPoll`, S-311): the calling
-    /// thread drives the network meanwhile, and is woken too when another thread's driving delivers an event. Several
-    /// threads may wait for one queue: each event goes to one of them. `None` waits without end, zero not at all. Gives
-    /// `None` when the time has passed.
+    /// Waits for the oldest event of the first of these queues that has one, removes it and returns
+    /// it (`LNetEQPoll`, S-311). The calling thread drives the network meanwhile, and also wakes
+    /// when another thread's driving delivers an event. Several threads may wait for one queue:
+    /// each event goes to one of them. `None` waits without limit, zero does not wait. Returns
+    /// `None` on timeout.
     ///
     /// # Errors
-    /// ENOENT if a queue is gone, or goes meanwhile; EINVAL if it cannot be polled; ESHUTDOWN once the node has been shut
-    /// down and the queues are empty; EMFILE without descriptors.
+    /// ENOENT if a queue does not exist, or is freed meanwhile; EINVAL if it cannot be polled;
+    /// ESHUTDOWN once the node has been shut down and the queues are empty; EMFILE without
+    /// descriptors.
     pub fn eq_poll(&self, eqs: &[EqHandle], timeout: Option<Duration>) -> Result<Option<Polled>, LNetError> {
         self.drive.eq_poll(eqs, timeout)
     }
 
-    /// Ends the node. Messages that are being sent, those that wait for credits or a connection among them, get `drain` to
-    /// leave, whatever their peers do, and so do the handshakes that complete a peer's set of connections: a kernel node
-    /// complains of one that is cut short. What is in flight then ends with ESHUTDOWN. Incoming messages that wait for a
-    /// buffer are not waited for.
+    /// Ends the node. Messages being sent, including those that wait for credits or a connection,
+    /// get `drain` to leave, whatever their peers do; so do the handshakes that complete a peer's
+    /// connection set, because a kernel node logs a complaint about an interrupted one. Operations
+    /// then in flight end with ESHUTDOWN. Incoming messages that wait for a buffer do not delay the
+    /// end.
     ///
-    /// Peers that the node has pushed to may push back and wait for an ACK: until each has, or for [`lnet::PUSH_BACK_NS`]
-    /// after the last push, the node goes on, however short `drain` is. So does one that is dropped. A kernel node that did
-    /// not know this one, and finds it gone, would spend three minutes on its own discovery of it. A ping, and a discovery
-    /// without a push, cause nothing of the kind.
+    /// Peers that the node has pushed to may push back and wait for an ACK: the node continues
+    /// until each has done so, or for [`lnet::PUSH_BACK_NS`] after the last push, however short
+    /// `drain` is, and also when it is dropped. A kernel node that did not know this one, and finds
+    /// it gone, would spend three minutes on its own discovery of it. A ping, and a discovery
+    /// without a push, do not cause such a wait.
     ///
-    /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in [`lnet_api::wait_until`] with `false`. Called
-    /// again, or by several threads, it returns when the node has ended.
+    /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in
+    /// [`lnet_api::wait_until`] with `false`. A repeated or concurrent call returns when the node
+    /// has ended.
     pub fn shutdown(&self, drain: Duration) {
         if !self.fork_guard.in_owner_process() {
             return;
         }
-        // The clock ends in 584 years.
+        // u64 nanoseconds last 584 years.
         let drain_ns = u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX);
         self.drain(self.drive.now_ns().saturating_add(drain_ns));
         self.stop();
     }
 
-    /// Drives until nothing is to be sent any more, or until this time; in any case until the peers that may push back have
-    /// done so and are answered, or will not.
+    /// Drives until nothing is left to send, or until this time; in any case until the peers that
+    /// may push back have done so and have their ACK, or the wait for them ends.
     fn drain(&self, until_ns: u64) {
         let engine = &self.drive.engine;
-        // A peer that sees the end of a connection before its hello takes that for a fault.
+        // A peer that sees the end of a connection before its hello treats that as a fault.
         let verbs = || self.verbs.get().map_or(0, |lnd| lnd.completing());
         let sent = || engine.sending() == 0 && self.sock.completing() + verbs() == 0;
         let done = || sent() && !engine.awaits_push_back(self.drive.now_ns());
-        // An acknowledgement that is late makes it later.
+        // A late acknowledgement moves this deadline.
         let deadline_ns = || until_ns.max(engine.push_backs_end_ns());
         if self.is_ending() || self.drive.now_ns() >= deadline_ns() {
             return;
         }
-        // Without a descriptor it cannot be waited for.
+        // Without a descriptor the drain is skipped.
         let _ = crate::interrupt::with_sleeper(|sleeper| {
-            // Other threads may drive, and do not say when the last message has left.
+            // Other threads may drive, and do not report when the last message has left: so the
+            // wait rechecks.
             while !done() && self.drive.now_ns() < deadline_ns() && !self.is_ending() {
                 let look_ns = self.drive.now_ns().saturating_add(GRACE.as_nanos() as u64);
                 self.drive.wait(sleeper, Some(look_ns.min(deadline_ns())), done);
@@ -358,11 +373,11 @@ impl Node {
         // Its threads hold shards, and end here.
         drop(sched_threads.take());
         for nid in std::mem::take(&mut *self.nids.write()) {
-            // It is there: nobody else removes NIs meanwhile.
+            // Cannot fail: no other thread removes NIs meanwhile.
             let _ = self.drive.engine.remove_ni(nid);
             self.verbs.release(nid);
         }
-        // After the last events, so that whoever waits for one of them finds it.
+        // After the last events, so that a thread that waits for one of them finds it.
         self.drive.end();
     }
 
@@ -382,8 +397,9 @@ impl Node {
         }
     }
 
-    /// In a forked child: the threads are not there, the sockets are the parent's, and any lock may be held for ever. So all
-    /// that could be ended with the node stays as it is.
+    /// Leaves everything to the parent process, in a forked child: the threads do not exist here,
+    /// the sockets are the parent's, and any lock may be held for ever. So nothing of the node is
+    /// ended.
     fn leave_to_parent(&mut self) {
         std::mem::forget((self.drive.clone(), self.sock.clone(), self.verbs.clone()));
         std::mem::forget(self.sched_threads.get_mut().take());
@@ -398,12 +414,12 @@ impl Node {
         &self.drive
     }
 
-    /// Whether what fails with ESHUTDOWN fails because all of the node ends.
+    /// Whether ESHUTDOWN means that the whole node ends.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
 
-    /// How many scheduler threads there are.
+    /// Returns the number of scheduler threads.
     #[cfg(test)]
     pub(crate) fn threads(&self) -> usize {
         self.sched_threads.lock().as_ref().map_or(0, SchedThreads::count)
@@ -426,7 +442,7 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// Nanoseconds since 1970: what tells one life of a node from the next (lnet-wire 5, 24).
+/// Nanoseconds since 1970: distinguishes one run of a node from the next (lnet-wire 5, 24).
 fn wall_clock_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! The verbs LND of a node: made with its first network over RDMA.
+//! The verbs LND of a node, created with its first network over RDMA.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ use crate::drive::NodeDrive;
 pub(crate) struct Verbs {
     config: O2ibConfig,
     lnd: OnceLock<Arc<O2ibLnd>>,
-    /// Its NIDs, which no other node of the host may have meanwhile.
+    /// The claims of its NIDs, which exclude other nodes of the host.
     claims: Mutex<HashMap<Nid, Claim>>,
 }
 
@@ -41,7 +41,7 @@ impl Verbs {
         self.claims.lock().remove(&nid);
     }
 
-    /// The LND, which the node drives from now on. Callers take turns.
+    /// Returns the LND, which the node drives from now on. Calls must not overlap.
     ///
     /// # Errors
     /// [`NodeError::Rdma`] for a program or a host without RDMA.
@@ -55,15 +55,16 @@ impl Verbs {
     }
 }
 
-/// Whether this program and this host have what networks over RDMA need, devices apart.
+/// Checks whether this program and this host have the requirements of networks over RDMA, except
+/// devices.
 ///
 /// # Errors
-/// What is missing, and what to do.
+/// The missing part, and what to do.
 pub(crate) fn ready() -> Result<(), LndError> {
     make(O2ibConfig::default()).map(drop)
 }
 
-/// The same for the network of an NI.
+/// As [`ready`], for the network of an NI.
 ///
 /// # Errors
 /// [`NodeError::Rdma`].

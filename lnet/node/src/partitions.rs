@@ -4,12 +4,13 @@ use lnet_cpt::{CptConfig, CptError, CptTable, Topology};
 
 use crate::NodeError;
 
-/// Where a node's CPU partitions come from.
+/// The source of a node's CPU partitions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Partitions {
-    /// Applied to the CPUs that this process may use when the node starts (S-315), if there is no table.
+    /// Applied to the CPUs that this process may use when the node starts (S-315), if there is no
+    /// table.
     tunables: CptConfig,
-    /// From whoever embeds the node.
+    /// Set by the program that embeds the node.
     table: Option<Arc<CptTable>>,
 }
 
@@ -31,7 +32,7 @@ impl Partitions {
         self.table.is_none().then_some(&self.tunables)
     }
 
-    /// The tunables, to be changed; they count instead of a table given before.
+    /// The tunables, for changes; they replace a table set before.
     pub(crate) fn tunables_mut(&mut self) -> &mut CptConfig {
         self.table = None;
         &mut self.tunables
@@ -45,14 +46,14 @@ impl Partitions {
         make().map(Arc::new).map_err(|source| self.refuse(source))
     }
 
-    /// Tells the log what is odd about the tunables on this machine.
+    /// Logs warnings about unusual tunables on this machine.
     pub(crate) fn warn(&self) {
         if let Ok(topology) = Topology::machine() {
             self.oddities(&topology).iter().for_each(|oddity| tracing::warn!("{oddity}"));
         }
     }
 
-    /// What can be done, and is hardly meant.
+    /// Returns settings that are possible, but probably not intended.
     fn oddities(&self, topology: &Topology) -> Vec<String> {
         let Some(config) = self.tunables() else { return Vec::new() };
         let excess = config.is_excessive(topology).then_some("far more than the CPUs suggest".to_string());
@@ -62,7 +63,7 @@ impl Partitions {
         excess.into_iter().chain(absent).map(|odd| format!("{}: {odd}", in_words(config))).collect()
     }
 
-    /// The error of a table that cannot be made or used.
+    /// The error of a table that cannot be created or used.
     pub(crate) fn refuse(&self, source: CptError) -> NodeError {
         let tunables = match self.tunables() {
             None => "CPU partitions of the program".to_string(),
@@ -72,7 +73,7 @@ impl Partitions {
     }
 }
 
-/// The tunables, as a user writes them.
+/// The tunables as a user writes them.
 fn in_words(config: &CptConfig) -> String {
     let number = (config.npartitions > 0).then(|| format!("cpu_npartitions={}", config.npartitions));
     let pattern = config.pattern.as_ref().map(|pattern| format!("cpu_pattern=\"{pattern}\""));
@@ -91,7 +92,7 @@ mod tests {
         Partitions::from(tunables.parse::<CptConfig>().unwrap()).table()
     }
 
-    /// Tunables reach the table; a pattern overrides the number, and 1 switches affinity off.
+    /// Tunables determine the table; a pattern overrides the number, and 1 switches affinity off.
     // Covers: S-303, S-315
     #[test]
     fn tunables_make_the_table_of_this_machine() {
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(*by_default.cpumask(None), cpus);
     }
 
-    /// What a machine can do otherwise than it was probably meant is told.
+    /// Settings that this machine allows but that are probably not intended cause warnings.
     // Covers: S-302, S-315
     #[test]
     fn tunables_that_are_hardly_meant_are_told() {
@@ -119,7 +120,7 @@ mod tests {
         assert!(odd(r#"cpu_pattern="0[0] 1[1]""#).is_empty() && odd("").is_empty());
     }
 
-    /// What the machine cannot do is refused with its errno and the tunable's name.
+    /// Settings that the machine does not allow fail with their errno and the tunable's name.
     // Covers: S-301, S-315
     #[test]
     fn tunables_that_do_not_fit_the_machine_are_named() {

@@ -10,7 +10,7 @@ use crate::discover::Course;
 use crate::error::words;
 use crate::{DiscoverOptions, Interrupt, Node};
 
-/// What a node answered to a ping.
+/// A node's answer to a ping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PingAnswer {
     /// Its NIDs, without `0@lo`; the first is its primary NID.
@@ -19,24 +19,25 @@ pub struct PingAnswer {
     pub pid: Pid,
     /// Its feature bits (lnet-wire 16).
     pub features: u32,
-    /// From asking to the answer, connecting included.
+    /// The time from the request to the answer, connecting included.
     pub round_trip: Duration,
 }
 
-/// How far asking a node had come when it failed.
+/// The step at which a ping or discovery failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PingStep {
-    /// Finding a way: nothing has been sent.
+    /// Finding a route: nothing was sent.
     Route,
-    /// Over RDMA: finding the peer's address and the way to it.
+    /// Over RDMA: resolving the peer's address and route.
     Resolve,
     /// Getting a socket and a source port; over RDMA: queues.
     Bind,
     /// The connection.
     Connect,
-    /// Connection request and hello (lnet-wire 24); over RDMA: what the peer says to the request (lnet-wire 34).
+    /// Connection request and hello (lnet-wire 24); over RDMA: the peer's reply to the request
+    /// (lnet-wire 34).
     Handshake,
-    /// The connection stands: waiting for the answer.
+    /// Connected: waiting for the answer.
     Answer,
     /// Reading the answer.
     Content,
@@ -51,7 +52,7 @@ pub enum PingStep {
 }
 
 impl PingStep {
-    /// One word for it, for programs.
+    /// The step as one word, for programs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -76,15 +77,15 @@ impl fmt::Display for PingStep {
     }
 }
 
-/// Why a ping or a discovery had no answer.
+/// The failure of a ping or a discovery.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{target}: {reason}; {advice}")]
 pub struct PingFailure {
-    /// Who was asked.
+    /// The node that was asked.
     pub target: Nid,
     /// The step that failed.
     pub step: PingStep,
-    /// The errno that LNet users know.
+    /// The errno that LNet reports for it.
     pub errno: Errno,
     /// What happened.
     pub reason: String,
@@ -111,7 +112,7 @@ impl From<&PingFailure> for Errno {
 }
 
 impl Node {
-    /// As [`Node::ping`], given up when `interrupt` is raised.
+    /// As [`Node::ping`], ended early when `interrupt` is raised.
     ///
     /// # Errors
     /// [`PingFailure`], with EINTR if it was interrupted.
@@ -140,7 +141,7 @@ pub(crate) fn ping(
     node.ping_unless(&interrupt(target)?, target, source, timeout)
 }
 
-/// An interrupt that nobody will raise: waiting needs the descriptor in it.
+/// Creates an interrupt that is never raised: waiting needs its descriptor.
 pub(crate) fn interrupt(target: Nid) -> Result<Interrupt, PingFailure> {
     let advice = "this process has too many open files: see 'ulimit -n'";
     Interrupt::new().map_err(|errno| {
@@ -148,7 +149,7 @@ pub(crate) fn interrupt(target: Nid) -> Result<Interrupt, PingFailure> {
     })
 }
 
-/// Drives the node until there is an outcome; `None` if the time is over before, or the interrupt is raised.
+/// Drives the node until there is an outcome; `None` on timeout, or if the interrupt is raised.
 pub(crate) fn wait<T>(
     node: &Node,
     interrupt: &Interrupt,
@@ -168,13 +169,13 @@ fn answer(info: &PingInfo, round_trip: Duration) -> PingAnswer {
     PingAnswer { nids, pid: info.pid, features: info.features.0, round_trip }
 }
 
-/// This node has been shut down meanwhile, or before.
+/// The failure of a ping on a node that has been shut down.
 fn cut_short(target: Nid) -> PingFailure {
     let reason = format!("this node has been shut down: {}", words(Errno::ESHUTDOWN));
     PingFailure::new(target, PingStep::ShutDown, Errno::ESHUTDOWN, reason, "ask from a node that runs")
 }
 
-/// LNet did not even begin.
+/// The failure of a ping that LNet refused to start.
 pub(crate) fn refused(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
     if node.is_ending() {
         return cut_short(target);
@@ -187,15 +188,16 @@ pub(crate) fn refused(node: &Node, target: Nid, error: &LNetError) -> PingFailur
     PingFailure::new(target, PingStep::Route, error.errno(), error.to_string(), advice)
 }
 
-/// The network driver knows the step that failed; LNet only the errno.
+/// The failure of a ping from LNet's error: the LND knows the failed step, LNet only the errno.
 pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
     let errno = error.errno();
-    // The NI that asked may have been removed from a node that goes on.
+    // The NI that sent the ping may have been removed from a node that continues.
     if errno == Errno::ESHUTDOWN && node.is_ending() {
         return cut_short(target);
     }
     match last_failure(node, target) {
-        // During the back-off after a failure LNet says EHOSTUNREACH, and the failure why.
+        // During the back-off after a failure LNet returns EHOSTUNREACH, and the failure has the
+        // reason.
         Some(failure) if failure.errno == errno || errno == Errno::EHOSTUNREACH => failure,
         _ if errno == Errno::EPROTO => {
             let advice = "the node answers with what is no list of NIDs: which release of LNet does it run?";
@@ -214,13 +216,14 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
     }
 }
 
-/// What LNet says of a ping. A [`PingFailure`] names whom it went to, and the errno, itself.
+/// LNet's error text of a ping, without the target and the errno, which a [`PingFailure`] adds
+/// itself.
 pub(crate) fn without_name(target: Nid, error: &LNetError) -> String {
     let LNetError::Lnd(LndError { what, .. }) = error else { return error.to_string() };
     what.strip_prefix(&format!("ping of {target}: ")).unwrap_or(what).to_string()
 }
 
-/// Why the last connection to the node failed, if one did.
+/// The last failed connection to the node, if any.
 fn last_failure(node: &Node, target: Nid) -> Option<PingFailure> {
     let failure = match node.o2ib().filter(|_| over_rdma(target)) {
         Some(lnd) => lnd.last_failure(target),
@@ -249,7 +252,8 @@ fn of_driver(target: Nid, failure: &Failure) -> PingFailure {
     PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), advice)
 }
 
-/// The time is over, or the wait was interrupted. Tells what is known so far: the step under way, else the last failure.
+/// The failure of a wait that timed out or was interrupted. Reports the step under way, otherwise
+/// the last failure.
 pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeout: Duration) -> PingFailure {
     if interrupt.is_raised() {
         let (step, errno) = (PingStep::Interrupted, Errno::EINTR);
@@ -329,8 +333,8 @@ mod tests {
         drop(silent);
     }
 
-    /// A node that answers each hello with NONE (lnet-wire 24) is asked again for longer than the question waits: there is no
-    /// connection at the end, and none is called one.
+    /// A node that answers each hello with NONE (lnet-wire 24) is retried for longer than the ping
+    /// waits: no connection exists at the end, and the failure does not claim one.
     #[test]
     fn a_node_that_refuses_connections_is_not_called_connected() {
         let config = NodeConfig::new().net("tcp(127.43.0.4)").unwrap().accept_port(PORT);

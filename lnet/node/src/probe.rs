@@ -1,5 +1,5 @@
-//! Probes: PUTs of any size that an nlx node takes, acknowledges and forgets. They find what small messages cannot: a path that
-//! drops long packets without a word.
+//! Probes: PUTs of any size that an nlx node accepts, acknowledges and discards. They detect a path
+//! that silently drops long packets, which small messages cannot.
 
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,19 @@ use crate::{Interrupt, Node, PingFailure, PingStep};
 /// The longest probe: LNet's longest payload.
 pub const PROBE_BYTES_MAX: usize = MAX_PAYLOAD as usize;
 
-/// What to try where long segments get lost.
+/// Advice for a path that drops long segments.
 const BLACK_HOLE: &str = "something on the way drops long packets without a word: compare the MTU of both interfaces ('ip link') \
      and of all switches between, find what passes with 'ping -M do -s BYTES ADDRESS'; 'sysctl net.ipv4.tcp_mtu_probing=1' \
      works around it";
 
-/// What to try where the bytes arrive and nothing answers.
+/// Advice if the bytes arrive and no node answers.
 const NO_ENTRY: &str = "only 'nlx serve', 'nlx selftest --server' and 'nlxd' take such PUTs: is it one of them, and not a kernel \
      node?";
 
 impl Node {
-    /// Offers the entry that takes probes ([`Portal::PROBE`]), until the node ends: all of them into the same [`PROBE_BYTES_MAX`]
-    /// bytes, which nothing reads. The system gives those memory once a probe has come.
+    /// Adds the entry that accepts probes ([`Portal::PROBE`]), until the node ends: all of them
+    /// into the same [`PROBE_BYTES_MAX`] bytes, which are never read. The system allocates their
+    /// memory when the first probe arrives.
     ///
     /// # Errors
     /// ENOMEM.
@@ -45,11 +46,13 @@ impl Node {
         engine.md_attach(me, md, Unlink::Retain).map(drop)
     }
 
-    /// Sends a probe of so many bytes, at most [`PROBE_BYTES_MAX`], and drives the network until it is acknowledged; returns how
-    /// long that took. Only for nodes that offer an entry for it ([`Node::offer_probes`]): a kernel node drops it, and logs that.
+    /// Sends a probe of `bytes` bytes, at most [`PROBE_BYTES_MAX`], and drives the network until it
+    /// is acknowledged; returns the time that took. Only for nodes with an entry for it
+    /// ([`Node::offer_probes`]): a kernel node drops the probe, and logs that.
     ///
     /// # Errors
-    /// [`PingFailure`]; with [`PingStep::Probe`] if the bytes do not get through, [`PingStep::Answer`] if nothing takes them.
+    /// [`PingFailure`]; with [`PingStep::Probe`] if the bytes do not get through,
+    /// [`PingStep::Answer`] if no entry takes them.
     pub fn probe_unless(
         &self,
         interrupt: &Interrupt,
@@ -76,7 +79,8 @@ impl Node {
         }
     }
 
-    /// The connection to a node on which TCP sends the same segments again and again without an answer, if there is one.
+    /// Returns the connection to a node on which TCP retransmits without an answer, if there is
+    /// one.
     pub fn stuck_connection(&self, target: Nid) -> Option<Connection> {
         self.tcp().connections(|nid| nid == target).into_iter().find(|conn| conn.tcp.is_stuck())
     }
@@ -87,7 +91,7 @@ fn zeros(bytes: usize) -> Result<IoVec, LNetError> {
     Ok(IoVec::whole(Region::heap(bytes).map_err(no_memory)?))
 }
 
-/// A probe that was not acknowledged, though there is a connection.
+/// The failure of a probe that was not acknowledged despite a connection.
 fn unacknowledged(target: Nid, bytes: usize, timeout: Duration, stuck: Option<Connection>) -> PingFailure {
     let (step, state, advice) = match stuck {
         Some(Connection { conn_type, tcp, .. }) => (

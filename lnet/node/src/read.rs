@@ -1,4 +1,4 @@
-//! Reads the texts of networks (lnet-semantics 24):
+//! Parses the texts of networks (lnet-semantics 24):
 //!
 //! ```text
 //! networks := net { separator net }
@@ -6,7 +6,7 @@
 //! iface    := ifname [ '[' cpts ']' ]
 //! ```
 //!
-//! A separator is a comma, blanks, or both; the colon is the older way to name one partition (S-315).
+//! A separator is a comma, blanks, or both; the colon is the older form for one partition (S-315).
 
 use lnet_nid::Net;
 
@@ -14,13 +14,13 @@ use crate::NodeError;
 use crate::cpts::{CptSet, ListError};
 use crate::networks::{NetInterface, NetSpec};
 
-/// The longest text that is read, in bytes: what a module option of the kernel can hold.
+/// The maximum length of a text, in bytes: that of a kernel module option.
 pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 
-/// What ends a name.
+/// The characters that end a name.
 const MARKS: [char; 6] = ['(', ')', '[', ']', ',', ':'];
 
-/// A text being read.
+/// A text being parsed.
 pub(crate) struct Reader<'a> {
     text: &'a str,
     position: usize,
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         Ok(Reader { text, position: 0, seen: Vec::new() })
     }
 
-    /// A text of one network.
+    /// Parses one network.
     pub(crate) fn one(mut self) -> Result<NetSpec, NodeError> {
         self.blanks();
         let net = self.net()?;
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text of any number of networks but none.
+    /// Parses one or more networks.
     pub(crate) fn all(mut self) -> Result<Vec<NetSpec>, NodeError> {
         let mut nets = Vec::new();
         self.blanks();
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(NetSpec { interfaces, cpts, ..NetSpec::plain(net) })
     }
 
-    /// Behind the opening parenthesis, to the closing one.
+    /// Parses from behind the opening parenthesis up to and including the closing one.
     fn interfaces(&mut self, net: Net) -> Result<Vec<NetInterface>, NodeError> {
         let mut interfaces = Vec::new();
         loop {
@@ -130,14 +130,14 @@ impl<'a> Reader<'a> {
         Ok(Some(cpts))
     }
 
-    /// The one partition behind a colon.
+    /// Parses the single partition after a colon.
     fn one_cpt(&mut self) -> Result<CptSet, NodeError> {
         let rest = self.rest();
         let digits = rest.find(|next: char| !next.is_ascii_digit()).unwrap_or(rest.len());
         self.list(&rest[..digits])
     }
 
-    /// Takes the list that comes next.
+    /// Parses the list at the current position.
     fn list(&mut self, list: &str) -> Result<CptSet, NodeError> {
         let start = self.position;
         let refuse = |ListError { position, reason }| self.refuse_at(start + position, reason);
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// What stands before the next of these marks, blank or end.
+    /// Takes the word before the next of these marks, blank or end.
     fn word(&mut self, marks: &[char]) -> &'a str {
         let rest = self.rest();
         let end = rest.find(|next: char| next.is_whitespace() || marks.contains(&next));
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
         word
     }
 
-    /// Skips blanks; whether there were any.
+    /// Skips blanks; returns whether there were any.
     fn blanks(&mut self) -> bool {
         let blanks = self.rest().len() - self.rest().trim_start().len();
         self.position += blanks;

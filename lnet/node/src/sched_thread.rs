@@ -1,5 +1,6 @@
-//! The scheduler threads (S-203, S-312): one for each shard of an LND, bound to the CPUs of the shard's partition. They
-//! drive the node while nobody waits on it, as when the program computes ([`Watch`]).
+//! The scheduler threads (S-203, S-312): one for each shard of an LND, bound to the CPUs of the
+//! shard's partition. They drive the node while no thread waits on it, for example while the
+//! program computes ([`Watch`]).
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,8 +13,9 @@ use lnet_cpt::{CptError, CptTable, bind_thread};
 use crate::NodeError;
 use crate::drive::NodeDrive;
 
-/// How long a shard stays free, or unpolled by a driver that is awake, before its scheduler thread takes it. Longer than a waiter needs to handle its events and
-/// wait again, so that the two don't fight; short against every timeout of the protocol.
+/// How long a shard stays free, or unpolled by an awake driver, before its scheduler thread takes
+/// it. Longer than a waiter needs to handle its events and wait again, so that the two do not
+/// compete; short compared with every timeout of the protocol.
 pub const GRACE: Duration = Duration::from_millis(5);
 
 /// The threads, and the means to end them.
@@ -25,18 +27,19 @@ pub(crate) struct SchedThreads {
 }
 
 impl SchedThreads {
-    /// No threads yet.
+    /// Creates the set without threads.
     pub(crate) fn new(drive: Arc<NodeDrive>, table: Arc<CptTable>) -> SchedThreads {
         SchedThreads { drive, watch: Arc::new(Watch::new(GRACE)), table, threads: Vec::new() }
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.threads.len()
     }
 
-    /// Starts a thread for each shard that has none. If one may not run on its partition's CPUs, `refuse` makes the error.
+    /// Starts a thread for each shard that has none. If one may not run on its partition's CPUs,
+    /// `refuse` creates the error.
     pub(crate) fn grow(&mut self, refuse: &dyn Fn(CptError) -> NodeError) -> Result<(), NodeError> {
         for shard in self.threads.len()..self.drive.shards() {
             self.threads.push(self.start(shard, refuse)?);
@@ -57,7 +60,7 @@ impl SchedThreads {
         let work = move || {
             let binding = bind_thread(&table, cpt);
             let good = binding.is_ok();
-            // Whoever starts it waits for this word.
+            // The starting thread waits for this result.
             let _ = bound.send(binding);
             if good {
                 watch.serve(&*drive, shard, &sleeper);
@@ -75,7 +78,7 @@ impl SchedThreads {
         }
     }
 
-    /// The sleeper of a shard's thread: a thread that could not be started has left one.
+    /// The sleeper of a shard's thread; one may be left from a thread that failed to start.
     fn sleeper(&self, shard: usize) -> Result<Arc<Sleeper>, Errno> {
         if let Some(sleeper) = self.drive.tokens().sched_thread(shard) {
             return Ok(sleeper);

@@ -1,4 +1,4 @@
-//! Which of the host's addresses a network takes, and why.
+//! A network's choice among the host's addresses, with the reasons.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,68 +11,69 @@ use crate::networks::NetInterface;
 use crate::rdma::port_of;
 use crate::{NetSpec, NodeError};
 
-/// What a network makes of one address of this host; see [`explain`].
+/// A network's decision on one address of this host; see [`explain`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The interface; `None` if the network names one that is not there.
+    /// The interface; `None` if the network names one that does not exist.
     pub interface: Option<Interface>,
-    /// Of an `o2ib` network: the port of the RDMA device that lies on the interface, as `rdma link` writes it (`mlx5_0/1`).
+    /// For an `o2ib` network: the port of the interface's RDMA device, in the form of `rdma link`
+    /// (`mlx5_0/1`).
     pub port: Option<String>,
-    /// The address; `None` for an interface without any, or one that is not there.
+    /// The address; `None` for an interface without one, or one that does not exist.
     pub address: Option<IpAddr>,
-    /// The NID that the network has by it; `None` if it was passed over.
+    /// The network's NID with this address; `None` if the network does not use it.
     pub nid: Option<Nid>,
-    /// The CPU partitions of the NID's peers; none means all.
+    /// The CPU partitions of the NID's peers; empty means all.
     pub cpts: Vec<usize>,
-    /// Why. It prints as half a sentence: `the first interface that can be used`.
+    /// The reason. It prints as a phrase: `the first interface that can be used`.
     pub why: Why,
 }
 
-/// Why a network took an address, or passed it over.
+/// The reason why a network uses an address, or does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// Taken: the network names no interface, and this is the first that can be used.
+    /// Used: the network names no interface, and this is the first usable one.
     First,
-    /// Taken: the network names the interface.
+    /// Used: the network names the interface.
     Named,
-    /// Taken: the network names the address.
+    /// Used: the network names the address.
     NamedByAddress,
-    /// Taken: the network names the RDMA device.
+    /// Used: the network names the RDMA device.
     NamedByDevice,
-    /// Passed over: the network has it already, by another of the names it gives.
+    /// Not used: the network already has it, by another of its names.
     Duplicate,
-    /// Passed over: the network names other interfaces.
+    /// Not used: the network names other interfaces.
     NotNamed,
-    /// Passed over: the interface is not up.
+    /// Not used: the interface is not up.
     Down,
-    /// Passed over: a network that names no interface does not take loopback.
+    /// Not used: a network that names no interface skips loopback.
     Loopback,
-    /// Passed over: the interface has no address.
+    /// Not used: the interface has no address.
     NoAddress,
-    /// Passed over: the address means something on one cable only.
+    /// Not used: the address is link-local.
     LinkLocal,
-    /// Passed over: the interface gives this address.
+    /// Not used: the interface has another address for the network.
     OtherAddress(
-        /// The one it gives.
+        /// That address.
         IpAddr,
     ),
-    /// Passed over: the network names no interface, and another comes first.
+    /// Not used: the network names no interface, and another one comes first.
     Later {
         /// The interface that comes first.
         first: String,
     },
-    /// Passed over: no RDMA device lies on the interface.
+    /// Not used: the interface has no RDMA device.
     NoRdma,
-    /// Passed over: NIDs of `o2ib` networks are IPv4 addresses.
+    /// Not used: NIDs of `o2ib` networks are IPv4 addresses.
     NotIpv4,
-    /// Passed over: the port of the RDMA device cannot be used; in words, with what to do.
+    /// Not used: the port of the RDMA device is unusable.
     PortDown(
-        /// What it lacks.
+        /// The reason, with advice.
         String,
     ),
-    /// The network cannot be started: it names an interface or address that it cannot have.
+    /// The network cannot start: it names an unusable interface or address.
     Refused(
-        /// What [`crate::Node::start`] says.
+        /// The error of [`crate::Node::start`].
         NodeError,
     ),
 }
@@ -102,8 +103,8 @@ impl fmt::Display for Why {
     }
 }
 
-/// What a network makes of every address of this host, in the system's order; then what it names and cannot have. Whatever
-/// [`crate::Node::start`] does is decided by the same code.
+/// Returns a network's decision on every address of this host, in the system's order, followed by
+/// unusable names. [`crate::Node::start`] uses the same code.
 ///
 /// ```
 /// use lnet_node::{Why, explain};
@@ -124,10 +125,10 @@ pub fn explain(net: &NetSpec) -> Result<Vec<Choice>, NodeError> {
     Ok(explain_on(net, &Host::of(std::slice::from_ref(net))?))
 }
 
-/// An address that a network takes.
+/// An address that a network uses.
 #[derive(Debug)]
 pub(crate) struct Taken<'a> {
-    /// The interface that it is an address of.
+    /// The interface with the address.
     pub(crate) interface: &'a Interface,
     pub(crate) address: IpAddr,
     pub(crate) cpts: &'a CptSet,
@@ -140,8 +141,8 @@ impl Taken<'_> {
     }
 }
 
-/// What a network takes of the interfaces of a host, or why it cannot: for each interface that it names, or for the one
-/// that it leaves open.
+/// Returns the addresses that a network uses on a host, or errors: one for each interface that it
+/// names, or one for the interface that it leaves open.
 pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<Taken<'a>, NodeError>> {
     let verbs = net.net.net_type() == NetType::O2IB;
     if net.interfaces.is_empty() {
@@ -154,7 +155,7 @@ pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<Taken<'a>
     net.interfaces.iter().map(find).collect()
 }
 
-/// The first interface that can be used. One that has IPv6 alone never comes before one that has IPv4: a host that gets
+/// The first usable interface. One with only IPv6 never precedes one with IPv4: a host that gets
 /// IPv6 keeps its NID.
 fn first<'a>(host: &'a [Interface], cpts: &'a CptSet) -> Result<Taken<'a>, NodeError> {
     let usable = || {
@@ -200,7 +201,8 @@ fn find<'a>(named: &NetInterface, cpts: &'a CptSet, host: &'a [Interface]) -> Re
 }
 
 impl Interface {
-    /// All of 127.0.0.0/8 is the host's, though loopback lists one address of it.
+    /// Whether the interface has the address. All of 127.0.0.0/8 is the host's, though loopback
+    /// lists one address of it.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         let by_loopback = self.loopback && address.is_ipv4() && address.is_loopback();
         by_loopback || self.addresses.contains(&address)
@@ -222,7 +224,7 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
         let port = port_of(&host.devices, interface.device()).filter(|_| verbs);
         let by = || taken.iter().filter(|taken| std::ptr::eq(taken.interface, interface));
         let mut addresses = interface.addresses.clone();
-        // Addresses of 127.0.0.0/8 that nobody lists.
+        // Addresses of 127.0.0.0/8 that the system does not list.
         addresses
             .extend(by().map(|taken| taken.address).filter(|address| !interface.addresses.contains(address)));
         let mut add = |address: Option<IpAddr>, taken: Option<&Taken<'_>>, why| {
@@ -261,7 +263,7 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
     choices
 }
 
-/// Why an address is none of those that are taken.
+/// The reason why a network does not use an address.
 fn passed_over(interface: &Interface, address: IpAddr, net: &NetSpec, taken: &[&Taken<'_>]) -> Why {
     let chosen = net.interfaces.is_empty();
     match interface.address() {

@@ -1,4 +1,4 @@
-//! From networks to the NIs that a node starts.
+//! The plan of the NIs that a node starts for its networks.
 
 use lnet_nid::{NetType, Nid};
 
@@ -10,13 +10,14 @@ use crate::{MAX_INTERFACES, NetSpec, NodeError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedNi {
     pub(crate) nid: Nid,
-    /// The CPU partitions of its peers; none means all.
+    /// The CPU partitions of its peers; empty means all.
     pub(crate) cpts: Vec<usize>,
-    /// Connections of each bulk type to a peer, if the tunable leaves that to the link.
+    /// The number of connections of each bulk type to a peer for the link's speed, used if the
+    /// tunable is 0.
     pub(crate) conns_per_peer: u8,
-    /// What the network says of its NIs.
+    /// The network's tunables for its NIs.
     pub(crate) tunables: NiTunables,
-    /// The network device that it lies on.
+    /// The network device that carries it.
     pub(crate) device: String,
     /// The NUMA node of that device, if the system knows it.
     pub(crate) numa_node: Option<usize>,
@@ -28,10 +29,11 @@ impl PlannedNi {
     }
 }
 
-/// The NIs of some networks on this host, for a node that has `present` already and so many CPU partitions.
+/// Plans the NIs of some networks on this host, for a node that already has `present` and this
+/// number of CPU partitions.
 ///
 /// # Errors
-/// A network that no driver serves, an interface that is not there, a NID twice, or too many of them.
+/// A network without a driver, an interface that does not exist, a duplicate NID, or too many NIDs.
 pub(crate) fn plan(
     nets: &[NetSpec],
     present: &[Nid],

@@ -1,20 +1,23 @@
-//! What the system tells of an interface in its files alone.
+//! Properties of an interface that only the system's files have.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the system describes its interfaces.
+/// The system's folder of interfaces.
 const INTERFACES: &str = "/sys/class/net";
 
-/// How many interfaces may be stacked: more than anybody stacks, and an end should the links lead in a circle.
+/// The maximum depth of stacked interfaces: more than any host has, and a bound if the links form a
+/// circle.
 const STACKED_MAX: usize = 8;
 
-/// Mbit/s. The file cannot be read while the interface is down, and says -1 where there is no such thing as a speed.
+/// The speed in Mbit/s. The file cannot be read while the interface is down, and has -1 if there is
+/// no speed.
 pub(super) fn speed_mbps(name: &str) -> Option<u32> {
     number(&fs::read_to_string(Path::new(INTERFACES).join(device(name)).join("speed")).ok()?)
 }
 
-/// The network device that carries an interface: the card below a VLAN, the first one of a bond, else the interface itself.
+/// The network device that carries an interface: the card below a VLAN, the first one of a bond,
+/// otherwise the interface itself.
 pub(super) fn carrier(name: &str) -> String {
     carrier_in(Path::new(INTERFACES), name)
 }
@@ -30,7 +33,8 @@ fn carrier_in(interfaces: &Path, name: &str) -> String {
     name
 }
 
-/// The interface below this one, the first if there are several; `None` for one with a device of its own.
+/// The interface below this one, the first if there are several; `None` for one with its own
+/// device.
 fn lower(folder: &Path) -> Option<String> {
     if folder.join("device").exists() {
         return None;
@@ -40,13 +44,15 @@ fn lower(folder: &Path) -> Option<String> {
     names.filter_map(|name| name.strip_prefix("lower_").map(str::to_string)).min()
 }
 
-/// The NUMA node of the device that carries an interface. The file says -1 on machines of one node.
+/// The NUMA node of the device that carries an interface. The file has -1 on machines with one
+/// node.
 pub(super) fn numa_node(name: &str) -> Option<u32> {
     let folder: PathBuf = Path::new(INTERFACES).join(carrier(name));
     number(&fs::read_to_string(folder.join("device/numa_node")).ok()?)
 }
 
-/// An alias (`eth0:1`) is another address of the interface before the colon.
+/// The device of an interface: an alias (`eth0:1`) is another address of the device before the
+/// colon.
 pub(super) fn device(name: &str) -> &str {
     name.split_once(':').map_or(name, |(device, _)| device)
 }
@@ -67,7 +73,7 @@ mod tests {
         }
     }
 
-    /// What counts is the card, however many VLANs, bonds and aliases it has.
+    /// The card counts, whatever VLANs, bonds and aliases it has.
     // Covers: S-312
     #[test]
     fn an_interface_is_carried_by_its_card() {

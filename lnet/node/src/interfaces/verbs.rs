@@ -1,4 +1,5 @@
-//! Which of the host's addresses an `o2ib` network takes: IPv4 addresses of interfaces that an RDMA device lies on.
+//! An `o2ib` network's choice among the host's addresses: IPv4 addresses of interfaces with an RDMA
+//! device.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +12,7 @@ use crate::networks::NetInterface;
 use crate::rdma::{BUILT_WITHOUT, RdmaDevice, RdmaPort, first_ipv4, no_device, port_of, ports, ports_named};
 use crate::{LinkLayer, NetSpec, NodeError};
 
-/// The first address with all that it needs: an active port, an interface that is up, IPv4.
+/// The first usable address: IPv4, an active port, an interface that is up.
 pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<Taken<'a>, NodeError> {
     let refuse = |reason: &str| NodeError::Rdma {
         net: net.to_string(),
@@ -28,7 +29,8 @@ pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<Taken<'a>, N
     Ok(Taken { interface, address: address.into(), cpts: &net.cpts, why: Why::First })
 }
 
-/// The address of an interface that is named: by its own name, by its address, or by the RDMA device or port.
+/// The address of an interface that is named by its own name, by its address, or by the RDMA device
+/// or port.
 pub(super) fn find<'a>(
     named: &NetInterface,
     cpts: &'a CptSet,
@@ -74,7 +76,7 @@ fn address_of(interface: &Interface, named: &NetInterface) -> Result<IpAddr, Str
     }
 }
 
-/// The interface of an RDMA device that has what it needs.
+/// The usable interface of an RDMA device.
 fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface, IpAddr), String> {
     let ports = ports_named(&host.devices, &named.name);
     if ports.is_empty() {
@@ -94,13 +96,13 @@ fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface,
     })
 }
 
-/// An interface with which the port can serve a network, and its address.
+/// The interface with which the port can serve a network, and its address.
 pub(crate) fn usable<'a>(host: &'a Host, port: &RdmaPort) -> Option<(&'a Interface, Ipv4Addr)> {
     let mut interfaces = host.of_port(port).filter(|interface| port.is_active() && interface.up);
     interfaces.find_map(|interface| Some((interface, first_ipv4(&interface.addresses)?)))
 }
 
-/// What keeps a port from serving a network, and what to do about it.
+/// The reason why a port cannot serve a network, with advice.
 pub(crate) fn missing(host: &Host, device: &RdmaDevice, port: &RdmaPort) -> String {
     let mut interfaces = host.of_port(port);
     match interfaces.next() {
@@ -157,7 +159,7 @@ fn there_are(host: &Host) -> String {
     format!("there are: {}", all.collect::<Vec<_>>().join(", "))
 }
 
-/// Why an address is none of those that are taken.
+/// The reason why a network does not use an address.
 pub(super) fn passed_over(
     host: &Host,
     interface: &Interface,
@@ -181,7 +183,7 @@ pub(super) fn passed_over(
     }
 }
 
-/// Ports that no interface of this host stands for.
+/// Ports without an interface of this host.
 pub(super) fn bare_ports(host: &Host) -> impl Iterator<Item = Choice> {
     let bare = ports(&host.devices).filter(|(_, port)| host.of_port(port).next().is_none());
     bare.map(|(device, port)| Choice {

@@ -3,20 +3,20 @@ use lnet_socklnd::{NiConfig, SockConfig};
 
 use crate::{NodeConfig, O2ibNiConfig};
 
-/// What one NI has otherwise than the others of its node; `None` is as the node has it.
+/// The tunables in which one NI differs from the node's; `None` uses the node's value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct NiTunables {
     pub(crate) credits: Option<u32>,
     pub(crate) peer_credits: Option<u32>,
     pub(crate) conns_per_peer: Option<u8>,
     pub(crate) timeout_s: Option<u32>,
-    /// -1 leaves it to the system.
+    /// -1 keeps the system's default.
     pub(crate) tos: Option<i16>,
     pub(crate) peer_credits_hiw: Option<u32>,
     pub(crate) concurrent_sends: Option<u32>,
 }
 
-/// The name that a tunable has of an NI, and the one that it has of the LND's module.
+/// The name of a tunable of an NI, and its name in the LND's module.
 pub(crate) type Name = (&'static str, &'static str);
 
 const fn same(name: &'static str) -> Name {
@@ -24,7 +24,7 @@ const fn same(name: &'static str) -> Name {
 }
 
 impl NiTunables {
-    /// What `lnetctl` has under `tunables`.
+    /// The names under `tunables` of `lnetctl`.
     pub(crate) const LNET: [Name; 4] =
         [same("peer_timeout"), same("peer_credits"), same("peer_buffer_credits"), same("credits")];
     const TCP: [Name; 3] = [same("conns_per_peer"), ("timeout", "sock_timeout"), same("tos")];
@@ -41,17 +41,17 @@ impl NiTunables {
         same("tos"),
     ];
 
-    /// What it has under `lnd tunables` of networks of this type.
+    /// The names under `lnd tunables` for networks of this type.
     pub(crate) fn lnd(net_type: NetType) -> &'static [Name] {
         if net_type == NetType::O2IB { &NiTunables::O2IB } else { &NiTunables::TCP }
     }
 
-    /// All that an NI of this type has.
+    /// All names for an NI of this type.
     pub(crate) fn names(net_type: NetType) -> impl Iterator<Item = &'static Name> {
         NiTunables::LNET.iter().chain(NiTunables::lnd(net_type))
     }
 
-    /// Sets one by its name to a number that is in its range.
+    /// Sets a tunable by its name to a number that is in its range.
     pub(crate) fn set(&mut self, name: &str, number: i64) {
         match name {
             "credits" => self.credits = Some(number as u32),
@@ -65,7 +65,7 @@ impl NiTunables {
         }
     }
 
-    /// The value of one; `None` if it follows the node or has no effect.
+    /// Returns the value of a tunable; `None` if it follows the node or has no effect.
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         match name {
             "credits" => self.credits.map(|value| value.to_string()),
@@ -79,7 +79,7 @@ impl NiTunables {
         }
     }
 
-    /// The values in force for an NI of this type, on such a node.
+    /// The values in force for an NI of this type, on a node with this configuration.
     pub(crate) fn or(&self, net_type: NetType, config: &NodeConfig) -> NiTunables {
         if net_type == NetType::O2IB {
             return self.o2ib(&config.o2ib).into();
@@ -95,13 +95,14 @@ impl NiTunables {
         }
     }
 
-    /// Its own, else the node's as far as they give way to its credits.
+    /// The NI's own value, otherwise the node's limited by the NI's credits.
     fn peer_credits(&self, node: &SockConfig) -> u32 {
         let most = self.credits.unwrap_or(node.credits);
         self.peer_credits.unwrap_or_else(|| peer_credits_within(most, node))
     }
 
-    /// What the TCP LND is told of the NI, on a node with these; its link asks for `automatic` connections to each peer.
+    /// The TCP LND's configuration of the NI, on a node with these tunables; `automatic` is the
+    /// number of connections for its link's speed.
     pub(crate) fn tcp(&self, node: &SockConfig, automatic: u8) -> NiConfig {
         let conns_per_peer = self.conns_per_peer.unwrap_or(node.conns_per_peer);
         NiConfig {
@@ -113,7 +114,7 @@ impl NiTunables {
         }
     }
 
-    /// What the verbs LND is told of the NI, on a node with these.
+    /// The verbs LND's configuration of the NI, on a node with these tunables.
     pub(crate) fn o2ib(&self, node: &lnet_o2iblnd::O2ibConfig) -> O2ibNiConfig {
         O2ibNiConfig {
             credits: self.credits.unwrap_or(node.credits),
@@ -141,8 +142,8 @@ impl From<O2ibNiConfig> for NiTunables {
     }
 }
 
-/// The node's `peer_credits` under so many `credits`. The default, which nobody may have chosen, gives way to them; another value
-/// does not, and the two are refused as a contradiction.
+/// The node's `peer_credits` for an NI with `credits`. The default is limited to them; a configured
+/// value is not, and the contradiction is refused.
 pub(crate) fn peer_credits_within(credits: u32, node: &SockConfig) -> u32 {
     let default = node.peer_credits == SockConfig::default().peer_credits;
     if default { node.peer_credits.min(credits) } else { node.peer_credits }

@@ -1,4 +1,5 @@
-//! What this host has for networks over RDMA, what it lacks, and what to do about it.
+//! A report on this host's support for networks over RDMA: what exists, what is missing, and
+//! advice.
 
 use std::fmt;
 use std::fs;
@@ -14,49 +15,50 @@ use super::{BUILT_WITHOUT, RdmaDevice, RdmaPort, no_device, ports};
 use crate::interfaces::{Host, verbs};
 use crate::{LinkLayer, NodeError, o2ib};
 
-/// Below this a limit on locked memory is told of: buffers for bulk of a few MiB and some connections would meet it.
+/// A limit on locked memory below this causes a problem entry: bulk buffers of a few MiB and some
+/// connections would reach it.
 pub const MEMLOCK_SUGGESTED_BYTES: u64 = 64 << 20;
 
-/// What there is for networks of type `o2ib` on this host.
+/// This host's support for networks of type `o2ib`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaReport {
     /// Every port of every device.
     pub ports: Vec<RdmaPortReport>,
-    /// What is wrong or may become so.
+    /// Existing and possible problems.
     pub problems: Vec<RdmaProblem>,
-    /// Bytes that this process may lock, which registered memory is; `None` without a limit.
+    /// Bytes that this process may lock, which includes registered memory; `None` without a limit.
     pub memlock_bytes: Option<u64>,
 }
 
-/// A port, and what a network would make of it.
+/// A port, with its use by a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaPortReport {
     /// The name of its device.
     pub device: String,
-    /// All that the system tells of it.
+    /// The port, as the system reports it.
     pub port: RdmaPort,
     /// Its network interfaces with their IPv4 addresses.
     pub interfaces: Vec<(String, Vec<Ipv4Addr>)>,
-    /// The NID that a network which names the port has by it; `None` if it cannot have one.
+    /// The NID of a network that names the port; `None` if it cannot have one.
     pub nid: Option<Nid>,
-    /// Whether a network that names nothing takes it.
+    /// Whether a network without named interfaces uses it.
     pub first: bool,
-    /// The GID that connections from that NID use, by its place in the port's table; `None` if that is not known.
+    /// The index of the GID of connections from that NID in the port's table; `None` if unknown.
     pub gid: Option<u32>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaProblem {
-    /// What it is about: a port, a file, a limit.
+    /// The object of the problem: a port, a file, a limit.
     pub about: String,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do.
+    /// The advice.
     pub advice: String,
-    /// Whether no network over RDMA can be had before it is solved.
+    /// Whether it prevents all networks over RDMA.
     pub fatal: bool,
 }
 
@@ -67,7 +69,7 @@ impl fmt::Display for RdmaProblem {
 }
 
 impl RdmaReport {
-    /// Looks at this host, and at what this process may do.
+    /// Examines this host, and the privileges of this process.
     ///
     /// ```
     /// let report = lnet_node::RdmaReport::of_host()?;
@@ -86,42 +88,42 @@ impl RdmaReport {
         Ok(report(&host, &Around::this(&host.devices)))
     }
 
-    /// Whether a network over RDMA can be had.
+    /// Whether a network over RDMA is possible.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.ports.iter().any(|port| port.nid.is_some()) && !self.problems.iter().any(|problem| problem.fatal)
     }
 }
 
-/// What decides beside devices and interfaces.
+/// The state of the system, apart from devices and interfaces.
 #[derive(Debug, Clone)]
 pub(super) struct Around {
-    /// What the program says if it is built without RDMA.
+    /// The error text of a program that is built without RDMA.
     pub(super) built_without: Option<&'static str>,
-    /// The driver and the libraries.
+    /// The state of the driver and the libraries.
     pub(super) ready: Result<(), (String, Errno)>,
-    /// Files that must be opened, of a device or of all.
+    /// Files that must be accessible, of one device or of all.
     pub(super) files: Vec<DeviceFile>,
     pub(super) memlock_bytes: Option<u64>,
-    /// What libibverbs makes of the devices.
+    /// The devices as libibverbs lists them.
     pub(super) listed: Option<Vec<Seen>>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct DeviceFile {
     pub(super) path: PathBuf,
-    /// What makes it appear.
+    /// The kernel module that creates it.
     pub(super) module: &'static str,
     pub(super) access: Result<(), Errno>,
 }
 
-/// A device as libibverbs shows it.
+/// A device as libibverbs lists it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) device: String,
-    /// Why its GIDs are not shown.
+    /// The reason why its GIDs are not listed.
     pub(super) note: Option<String>,
-    /// Port, place in its table, what it is used for, and by which address.
+    /// Its GIDs.
     pub(super) gids: Vec<SeenGid>,
 }
 
@@ -157,7 +159,7 @@ impl Around {
     }
 }
 
-/// The file by which a device is used.
+/// The file by which programs use a device.
 fn verbs_file(device: &str) -> PathBuf {
     let class = Path::new("/sys/class/infiniband_verbs");
     let entries = fs::read_dir(class).into_iter().flatten().filter_map(Result::ok);
@@ -169,7 +171,7 @@ fn verbs_file(device: &str) -> PathBuf {
     Path::new("/dev/infiniband").join(name)
 }
 
-/// What this process may lock; `None` if nothing limits it.
+/// The bytes that this process may lock; `None` without a limit.
 fn memlock_bytes() -> Option<u64> {
     const CAP_IPC_LOCK: u32 = 14;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -259,7 +261,8 @@ fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, around: &Around) -
     }
 }
 
-/// The GID of connections from an address, and why it is that one: as libibverbs has it, else by what the files tell.
+/// The GID of connections from an address, and the reason: from libibverbs, otherwise from the
+/// system's files.
 fn gid_of(device: &RdmaDevice, port: &RdmaPort, address: Ipv4Addr, around: &Around) -> Option<(u32, String)> {
     let mut seen = around.listed.iter().flatten().filter(|seen| seen.device == device.name);
     let used = seen.find_map(|seen| {
@@ -287,11 +290,11 @@ fn of_driver(host: &Host, around: &Around) -> Vec<RdmaProblem> {
         problem(about, what, advice)
     };
     if let Some(text) = around.built_without {
-        // Nothing else can be known, nor would it help.
+        // Nothing else is known, nor would it help.
         return vec![of("driver", text)];
     }
     match &around.ready {
-        // Without a device the library has nothing to begin with; that is told below.
+        // Without a device the library cannot start; a separate problem reports that below.
         Err((why, errno)) if !host.devices.is_empty() || *errno == Errno::ENOSYS => {
             let advice = match errno {
                 Errno::ENOSYS => "without it no network over RDMA can be had",
@@ -325,7 +328,7 @@ fn of_file(file: &DeviceFile) -> Option<RdmaProblem> {
     })
 }
 
-/// What the library does not show.
+/// Devices and GIDs that the library does not list.
 fn of_listing(host: &Host, around: &Around) -> Vec<RdmaProblem> {
     let Some(listed) = &around.listed else { return Vec::new() };
     let mut problems = Vec::new();
@@ -351,7 +354,7 @@ fn of_listing(host: &Host, around: &Around) -> Vec<RdmaProblem> {
     problems
 }
 
-/// What a port lacks, and what may go wrong with one that lacks nothing.
+/// The problem of an unusable port, or a possible problem of a usable one.
 fn of_link(host: &Host, device: &RdmaDevice, port: &RdmaPort, fatal: bool) -> Option<RdmaProblem> {
     let name = device.port_name(port);
     let Some((_, address)) = verbs::usable(host, port) else {

@@ -1,4 +1,4 @@
-//! The files that tell of RDMA devices, in the folder `/sys/class`.
+//! Reads RDMA devices from the system's files in `/sys/class`.
 
 use std::fs;
 use std::net::Ipv6Addr;
@@ -38,7 +38,7 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
     };
     if link != LinkLayer::InfiniBand {
         gids.iter().filter_map(|gid| gid.netdev.as_deref()).for_each(&mut add);
-        // What the device was made of, if it was made of one.
+        // The interface from which the device was created, if any.
         add(parent);
     }
     netdevs.of_port(device, number).for_each(&mut add);
@@ -56,14 +56,15 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
     }
 }
 
-/// The table's places that are taken.
+/// The used entries of a port's GID table.
 fn gids(port: &Path) -> Vec<Gid> {
     let mut places: Vec<u32> =
         names(&port.join("gids")).iter().filter_map(|place| place.parse().ok()).collect();
     places.sort_unstable();
     let gid = |index: u32| {
         let gid: Ipv6Addr = text(&port.join(format!("gids/{index}"))).parse().ok()?;
-        // Most places are free, and to ask more of them takes the system longer than to show them.
+        // Most entries are free, and reading more files of them takes the system longer than
+        // listing them.
         if gid.is_unspecified() {
             return None;
         }
@@ -74,17 +75,17 @@ fn gids(port: &Path) -> Vec<Gid> {
     places.into_iter().take(GIDS_MAX).filter_map(gid).collect()
 }
 
-/// The network interfaces that say which port they are of.
+/// The network interfaces, with their ports.
 struct Netdevs(Vec<Netdev>);
 
 struct Netdev {
     name: String,
-    /// The devices of the hardware that it is on, and the port of them.
+    /// The devices of its hardware, and the port of them.
     devices: Vec<String>,
     port: u8,
-    /// The interface that it was made of: for instance the one without a partition key.
+    /// The interface from which it was created, for instance the one without a partition key.
     parent: String,
-    /// Those that it bonds.
+    /// The members of a bond.
     slaves: Vec<String>,
 }
 
@@ -112,14 +113,15 @@ impl Netdevs {
         own().chain(children).map(|netdev| netdev.name.as_str())
     }
 
-    /// Bonds of any of these interfaces, which are none of them: their addresses are those of the port that is in use.
+    /// Bonds of any of these interfaces, not listed among them: a bond's addresses belong to the
+    /// active port.
     fn bonds_of(&self, ours: &[String]) -> Vec<String> {
         let bonds = self.0.iter().filter(|netdev| netdev.slaves.iter().any(|slave| ours.contains(slave)));
         bonds.map(|bond| &bond.name).filter(|name| !ours.contains(name)).cloned().collect()
     }
 }
 
-/// What stands in a folder, by name; nothing in one that is not there.
+/// The entries of a folder, by name; none if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let mut names: Vec<String> =
@@ -128,8 +130,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The words of a file; none of one that is not there, or that the system does not fill, as it does with places of a table
-/// that are free.
+/// The trimmed text of a file; empty if it does not exist or cannot be read, such as the file of a
+/// free table entry.
 fn text(file: &Path) -> String {
     fs::read_to_string(file).map(|text| text.trim().to_string()).unwrap_or_default()
 }

@@ -1,12 +1,14 @@
 //! Processes that visit the folders of other users.
 //!
-//! A user can make any call that concerns their folder take as long as they like, past SIGKILL too: while a `readdir` waits for memory
-//! that never comes, and another process waits to create a file, nobody else can list the folder or find a name in it; and a `close` of
-//! descriptors that come with an answer takes as long as their sender likes. So the looking process makes none of these calls: a process
-//! for each folder opens it, lists it, connects to its sockets and reads the answers, and may be left behind. Another process lists the
-//! directory in which users have their folders. The looking process has nothing but a pipe of each.
+//! A user can delay any system call on their folder without limit, even past SIGKILL: while a
+//! `readdir` waits for memory that never comes, and another process waits to create a file, no
+//! other process can list the folder or find a name in it; and a `close` of descriptors that come
+//! with an answer takes as long as their sender wants. So the searching process makes none of these
+//! calls: a child process for each folder opens it, lists it, connects to its sockets and reads the
+//! answers, and may be left behind. Another child lists the directory in which users have their
+//! folders. The searching process only has a pipe from each child.
 //!
-//! What a process says is a sequence of frames: a kind, a number, a length, and bytes.
+//! A child's output is a sequence of frames: a kind, a number, a length, and bytes.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,22 +24,22 @@ use parking_lot::Mutex;
 use super::find::{self, Descriptors};
 use super::folder::{FOLDERS_MAX, Place};
 
-/// Bytes before those of a frame: its kind, its number and their length.
+/// The length of a frame's header: its kind, its number and the length of its bytes.
 pub(super) const HEADER_BYTES: usize = 9;
 
 /// Kinds of frames.
 pub(super) mod kind {
-    /// The number is that of a user who may have a folder in the place that is listed.
+    /// The number is a user who may have a folder in the listed place.
     pub(crate) const USER: u8 = 1;
-    /// The folder is open: the number is that of its owner, the bytes are its file system and its inode.
+    /// The folder is open: the number is its owner, the bytes are its file system and its inode.
     pub(crate) const FOLDER: u8 = 2;
-    /// The number is the process of the next node of the folder.
+    /// The number is the process id of the next node in the folder.
     pub(crate) const NODE: u8 = 3;
-    /// All users, or all nodes, have been named.
+    /// All users, or all nodes, have been listed.
     pub(crate) const LISTED: u8 = 4;
-    /// The number is the place of a node among those of the folder, the bytes are its answer.
+    /// The number is the index of a node in the folder, the bytes are its answer.
     pub(crate) const ANSWER: u8 = 5;
-    /// The number is that of an answer, the bytes are why there is none.
+    /// The number is the index of a node, the bytes are the error.
     pub(crate) const FAILED: u8 = 6;
 }
 
@@ -49,44 +51,48 @@ pub struct Asker {
     descriptors: Descriptors,
 }
 
-/// A running process of an [`Asker`]. It is killed with this value, and nobody waits for it to end.
+/// A running child of an [`Asker`]. Dropping it kills the child, without waiting for its end.
 #[derive(Debug)]
 pub(super) struct AskerProcess(Option<Child>);
 
-/// Processes that were killed and had not ended then. The next ones that come and go take those away that have ended since.
+/// Killed children that had not ended yet. The next start or drop reaps those that have ended
+/// since.
 static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
-/// Processes that may be left: what one look starts at the most. With so many, whoever looks again and again starts no more.
+/// The maximum number of such children: those that one search starts. At the limit, further
+/// searches start no child.
 const LEFT_MAX: usize = 2 * FOLDERS_MAX + Place::ALL.len();
 
-/// What such a process does.
+/// The task of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Name the users who may have a folder here.
+    /// List the users who may have a folder here.
     List(Place),
-    /// Ask the nodes in the folder of this user. The number does not matter for the folder of the service.
+    /// Query the nodes in this user's folder. The service's folder ignores the user.
     Visit(Place, u32),
 }
 
 impl Asker {
-    /// A program that calls [`visit_for_another`] with all arguments that follow these.
+    /// Creates an asker of a program that calls [`visit_for_another`] with all arguments that
+    /// follow these.
     pub fn new<A: Into<OsString>>(program: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Asker {
         let args = args.into_iter().map(Into::into).collect();
         Asker { program: program.into(), args, descriptors: Descriptors::Refused }
     }
 
-    /// Whether nodes may send descriptors with their answers on every kernel, as they can before Linux 6.16; without this call they
-    /// may not. The process that reads them is left behind if it cannot close them.
+    /// Sets whether nodes may send descriptors with their answers on every kernel, as they can
+    /// before Linux 6.16; default no. A child that cannot close them is left behind.
     #[must_use]
     pub fn accept_descriptors(mut self, accept: bool) -> Asker {
         self.descriptors = if accept { Descriptors::Accepted } else { Descriptors::Refused };
         self
     }
 
-    /// Starts a process. Returns the pipe that its frames come through, which does not block.
+    /// Starts a child. Returns the non-blocking pipe of its frames.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) while too many earlier ones have not ended; the system's.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) while too many earlier ones have not ended;
+    /// otherwise the system's.
     pub(super) fn start(&self, task: Task, time: Duration) -> io::Result<(File, AskerProcess)> {
         if reap(None) >= LEFT_MAX {
             let why = format!("{LEFT_MAX} processes that visited folders have not ended");
@@ -107,14 +113,15 @@ impl Asker {
 impl Drop for AskerProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // Fails for one that has ended. One that sleeps in a call of the system may stay until that returns.
+            // Fails for a child that has ended. One that sleeps in a system call may stay until
+            // that returns.
             let _ = child.kill();
             reap(Some(child));
         }
     }
 }
 
-/// Takes away those that have ended, of those that are left and of this one. Returns how many are left.
+/// Reaps children that have ended, of those left and of this one. Returns the number of those left.
 fn reap(child: Option<Child>) -> usize {
     let mut left = LEFT.lock();
     left.extend(child);
@@ -149,7 +156,7 @@ impl Task {
         Some((task, Duration::from_millis(time.parse().ok()?), descriptors))
     }
 
-    /// The path that the process visits, for messages.
+    /// The path that the child visits, for messages.
     pub(super) fn path(self) -> PathBuf {
         match self {
             Task::List(place) => place.path().to_path_buf(),
@@ -158,12 +165,12 @@ impl Task {
     }
 }
 
-/// The work of a process of an [`Asker`]: visits one folder, and writes what it finds to standard output. The process must end with its
-/// parent.
+/// The work of a child of an [`Asker`]: visits one folder, and writes the results to standard
+/// output. The child must end with its parent.
 ///
 /// # Errors
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for arguments that are not those that an [`Asker`] adds; the system's error for
-/// writing.
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for other arguments than an [`Asker`] adds; the
+/// system's error for writing.
 pub fn visit_for_another(args: &[String]) -> io::Result<()> {
     let begun = Instant::now();
     let (task, time, descriptors) = Task::parse(args).ok_or(io::ErrorKind::InvalidInput)?;
@@ -205,7 +212,7 @@ fn frame(kind: u8, number: u32, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An error of a node as a process of an [`Asker`] says it.
+/// The text of a node's error, as a child sends it.
 fn written(error: &io::Error) -> String {
     let word = match (error.raw_os_error(), error.kind()) {
         (Some(errno), _) => return format!("errno {errno}"),
@@ -218,7 +225,7 @@ fn written(error: &io::Error) -> String {
     format!("{word} {error}")
 }
 
-/// Reads what [`written`] gives.
+/// Parses the text of [`written`].
 pub(super) fn read(text: &str) -> Option<io::Error> {
     let (word, rest) = text.split_once(' ')?;
     let kind = match word {
@@ -260,7 +267,7 @@ mod tests {
         }
     }
 
-    /// A process that was killed is taken away once it has ended, by the next that comes or goes.
+    /// A killed child is reaped once it has ended, by the next start or drop.
     #[test]
     fn no_process_that_has_ended_is_left() {
         let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);

@@ -1,9 +1,10 @@
-//! Looking at a running node from another process: what `nlx status` prints.
+//! The status of a running node for other processes: the output of `nlx status`.
 //!
-//! A node that was told to ([`NodeConfig::status`](crate::NodeConfig::status)) answers on a socket in a folder that belongs
-//! to its user alone: `$XDG_RUNTIME_DIR/nlx`, or `/tmp/nlx-UID`. Whoever connects gets one JSON object and the end of the
-//! stream; nothing that he sends is read, and nobody waits for him to read. The object says in `version` which form it has:
-//! members may come without a new one, none goes or changes its meaning.
+//! A node with [`NodeConfig::status`](crate::NodeConfig::status) answers on a socket in a folder
+//! that belongs to its user alone: `$XDG_RUNTIME_DIR/nlx`, or `/tmp/nlx-UID`. A client that
+//! connects gets one JSON object and the end of the stream; the node reads nothing from it and does
+//! not wait for it. The member `version` is the object's format version: new members do not change
+//! it, removed or changed ones do.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -18,13 +19,13 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `find` | [`running_nodes`]: who answers on this host |
-//! | `asker` | processes that visit folders of other users: what each does |
-//! | `visits` | all such processes of one look: what they have found by the deadline |
-//! | `folder` | where the sockets are, and whom such a folder must belong to |
+//! | `find` | [`running_nodes`]: the nodes that answer on this host |
+//! | `asker` | processes that visit folders of other users: the work of one |
+//! | `visits` | all such processes of one search, and their results up to the deadline |
+//! | `folder` | the folders of the sockets, and their required owners |
 //! | `server` | the thread that answers |
-//! | `view` | what it answers with |
-//! | `json` | writing it |
+//! | `view` | the content of the answer |
+//! | `json` | JSON output |
 
 mod asker;
 mod find;
@@ -41,11 +42,12 @@ pub(crate) use server::Server;
 pub(crate) use view::View;
 pub use visits::UnreadFolder;
 
-/// The form of the object. It changes when a member goes or means something else.
+/// The format version of the object. It changes when a member is removed or changes its meaning.
 pub const STATUS_VERSION: u32 = 1;
 
-/// The peers that are listed; the object counts the others. Those for which messages wait come first, then the busiest: what
-/// is listed stays far below the room of a socket, so that it can be written in one go.
+/// The maximum number of peers in the list; the object counts the others. Peers with waiting
+/// messages come first, then the busiest. The list stays far below the size of a socket buffer, so
+/// that one call writes it.
 pub const STATUS_PEERS: usize = 64;
 
 #[cfg(test)]

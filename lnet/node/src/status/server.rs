@@ -1,4 +1,4 @@
-//! The thread that answers.
+//! The thread that answers status requests.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -17,21 +17,22 @@ use super::find::{self, Descriptors, HIDDEN, SUFFIX};
 use super::folder::{self, Folder};
 use crate::error::shown;
 
-/// The time from one answer to the next: to count takes the node's locks, and whoever asks without end must not slow it down.
+/// The pause between two answers: collecting the status takes the node's locks, and constant
+/// requests must not slow the node down.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The time until the next try when the process has no descriptors left.
 const WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(500);
 
-/// A node's socket, which is removed on drop.
+/// The socket of a node, removed on drop.
 pub(crate) struct Server {
     folder: Folder,
     name: OsString,
-    /// For messages: nothing is opened by it.
+    /// For messages only; not opened by this path.
     path: PathBuf,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The process that it belongs to: a forked child has a copy, but not the thread.
+    /// The owner process: a forked child has a copy of this, but not the thread.
     pid: u32,
 }
 
@@ -41,7 +42,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Begins to answer. What a node is for does not hang on being looked at: where that cannot be, a warning says so.
+    /// Starts to answer. The node works without a status: on an error this logs a warning.
     pub(crate) fn start(view: View) -> Option<Server> {
         let mut refused = None;
         for path in folder::own() {
@@ -59,12 +60,14 @@ impl Server {
 
     /// Answers on a socket in this folder.
     pub(super) fn within(folder: Folder, view: View) -> io::Result<Server> {
-        // A service that is killed and started again and again leaves a socket each time.
+        // A service that is killed and restarted repeatedly leaves a socket each time: removes
+        // those.
         drop(find::within(std::slice::from_ref(&folder), Descriptors::Refused));
         let unused = unused_name();
         let (hidden, name): (OsString, OsString) =
             (format!("{HIDDEN}{unused}").into(), format!("{unused}{SUFFIX}").into());
-        // It gets its name once it listens: a socket that refuses is one whose process has ended.
+        // The socket gets its final name once it listens: one that refuses connections belongs to
+        // an ended process.
         let listener = folder.listen(&hidden)?;
         folder.rename(&hidden, &name).inspect_err(|_| folder.remove(&hidden))?;
         let shared = Arc::new(Shared { listener, ending: AtomicBool::new(false) });
@@ -75,7 +78,7 @@ impl Server {
         Ok(Server { folder, name, path, shared, thread: Some(thread), pid: std::process::id() })
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -88,11 +91,11 @@ impl Drop for Server {
         }
         self.folder.remove(&self.name);
         self.shared.ending.store(true, Ordering::Relaxed);
-        // The thread is in `accept`, which fails from now on, or it pauses.
+        // The thread is in `accept`, which fails from now on, or in a pause.
         let _ = shutdown(self.shared.listener.as_raw_fd(), Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic of it has been printed by the runtime; the node is ending anyway.
+            // The runtime has printed a panic of the thread; the node is ending anyway.
             let _ = thread.join();
         }
     }
@@ -103,7 +106,8 @@ impl Shared {
         while !self.ending.load(Ordering::Relaxed) {
             match self.listener.accept() {
                 Ok((reader, _)) => {
-                    // A reader that has gone away, or that has made its room too small, gets what it gets.
+                    // A reader that has closed, or has shrunk its buffer, gets an incomplete
+                    // answer.
                     let _ = answer(&reader, &view.json());
                     drop(reader);
                     park_timeout(PAUSE);
@@ -114,13 +118,14 @@ impl Shared {
     }
 }
 
-/// Writes in one go what fits into the socket, and that is all of it. Never waits for a reader.
+/// Writes as much as fits into the socket buffer, which is all of it. Never waits for a reader.
 fn answer(mut reader: &UnixStream, text: &str) -> io::Result<usize> {
     reader.set_nonblocking(true)?;
     reader.write(text.as_bytes())
 }
 
-/// A name that no socket had before: so that one which is found to be stale can be removed, whoever starts meanwhile.
+/// A name that no socket had before, so that a stale socket can be removed even if another node
+/// starts meanwhile.
 fn unused_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());

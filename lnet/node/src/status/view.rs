@@ -1,4 +1,4 @@
-//! What a node tells of itself.
+//! The content of a node's status.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ use crate::drive::NodeDrive;
 use crate::o2ib::Verbs;
 use crate::{NodeConfig, Tunable};
 
-/// What can be seen of a node, whatever thread looks.
+/// Access to a node's state, for any thread.
 #[derive(Clone)]
 pub(crate) struct View {
     drive: Arc<NodeDrive>,
@@ -33,11 +33,11 @@ pub(crate) struct View {
     accept: String,
     begun: Instant,
     begun_at: SystemTime,
-    /// What the program around the node adds.
+    /// Members added by the program around the node.
     added: Arc<RwLock<Vec<Added>>>,
 }
 
-/// A member of the object: its name, and who says what it is.
+/// A member of the object: its name, and the function that returns its value.
 type Added = (&'static str, Box<dyn Fn() -> String + Send + Sync>);
 
 impl View {
@@ -69,14 +69,14 @@ impl View {
         added.push((name, tell));
     }
 
-    /// What went over each NI: `0@lo` first.
+    /// The traffic of each NI: `0@lo` first.
     pub(crate) fn nis(&self) -> Vec<NiStatistics> {
         let own = self.nids.read().clone();
         let all = std::iter::once(Nid::LOOPBACK).chain(own);
         all.filter_map(|nid| self.drive.engine.ni_statistics(nid)).collect()
     }
 
-    /// The whole object. Takes the node's locks, each for a moment.
+    /// The whole object. Takes the node's locks, each briefly.
     pub(crate) fn json(&self) -> String {
         let begun_at = self.begun_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let object = Object::new()
@@ -116,7 +116,7 @@ impl View {
     }
 }
 
-/// The name of the program's file, as it was called.
+/// The file name of the program, as it was called.
 fn program() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -137,7 +137,8 @@ fn counters(counters: &Counters) -> String {
         .end()
 }
 
-/// Match bits are text: programs that read JSON numbers as doubles lose bits above 2^53.
+/// A dropped message. Match bits are text: programs that read JSON numbers as doubles lose bits
+/// above 2^53.
 fn last_drop(drop: &RecentDrop) -> String {
     let RecentDrop { kind, source, target, portal, match_bits, length, reason, count, age_ns } = drop;
     let match_bits = match_bits.map(|bits| quoted(&format!("{:#x}", bits.0)));
@@ -182,7 +183,7 @@ fn traffic(object: Object, traffic: &Traffic) -> Object {
     object.value("dropped", kinds(&traffic.dropped))
 }
 
-/// Those for which most messages wait stand first, then the busiest.
+/// Peers with the most waiting messages come first, then the busiest.
 fn peers(mut all: Vec<PeerStatistics>, connections: impl Fn(&[PeerStatistics]) -> Vec<Connection>) -> String {
     let known = all.len();
     let waiting_all: u64 = all.iter().map(|peer| waiting(peer.available_tx_credits)).sum();
@@ -251,7 +252,7 @@ fn tcp(counters: &SockCounters) -> String {
         .end()
 }
 
-/// Networks over RDMA: how many connections there are, and what was counted.
+/// The connections and counters of networks over RDMA.
 fn o2ib(lnd: &O2ibLnd) -> String {
     let O2ibCensus { peers, connections, operations, waiting, receives, bounces, .. } = lnd.conn_stats();
     let O2ibCounters { tx, rx } = lnd.counters();
@@ -291,7 +292,7 @@ fn o2ib(lnd: &O2ibLnd) -> String {
         .end()
 }
 
-/// Memory of the whole process, as the system tells it.
+/// Memory of the whole process, from the system's status file.
 fn memory(status: &str) -> String {
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -300,7 +301,7 @@ fn memory(status: &str) -> String {
     };
     let object = Object::new().maybe("resident_bytes", bytes("VmRSS"));
     let object = object.maybe("resident_max_bytes", bytes("VmHWM")).maybe("locked_bytes", bytes("VmLck"));
-    // What devices have registered is counted apart from what `mlock` locks.
+    // Memory registered with devices counts separately from memory locked by `mlock`.
     object.maybe("pinned_bytes", bytes("VmPin")).end()
 }
 
@@ -339,7 +340,7 @@ mod tests {
         assert!(places.is_sorted() && text.starts_with(r#"{"known":4,"waiting":5,"#), "{text}");
     }
 
-    /// However many there are, one write must do.
+    /// One write must be enough for any number of peers.
     #[test]
     fn the_longest_lists_fit_into_a_socket() {
         const SOCKET: usize = 64 << 10;
