@@ -1,8 +1,9 @@
 //! The libraries' functions.
 //!
-//! Without the libraries, one that gives a pointer gives null, and one that gives a number gives what its kind gives for an
-//! error: those of librdmacm, and those of libibverbs that wait for events, -1; other ones of libibverbs the error itself. The
-//! error is ENOSYS, and stands in `errno` in any case.
+//! Without the libraries, a function that returns a pointer returns null, and one that returns a
+//! number returns the value that functions of its kind return on an error: those of librdmacm, and
+//! those of libibverbs that wait for events, return -1; other functions of libibverbs return the
+//! error itself. The error is ENOSYS, which is also stored in `errno` in any case.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -22,7 +23,8 @@ macro_rules! forward {
         #[inline]
         pub unsafe fn $name($($argument: $type),*) $(-> $result)? {
             match functions() {
-                // SAFETY: what the library demands is upheld by the caller, and it is the function of this name and type.
+                // SAFETY: the caller upholds the library's requirements, and the function has this
+                // name and type.
                 Ok(functions) => unsafe { (functions.$name)($($argument),*) },
                 Err(_) => {
                     Errno::ENOSYS.set();

@@ -1,4 +1,4 @@
-//! Finding the libraries.
+//! Loads the libraries.
 
 use std::error::Error;
 use std::sync::OnceLock;
@@ -10,30 +10,31 @@ use crate::Functions;
 const LIBIBVERBS: &str = "libibverbs.so.1";
 const LIBRDMACM: &str = "librdmacm.so.1";
 
-/// Loads the libraries, once; what comes of it stays.
+/// Loads the libraries once; later calls return the same result.
 ///
 /// # Errors
-/// Which library is missing or unfit, and what to install.
+/// The library that is missing or unfit, and what to install.
 pub fn load() -> Result<(), String> {
     functions().as_ref().map(drop).map_err(String::clone)
 }
 
-/// The functions of both libraries, which stay loaded for good.
+/// Returns the functions of both libraries, which are never unloaded.
 pub(crate) fn functions() -> &'static Result<Functions, String> {
     static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| find(LIBIBVERBS, LIBRDMACM))
 }
 
 fn find(verbs: &str, cm: &str) -> Result<Functions, String> {
-    // The second needs the first, and so gives the functions of both. Who lacks the first is told so.
-    // SAFETY: loading runs the library's initialisers. They are trusted as a linked library's would be: the name is of a
-    // system library, found where the system's loader looks.
+    // The second library needs the first, and so provides the functions of both. Loading the first
+    // separately reports its absence by name.
+    // SAFETY: loading runs the library's initialisers. They are trusted as a linked library's would
+    // be: the name is of a system library, found where the system's loader looks.
     let first = unsafe { Library::new(verbs) }.map_err(|error| explain(verbs, &error))?;
     // SAFETY: as above.
     let both = unsafe { Library::new(cm) }.map_err(|error| explain(cm, &error))?;
     drop(first);
-    // SAFETY: each function is declared as the libraries' headers declare it, from which the bindings are generated; within
-    // a library's major version, which is in its name, these stay.
+    // SAFETY: each function is declared as in the libraries' headers, from which the bindings are
+    // generated; within a library's major version, which is in its name, these do not change.
     unsafe { Functions::from_library(both) }.map_err(|error| explain(cm, &error))
 }
 
@@ -60,7 +61,7 @@ mod tests {
         assert!(why.contains("apt install libibverbs1 ibverbs-providers librdmacm1"), "{why}");
     }
 
-    /// The C library is there on every machine, and has no verbs.
+    /// The C library exists on every machine, and has no verbs.
     #[test]
     fn a_library_without_the_functions_is_refused() {
         let why = find("libc.so.6", "libc.so.6").err().unwrap();

@@ -1,4 +1,4 @@
-//! What a node makes of its tunables (lnet-semantics 31).
+//! The adjustment of tunables to their permitted ranges (lnet-semantics 31).
 
 use std::fmt;
 
@@ -16,37 +16,39 @@ pub const PEER_CREDITS_MAX: u32 = 255;
 /// The most connections to a peer (lnet-semantics 29).
 pub const CONNS_PER_PEER_MAX: u32 = 127;
 
-/// The fewest fragments that a node asks for which has `map_on_demand` (lnet-wire 34).
+/// The fewest fragments that a node with `map_on_demand` asks for (lnet-wire 34).
 pub const MAP_ON_DEMAND_MIN: u32 = 2;
 
-/// The most pieces of memory in a work request of nlx, whatever its device can: those of one call stand on the stack.
+/// The most pieces of memory in a work request of nlx, whatever its device supports: the pieces of
+/// one call are kept on the stack.
 pub const PIECES_MAX: u32 = 64;
 
 /// One side of a connection, as it is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Side {
-    /// Whose arithmetic.
+    /// The release whose arithmetic applies.
     pub release: Release,
-    /// The build number of its kernel: before [`GLOBAL_REGION_PIVOT`] there is a global memory region. Nothing to nlx.
+    /// The build number of its kernel: before [`GLOBAL_REGION_PIVOT`] there is a global memory
+    /// region. Not used for nlx.
     pub kernel_build: u32,
-    /// What its device maps memory with. Nothing to nlx.
+    /// The means by which its device maps memory. Not used for nlx.
     pub mapping: Mapping,
-    /// What is configured.
+    /// The configured tunables.
     pub tunables: Tunables,
 }
 
-/// Tunables as they hold: what is outside of what is possible has been moved into it.
+/// Tunables in effect: values outside of their range have been moved into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adjusted {
-    /// Whose arithmetic.
+    /// The release whose arithmetic applies.
     pub release: Release,
-    /// How memory gets its key.
+    /// The way in which memory gets its key.
     pub registration: Registration,
     /// Messages in flight over an NI.
     pub credits: u32,
     /// The queue depth asked for, and the most that is granted: 1 to [`PEER_CREDITS_MAX`].
     pub peer_credits: u16,
-    /// Credits owed from which on they are returned, for a connection of that depth.
+    /// The number of owed credits at which they are returned, for a connection of that depth.
     pub high_water: u16,
     /// Sends posted at a time.
     pub concurrent_sends: u16,
@@ -58,42 +60,43 @@ pub struct Adjusted {
     pub ntx: u32,
     /// Registrations.
     pub fmr_pool_size: u32,
-    /// Used registrations from which on a pool is flushed.
+    /// The number of used registrations at which a pool is flushed.
     pub fmr_flush_trigger: u32,
     /// Pieces of memory per work request.
     pub pieces: u32,
     /// Whether buffers with gaps are mapped.
     pub gaps: bool,
-    /// What was changed, in the order of the rules.
+    /// The changes made, in the order of the rules.
     pub changes: Vec<Change>,
 }
 
-/// How memory gets a key that the other side can write with.
+/// The way in which memory gets a key that the other side can write with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
-    /// nlx: memory is registered once, and not for each transfer.
+    /// nlx: memory is registered once, not for each transfer.
     Once,
     /// For each transfer.
     Mapped(Mapping),
-    /// All memory has a key of its own, one fragment for each page; buffers of more fragments than `up_to` are mapped.
+    /// All memory is covered by a global key, with one fragment for each page; buffers of more than
+    /// `up_to` fragments are mapped.
     Global {
-        /// `map_on_demand`, where it is set.
+        /// `map_on_demand`, if it is set.
         up_to: Option<u16>,
-        /// How the others are mapped.
+        /// The mapping of larger buffers.
         mapping: Mapping,
     },
 }
 
-/// A tunable was given a value that it cannot have, and has another.
+/// A tunable whose configured value is outside of its range and was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The tunable.
     pub tunable: &'static str,
-    /// As configured.
+    /// The configured value.
     pub from: u32,
-    /// As it holds.
+    /// The value in effect.
     pub to: u32,
-    /// By which rule.
+    /// The rule that changed it.
     pub rule: Rule,
 }
 
@@ -135,7 +138,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Why there is the rule.
+    /// Returns the reason for the rule.
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {
@@ -168,13 +171,13 @@ impl Rule {
         }
     }
 
-    /// Whether it only puts a number where nothing is set.
+    /// Whether the rule only supplies the default of an unset tunable.
     #[must_use]
     pub const fn fills_in(self) -> bool {
         matches!(self, Rule::HighWaterUnset | Rule::ConcurrentSendsUnset)
     }
 
-    /// Where the rule is written.
+    /// Returns the document that has the rule.
     #[must_use]
     pub const fn source(self) -> &'static str {
         match self {
@@ -201,24 +204,25 @@ impl fmt::Display for Change {
     }
 }
 
-/// What nlx makes of its tunables.
+/// Adjusts the tunables of nlx.
 #[must_use]
 pub fn adjust(config: &O2ibConfig) -> Adjusted {
     adjusted(Release::Nlx, Registration::Once, &Tunables::from(config))
 }
 
 impl Side {
-    /// This release on a current kernel and device, with nothing tuned.
+    /// Returns the configuration of this release on a current kernel and device, without tuning.
     #[must_use]
     pub fn of(release: Release) -> Side {
         let tunables = Tunables::of(release);
         Side { release, kernel_build: GLOBAL_REGION_PIVOT, mapping: Mapping::FastReg, tunables }
     }
 
-    /// What it makes of its tunables.
+    /// Adjusts the side's tunables.
     ///
     /// # Errors
-    /// [`SizesError::Range`] for a value that no parameter can have; [`SizesError::FmrPool`]: the NI does not start.
+    /// [`SizesError::Range`] for a value that no parameter can have; [`SizesError::FmrPool`] if the
+    /// NI does not start.
     pub fn adjust(&self) -> Result<Adjusted, SizesError> {
         let tunables = &self.tunables;
         tunables.check()?;
@@ -244,7 +248,7 @@ impl Side {
     }
 }
 
-/// What has been changed so far.
+/// The changes made so far.
 struct Changes(Vec<Change>);
 
 impl Changes {
@@ -253,7 +257,7 @@ impl Changes {
     }
 }
 
-/// A value being moved to where it can be.
+/// A tunable's value while rules are applied to it.
 struct Moving<'a> {
     tunable: &'static str,
     value: u32,
@@ -346,14 +350,14 @@ fn adjusted(release: Release, registration: Registration, tunables: &Tunables) -
     }
 }
 
-/// Of values that are clamped to less than 2^16.
+/// Narrows a value that is clamped to less than 2^16.
 fn narrow(value: u32) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
 impl Adjusted {
-    /// Work requests that one entry of the queue may need (m of lnet-semantics 32): a write for each fragment, the DONE
-    /// behind them, and with fast registration two more.
+    /// Returns the work requests that one entry of the queue may need (m of lnet-semantics 32): a
+    /// write for each fragment, the DONE behind them, and two more with fast registration.
     #[must_use]
     pub const fn per_entry(&self, fragments: u16) -> u32 {
         let registration = match self.registration {
@@ -364,8 +368,8 @@ impl Adjusted {
         1 + fragments as u32 + registration
     }
 
-    /// Credits owed from which on they are returned, on a connection of this depth (lnet-semantics 32). nlx returns none
-    /// before there is one.
+    /// Returns the number of owed credits at which they are returned, on a connection of this depth
+    /// (lnet-semantics 32). For nlx it is at least 1.
     #[must_use]
     pub fn high_water_of(&self, depth: u16) -> u16 {
         let scaled = u32::from(depth) * u32::from(self.high_water) / u32::from(self.peer_credits.max(1));

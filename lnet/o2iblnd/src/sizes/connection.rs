@@ -8,26 +8,27 @@ use super::bookkeeping::bookkeeping_bytes;
 use super::release::Release;
 use super::{Adjusted, SizesError};
 
-/// Receives that are posted beyond two for each entry: the empty messages of the peer (lnet-wire 36).
+/// Receives that are posted beyond two for each entry, for the peer's NOOPs (lnet-wire 36).
 pub const RECEIVES_BEYOND: u32 = 2;
 
-/// Bytes that an entry of a queue takes at least: a cache line, as cards have for work requests and completions. One with several
-/// pieces, or with inline bytes, takes more.
+/// The least size in bytes of a queue entry: a cache line, which cards use for work requests and
+/// completions. An entry with several pieces, or with inline bytes, takes more.
 pub const QUEUE_ENTRY_BYTES: u64 = 64;
 
 /// Own messages that a connection of nlx takes beyond two for each entry.
 const MESSAGES_BEYOND: u16 = 16;
 
-/// By this part of it the depth goes down with each refusal: a device is asked some twenty times at most.
+/// The depth is reduced by this fraction with each refusal, so that a device is asked some twenty
+/// times at most.
 const LESS: u16 = 4;
 
 /// The shallowest queue that kernel nodes try when a device refuses more.
 pub const DEPTH_TRIED_MIN: u16 = 2;
 
-/// The sizes of a connection: what is asked of the device, and how credits go.
+/// The sizes of a connection: the queues that the device is asked for, and the credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnSizes {
-    /// The queue depth: credits in each direction. At most what was asked for.
+    /// The queue depth: credits in each direction. At most the depth asked for.
     pub depth: u16,
     /// The most fragments, hence the most writes of one transfer.
     pub fragments: u16,
@@ -35,43 +36,46 @@ pub struct ConnSizes {
     pub sends: u32,
     /// Receive work requests: two for each entry, and two.
     pub receives: u32,
-    /// Completion queue entries, for both directions. Where a kernel node reduces its depth, this is the most it may ask for.
+    /// Completion queue entries, for both directions. For a kernel node that reduces its depth, the
+    /// most it may ask for.
     pub completions: u32,
-    /// The least it may ask for: with what it counts the receives is not specified (lnet-semantics 32). Else the same.
+    /// The fewest completion queue entries that a kernel node may ask for; the document does not
+    /// specify with which depth it counts the receives (lnet-semantics 32). Otherwise the same as
+    /// `completions`.
     pub completions_least: u32,
     /// Pieces of memory per send work request. A receive has one.
     pub pieces: u32,
-    /// Bytes of the receive buffers, registered.
+    /// Bytes of the receive buffers, which are registered.
     pub receive_bytes: u64,
-    /// Bytes of the buffers to send from, registered: one for each send posted at a time. None in kernel nodes, which have them
-    /// in the [`Pools`](super::Pools) of an NI.
+    /// Bytes of the send buffers, which are registered: one for each send posted at a time. 0 for
+    /// kernel nodes, whose send buffers are in the [`Pools`](super::Pools) of an NI.
     pub transmit_bytes: u64,
-    /// About how many bytes of the heap a connection of nlx has for its bookkeeping: its operations, its queues of messages, the
-    /// leases on its buffers. Of kernel nodes nothing is known.
+    /// Approximate heap bytes of a connection of nlx for its operations, its queues of messages,
+    /// and the leases on its buffers. Unknown for kernel nodes.
     pub bookkeeping_bytes: Option<u64>,
-    /// Credits owed from which on they are returned.
+    /// The number of owed credits at which they are returned.
     pub high_water: u16,
     /// Sends posted at a time: whole messages, not work requests.
     pub concurrent_sends: u16,
 }
 
 impl ConnSizes {
-    /// As a device is asked for them.
+    /// Returns the sizes to ask a device for.
     #[must_use]
     pub const fn queues(&self, inline: u32) -> QueueSizes {
         let ConnSizes { sends, receives, completions, pieces, .. } = *self;
         QueueSizes { sends, receives, completions, pieces, inline }
     }
 
-    /// The least memory of the queues at the device: [`QUEUE_ENTRY_BYTES`] for each entry. What they really take only the device
-    /// knows, so that it is no part of [`ConnSizes::bytes`].
+    /// Returns the least memory of the queues at the device: [`QUEUE_ENTRY_BYTES`] for each entry.
+    /// Only the device knows the real size, so it is not part of [`ConnSizes::bytes`].
     #[must_use]
     pub const fn queue_bytes_least(&self) -> u64 {
         let entries = self.sends as u64 + self.receives as u64 + self.completions_least as u64;
         entries * QUEUE_ENTRY_BYTES
     }
 
-    /// The memory of the connection on its node: all that is known of it.
+    /// Returns the known memory of the connection on its node.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         let bookkeeping = match self.bookkeeping_bytes {
@@ -81,7 +85,8 @@ impl ConnSizes {
         self.receive_bytes + self.transmit_bytes + bookkeeping
     }
 
-    /// The same queues for a connection that turns out shallower: who has asked adopts what is granted (lnet-wire 34).
+    /// Returns the same queues for a connection that is granted a smaller depth: the side that
+    /// asked adopts what is granted (lnet-wire 34).
     #[must_use]
     pub fn adopt(&self, adjusted: &Adjusted, depth: u16, fragments: u16) -> ConnSizes {
         let bookkeeping = |_| bookkeeping_bytes(depth, self.receives, self.concurrent_sends);
@@ -95,10 +100,12 @@ impl ConnSizes {
     }
 }
 
-/// The sizes of a connection of this depth and so many fragments, or of the deepest that the device can have.
+/// Returns the sizes of a connection of this depth and number of fragments, or of the deepest that
+/// the device supports.
 ///
 /// # Errors
-/// [`SizesError::Device`] if it can have none; [`SizesError::Shape`] for a depth of 0, and for no or too many fragments.
+/// [`SizesError::Device`] if the device supports none; [`SizesError::Shape`] for a depth of 0, and
+/// for too few or too many fragments.
 pub fn connection(
     adjusted: &Adjusted,
     depth: u16,
@@ -122,7 +129,8 @@ pub fn connection(
     Ok(made)
 }
 
-/// One step down, where a device refuses what its limits promise; `None` at the end (lnet-semantics 32).
+/// Returns the next smaller sizes, for a device that refuses sizes within its limits; `None` if
+/// there are none (lnet-semantics 32).
 ///
 /// # Errors
 /// As [`connection`].
@@ -139,20 +147,22 @@ pub fn shallower(
     }
 }
 
-/// Receive work requests of this depth: a request and an answer for each entry, and two empty messages (lnet-wire 36).
+/// Returns the receive work requests for this depth: a request and an answer for each entry, and
+/// two NOOPs (lnet-wire 36).
 #[must_use]
 pub const fn receives(depth: u16) -> u32 {
     2 * depth as u32 + RECEIVES_BEYOND
 }
 
-/// Own messages that a connection of nlx of this depth takes; what more there are waits with the peer. Twice those that LNet has
-/// in flight to a peer, for a request and an answer each, and some more.
+/// Returns the number of own messages that a connection of nlx of this depth takes; further
+/// messages wait with the peer. It is twice the number that LNet has in flight to a peer, for a
+/// request and an answer each, and some more.
 #[must_use]
 pub const fn messages(depth: u16) -> u16 {
     depth.saturating_mul(2).saturating_add(MESSAGES_BEYOND)
 }
 
-/// nlx: as deep as all three queues can be.
+/// nlx: the largest depth that all three queues support.
 fn fit_all(
     adjusted: &Adjusted,
     asked: u16,
@@ -177,7 +187,7 @@ fn fit_all(
     }
     let sends = per_entry * u32::from(depth);
     let made = sizes(adjusted, depth, fragments, sends, [sends + receives(depth); 2], limits);
-    // An entry has one request and one answer under way: buffers for more would never be used.
+    // An entry has one request and one answer under way: more buffers would never be used.
     let concurrent_sends = made.concurrent_sends.clamp(1, 2 * depth);
     Ok(ConnSizes {
         concurrent_sends,
@@ -187,7 +197,8 @@ fn fit_all(
     })
 }
 
-/// 2.14 and later: the depth is cut by the send queue, after the completion queue has been counted with what is allowed.
+/// 2.14 and later: the send queue limits the depth. The completion queue is computed before that,
+/// from the depth asked for, with at most the send work requests that the device supports.
 fn fit_sends(
     adjusted: &Adjusted,
     asked: u16,
@@ -206,7 +217,8 @@ fn fit_sends(
     Ok(sizes(adjusted, depth, fragments, per_entry * u32::from(depth), completions, limits))
 }
 
-/// 2.12: the device is asked, and asked for one less until it agrees. The completion queue is that of the first try.
+/// 2.12: the device is asked for one entry less until it agrees. The completion queue is that of
+/// the first try.
 fn try_lower(
     adjusted: &Adjusted,
     asked: u16,
@@ -222,7 +234,8 @@ fn try_lower(
     Ok(sizes(adjusted, depth, fragments, per_entry * u32::from(depth), completions, limits))
 }
 
-/// 2.8 and 2.10: the send queue is for `concurrent_sends`, whatever the depth is: lowering it does not help.
+/// 2.8 and 2.10: the send queue has a size for `concurrent_sends`, whatever the depth is, so that a
+/// smaller depth does not help.
 fn fixed(
     adjusted: &Adjusted,
     asked: u16,
@@ -264,7 +277,7 @@ fn sizes(
     }
 }
 
-/// The first depth that a device grants, from this one on downwards.
+/// Returns the largest depth, from `asked` downwards, that a device grants.
 fn lower_until(asked: u16, fits: impl Fn(u16) -> bool) -> Option<u16> {
     (asked.min(DEPTH_TRIED_MIN)..=asked).rev().find(|&depth| fits(depth))
 }

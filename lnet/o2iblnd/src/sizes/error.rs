@@ -1,32 +1,32 @@
-//! What cannot be.
+//! The errors of the sizes' arithmetic.
 
 use lnet_api::{Errno, LndError};
 use lnet_lnd::BadTunable;
 
-/// Why there is no NI, or no connection, of such sizes.
+/// Why an NI or a connection of such sizes is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizesError {
     /// No release has this name.
     #[error("release '{text}': it must be nlx, or a version from 2.8 on, as 2.12 or 2.15.3")]
     Release {
-        /// What was given.
+        /// The text given.
         text: String,
     },
-    /// No way to map memory has this name.
+    /// No mapping of memory has this name.
     #[error("mapping '{text}': it must be fastreg or fmr")]
     Mapping {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// No tunable has this name.
     #[error("there is no tunable '{name}'; those that are computed with: {known}")]
     Unknown {
-        /// What was given.
+        /// The name given.
         name: String,
-        /// All that there are.
+        /// The names of all tunables.
         known: String,
     },
-    /// A tunable has a value that it cannot have.
+    /// A tunable's value is out of range.
     #[error(transparent)]
     Range(#[from] BadTunable),
     /// The NI does not start (lnet-semantics 31).
@@ -41,16 +41,16 @@ pub enum SizesError {
         /// `ntx`.
         ntx: u32,
     },
-    /// The device cannot have such a connection, however shallow.
+    /// The device does not support such a connection, whatever its depth.
     #[error(
         "{object}: {needed} entries for a connection of depth {depth} with {fragments} fragments; the device has {limit}: {hint}"
     )]
     Device {
         /// The queue.
         object: &'static str,
-        /// What one connection needs, at the least that can be tried.
+        /// The entries that one connection needs, with the smallest depth that can be tried.
         needed: u64,
-        /// What the device can.
+        /// The device's limit.
         limit: u64,
         /// The depth that was tried last.
         depth: u16,
@@ -59,7 +59,7 @@ pub enum SizesError {
         /// What to change.
         hint: &'static str,
     },
-    /// No connection is like that.
+    /// The depth or the number of fragments is out of range.
     #[error(
         "a connection of depth {depth} with {fragments} fragments: depth must be at least 1, fragments from 1 to {most}",
         most = lnet_proto::ib::RDMA_FRAGMENTS_MAX

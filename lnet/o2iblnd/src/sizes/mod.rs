@@ -1,17 +1,18 @@
-//! What tunables come to: the arithmetic of the queues, of nlx and of the kernel's releases (S-501 to S-508).
+//! The sizes computed from tunables: the arithmetic of the queues, of nlx and of the kernel's
+//! releases (S-501 to S-508).
 //!
-//! All of it is pure functions. The driver makes its queues by them, and `nlx o2iblnd-calc` shows them, so that the one cannot
-//! differ from the other.
+//! All functions are pure. The driver makes its queues with them, and `nlx o2iblnd-calc` shows
+//! their results, so that the two cannot differ.
 //!
-//! | step | function | gives |
+//! | step | function | result |
 //! | --- | --- | --- |
-//! | tunables are moved to where they can be | [`adjust`], [`Side::adjust`] | [`Adjusted`], with each [`Change`] and its [`Rule`] |
+//! | tunables are moved into their ranges | [`adjust`], [`Side::adjust`] | [`Adjusted`], with each [`Change`] and its [`Rule`] |
 //! | two sides agree | [`negotiate`] | [`Negotiation`]: each try, and what is [`Agreed`] |
 //! | queues are made | [`connection`], [`shallower`] | [`ConnSizes`] |
 //! | pools are made | [`pools`] | [`Pools`] |
 //! | memory is written to | [`transfer`] | [`Transfer`]: its work requests, or why it fails |
 //!
-//! A node with nothing tuned, and a device as there are many:
+//! A node without tuning, and a common device:
 //!
 //! ```
 //! use lnet_o2iblnd::{O2ibConfig, fabric::DeviceLimits, sizes};
@@ -25,7 +26,7 @@
 //! };
 //! let adjusted = sizes::adjust(&O2ibConfig::default());
 //! let made = sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, &limits)?;
-//! // For each of the 8 entries 257 writes and a DONE; a request and an answer, and two empty messages.
+//! // For each of the 8 entries 257 writes and a DONE; a request and an answer, and two NOOPs.
 //! assert_eq!((made.sends, made.receives), (8 * 258, 2 * 8 + 2));
 //! assert_eq!((made.receive_bytes, made.transmit_bytes), (18 * 4096, 8 * 4096));
 //! # Ok::<(), sizes::SizesError>(())

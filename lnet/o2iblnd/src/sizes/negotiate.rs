@@ -1,4 +1,4 @@
-//! Two sides agree on depth and fragments (lnet-semantics 35, lnet-wire 33 and 34, S-501).
+//! The negotiation of depth and fragments (lnet-semantics 35, lnet-wire 33 and 34, S-501).
 
 use lnet_proto::ib::RejectReason;
 
@@ -11,60 +11,63 @@ use super::{Adjusted, ConnSizes, Release, SizesError, connection};
 pub struct Negotiation {
     /// Every request, with its answer. There are at most four.
     pub tries: Vec<Try>,
-    /// What comes of it.
+    /// The result.
     pub outcome: Result<Agreed, SizesError>,
 }
 
 /// One request of the active side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Try {
-    /// What the CONNREQ asks for: queues for this depth are made before.
+    /// The depth in the CONNREQ, for which the queues have been made.
     pub depth: u16,
-    /// The fragments it asks for.
+    /// The fragments in the CONNREQ.
     pub fragments: u16,
-    /// The depth that it would ask for if its device could.
+    /// The depth that it would ask for if its device supported it.
     pub wanted: u16,
-    /// What the passive side says.
+    /// The passive side's answer.
     pub answer: Answer,
 }
 
-/// What the passive side says to a request.
+/// The passive side's answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// A CONNACK, of this depth and so many fragments.
+    /// A CONNACK.
     Accepted {
-        /// At most the depth asked for.
+        /// The depth, at most that asked for.
         depth: u16,
         /// The fragments asked for.
         fragments: u16,
     },
-    /// A reject record, with what would be accepted.
+    /// A reject record with acceptable values.
     Rejected {
-        /// Why.
+        /// The reason.
         reason: RejectReason,
         /// The passive side's depth.
         depth: u16,
         /// The passive side's fragments.
         fragments: u16,
     },
-    /// A reject record without hope: the passive side's device cannot have such a connection.
+    /// A reject record without acceptable values: the passive side's device does not support such a
+    /// connection.
     Failed,
 }
 
-/// What holds for a connection.
+/// The parameters of a connection that was agreed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     /// Its depth.
     pub depth: u16,
     /// Its most fragments.
     pub fragments: u16,
-    /// The queues of the side that asked: made for what it asked for, though it was granted less.
+    /// The queues of the active side: made for the parameters that it asked for, even if it was
+    /// granted less.
     pub active: ConnSizes,
-    /// The queues of the side that was asked.
+    /// The queues of the passive side.
     pub passive: ConnSizes,
 }
 
-/// The set-up of a connection, step by step, as the active side and the passive side do it.
+/// Computes the set-up of a connection, step by step, as the active side and the passive side do
+/// it.
 #[must_use]
 pub fn negotiate(active: (&Adjusted, &DeviceLimits), passive: (&Adjusted, &DeviceLimits)) -> Negotiation {
     let mut tries = Vec::new();
@@ -78,8 +81,8 @@ fn agree(
     tries: &mut Vec<Try>,
 ) -> Result<Agreed, SizesError> {
     let (mut wanted, mut fragments) = (active.peer_credits, active.fragments);
-    // Each rejection makes one of the two smaller, to what is accepted next time; the depth may be rejected again once fewer
-    // fragments have let it grow.
+    // Each rejection reduces one of the two to an acceptable value; the depth may be rejected again
+    // once fewer fragments have let it grow.
     loop {
         let made = connection(active, wanted, fragments, limits)?;
         let depth = made.depth;
@@ -95,7 +98,7 @@ fn agree(
             answered(rejected(RejectReason::RdmaFrags));
             fragments = passive.fragments;
             if active.release == Release::V2_12 {
-                // What its device has refused, it does not try again.
+                // The active side does not try again what its device has refused.
                 wanted = depth;
             }
         } else {

@@ -1,36 +1,39 @@
-//! What an NI has for all its connections (lnet-semantics 13, 33 and 34).
+//! The resources of an NI for all its connections (lnet-semantics 13, 33 and 34).
 
 use lnet_proto::ib::MESSAGE_MAX;
 
 use super::{Adjusted, Registration, Release};
 
-/// The fewest transmit descriptors, and registrations, of a pool (lnet-semantics 33).
+/// The least number of transmit descriptors, and of registrations, in a pool (lnet-semantics 33).
 pub const POOL_MIN: u32 = 256;
 
 /// The least trigger of a flush (lnet-semantics 33).
 pub const FLUSH_TRIGGER_MIN: u32 = 192;
 
-/// Payloads that go through bounce buffers at a time, on an NI of nlx, half of them out and half of them in; fewer where the device
-/// takes no more memory at a time. Others wait. Each half is made when the first of it is needed.
+/// Bounce buffers of an NI of nlx, half of them for outgoing and half for incoming payloads; fewer
+/// if the device refuses the memory. Further payloads wait. Each half is allocated when the first
+/// of it is needed.
 pub const BOUNCES: u32 = 16;
 
-/// Bytes of each: LNet's largest payload.
+/// Bytes of a bounce buffer: LNet's largest payload.
 pub const BOUNCE_BYTES: u32 = lnet_proto::MAX_PAYLOAD;
 
-/// Messages to one peer that each partition's share of the NI's credits has room for, in peers (lnet-semantics 13).
+/// The least number of peers whose `peer_credits` each partition's share of the NI's credits must
+/// cover (lnet-semantics 13).
 const PEERS_PER_PARTITION: u32 = 8;
 
-/// The pools of an NI that uses so many CPU partitions. Pools of kernel nodes grow; these are the first ones. nlx has neither
-/// transmit descriptors nor registrations of an NI: each connection has its buffers, and memory is registered once.
+/// The pools of an NI. Those of kernel nodes grow; these are the initial ones. nlx has neither
+/// transmit descriptors nor registrations per NI: each connection has its buffers, and memory is
+/// registered once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pools {
-    /// CPU partitions that the NI uses: one pool of each kind for each.
+    /// CPU partitions that the NI uses, each with one pool of each kind.
     pub partitions: u32,
-    /// Transmit descriptors of one pool; none in nlx.
+    /// Transmit descriptors of one pool; 0 for nlx.
     pub transmits: u32,
-    /// Registrations of one pool; none where memory is registered once.
+    /// Registrations of one pool; 0 if memory is registered once.
     pub registrations: u32,
-    /// Used registrations from which on a pool is flushed: fast memory regions alone.
+    /// The number of used registrations at which a pool is flushed; only for fast memory regions.
     pub flush_trigger: Option<u32>,
     /// Pages of a registration.
     pub registration_pages: u32,
@@ -38,13 +41,13 @@ pub struct Pools {
     pub credits: u32,
     /// The memory of one transmit descriptor.
     pub transmit: Transmit,
-    /// Bounce buffers of the NI, of [`BOUNCE_BYTES`] each, once memory has to be copied that cannot be registered. None in kernel
-    /// nodes.
+    /// Bounce buffers of the NI, of [`BOUNCE_BYTES`] each, allocated once memory that cannot be
+    /// registered has to be copied. 0 for kernel nodes.
     pub bounces: u32,
 }
 
-/// The memory of one transmit descriptor in bytes, part by part. The first three are exact; of the others, the sizes of the
-/// kernel's own structures vary with its version, by about a fifth.
+/// The memory of one transmit descriptor in bytes, by part. The first three are exact; the others
+/// depend on the kernel's own structures, whose sizes vary with its version by about a fifth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     /// The message.
@@ -57,7 +60,7 @@ pub struct Transmit {
     pub scatter: u64,
     /// The work requests of the writes.
     pub writes: u64,
-    /// Their pieces.
+    /// The pieces of the work requests.
     pub pieces: u64,
     /// The bookkeeping.
     pub own: u64,
@@ -67,7 +70,7 @@ impl Transmit {
     const NONE: Transmit =
         Transmit { message: 0, descriptor: 0, pages: 0, scatter: 0, writes: 0, pieces: 0, own: 0 };
 
-    /// All of it.
+    /// Returns the sum of all parts.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.message + self.descriptor + self.pages + self.scatter + self.writes + self.pieces + self.own
@@ -90,7 +93,7 @@ impl Transmit {
     }
 }
 
-/// The pools of an NI on so many CPU partitions; 0 counts as 1.
+/// Returns the pools of an NI on this number of CPU partitions; 0 counts as 1.
 #[must_use]
 pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
     let partitions = partitions.max(1);
@@ -117,31 +120,31 @@ pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
 }
 
 impl Pools {
-    /// Transmit descriptors of all pools.
+    /// Returns the transmit descriptors of all pools.
     #[must_use]
     pub const fn all_transmits(&self) -> u64 {
         self.partitions as u64 * self.transmits as u64
     }
 
-    /// Registrations of all pools.
+    /// Returns the registrations of all pools.
     #[must_use]
     pub const fn all_registrations(&self) -> u64 {
         self.partitions as u64 * self.registrations as u64
     }
 
-    /// Credits of all partitions: what users are shown as the NI's.
+    /// Returns the credits of all partitions, which tools show as the NI's.
     #[must_use]
     pub const fn all_credits(&self) -> u64 {
         self.partitions as u64 * self.credits as u64
     }
 
-    /// Bytes of all transmit descriptors.
+    /// Returns the bytes of all transmit descriptors.
     #[must_use]
     pub const fn transmit_bytes(&self) -> u64 {
         self.all_transmits() * self.transmit.total()
     }
 
-    /// Bytes of all bounce buffers.
+    /// Returns the bytes of all bounce buffers.
     #[must_use]
     pub const fn bounce_bytes(&self) -> u64 {
         self.bounces as u64 * BOUNCE_BYTES as u64

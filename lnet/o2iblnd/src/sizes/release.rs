@@ -1,4 +1,4 @@
-//! Who computes: releases of the kernel's driver, and this one.
+//! The releases of the kernel's driver, and nlx, by their arithmetic.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub const GLOBAL_REGION_PIVOT: u32 = 693;
 /// The most fragments before 2.15: the pages of the largest payload (lnet-wire 34).
 pub const FRAGMENTS_BEFORE_2_15: u16 = 256;
 
-/// A release, by the arithmetic it has.
+/// A release, by its arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
     /// 2.8 and 2.9.
@@ -26,7 +26,7 @@ pub enum Release {
     V2_14,
     /// 2.15 and later.
     V2_15,
-    /// This driver.
+    /// nlx.
     Nlx,
 }
 
@@ -35,7 +35,7 @@ impl Release {
     pub const ALL: [Release; 6] =
         [Release::V2_8, Release::V2_10, Release::V2_12, Release::V2_14, Release::V2_15, Release::Nlx];
 
-    /// Its name, which [`Release::from_str`] reads.
+    /// Returns its name, which [`Release::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Release {
         }
     }
 
-    /// The most fragments that it asks for and grants, if nothing is tuned (lnet-wire 34).
+    /// Returns the most fragments that it asks for and grants without tuning (lnet-wire 34).
     #[must_use]
     pub const fn fragments_max(self) -> u16 {
         match self {
@@ -79,7 +79,8 @@ impl fmt::Display for Release {
 impl FromStr for Release {
     type Err = SizesError;
 
-    /// `nlx`, or a version: `2.12`, `2.15.3`. What lies between two of them counts as the older.
+    /// Parses `nlx` or a version: `2.12`, `2.15.3`. A version between two releases counts as the
+    /// older.
     fn from_str(text: &str) -> Result<Release, SizesError> {
         if text == "nlx" {
             return Ok(Release::Nlx);
@@ -103,18 +104,19 @@ impl FromStr for Release {
     }
 }
 
-/// What a kernel node maps memory with where it has no global region, or does not use it.
+/// The mapping of memory on a kernel node that has no global region, or does not use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mapping {
-    /// Fast registration: two work requests more, to map and to invalidate. All current hardware.
+    /// Fast registration, with two more work requests, to map and to invalidate. All current
+    /// hardware.
     #[default]
     FastReg,
-    /// Fast memory regions, of older hardware: mapped by a call, no work request.
+    /// Fast memory regions, of older hardware: mapped by a call, without a work request.
     Fmr,
 }
 
 impl Mapping {
-    /// Its name, which [`Mapping::from_str`] reads.
+    /// Returns its name, which [`Mapping::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,19 +1,20 @@
-//! What one transfer needs (S-504 to S-506, lnet-wire 37).
+//! The work requests of one transfer (S-504 to S-506, lnet-wire 37).
 
 use lnet_api::Errno;
 
 use super::{Adjusted, Mapping, Registration, Release};
 
-/// Memory of one side: pages of an MD.
+/// The memory of one side: pages of an MD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// Its fragments before it is mapped, each at most a page.
+    /// Its fragments before mapping, each at most a page.
     pub fragments: u16,
-    /// Whether one but the first starts, or one but the last ends, inside a page.
+    /// Whether a fragment other than the first starts, or one other than the last ends, inside a
+    /// page.
     pub gaps: bool,
 }
 
-/// How a buffer gets its key, and what its descriptor is.
+/// The way in which a buffer gets its key, which determines its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
     /// It is registered already.
@@ -27,7 +28,7 @@ pub enum Means {
 }
 
 impl Means {
-    /// In words.
+    /// Returns the name for output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +39,7 @@ impl Means {
         }
     }
 
-    /// Work requests beside the writes: to map and to invalidate.
+    /// Returns the work requests besides the writes: to map and to invalidate.
     #[must_use]
     pub const fn beside_writes(self) -> u32 {
         match self {
@@ -48,28 +49,28 @@ impl Means {
     }
 }
 
-/// A transfer that can be: what the source of the data posts, the DONE behind it not counted.
+/// A possible transfer: the work requests that the source posts, without the DONE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// How the source's memory has its key.
+    /// The source's way to get a key.
     pub source: Means,
     /// Fragments of the source.
     pub source_fragments: u16,
-    /// How the sink's memory has its key.
+    /// The sink's way to get a key.
     pub sink: Means,
     /// Fragments of the descriptor that the sink sends.
     pub sink_fragments: u16,
     /// RDMA writes.
     pub writes: u32,
-    /// Writes, and what maps the source's memory: 1 with FMR, 3 with fast registration, one for each fragment with a global
-    /// region (S-506).
+    /// Writes and mappings of the source's memory: 1 with FMR, 3 with fast registration, one for
+    /// each fragment with a global region (S-506).
     pub work_requests: u32,
 }
 
 /// Why a transfer fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
-    /// More writes than the connection has room for (S-504).
+    /// The transfer needs more writes than the connection allows (S-504).
     #[error(
         "{writes} writes for {source_fragments} fragments into {sink_fragments}; the connection has {limit}: raise \
          map_on_demand to 256 where it is lower, or send smaller or contiguous buffers (EMSGSIZE)"
@@ -77,14 +78,14 @@ pub enum TransferError {
     Fragments {
         /// Writes needed.
         writes: u32,
-        /// Of the source.
+        /// Fragments of the source.
         source_fragments: u16,
-        /// Of the sink.
+        /// Fragments of the sink.
         sink_fragments: u16,
-        /// Fragments agreed on.
+        /// The negotiated fragments.
         limit: u16,
     },
-    /// A buffer with gaps, where mapping cannot express them.
+    /// A buffer has gaps, which its mapping cannot express.
     #[error(
         "the {side}'s buffer has gaps, which {means} cannot express: set use_fastreg_gaps=1 if its device can, or start and \
          end fragments on page boundaries (EPROTONOSUPPORT)"
@@ -92,10 +93,10 @@ pub enum TransferError {
     Gaps {
         /// `source` or `sink`.
         side: &'static str,
-        /// How it is mapped.
+        /// The mapping.
         means: &'static str,
     },
-    /// 2.8 takes a mapped buffer for one without gaps: bytes are written to the wrong place (seed 004).
+    /// 2.8 ignores the gaps of a mapped buffer: bytes are written to wrong addresses (seed 004).
     #[error(
         "the {side}'s buffer has gaps, of which 2.8 knows nothing when it maps memory: not all data are written where they \
          should be"
@@ -104,7 +105,7 @@ pub enum TransferError {
         /// `source` or `sink`.
         side: &'static str,
     },
-    /// An empty buffer, or one longer than any message.
+    /// The number of a buffer's fragments is out of range.
     #[error("the {side}'s buffer has {fragments} fragments: it must have from 1 to {most}")]
     Buffer {
         /// `source` or `sink`.
@@ -117,7 +118,7 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// The errno; EINVAL for what the nodes do not notice.
+    /// Returns the errno; EINVAL for errors that the nodes do not detect.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {
@@ -128,8 +129,9 @@ impl TransferError {
     }
 }
 
-/// What it takes to write a source's buffer into a sink's of the same length, on a connection of so many fragments. Both
-/// start at the same place in a page: if they do not, there may be one write more for each fragment of the shorter list.
+/// Computes a transfer of a source's buffer into a sink's of the same length, on a connection with
+/// this number of fragments. Both start at the same offset in a page; otherwise there may be one
+/// write more for each fragment of the shorter list.
 ///
 /// # Errors
 /// [`TransferError`]: what would happen, and what to change.
@@ -141,7 +143,7 @@ pub fn transfer(
     let (means, source_fragments) = mapped(source, from, "source")?;
     let (sink_means, sink_fragments) = mapped(sink, to, "sink")?;
     let (pieces, runs) = (u32::from(source_fragments), u32::from(sink_fragments));
-    // A write goes to one run of memory, out of several pieces.
+    // A write goes to one contiguous range, from several pieces.
     let writes = if runs == 1 { pieces.div_ceil(source.pieces) } else { pieces.max(runs) };
     if writes > u32::from(fragments) {
         return Err(TransferError::Fragments { writes, source_fragments, sink_fragments, limit: fragments });
@@ -156,7 +158,7 @@ pub fn transfer(
     })
 }
 
-/// How a side's buffer gets its key, and how many fragments are left.
+/// Returns a side's way to get a key, and the fragments after mapping.
 fn mapped(side: &Adjusted, buffer: Buffer, which: &'static str) -> Result<(Means, u16), TransferError> {
     let Buffer { fragments, gaps } = buffer;
     let most = side.release.fragments_max();
@@ -164,7 +166,7 @@ fn mapped(side: &Adjusted, buffer: Buffer, which: &'static str) -> Result<(Means
         return Err(TransferError::Buffer { side: which, fragments, most });
     }
     let mapping = match side.registration {
-        // One registration holds the whole: what has no gaps is one fragment (S-505).
+        // One registration covers the whole buffer: without gaps it is one fragment (S-505).
         Registration::Once => return Ok((Means::Registered, if gaps { fragments } else { 1 })),
         Registration::Global { up_to, .. } if up_to.is_none_or(|most| fragments <= most) => {
             return Ok((Means::Global, fragments));

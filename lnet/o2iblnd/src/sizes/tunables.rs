@@ -1,35 +1,38 @@
-//! The tunables that sizes depend on.
+//! The tunables that the sizes depend on.
 
 use crate::O2ibConfig;
 use lnet_lnd::BadTunable;
 
 use super::{Release, SizesError};
 
-/// What is configured, of all that sizes depend on (lnet-semantics 29). nlx itself has neither transmit descriptors nor
-/// registration pools, so that `ntx`, the three of the pools and `map_on_demand` are for kernel nodes alone.
+/// The configured tunables that the sizes depend on (lnet-semantics 29). nlx has neither transmit
+/// descriptors nor registration pools, so that `ntx`, the three of the pools and `map_on_demand`
+/// apply only to kernel nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tunables {
     /// Messages in flight to one peer: the queue depth (`peer_credits`).
     pub peer_credits: u32,
-    /// Credits owed from which on they are returned (`peer_credits_hiw`); 0 is half.
+    /// The number of owed credits at which they are returned (`peer_credits_hiw`); 0 means half of
+    /// `peer_credits`.
     pub peer_credits_hiw: u32,
     /// Messages in flight over an NI (`credits`).
     pub credits: u32,
-    /// Sends that may be posted at a time (`concurrent_sends`); 0 is `peer_credits`.
+    /// Sends that may be posted at a time (`concurrent_sends`); 0 means `peer_credits`.
     pub concurrent_sends: u32,
-    /// The most fragments before 2.12, where 0 leaves it; a mere flag since (`map_on_demand`).
+    /// The most fragments before 2.12, where 0 means the default; only a flag since then
+    /// (`map_on_demand`).
     pub map_on_demand: u32,
     /// Transmit descriptors (`ntx`).
     pub ntx: u32,
     /// Registrations (`fmr_pool_size`).
     pub fmr_pool_size: u32,
-    /// Used registrations from which on a pool is flushed (`fmr_flush_trigger`).
+    /// The number of used registrations at which a pool is flushed (`fmr_flush_trigger`).
     pub fmr_flush_trigger: u32,
     /// Connections to a peer (`conns_per_peer`).
     pub conns_per_peer: u32,
     /// Pieces of memory per work request (`wrq_sge`).
     pub wrq_sge: u32,
-    /// Whether buffers with gaps are mapped where the device can (`use_fastreg_gaps`): 0 or 1.
+    /// Whether buffers with gaps are mapped if the device supports it (`use_fastreg_gaps`): 0 or 1.
     pub use_fastreg_gaps: u32,
 }
 
@@ -65,21 +68,22 @@ impl From<&O2ibConfig> for Tunables {
     }
 }
 
-/// One tunable: how it is called, what it may be, and where it is kept.
+/// One tunable: its name, its range, and its field.
 #[derive(Debug, Clone, Copy)]
 pub struct Tunable {
     /// The name of the module's parameter.
     pub name: &'static str,
-    /// The smallest value that it can be given. What is clamped may be outside of what it comes to.
+    /// The smallest value that may be configured. The adjustment may still change a value within
+    /// the range.
     pub least: u32,
-    /// The largest.
+    /// The largest value that may be configured.
     pub most: u32,
-    /// What it counts.
+    /// Its unit.
     pub unit: &'static str,
     field: fn(&mut Tunables) -> &mut u32,
 }
 
-/// Values beyond this are no setting but a slip: a million transmit descriptors are 40 GB.
+/// A larger value is a mistake: a million transmit descriptors are 40 GB.
 pub const VALUE_MAX: u32 = 1 << 20;
 
 const fn row(
@@ -91,7 +95,7 @@ const fn row(
     Tunable { name, least, most, unit, field }
 }
 
-/// All of them, in the order in which they are shown.
+/// All tunables, in display order.
 pub const TUNABLES: [Tunable; 11] = [
     row("peer_credits", (0, VALUE_MAX), "messages", |all| &mut all.peer_credits),
     row("peer_credits_hiw", (0, VALUE_MAX), "messages", |all| &mut all.peer_credits_hiw),
@@ -107,14 +111,14 @@ pub const TUNABLES: [Tunable; 11] = [
 ];
 
 impl Tunables {
-    /// The defaults of a release.
+    /// Returns the defaults of a release.
     #[must_use]
     pub fn of(release: Release) -> Tunables {
         let map_on_demand = u32::from(!release.map_on_demand_is_fragments() && release != Release::Nlx);
         Tunables { map_on_demand, ..Tunables::default() }
     }
 
-    /// What a tunable is set to.
+    /// Returns the value of a tunable.
     #[must_use]
     pub fn value(&self, tunable: &Tunable) -> u32 {
         let mut all = *self;
@@ -132,20 +136,20 @@ impl Tunables {
         Ok(())
     }
 
-    /// Looks at each.
+    /// Checks the range of each tunable.
     ///
     /// # Errors
-    /// Names the first that cannot be.
+    /// Names the first that is out of range.
     pub fn check(&self) -> Result<(), BadTunable> {
         TUNABLES.iter().try_for_each(|tunable| tunable.check(self.value(tunable)))
     }
 }
 
 impl Tunable {
-    /// The one of this name.
+    /// Returns the tunable of this name.
     ///
     /// # Errors
-    /// [`SizesError::Unknown`], which names all.
+    /// [`SizesError::Unknown`], which lists all names.
     pub fn named(name: &str) -> Result<&'static Tunable, SizesError> {
         TUNABLES.iter().find(|tunable| tunable.name == name).ok_or_else(|| SizesError::Unknown {
             name: name.to_string(),
@@ -153,10 +157,10 @@ impl Tunable {
         })
     }
 
-    /// Whether it may be this.
+    /// Checks that a value is in the tunable's range.
     ///
     /// # Errors
-    /// Names it.
+    /// Names the tunable and its range.
     pub fn check(&self, value: u32) -> Result<(), BadTunable> {
         if (self.least..=self.most).contains(&value) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What one shard hears of: an epoll set over the connection manager's events, a completion channel per device, the devices'
-//! own events, and a bell.
+//! The event channel of one shard: an epoll set over the connection manager's events, a completion
+//! channel per device, the devices' own events, and a waker.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
@@ -28,17 +28,18 @@ use crate::fabric::{
     Channel, CmEvent, Device, DeviceChange, DialOptions, Endpoint, FabricError, Listener, Request, Token,
 };
 
-/// Keys of the epoll set: the bell's and the connection manager's, then two for each device. Those that are odd have something to
-/// hear but seldom.
+/// Keys of the epoll set: the waker's and the connection manager's, then two for each device.
+/// Sources with an odd key rarely have events.
 const BELL: u64 = 0;
 const MANAGER: u64 = 1;
 const FIRST_DEVICE: u64 = 2;
 
-/// Sources that one look finds ready: more than a shard has; what is left is found by the next.
+/// The most ready sources of one poll: more than a shard has; the next poll finds the others.
 const SOURCES: usize = 16;
 
-/// Of so many calls of a thread that spins one asks the system, which costs more than to look at a completion queue; of so many
-/// wake-ups one looks for more than what completions have told.
+/// A spinning thread makes a system call only in one of this number of calls, as it costs more than
+/// polling a completion queue. In the same proportion, wake-ups look for events other than
+/// completions.
 const ASKS_EVERY: u32 = 8;
 
 pub(super) struct HostChannel {
@@ -46,39 +47,41 @@ pub(super) struct HostChannel {
     ear: Arc<Ear>,
 }
 
-/// What endpoints and devices share with the channel.
+/// The part of the channel that endpoints and devices share.
 pub(super) struct Ear {
     epoll: Epoll,
     bell: Bell,
     pub(super) manager: Arc<CmChannel>,
-    /// Whose events are told, by identifier. An event of another is none of the shard's: one that it has dropped, or a
-    /// request that nobody has adopted.
+    /// The identifiers whose events are delivered, by address. Events of others do not belong to
+    /// the shard: it has dropped the identifier, or the request has not been adopted.
     pub(super) known: Mutex<HashMap<usize, Known>>,
-    /// The devices on which there is something of this channel's. It only grows, so that places in it are keys.
+    /// The devices that this channel uses. The list only grows, so that indices in it are keys.
     served: Mutex<Vec<Served>>,
     told: Mutex<VecDeque<CmEvent>>,
-    /// There may be something to hear: somebody is about to sleep, or the last look has found something of the rarer kind.
+    /// Whether the next call makes a system call: the driver is about to sleep, or the last poll
+    /// has found an event of a rare source.
     curious: AtomicBool,
-    /// Calls that have not asked the system since one did, and looks.
+    /// Calls without a system call since the last one with it; and the number of polls.
     unasked: AtomicU32,
     looks: AtomicU32,
-    /// Which interrupt its completions raise, counted through those of a device.
+    /// The completion interrupt of its completions: counts up, modulo the interrupts of a device.
     vector: u32,
     fork_guard: ForkGuard,
 }
 
-/// What is known of an identifier that events name.
+/// The data of an identifier that events name.
 pub(super) struct Known {
     pub(super) token: Token,
-    /// How long finding the way may take, while that is what comes next.
+    /// Time limit for resolving the route, while that is the next step.
     pub(super) resolve_ms: Option<u32>,
-    /// This side has said that the connection stands.
+    /// Set once this side has established the connection.
     pub(super) established: bool,
     /// Its queue pair, while there is one.
     pub(super) queue_pair: Option<QueuePair>,
 }
 
-/// A queue pair that somebody else owns: who takes it out of [`Ear::known`] first, and destroys it then.
+/// A queue pair that an endpoint owns. The owner removes it from [`Ear::known`] before it destroys
+/// it.
 pub(super) struct QueuePair(pub(super) NonNull<ffi::ibv_qp>);
 
 // SAFETY: libibverbs may be called by any thread.
@@ -109,7 +112,7 @@ impl HostChannel {
         Ok(HostChannel { host, ear: Arc::new(ear) })
     }
 
-    /// An identifier that is bound to an address of the device's.
+    /// Returns an identifier that is bound to an address of the device.
     fn bound(
         &self,
         device: &Arc<dyn Device>,
@@ -214,7 +217,7 @@ impl Channel for HostChannel {
 }
 
 impl Ear {
-    /// Tells the shard of something, whichever thread this is.
+    /// Queues an event for the shard, from any thread.
     pub(super) fn tell(&self, cm_event: CmEvent) {
         self.told.lock().push_back(cm_event);
     }
@@ -224,15 +227,16 @@ impl Ear {
         self.ring();
     }
 
-    /// The device has given up queues of this kind: what they were for has ended.
+    /// Ends the connections whose queues the device has given up, selected by `is_it`.
     pub(super) fn tell_broken(&self, is_it: impl Fn(NonNull<ffi::ibv_qp>) -> bool) {
-        // While this is locked, queue pairs that are known are not destroyed.
+        // While this is locked, queue pairs in it are not destroyed.
         let known = self.known.lock();
         let pairs = known.values().filter_map(|known| Some((known.token, known.queue_pair.as_ref()?.0)));
         for (token, pair) in pairs.filter(|(_, pair)| is_it(*pair)) {
-            // SAFETY: it is known.
+            // SAFETY: the queue pair is in the table, which is locked.
             let flushed = unsafe { flush(pair) };
-            // A peer that names wrong keys can have this as often as it connects; how its connections end is told of it.
+            // Debug level: a peer that sends wrong keys can cause this with each connection. The
+            // end of its connections is reported with the peer.
             tracing::debug!(?token, ?flushed, "a device has given up the queues of a connection");
             self.tell(CmEvent::Disconnected(token));
             self.ring();
@@ -241,7 +245,7 @@ impl Ear {
 
     fn ring(&self) {
         if self.fork_guard.in_owner_process() {
-            // No error: it is an eventfd.
+            // Cannot fail: it is an eventfd.
             let _ = self.bell.ring();
         }
     }
@@ -254,7 +258,8 @@ impl Ear {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))
     }
 
-    /// Whether this call asks the system. What it does not find stays where it is, and the descriptor readable.
+    /// Whether this call makes a system call. Events that are not read stay queued, and the
+    /// descriptor stays readable.
     fn asks(&self) -> bool {
         let unasked = self.unasked.fetch_add(1, Relaxed) + 1;
         let asks = self.curious.swap(false, Relaxed) || unasked >= ASKS_EVERY;
@@ -264,7 +269,7 @@ impl Ear {
         asks
     }
 
-    /// Hears each source that has something.
+    /// Reads the events of each ready source.
     fn look(&self) {
         let looks = self.looks.fetch_add(1, Relaxed);
         if !looks.is_multiple_of(ASKS_EVERY) && self.hear_armed() {
@@ -285,7 +290,8 @@ impl Ear {
         }
     }
 
-    /// Hears what completions tell, if it is certain who would; whether any did. Most wake-ups are for these.
+    /// Reads completion events if only one device has armed queues; returns whether there were any.
+    /// Most wake-ups are for these.
     fn hear_armed(&self) -> bool {
         let served = self.served.lock();
         let mut armed = served.iter().filter(|served| served.completions.is_armed());
@@ -295,7 +301,7 @@ impl Ear {
         self.hear_completions(&completions)
     }
 
-    /// Hears what completions of a device tell; whether any did.
+    /// Reads the completion events of a device; returns whether there were any.
     fn hear_completions(&self, completions: &CompletionChannel) -> bool {
         let mut token = completions.next();
         let any = token.is_some();
@@ -306,7 +312,7 @@ impl Ear {
         any
     }
 
-    /// From now on completions and events of the device are heard.
+    /// Adds the device's completions and events to the channel.
     fn serve(self: &Arc<Ear>, context: &Arc<Context>) -> Result<Arc<CompletionChannel>, Errno> {
         let mut served = self.served.lock();
         if let Some(known) = served.iter().find(|served| Arc::ptr_eq(&served.context, context)) {
@@ -321,7 +327,8 @@ impl Ear {
         Ok(completions)
     }
 
-    /// A source that is broken, and has nothing more to tell, says for good that it is readable: its device is gone.
+    /// Reads the events of a device's source. A broken source without events stays readable for
+    /// good: its device is gone.
     fn hear_device(&self, key: u64, broken: bool) {
         let served = self.served.lock();
         let Some(of) = usize::try_from(key / 2).ok().and_then(|place| served.get(place)) else { return };
@@ -330,13 +337,13 @@ impl Ear {
         let of_queues = key.is_multiple_of(2);
         let told = if of_queues { self.hear_completions(&completions) } else { context.hear() };
         if broken && !told {
-            // It can only fail for what is not watched.
+            // Can only fail for a descriptor that is not watched.
             let _ = self.epoll.delete(if of_queues { completions.fd() } else { context.fd() });
             context.remove();
         }
     }
 
-    /// The device that an event has named.
+    /// Returns the device of an event.
     pub(super) fn context_of(&self, verbs: *mut ffi::ibv_context) -> Option<Arc<Context>> {
         let served = self.served.lock();
         served.iter().find(|served| served.context.verbs() == verbs).map(|served| served.context.clone())
@@ -347,7 +354,7 @@ fn broken(event: &EpollEvent) -> bool {
     event.events().intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP)
 }
 
-/// An identifier whose events are told, under a token, as long as this lives.
+/// An identifier whose events are delivered under a token until this is dropped.
 pub(super) struct Heard {
     id: CmId,
     ear: Arc<Ear>,
@@ -361,7 +368,7 @@ impl Heard {
         Heard { id, ear: ear.clone() }
     }
 
-    /// Changes what is known of it.
+    /// Changes the identifier's data.
     pub(super) fn know(&self, change: impl FnOnce(&mut Known)) {
         if let Some(known) = self.ear.known.lock().get_mut(&self.id.key()) {
             change(known);
@@ -379,7 +386,7 @@ impl std::ops::Deref for Heard {
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        // A lock that a thread of the parent's held stays locked in a child.
+        // In a forked child the lock may be held by a thread of the parent, and stay locked.
         if self.id.fork_guard().in_owner_process() {
             self.ear.known.lock().remove(&self.id.key());
         }

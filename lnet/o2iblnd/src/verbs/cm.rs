@@ -14,7 +14,7 @@ use nlx_ibverbs_sys as ffi;
 use super::check;
 use crate::fabric::ConnectOptions;
 
-/// An event channel, which does not block.
+/// A non-blocking event channel.
 pub(super) struct CmChannel {
     raw: NonNull<ffi::rdma_event_channel>,
     fork_guard: ForkGuard,
@@ -54,18 +54,19 @@ impl Drop for CmChannel {
     }
 }
 
-/// An identifier: a listener, a connection, the beginning of one, or just an address.
+/// An identifier: a listener, a connection, the beginning of one, or only a bound address.
 pub(super) struct CmId {
     raw: NonNull<ffi::rdma_cm_id>,
-    /// Where its events come. Without one its calls wait.
+    /// The channel of its events. Without one its calls block.
     channel: Option<Arc<CmChannel>>,
     fork_guard: ForkGuard,
 }
 
-// SAFETY: librdmacm may be called by any thread. The fields of an identifier that are read here are set before it is handed
-// on: by the call that binds it, or before the event that tells of it.
+// SAFETY: librdmacm may be called by any thread. The fields of an identifier that are read here are
+// set before it is passed on: by the call that binds it, or before the event that delivers it.
 unsafe impl Send for CmId {}
-// SAFETY: as above; what would change it takes `&mut`, or is a call that the library's own locks order.
+// SAFETY: as above; a call that would change it takes `&mut`, or is ordered by the library's own
+// locks.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -78,15 +79,15 @@ impl CmId {
         Ok(CmId { raw, channel, fork_guard: ForkGuard::here() })
     }
 
-    /// One that came with an event of this channel.
+    /// Takes the identifier that came with an event of this channel.
     ///
     /// # Safety
-    /// The event is a request to connect, and nobody else takes the identifier.
+    /// The event is a request to connect, and no other object takes the identifier.
     pub(super) unsafe fn of_request(raw: NonNull<ffi::rdma_cm_id>, channel: Arc<CmChannel>) -> CmId {
         CmId { raw, channel: Some(channel), fork_guard: ForkGuard::here() }
     }
 
-    /// Names it in events.
+    /// Returns its address, which names it in events.
     pub(super) fn key(&self) -> usize {
         self.raw.as_ptr().addr()
     }
@@ -103,25 +104,25 @@ impl CmId {
         &self.fork_guard
     }
 
-    /// The device it is bound to; null without one.
+    /// Returns the device it is bound to; null without one.
     pub(super) fn verbs(&self) -> *mut ffi::ibv_context {
         // SAFETY: the identifier is valid until this is dropped.
         unsafe { self.raw.as_ref().verbs }
     }
 
-    /// The port it is bound to, from 1.
+    /// Returns the port it is bound to, from 1.
     pub(super) fn port(&self) -> u8 {
         // SAFETY: as above.
         unsafe { self.raw.as_ref().port_num }
     }
 
-    /// This node's address and port; `None` unless it is of IPv4.
+    /// Returns this node's address and port; `None` unless they are IPv4.
     pub(super) fn local(&self) -> Option<SocketAddrV4> {
         // SAFETY: as above; all members of the union are plain numbers, and the library has zeroed it.
         from_system(unsafe { &self.raw.as_ref().route.addr.__bindgen_anon_1.src_sin })
     }
 
-    /// The peer's.
+    /// Returns the peer's address and port; `None` unless they are IPv4.
     pub(super) fn remote(&self) -> Option<SocketAddrV4> {
         // SAFETY: as above.
         from_system(unsafe { &self.raw.as_ref().route.addr.__bindgen_anon_2.dst_sin })
@@ -130,7 +131,7 @@ impl CmId {
     /// Sets an option of identifiers.
     pub(super) fn set<T: Copy>(&self, option: u32, mut value: T) -> Result<(), Errno> {
         let level = ffi::RDMA_OPTION_ID as i32;
-        // SAFETY: the value is valid for as many bytes as are named, and copied by the call.
+        // SAFETY: the value is valid for the named number of bytes, and copied by the call.
         check(unsafe {
             ffi::rdma_set_option(self.raw(), level, option as i32, (&raw mut value).cast(), size_of::<T>())
         })
@@ -138,7 +139,8 @@ impl CmId {
 
     pub(super) fn bind(&self, address: SocketAddrV4) -> Result<(), Errno> {
         let mut address = to_system(address);
-        // SAFETY: the identifier is valid; the address is read by the call, and its family tells its length.
+        // SAFETY: the identifier is valid; the address is read by the call, and its family
+        // determines its length.
         check(unsafe { ffi::rdma_bind_addr(self.raw(), (&raw mut address).cast::<sockaddr>()) })
     }
 
@@ -154,10 +156,10 @@ impl CmId {
         check(unsafe { ffi::rdma_listen(self.raw(), i32::try_from(backlog).unwrap_or(i32::MAX)) })
     }
 
-    /// Its events come to another channel from now on, also those that nobody has heard yet.
+    /// Moves the identifier and its unread events to another channel.
     pub(super) fn migrate(&mut self, channel: &Arc<CmChannel>) -> Result<(), Errno> {
-        // SAFETY: both are valid. The call waits until events of the old channel that tell of it are acknowledged, which
-        // whoever hears them does at once.
+        // SAFETY: both are valid. The call waits until the read events of the old channel that name
+        // the identifier are acknowledged, which the reading thread does at once.
         check(unsafe { ffi::rdma_migrate_id(self.raw(), channel.raw()) })?;
         self.channel = Some(channel.clone());
         Ok(())
@@ -202,8 +204,9 @@ impl Drop for CmId {
         if !self.fork_guard.in_owner_process() {
             return;
         }
-        // SAFETY: it is destroyed once, and nobody uses it any more: this owns it, a queue pair made for it is gone (it is a
-        // field before the identifier's), and events that name it are acknowledged before the call returns.
+        // SAFETY: it is destroyed once, and not used any more: this owns it, a queue pair made for
+        // it is gone (it is a field before the identifier's), and events that name it are
+        // acknowledged before the call returns.
         unsafe { ffi::rdma_destroy_id(self.raw.as_ptr()) };
     }
 }

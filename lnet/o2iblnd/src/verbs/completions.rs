@@ -15,13 +15,13 @@ use super::check;
 use super::context::Context;
 use crate::fabric::Token;
 
-/// Where the completion queues of one device tell that they are no longer empty.
+/// The event channel of a device's completion queues.
 pub(super) struct CompletionChannel {
     raw: NonNull<ffi::ibv_comp_channel>,
-    /// About how many queues are armed and have not told: who knows that there is none need not ask the system.
+    /// Approximate number of armed queues without an event: if it is 0, no system call is needed.
     armed: AtomicUsize,
     fork_guard: ForkGuard,
-    /// Its device.
+    /// Keeps the device open.
     _context: Arc<Context>,
 }
 
@@ -51,32 +51,34 @@ impl CompletionChannel {
         self.raw.as_ptr()
     }
 
-    /// A queue has been armed.
+    /// Counts a queue that has been armed.
     pub(super) fn note_armed(&self) {
         self.armed.fetch_add(1, Relaxed);
     }
 
-    /// Whether a queue may tell.
+    /// Whether a queue may have an event.
     pub(super) fn is_armed(&self) -> bool {
         self.armed.load(Relaxed) > 0
     }
 
-    /// The token of a queue that has told.
+    /// Reads the next event, and returns its queue's token.
     ///
-    /// It is acknowledged at once, which costs an uncontended lock after a call of the system. Queues are destroyed in other
-    /// threads, and that waits until all they have told is acknowledged: what were counted up here for one acknowledgement
-    /// of many would have them wait for the next call.
+    /// The event is acknowledged at once, which costs an uncontended lock after a system call.
+    /// Other threads destroy queues, and that waits until all events of the queue are acknowledged:
+    /// if events were counted up for one acknowledgement of many, those threads would wait for the
+    /// next call.
     pub(super) fn next(&self) -> Option<Token> {
         let (mut queue, mut token) = (null_mut(), null_mut());
-        // SAFETY: the channel is valid and does not block, and there is room for what it gives.
+        // SAFETY: the channel is valid and does not block, and there is room for its results.
         if check(unsafe { ffi::ibv_get_cq_event(self.raw(), &mut queue, &mut token) }).is_err() {
-            // Queues that were armed twice, or are gone, have been counted too.
+            // Queues that were armed twice, or are gone, were counted too.
             self.armed.store(0, Relaxed);
             return None;
         }
         let _ = self.armed.fetch_update(Relaxed, Relaxed, |armed| armed.checked_sub(1));
-        // SAFETY: the queue has told this, so that it is not destroyed before the acknowledgement. Nobody looks at it afterwards:
-        // the token is a copy of the number it was made with.
+        // SAFETY: the queue has an unacknowledged event, so that it is not destroyed before the
+        // acknowledgement. It is not used afterwards: the token is a copy of the number it was made
+        // with.
         unsafe { ffi::ibv_ack_cq_events(queue, 1) };
         Some(Token(token.addr() as u64))
     }
@@ -85,13 +87,13 @@ impl CompletionChannel {
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
         if self.fork_guard.in_owner_process() {
-            // SAFETY: it is destroyed once. No queue is left on it: each keeps it.
+            // SAFETY: it is destroyed once. No queue is left on it: each keeps the channel.
             unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
         }
     }
 }
 
-/// A token as a completion queue keeps it.
+/// Returns the token as a completion queue's context pointer.
 pub(super) fn as_context(token: Token) -> *mut std::ffi::c_void {
     without_provenance_mut(token.0 as usize)
 }

@@ -1,4 +1,4 @@
-//! A device, opened: its protection domain, its ports, and what it tells of itself.
+//! An open device: its protection domain, its ports, and its asynchronous events.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -22,8 +22,8 @@ use super::device::HostDevice;
 use crate::fabric::{DeviceChange, DeviceLimits, Piece};
 use crate::sizes::PIECES_MAX;
 
-/// What devices have as their maker that are programs: soft-RoCE says this. Makers of hardware have the three bytes of a number that
-/// the IEEE has given them.
+/// The vendor ids of devices in software: soft-RoCE has this one. Hardware vendors have the three
+/// bytes of a number that the IEEE has assigned to them.
 const PROGRAMS: [u32; 1] = [0xff_ffff];
 
 pub(super) struct Context {
@@ -33,14 +33,14 @@ pub(super) struct Context {
     ports: u8,
     limits: DeviceLimits,
     program: bool,
-    /// What is registered, by local key.
+    /// The registered memory, by local key.
     pub(super) registered: Registrations,
-    /// Of its ports, those that somebody has.
+    /// The ports that are in use, with their device objects.
     devices: Mutex<Vec<(u8, Weak<HostDevice>)>>,
-    /// Who is told what happens to it.
+    /// The channels that receive the device's events.
     ears: Mutex<Vec<Weak<Ear>>>,
     removed: AtomicBool,
-    /// As long as an identifier is bound to it, librdmacm keeps the device open. The last to go.
+    /// Keeps the device open: librdmacm closes it when no identifier is bound to it. Dropped last.
     _anchor: CmId,
 }
 
@@ -50,7 +50,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The device to which an identifier is bound.
+    /// Opens the device to which an identifier is bound.
     pub(super) fn new(anchor: CmId) -> Result<Context, Errno> {
         let verbs = NonNull::new(anchor.verbs()).ok_or(Errno::ENODEV)?;
         // SAFETY: a bound identifier's context is valid as long as the identifier is, and nothing changes these fields.
@@ -86,7 +86,7 @@ impl Context {
         })
     }
 
-    /// The device that its port is, always the same one as long as somebody has it.
+    /// Returns the device object of a port; the same one while it is in use.
     pub(super) fn device(self: &Arc<Context>, port: u8) -> Arc<HostDevice> {
         let mut devices = self.devices.lock();
         devices.retain(|(_, device)| device.strong_count() > 0);
@@ -100,7 +100,8 @@ impl Context {
         device
     }
 
-    /// As the tool `rdma` has it: `mlx5_0`, and `mlx4_0/2` where there are several ports.
+    /// Returns the name that the tool `rdma` shows: `mlx5_0`, and `mlx4_0/2` for a device with
+    /// several ports.
     fn name_of(&self, port: u8) -> Arc<str> {
         if self.ports <= 1 { self.name.as_str().into() } else { format!("{}/{port}", self.name).into() }
     }
@@ -125,37 +126,39 @@ impl Context {
         self.removed.load(Relaxed)
     }
 
-    /// Interrupts of its completions, at least 1.
+    /// Returns the number of completion interrupts, at least 1.
     pub(super) fn vectors(&self) -> u32 {
         // SAFETY: the context is valid, and nothing changes the field.
         u32::try_from(unsafe { self.verbs.as_ref().num_comp_vectors }).unwrap_or(1).max(1)
     }
 
-    /// Whether messages pass the port.
+    /// Whether the port is up, so that messages pass.
     pub(super) fn is_up(&self, port: u8) -> Result<bool, Errno> {
         Ok(port_attributes(self.verbs, port)?.state == ffi::ibv_port_state::IBV_PORT_ACTIVE)
     }
 
-    /// Readable when [`Context::hear`] has something to hear.
+    /// Returns a descriptor that is readable when [`Context::hear`] has an event.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context has it open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.verbs.as_ref().async_fd) }
     }
 
-    /// This one is told from now on, and until it is gone.
+    /// Adds a channel that receives the device's events until it is dropped.
     pub(super) fn tell_to(&self, ear: &Arc<Ear>) {
         self.ears.lock().push(Arc::downgrade(ear));
     }
 
-    /// Hears what the device has to tell of itself, and passes it on to all whom it concerns. Whether there was anything.
+    /// Reads the device's events, and passes them on to the channels concerned. Returns whether
+    /// there were any.
     pub(super) fn hear(&self) -> bool {
         let mut any = false;
         let mut event = ffi::ibv_async_event::default();
         // SAFETY: the context is valid, and there is room for an event. The descriptor does not block.
         while unsafe { ffi::ibv_get_async_event(self.verbs.as_ptr(), &mut event) } == 0 {
-            // SAFETY: an event of the library's, whose kind tells which member of the union holds.
+            // SAFETY: an event of the library's, whose kind determines the valid member of the
+            // union.
             unsafe { self.pass_on(&event) };
-            // SAFETY: it is acknowledged once, and nobody looks at it any more.
+            // SAFETY: it is acknowledged once, and not used any more.
             unsafe { ffi::ibv_ack_async_event(&mut event) };
             any = true;
         }
@@ -174,9 +177,10 @@ impl Context {
             }
             ffi::IBV_EVENT_DEVICE_FATAL => self.remove(),
             ffi::IBV_EVENT_COMM_EST => {
-                // A message came before the word that the connection stands: the connection manager must hear it from us.
-                // SAFETY: such an event has the queue pair, which is not destroyed before the event is acknowledged; its
-                // context is the identifier it was made for, which outlives it.
+                // A message came before the connection was reported as established: the connection
+                // manager must be notified.
+                // SAFETY: such an event has the queue pair, which is not destroyed before the event
+                // is acknowledged; its context is the identifier it was made for, which outlives it.
                 let result = unsafe {
                     let id = (*event.element.qp).qp_context.cast::<ffi::rdma_cm_id>();
                     check(ffi::rdma_notify(id, ffi::IBV_EVENT_COMM_EST))
@@ -191,14 +195,14 @@ impl Context {
             ffi::IBV_EVENT_CQ_ERR => {
                 // SAFETY: such an event has the completion queue.
                 let queue = unsafe { event.element.cq };
-                // SAFETY: a queue pair that is shown is valid, and keeps its queue.
+                // SAFETY: a queue pair in the table is valid, and keeps its queue.
                 self.tell_all(|ear| ear.tell_broken(|known| unsafe { known.as_ref().send_cq } == queue));
             }
             other => tracing::debug!(device = self.name, event = other, "told by the device"),
         }
     }
 
-    /// The device is gone, or as good as gone. All are told once.
+    /// Reports once, to all channels, that the device is gone or unusable.
     pub(super) fn remove(&self) {
         if !self.removed.swap(true, Relaxed) {
             (1..=self.ports).for_each(|port| self.tell(port, DeviceChange::Removed));
@@ -228,11 +232,12 @@ pub(super) fn port_attributes(
     Ok(attributes)
 }
 
-/// The memory that is registered with a device: the number of the first byte, and how many there are, by local key.
+/// The memory registered with a device, by local key: the address of its first byte, and its
+/// length.
 #[derive(Default)]
 pub(super) struct Registrations(RwLock<HashMap<u32, (u64, usize), RandomState>>);
 
-/// As long as this lives, what is registered stays registered.
+/// A read lock on the registrations: none ends while this lives.
 pub(super) type Registered<'a> = RwLockReadGuard<'a, HashMap<u32, (u64, usize), RandomState>>;
 
 impl Registrations {
@@ -240,7 +245,7 @@ impl Registrations {
         self.0.write().insert(key, (start, bytes));
     }
 
-    /// Before the device forgets it, and its memory goes.
+    /// Removes a registration, before the device's registration ends and the memory is freed.
     pub(super) fn remove(&self, key: u32) {
         self.0.write().remove(&key);
     }
@@ -250,7 +255,7 @@ impl Registrations {
     }
 }
 
-/// Whether a piece lies within memory of its key.
+/// Whether a piece lies within the memory of its key.
 pub(super) fn holds(registered: &Registered<'_>, piece: &Piece) -> bool {
     registered.get(&piece.key).is_some_and(|(start, bytes)| {
         let behind = piece.address.checked_sub(*start).and_then(|from| from.checked_add(piece.length.into()));
@@ -258,7 +263,7 @@ pub(super) fn holds(registered: &Registered<'_>, piece: &Piece) -> bool {
     })
 }
 
-/// A protection domain: what is registered in it can be used by its queue pairs.
+/// A protection domain: its queue pairs can use the memory registered in it.
 pub(super) struct Domain {
     raw: NonNull<ffi::ibv_pd>,
     fork_guard: ForkGuard,
@@ -283,7 +288,8 @@ impl Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         if self.fork_guard.in_owner_process() {
-            // SAFETY: it is freed once. All that was made in it has kept the context, so nothing is left.
+            // SAFETY: it is freed once. All objects made in it have kept the context, so none is
+            // left.
             unsafe { ffi::ibv_dealloc_pd(self.raw.as_ptr()) };
         }
     }

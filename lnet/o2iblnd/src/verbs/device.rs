@@ -1,4 +1,4 @@
-//! One port of a device, and memory that is registered with it.
+//! One port of a device, and memory registered with it.
 
 use std::ptr::{NonNull, with_exposed_provenance_mut};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::fabric::{Device, DeviceLimits, FabricError, Memory};
 
 pub(super) struct HostDevice {
     context: Arc<Context>,
-    /// From 1.
+    /// The port's number, from 1.
     port: u8,
     name: Arc<str>,
 }
@@ -50,12 +50,12 @@ impl Device for HostDevice {
     }
 }
 
-/// A memory region of the device's.
+/// A memory region of the device.
 struct Registered {
     raw: NonNull<ffi::ibv_mr>,
     keys: (u32, u32),
     fork_guard: ForkGuard,
-    /// Its protection domain's.
+    /// Keeps its protection domain.
     context: Arc<Context>,
 }
 
@@ -80,10 +80,12 @@ impl Registered {
             access |= ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
         }
         let start = with_exposed_provenance_mut(address as usize);
-        // SAFETY: the domain is valid. The range is the whole memory of a region or of its arena, which stays where it is, so
-        // nothing else is ever named to the device by the keys; the memory is kept by whoever keeps this, as the trait
-        // demands: it stands in the region's or the arena's own slot, which ends before the memory does. The system holds the
-        // pages themselves until then, so that even memory that others have cut away stays the device's to write to.
+        // SAFETY: the domain is valid. The range is the whole memory of a region or of its arena,
+        // which stays where it is, so the keys never give the device access to anything else. The
+        // memory outlives the registration, as the trait demands: the registration is in the
+        // region's or the arena's own slot, which is dropped before the memory. The system holds
+        // the pages themselves until then, so that even memory that another process has truncated
+        // stays the device's to write to.
         let raw = unsafe { ffi::ibv_reg_mr(context.domain().raw(), start, bytes, access.0 as i32) };
         let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
         // SAFETY: the registration is valid, and these fields stay.
@@ -116,7 +118,7 @@ impl Drop for Registered {
     }
 }
 
-/// How much this process may lock, and how that is raised; `None` if it may lock all there is.
+/// Describes the limit of locked memory and how to raise it; `None` without a limit.
 pub(super) fn memlock() -> Option<String> {
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(soft, _)| soft);
     (limit != RLIM_INFINITY).then(|| {

@@ -17,19 +17,19 @@ use crate::fabric::FabricError;
 
 const SYSFS: &str = "/sys/class/infiniband";
 
-/// Where an administrator sets the version of RoCE for a port.
+/// The directory in which an administrator sets the version of RoCE for a port.
 const CONFIGFS: &str = "/sys/kernel/config/rdma_cm";
 
-/// A device.
+/// An RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its name: `mlx5_0`.
     pub name: String,
-    /// Its number, which no other device has.
+    /// Its globally unique number.
     pub guid: Option<u64>,
     /// Its ports, in order.
     pub ports: Vec<ListedPort>,
-    /// Why its GIDs are not shown, where they are not.
+    /// The reason for which its GIDs are missing, if they are.
     pub note: Option<String>,
 }
 
@@ -38,11 +38,11 @@ pub struct Listed {
 pub struct ListedPort {
     /// Its number, from 1.
     pub number: u8,
-    /// What it says of itself: `ACTIVE`, `DOWN`, and others of the system's.
+    /// Its state as the system reports it: `ACTIVE`, `DOWN`, and others.
     pub state: String,
-    /// What carries its messages.
+    /// The link layer.
     pub link: LinkLayer,
-    /// The netdevs that belong to it, and the addresses that they have.
+    /// Its network interfaces, and their addresses.
     pub addresses: Vec<(String, Ipv4Addr)>,
     /// Its GIDs, in order.
     pub gids: Vec<Gid>,
@@ -55,7 +55,7 @@ impl ListedPort {
         self.state == "ACTIVE"
     }
 
-    /// The GID that an NI with this address uses, if it has one.
+    /// Returns the GID that an NI with this address uses, if there is one.
     #[must_use]
     pub fn gid_for(&self, address: Ipv4Addr) -> Option<&Gid> {
         self.gids.iter().find(|gid| match gid.usage {
@@ -66,21 +66,22 @@ impl ListedPort {
     }
 }
 
-/// What carries a port's messages.
+/// The link layer of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkLayer {
     /// InfiniBand.
     Infiniband,
     /// Ethernet: RoCE.
     Ethernet,
-    /// Something else, as the system calls it.
+    /// Another one, by the system's name.
     Other(String),
 }
 
-/// The RDMA devices of this host, with all that decides how an NI uses them.
+/// Lists the RDMA devices of this host, with the properties that decide how an NI uses them.
 ///
 /// # Errors
-/// ENOSYS where the libraries are not installed, or what the system says. Without devices the list is empty.
+/// ENOSYS where the libraries are not installed, or the system's error. Without devices the list is
+/// empty.
 pub fn devices() -> Result<Vec<Listed>, FabricError> {
     loaded()?;
     let list = match DeviceList::new() {
@@ -96,7 +97,7 @@ fn listed(device: &DeviceEntry<'_>) -> Option<Listed> {
     let name = device.name()?;
     let mut ports = ports(&name);
     let mut note = None;
-    // The GIDs of a port without a link mean nothing.
+    // The GIDs of a port without a link are not valid.
     if ports.iter().any(ListedPort::is_active) {
         match device.gids(ports.iter().map(|port| port.number)) {
             Ok(table) => {
@@ -142,7 +143,8 @@ fn gid(entry: &ffi::ibv_gid_entry) -> Gid {
     }
 }
 
-/// Which version of RoCE the connection manager takes: v2 unless somebody has set it.
+/// Returns the version of RoCE that the connection manager uses: v2 unless an administrator has set
+/// it.
 fn roce_mode(device: &str, port: u8) -> GidKind {
     match read(&format!("{CONFIGFS}/{device}/ports/{port}/default_roce_mode")).as_deref() {
         Some("IB/RoCE v1") => GidKind::RoceV1,
@@ -170,7 +172,7 @@ fn ports(device: &str) -> Vec<ListedPort> {
     numbers.into_iter().map(port).collect()
 }
 
-/// The netdevs of the card behind the port, with their addresses. Software devices have none.
+/// Returns the port's network interfaces with their addresses. Software devices have none.
 fn addresses_of(device: &str, port: u8) -> Vec<(String, Ipv4Addr)> {
     let folder = format!("{SYSFS}/{device}/device/net");
     let of_port = |netdev: &String| {

@@ -17,7 +17,7 @@ use crate::fabric::{
 
 pub(super) struct HostEndpoint {
     token: Token,
-    /// Before the identifier, which it is for.
+    /// Declared before the identifier, as it must be dropped first.
     queues: Option<Queues>,
     id: Heard,
     device: Arc<dyn Device>,
@@ -38,7 +38,7 @@ impl HostEndpoint {
         HostEndpoint { token, queues: None, id, device, completions, vector, context }
     }
 
-    /// Looks for the way to the peer.
+    /// Begins to resolve the route to the peer.
     pub(super) fn resolve(&self, target: SocketAddrV4, within_ms: u32) -> Result<(), Errno> {
         self.id.know(|known| known.resolve_ms = Some(within_ms));
         self.id.resolve_address(target, within_ms)
@@ -53,7 +53,7 @@ impl HostEndpoint {
         self.queues.as_ref().ok_or(Errno::ENOTCONN)
     }
 
-    /// The step with the queue pair's number, with the endpoint named where it fails.
+    /// Carries out a step with the queue pair's number; an error names the endpoint.
     fn step(&self, what: &str, step: impl FnOnce(&Queues) -> Result<(), Errno>) -> Result<(), FabricError> {
         self.queues().and_then(step).map_err(|errno| self.explain(what, errno))
     }
@@ -77,7 +77,7 @@ impl HostEndpoint {
             limits.pieces,
             limits.completions
         );
-        // Their memory is locked, too.
+        // Queues use locked memory, too.
         match super::device::memlock().filter(|_| errno == Errno::ENOMEM) {
             Some(memlock) => failed(errno, format!("{what}; or {memlock}")),
             None => failed(errno, what),
@@ -135,9 +135,9 @@ impl Endpoint for HostEndpoint {
 
     fn disconnect(&self) {
         let Ok(queues) = self.queues() else { return };
-        // SAFETY: the queue pair is valid as long as its owner.
+        // SAFETY: the queue pair is valid while its owner is.
         let flushed = unsafe { flush(queues.pair()) };
-        // It fails where there is no connection (any more).
+        // It fails if there is no connection (any more).
         let ended = self.id.disconnect();
         tracing::trace!(?flushed, ?ended, "disconnecting");
     }
@@ -164,7 +164,7 @@ impl Endpoint for HostEndpoint {
 impl Drop for HostEndpoint {
     fn drop(&mut self) {
         if self.check_origin().is_ok() {
-            // Whoever hears of an end leaves the queue pair alone from now on.
+            // Event handlers must not use the queue pair from now on.
             self.id.know(|known| known.queue_pair = None);
         }
     }

@@ -1,18 +1,19 @@
 //! Which GID of a port a connection uses.
 //!
-//! On InfiniBand a port has one that counts, its first. On RoCE it has several: for each address of its netdev, and for each
-//! version of the protocol. The connection manager takes the one of the address that the connection is bound to, of the
-//! version that it is set to for the port (v2 unless an administrator has changed it).
+//! On InfiniBand a port has one relevant GID, its first. On RoCE it has several: for each address
+//! of its network interface, and for each version of the protocol. The connection manager uses the
+//! one for the address that the connection is bound to, with the version that is set for the port
+//! (v2 unless an administrator has changed it).
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// How messages with this GID are wrapped.
+/// The encapsulation of messages with a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidKind {
     /// InfiniBand.
     Infiniband,
-    /// RoCE version 1: Ethernet frames, which no router passes.
+    /// RoCE version 1: Ethernet frames, which routers do not forward.
     RoceV1,
     /// RoCE version 2: UDP.
     RoceV2,
@@ -31,20 +32,20 @@ impl fmt::Display for GidKind {
 /// A GID of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gid {
-    /// Its place in the port's table.
+    /// Its index in the port's table.
     pub index: u32,
-    /// Its 16 bytes, as they are written.
+    /// Its 16 bytes, in network order.
     pub gid: Ipv6Addr,
-    /// How messages with it are wrapped.
+    /// The encapsulation of its messages.
     pub kind: GidKind,
-    /// The netdev that it comes from, if it comes from one.
+    /// The network interface that it belongs to, if any.
     pub netdev: Option<String>,
     /// Whether connections use it.
     pub usage: Usage,
 }
 
 impl Gid {
-    /// The IPv4 address that it stands for.
+    /// Returns the IPv4 address in it.
     #[must_use]
     pub fn address(&self) -> Option<Ipv4Addr> {
         self.gid.to_ipv4_mapped()
@@ -58,11 +59,11 @@ pub enum Usage {
     Address(Ipv4Addr),
     /// All NIs of the port use it.
     Port,
-    /// It is of another version than the connection manager is set to.
+    /// Not used: the connection manager is set to this other version.
     Version(GidKind),
-    /// NIs have IPv4 addresses.
+    /// Not used: NIs have IPv4 addresses.
     NotIpv4,
-    /// There is one before it that is used.
+    /// Not used: an earlier one is.
     Later,
 }
 
@@ -88,7 +89,7 @@ impl fmt::Display for Usage {
     }
 }
 
-/// Says of each GID of a port whether it is used, where the connection manager is set to this version.
+/// Sets the usage of each GID of a port, if the connection manager is set to version `wanted`.
 pub(super) fn assign(gids: &mut [Gid], wanted: GidKind) {
     for place in 0..gids.len() {
         let (before, rest) = gids.split_at_mut(place);
@@ -123,7 +124,7 @@ mod tests {
         gids.iter().map(|gid| gid.usage).collect()
     }
 
-    /// What a card shows: each address twice, once for each version.
+    /// The GIDs of a card: each address twice, once for each version.
     const CARD: [(&str, GidKind); 5] = [
         ("fe80::5054:ff:fe77:1", GidKind::RoceV1),
         ("fe80::5054:ff:fe77:1", GidKind::RoceV2),

@@ -16,7 +16,7 @@ use super::context::Context;
 use super::failed;
 use crate::fabric::{Channel, Device, Fabric, FabricError};
 
-/// The RDMA devices of this host, by libibverbs and librdmacm.
+/// The RDMA devices of this host, accessed through libibverbs and librdmacm.
 ///
 /// ```no_run
 /// use lnet_o2iblnd::fabric::{Device, Fabric};
@@ -30,28 +30,30 @@ use crate::fabric::{Channel, Device, Fabric, FabricError};
 /// ```
 pub struct Host(Arc<Shared>);
 
-/// What a host and its channels share.
+/// The data that a host and its channels share.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// The devices that have been opened, each once.
+    /// The open devices, each once.
     contexts: Mutex<Vec<Arc<Context>>>,
     channels: AtomicU32,
 }
 
 impl Host {
-    /// Nothing is opened yet, nor are the libraries looked for.
+    /// Creates a host. Neither opens devices nor loads the libraries.
     ///
     /// # Safety
-    /// Whoever has it keeps the [rules of memory](crate::fabric#memory): devices write where they are told to.
+    /// The caller keeps the [rules of memory](crate::fabric#memory): devices write to the addresses
+    /// in work requests.
     #[must_use]
     pub unsafe fn new() -> Host {
         Host(Arc::default())
     }
 
-    /// The one of an LND, which nobody else has.
+    /// Creates the host of an LND, which only that LND uses.
     pub(crate) fn of_lnd() -> Host {
-        // SAFETY: the LND keeps what it registers with its region, or drops it first; what it posts lies in its own buffers, or in
-        // a lease that stays with the operation until that has completed or its queues are gone.
+        // SAFETY: the LND keeps each registration with its region, or drops it first; the memory of
+        // its work requests is in its own buffers, or in a lease that stays with the operation
+        // until the work request has completed or its queues are gone.
         unsafe { Host::new() }
     }
 }
@@ -88,16 +90,16 @@ impl Fabric for Host {
 }
 
 impl Shared {
-    /// The device, open, to which an identifier is bound.
+    /// Returns the open device to which an identifier is bound.
     pub(super) fn context_of(&self, id: &CmId) -> Option<Arc<Context>> {
         let contexts = self.contexts.lock();
         contexts.iter().find(|context| context.verbs() == id.verbs()).cloned()
     }
 
-    /// The device to which an identifier is bound, opened if it is not.
+    /// Returns the device to which an identifier is bound, opened if necessary.
     fn context_for(&self, anchor: CmId) -> Result<Arc<Context>, Errno> {
         let mut contexts = self.contexts.lock();
-        // One that comes back is another.
+        // A device that returns after its removal is a new one.
         contexts.retain(|context| !context.is_removed());
         if let Some(known) = contexts.iter().find(|context| context.verbs() == anchor.verbs()) {
             return Ok(known.clone());
@@ -108,7 +110,8 @@ impl Shared {
     }
 }
 
-/// The libraries are there, and know of no devices that a parent has opened: those they would use again.
+/// Checks that the libraries can be loaded, and were not used by a parent process: a forked child
+/// would use the parent's devices.
 pub(super) fn loaded() -> Result<(), FabricError> {
     static FIRST: OnceLock<ForkGuard> = OnceLock::new();
     ffi::load().map_err(|why| failed(Errno::ENOSYS, why))?;
@@ -123,14 +126,14 @@ pub(super) fn loaded() -> Result<(), FabricError> {
     ))
 }
 
-/// An identifier that is bound to the address, and so to its device.
+/// Returns an identifier that is bound to the address, and so to its device.
 fn bound(address: Ipv4Addr) -> Result<CmId, FabricError> {
     let id = CmId::new(None).map_err(without_manager)?;
     id.bind(SocketAddrV4::new(address, 0)).map_err(|errno| explain(address, errno))?;
     if id.verbs().is_null() { Err(explain(address, Errno::ENODEV)) } else { Ok(id) }
 }
 
-/// librdmacm needs the kernel's part and a device before it gives anything.
+/// Explains the error of a librdmacm call that needs the kernel's module and a device.
 fn without_manager(errno: Errno) -> FabricError {
     let what = match errno {
         Errno::ENODEV | Errno::ENOENT => {

@@ -1,4 +1,4 @@
-//! The list of this host's devices, as libibverbs has it.
+//! The list of this host's devices from libibverbs.
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -35,7 +35,7 @@ impl DeviceList {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = DeviceEntry<'_>> {
-        // SAFETY: the list has that many devices, and nothing changes it before it is freed.
+        // SAFETY: the list has that number of devices, and nothing changes it before it is freed.
         let all = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.length) };
         all.iter().map(|raw| DeviceEntry { raw: *raw, list: PhantomData })
     }
@@ -49,25 +49,26 @@ impl Drop for DeviceList {
 }
 
 impl DeviceEntry<'_> {
-    /// Its name; `None` if the library has none.
+    /// Returns its name; `None` if the library has none.
     pub(super) fn name(&self) -> Option<String> {
         // SAFETY: the device is valid as long as its list is.
         let name = unsafe { ffi::ibv_get_device_name(self.raw) };
-        // SAFETY: a name that is not null is a string that ends with a zero, and is the device's.
+        // SAFETY: a name that is not null is a string that ends with a zero, and belongs to the
+        // device.
         (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
-    /// Its GUID; `None` if it has none.
+    /// Returns its GUID; `None` if it has none.
     pub(super) fn guid(&self) -> Option<u64> {
         // SAFETY: the device is valid as long as its list is.
         let guid = u64::from_be(unsafe { ffi::ibv_get_device_guid(self.raw) });
         (guid != 0).then_some(guid)
     }
 
-    /// Opens the device for as long as it takes to read the GIDs of all its ports, whose numbers these are.
+    /// Opens the device, reads the GIDs of these ports, and closes it.
     ///
     /// # Errors
-    /// What the system says when the device cannot be opened or read.
+    /// The system's error if the device cannot be opened or read.
     pub(super) fn gids(&self, ports: impl Iterator<Item = u8>) -> Result<Vec<ffi::ibv_gid_entry>, Errno> {
         // SAFETY: the device is valid as long as its list is.
         let raw = NonNull::new(unsafe { ffi::ibv_open_device(self.raw) }).ok_or_else(Errno::last)?;
@@ -78,7 +79,7 @@ impl DeviceEntry<'_> {
         }
         let mut entries = vec![ffi::ibv_gid_entry::default(); most];
         let size = size_of::<ffi::ibv_gid_entry>();
-        // SAFETY: the device is open, and there is room for that many entries of that size.
+        // SAFETY: the device is open, and there is room for that number of entries of that size.
         let found =
             unsafe { ffi::_ibv_query_gid_table(opened.0.as_ptr(), entries.as_mut_ptr(), most, 0, size) };
         match usize::try_from(found) {
@@ -89,7 +90,7 @@ impl DeviceEntry<'_> {
     }
 }
 
-/// Closes the device at its end.
+/// An open device, closed when this is dropped.
 struct Opened(NonNull<ffi::ibv_context>);
 
 impl Drop for Opened {

@@ -1,34 +1,38 @@
-//! This host's RDMA devices ([`Host`]), and what there is of them ([`devices`]).
+//! This host's RDMA devices ([`Host`]), and their list ([`devices`]).
 //!
-//! Connections are made by the connection manager (librdmacm), with queue pairs of our own: an active side hears that its peer
-//! accepts before it commits itself, and a passive one has its receive buffers posted before it accepts. The libraries are
-//! loaded when the first network of this kind is asked for (`nlx_ibverbs_sys::load`).
+//! The connection manager (librdmacm) makes connections, with queue pairs of our own: an active
+//! side is notified that its peer accepts before it commits itself, and a passive one posts its
+//! receive buffers before it accepts. The libraries are loaded when the first network of this kind
+//! is requested (`nlx_ibverbs_sys::load`).
 //!
-//! # Whose lives end when
-//! A connection's identifier outlives its queue pair, that its completion queue, and that the completion channel; all outlive
-//! no device: a device's context and protection domain stay as long as the [`Host`] or anything made by it does. Nothing that
-//! ends waits for more than another thread's few instructions: the libraries wait until what they have told of an object is
-//! acknowledged, so whoever hears of something acknowledges it in the same breath, and has copied what it wants to keep.
+//! # Lifetimes
+//! A connection's identifier outlives its queue pair, which outlives its completion queue, which
+//! outlives the completion channel. A device outlives them all: its context and protection domain
+//! live as long as the [`Host`] or any object made by it. Destroying an object waits at most for a
+//! few instructions of another thread: the libraries wait until the object's events are
+//! acknowledged, and a thread that reads an event acknowledges it at once, after copying what it
+//! needs.
 //!
 //! # Threads
-//! The libraries may be called by many threads at once, and each queue locks itself.
+//! Several threads may call the libraries at once, and each queue locks itself.
 //!
 //! # Forked children
-//! What a device has mapped is not there, or is not the child's: everything of this module does nothing in a child, or says
-//! EPERM, and what a child drops it forgets.
+//! A device's mappings are missing in a forked child, or belong to the parent: all functions of
+//! this module do nothing in a child, or fail with EPERM, and objects that a child drops are not
+//! destroyed.
 //!
-//! | module | holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `host` | [`Host`] |
-//! | `context` | a device opened: its protection domain and its own events |
+//! | `context` | an open device: its protection domain and its own events |
 //! | `device` | [`crate::fabric::Device`] and registered memory |
-//! | `channel` | what one shard hears of |
-//! | `completions` | how completion queues tell |
+//! | `channel` | the event channel of one shard |
+//! | `completions` | events of completion queues |
 //! | `told` | the connection manager's events as [`crate::fabric::CmEvent`]s |
 //! | `cm` | the connection manager's objects |
-//! | `endpoint`, `request` | connections, those that peers ask for |
+//! | `endpoint`, `request` | connections; requests of peers |
 //! | `queues`, `post` | queue pairs with their completion queues; work requests |
-//! | `discovery`, `listing`, `gids` | [`devices`]; the library's list of them; which GID a connection uses |
+//! | `discovery`, `listing`, `gids` | [`devices`]; the library's list of them; the GID that a connection uses |
 
 mod channel;
 mod cm;
@@ -56,8 +60,8 @@ use lnet_api::Errno;
 
 use crate::fabric::FabricError;
 
-/// What a function of the libraries gave: those of verbs give the error, or -1 as those of the connection manager do and
-/// leave the error in `errno`.
+/// Converts a result of the libraries' functions: those of verbs return the error; those of the
+/// connection manager return -1 and set `errno`.
 fn check(result: c_int) -> Result<(), Errno> {
     match result {
         0 => Ok(()),

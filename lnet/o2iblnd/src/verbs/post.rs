@@ -1,4 +1,4 @@
-//! Work requests: posted, and completed.
+//! Posting work requests, and their completions.
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -16,10 +16,12 @@ use crate::fabric::{
 };
 use crate::sizes::PIECES_MAX;
 
-/// Work requests that one call hands to the device: a chain that is longer takes several. They stand on the stack.
+/// The work requests posted in one call: a longer chain takes several calls. They are kept on the
+/// stack.
 const CHAIN: usize = 32;
 
-/// Their pieces of memory, and the most that one has here: devices that take more in one are asked for no more.
+/// The pieces of memory of one call, and the most of one work request: devices that support more
+/// are asked for no more.
 const PIECES: usize = PIECES_MAX as usize;
 
 impl Queues {
@@ -45,9 +47,10 @@ impl Queues {
         let Some(last) = chain.len().checked_sub(1) else { return Ok(()) };
         let first = chain.as_mut_ptr();
         let mut bad = null_mut();
-        // SAFETY: all requests of the chain, linked here within it, and their pieces stay where they are until the call returns,
-        // and the device's driver copies them. The queue pair is valid, and its context has the table of its driver's calls.
-        // What memory the pieces name is checked by the device.
+        // SAFETY: all requests of the chain, linked here within it, and their pieces stay where
+        // they are until the call returns, and the device's driver copies them. The queue pair is
+        // valid, and its context has the table of its driver's calls. The device checks the memory
+        // that the pieces name.
         let result = unsafe {
             (0..last).for_each(|place| (*first.add(place)).next = first.add(place + 1));
             let pair = self.pair();
@@ -79,13 +82,14 @@ impl Queues {
             let holds = |registered| work.pieces.iter().all(|piece| holds(registered, piece));
             !work.inline || copied.as_ref().is_some_and(holds)
         };
-        // Those before one that names what cannot be read are posted.
+        // Post the work requests before the first one whose memory cannot be read.
         let good = works.iter().take_while(|work| readable(work)).count();
         self.post_readable(&works[..good])?;
         if good < works.len() { Err(PostError { place: good, errno: Errno::EFAULT }) } else { Ok(()) }
     }
 
-    /// Whoever calls it has made sure, and makes sure until it returns, that the pieces of inline sends lie in registered memory.
+    /// Posts work requests. The caller ensures, until this returns, that the pieces of inline sends
+    /// lie in registered memory.
     fn post_readable(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
         let mut pieces: SmallVec<[ffi::ibv_sge; PIECES]> =
             works.iter().flat_map(|work| work.pieces).map(entry).collect();
@@ -99,8 +103,9 @@ impl Queues {
         let Some(last) = chain.len().checked_sub(1) else { return Ok(()) };
         let first = chain.as_mut_ptr();
         let mut bad = null_mut();
-        // SAFETY: as for receives. Memory of inline sends is read by the call itself: it is registered, and so it is there: no
-        // registration ends while the caller holds them (`Registrations`).
+        // SAFETY: as for receives. The call itself reads the memory of inline sends: it is
+        // registered, and so it exists, as no registration ends while the caller holds them
+        // (`Registrations`).
         let result = unsafe {
             (0..last).for_each(|place| (*first.add(place)).next = first.add(place + 1));
             let pair = self.pair();
@@ -118,14 +123,14 @@ impl Queues {
         let mut found = [const { MaybeUninit::<ffi::ibv_wc>::uninit() }; COMPLETIONS_PER_LOOK];
         let room = COMPLETIONS_PER_LOOK.saturating_sub(done.len());
         let queue = self.completions();
-        // SAFETY: the queue is valid, its context has the table of its driver's calls, and there is room for so many
-        // completions.
+        // SAFETY: the queue is valid, its context has the table of its driver's calls, and there is
+        // room for `room` completions.
         let count = unsafe {
             let poll = (*queue.as_ref().context).ops.poll_cq.ok_or(Errno::ENOSYS)?;
             poll(queue.as_ptr(), room as i32, found.as_mut_ptr().cast())
         };
         let count = usize::try_from(count).map_err(|_| Errno::EIO)?;
-        // SAFETY: the driver has filled in the first so many.
+        // SAFETY: the driver has filled in the first `count`.
         done.extend(found[..count].iter().map(|found| completion(unsafe { found.assume_init_ref() })));
         Ok(())
     }
@@ -151,7 +156,7 @@ impl Queues {
     }
 }
 
-/// How many of these go in one call.
+/// Returns how many of the work requests fit into one call.
 fn fitting(works: &[SendWork<'_>]) -> usize {
     let mut pieces = 0;
     let fits = |work: &&SendWork<'_>| {
@@ -189,7 +194,7 @@ fn request(work: &SendWork<'_>, pieces: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr
     request
 }
 
-/// Which of a chain the driver has refused; the first if it does not say.
+/// Returns the index of the work request that the driver refused; 0 if the driver does not say.
 fn place_of<T>(first: *const T, bad: *const T, length: usize) -> usize {
     let place = bad.addr().wrapping_sub(first.addr()) / size_of::<T>();
     if place < length { place } else { 0 }
@@ -204,7 +209,7 @@ fn completion(found: &ffi::ibv_wc) -> Completion {
         ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => Err(WorkError::RemoteAccess),
         other => Err(WorkError::Other(other)),
     };
-    // Of one that failed only the id and the status are set.
+    // A failed completion has only the id and the status.
     let received = status.is_ok() && found.opcode & ffi::ibv_wc_opcode::IBV_WC_RECV != 0;
     Completion { id: found.wr_id, length: if received { found.byte_len } else { 0 }, status }
 }

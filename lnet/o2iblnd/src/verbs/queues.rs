@@ -13,10 +13,10 @@ use super::completions::{CompletionChannel, as_context};
 use super::context::Context;
 use crate::fabric::{QueueSizes, Token};
 
-/// Fewer bytes than this are not worth asking a device for.
+/// The smallest inline size that is worth asking a device for.
 const INLINE_MIN: u32 = 32;
 
-/// One queue pair. Its owner keeps the identifier that it is for longer than this.
+/// One queue pair. The identifier it is for must outlive it.
 pub(super) struct Queues {
     pair: NonNull<ffi::ibv_qp>,
     completions: CompletionQueue,
@@ -48,7 +48,8 @@ impl Queues {
                     let (context, fork_guard) = (context.clone(), ForkGuard::here());
                     return Ok(Queues { pair, completions, context, made, fork_guard });
                 }
-                // Devices do not say how much they take in a request; it counts against the queue's memory.
+                // Devices do not report the inline size that they support; it counts against the
+                // queue's memory.
                 Err(Errno::EINVAL | Errno::ENOMEM) if inline > 0 => {
                     inline = if inline > INLINE_MIN { inline / 2 } else { 0 };
                 }
@@ -77,20 +78,21 @@ impl Queues {
         &self.fork_guard
     }
 
-    /// Its number, by which the peer's finds it.
+    /// Returns the queue pair's number, which the peer's queue pair needs.
     pub(super) fn number(&self) -> u32 {
         // SAFETY: the queue pair is valid until this is dropped, and its number stays.
         unsafe { self.pair.as_ref().qp_num }
     }
 
-    /// Takes receives from now on.
+    /// Makes the queue pair accept receives.
     pub(super) fn to_init(&self, id: &CmId) -> Result<(), Errno> {
         self.to(id, ffi::ibv_qp_state::IBV_QPS_INIT)
     }
 
-    /// Receives and sends from now on. The connection manager knows the way to the peer.
+    /// Makes the queue pair receive and send. The connection manager has resolved the route to the
+    /// peer.
     pub(super) fn to_ready(&self, id: &CmId) -> Result<(), Errno> {
-        // Again, with the rights that the connection manager gives it only now.
+        // INIT again, with the access rights that the connection manager sets only now.
         self.to(id, ffi::ibv_qp_state::IBV_QPS_INIT)?;
         self.to(id, ffi::ibv_qp_state::IBV_QPS_RTR)?;
         self.to(id, ffi::ibv_qp_state::IBV_QPS_RTS)
@@ -99,7 +101,7 @@ impl Queues {
     fn to(&self, id: &CmId, state: ffi::ibv_qp_state::Type) -> Result<(), Errno> {
         let mut attributes = ffi::ibv_qp_attr { qp_state: state, ..Default::default() };
         let mut mask = 0;
-        // SAFETY: the identifier is valid, and there is room for what it gives.
+        // SAFETY: the identifier is valid, and there is room for the results.
         check(unsafe { ffi::rdma_init_qp_attr(id.raw(), &mut attributes, &mut mask) })?;
         if state == ffi::ibv_qp_state::IBV_QPS_INIT {
             attributes.qp_access_flags = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
@@ -115,21 +117,22 @@ impl Drop for Queues {
         if !self.fork_guard.in_owner_process() {
             return;
         }
-        // SAFETY: it is destroyed once, and nobody else uses it: the owner has taken it away from whoever hears events. Events
-        // that name it are acknowledged before the call returns. The completion queue, a field, goes afterwards.
+        // SAFETY: it is destroyed once, and not used elsewhere: the owner has removed it from the
+        // table of the event handlers. Events that name it are acknowledged before the call
+        // returns. The completion queue, a field, is dropped afterwards.
         if let Err(errno) = check(unsafe { ffi::ibv_destroy_qp(self.pair.as_ptr()) }) {
             tracing::error!(%errno, "a device does not give up a queue pair");
         }
     }
 }
 
-/// Ends all that is posted to a queue pair, with errors, and lets nothing be received any more.
+/// Completes all posted work requests of a queue pair with errors, and stops its receives.
 ///
 /// # Safety
 /// The queue pair is valid.
 pub(super) unsafe fn flush(pair: NonNull<ffi::ibv_qp>) -> Result<(), Errno> {
     let mut attributes = ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
-    // SAFETY: the caller's; the one attribute that the mask names is set.
+    // SAFETY: the caller's duty; the one attribute that the mask names is set.
     check(unsafe {
         ffi::ibv_modify_qp(pair.as_ptr(), &mut attributes, ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32)
     })
@@ -142,7 +145,7 @@ fn create(
     sizes: &QueueSizes,
 ) -> Result<(NonNull<ffi::ibv_qp>, QueueSizes), Errno> {
     let mut attributes = ffi::ibv_qp_init_attr {
-        // Whom to tell when a message comes before its connection stands.
+        // The identifier to notify when a message arrives before the connection is established.
         qp_context: id.raw().cast(),
         send_cq: completions.raw.as_ptr(),
         recv_cq: completions.raw.as_ptr(),
@@ -174,7 +177,7 @@ struct CompletionQueue {
     raw: NonNull<ffi::ibv_cq>,
     entries: u32,
     fork_guard: ForkGuard,
-    /// Where it tells.
+    /// The channel of its events.
     _channel: Arc<CompletionChannel>,
 }
 
@@ -187,8 +190,8 @@ impl CompletionQueue {
         entries: u32,
     ) -> Result<CompletionQueue, Errno> {
         let entries = i32::try_from(entries).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the context and the channel, which is its, are valid and outlive the queue: the channel is kept, and keeps
-        // the context. The token is a number.
+        // SAFETY: the context and its channel are valid and outlive the queue: the channel is kept,
+        // and keeps the context. The token is a number.
         let raw = unsafe {
             ffi::ibv_create_cq(context.verbs(), entries, as_context(token), channel.raw(), vector as i32)
         };
@@ -204,7 +207,8 @@ impl Drop for CompletionQueue {
         if !self.fork_guard.in_owner_process() {
             return;
         }
-        // SAFETY: it is destroyed once; its queue pair is gone. What it has told is acknowledged before the call returns.
+        // SAFETY: it is destroyed once; its queue pair is gone. Its events are acknowledged before
+        // the call returns.
         if let Err(errno) = check(unsafe { ffi::ibv_destroy_cq(self.raw.as_ptr()) }) {
             tracing::error!(%errno, "a device does not give up a completion queue");
         }

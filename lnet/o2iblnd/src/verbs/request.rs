@@ -1,4 +1,4 @@
-//! Listeners, and the requests that they hear.
+//! Listeners, and the requests that they receive.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct HostListener {
 
 impl Listener for HostListener {}
 
-/// Why there is no listener, and what to do.
+/// Explains why there is no listener, and what to do.
 pub(super) fn cannot_listen(at: SocketAddrV4, device: &str, errno: Errno) -> FabricError {
     let advice = match errno {
         Errno::EACCES => {
@@ -32,7 +32,8 @@ pub(super) fn cannot_listen(at: SocketAddrV4, device: &str, errno: Errno) -> Fab
     failed(errno, format!("listening on {at} ({device}){advice}"))
 }
 
-/// Dropping it destroys the identifier, which rejects it without a record.
+/// A peer's request. Dropping it destroys the identifier, which rejects the request without a
+/// record.
 pub(super) struct HostRequest {
     id: CmId,
     source: SocketAddrV4,
@@ -41,7 +42,7 @@ pub(super) struct HostRequest {
 }
 
 impl HostRequest {
-    /// `None` unless it came by IPv4.
+    /// `None` if the addresses are not IPv4.
     pub(super) fn new(id: CmId, data: PrivateData) -> Option<HostRequest> {
         Some(HostRequest { source: id.remote()?, target: id.local()?, id, data })
     }

@@ -1,4 +1,4 @@
-//! The connection manager's events as what a channel tells.
+//! Translates the connection manager's events into a channel's events.
 
 use std::ptr::{NonNull, null_mut};
 use std::slice;
@@ -13,13 +13,13 @@ use super::queues::flush;
 use super::request::HostRequest;
 use crate::fabric::{CmEvent, PrivateData, Rejected};
 
-/// Reasons of a reject (lnet-wire 33).
+/// Reject reasons (lnet-wire 33).
 const NO_LISTENER: i32 = 8;
 const STALE: i32 = 10;
 const BY_CONSUMER: i32 = 28;
 
 impl Ear {
-    /// Hears the connection manager's next event, and tells what it means.
+    /// Reads the connection manager's next event, and queues its translation.
     pub(super) fn hear_manager(&self) {
         let mut event = null_mut();
         // SAFETY: the channel is valid and does not block, and there is room for a pointer to the event.
@@ -29,7 +29,8 @@ impl Ear {
         let Some(raw) = NonNull::new(event) else { return };
         // SAFETY: the library has given the event, which is valid until it is acknowledged below.
         let cm_event = unsafe { self.meaning(raw.as_ref()) };
-        // SAFETY: it is acknowledged once. All that is wanted of it is copied; its identifier may be destroyed from now on.
+        // SAFETY: it is acknowledged once. Its data has been copied; its identifier may be
+        // destroyed from now on.
         let _ = unsafe { ffi::rdma_ack_cm_event(event) };
         cm_event.into_iter().for_each(|cm_event| self.tell(cm_event));
     }
@@ -41,7 +42,7 @@ impl Ear {
             // SAFETY: passed on.
             return unsafe { self.request(event) };
         }
-        // While this is locked, an identifier that is known is not destroyed, nor its queue pair.
+        // While this is locked, an identifier in it is not destroyed, nor is its queue pair.
         let known = self.known.lock();
         let of = known.get(&event.id.addr())?;
         let token = of.token;
@@ -61,7 +62,8 @@ impl Ear {
             | ffi::RDMA_CM_EVENT_UNREACHABLE => CmEvent::Failed(token, errno_of(event.status)),
             // SAFETY: passed on; these events have private data.
             ffi::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Accepted(token, unsafe { private_data(event) }),
-            // A peer that dies before it hears that the connection stands, rejects: here it has stood.
+            // A peer that stops before it knows that the connection is established rejects: here it
+            // was established.
             ffi::RDMA_CM_EVENT_REJECTED if of.established => {
                 // SAFETY: the identifier is valid.
                 unsafe { end(event.id, of) };
@@ -97,41 +99,44 @@ impl Ear {
     /// As for [`Ear::meaning`]; the event is a request.
     unsafe fn request(&self, event: &ffi::rdma_cm_event) -> Option<CmEvent> {
         let raw = NonNull::new(event.id)?;
-        // SAFETY: a request brings an identifier of its own, which nobody else takes.
+        // SAFETY: a request brings a new identifier, which no other object takes.
         let id = unsafe { CmId::of_request(raw, self.manager.clone()) };
         // SAFETY: passed on.
         let data = unsafe { private_data(event) };
         let listener = self.known.lock().get(&event.listen_id.addr()).map(|known| known.token);
-        // What cannot be told is dropped, and thereby rejected: nothing has been told of this identifier that could be waited for.
+        // A request that cannot be delivered is dropped and thereby rejected: this does not block,
+        // as no event has been delivered for its identifier.
         let request = HostRequest::new(id, data)?;
         Some(CmEvent::Request { listener: listener?, request: Box::new(request) })
     }
 }
 
-/// The peer has ended the connection: what is posted ends too, and the peer hears that this node knows.
+/// Ends a connection that the peer has ended: completes the posted work requests, and confirms to
+/// the peer.
 ///
 /// # Safety
-/// The identifier is valid, and so is the queue pair that is known.
+/// The identifier is valid, and so is the queue pair in `known`.
 unsafe fn end(id: *mut ffi::rdma_cm_id, known: &Known) {
     if let Some(pair) = &known.queue_pair {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's duty.
         if let Err(errno) = unsafe { flush(pair.0) } {
             tracing::debug!(%errno, "ending a queue pair");
         }
     }
-    // SAFETY: the caller's. It fails where there is no connection any more.
+    // SAFETY: the caller's duty. The call fails if there is no connection any more.
     let _ = check(unsafe { ffi::rdma_disconnect(id) });
 }
 
 /// # Safety
 /// The event is of a kind that has private data, and is not acknowledged yet.
 unsafe fn private_data(event: &ffi::rdma_cm_event) -> PrivateData {
-    // SAFETY: of connections of this port space the member `conn` holds.
+    // SAFETY: the member `conn` is valid for connections of this port space.
     let conn = unsafe { &event.param.conn };
     if conn.private_data.is_null() {
         return PrivateData::new();
     }
-    // SAFETY: the library has copied as many bytes there, and they stay until the acknowledgement.
+    // SAFETY: the library has copied that number of bytes there, and they stay until the
+    // acknowledgement.
     unsafe { slice::from_raw_parts(conn.private_data.cast::<u8>(), usize::from(conn.private_data_len)) }
         .into()
 }
@@ -143,7 +148,8 @@ unsafe fn rejected(event: &ffi::rdma_cm_event) -> Rejected {
         BY_CONSUMER => {
             // SAFETY: passed on.
             let record = unsafe { private_data(event) };
-            // Where others listen at the port, but on other addresses of the device, Linux rejects without a word.
+            // If others listen at the port, but on other addresses of the device, Linux rejects
+            // with an empty record.
             if record.iter().all(|byte| *byte == 0) { Rejected::NoListener } else { Rejected::Record(record) }
         }
         NO_LISTENER => Rejected::NoListener,
@@ -152,7 +158,7 @@ unsafe fn rejected(event: &ffi::rdma_cm_event) -> Rejected {
     }
 }
 
-/// Events have a negative errno; what is none is that there is no way.
+/// Returns the errno of an event's negative status; EHOSTUNREACH for a status that is no errno.
 fn errno_of(status: i32) -> Errno {
     match Errno::from_raw(status.saturating_abs()) {
         Errno::UnknownErrno => Errno::EHOSTUNREACH,
