@@ -319,7 +319,7 @@ impl Engine {
     ///
     /// let node = Engine::new(EngineConfig::new(Pid::LNET, 1));
     /// let rule = node.add_fault("drop 1/100 put portal 42".parse()?)?;
-    /// ... and at the end of the test:
+    /// // ... and at the end of the test:
     /// let found = node.remove_fault(rule)?;
     /// println!("{}: {} of {} lost", found.rule, found.dropped, found.matched);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,4 +1,4 @@
-//! Many regions in one piece of memory that another process has mapped as well.
+//! Regions in one piece of memory that another process has also mapped.
 
 mod free;
 
@@ -15,22 +15,26 @@ use crate::memory::{Memory, check_length};
 use crate::region::Registrations;
 use crate::{ForkGuard, Fragment, Region, RegionError};
 
-/// Memory out of which regions are allocated: mapped once, made of one descriptor or of several whose
-/// memory lies here in one piece, and registered with a device at once ([`Region::registration`]). Clones are the same arena, which stays mapped as long as any clone or region lives.
+/// Memory from which regions are allocated. It is mapped once, from one descriptor or from several
+/// whose memory lies here in one piece, and registered with a device at once
+/// ([`Region::registration`]). Clones are the same arena, which stays mapped as long as any clone
+/// or region exists.
 ///
-/// A region of an arena is private memory ([`Region::is_shared`] is false): its leases give slices, and are its own. It
-/// cannot be shared by itself, and goes back to the arena when its last clone is dropped.
+/// A region of an arena is private memory ([`Region::is_shared`] is false): its leases give slices,
+/// and are independent of those of other regions. It cannot be shared by itself, and returns to the
+/// arena when its last clone is dropped.
 ///
-/// Less than a page takes multiples of 64 bytes, so that no two regions meet in one line of a processor's cache. More
-/// takes whole pages, and begins at one; so the arena should be whole pages, too, and on huge pages whole huge ones. The
-/// smallest range with room is taken; neighbours that are free become one.
+/// An allocation below a page takes a multiple of 64 bytes, so that no two regions share a line of
+/// a processor's cache. A larger one takes whole pages, and begins at one; so the arena's length
+/// should be whole pages, and on huge pages whole huge ones. The smallest free range with room is
+/// used; adjacent free ranges are merged.
 ///
 /// ```
 /// use lnet_region::{Arena, Fragment, IoVec, Pages, Region};
 ///
 /// let memory = Region::memfd(1 << 20, Pages::Normal)?;
 /// let descriptor = memory.share()?.try_clone_to_owned().expect("there are descriptors left");
-/// // SAFETY: nobody writes to the memory by `memory`.
+/// // SAFETY: the memory is never written through `memory`.
 /// let arena = unsafe { Arena::trusted(vec![descriptor])? };
 /// let region = arena.allocate(5000)?;
 /// assert_eq!((region.len(), arena.free_bytes()), (5000, arena.len() - 8192));
@@ -47,7 +51,7 @@ use crate::{ForkGuard, Fragment, Region, RegionError};
 pub struct Arena(Arc<Inner>);
 
 struct Inner {
-    /// Of all regions together. Devices forget the memory before it goes.
+    /// For all regions together. Dropped before the memory, so that devices release it first.
     registrations: Registrations,
     memory: Memory,
     length: usize,
@@ -55,16 +59,17 @@ struct Inner {
 }
 
 impl Arena {
-    /// An arena over the memory behind descriptors that another process gave: zeros, of fixed size. What the first one has is
-    /// followed by what the second one has, and so on; all but the last are whole pages of the next. All of them are sealed
-    /// against further writers (`F_SEAL_FUTURE_WRITE`): nobody can map them so as to write after that, or take pages away.
+    /// Creates an arena over the memory of another process's descriptors: zeros, of fixed size. The
+    /// memory of the first one is followed by that of the second one, and so on; all but the last
+    /// must be whole pages of the next. All of them are sealed against further writers
+    /// (`F_SEAL_FUTURE_WRITE`): after that no process can create a writable mapping, or remove
+    /// pages.
     ///
-    /// # Errors
-    /// As [`Region::attach`], [`RegionError::Length`] also for no descriptor at all.
+    /// # Errors As [`Region::attach`], [`RegionError::Length`] also for an empty list.
     ///
-    /// # Safety
-    /// Whoever else has the memory mapped writes only to bytes on which this process holds a transport's lease to receive
-    /// ([`crate::IoVec::incoming`]) all the while. All else of it is this process's to show as slices.
+    /// # Safety Any other mapping of the memory is written only at bytes on which this process
+    /// holds a transport's lease to receive ([`crate::IoVec::incoming`]) throughout. This process
+    /// may expose all other bytes as slices.
     pub unsafe fn trusted(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
         let (memory, length) = Memory::join(&fds)?;
         let registrations = Registrations::new(*memory.fork_guard());
@@ -72,7 +77,7 @@ impl Arena {
         Ok(Arena(Arc::new(Inner { registrations, memory, length, free })))
     }
 
-    /// A region of zeros. Where it lies is [`Arena::place`]'s to tell.
+    /// Allocates a region of zeros. [`Arena::place`] returns its position.
     ///
     /// # Errors
     /// [`RegionError::Length`] as for [`Region::heap`], [`RegionError::System`] with ENOMEM if no free range is as long,
@@ -84,40 +89,41 @@ impl Arena {
         let taken = self.0.free.lock().take(bytes);
         let taken = taken.ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
         let piece = ArenaPiece { arena: self.clone(), start: taken.start, bytes };
-        // SAFETY: the range lies within the arena, and is this piece's alone: nobody has a lease on it yet. Bytes beyond
-        // `used` are zeros as the system gave them.
+        // SAFETY: the range lies within the arena, and belongs to this piece alone: there is no
+        // lease on it yet. Bytes beyond `used` are zeros from the system.
         unsafe { piece.base().write_bytes(0, taken.used) };
         Region::of_arena(Memory::piece(piece), bytes)
     }
 
-    /// Bytes in the arena, used or free.
+    /// Returns the number of bytes in the arena, used or free.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.0.length
     }
 
-    /// Bytes that are in no region, though not in one piece perhaps; 0 in a forked child.
+    /// Returns the number of bytes in no region, which may not be contiguous; 0 in a forked child.
     pub fn free_bytes(&self) -> usize {
         if self.fork_guard().in_owner_process() { self.0.free.lock().bytes() } else { 0 }
     }
 
-    /// Whether no region of it is left; false in a forked child.
+    /// Whether it has no regions; false in a forked child.
     pub fn is_unused(&self) -> bool {
         self.free_bytes() == self.len()
     }
 
-    /// The process whose arena it is.
+    /// Returns the fork guard of the process that owns the arena.
     pub fn fork_guard(&self) -> &ForkGuard {
         self.0.memory.fork_guard()
     }
 
-    /// Where the fragment's first byte lies, counted from the arena's; `None` for memory that is not of this arena.
+    /// Returns the offset of the fragment's first byte in the arena; `None` for memory that is not
+    /// of this arena.
     pub fn place(&self, fragment: &Fragment) -> Option<u64> {
         let piece = fragment.region().arena_piece().filter(|piece| piece.arena.same(self))?;
         Some((piece.start + fragment.offset()) as u64)
     }
 
-    /// Whether both are one arena.
+    /// Whether both are the same arena.
     pub fn same(&self, other: &Arena) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -131,7 +137,7 @@ impl fmt::Debug for Arena {
 
 assert_impl_all!(Arena: Send, Sync);
 
-/// The memory of one region of an arena. Its drop is [`ArenaPiece::give_back`], and up to the memory that it is.
+/// The memory of one region of an arena. Its owner calls [`ArenaPiece::give_back`] in its drop.
 pub(crate) struct ArenaPiece {
     arena: Arena,
     start: usize,
@@ -143,17 +149,17 @@ impl ArenaPiece {
         self.arena.0.memory.base().wrapping_add(self.start)
     }
 
-    /// What LNDs keep with the arena.
+    /// Returns the arena's registrations.
     pub(crate) fn registrations(&self) -> &Registrations {
         &self.arena.0.registrations
     }
 
-    /// The memory of the arena: the number of its first byte, and how many there are.
+    /// Returns the memory of the arena: the number of its first byte, and its length.
     pub(crate) fn extent(&self) -> (u64, usize) {
         (self.arena.0.memory.base().expose_provenance() as u64, self.arena.len())
     }
 
-    /// In the process whose arena it is, and once.
+    /// Returns the memory to the arena; in the process that owns the arena, and once.
     pub(crate) fn give_back(&self) {
         self.arena.0.free.lock().give_back(self.start, self.bytes);
     }

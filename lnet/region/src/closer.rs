@@ -1,25 +1,26 @@
-//! Unmapping and closing memory in a thread of its own.
+//! Unmapping and closing of memory in a separate thread.
 //!
-//! To unmap memory takes up to 0.1 s for each GiB, and to close the last descriptor of a file in memory, which frees its
-//! pages, a third of a second more. A process whose threads serve many installs a thread for that: whatever memory
-//! of files it drops, in whatever thread, is unmapped and closed there.
+//! Unmapping takes up to 0.1 s for each GiB, and closing the last descriptor of a memfd, which
+//! frees its pages, another third of a second. A process whose threads serve many clients installs
+//! a thread for that: memory of files that is dropped in any thread is unmapped and closed there.
 //!
 //! # The queue
 //!
-//! Its length is bounded by what exists already: an entry is a mapping or a descriptor that this process has, and the system
-//! lets a process have so many of both (`vm.max_map_count`, `RLIMIT_NOFILE`). So there is always room, and no thread that drops
-//! memory ever unmaps it itself. Whoever must bound how much waits counts memory until it is unmapped and closed:
+//! Its length is bounded by existing resources: an entry is a mapping or a descriptor that this
+//! process has, and the system limits the number of both (`vm.max_map_count`, `RLIMIT_NOFILE`). So
+//! there is always room, and no thread that drops memory ever unmaps it itself. Code that must
+//! bound the waiting memory counts memory until it is unmapped and closed:
 //! [`WeakRegion::is_gone`](crate::WeakRegion::is_gone) is true only then.
 //!
-//! Other threads may map memory meanwhile, for which the system locks the address space: a mapping is unmapped in slices of
-//! [`SLICE_BYTES`].
+//! Other threads may map memory meanwhile, for which the system locks the address space: a mapping
+//! is unmapped in slices of [`SLICE_BYTES`].
 //!
 //! # Memory that is not sealed
 //!
-//! To unmap memory waits for who takes pages of it away at this moment, and that can be another process, for as long as it likes; who
-//! maps memory waits behind. So memory that another process has not sealed is [sealed](crate::seal) first, in a thread apart, which
-//! may wait for the same and keeps nobody else waiting. What cannot be sealed any more stays mapped, and counts, until the process
-//! ends.
+//! Unmapping waits for any process that removes pages of the memory at this moment, without a time
+//! limit; threads that map memory wait behind it. So memory that another process has not sealed is
+//! [sealed](crate::seal) first, in a second thread, which may wait for the same but blocks no
+//! other. Memory that cannot be sealed stays mapped, and counts, until the process ends.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,7 +38,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::memory::{is_unsealed, seal};
 use crate::{ForkGuard, RegionError};
 
-/// Bytes that are unmapped by one call: the address space is locked for less than a millisecond then.
+/// Bytes that are unmapped by one call: it locks the address space for less than a millisecond.
 pub const SLICE_BYTES: usize = 16 << 20;
 
 static CLOSER: OnceLock<Closer> = OnceLock::new();
@@ -47,16 +48,17 @@ struct Closer {
     fork_guard: ForkGuard,
 }
 
-/// What there is to do.
+/// The queues of both threads.
 #[derive(Default)]
 struct Todo {
-    /// To be unmapped, closed or dropped.
+    /// Items to be unmapped, closed or dropped.
     closing: Queue,
-    /// To be sealed before that.
+    /// Items to be sealed before that.
     apart: Queue,
-    /// Memory that can never be sealed. It stays mapped, and charged to its user, until the process ends.
+    /// Memory that can never be sealed. It stays mapped, and charged to its user, until the process
+    /// ends.
     kept: Queue,
-    /// How much waits to be closed or sealed, or is being worked on.
+    /// Number of items that wait to be closed or sealed, or are being processed.
     pending: AtomicUsize,
 }
 
@@ -66,7 +68,7 @@ struct Queue {
     given: Condvar,
 }
 
-/// What is to end in that thread.
+/// An item that is to be dropped in that thread.
 #[allow(dead_code, reason = "what it holds is only ever dropped")]
 enum Retired {
     Descriptor(OwnedFd),
@@ -75,14 +77,14 @@ enum Retired {
     Unsealed(Box<dyn Unsealed>),
 }
 
-/// What has memory mapped that another process may not have sealed yet.
+/// A value with mapped memory that another process may not have sealed yet.
 pub trait Unsealed: Send {
-    /// The memory's descriptor.
+    /// Returns the memory's descriptor.
     fn memory(&self) -> BorrowedFd<'_>;
 }
 
-/// A mapping that nobody uses any more, with the file beneath it, if there is one. Dropped, it is unmapped in slices, then the
-/// descriptor is closed, and last of all the mark goes by which others see that.
+/// An unused mapping with its file, if there is one. Its drop unmaps it in slices, then closes the
+/// descriptor, and finally drops the mark by which others see that.
 pub(crate) struct Mapped {
     map: Option<MmapRaw>,
     fd: Option<OwnedFd>,
@@ -103,11 +105,11 @@ impl Drop for Mapped {
     }
 }
 
-/// From now on, memory of files is unmapped and closed by a thread that does nothing else, in the whole process. Calling it
-/// again does nothing. Forked children do so by themselves.
+/// Installs the threads that unmap and close memory of files, for the whole process. Further calls
+/// do nothing. Forked children do the work in the dropping thread.
 ///
 /// # Errors
-/// [`RegionError::System`] without a thread.
+/// [`RegionError::System`] if a thread cannot be started.
 pub fn install() -> Result<(), RegionError> {
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = INSTALLING.lock();
@@ -130,17 +132,19 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), RegionE
     })
 }
 
-/// Closes a descriptor of memory: in the thread for it where there is one, else at once.
+/// Closes a descriptor of memory: in the closer's thread if it is installed, otherwise at once.
 pub fn close(fd: OwnedFd) {
     give(Retired::Descriptor(fd));
 }
 
-/// Drops a value whose drop unmaps memory or frees much of it: in the thread for it where there is one, else at once.
+/// Drops a value whose drop unmaps memory or frees much of it: in the closer's thread if it is
+/// installed, otherwise at once.
 pub fn discard(value: Box<dyn Send>) {
     give(Retired::Value(value));
 }
 
-/// Drops a value whose drop unmaps memory that may not be sealed, as [`discard`] does, and seals it before if it has to.
+/// Drops a value whose drop unmaps memory that may not be sealed, as [`discard`] does, and seals it
+/// before if needed.
 pub fn discard_unsealed(value: Box<dyn Unsealed>) {
     give(Retired::Unsealed(value));
 }
@@ -150,7 +154,8 @@ pub(crate) fn retire(mapped: Mapped) {
     give(Retired::Memory(mapped));
 }
 
-/// What waits to be unmapped, closed or dropped, and what the threads are at work on: 0 once they have done all.
+/// Returns the number of items that wait to be unmapped, closed or dropped, or are being processed:
+/// 0 once the threads are idle.
 #[must_use]
 pub fn pending() -> usize {
     CLOSER
@@ -169,7 +174,7 @@ fn give(item: Retired) {
 }
 
 impl Retired {
-    /// The memory that another process may still take pages of away.
+    /// Returns the memory of which another process may still remove pages.
     fn unsealed(&self) -> Option<BorrowedFd<'_>> {
         let fd = match self {
             Retired::Memory(mapped) => mapped.fd.as_ref()?.as_fd(),
@@ -181,7 +186,7 @@ impl Retired {
 }
 
 impl Todo {
-    /// Ends what is given to it, but for memory that is to be sealed before.
+    /// Drops the items of the queue; passes on memory that must be sealed first.
     fn close_all(&self) {
         loop {
             let item = self.closing.next();
@@ -192,7 +197,7 @@ impl Todo {
         }
     }
 
-    /// Seals what is given to it, and passes it back.
+    /// Seals the items of the queue, and passes them back.
     fn seal_all(&self) {
         loop {
             let item = self.apart.next();
@@ -203,7 +208,7 @@ impl Todo {
         }
     }
 
-    /// Without memory for the queue there is nothing but to end it here.
+    /// Adds an item to a queue; drops it here if there is no memory for the queue.
     fn put(&self, queue: &Queue, item: Retired) {
         if let Err(item) = queue.push(item) {
             self.end(|| drop(item));
@@ -239,7 +244,7 @@ impl Queue {
     }
 }
 
-/// Unmaps all of it, slice by slice.
+/// Unmaps a mapping slice by slice.
 fn unmap(map: MmapRaw) {
     let (start, length) = (map.as_mut_ptr(), map.len());
     if length <= SLICE_BYTES {
@@ -250,8 +255,9 @@ fn unmap(map: MmapRaw) {
     let mut at = 0;
     while at < length {
         let bytes = SLICE_BYTES.min(length - at);
-        // SAFETY: `at` lies within the mapping, which begins at a page, is `length` bytes long and was the forgotten `map`'s
-        // alone; these bytes of it are unmapped here only, and nobody refers to them.
+        // SAFETY: `at` lies within the mapping, which begins at a page, is `length` bytes long and
+        // belonged to the forgotten `map` alone; these bytes of it are unmapped here only, and
+        // there is no reference to them.
         if unsafe { libc::munmap(start.add(at).cast(), bytes) } == 0 {
             at += bytes;
             continue;
@@ -303,7 +309,8 @@ mod tests {
         }
     }
 
-    /// Whether the page with this address is mapped. Another test may map something there: no test of this crate maps as much.
+    /// Whether the page with this address is mapped. Another test may map something there: no test
+    /// of this crate maps a region of this size.
     fn is_mapped(address: usize) -> bool {
         let mut resident = 0;
         let page = std::ptr::without_provenance_mut::<libc::c_void>(address & !4095);

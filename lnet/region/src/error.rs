@@ -1,14 +1,14 @@
 use nix::errno::Errno;
 
-/// What can go wrong with memory.
+/// An error of an operation on memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
-    /// A region or fragment of this many bytes cannot be made.
+    /// A region or fragment cannot have this length.
     #[error("memory of {bytes} bytes: the length must be between 1 and {max}")]
     Length {
-        /// The bytes asked for.
+        /// The requested bytes.
         bytes: usize,
-        /// The most bytes allowed.
+        /// The maximum.
         max: usize,
     },
     /// The range does not lie within the memory.
@@ -26,10 +26,10 @@ pub enum RegionError {
     Fragments {
         /// The number of fragments.
         fragments: usize,
-        /// The most fragments allowed.
+        /// The maximum.
         max: usize,
     },
-    /// Somebody else uses an overlapping range in a way that leaves no room for this.
+    /// Another lease conflicts on an overlapping range.
     #[error("bytes {start}..{end} are in use: a message there is in flight or still held")]
     InUse {
         /// First byte of the range within its region.
@@ -40,33 +40,33 @@ pub enum RegionError {
     /// Too many ranges of one region are leased.
     #[error("{max} ranges of the region are in use already, and there is no room for another")]
     TooManyLeases {
-        /// The limit: 4,096, or fewer if there is no memory to take note of more.
+        /// The limit: 4,096, or fewer if there is no memory for further entries.
         max: usize,
     },
-    /// Memory on the heap has no descriptor that could be given away, and that of an arena none of its own.
+    /// The memory has no descriptor that could be shared: it is on the heap, or part of an arena.
     #[error("memory of {bytes} bytes on the heap or of an arena cannot be shared")]
     NotShareable {
         /// Length of the region.
         bytes: usize,
     },
-    /// What a descriptor names is not the memory of a region.
+    /// The descriptor does not name the memory of a region.
     #[error("the descriptor names no memory of fixed size: {what} ({errno})")]
     NotRegion {
-        /// What is wrong with it.
+        /// The property that is wrong.
         what: &'static str,
         /// The system's reason.
         errno: Errno,
     },
-    /// This is a forked child of the process whose memory it is.
+    /// This is a forked child of the process that owns the memory.
     #[error("the memory belongs to process {process}, of which this is a forked child")]
     Forked {
         /// The id of that process.
         process: u32,
     },
-    /// The system would not give the memory.
+    /// The system refuses the memory.
     #[error("cannot get {bytes} bytes of memory: {errno}")]
     System {
-        /// The bytes asked for.
+        /// The requested bytes.
         bytes: usize,
         /// The system's reason.
         errno: Errno,
@@ -74,7 +74,7 @@ pub enum RegionError {
 }
 
 impl RegionError {
-    /// The errno that a Motr or LNet user knows for this error.
+    /// Returns the errno that Motr and LNet use for this error.
     pub fn errno(&self) -> Errno {
         match self {
             RegionError::Length { .. } | RegionError::OutOfBounds { .. } => Errno::EINVAL,

@@ -1,8 +1,9 @@
-//! Which process an object belongs to: a forked child must leave alone what its parent made.
+//! The process that owns an object: a forked child must not use objects of its parent.
 //!
-//! A child inherits the words of an object, but not the threads that serve it, nor (wisely) the memory it shares with a
-//! network card; the sockets behind it are still the parent's as well. So what was made before the fork must be neither
-//! used nor taken down in the child. Each process has a mark, which stands in a page that the system wipes at a fork.
+//! A child inherits the bytes of an object, but not the threads that serve it, nor (on purpose) the
+//! memory it shares with a network card; the sockets behind it still belong to the parent as well.
+//! So objects from before the fork must be neither used nor torn down in the child. Each process
+//! has a mark in a page that the system zeroes at a fork.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::RegionError;
 
-/// The process that made something. Asking whether this is that process costs one load.
+/// The process that created an object. The check for that process costs one load.
 ///
 /// ```
 /// use lnet_region::ForkGuard;
@@ -20,14 +21,15 @@ use crate::RegionError;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct ForkGuard {
-    /// What no two processes have that can have inherited it from each other: the process id, and above it a number.
+    /// Identifies the process among all its ancestors and descendants: the process id, and above it
+    /// a number.
     mark: u64,
-    /// Where this process's mark stands; without it, the process id must do.
+    /// The word with this process's mark; without it, the process id is compared.
     page: Option<&'static AtomicU64>,
 }
 
 impl ForkGuard {
-    /// This process.
+    /// Returns the guard of this process.
     pub fn here() -> ForkGuard {
         match page() {
             Some(page) => ForkGuard { mark: own_mark(page), page: Some(page) },
@@ -35,7 +37,7 @@ impl ForkGuard {
         }
     }
 
-    /// Whether this is the process that made it, and not a child that it has forked.
+    /// Whether this is the process that created it, and not a forked child.
     #[inline]
     #[must_use]
     pub fn in_owner_process(&self) -> bool {
@@ -45,7 +47,7 @@ impl ForkGuard {
         }
     }
 
-    /// The id of the process that made it.
+    /// Returns the id of the process that created it.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.mark as u32
@@ -59,7 +61,7 @@ impl ForkGuard {
     }
 }
 
-/// The mark of this process, which is made by whoever asks first.
+/// Returns the mark of this process; the first caller creates it.
 fn own_mark(page: &AtomicU64) -> u64 {
     match page.load(Relaxed) {
         0 => {
@@ -71,14 +73,14 @@ fn own_mark(page: &AtomicU64) -> u64 {
 }
 
 fn new_mark() -> u64 {
-    /// A child goes on counting where its parent was: no mark of its own equals one that it has inherited, even if it
-    /// were to get the process id of a forefather.
+    /// A child continues its parent's count: none of its marks equals an inherited one, even if it
+    /// gets the process id of an ancestor.
     static NUMBER: AtomicU32 = AtomicU32::new(1);
     u64::from(NUMBER.fetch_add(1, Relaxed)) << 32 | u64::from(std::process::id())
 }
 
-/// The word that reads 0 after a fork, in memory that is never given back. `None` where the system does not wipe pages
-/// (before Linux 4.14).
+/// Returns the word that reads 0 after a fork, in memory that is never freed. `None` if the system
+/// does not wipe pages (before Linux 4.14).
 fn page() -> Option<&'static AtomicU64> {
     // Not a lock: a child may find one that a thread of its parent held.
     static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
@@ -94,9 +96,9 @@ fn page() -> Option<&'static AtomicU64> {
             }
         }
     };
-    // SAFETY: it is the start of a page that stays mapped, readable and writable, in this process and its children. All
-    // bit patterns are valid for it, and nobody accesses it otherwise than as an atomic; the system, at a fork, before there
-    // is a thread in the child.
+    // SAFETY: it is the start of a page that stays mapped, readable and writable, in this process
+    // and its children. All bit patterns are valid for it, and it is only accessed as an atomic; or
+    // by the system, at a fork, before there is a thread in the child.
     Some(unsafe { word.as_ref() })
 }
 
@@ -118,9 +120,9 @@ mod wiped {
     impl Page {
         pub(super) fn map() -> Option<Page> {
             let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-            // SAFETY: a mapping of its own, at an address of the system's choice.
+            // SAFETY: a new mapping, at an address of the system's choice.
             let page = Page(unsafe { mmap_anonymous(None, BYTES, rights, MapFlags::MAP_PRIVATE) }.ok()?);
-            // SAFETY: the page is this one's alone, and nothing stands in it.
+            // SAFETY: the page belongs to this value alone, and is unused.
             unsafe { madvise(page.0, BYTES.get(), MmapAdvise::MADV_WIPEONFORK) }.ok()?;
             Some(page)
         }
@@ -129,7 +131,7 @@ mod wiped {
             self.0.cast()
         }
 
-        /// It stays mapped for good.
+        /// Keeps the page mapped permanently.
         pub(super) fn keep(self) -> NonNull<AtomicU64> {
             let word = self.word();
             std::mem::forget(self);
@@ -139,13 +141,13 @@ mod wiped {
 
     impl Drop for Page {
         fn drop(&mut self) {
-            // SAFETY: nobody else knows the page: its address leaves by `keep` only.
+            // SAFETY: no other code has the page: its address leaves by `keep` only.
             let _ = unsafe { munmap(self.0, BYTES.get()) };
         }
     }
 }
 
-/// An interpreter has no such pages.
+/// Miri has no such pages.
 #[cfg(miri)]
 mod wiped {
     use std::ptr::NonNull;
@@ -180,7 +182,7 @@ mod tests {
         assert!(ForkGuard::here().in_owner_process());
     }
 
-    /// What a child sees: a page that has been wiped, and what its parent made.
+    /// The state in a child: a wiped page, and an object of its parent.
     #[test]
     fn a_wiped_page_gets_a_mark_that_was_never_there_before() {
         static PAGE: AtomicU64 = AtomicU64::new(0);

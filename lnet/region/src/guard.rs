@@ -1,12 +1,13 @@
-//! Faults in memory that somebody else can take away.
+//! Faults in memory whose pages other processes can remove.
 //!
-//! Who has the descriptor of shared memory can punch holes into it until it is [sealed](crate::seal). Ordinary memory grows new pages where there are holes;
-//! huge pages may have run out, and touching the hole is then a bus error, which ends the process. Here a process says
-//! which ranges may fault: a fault in one of them puts zeros in the place of the page, for good, notes that the range has
-//! faulted, and goes on. A fault anywhere else does what it did before.
+//! A process with the descriptor of shared memory can punch holes into it until it is
+//! [sealed](crate::seal). Ordinary memory gets new pages at the holes. Huge pages may have run out;
+//! then access to the hole is a bus error, which ends the process. This module lets a process
+//! register ranges that may fault: a fault in one of them replaces the page by zeros, permanently,
+//! marks the range as faulted, and continues. A fault anywhere else has its previous effect.
 //!
-//! The system's own accesses raise no signal: [`crate::send`] and [`crate::receive`] fail with EFAULT instead, whereupon
-//! they touch what they were given and try again.
+//! The system's accesses raise no signal: [`crate::send`] and [`crate::receive`] get EFAULT
+//! instead; then they access the bytes themselves and try again.
 //!
 //! ```
 //! use lnet_region::{Pages, Region, guard};
@@ -36,19 +37,20 @@ pub struct Watched {
     fork_guard: ForkGuard,
 }
 
-/// Heals faults in `length` bytes from `start` on, which lie in pages of `page_bytes`. Without [`install`] it only
-/// remembers them.
+/// Heals faults in `length` bytes from `start` on, which lie in pages of `page_bytes`. Without
+/// [`install`] it only registers the range.
 ///
 /// # Errors
 /// [`RegionError::System`] with ENOMEM.
 ///
 /// # Panics
-/// Unless `page_bytes` is a power of two, and `start` a multiple of it.
+/// If `page_bytes` is not a power of two, or `start` not a multiple of it.
 ///
 /// # Safety
-/// Until the result is dropped, all pages that hold the range are mapped, readable and writable, and belong to nothing else;
-/// nobody accesses them but by atomics, by this crate's leases on shared memory, or through the system; and nobody relies
-/// on what stands there: at any moment it may become zeros, and cease to be the memory that others have mapped.
+/// Until the result is dropped, all pages that hold the range are mapped, readable and writable,
+/// and have no other use; they are accessed only by atomics, by this crate's leases on shared
+/// memory, or through the system; and no code relies on their content: at any moment it may become
+/// zeros, and cease to be the memory that others have mapped.
 pub unsafe fn watch(start: *const u8, length: usize, page_bytes: usize) -> Result<Watched, RegionError> {
     assert!(
         page_bytes.is_power_of_two() && start.addr().is_multiple_of(page_bytes),
@@ -58,8 +60,9 @@ pub unsafe fn watch(start: *const u8, length: usize, page_bytes: usize) -> Resul
     Ok(Watched { node: list::enter(range, page_bytes)?, fork_guard: ForkGuard::here() })
 }
 
-/// Faults that were healed since the process began, in all ranges together. While it stays the same, no range has faulted
-/// that had not before: whoever watches many looks at each only when it has changed.
+/// Returns the number of faults healed since the process started, in all ranges together. While it
+/// is unchanged, no further range has faulted: a caller with many ranges checks each only after a
+/// change.
 #[must_use]
 pub fn faults() -> usize {
     list::faults()
@@ -73,7 +76,7 @@ impl Watched {
 }
 
 impl Drop for Watched {
-    /// A forked child leaves alone what a thread of its parent may have been changing.
+    /// A forked child leaves the list alone, which a thread of its parent may have been changing.
     fn drop(&mut self) {
         if self.fork_guard.in_owner_process() {
             list::leave(self.node);

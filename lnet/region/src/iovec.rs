@@ -6,10 +6,10 @@ use crate::lease::Access;
 use crate::leased::{Leased, ReadVec, WriteVec};
 use crate::{Region, RegionError};
 
-/// The most fragments of one buffer: LNet's maximum for a memory descriptor (lnet-wire 8).
+/// Maximum number of fragments of one buffer: LNet's maximum for a memory descriptor (lnet-wire 8).
 pub const MAX_FRAGMENTS: usize = 256;
 
-/// A stretch of a region: (region, offset, length) in bytes.
+/// A contiguous part of a region: (region, offset, length) in bytes.
 #[derive(Debug, Clone)]
 pub struct Fragment {
     region: Region,
@@ -18,7 +18,7 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// `length` bytes of `region` from `offset` on. Any alignment is fine.
+    /// Creates a fragment of `length` bytes of `region` from `offset` on. It needs no alignment.
     ///
     /// # Errors
     /// [`RegionError::Length`] for no bytes, [`RegionError::OutOfBounds`] beyond the region's end.
@@ -35,25 +35,26 @@ impl Fragment {
         }
     }
 
-    /// The region it is a part of.
+    /// Returns the region of which it is a part.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// First byte within the region.
+    /// Returns the offset of its first byte within the region.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Bytes; never 0.
+    /// Returns the number of bytes; never 0.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.length
     }
 }
 
-/// The shape of a buffer: fragments, of which the first `len()` bytes are used. Clones share the list (what Motr's core
-/// keeps as `kb_kiov`, built once at registration; [`IoVec::trimmed`] is its trimming to a byte count).
+/// The shape of a buffer: fragments, of which the first `len()` bytes are used. Clones share the
+/// list (Motr's core stores it in `kb_kiov`, built once at registration; [`IoVec::trimmed`]
+/// corresponds to its trimming to a byte count).
 #[derive(Debug, Clone)]
 pub struct IoVec {
     fragments: TryArc<[Fragment]>,
@@ -61,7 +62,7 @@ pub struct IoVec {
 }
 
 impl IoVec {
-    /// A buffer of these fragments, in this order.
+    /// Creates a buffer of these fragments, in this order.
     ///
     /// # Errors
     /// [`RegionError::Fragments`] for none or more than [`MAX_FRAGMENTS`]; [`RegionError::System`] with ENOMEM if there is no
@@ -75,14 +76,14 @@ impl IoVec {
         Ok(IoVec { fragments: TryArc::try_from_vec(fragments)?, length })
     }
 
-    /// A buffer over the whole of one region.
+    /// Creates a buffer over the whole of one region.
     pub fn whole(region: Region) -> IoVec {
         let length = region.len();
         let fragments = unsize!(TryArc::new([Fragment { region, offset: 0, length }]) => [Fragment]);
         IoVec { fragments, length }
     }
 
-    /// Bytes in use; 0 only after trimming to 0.
+    /// Returns the number of bytes in use; 0 only after trimming to 0.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -92,12 +93,12 @@ impl IoVec {
         self.length == 0
     }
 
-    /// The fragments, untrimmed.
+    /// Returns the fragments, untrimmed.
     pub fn fragments(&self) -> &[Fragment] {
         &self.fragments
     }
 
-    /// The same buffer, of which only the first `length` bytes are used.
+    /// Returns the same buffer, trimmed to its first `length` bytes.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`] if there are fewer.
@@ -105,7 +106,7 @@ impl IoVec {
         self.clone().into_trimmed(length)
     }
 
-    /// This buffer, of which only the first `length` bytes are used from now on.
+    /// Trims this buffer to its first `length` bytes.
     ///
     /// # Errors
     /// As for [`IoVec::trimmed`].
@@ -116,7 +117,7 @@ impl IoVec {
         Ok(IoVec { length, ..self })
     }
 
-    /// A program's lease to read a range of bytes, which stay as they are meanwhile.
+    /// Takes a program's lease to read a range of bytes, which do not change during the lease.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there or a transport receives.
@@ -124,10 +125,11 @@ impl IoVec {
         Leased::take(self, range, Access::Read).map(ReadVec)
     }
 
-    /// A program's lease to write a range of bytes, which nobody else can use meanwhile.
+    /// Takes a program's lease to write a range of bytes, which excludes all other leases.
     ///
     /// # Errors
-    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while anybody uses a byte there.
+    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while another lease has a byte
+    /// there.
     pub fn write(&self, range: Range<usize>) -> Result<WriteVec, RegionError> {
         Leased::take(self, range, Access::Write).map(WriteVec)
     }
@@ -177,8 +179,8 @@ impl IoVec {
         Ok(())
     }
 
-    /// A transport's lease to send a range of bytes. Others may receive into it meanwhile: what is sent then is the
-    /// application's business, as in LNet.
+    /// Takes a transport's lease to send a range of bytes. Others may receive into it meanwhile:
+    /// the bytes that are sent then are the application's responsibility, as in LNet.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there.
@@ -186,8 +188,8 @@ impl IoVec {
         Leased::take(self, range, Access::Send).map(ReadVec)
     }
 
-    /// A transport's lease to receive into a range of bytes. Others may send it, and receive into it, meanwhile: what it
-    /// holds then is the application's business, as in LNet.
+    /// Takes a transport's lease to receive into a range of bytes. Others may send it, and receive
+    /// into it, meanwhile: its content then is the application's responsibility, as in LNet.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program reads or writes there.
@@ -195,7 +197,7 @@ impl IoVec {
         Leased::take(self, range, Access::Receive).map(WriteVec)
     }
 
-    /// Makes a lease on a range two: it changes the one part that `middle` lies within, if it does.
+    /// Splits the leases on a range: changes the one part that contains `middle`, if there is one.
     pub(crate) fn split(&self, range: Range<usize>, middle: usize, access: Access) {
         let mut at = range.start;
         for (region, part) in self.parts(range) {
@@ -208,7 +210,7 @@ impl IoVec {
         }
     }
 
-    /// The parts of the fragments that make up a byte range of the buffer, in order.
+    /// Returns the parts of the fragments that make up a byte range of the buffer, in order.
     pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = (&Region, Range<usize>)> {
         let mut at = 0;
         self.fragments.iter().filter_map(move |fragment| {

@@ -1,20 +1,21 @@
-//! Who reads and who writes which bytes of a region right now.
+//! The leases of a region: the bytes that are being read or written, by kind.
 
 use std::collections::{TryReserveError, VecDeque};
 use std::ops::Range;
 
 use crate::RegionError;
 
-/// The most ranges of one region that can be leased at a time. A receive buffer of 1 MiB filled with the smallest
-/// sensible messages stays below it; beyond it moving entries about would cost more than the message.
+/// Maximum number of ranges of one region that are leased at a time. A receive buffer of 1 MiB
+/// filled with the smallest sensible messages stays below it; beyond it the moves of entries would
+/// cost more than the message.
 pub(crate) const MAX_LEASES: usize = 4096;
 
-/// Room made with the region, so that the usual few leases never allocate.
+/// Capacity that is allocated with the region, so that the usual few leases never allocate.
 const USUAL_LEASES: usize = 4;
 
-/// What the holder of a lease does with the bytes. A program reads and writes them by slices, which leave no room for
-/// others. A transport has the system send or receive them, or copies them, but forms no slice of them: so what else sends
-/// or receives the same bytes is no concern of its lease.
+/// The kind of access of a lease. A program reads and writes by slices, which exclude others. A
+/// transport has the system send or receive the bytes, or copies them, but forms no slice: so its
+/// lease permits other transports to send or receive the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -24,12 +25,12 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Whether slices may be formed.
+    /// Whether the lease permits slices.
     pub(crate) fn is_programs(self) -> bool {
         matches!(self, Access::Read | Access::Write)
     }
 
-    /// What remains of it when nothing is to be written any more.
+    /// Returns the access that remains once nothing is to be written any more.
     pub(crate) fn downgraded(self) -> Access {
         match self {
             Access::Read | Access::Write => Access::Read,
@@ -38,8 +39,8 @@ impl Access {
     }
 }
 
-/// The leases of one region. Invariant: what a program writes overlaps no other lease; what it reads overlaps none to
-/// receive.
+/// The leases of one region. Invariant: a program's lease to write overlaps no other lease, and a
+/// program's lease to read overlaps none to receive.
 #[derive(Debug)]
 pub(crate) struct Leases {
     programs: Held,
@@ -60,7 +61,7 @@ impl Leases {
         Leases { programs: Held::new(), transports: Held::new() }
     }
 
-    /// Enters a lease, unless it would break the invariant. Empty ranges need no entry.
+    /// Adds a lease, unless it would break the invariant. Empty ranges need no entry.
     pub(crate) fn take(&mut self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
         if range.is_empty() {
             return Ok(());
@@ -68,7 +69,7 @@ impl Leases {
         if access != Access::Write
             && let Some(entry) = self.of(access).get_mut(&range)
         {
-            // Whoever could clash with another one here would clash with the one that is there.
+            // A lease that conflicts with a second one here would conflict with the existing one.
             entry.holders += 1;
             return Ok(());
         }
@@ -112,8 +113,8 @@ impl Leases {
         debug_assert!(given, "a lease is given back that was never taken: {range:?}, {access:?}");
     }
 
-    /// Makes a lease to write one to read, or one to receive one to send. No program that writes can come in between, and
-    /// there is always room: made when the lease was taken.
+    /// Turns a lease to write into one to read, or one to receive into one to send. No program can
+    /// write in between, and there is always room: it was reserved when the lease was taken.
     pub(crate) fn downgrade(&mut self, range: Range<usize>, access: Access) {
         if range.is_empty() {
             return;
@@ -127,8 +128,8 @@ impl Leases {
         }
     }
 
-    /// Makes one lease two that meet at `at`. They claim nothing new, so that nobody can mind; nor does the limit, for a
-    /// lease has no more parts than bytes.
+    /// Splits a lease into two that meet at `at`. They claim nothing new, so they conflict with no
+    /// other lease. The limit does not apply, as a lease has no more parts than bytes.
     pub(crate) fn split(&mut self, range: Range<usize>, at: usize, access: Access) {
         debug_assert!(range.contains(&at) && at > range.start, "{at} is not within {range:?}");
         let held = self.of(access).remove(&range);
@@ -139,7 +140,7 @@ impl Leases {
                 None => self.of(access).insert(part),
             }
         }
-        // Both may yet join what has been written.
+        // Both may still be downgraded.
         let side = self.side(access);
         let coming = side.into.entries.len();
         side.out.entries.reserve(coming);
@@ -149,7 +150,7 @@ impl Leases {
         self.len() == 0
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     fn len(&self) -> usize {
         self.programs.len() + self.transports.len()
     }
@@ -176,16 +177,16 @@ impl Held {
         self.out.entries.len() + self.into.entries.len()
     }
 
-    /// Makes room for one lease more: for one that takes bytes in among the others too, which it may
-    /// join.
+    /// Reserves room for one more lease. For one that writes or receives, also among the leases to
+    /// read or send, for a later downgrade.
     fn make_room(&mut self, access: Access) -> Result<(), TryReserveError> {
         self.out.entries.try_reserve(self.into.entries.len() + 1)?;
         if access == access.downgraded() { Ok(()) } else { self.into.entries.try_reserve(1) }
     }
 }
 
-/// A range that is leased, and how often: leases of the same range and kind share an entry, so that ten thousand answers
-/// sent from one buffer cost no more than one.
+/// A leased range, and the number of its leases: leases of the same range and kind share an entry,
+/// so that ten thousand answers sent from one buffer cost no more than one.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     start: usize,
@@ -194,45 +195,46 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether this is exactly that range, and nobody shares it.
+    /// Whether this is exactly that range, with one holder.
     fn is_alone(&self, range: &Range<usize>) -> bool {
         self.start == range.start && self.end == range.end && self.holders == 1
     }
 }
 
-/// Ranges in the order of their first bytes, so that a search halves. A deque, because messages are mostly given back in
-/// the order in which they came: then no entry moves.
+/// Ranges ordered by their first bytes, for binary search. A deque, because messages are mostly
+/// given back in the order of their arrival: then no entry moves.
 #[derive(Debug)]
 struct Ranges {
     entries: VecDeque<Entry>,
-    /// No range held is longer. A range that covers a byte begins less than this before it.
+    /// Upper bound of the range lengths. A range that covers a byte starts less than this before
+    /// it.
     longest: usize,
 }
 
 impl Ranges {
     fn new() -> Ranges {
         let mut entries = VecDeque::new();
-        // Without memory for them now, the first lease asks again.
+        // Without memory for them now, the first lease tries again.
         let _ = entries.try_reserve(USUAL_LEASES);
         Ranges { entries, longest: 0 }
     }
 
-    /// Where exactly this range is, or where it belongs.
+    /// Returns the index of exactly this range, or the index at which it belongs.
     fn find(&self, range: &Range<usize>) -> Result<usize, usize> {
         self.entries.binary_search_by(|held| (held.start, held.end).cmp(&(range.start, range.end)))
     }
 
     fn get_mut(&mut self, range: &Range<usize>) -> Option<&mut Entry> {
-        // Mostly it is a new one, behind all others.
+        // Usually it is a new range behind all others.
         if self.entries.back().is_none_or(|last| last.end <= range.start) {
             return None;
         }
         self.find(range).ok().map(|at| &mut self.entries[at])
     }
 
-    /// Whether a byte of the range, which is not empty, is within one of the ranges held.
+    /// Whether a byte of the range, which is not empty, is within one of the entries.
     fn is_taken(&self, range: &Range<usize>) -> bool {
-        // Mostly it lies behind or before all others.
+        // Usually it lies behind or before all others.
         let (Some(first), Some(last)) = (self.entries.front(), self.entries.back()) else { return false };
         if range.end <= first.start || last.start + self.longest <= range.start {
             return false;
@@ -242,7 +244,7 @@ impl Ranges {
         near.any(|held| range.start < held.end)
     }
 
-    /// Enters a range that is not there yet. There is room for it.
+    /// Adds a range that is not there yet. There is room for it.
     fn insert(&mut self, range: Range<usize>) {
         self.longest = self.longest.max(range.len());
         let entry = Entry { start: range.start, end: range.end, holders: 1 };
@@ -255,9 +257,9 @@ impl Ranges {
         }
     }
 
-    /// Takes one holder off; false if there is none.
+    /// Removes one holder; false if there is none.
     fn remove(&mut self, range: &Range<usize>) -> bool {
-        // Mostly it is the newest or the oldest.
+        // Usually it is the newest or the oldest.
         if self.entries.back().is_some_and(|last| last.is_alone(range)) {
             self.entries.pop_back();
         } else if self.entries.front().is_some_and(|first| first.is_alone(range)) {
@@ -284,10 +286,10 @@ mod tests {
 
     const ALL: [Access; 4] = [Access::Read, Access::Write, Access::Send, Access::Receive];
 
-    /// The plain model: for each byte, how many leases of each kind it has.
+    /// The plain model: for each byte, the number of leases of each kind.
     type Model = Vec<[u32; 4]>;
 
-    /// Whether somebody may do the one while another does the other.
+    /// Whether two leases of these kinds may overlap.
     fn agree(one: Access, other: Access) -> bool {
         use Access::{Read, Receive, Send, Write};
         match (one, other) {
@@ -405,7 +407,7 @@ mod tests {
                             enter(&mut model, range, *access);
                         }
                     }
-                    // Two halves of a lease are two leases, and claim what it claimed.
+                    // Two halves of a lease are two leases, and claim the same bytes.
                     3 if !held.is_empty() => {
                         let (range, access) = held.swap_remove(a % held.len());
                         let middle = range.start + b % range.len().max(1);

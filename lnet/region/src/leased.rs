@@ -1,4 +1,4 @@
-//! Leases on ranges of buffers, and what their holders can do with the bytes.
+//! Leases on ranges of buffers, and the operations of their holders.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use crate::io::{Part, PartMut};
 use crate::lease::Access;
 use crate::{IoVec, Region, RegionError, shared};
 
-/// What bytes are filled from, piece by piece.
+/// Length of the block with which bytes are filled, piece by piece.
 const FILL_BYTES: usize = 4096;
 
-/// A range of an [`IoVec`] on all of whose parts a lease is held; dropping it gives the leases back.
+/// A range of an [`IoVec`] with a lease on all its parts; dropping it gives the leases back.
 #[derive(Debug)]
 pub(crate) struct Leased {
     vec: IoVec,
@@ -17,12 +17,12 @@ pub(crate) struct Leased {
     access: Access,
 }
 
-/// Bytes in one piece, which the holder of a [`Leased`] may touch as long as that lives.
+/// Contiguous bytes that the holder of a [`Leased`] may access for as long as that exists.
 #[derive(Clone, Copy)]
 struct Piece {
     start: *mut u8,
     length: usize,
-    /// No slice may be formed.
+    /// Whether slices are forbidden.
     shared: bool,
 }
 
@@ -41,13 +41,14 @@ impl Leased {
         Ok(Leased { vec: vec.clone(), range, access })
     }
 
-    /// The parts of regions that the lease is on, from its byte `skip` on.
+    /// Returns the parts of regions under the lease, from its byte `skip` on.
     fn parts(&self, skip: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
         let start = self.range.start.saturating_add(skip).min(self.range.end);
         self.vec.parts(start..self.range.end)
     }
 
-    /// The pieces of the lease from its byte `skip` on; none in a forked child, to which their memory may not have come.
+    /// Returns the pieces of the lease from its byte `skip` on; none in a forked child, which may
+    /// not have their memory.
     fn pieces(&self, skip: usize) -> impl Iterator<Item = Piece> {
         let parts = self.parts(skip);
         parts.filter(|(region, _)| region.fork_guard().in_owner_process()).map(|(region, part)| Piece {
@@ -57,7 +58,8 @@ impl Leased {
         })
     }
 
-    /// The one piece of private memory that a program's lease is; an empty one if it is no byte, or this a forked child.
+    /// Returns the piece of a program's lease if it is a single one in private memory; an empty one
+    /// if the lease has no byte, or in a forked child.
     fn single(&self) -> Option<Piece> {
         if !self.access.is_programs() {
             return None;
@@ -68,7 +70,7 @@ impl Leased {
         (!first.shared && pieces.next().is_none()).then_some(first)
     }
 
-    /// Keeps the first `at` bytes and gives the others away.
+    /// Keeps the first `at` bytes and returns a lease on the others.
     fn split_off(&mut self, at: usize) -> Leased {
         let middle = self.range.start + at.min(self.range.len());
         self.vec.split(self.range.clone(), middle, self.access);
@@ -98,35 +100,38 @@ fn release(vec: &IoVec, range: Range<usize>, access: Access) {
 }
 
 impl Piece {
-    /// The bytes as a slice.
+    /// Returns the bytes as a slice.
     ///
     /// # Safety
-    /// They are private memory, under a program's lease for `'a`, and no `&mut` to them exists meanwhile.
+    /// They are private memory, under a program's lease for `'a`, and no `&mut` to them exists
+    /// meanwhile.
     unsafe fn slice<'a>(self) -> &'a [u8] {
         debug_assert!(!self.shared);
-        // SAFETY: a piece lies within its region, which began zeroed and which the lease keeps alive; the lease keeps
-        // all others of this process that would write away, and other processes do not know private memory.
+        // SAFETY: a piece lies within its region, which was zeroed at the start and which the lease
+        // keeps alive; the lease excludes all other writers of this process, and other processes
+        // have no access to private memory.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 
-    /// The bytes as a slice to write to.
+    /// Returns the bytes as a mutable slice.
     ///
     /// # Safety
     /// They are private memory, under a program's write lease for `'a`, and no other reference to them exists meanwhile.
     unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
         debug_assert!(!self.shared);
-        // SAFETY: as in `slice`; the write lease keeps everybody else of this process away.
+        // SAFETY: as in `slice`; the write lease excludes all others in this process.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 
-    /// Copies the first bytes out: all of `target`, which is no longer.
+    /// Copies the first bytes to all of `target`, which is no longer than the piece.
     ///
     /// # Safety
     /// The piece is under a lease now, and no `&mut` to its bytes exists.
     unsafe fn load(self, target: &mut [u8]) {
         debug_assert!(target.len() <= self.length);
-        // SAFETY: the bytes lie within a region that is mapped while the lease lives. With it, others may write to them by
-        // such copies or through the system only. `target` is the caller's alone.
+        // SAFETY: the bytes lie within a region that is mapped while the lease exists. During the
+        // lease others write to them only by such copies or through the system. `target` is the
+        // caller's alone.
         unsafe { shared::copy(self.start, target.as_mut_ptr(), target.len()) }
     }
 
@@ -136,25 +141,25 @@ impl Piece {
     /// The piece is under a lease to write or receive now, and no reference to its bytes exists.
     unsafe fn store(self, source: &[u8]) {
         debug_assert!(source.len() <= self.length);
-        // SAFETY: as in `load`; nor can anybody have a slice of bytes under such a lease.
+        // SAFETY: as in `load`; and no slice of bytes under such a lease can exist.
         unsafe { shared::copy(source.as_ptr(), self.start, source.len()) }
     }
 
-    /// The piece without its first bytes.
+    /// Returns the piece without its first bytes.
     fn skip(self, count: usize) -> Piece {
         Piece { start: self.start.wrapping_add(count), length: self.length - count, ..self }
     }
 }
 
-/// A lease to read a range of a buffer: a program's ([`IoVec::read`]), as which a received message is lent, or a
-/// transport's, which sends from it ([`IoVec::outgoing`]). The memory stays alive as long as it does. Under a program's
-/// lease nobody in this process writes to it; private memory is thereby unchanged. Under a transport's lease others may
-/// be receiving into it.
+/// A lease to read a range of a buffer: a program's ([`IoVec::read`]), by which it gets a received
+/// message, or a transport's, which sends from it ([`IoVec::outgoing`]). It keeps the memory alive.
+/// Under a program's lease no other code of this process writes the bytes, so private memory does
+/// not change. Under a transport's lease other transports may be receiving into it.
 #[derive(Debug)]
 pub struct ReadVec(pub(crate) Leased);
 
 impl ReadVec {
-    /// Bytes leased.
+    /// Returns the number of leased bytes.
     pub fn len(&self) -> usize {
         self.0.range.len()
     }
@@ -164,33 +169,35 @@ impl ReadVec {
         self.0.range.is_empty()
     }
 
-    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory; `None` for a
-    /// transport's lease.
+    /// Returns the bytes, if they are contiguous (always so for a buffer of one fragment) in
+    /// private memory; `None` for a transport's lease.
     pub fn as_slice(&self) -> Option<&[u8]> {
-        // SAFETY: `single` gives private memory under a program's lease only. It lives as long as `self`, and while there
-        // is one, nobody has a lease to write or receive, without which there is neither `&mut` nor store; nor does the
-        // region become shared.
+        // SAFETY: `single` returns private memory under a program's lease only. The lease exists as
+        // long as `self`, and excludes leases to write or receive, without which there is neither
+        // `&mut` nor store; nor can the region become shared meanwhile.
         self.0.single().map(|piece| unsafe { piece.slice() })
     }
 
-    /// Adds the bytes from `skip` on to a gather list, as far as `parts` has room for pieces (`limit` in all).
+    /// Adds the bytes from `skip` on to a gather list, at most `limit` pieces.
     pub fn gather<'a>(&'a self, skip: usize, parts: &mut impl Extend<Part<'a>>, limit: usize) {
-        // SAFETY: the pieces lie within their regions, and the lease on them lives as long as `self`.
+        // SAFETY: the pieces lie within their regions, and the lease on them exists as long as
+        // `self`.
         let part = |piece: Piece| unsafe { Part::leased(piece.start, piece.length) };
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
 
-    /// Where the bytes from `skip` on lie, in order: ranges of regions, for those who name memory to a device.
+    /// Returns the ranges of regions with the bytes from `skip` on, in order, for callers that pass
+    /// memory to a device.
     pub fn parts(&self, skip: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
         self.0.parts(skip)
     }
 
-    /// Makes the lease two, atomically: this one keeps the first `at` bytes, or all if there are fewer.
+    /// Splits the lease atomically: this one keeps the first `at` bytes, or all if there are fewer.
     pub fn split_off(&mut self, at: usize) -> ReadVec {
         ReadVec(self.0.split_off(at))
     }
 
-    /// Copies bytes from `skip` on into `target`; gives how many.
+    /// Copies bytes from `skip` on into `target`; returns their number.
     pub fn copy_to(&self, skip: usize, target: &mut [u8]) -> usize {
         let mut done = 0;
         for piece in self.0.pieces(skip) {
@@ -198,14 +205,15 @@ impl ReadVec {
                 break;
             }
             let count = piece.length.min(target.len() - done);
-            // SAFETY: the lease lives as long as `self`; there is no `&mut` without a write lease, which excludes it.
+            // SAFETY: the lease exists as long as `self`; there is no `&mut` without a write lease,
+            // which excludes it.
             unsafe { piece.load(&mut target[done..done + count]) };
             done += count;
         }
         done
     }
 
-    /// All bytes, copied; for small messages and tests.
+    /// Returns a copy of all bytes; for small messages and tests.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
         self.copy_to(0, &mut bytes);
@@ -213,13 +221,14 @@ impl ReadVec {
     }
 }
 
-/// A lease to write a range of a buffer: a program's ([`IoVec::write`]), who has it alone, or a transport's, which receives
-/// into it ([`IoVec::incoming`]). Under a transport's lease others may be sending from it and receiving into it.
+/// A lease to write a range of a buffer: a program's ([`IoVec::write`]), which is exclusive, or a
+/// transport's, which receives into it ([`IoVec::incoming`]). Under a transport's lease other
+/// transports may be sending from it and receiving into it.
 #[derive(Debug)]
 pub struct WriteVec(pub(crate) Leased);
 
 impl WriteVec {
-    /// Bytes leased.
+    /// Returns the number of leased bytes.
     pub fn len(&self) -> usize {
         self.0.range.len()
     }
@@ -229,35 +238,38 @@ impl WriteVec {
         self.0.range.is_empty()
     }
 
-    /// The bytes as they are, if they lie in one piece (always so for a buffer of one fragment) of private memory; `None`
-    /// for a transport's lease.
+    /// Returns the present bytes, if they are contiguous (always so for a buffer of one fragment)
+    /// in private memory; `None` for a transport's lease.
     pub fn as_slice(&self) -> Option<&[u8]> {
-        // SAFETY: `single` gives private memory under a program's lease only. It lives as long as `self`, and a write
-        // lease is nobody else's; what writes through it borrows `self` mutably, so that there is no `&mut` while this one lives.
+        // SAFETY: `single` returns private memory under a program's lease only. The lease exists as
+        // long as `self`, and a write lease is exclusive; every write through it borrows `self`
+        // mutably, so that there is no `&mut` during the borrow of this one.
         self.0.single().map(|piece| unsafe { piece.slice() })
     }
 
-    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory; `None` for a
-    /// transport's lease.
+    /// Returns the bytes, if they are contiguous (always so for a buffer of one fragment) in
+    /// private memory; `None` for a transport's lease.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
-        // SAFETY: as in `as_slice`; `&mut self` keeps every other slice away while this one lives.
+        // SAFETY: as in `as_slice`; `&mut self` excludes every other slice during the borrow of
+        // this one.
         self.0.single().map(|piece| unsafe { piece.slice_mut() })
     }
 
-    /// Adds the bytes from `skip` on to a scatter list, `limit` pieces at the most.
+    /// Adds the bytes from `skip` on to a scatter list, at most `limit` pieces.
     pub fn scatter<'a>(&'a mut self, skip: usize, parts: &mut impl Extend<PartMut<'a>>, limit: usize) {
-        // SAFETY: the pieces lie within their regions, and the lease on them lives as long as `self`, which is borrowed
-        // mutably: so there is no slice of them.
+        // SAFETY: the pieces lie within their regions, and the lease on them exists as long as
+        // `self`, which is borrowed mutably: so there is no slice of them.
         let part = |piece: Piece| unsafe { PartMut::leased(piece.start, piece.length) };
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
 
-    /// Where the bytes from `skip` on lie, in order: ranges of regions, for those who name memory to a device.
+    /// Returns the ranges of regions with the bytes from `skip` on, in order, for callers that pass
+    /// memory to a device.
     pub fn parts(&self, skip: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
         self.0.parts(skip)
     }
 
-    /// Copies `source` to the bytes from `skip` on; gives how many found room.
+    /// Copies `source` to the bytes from `skip` on; returns the number of copied bytes.
     pub fn copy_from(&mut self, skip: usize, source: &[u8]) -> usize {
         let mut done = 0;
         for piece in self.0.pieces(skip) {
@@ -265,7 +277,8 @@ impl WriteVec {
                 break;
             }
             let count = piece.length.min(source.len() - done);
-            // SAFETY: the lease lives as long as `self`, which is borrowed mutably, so that there is no reference.
+            // SAFETY: the lease exists as long as `self`, which is borrowed mutably, so that there
+            // is no reference.
             unsafe { piece.store(&source[done..done + count]) };
             done += count;
         }
@@ -284,8 +297,8 @@ impl WriteVec {
         }
     }
 
-    /// Makes the lease two, atomically: this one keeps the first `at` bytes, or all if there are fewer. So a message that
-    /// has arrived can be lent while others are still to come behind it.
+    /// Splits the lease atomically: this one keeps the first `at` bytes, or all if there are fewer.
+    /// So a message that has arrived can be lent while others are still to arrive behind it.
     ///
     /// ```
     /// use lnet_region::{IoVec, Region};
@@ -303,23 +316,24 @@ impl WriteVec {
         WriteVec(self.0.split_off(at))
     }
 
-    /// What has been written becomes a message to be read. Nobody can write to it in between, unless the lease is a
-    /// transport's.
+    /// Turns the lease into one to read the written bytes. No other writer can come in between,
+    /// unless the lease is a transport's.
     pub fn into_read(mut self) -> ReadVec {
         self.0.downgrade();
         ReadVec(self.0)
     }
 }
 
-/// Copies as many bytes as both have; gives how many.
+/// Copies the bytes that fit into both; returns their number.
 pub fn copy(source: &ReadVec, target: &mut WriteVec) -> usize {
     let (mut from, mut to) = (source.0.pieces(0), target.0.pieces(0));
     let (mut source, mut target) = (from.next(), to.next());
     let mut done = 0;
     while let (Some(here), Some(there)) = (source, target) {
         let count = here.length.min(there.length);
-        // SAFETY: both leases live all the while, and the target's is borrowed mutably: there is no `&mut` to the bytes
-        // of either, nor `&` to the target's. Both ranges lie within regions that the leases keep mapped.
+        // SAFETY: both leases exist throughout, and the target's is borrowed mutably: there is no
+        // `&mut` to the bytes of either, nor `&` to the target's. Both ranges lie within regions
+        // that the leases keep mapped.
         unsafe { shared::copy(here.start, there.start, count) };
         done += count;
         source = if count < here.length { Some(here.skip(count)) } else { from.next() };

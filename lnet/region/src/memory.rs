@@ -1,4 +1,4 @@
-//! Where the bytes of a region come from.
+//! Sources of the memory of regions.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::CStr;
@@ -23,63 +23,66 @@ use crate::closer::{self, Mapped};
 use crate::guard::{self, Watched};
 use crate::{ForkGuard, RegionError};
 
-/// The largest region: far above any buffer pool, far below what would overflow an offset computation.
+/// Length of the largest region: far above any buffer pool, far below what would overflow an offset
+/// computation.
 pub const MAX_REGION_BYTES: usize = 1 << 40;
 
 /// Heap regions start at page boundaries, so that a buffer of 256 pages is 256 whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// What is longer comes from the system, which gives zeroed pages as they are touched; the allocator would fill all of it
-/// with zeros by itself. What is not, LNet's largest message included, the allocator gives again and again without the
-/// system's help.
+/// Longer memory is mapped by the system, which zeroes pages at their first access; the allocator
+/// would zero all of it at once. Memory up to this length, LNet's largest message included, is
+/// reused by the allocator without system calls.
 const HEAP_MAX_BYTES: usize = 1 << 20;
 
-/// The huge pages that are asked for. With this size given, the system takes no other for its default.
+/// Requested huge page size. With an explicit size, the system does not substitute its default.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// How a memfd shows in `/proc/PID/maps`.
+/// Name of a memfd in `/proc/PID/maps`.
 const NAME: &CStr = c"nlx-region";
 
-/// The size of the file can never change again.
+/// Seals that fix the size of the file.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
-/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix does not know: what is mapped can be written to, and nothing else. Nobody
-/// can take pages away any more.
+/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix does not define: existing mappings stay
+/// writable, and no other access can write. No process can remove pages any more.
 const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 
-/// Memory that is freed when this is dropped. At least as long as was asked for, and at one address all the time.
+/// Memory that is freed when this is dropped. It has at least the requested length, and its address
+/// does not change.
 pub(crate) struct Memory {
     source: Source,
     fork_guard: ForkGuard,
 }
 
-/// Who gave the memory. What is mapped is not there in forked children.
+/// The source of the memory. Forked children do not inherit mappings.
 enum Source {
     /// The allocator.
     Heap { base: NonNull<u8>, layout: Layout },
     /// The program: the parts of a vector.
     Vector { base: NonNull<u8>, length: usize, capacity: usize },
-    /// The system: what is mapped, from some byte on.
+    /// The system: a mapping, used from an offset.
     Pages { map: ManuallyDrop<MmapRaw>, start: usize },
     /// A file in memory.
     File {
         map: ManuallyDrop<MmapRaw>,
         fd: ManuallyDrop<OwnedFd>,
-        /// Goes once the memory is unmapped and the descriptor closed.
+        /// Dropped once the memory is unmapped and the descriptor closed.
         mark: TryArc<()>,
     },
     /// An arena.
     Piece(ArenaPiece),
 }
 
-// SAFETY: either kind owns its memory, and nothing in it belongs to a thread. How the bytes are shared is up to the
-// region's leases.
+// SAFETY: every kind owns its memory, and nothing in it belongs to a thread. The region's leases
+// control concurrent access to the bytes.
 unsafe impl Send for Memory {}
-// SAFETY: as above; a shared reference gives out the address and the descriptor, and touches no byte.
+// SAFETY: as above; a shared reference returns the address and the descriptor, and accesses no
+// byte.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Private memory, zeroed.
+    /// Allocates private zeroed memory.
     pub(crate) fn private(bytes: usize) -> Result<Memory, RegionError> {
         if bytes > HEAP_MAX_BYTES {
             return Memory::apart(bytes);
@@ -88,16 +91,16 @@ impl Memory {
         Memory::heap(bytes)
     }
 
-    /// The same in pages of its own.
+    /// As [`Memory::private`], in separate pages.
     pub(crate) fn apart(bytes: usize) -> Result<Memory, RegionError> {
         check_length(bytes)?;
-        // An interpreter knows no memory but the allocator's.
+        // Miri supports only the allocator's memory.
         if cfg!(miri) { Memory::heap(bytes) } else { Memory::pages(bytes) }
     }
 
     fn heap(bytes: usize) -> Result<Memory, RegionError> {
         let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(|_| too_long(bytes))?;
-        // SAFETY: the layout has a non-zero size, as check_length made sure.
+        // SAFETY: the layout has a non-zero size, which check_length has ensured.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
         Ok(Memory::of(Source::Heap { base, layout }))
@@ -108,7 +111,7 @@ impl Memory {
         Ok(Memory::of(Source::Pages { map: not_for_children(map.into(), bytes)?, start: 0 }))
     }
 
-    /// A program's own bytes; those that its vector has room for beyond its length are not used.
+    /// Wraps a program's vector; its capacity beyond its length is not used.
     pub(crate) fn vector(bytes: Vec<u8>) -> Result<Memory, RegionError> {
         check_length(bytes.len())?;
         let mut bytes = ManuallyDrop::new(bytes);
@@ -117,20 +120,21 @@ impl Memory {
         Ok(Memory::of(Source::Vector { base, length, capacity }))
     }
 
-    /// The vector that it was made of, if it was.
+    /// Returns the vector of which it was made, if it was.
     pub(crate) fn into_vector(self) -> Result<Vec<u8>, Memory> {
         let Source::Vector { base, length, capacity } = self.source else { return Err(self) };
         std::mem::forget(self);
-        // SAFETY: they are the parts of a vector that was taken apart in `vector`, whose bytes are this one's alone.
+        // SAFETY: they are the parts of a vector that `vector` has decomposed, and only this value
+        // owns them.
         Ok(unsafe { Vec::from_raw_parts(base.as_ptr(), length, capacity) })
     }
 
-    /// Whether it is the parts of a vector.
+    /// Whether it was made of a vector.
     pub(crate) fn is_vector(&self) -> bool {
         matches!(self.source, Source::Vector { .. })
     }
 
-    /// A sealed memfd of this many bytes, on huge pages or not.
+    /// Creates a sealed memfd of this many bytes, on huge pages or not.
     pub(crate) fn file(bytes: usize, huge: bool) -> Result<Memory, RegionError> {
         check_length(bytes)?;
         let (flags, granule) = if huge {
@@ -147,20 +151,22 @@ impl Memory {
         Memory::map(fd, length)
     }
 
-    /// The memory behind a descriptor that came from elsewhere, and its length.
+    /// Maps the memory of a descriptor of another process; returns it with its length.
     pub(crate) fn attach(fd: OwnedFd) -> Result<(Memory, usize), RegionError> {
         let length = sealed_length(fd.as_fd())?;
         Ok((Memory::map(fd, length)?, length))
     }
 
-    /// The memory behind several such descriptors, one after the other in one piece, and its length.
+    /// Maps the memory of several such descriptors, one after the other in one piece; returns it
+    /// with its length.
     pub(crate) fn join(fds: &[OwnedFd]) -> Result<(Memory, usize), RegionError> {
         let lengths = fds.iter().map(|fd| sealed_length(fd.as_fd())).collect::<Result<Vec<_>, _>>()?;
-        // At most as many as there can be descriptors, of 2^40 bytes each: far from an overflow.
+        // At most one length per descriptor, of 2^40 bytes each: far from an overflow.
         let length = lengths.iter().sum();
         check_length(length)?;
         let granule = fds.iter().map(|fd| page_bytes(fd.as_fd())).max().unwrap_or(1);
-        // The address space, and what it takes to begin at the largest page. None of it is touched before it is replaced.
+        // Reserves the address space, with room to align to the largest page. None of it is
+        // accessed before it is replaced.
         let reserved = MmapOptions::new().len(length + granule).no_reserve_swap().map_anon();
         let map = MmapRaw::from(reserved.map_err(|error| refused(length, &error))?);
         let start = map.as_ptr().align_offset(granule);
@@ -169,7 +175,7 @@ impl Memory {
             if (end - start) % page_bytes(fd.as_fd()) != 0 {
                 return Err(RegionError::NotRegion { what: "its length", errno: Errno::EINVAL });
             }
-            // SAFETY: these bytes lie within the mapping above, which is this one's alone, and nobody has seen yet.
+            // SAFETY: these bytes lie within the mapping above, which only this function knows.
             unsafe { replace(map.as_mut_ptr().wrapping_add(end), part, fd) }
                 .map_err(|errno| RegionError::System { bytes: part, errno })?;
             end += part;
@@ -178,7 +184,7 @@ impl Memory {
         Ok((Memory::of(Source::Pages { map: not_for_children(map, length)?, start }), length))
     }
 
-    /// The memory of a region of an arena.
+    /// Wraps the memory of a region of an arena.
     pub(crate) fn piece(piece: ArenaPiece) -> Memory {
         Memory::of(Source::Piece(piece))
     }
@@ -199,7 +205,7 @@ impl Memory {
         Memory { source, fork_guard: ForkGuard::here() }
     }
 
-    /// The process whose memory it is.
+    /// Returns the fork guard of the process that owns the memory.
     #[inline]
     pub(crate) fn fork_guard(&self) -> &ForkGuard {
         &self.fork_guard
@@ -221,7 +227,8 @@ impl Memory {
         }
     }
 
-    /// What is there until memory of a file is unmapped and its descriptor closed; `None` for any other memory.
+    /// Returns the mark that exists until memory of a file is unmapped and its descriptor closed;
+    /// `None` for any other memory.
     pub(crate) fn mark(&self) -> Option<WeakArc<()>> {
         match &self.source {
             Source::File { mark, .. } => Some(TryArc::downgrade(mark)),
@@ -236,14 +243,14 @@ impl Memory {
         }
     }
 
-    /// Heals faults in memory that others may take away; `None` for any other.
+    /// Heals faults in memory whose pages other processes may remove; `None` for any other memory.
     ///
     /// # Safety
-    /// The memory outlives the result, and no byte of it is ever seen as a slice from now on.
+    /// The memory outlives the result, and none of its bytes is visible as a slice from now on.
     pub(crate) unsafe fn watch(&self) -> Result<Option<Watched>, RegionError> {
         let Source::File { map, fd, .. } = &self.source else { return Ok(None) };
-        // SAFETY: the mapping is as long as it says, this one's alone, and begins at a page. The caller vouches for the
-        // rest.
+        // SAFETY: the mapping has this length, belongs to this value alone, and begins at a page.
+        // The caller guarantees the rest.
         unsafe { guard::watch(map.as_ptr(), map.len(), page_bytes(fd.as_fd())) }.map(Some)
     }
 }
@@ -254,12 +261,13 @@ impl Drop for Memory {
         match &mut self.source {
             // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed here only.
             Source::Heap { base, layout } => unsafe { dealloc(base.as_ptr(), *layout) },
-            // SAFETY: they are the parts of a vector that was taken apart in `vector`, which is put together here only.
+            // SAFETY: they are the parts of a vector that `vector` has decomposed, and it is
+            // reassembled here only.
             Source::Vector { base, length, capacity } => unsafe {
                 drop(Vec::from_raw_parts(base.as_ptr(), *length, *capacity));
             },
-            // SAFETY: it is unmapped here only. In a forked child it never was mapped, and something else may stand in its
-            // place.
+            // SAFETY: it is unmapped here only. In a forked child it never was mapped, and its
+            // addresses may be in other use.
             Source::Pages { map, .. } if in_owner_process => unsafe {
                 closer::retire(Mapped::new(ManuallyDrop::take(map), None, None));
             },
@@ -276,13 +284,15 @@ impl Drop for Memory {
     }
 }
 
-/// A forked child would hold on to pages that a network card writes to, and write to them itself.
+/// Excludes a mapping from forked children, which would keep pages to which a network card writes,
+/// and could write to them.
 fn not_for_children(map: MmapRaw, bytes: usize) -> Result<ManuallyDrop<MmapRaw>, RegionError> {
     map.advise(Advice::DontFork).map_err(|error| refused(bytes, &error))?;
     Ok(ManuallyDrop::new(map))
 }
 
-/// A file in memory that can be sealed, and never be executed where the system knows of that (since Linux 6.3).
+/// Creates a memfd that can be sealed, and never executed if the system supports that (since Linux
+/// 6.3).
 fn new_memfd(flags: MFdFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     match memfd_create(NAME, flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL)) {
@@ -291,37 +301,39 @@ fn new_memfd(flags: MFdFlags) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Seals memory against further writers: what is mapped stays writable, and nobody can map it so as to write any more, or take its
-/// pages away. Who does that at this moment is waited for.
+/// Seals memory against further writers: existing mappings stay writable, but no process can create
+/// a writable mapping or remove pages any more. Blocks while another process is doing so.
 ///
-/// # Errors
-/// [`RegionError::NotRegion`] for what is no file in memory, or may not be sealed; Linux before 5.1 knows no such seal.
+/// # Errors [`RegionError::NotRegion`] for a descriptor that is not a memfd, or may not be sealed;
+/// Linux before 5.1 has no such seal.
 pub fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
     let sealed = fcntl(fd, FcntlArg::F_ADD_SEALS(FUTURE_WRITE));
     sealed.map(drop).map_err(|errno| RegionError::NotRegion { what: "its seals", errno })
 }
 
-/// Whether it is a memfd that is [sealed](seal) against further writers. Does not block.
+/// Whether the descriptor is a memfd that is [sealed](seal) against further writers. Does not
+/// block.
 #[must_use]
 pub fn is_sealed(fd: BorrowedFd<'_>) -> bool {
     seals(fd).contains(FUTURE_WRITE)
 }
 
-/// Whether it is memory that is shared, and not sealed yet. What has not even its size sealed is shared with nobody.
+/// Whether the descriptor is shared memory that is not sealed yet. Memory without a sealed size is
+/// never shared.
 pub(crate) fn is_unsealed(fd: BorrowedFd<'_>) -> bool {
     let seals = seals(fd);
     seals.contains(SEALS) && !seals.contains(FUTURE_WRITE)
 }
 
-/// None for any file that is not in memory.
+/// Returns the seals; none for a file that is not in memory.
 fn seals(fd: BorrowedFd<'_>) -> SealFlag {
     fcntl(fd, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_retain)
 }
 
-/// The length of memory that came from elsewhere. It stays what it is, for it is sealed.
+/// Returns the length of another process's memory. It is sealed, so it does not change.
 fn sealed_length(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
     let refused = |errno| RegionError::NotRegion { what: "what it is", errno };
-    // Only files in memory know of seals: all else is refused here.
+    // Only memfds support seals: any other descriptor is refused here.
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(refused)?;
     if !SealFlag::from_bits_retain(seals).contains(SEALS) {
         return Err(RegionError::NotRegion { what: "its seals", errno: Errno::EINVAL });
@@ -332,20 +344,20 @@ fn sealed_length(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
     Ok(length)
 }
 
-/// Maps a file where something else is mapped.
+/// Maps a file over an existing mapping.
 ///
 /// # Safety
-/// The bytes from `base` on are a mapping of the caller's, of which there is no reference.
+/// The bytes from `base` on are a mapping of the caller, to which there is no reference.
 unsafe fn replace(base: *mut u8, length: usize, fd: &OwnedFd) -> Result<(), Errno> {
     let address = NonZeroUsize::new(base.expose_provenance()).ok_or(Errno::EINVAL)?;
     let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
     let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { mmap(Some(address), length, access, MapFlags::MAP_SHARED | MapFlags::MAP_FIXED, fd, 0) }
         .map(drop)
 }
 
-/// The pages that such a file consists of.
+/// Returns the page size of such a file.
 fn page_bytes(fd: BorrowedFd<'_>) -> usize {
     match fstatfs(fd) {
         Ok(stat) if stat.filesystem_type() == HUGETLBFS_MAGIC => stat.block_size() as usize,

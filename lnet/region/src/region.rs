@@ -16,41 +16,43 @@ use crate::lease::{Access, Leases};
 use crate::memory::Memory;
 use crate::{ForkGuard, RegionError};
 
-/// How many LNDs can each keep a registration of a region: TCP, verbs, a simulated network and one to spare.
+/// Number of LNDs that can each keep a registration of a region: TCP, verbs, a simulated network
+/// and one spare.
 pub const LND_SLOTS: usize = 4;
 
-/// The pages of memory that can be shared.
+/// The page size of memory that can be shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pages {
-    /// The system's ordinary ones.
+    /// The system's ordinary pages.
     #[default]
     Normal,
-    /// Huge ones of 2 MiB if there are enough, else ordinary ones. Until the memory is [sealed](crate::seal), whoever has the
-    /// descriptor can punch holes into it, and where the system then has no huge page left, touching a hole is a bus error: who gives it to processes
-    /// that he does not trust [watches](Region::watch) it.
+    /// Huge pages of 2 MiB if there are enough, otherwise ordinary ones. Until the memory is
+    /// [sealed](crate::seal), a process with the descriptor can punch holes into it; if the system
+    /// then has no huge page left, access to a hole is a bus error. A process that gives the
+    /// descriptor to untrusted processes must [watch](Region::watch) the memory.
     Huge,
 }
 
-/// Which LND a [`Registration`] belongs to; the node numbers its LNDs.
+/// The LND of a [`Registration`]; the node numbers its LNDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LndSlot(u8);
 
 impl LndSlot {
-    /// Slot number `index`, if it is below [`LND_SLOTS`].
+    /// Returns slot number `index`, if it is below [`LND_SLOTS`].
     pub const fn new(index: u8) -> Option<LndSlot> {
         if (index as usize) < LND_SLOTS { Some(LndSlot(index)) } else { None }
     }
 }
 
-/// What an LND keeps with a region, for instance its RDMA keys; dropped with the region.
+/// Data of an LND for a region, for instance its RDMA keys; dropped with the region.
 pub type Registration = Box<dyn Any + Send + Sync>;
 
 /// Reference-counted memory with a stable address. Clones share the memory; it is freed with the last of them.
 ///
-/// A region has no accessors for its bytes: they are reached through leases on an [`crate::IoVec`]. Its memory is
-/// *private*, this process's alone, or *shared* with others who may write to it whenever they like; it becomes shared by
-/// [`Region::share`] and stays so. Bytes of private memory can be seen as slices. Those of shared memory are only
-/// copied, or named to the system.
+/// A region has no accessors for its bytes; leases on an [`crate::IoVec`] give access. Its memory
+/// is *private* to this process, or *shared* with other processes, which may write it at any time;
+/// [`Region::share`] makes it shared permanently. Bytes of private memory can be seen as slices.
+/// Those of shared memory can only be copied, or passed to the system.
 ///
 /// ```
 /// use lnet_region::{IoVec, Pages, Region};
@@ -61,7 +63,7 @@ pub type Registration = Box<dyn Any + Send + Sync>;
 /// let descriptor = region.share()?.try_clone_to_owned().expect("there are descriptors left");
 /// assert!(buffer.read(0..5)?.as_slice().is_none());
 ///
-/// // What another process does with it:
+/// // In another process:
 /// let theirs = IoVec::whole(Region::attach(descriptor)?);
 /// theirs.write(0..5)?.copy_from(0, b"hello");
 /// assert_eq!(buffer.read(0..5)?.to_vec(), b"hello");
@@ -70,28 +72,28 @@ pub type Registration = Box<dyn Any + Send + Sync>;
 #[derive(Clone)]
 pub struct Region(TryArc<Inner>);
 
-/// Tells whether a region is still there, without keeping it.
+/// A reference that does not keep the region, and shows whether it still exists.
 #[derive(Clone)]
 pub struct WeakRegion {
     inner: WeakArc<Inner>,
-    /// Of memory of a file: there until that is unmapped and closed.
+    /// For memory of a file: exists until that is unmapped and closed.
     mark: Option<WeakArc<()>>,
 }
 
 struct Inner {
-    /// Ends before the memory does.
+    /// Dropped before the memory.
     watched: OnceLock<Option<Watched>>,
-    /// Devices forget the memory before it goes.
+    /// Dropped before the memory, so that devices release it first.
     registrations: Registrations,
     memory: Memory,
     length: usize,
-    /// Whether other processes may write to the memory. It is set behind the lock of the leases and only while there is
-    /// none, so that it stays as it is for whoever holds one.
+    /// Whether other processes may write the memory. Set under the lock of the leases and only
+    /// while there is none, so that it does not change during a lease.
     shared: AtomicBool,
     leases: Mutex<Leases>,
 }
 
-/// What each LND keeps with a region, or with an arena.
+/// The registrations of all LNDs for a region, or for an arena.
 pub(crate) struct Registrations {
     slots: [OnceLock<Registration>; LND_SLOTS],
     fork_guard: ForkGuard,
@@ -111,7 +113,7 @@ impl Registrations {
         if cell.get().is_none()
             && let Some(made) = register()
         {
-            // Two threads may both have registered: the second registration is dropped again.
+            // Two threads may both have registered: the second registration is dropped.
             let _ = cell.set(made);
         }
         cell.get().map(|registration| &**registration)
@@ -119,7 +121,7 @@ impl Registrations {
 }
 
 impl Drop for Registrations {
-    /// What an LND has registered with a device is the parent's: a forked child lets it be.
+    /// A registration with a device belongs to the parent: a forked child leaks it.
     fn drop(&mut self) {
         if !self.fork_guard.in_owner_process() {
             self.slots.iter_mut().filter_map(OnceLock::take).for_each(std::mem::forget);
@@ -128,8 +130,8 @@ impl Drop for Registrations {
 }
 
 impl Region {
-    /// Zeroed memory of `bytes` bytes, page aligned. It is always private. More than 1 MiB takes no memory before it is
-    /// touched, and is not there in forked children.
+    /// Allocates zeroed memory of `bytes` bytes, page aligned. It is always private. Above 1 MiB,
+    /// pages are allocated at the first access, and forked children do not inherit the mapping.
     ///
     /// # Errors
     /// [`RegionError::Length`] for 0 or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES),
@@ -138,8 +140,9 @@ impl Region {
         Region::over(Memory::private(bytes)?, bytes, false)
     }
 
-    /// The same in pages of its own, which are not there in forked children, however few bytes it is of: no write of this process
-    /// after a fork can then part the memory from what a device has pinned.
+    /// As [`Region::heap`], but in separate pages for any size, which forked children do not
+    /// inherit: so no write of this process after a fork can separate the memory from the pages
+    /// that a device has pinned.
     ///
     /// # Errors
     /// As [`Region::heap`].
@@ -147,7 +150,7 @@ impl Region {
         Region::over(Memory::apart(bytes)?, bytes, false)
     }
 
-    /// A program's own bytes, wherever they lie. They stay where they are, and are always private.
+    /// Creates a region over a program's vector, without a copy. Its memory is always private.
     ///
     /// ```
     /// use lnet_region::{IoVec, Region};
@@ -165,14 +168,14 @@ impl Region {
         Region::over(Memory::vector(bytes)?, length, false)
     }
 
-    /// The bytes that it was made of by [`Region::from_vec`].
+    /// Returns the vector of [`Region::from_vec`].
     ///
-    /// # Errors
-    /// The region again, if it was not, or if anybody else has it: a buffer, a message, an operation in flight.
+    /// # Errors The region, if it has another source, or if it has other users: a buffer, a
+    /// message, an operation in flight.
     pub fn into_vec(self) -> Result<Vec<u8>, Region> {
         let inner = TryArc::try_unwrap(self.0).map_err(Region)?;
         let Inner { watched, mut registrations, memory, length, shared, leases } = inner;
-        // Devices forget it before the program has it again.
+        // Devices release the memory before the program gets it back.
         if memory.is_vector() {
             registrations = Registrations::new(*memory.fork_guard());
         }
@@ -181,25 +184,26 @@ impl Region {
         })
     }
 
-    /// Zeroed memory of `bytes` bytes that can be shared with other processes; private for now. Its size is sealed, so
-    /// that nobody can take pages away. Children that are forked do not get it.
+    /// Allocates zeroed memory of `bytes` bytes that can be shared with other processes; private at
+    /// first. Its size is sealed, so it cannot be shortened. Forked children do not inherit it.
     ///
-    /// Pages come when they are first touched. Whoever attaches huge ones sees whole pages of 2 MiB. A process that may trace this one could open even private memory, as it
-    /// could write to any other; nothing here holds against that.
+    /// Pages are allocated at the first access. A process that attaches memory on huge pages sees
+    /// whole pages of 2 MiB. A process that may trace this one could open even private memory, as
+    /// it could write to any other; this crate does not protect against that.
     ///
     /// # Errors
-    /// As for [`Region::heap`]; [`RegionError::System`] also for want of descriptors.
+    /// As for [`Region::heap`]; [`RegionError::System`] also if there are no descriptors left.
     pub fn memfd(bytes: usize, pages: Pages) -> Result<Region, RegionError> {
         let memory = match pages {
-            // Whatever stands against huge pages, ordinary ones will do, or say why not.
+            // If huge pages fail for any reason, ordinary ones are used, or return the error.
             Pages::Huge => Memory::file(bytes, true).or_else(|_| Memory::file(bytes, false)),
             Pages::Normal => Memory::file(bytes, false),
         };
         Region::over(memory?, bytes, false)
     }
 
-    /// The memory that another process shares by this descriptor; it is shared from the start. Within one process the
-    /// leases of two such regions know nothing of each other.
+    /// Maps the memory that another process shares by this descriptor; the region is shared from
+    /// the start. Within one process the leases of two such regions are independent.
     ///
     /// # Errors
     /// [`RegionError::NotRegion`] unless it is a memfd whose size is sealed, [`RegionError::Length`] for no bytes or too
@@ -224,12 +228,12 @@ impl Region {
         })?))
     }
 
-    /// The descriptor by which another process [attaches](Region::attach) the memory. From now on the region is shared,
-    /// for good.
+    /// Returns the descriptor by which another process [attaches](Region::attach) the memory. The
+    /// region is shared from now on, permanently.
     ///
-    /// # Errors
-    /// [`RegionError::NotShareable`] for memory on the heap or of an [arena](crate::Arena); [`RegionError::InUse`] while anybody holds a lease, whose
-    /// bytes could then be seen as a slice; [`RegionError::Forked`].
+    /// # Errors [`RegionError::NotShareable`] for memory on the heap or of an
+    /// [arena](crate::Arena); [`RegionError::InUse`] while there are leases, whose bytes may be
+    /// visible as slices; [`RegionError::Forked`].
     pub fn share(&self) -> Result<BorrowedFd<'_>, RegionError> {
         self.fork_guard().check()?;
         let fd = self.0.memory.fd().ok_or(RegionError::NotShareable { bytes: self.len() })?;
@@ -241,20 +245,22 @@ impl Region {
         Ok(fd)
     }
 
-    /// Whether other processes may write to the memory.
+    /// Whether other processes may write the memory.
     pub fn is_shared(&self) -> bool {
-        // Who holds a lease has taken the lock since it was set, if it was.
+        // A holder of a lease has taken the lock since it was set, if it was.
         self.0.shared.load(Relaxed)
     }
 
-    /// From now on a fault in the memory is healed ([`crate::guard`]), which others can cause who have its descriptor. For
-    /// memory that is shared already: with private memory, or that of a forked child's parent, it does nothing.
+    /// Puts the memory under the [guard](crate::guard), which heals faults that processes with its
+    /// descriptor can cause. For memory that is shared already: for private memory, or that of a
+    /// forked child's parent, it does nothing.
     ///
     /// # Errors
     /// [`RegionError::System`] with ENOMEM; faults are not healed then.
     pub fn watch(&self) -> Result<(), RegionError> {
         if self.fork_guard().in_owner_process() && self.is_shared() && self.0.watched.get().is_none() {
-            // SAFETY: it is shared for good, so that there is no slice. The memory outlives what is kept beside it.
+            // SAFETY: it is shared permanently, so that there is no slice. The memory outlives the
+            // fields beside it.
             let watched = unsafe { self.0.memory.watch() }?;
             // Another thread may have been first: then there are two for a moment.
             let _ = self.0.watched.set(watched);
@@ -262,29 +268,29 @@ impl Region {
         Ok(())
     }
 
-    /// Whether a fault has been healed: then some of the bytes have become zeros, and those that others see are no longer
-    /// these.
+    /// Whether a fault has been healed: then some of the bytes have become zeros, and other
+    /// processes no longer see the same memory.
     pub fn has_faulted(&self) -> bool {
         self.0.watched.get().and_then(Option::as_ref).is_some_and(Watched::has_faulted)
     }
 
-    /// What tells when the region is gone.
+    /// Returns a reference that shows whether the region still exists.
     pub fn weak(&self) -> WeakRegion {
         WeakRegion { inner: TryArc::downgrade(&self.0), mark: self.0.memory.mark() }
     }
 
-    /// Bytes in the region; never 0.
+    /// Returns the number of bytes of the region; never 0.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.0.length
     }
 
-    /// The process whose memory it is.
+    /// Returns the fork guard of the process that owns the memory.
     pub fn fork_guard(&self) -> &ForkGuard {
         self.0.memory.fork_guard()
     }
 
-    /// Whether nobody reads or writes any byte of the region at this moment; false in a forked child.
+    /// Whether the region has no leases at this moment; false in a forked child.
     pub fn is_idle(&self) -> bool {
         self.fork_guard().in_owner_process() && self.0.leases.lock().is_empty()
     }
@@ -294,9 +300,10 @@ impl Region {
         TryArc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What the LND of this slot keeps with the region; made by `register` the first time (S-401: once per region,
-    /// constant time afterwards). The regions of an [arena](crate::Arena) have one for all of them: it is for all of
-    /// [`Region::extent`], and goes with the arena. `None` if `register` gives none, and in a forked child.
+    /// Returns the registration of this LND slot; created by `register` at the first call (S-401:
+    /// once per region, constant time afterwards). The regions of an [arena](crate::Arena) share
+    /// one: it covers all of [`Region::extent`], and is dropped with the arena. `None` if
+    /// `register` returns none, and in a forked child.
     pub fn registration(
         &self,
         slot: LndSlot,
@@ -309,8 +316,9 @@ impl Region {
         registrations.get(slot, || register(self))
     }
 
-    /// The memory that a [registration](Region::registration) is for, as a device counts: the number of its first byte and
-    /// how many there are. It is that of the region, or of all of the arena that it is a piece of.
+    /// Returns the memory that a [registration](Region::registration) covers, as a device addresses
+    /// it: the number of its first byte and its length. It is that of the region, or of the whole
+    /// arena to which the region belongs.
     pub fn extent(&self) -> (u64, usize) {
         match self.arena_piece() {
             Some(piece) => piece.extent(),
@@ -318,8 +326,8 @@ impl Region {
         }
     }
 
-    /// The number by which a device knows the byte at this offset, which stays the same: its address in this process. One for
-    /// devices to work with, and good for nothing else: bytes are reached by leases.
+    /// Returns the number by which a device addresses the byte at this offset: its address in this
+    /// process, which does not change. For devices only: programs access bytes by leases.
     ///
     /// # Panics
     /// Beyond the end of the region.
@@ -335,7 +343,7 @@ impl Region {
         self.0.leases.lock().take(range, access)
     }
 
-    /// Whether a lease would be given at this moment.
+    /// Whether a lease would be granted at this moment.
     pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
         self.fork_guard().check()?;
         self.check_bounds(&range)?;
@@ -356,7 +364,7 @@ impl Region {
         }
     }
 
-    /// One lease becomes two at once: that of the bytes below `at`, and that of the rest.
+    /// Splits a lease atomically into one of the bytes below `at` and one of the rest.
     pub(crate) fn split(&self, range: Range<usize>, at: usize, access: Access) {
         if self.fork_guard().in_owner_process() {
             self.0.leases.lock().split(range, at, access);
@@ -373,7 +381,7 @@ impl Region {
         }
     }
 
-    /// The address of a byte. The memory lives as long as the region does.
+    /// Returns the address of a byte. It is valid for as long as the region exists.
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.0.length);
         self.0.memory.base().wrapping_add(offset)
@@ -388,14 +396,14 @@ impl fmt::Debug for Region {
 }
 
 impl WeakRegion {
-    /// Whether the last clone of the region has been dropped: no buffer, message or operation in flight has its memory
-    /// any more.
+    /// Whether the last clone of the region has been dropped: no buffer, message or operation in
+    /// flight uses its memory any more.
     pub fn is_released(&self) -> bool {
         self.inner.strong_count() == 0
     }
 
-    /// Whether it is [released](Self::is_released), and its memory gone: that of a file is unmapped by then, and this process's
-    /// descriptor of it is closed ([`crate::closer`]).
+    /// Whether it is [released](Self::is_released), and its memory freed: that of a file is
+    /// unmapped by then, and this process's descriptor of it is closed ([`crate::closer`]).
     pub fn is_gone(&self) -> bool {
         self.is_released() && self.mark.as_ref().is_none_or(|mark| mark.strong_count() == 0)
     }

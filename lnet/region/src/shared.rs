@@ -1,40 +1,44 @@
-//! Copies of bytes that others may be reading and writing at the same time: other processes, the system, and transports
-//! of this process under leases that overlap.
+//! Copies of bytes that others may be reading and writing at the same time: other processes, the
+//! system, and transports of this process under leases that overlap.
 //!
-//! No reference to such memory is ever formed: a `&[u8]` promises that its bytes stay as they are, and a plain copy
-//! promises that nobody writes meanwhile. A copy here is a relaxed atomic load and a relaxed atomic store of each byte, in
-//! no particular order. What relies on it: accesses of this kind race with nothing, because all others to these bytes are
-//! of the same kind, or the system's own, or another process's; leases keep slices away. So a copy ends, touches no byte
-//! outside of its range (not even a neighbour in the same word, of which somebody else may have a slice), and gives
-//! each byte a value that stood in its place at some moment. That is all: bytes of one message may come from different
-//! moments. What is to be trusted is copied first and validated afterwards.
+//! No reference to such memory is ever formed: a `&[u8]` promises that its bytes do not change, and
+//! a plain copy promises that there is no concurrent write. A copy here is a relaxed atomic load
+//! and a relaxed atomic store of each byte, in no particular order. This gives: accesses of this
+//! kind race with nothing, because all others to these bytes are of the same kind, or the system's,
+//! or another process's; leases exclude slices. So a copy ends, accesses no byte outside of its
+//! range (not even a neighbour in the same word, of which a slice may exist), and gives each byte a
+//! value that it had at some moment. It gives no more: bytes of one message may come from different
+//! moments. Bytes that must be valid are copied first and validated afterwards.
 //!
-//! Byte by byte is what the program means, not what the machine does. The compiler would not join atomic accesses, so the
-//! copy is the C library's, called by an instruction that the compiler does not look into: to it, the call is the loop in
-//! `by_bytes`. The machine's wide loads and stores give each byte a value that stood there, as that loop does.
+//! Byte by byte is the meaning in the program, not in the machine. The compiler would not join
+//! atomic accesses, so the C library copies, called by an instruction that is opaque to the
+//! compiler: for it, the call is the loop in `by_bytes`. The machine's wide loads and stores give
+//! each byte a value that it had, as that loop does.
 
 use nix::libc;
 
-/// Copies `length` bytes; where the ranges overlap, each byte may come from before or after.
+/// Copies `length` bytes; where the ranges overlap, each byte may be an old or a new one.
 ///
 /// # Safety
-/// Both ranges are mapped all the while, the target for writing. To the bytes of `from` there is no `&mut`, to those of `to`
-/// no reference at all in this process, except for one that the caller has and does not use meanwhile; and where either
-/// range is accessed by somebody else in this process meanwhile, that is done by this function or by the system.
+/// Both ranges are mapped throughout, the target for writing. In this process there is no `&mut` to
+/// the bytes of `from`, and no reference at all to those of `to`, except for one that the caller
+/// has and does not use meanwhile; and other code of this process accesses either range meanwhile
+/// only by this function or through the system.
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     // SAFETY: the caller's promises are passed on.
     unsafe { at_once(from, to, length) }
 }
 
-/// Calls `memmove`, which does nothing worse than another order of the bytes when they change or overlap.
+/// Calls `memmove`, which at worst uses another order of the bytes when they change or overlap.
 ///
 /// # Safety
 /// As [`copy`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn at_once(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: memmove takes its arguments in these registers, keeps what the C ABI says, and gets the stack aligned, for
-    // the block does not say `nostack`. It accesses the bytes of the two ranges alone. To the compiler the block does
-    // what `by_bytes` does, which the caller vouches for.
+    // SAFETY: memmove takes its arguments in these registers, follows the C ABI, and gets the stack
+    // aligned, as the block does not say `nostack`. It accesses the bytes of the two ranges alone.
+    // To the compiler the block does the same as `by_bytes`, whose conditions the caller
+    // guarantees.
     unsafe {
         std::arch::asm!(
             "call {memmove}",
@@ -47,7 +51,7 @@ unsafe fn at_once(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Calls `memmove`, which does nothing worse than another order of the bytes when they change or overlap.
+/// Calls `memmove`, which at worst uses another order of the bytes when they change or overlap.
 ///
 /// # Safety
 /// As [`copy`].
@@ -69,7 +73,7 @@ unsafe fn at_once(from: *const u8, to: *mut u8, length: usize) {
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 use by_bytes as at_once;
 
-/// What a copy means.
+/// The meaning of a copy.
 ///
 /// # Safety
 /// As [`copy`].
@@ -79,8 +83,8 @@ unsafe fn by_bytes(from: *const u8, to: *mut u8, length: usize) {
     use std::sync::atomic::Ordering::Relaxed;
 
     for at in 0..length {
-        // SAFETY: the caller vouches for these bytes of both ranges. What is loaded from is not stored to through this
-        // pointer.
+        // SAFETY: the caller guarantees these bytes of both ranges. The source is not stored to
+        // through this pointer.
         unsafe {
             let byte = AtomicU8::from_ptr(from.cast_mut().add(at)).load(Relaxed);
             AtomicU8::from_ptr(to.add(at)).store(byte, Relaxed);
@@ -106,7 +110,8 @@ mod tests {
             for copy in [copy as Copy, by_bytes] {
                 let (mut source, mut target) = (vec![0; from], vec![0; 320]);
                 source.extend(&bytes);
-                // SAFETY: from + length bytes are in the source, 20 + 300 in the target; nobody else knows them.
+                // SAFETY: from + length bytes are in the source, 20 + 300 in the target; no other
+                // code has them.
                 unsafe { copy(source[from..].as_ptr(), target[to..].as_mut_ptr(), bytes.len()) };
                 let (before, rest) = target.split_at(to);
                 prop_assert_eq!(&rest[..bytes.len()], &bytes);
@@ -119,7 +124,7 @@ mod tests {
             let mut memory: Vec<u16> = (0..180).map(|at| at | 0x100).collect();
             let base = memory.as_mut_ptr().cast::<u8>();
             let length = length.min(300);
-            // SAFETY: 60 + 300 bytes are all there are; nobody else knows them.
+            // SAFETY: 60 + 300 bytes are all there are; no other code has them.
             unsafe { copy(base.add(from), base.add(to), length) };
             // SAFETY: as above.
             let all: Vec<u8> = (0..360).map(|at| unsafe { base.add(at).read() }).collect();
@@ -129,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Two threads that copy to the same bytes: what is there afterwards came from one or the other.
+    /// Two threads that copy to the same bytes: each final byte came from one or the other.
     #[test]
     fn two_may_write_the_same_bytes_at_once() {
         let mut target = vec![0u8; 5000];

@@ -1,4 +1,4 @@
-//! Many regions in one piece of shared memory.
+//! Regions in one piece of shared memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const ARENA_BYTES: usize = 1 << 20;
 
-/// An arena, and the memory as the process that made it sees it.
+/// Creates an arena; returns it with the memory as the process that created it sees it.
 fn arena(bytes: usize, pages: Pages) -> (Arena, IoVec) {
     let memory = Region::memfd(bytes, pages).unwrap();
     let fd = memory.share().unwrap().try_clone_to_owned().unwrap();
@@ -40,12 +40,12 @@ fn a_region_is_private_memory_that_the_other_process_sees() {
     assert_eq!(seen(place(&first), 101), [&[1; 100][..], &[0]].concat());
     assert_eq!(seen(place(&second), 5001), [&[2; 5000][..], &[0]].concat());
 
-    // What arrives in it can be lent.
+    // Received bytes can be lent.
     let incoming = one.incoming(10..20).unwrap();
     theirs.write(place(&first) + 10..place(&first) + 20).unwrap().fill(7);
     drop(incoming);
     assert_eq!(one.read(9..21).unwrap().as_slice().unwrap(), [&[1][..], &[7; 10], &[1]].concat());
-    // Leases of one region are none of the other's.
+    // Leases of different regions are independent.
     let held = one.write(0..100).unwrap();
     assert!(two.write(0..5000).is_ok() && one.read(0..1).is_err());
     drop(held);
@@ -89,7 +89,7 @@ fn what_is_not_there_is_refused() {
     assert!(arena.is_unused());
     assert!(arena.allocate(ARENA_BYTES).is_ok());
     let null = std::fs::File::open("/dev/null").unwrap();
-    // SAFETY: nobody writes to it.
+    // SAFETY: it is never written.
     assert!(matches!(unsafe { Arena::trusted(vec![null.into()]) }, Err(RegionError::NotRegion { .. })));
 }
 
@@ -98,7 +98,7 @@ fn memory_of_several_descriptors_is_one_piece() {
     let parts: Vec<Region> =
         [8192, 4096, 12288].map(|bytes| Region::memfd(bytes, Pages::Normal).unwrap()).into();
     let fds = parts.iter().map(|part| part.share().unwrap().try_clone_to_owned().unwrap()).collect();
-    // SAFETY: nobody writes to the memory by `parts`.
+    // SAFETY: the memory is never written through `parts`.
     let arena = unsafe { Arena::trusted(fds) }.unwrap();
     assert_eq!(arena.len(), 8192 + 4096 + 12288);
     let region = arena.allocate(arena.len()).unwrap();
@@ -112,7 +112,7 @@ fn memory_of_several_descriptors_is_one_piece() {
 fn an_arena_has_no_holes() {
     let fd =
         |bytes| Region::memfd(bytes, Pages::Normal).unwrap().share().unwrap().try_clone_to_owned().unwrap();
-    // SAFETY: nobody writes to any of it.
+    // SAFETY: none of it is ever written.
     let trusted = |fds| unsafe { Arena::trusted(fds) };
     assert!(matches!(trusted(Vec::new()), Err(RegionError::Length { bytes: 0, .. })));
     let broken = trusted(vec![fd(100), fd(4096)]).unwrap_err();
@@ -131,7 +131,7 @@ fn huge_pages_or_ordinary_ones_are_the_same_arena() {
     assert_eq!(theirs.read(end - 1..end + 1).unwrap().to_vec(), [4, 0]);
 }
 
-/// A device is told once of memory that many buffers lie in.
+/// A device registers the memory of many buffers once.
 // Covers: S-401
 #[test]
 fn the_regions_of_an_arena_have_one_registration() {
@@ -163,7 +163,8 @@ fn the_regions_of_an_arena_have_one_registration() {
 }
 
 proptest! {
-    /// No two regions have a byte in common, all begin as zeros whatever stood there before, and all come back.
+    /// No two regions have a byte in common, all begin as zeros whatever their memory held before,
+    /// and all are returned.
     #[test]
     fn regions_are_zeros_and_nobody_elses(
         steps in prop::collection::vec((prop_oneof![1usize..200, 4000usize..30_000], any::<usize>()), 1..60)
@@ -196,7 +197,7 @@ proptest! {
     }
 }
 
-/// Threads that allocate and drop at once, each watching its own bytes.
+/// Threads that allocate and drop concurrently, each checking its bytes.
 #[test]
 fn threads_allocate_and_drop_at_once() {
     const THREADS: usize = 4;

@@ -31,7 +31,7 @@ fn region(kind: Kind, bytes: usize) -> Region {
     }
 }
 
-/// A buffer whose fragments have these (gap before, length) values within one region.
+/// Creates a buffer whose fragments have these (gap before, length) values within one region.
 fn buffer(kind: Kind, shape: &[(usize, usize)]) -> (Region, IoVec) {
     let region = region(kind, shape.iter().map(|(gap, length)| gap + length).sum());
     let mut at = 0;
@@ -70,7 +70,7 @@ proptest! {
         prop_assert!(to.read(moved..to.len()).unwrap().to_vec().iter().all(|&byte| byte == 0));
     }
 
-    /// One lease becomes many: each byte is in one of them, and free when that is dropped.
+    /// One lease is split into many: each byte is in one of them, and free when that is dropped.
     #[test]
     fn a_lease_that_is_split_covers_each_byte_as_before(
         shape in shapes(), kind in kinds(), cuts in prop::collection::vec(0usize..9000, 0..8), reads in any::<bool>()
@@ -87,7 +87,7 @@ proptest! {
                 parts.push((at, rest.len()));
                 prop_assert_eq!(&rest.to_vec(), &bytes[at..at + rest.len()]);
                 at += rest.len();
-                // A sender lets others read, but nobody write.
+                // A lease to send permits reads, but no writes.
                 prop_assert!(rest.is_empty() || vec.check_write(at - 1..at).is_err());
                 rest = behind;
                 prop_assert!(vec.check_write(0..at).is_ok());
@@ -105,7 +105,7 @@ proptest! {
                 prop_assert_eq!(message.to_vec(), &bytes[at..at + length]);
                 parts.push((at, length));
                 at += length;
-                // What has arrived can be read, what is to come cannot.
+                // Received bytes can be read, pending ones cannot.
                 prop_assert!(vec.check_read(0..at).is_ok());
                 prop_assert!(behind.is_empty() || vec.check_read(at..at + 1).is_err());
                 rest = behind;
@@ -116,7 +116,7 @@ proptest! {
         prop_assert_eq!(vec.read(0..vec.len()).unwrap().to_vec(), bytes);
     }
 
-    /// What a device is told: region by region, which bytes a lease is on.
+    /// The ranges that a device gets: the leased bytes of each region.
     #[test]
     fn the_places_of_a_lease_hold_its_bytes(shape in shapes(), kind in kinds(), skip in 0usize..500) {
         let (region, vec) = buffer(kind, &shape);
@@ -237,7 +237,7 @@ fn a_buffer_that_names_a_byte_twice_can_be_read_but_not_written() {
     assert!(vec.read(0..16).is_ok());
     assert!(vec.write(0..16).is_err());
     assert!(region.is_idle());
-    // What is received there is the application's business.
+    // The received content is the application's responsibility.
     let mut incoming = vec.incoming(0..16).unwrap();
     incoming.copy_from(0, b"0123456789abcdef");
     drop(incoming);
@@ -258,7 +258,8 @@ fn transports_share_what_a_program_has_alone() {
     assert_eq!(second.copy_from(0, &[2; 15]), 15);
     assert_eq!(sent.to_vec(), [[1; 5].as_slice(), &[2; 15]].concat());
     assert_eq!(copy(&sent, &mut first), 15);
-    // What has been received can be sent on while others receive it, and is read when they have ended.
+    // Received bytes can be sent on while others receive them, and read after those leases have
+    // ended.
     let (first, second) = (first.into_read(), second.into_read());
     assert_eq!(first.as_slice(), None);
     let looked = vec.read(0..10).unwrap();

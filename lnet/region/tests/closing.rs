@@ -1,4 +1,5 @@
-//! Memory is unmapped and closed in a thread of its own, one after the other: with that thread held up, nothing else is.
+//! Memory is unmapped and closed in a separate thread, one after the other: blocking that thread
+//! blocks no other.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,7 +11,7 @@ use lnet_region::{Pages, Region, closer};
 /// A hang is a failure.
 const HUNG: Duration = Duration::from_secs(120);
 
-/// Its drop tells that it has begun, and waits until the other end of its channel is gone.
+/// A value whose drop reports its start, and waits until the other end of its channel is gone.
 struct Gate(Sender<()>, std::sync::mpsc::Receiver<()>);
 
 impl Drop for Gate {
@@ -20,7 +21,7 @@ impl Drop for Gate {
     }
 }
 
-/// Mappings of regions that this process has.
+/// Returns the number of mappings of regions that this process has.
 fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:nlx-region")).count()
@@ -40,7 +41,7 @@ fn whoever_drops_memory_does_not_unmap_it() {
     let clone = regions[0].clone();
     assert_eq!(mappings(), 20);
     drop(regions);
-    // Nobody has them any more but the clone, and they are all still mapped: so they are not gone.
+    // No regions are left but the clone, and all are still mapped: so they are not gone.
     assert_eq!((mappings(), closer::pending()), (20, 20));
     assert!(weak.iter().all(|weak| !weak.is_gone()));
 

@@ -1,4 +1,4 @@
-//! A forked child: nothing of its parent's memory can be used there, and nothing happens to it.
+//! A forked child: its parent's memory cannot be used there, and is not changed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,20 +14,22 @@ use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-/// Runs this in a forked child; whether it says that all was as it should be.
+/// Runs `check` in a forked child; returns its result.
 fn holds_in_a_child(check: impl FnOnce() -> bool) -> bool {
-    // SAFETY: in the child this one thread goes on. It takes no lock that another one of the harness could have held, but
-    // the allocator's, which the C library makes usable in a child; and it leaves without returning to the harness.
+    // SAFETY: in the child this one thread continues. It takes no lock that another thread of the
+    // harness could have held, except the allocator's, which the C library makes usable in a child;
+    // and it ends without returning to the harness.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => {
             waitpid(child, None).unwrap() == WaitStatus::Signaled(child, Signal::SIGKILL, false)
         }
         ForkResult::Child => {
             if check() {
-                // Not by an exit: a leak checker would tell of all that the child has left alone.
+                // Not by an exit: a leak checker would report all objects that the child has not
+                // dropped.
                 let _ = raise(Signal::SIGKILL);
             }
-            // SAFETY: it does not return, and runs no code of the parent's.
+            // SAFETY: it does not return, and runs no code of the parent.
             unsafe { libc::_exit(1) }
         }
     }
@@ -36,7 +38,7 @@ fn holds_in_a_child(check: impl FnOnce() -> bool) -> bool {
 fn arena() -> Arena {
     let memory = Region::memfd(1 << 20, Pages::Normal).unwrap();
     let fd = memory.share().unwrap().try_clone_to_owned().unwrap();
-    // SAFETY: nobody writes by `memory`, which ends here.
+    // SAFETY: the memory is never written through `memory`, which is dropped here.
     unsafe { Arena::trusted(vec![fd]) }.unwrap()
 }
 
@@ -55,7 +57,7 @@ fn a_child_has_another_origin() {
     let fork_guard = ForkGuard::here();
     assert!(holds_in_a_child(|| {
         let forked = !fork_guard.in_owner_process();
-        // A child of a child is neither.
+        // Nor is a child of a child the owner.
         let own = ForkGuard::here();
         forked
             && own.in_owner_process()
@@ -109,7 +111,7 @@ fn leases_that_a_child_inherits_show_no_byte() {
 fn memory_of_the_childs_own_is_not_unmapped_with_what_it_has_inherited() {
     let mut inherited = Some(Region::heap(2 << 20).unwrap());
     assert!(holds_in_a_child(|| {
-        // Where the parent's mapping is missing, the system has room for this one.
+        // The system may place this mapping where the parent's is missing.
         let own = IoVec::whole(Region::heap(2 << 20).unwrap());
         own.write(0..own.len()).unwrap().fill(3);
         drop(inherited.take());

@@ -1,5 +1,5 @@
-//! Huge pages that run out: real bus errors, healed by the guard. It takes the machine's huge pages for itself, and so is
-//! run by itself, as root (`./test memory`).
+//! Huge pages that run out: real bus errors, healed by the guard. The test uses up the machine's
+//! huge pages, and so runs alone, as root (`./test memory`).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ const HUGE: usize = 2 << 20;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// So many huge pages in the machine, until this is dropped.
+/// Sets the number of huge pages of the machine, until this is dropped.
 struct Pool(String);
 
 impl Pool {
@@ -37,7 +37,8 @@ impl Drop for Pool {
     }
 }
 
-/// Shared memory of so many bytes under the guard, all of them 7, of which the first huge page has been taken away for good.
+/// Creates shared memory of `bytes` bytes under the guard, all of them 7, whose first huge page has
+/// been removed permanently.
 fn robbed(bytes: usize, pool: &Pool, left: usize) -> Region {
     let region = Region::memfd(bytes, Pages::Huge).unwrap();
     let fd = region.share().unwrap();
@@ -45,7 +46,7 @@ fn robbed(bytes: usize, pool: &Pool, left: usize) -> Region {
     IoVec::whole(region.clone()).write(0..bytes).unwrap().fill(7);
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     fallocate(fd, hole, 0, HUGE as i64).unwrap();
-    // The page that is free again goes back to the system.
+    // The page that is free again returns to the system.
     pool.set(left);
     region
 }
@@ -56,7 +57,7 @@ fn huge_pages_that_run_out_harm_nobody() {
     guard::install().unwrap();
     let pool = Pool::of(4);
 
-    // Touched by this process.
+    // Accessed by this process.
     let neighbour = Region::memfd(HUGE, Pages::Huge).unwrap();
     neighbour.share().unwrap();
     neighbour.watch().unwrap();
@@ -69,7 +70,7 @@ fn huge_pages_that_run_out_harm_nobody() {
     assert_eq!(IoVec::whole(neighbour.clone()).read(0..2).unwrap().to_vec(), [9, 9]);
     drop((vec, region));
 
-    // Touched by the system, on its way in and out; the end of the memory lies within a page.
+    // Accessed by the system, in both directions; the end of the memory lies within a page.
     let (ours, theirs) = UnixStream::pair().unwrap();
     pool.set(3);
     let region = robbed(HUGE + 10, &pool, 2);
@@ -99,12 +100,13 @@ fn huge_pages_that_run_out_harm_nobody() {
     assert!(!neighbour.has_faulted());
     drop(neighbour);
 
-    // An arena has as many bytes as its pages, and does with ordinary ones where there are no others.
+    // The length of an arena is that of its pages, and it uses ordinary ones if there are no
+    // others.
     for pages in [2, 0] {
         pool.set(pages);
         let memory = Region::memfd(HUGE + 4096, Pages::Huge).unwrap();
         let fd = memory.share().unwrap().try_clone_to_owned().unwrap();
-        // SAFETY: nobody writes by `memory`.
+        // SAFETY: the memory is never written through `memory`.
         let arena = unsafe { Arena::trusted(vec![fd]) }.unwrap();
         assert_eq!(arena.len(), if pages == 2 { 2 * HUGE } else { HUGE + 4096 });
         let vec = IoVec::whole(arena.allocate(HUGE + 10).unwrap());

@@ -1,14 +1,14 @@
-//! An allocator and a system that say no: an error, never an abort.
+//! An allocator and a system that refuse memory cause an error, never an abort.
 
 use lnet_region::{MAX_REGION_BYTES, Region, RegionError};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nlx_testkit::heap::WatchedHeap;
 
-/// The allocator refuses what is longer than this, as a system without overcommit does.
+/// Longest allocation: the allocator refuses longer ones, as a system without overcommit does.
 const MOST_BYTES: usize = 1 << 18;
 
-/// The system gives no more address space than this.
+/// Limit of the address space.
 const SPACE_BYTES: u64 = 1 << 34;
 
 #[global_allocator]
@@ -27,7 +27,8 @@ fn a_region_that_does_not_fit_is_an_error() {
     }
 }
 
-/// The largest region is not from the allocator. (Which errno comes is the system's business: valgrind has another.)
+/// The largest region is not from the allocator. (The errno depends on the system: valgrind has
+/// another.)
 #[test]
 fn address_space_that_is_not_there_is_an_error() {
     let (before, most) = getrlimit(Resource::RLIMIT_AS).unwrap();

@@ -1,4 +1,4 @@
-//! Memory that other processes map, too.
+//! Memory that other processes also map.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -60,7 +60,7 @@ fn memory_becomes_shared_only_while_nobody_can_have_a_slice_of_it() {
         drop((reader, writer));
     }
     region.share().unwrap();
-    // Once it is, leases are no hindrance.
+    // Once it is shared, leases do not prevent sharing.
     let held = vec.write(5..6).unwrap();
     assert!(region.share().is_ok());
     assert_eq!(held.as_slice(), None);
@@ -97,7 +97,7 @@ fn what_is_no_sealed_memory_is_refused() {
     let null = File::open("/dev/null").unwrap();
     let error = Region::attach(null.as_fd().try_clone_to_owned().unwrap()).unwrap_err();
     assert!(matches!(error, RegionError::NotRegion { what: "what it is", .. }), "{error}");
-    // Memory that may not be written to cannot be a buffer.
+    // Memory that may not be written cannot be a buffer.
     let unwritable = memfd(4096, all | SealFlag::F_SEAL_WRITE);
     assert!(matches!(Region::attach(unwritable), Err(RegionError::System { .. })));
 }
@@ -111,7 +111,7 @@ fn huge_pages_or_ordinary_ones_are_the_same_memory() {
     assert_eq!(vec.read(9_989..10_000).unwrap().to_vec(), [&[0][..], &[3; 10]].concat());
 }
 
-/// Memory with a descriptor, and pages of few bytes.
+/// Memory with a descriptor, and short memory in separate pages.
 #[test]
 fn forked_children_do_not_inherit_the_mapping() {
     for region in [Region::memfd(4096, Pages::Normal).unwrap(), Region::pages(100).unwrap()] {
@@ -127,7 +127,7 @@ fn forked_children_do_not_inherit_the_mapping() {
     }
 }
 
-/// A writer that obeys no lease: the reader gets bytes that one of them wrote, and nothing else happens.
+/// A writer without leases: the reader gets bytes that one of both wrote, and nothing else happens.
 #[test]
 fn copies_from_under_a_hostile_writer_give_bytes_that_stood_there() {
     let (ours, theirs) = shared(4099);

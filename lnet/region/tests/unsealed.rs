@@ -1,4 +1,5 @@
-//! Memory that another process may take pages of away is sealed before it is unmapped; what cannot be sealed stays mapped.
+//! Memory of which another process may remove pages is sealed before it is unmapped; memory that
+//! cannot be sealed stays mapped.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -20,14 +21,14 @@ fn all_is_done() {
     }
 }
 
-/// A region of one page, and the descriptor that another process would have.
+/// Creates a region of one page; returns it with the descriptor that another process would have.
 fn shared() -> (Region, OwnedFd) {
     let region = Region::memfd(4096, Pages::Normal).unwrap();
     let theirs = region.share().unwrap().try_clone_to_owned().unwrap();
     (region, theirs)
 }
 
-/// A value with memory, whose drop tells whether that is sealed by then.
+/// A value with memory, whose drop reports whether that is sealed by then.
 struct Value(OwnedFd, std::sync::mpsc::Sender<bool>);
 
 impl Unsealed for Value {

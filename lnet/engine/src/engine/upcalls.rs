@@ -474,7 +474,7 @@ impl Engine {
         }
     }
 
-    /// The partition where a message has arrived.
+    /// Returns the partition in which a message has arrived.
     fn partition_of_way(&self, back: Way) -> usize {
         match back {
             Way::Here => self.common.here(),
@@ -482,7 +482,7 @@ impl Engine {
         }
     }
 
-    /// The partition and key of a message that is sent.
+    /// Returns the partition and key of an outgoing message.
     fn tx_name(&self, token: TxToken) -> Option<(usize, Key)> {
         let (partition, key) = unpack(token.0);
         (partition < self.common.partitions()).then_some((partition, key))

@@ -84,7 +84,7 @@ pub enum FaultRate {
 /// let rule: FaultRule = "delay 100us..2ms every 3 get,reply from 10.0.0.1@tcp seed 7".parse()?;
 /// assert_eq!(rule.action, FaultAction::Delay { at_least, at_most });
 ///
-/// Several rules, as on a command line.
+/// // Several rules, as on a command line.
 /// assert_eq!(FaultRule::parse_all("drop 1/10 ack; delay 5ms put")?.len(), 2);
 /// # Ok::<(), lnet::FaultRuleError>(())
 /// ```

@@ -1,15 +1,16 @@
-//! Which bytes of an arena are free.
+//! The free ranges of an arena.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A line of a processor's cache. What is shorter takes a multiple of it,
+/// A line of a processor's cache. Allocations below a page take a multiple of it.
 const GRANULE_BYTES: usize = 64;
 
-/// unless that were a page: such and longer ones begin at a page and take whole ones, for a device counts in them.
+/// Allocations that would round up to a page, and larger ones, begin at a page and take whole ones,
+/// the unit of devices.
 const PAGE_BYTES: usize = 4096;
 
-/// The free ranges of so many bytes, none of which touches another. There are never more than granules, nor than one
-/// more than regions.
+/// The free ranges of a memory, none of which touches another. Their number is at most that of
+/// granules, and at most one more than that of regions.
 #[derive(Debug)]
 pub(super) struct FreeRanges {
     /// First byte and length.
@@ -19,7 +20,7 @@ pub(super) struct FreeRanges {
     /// Bytes of the whole pages in it, and first byte; for ranges that hold any.
     by_pages: BTreeSet<(usize, usize)>,
     bytes: usize,
-    /// From here on nothing was ever taken.
+    /// End of the memory that was ever taken.
     untouched: usize,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct FreeRanges {
 pub(super) struct Taken {
     /// Its first byte.
     pub(super) start: usize,
-    /// How many of the bytes that were asked for somebody may have used before.
+    /// Number of the requested bytes that may have been used before.
     pub(super) used: usize,
 }
 
@@ -45,12 +46,12 @@ impl FreeRanges {
         free
     }
 
-    /// All free bytes.
+    /// Returns the number of free bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes of the free range that has the least room to spare. `None` if none has.
+    /// Takes a range from the free range with the least excess. `None` if no range has room.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Taken> {
         let need = rounded(bytes);
         let ranges = if need < PAGE_BYTES { &self.by_length } else { &self.by_pages };
@@ -66,7 +67,7 @@ impl FreeRanges {
         Some(Taken { start, used })
     }
 
-    /// Frees what was taken by the same number of bytes.
+    /// Frees a range that was taken with the same number of bytes.
     pub(super) fn give_back(&mut self, start: usize, bytes: usize) {
         let (mut start, mut length) = (start, rounded(bytes));
         if let Some((&before, &bytes)) = self.by_start.range(..start).next_back()
@@ -101,19 +102,19 @@ impl FreeRanges {
     }
 }
 
-/// The bytes of the whole pages in a range, if there are any.
+/// Returns the bytes of the whole pages in a range, if there are any.
 fn whole_pages(start: usize, length: usize) -> Option<usize> {
     let end = (start + length) / PAGE_BYTES * PAGE_BYTES;
     end.checked_sub(start.next_multiple_of(PAGE_BYTES)).filter(|bytes| *bytes > 0)
 }
 
-/// The bytes that so many take.
+/// Returns the number of bytes that an allocation takes.
 fn rounded(bytes: usize) -> usize {
     bytes.next_multiple_of(alignment(bytes))
 }
 
 fn alignment(bytes: usize) -> usize {
-    // What would be a page when rounded is one.
+    // A length that would round up to a page counts as one.
     if bytes <= PAGE_BYTES - GRANULE_BYTES { GRANULE_BYTES } else { PAGE_BYTES }
 }
 
@@ -147,7 +148,8 @@ mod tests {
             Model { taken: vec![false; granules], used: vec![false; granules] }
         }
 
-        /// The granules of the free range from here on that so many bytes could use, aligned as they must be.
+        /// Returns the granules that this many bytes could use of the free range from here on,
+        /// correctly aligned.
         fn room(&self, granule: usize, bytes: usize) -> usize {
             let length = self.taken[granule..].iter().take_while(|taken| !**taken).count();
             let align = alignment(bytes) / GRANULE_BYTES;
@@ -155,13 +157,13 @@ mod tests {
             ((granule + length) / align * align).saturating_sub(first)
         }
 
-        /// The first granules of the free ranges.
+        /// Returns the first granules of the free ranges.
         fn ranges(&self) -> impl Iterator<Item = usize> {
             let is_first = |&at: &usize| !self.taken[at] && (at == 0 || self.taken[at - 1]);
             (0..self.taken.len()).filter(is_first)
         }
 
-        /// The least room that is enough.
+        /// Returns the least sufficient room.
         fn best(&self, bytes: usize) -> Option<usize> {
             let need = rounded(bytes) / GRANULE_BYTES;
             self.ranges().map(|at| self.room(at, bytes)).filter(|room| *room >= need).min()

@@ -1,4 +1,4 @@
-//! What happens at a fault.
+//! The handler of faults.
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::list::{self, Watch};
 use crate::{ForkGuard, RegionError};
 
-/// What a bus error did before, in the process that installed the handler.
+/// The previous action of SIGBUS, in the process that installed the handler.
 static BEFORE: OnceLock<Before> = OnceLock::new();
 
 struct Before {
@@ -24,9 +24,9 @@ struct Before {
     fork_guard: ForkGuard,
 }
 
-/// From now on, faults in watched ranges are healed, in the whole process and in all its threads. All other bus errors do
-/// what they did before; so it is to be called after whatever else handles SIGBUS has been set up. Calling it again does
-/// nothing. Forked children have no guard.
+/// Installs the handler that heals faults in watched ranges, for all threads of the process. All
+/// other bus errors have their previous effect; so call it after any other handler of SIGBUS has
+/// been installed. Further calls do nothing. Forked children have no guard.
 ///
 /// # Errors
 /// [`RegionError::System`] if the system refuses.
@@ -38,7 +38,7 @@ pub fn install() -> Result<(), RegionError> {
     }
     let flags = SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK | SaFlags::SA_RESTART;
     let ours = SigAction::new(SigHandler::SigAction(on_fault), flags, SigSet::empty());
-    // SAFETY: the handler does nothing that a signal handler must not: it reads atomics, maps memory, sets signal actions,
+    // SAFETY: the handler is async-signal-safe: it reads atomics, maps memory, sets signal actions,
     // and keeps errno.
     let action = unsafe { sigaction(Signal::SIGBUS, &ours) }
         .map_err(|errno| RegionError::System { bytes: 0, errno })?;
@@ -47,7 +47,8 @@ pub fn install() -> Result<(), RegionError> {
     Ok(())
 }
 
-/// Accesses all watched pages of these bytes, so that those that fault are healed. False if none of them is watched.
+/// Accesses all watched pages of these bytes, so that those that fault are healed. False if none of
+/// them is watched.
 ///
 /// The bytes are under a lease.
 pub(crate) fn touch(start: *const u8, length: usize) -> bool {
@@ -60,8 +61,8 @@ pub(crate) fn touch(start: *const u8, length: usize) -> bool {
         let (from, to) = (first.max(watch.start), end.min(watch.start + watch.length));
         let mut at = from;
         while at < to {
-            // SAFETY: the byte is one of those that are leased, so that it is mapped, and is accessed by atomics, this
-            // crate's copies and the system alone; if its page faults, it is mapped anew.
+            // SAFETY: the byte is under a lease, so that it is mapped, and is accessed by atomics,
+            // this crate's copies and the system alone; if its page faults, it is mapped anew.
             let byte = unsafe { AtomicU8::from_ptr(start.cast_mut().with_addr(at)) };
             black_box(byte.load(Relaxed));
             any = true;
@@ -77,9 +78,10 @@ fn is_installed() -> bool {
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let errno = Errno::last_raw();
-    // SAFETY: the system gives a valid record. Of a bus error that it raised itself, the record holds an address.
+    // SAFETY: the system passes a valid record. For a bus error that it raised itself, the record
+    // has an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    // A positive code is the system's own. One of an access that was badly aligned would come again.
+    // A positive code is the system's. That of a misaligned access would repeat.
     let is_fault = code > 0 && code != libc::BUS_ADRALN;
     if !(is_fault && is_installed() && heal(address)) {
         pass_on(signal, info, context, is_fault);
@@ -87,11 +89,11 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     Errno::set_raw(errno);
 }
 
-/// Puts zeros in the place of the page, if it is watched.
+/// Replaces the page by zeros, if it is watched.
 fn heal(address: usize) -> bool {
     let Some(watch) = list::all().find(|watch| watch.contains(address)) else { return false };
     watch.node.mark_faulted();
-    // The process may have as many mappings as it can, where holes are many: then all of the range becomes one.
+    // If many holes have used up the process's mappings, the whole range becomes one.
     map_zeros(watch.page(address), watch.page_bytes) || map_zeros(watch.start, watch.length)
 }
 
@@ -101,32 +103,32 @@ fn map_zeros(start: usize, bytes: usize) -> bool {
     let (Some(start), Some(bytes)) = (NonZeroUsize::new(start), NonZeroUsize::new(bytes)) else {
         return false;
     };
-    // SAFETY: the pages are mapped, and whoever had them watched gave them up to this (`guard::watch`). One of its users
-    // is at this instruction, so that they still are his.
+    // SAFETY: the pages are mapped, and the caller of `guard::watch` permitted this. The faulting
+    // thread is at an access to one of them, so that they still belong to the range.
     unsafe { mmap_anonymous(Some(start), bytes, rights, flags) }.is_ok()
 }
 
-/// Does what would have happened without a guard.
+/// Performs the previous action.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
     match BEFORE.get().map(|before| before.action.handler()) {
         Some(SigHandler::Handler(handler)) => handler(signal),
         Some(SigHandler::SigAction(handler)) => handler(signal, info, context),
-        // A fault that is to be ignored ends the process all the same.
+        // An ignored fault ends the process all the same.
         Some(SigHandler::SigIgn) if !is_fault => {}
         _ => end_process(),
     }
 }
 
-/// The signal comes again once the handler returns, and has its usual effect.
+/// Ends the process: the signal is raised again once the handler returns, with its default action.
 fn end_process() {
     let usual = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: there is no handler in it.
+    // SAFETY: the action has no handler.
     let _ = unsafe { sigaction(Signal::SIGBUS, &usual) };
     let _ = raise(Signal::SIGBUS);
 }
 
 impl Watch {
-    /// First address of the page that holds this one.
+    /// Returns the first address of the page that holds this one.
     fn page(&self, address: usize) -> usize {
         address & !(self.page_bytes - 1)
     }

@@ -1,4 +1,4 @@
-//! The watched ranges, as a signal handler can look at them: without a lock, and without anything that is ever freed.
+//! The watched ranges, readable by a signal handler: without a lock, and without freed memory.
 
 use std::ops::Range;
 use std::ptr::null_mut;
@@ -8,34 +8,36 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use nlx_fallible::{NoMemory, try_box};
 use parking_lot::Mutex;
 
-/// The newest node. Nodes are put in front and never taken out, so that there are as many as ranges were ever watched at
-/// a time.
+/// The newest node. Nodes are added at the front and never removed, so their number is the maximum
+/// number of ranges watched at a time.
 static FIRST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
 
 /// Nodes that watch nothing.
 static SPARE: Mutex<Vec<&'static Node>> = Mutex::new(Vec::new());
 
-/// Faults in watched ranges since the process began.
+/// Faults in watched ranges since the process started.
 static FAULTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Faults in watched ranges since the process began. A range whose fault is not among them is still as it was.
+/// Returns the number of faults in watched ranges since the process started. A range is unchanged
+/// unless one of them was in it.
 pub(super) fn faults() -> usize {
-    // SYNC guard.faults: who sees the count sees which ranges have faulted.
+    // SYNC guard.faults: a thread that sees the count sees the marks of the faulted ranges.
     FAULTS.load(Acquire)
 }
 
-/// Nodes that there are. Written under the lock of the spare ones.
+/// Number of nodes. Written under the lock of the spare ones.
 static NODES: AtomicUsize = AtomicUsize::new(0);
 
 /// A watched range, or none.
 ///
-/// Whoever faults in a range has it mapped, so that it is neither entered nor left meanwhile: its node stands still. All
-/// other nodes may change while they are looked at, which `version` tells: it is odd during a change, and higher after it.
+/// A thread that faults in a range has it mapped, so that the range is neither added nor removed
+/// meanwhile: its node does not change. All other nodes may change while they are read, which
+/// `version` shows: it is odd during a change, and higher after it.
 #[derive(Debug)]
 pub(super) struct Node {
     version: AtomicUsize,
     start: AtomicUsize,
-    /// 0 where nothing is watched.
+    /// 0 if nothing is watched.
     length: AtomicUsize,
     page_bytes: AtomicUsize,
     faulted: AtomicBool,
@@ -43,12 +45,12 @@ pub(super) struct Node {
     next: *mut Node,
 }
 
-// SAFETY: `next` is null or a node that lives for ever, and is only read.
+// SAFETY: `next` is null or a node that is never freed, and is only read.
 unsafe impl Sync for Node {}
 // SAFETY: as above.
 unsafe impl Send for Node {}
 
-/// What a node says at one moment.
+/// A consistent copy of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch {
     pub(super) node: &'static Node,
@@ -57,7 +59,7 @@ pub(super) struct Watch {
     pub(super) page_bytes: usize,
 }
 
-/// Enters a range.
+/// Adds a range.
 pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> Result<&'static Node, NoMemory> {
     let spare = SPARE.lock().pop();
     let node = spare.map_or_else(new_node, Ok)?;
@@ -65,23 +67,23 @@ pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> Result<&'static N
     Ok(node)
 }
 
-/// Forgets a range that was entered.
+/// Removes a range.
 pub(super) fn leave(node: &'static Node) {
     node.set(0..0, 0);
     SPARE.lock().push(node);
 }
 
-/// All that is watched by nodes that stand still. Safe in a signal handler.
+/// Returns the watches of all nodes that are not changing. Safe in a signal handler.
 pub(super) fn all() -> impl Iterator<Item = Watch> {
-    // SYNC guard.first: nodes are whole before they can be found.
+    // SYNC guard.first: nodes are complete before they can be found.
     let first = FIRST.load(Acquire);
-    // SAFETY: a node is never freed, nor is a reference to it mutable.
+    // SAFETY: a node is never freed, and there is no mutable reference to it.
     let nodes = std::iter::successors(unsafe { first.as_ref() }, |node| unsafe { node.next.as_ref() });
     nodes.filter_map(Node::watch)
 }
 
 fn new_node() -> Result<&'static Node, NoMemory> {
-    // There is room for each of them when they are given back.
+    // Reserves room for each node when it is given back.
     let mut spare = SPARE.lock();
     let nodes = NODES.load(Relaxed) + 1;
     let room = spare.len();
@@ -95,7 +97,7 @@ fn new_node() -> Result<&'static Node, NoMemory> {
         next: FIRST.load(Relaxed),
     })?);
     NODES.store(nodes, Relaxed);
-    // SYNC guard.first: nodes are whole before they can be found.
+    // SYNC guard.first: nodes are complete before they can be found.
     while let Err(first) = FIRST.compare_exchange_weak(node.next, node, Release, Relaxed) {
         node.next = first;
     }
@@ -103,21 +105,23 @@ fn new_node() -> Result<&'static Node, NoMemory> {
 }
 
 impl Node {
-    /// Only whoever has the node to himself calls it: who takes it from the spare ones, or gives it back.
+    /// Called only by the owner of the node: the thread that takes it from the spare ones, or gives
+    /// it back.
     fn set(&self, range: Range<usize>, page_bytes: usize) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
-        // SYNC guard.version: whoever sees one of the words below sees the odd version, or a later one.
+        // SYNC guard.version: a reader of one of the words below sees the odd version, or a later
+        // one.
         fence(Release);
         self.start.store(range.start, Relaxed);
         self.length.store(range.len(), Relaxed);
         self.page_bytes.store(page_bytes, Relaxed);
         self.faulted.store(false, Relaxed);
-        // SYNC guard.version: whoever sees this version sees the words.
+        // SYNC guard.version: a reader of this version sees the words.
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// What is watched, if anything is, and it is not being changed.
+    /// Returns the watched range, if there is one, and it is not being changed.
     fn watch(&'static self) -> Option<Watch> {
         // SYNC guard.version
         let version = self.version.load(Acquire);

@@ -1,4 +1,4 @@
-//! Real bus errors: files that are cut short under their mappings.
+//! Real bus errors: files that are shortened under their mappings.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,8 @@ use crate::{IoVec, Part, PartMut, Region, copy, receive, send};
 
 const PAGE: usize = 4096;
 
-/// Shared memory over a file whose size is not sealed, all bytes 7, and the file.
+/// Creates shared memory over a file whose size is not sealed, all bytes 7; returns it with the
+/// file.
 fn mortal(pages: usize) -> (Region, OwnedFd) {
     let fd = memfd_create(c"mortal", MFdFlags::MFD_CLOEXEC).unwrap();
     ftruncate(&fd, (pages * PAGE) as i64).unwrap();
@@ -31,7 +32,7 @@ fn mortal(pages: usize) -> (Region, OwnedFd) {
     (region, fd)
 }
 
-/// The same under the guard, and the file cut to so many pages.
+/// As `mortal`, under the guard, with the file shortened to `to` pages.
 fn cut(pages: usize, to: usize) -> IoVec {
     install().unwrap();
     let (region, fd) = mortal(pages);
@@ -70,7 +71,7 @@ fn what_is_gone_can_be_written_and_copied() {
     assert!(has_faulted(&two));
 }
 
-/// One buffer over both.
+/// Creates one buffer over both.
 fn joined(one: &IoVec, other: &IoVec) -> IoVec {
     IoVec::new([one.fragments(), other.fragments()].concat()).unwrap()
 }
@@ -113,7 +114,7 @@ fn what_is_gone_can_be_received_into() {
     assert!(has_faulted(&gone) && !has_faulted(&whole));
 }
 
-/// Memory that nobody watches is a matter between the caller and the system.
+/// Faults in unwatched memory go to the caller.
 #[test]
 fn a_call_fails_where_nobody_watches() {
     install().unwrap();
@@ -139,12 +140,12 @@ fn many_threads_fault_at_once() {
                 barrier.wait();
                 for page in 0..PAGES {
                     let at = page * PAGE + thread;
-                    // What one has written another one's fault may have wiped.
+                    // A fault of another thread may have wiped a written byte.
                     assert_eq!(bytes(vec, at, at + 1), [0]);
                 }
             });
         }
-        // Ranges come and go meanwhile.
+        // Ranges are added and removed meanwhile.
         for _ in 0..200 {
             let (region, _) = mortal(1);
             region.watch().unwrap();
@@ -155,7 +156,7 @@ fn many_threads_fault_at_once() {
     assert_eq!(bytes(&neighbour, 0, PAGES * PAGE), [7; PAGES * PAGE]);
 }
 
-/// A range that takes the place of one that has faulted has not.
+/// A range that reuses the node of a faulted one has not faulted.
 #[test]
 fn a_range_that_is_no_longer_watched_leaves_nothing_behind() {
     for _ in 0..3 {
@@ -166,14 +167,15 @@ fn a_range_that_is_no_longer_watched_leaves_nothing_behind() {
     }
 }
 
-/// Runs the test of this name in a process of its own, in which the variable is set; how it ended.
+/// Runs the test of this name in a separate process, in which the variable is set; returns its exit
+/// status.
 fn in_a_process(test: &str) -> std::process::ExitStatus {
     let program = std::env::current_exe().unwrap();
     let path = format!("guard::tests::{test}");
     Command::new(program).args([&path, "--exact"]).env(CHILD, test).output().unwrap().status
 }
 
-/// Says to a test that it is the process to be looked at.
+/// Set in the environment of the separate process of a test.
 const CHILD: &str = "NLX_GUARD_CHILD";
 
 fn is_the_process() -> bool {
@@ -198,7 +200,7 @@ fn a_fault_that_nobody_watches_ends_the_process() {
 fn a_signal_that_somebody_sends_ends_the_process() {
     if is_the_process() {
         let usual = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: there is no handler in it.
+        // SAFETY: the action has no handler.
         unsafe { sigaction(Signal::SIGBUS, &usual) }.unwrap();
         let watched = cut(1, 0);
         assert_eq!(bytes(&watched, 0, 1), [0]);
