@@ -1,8 +1,8 @@
-//! Allocation that can fail: what the standard library only offers unstably.
+//! Fallible allocation on stable Rust.
 //!
-//! A process that serves others must not end because an allocation for one of them fails. `Vec`, `VecDeque` and hash tables
-//! have `try_reserve`. This crate has the rest: [`TryArc`], an `Arc` whose construction returns [`NoMemory`], with
-//! [`WeakArc`]; and [`try_box`].
+//! A process that serves others must not end because an allocation for one of them fails. `Vec`,
+//! `VecDeque` and hash tables have `try_reserve`. This crate adds [`TryArc`], an `Arc` whose
+//! construction returns [`NoMemory`], its weak reference [`WeakArc`], and [`try_box`].
 //!
 //! ```
 //! use nlx_fallible::{TryArc, NoMemory, unsize};
@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-/// There is no memory: ENOMEM.
+/// The error of a failed allocation: ENOMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoMemory;
 
@@ -37,33 +37,35 @@ impl fmt::Display for NoMemory {
 
 impl std::error::Error for NoMemory {}
 
-/// References beyond which the process ends, as with `Arc`: so many can only be leaked ones.
+/// Reference count above which the process aborts, as `Arc` does: only leaked references reach it.
 const REFERENCES_MAX: usize = isize::MAX as usize;
 
-/// A reference-counted value, as `std::sync::Arc`, whose construction can fail.
+/// A reference-counted pointer like `std::sync::Arc`, whose construction can fail.
 pub struct TryArc<T: ?Sized> {
     block: NonNull<Block<T>>,
     _owns: PhantomData<Block<T>>,
 }
 
-/// A reference to the value of a [`TryArc`] that does not keep it.
+/// A weak reference to the value of a [`TryArc`]: it does not keep the value alive.
 pub struct WeakArc<T> {
     block: NonNull<Block<T>>,
     _owns: PhantomData<Block<T>>,
 }
 
-/// What the references share.
+/// The allocation that all references of a [`TryArc`] share.
 #[doc(hidden)]
 #[repr(C)]
 pub struct Block<T: ?Sized> {
-    /// References that keep the value.
+    /// Strong references; they keep the value alive.
     strong: AtomicUsize,
-    /// References that keep the block: weak ones, and one for all strong ones together.
+    /// References that keep the block allocated: the weak ones, and one for all strong ones
+    /// together.
     weak: AtomicUsize,
     value: T,
 }
 
-// SAFETY: as for `Arc`: a reference gives out shared references in any thread, and the last one drops the value in its own.
+// SAFETY: as for `Arc`: each thread gets shared references only, and the thread that drops the last
+// one drops the value.
 unsafe impl<T: ?Sized + Sync + Send> Send for TryArc<T> {}
 // SAFETY: as above; a shared reference can be cloned.
 unsafe impl<T: ?Sized + Sync + Send> Sync for TryArc<T> {}
@@ -73,7 +75,7 @@ unsafe impl<T: Sync + Send> Send for WeakArc<T> {}
 unsafe impl<T: Sync + Send> Sync for WeakArc<T> {}
 
 impl<T> TryArc<T> {
-    /// A value with one reference.
+    /// Allocates a value with one reference.
     ///
     /// # Errors
     /// [`NoMemory`]; the value is dropped.
@@ -85,45 +87,47 @@ impl<T> TryArc<T> {
         Ok(TryArc { block, _owns: PhantomData })
     }
 
-    /// A value with one reference, where no memory ends the process: for what no client of a server drives.
+    /// Allocates a value with one reference; aborts the process if there is no memory. For
+    /// allocations that no client of a server can trigger.
     #[must_use]
     pub fn new(value: T) -> TryArc<T> {
         let no_memory = |NoMemory| std::alloc::handle_alloc_error(Layout::new::<Block<T>>());
         TryArc::try_new(value).unwrap_or_else(no_memory)
     }
 
-    /// A reference that does not keep the value.
+    /// Returns a weak reference to the value.
     #[must_use]
     pub fn downgrade(this: &TryArc<T>) -> WeakArc<T> {
-        // Nothing follows from the number, as with a strong reference.
+        // Relaxed, as for a strong reference: no other access depends on the count.
         if this.block().weak.fetch_add(1, Relaxed) > REFERENCES_MAX {
             std::process::abort();
         }
         WeakArc { block: this.block, _owns: PhantomData }
     }
 
-    /// The value, if there is no other reference to it; weak ones find nothing from then on.
+    /// Returns the value if this is the only strong reference; `upgrade` of weak references then
+    /// returns `None`.
     ///
     /// # Errors
-    /// The reference again, if there is another one.
+    /// The reference itself, if there is another strong one.
     pub fn try_unwrap(this: TryArc<T>) -> Result<T, TryArc<T>> {
-        // As `Arc` does: what others did to the value before they let go of it is seen.
+        // As in `Arc`: the fence makes the accesses through dropped references visible.
         if this.block().strong.compare_exchange(1, 0, Relaxed, Relaxed).is_err() {
             return Err(this);
         }
         fence(Acquire);
         let block = this.block;
         std::mem::forget(this);
-        // SAFETY: it was the last strong reference, so nobody else reads the value or drops it.
+        // SAFETY: it was the last strong reference, so nothing else reads the value or drops it.
         let value = unsafe { ptr::read(&raw const (*block.as_ptr()).value) };
-        // The strong references' share of the block.
+        // Releases the strong references' share of the block.
         drop(WeakArc { block, _owns: PhantomData });
         Ok(value)
     }
 }
 
 impl<T> TryArc<[T]> {
-    /// The elements of a vector, moved into one block.
+    /// Moves the elements of a vector into one block.
     ///
     /// # Errors
     /// [`NoMemory`]; the vector is dropped.
@@ -137,8 +141,10 @@ impl<T> TryArc<[T]> {
         if raw.is_null() {
             return Err(NoMemory);
         }
-        // SAFETY: the block is `layout` bytes of its own. `Block` is `repr(C)`: the counts stand first, and the values where
-        // `extend` says, which is the next multiple of their alignment. They are moved there: the vector forgets them.
+        // SAFETY: the block is a fresh allocation of `layout`. `Block` is `repr(C)`: the counts
+        // come first, and the values at the offset from `extend`, which is the next multiple of
+        // their alignment. The values are moved there: the vector gives up its elements with
+        // `set_len(0)`.
         unsafe {
             let counts = raw.cast::<AtomicUsize>();
             counts.write(AtomicUsize::new(1));
@@ -147,7 +153,7 @@ impl<T> TryArc<[T]> {
             values.set_len(0);
         }
         let block = ptr::slice_from_raw_parts_mut(raw.cast::<T>(), count) as *mut Block<[T]>;
-        // SAFETY: it is not null, as has just been seen.
+        // SAFETY: checked above: it is not null.
         Ok(TryArc { block: unsafe { NonNull::new_unchecked(block) }, _owns: PhantomData })
     }
 }
@@ -158,19 +164,19 @@ impl<T: ?Sized> TryArc<T> {
         unsafe { self.block.as_ref() }
     }
 
-    /// Whether both are references to one value.
+    /// Returns whether both references point to the same value.
     #[must_use]
     pub fn ptr_eq(one: &TryArc<T>, other: &TryArc<T>) -> bool {
         ptr::addr_eq(one.block.as_ptr(), other.block.as_ptr())
     }
 
-    /// The references that keep the value.
+    /// Returns the number of strong references.
     #[must_use]
     pub fn strong_count(this: &TryArc<T>) -> usize {
         this.block().strong.load(Relaxed)
     }
 
-    /// The block, for [`unsize!`](crate::unsize).
+    /// Turns the reference into its block, for [`unsize!`](crate::unsize).
     #[doc(hidden)]
     #[must_use]
     pub fn into_block(this: TryArc<T>) -> *mut Block<T> {
@@ -179,15 +185,15 @@ impl<T: ?Sized> TryArc<T> {
         block
     }
 
-    /// The reference that a block was made of.
+    /// Turns a block back into a reference.
     ///
     /// # Safety
-    /// The block came from [`TryArc::into_block`] and is used once; its type is that one's, or one that the compiler has
-    /// coerced it to.
+    /// The block came from [`TryArc::into_block`] and is used once. Its type is the original one,
+    /// or one to which the compiler has coerced it.
     #[doc(hidden)]
     #[must_use]
     pub unsafe fn from_block(block: *mut Block<T>) -> TryArc<T> {
-        // SAFETY: that of a reference is not null.
+        // SAFETY: the block of a reference is not null.
         TryArc { block: unsafe { NonNull::new_unchecked(block) }, _owns: PhantomData }
     }
 }
@@ -198,7 +204,7 @@ macro_rules! unsize {
     ($arc:expr => $object:ty) => {{
         let block = $crate::TryArc::into_block($arc);
         let object: *mut $crate::Block<$object> = block;
-        // SAFETY: the block has just been taken out, and the compiler has coerced its type.
+        // SAFETY: the block comes from `into_block` above, and the compiler has coerced its type.
         unsafe { $crate::TryArc::from_block(object) }
     }};
 }
@@ -213,7 +219,7 @@ impl<T: ?Sized> Deref for TryArc<T> {
 
 impl<T: ?Sized> Clone for TryArc<T> {
     fn clone(&self) -> TryArc<T> {
-        // Who has a reference needs to see nothing for another one.
+        // Relaxed: the existing reference already orders all accesses to the value.
         if self.block().strong.fetch_add(1, Relaxed) > REFERENCES_MAX {
             std::process::abort();
         }
@@ -223,51 +229,54 @@ impl<T: ?Sized> Clone for TryArc<T> {
 
 impl<T: ?Sized> Drop for TryArc<T> {
     fn drop(&mut self) {
-        // What this reference did to the value comes before the value is dropped, by whoever is the last.
+        // Release: accesses through this reference happen before the last reference drops the
+        // value.
         if self.block().strong.fetch_sub(1, Release) != 1 {
             return;
         }
         fence(Acquire);
         let layout = Layout::for_value(self.block());
-        // SAFETY: it was the last strong reference: nobody reads the value any more, and weak references find none.
+        // SAFETY: it was the last strong reference: nothing reads the value any more, and `upgrade`
+        // fails.
         unsafe { ptr::drop_in_place(&raw mut (*self.block.as_ptr()).value) };
         // SAFETY: the strong references' share still keeps the block, whose layout this is.
         unsafe { let_go(self.block.cast(), layout) };
     }
 }
 
-/// Lets go of one reference to a block, and of the block with the last one.
+/// Drops one reference to a block, and frees the block with the last one.
 ///
 /// # Safety
-/// The reference is not used again; the block was allocated with this layout, and its value has been dropped if it is the
-/// last reference.
+/// The reference is not used again. The block was allocated with this layout; if this is the last
+/// reference, the value has been dropped.
 unsafe fn let_go(block: NonNull<Block<()>>, layout: Layout) {
-    // SAFETY: the counts stand first in each block, which this reference still keeps.
+    // SAFETY: the counts come first in each block, which this reference still keeps.
     let weak = unsafe { &(*block.as_ptr()).weak };
     if weak.fetch_sub(1, Release) == 1 {
         fence(Acquire);
-        // SAFETY: nobody else has a reference; the caller vouches for the layout.
+        // SAFETY: no other reference exists; the caller guarantees the layout.
         unsafe { dealloc(block.as_ptr().cast(), layout) };
     }
 }
 
 impl<T> WeakArc<T> {
     fn strong(&self) -> &AtomicUsize {
-        // SAFETY: the block lives as long as a reference to it; the counts are valid, whatever has become of the value.
+        // SAFETY: the block lives as long as a reference to it; the counts stay valid after the
+        // value is dropped.
         unsafe { &(*self.block.as_ptr()).strong }
     }
 
-    /// The references that keep the value; 0 once it has been dropped.
+    /// Returns the number of strong references; 0 once the value has been dropped.
     #[must_use]
     pub fn strong_count(&self) -> usize {
         self.strong().load(Relaxed)
     }
 
-    /// A reference that keeps the value, if it is still there.
+    /// Returns a strong reference, if the value has not been dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<TryArc<T>> {
         let more = |count: usize| (count > 0 && count <= REFERENCES_MAX).then(|| count + 1);
-        // As `Arc` does: a reference that is seen here keeps the value that was whole before it was shared.
+        // As in `Arc`: Acquire makes the value visible as it was when it was shared.
         self.strong().fetch_update(Acquire, Relaxed, more).ok()?;
         Some(TryArc { block: self.block, _owns: PhantomData })
     }
@@ -286,8 +295,8 @@ impl<T> Clone for WeakArc<T> {
 
 impl<T> Drop for WeakArc<T> {
     fn drop(&mut self) {
-        // SAFETY: the block was made of a `Block<T>` in a box; its value is dropped with the last strong reference, whose share
-        // is let go of after that.
+        // SAFETY: the block was allocated as a `Block<T>` in a box; its value is dropped with the
+        // last strong reference, whose share of the block is released after that.
         unsafe { let_go(self.block.cast(), Layout::new::<Block<T>>()) };
     }
 }
@@ -304,7 +313,7 @@ impl<T> fmt::Debug for WeakArc<T> {
     }
 }
 
-/// A box, or [`NoMemory`]; the value is dropped then.
+/// Allocates a box. If there is no memory, the value is dropped.
 ///
 /// # Errors
 /// [`NoMemory`].
@@ -315,7 +324,8 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, NoMemory> {
     }
     // SAFETY: the layout is not empty.
     let raw = NonNull::new(unsafe { alloc(layout) }.cast::<T>()).ok_or(NoMemory)?;
-    // SAFETY: memory of the value's layout from the allocator that boxes use, of which nobody else knows.
+    // SAFETY: memory of the value's layout from the allocator that boxes use, and no other pointer
+    // to it exists.
     unsafe {
         raw.write(value);
         Ok(Box::from_raw(raw.as_ptr()))
@@ -332,10 +342,10 @@ pub fn try_push<T>(values: &mut Vec<T>, value: T) -> Result<(), NoMemory> {
     Ok(())
 }
 
-/// A vector of the values of an iterator.
+/// Collects the values of an iterator into a vector.
 ///
 /// # Errors
-/// What the iterator says first, or [`NoMemory`].
+/// The iterator's first error, or [`NoMemory`].
 pub fn try_collect<T, E: From<NoMemory>>(values: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
     let mut all = Vec::new();
     let _ = all.try_reserve_exact(values.size_hint().0);
@@ -345,7 +355,7 @@ pub fn try_collect<T, E: From<NoMemory>>(values: impl Iterator<Item = Result<T, 
     Ok(all)
 }
 
-/// A text as `format!` makes it; cut where there is no memory for more.
+/// Formats a value like `format!`; the text is truncated where there is no memory for more.
 #[must_use]
 pub fn text_of(value: &dyn fmt::Display) -> String {
     struct Short(String);
@@ -359,7 +369,7 @@ pub fn text_of(value: &dyn fmt::Display) -> String {
     }
 
     let mut text = Short(String::new());
-    // What there is room for.
+    // An error means that the text was truncated.
     let _ = fmt::Write::write_fmt(&mut text, format_args!("{value}"));
     text.0
 }

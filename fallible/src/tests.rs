@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
-/// Counts how often it is dropped.
+/// Counts its drops.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {

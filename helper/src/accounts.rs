@@ -1,30 +1,32 @@
-//! Accounts: what each user's clients hold of the helper, and how much more they may take.
+//! Accounts: the resources that each user's clients hold, and the limits on further ones.
 //!
 //! # Fair shares
 //!
-//! A [`Charge`] is an amount of one [`Resource`] that a user holds. An ordinary user may grow as long as it holds no more
-//! than what is free afterwards (a dynamic threshold). With `C` the capacity less what is kept for root:
+//! A [`Charge`] is an amount of one [`Resource`] that a user holds. An ordinary user may grow as
+//! long as it holds no more than what is free afterwards (a dynamic threshold). With `C` the
+//! capacity less the reserve for root:
 //!
 //! ```text
 //! held(user) + n  <=  C - (sum of held over all ordinary users) - n
 //! ```
 //!
-//! - One user alone can take `C / 2`; `k` users that grow side by side have `C / (k + 1)` each.
-//! - A user that holds nothing can always take half of what is free, and something is free as long as fewer than
-//!   `log2(C)` users have each taken all they can, one after the other.
-//! - Root may take everything that is free: the reserve, and what ordinary users have left.
+//! - One user alone can take `C / 2`; `k` users that grow at the same time get `C / (k + 1)` each.
+//! - A user that holds nothing can always take half of the free amount, and some is free as long as
+//!   fewer than `log2(C)` users have each taken all they can, one after the other.
+//! - Root may take everything that is free: the reserve, and the part that ordinary users leave.
 //! - Where the capacity is not known, only the caps of users and groups bound the charges.
 //!
 //! # Users
 //!
-//! A user is a uid after [`Owners`](super::owners::Owners) has replaced subordinate uids by their owner's; those that root or
-//! the operator have for containers become the first of their range. The user that the
-//! helper runs as (`AccountsConfig::operator`) can end the helper anyway, and counts as root.
+//! A user is a uid after [`Owners`](super::owners::Owners) has replaced subordinate uids by their
+//! owner's; subordinate ranges of root or of the operator, which are for containers, count as the
+//! first uid of their range. The user that the helper runs as (`AccountsConfig::operator`) can end
+//! the helper anyway, and counts as root.
 //!
 //! # Cost
 //!
-//! A charge takes one mutex, shared by all users, and allocates only for a user that holds nothing yet. Sessions
-//! therefore charge what changes per operation in chunks ([`CHUNK`]).
+//! A charge takes one mutex, shared by all users, and allocates only for a user that holds nothing
+//! yet. Sessions therefore charge amounts that change with each operation in chunks ([`CHUNK`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,7 +35,8 @@ use nlx_core::Errno;
 use nlx_driver_proto::{Reason, Refusal};
 use parking_lot::Mutex;
 
-/// The uid that a connection counts for: `SO_PEERCRED`'s, or its owner's if that one is subordinate.
+/// The uid that is charged for a connection: that of `SO_PEERCRED`, or its owner's if it is
+/// subordinate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub u32);
 
@@ -42,17 +45,17 @@ impl UserId {
     pub const ROOT: UserId = UserId(0);
 }
 
-/// Amounts that change with each operation or buffer are charged in chunks of this many. It is the budget of one round
-/// of a submission ring, so that a round needs at most one charge of each kind; and what a client can hold in vain is
-/// small beside the smallest share.
+/// Amounts that change with each operation or buffer are charged in chunks of this size. It is the
+/// budget of one round of a submission ring, so that a round needs at most one charge of each kind.
+/// The amount that a client can hold without use is small beside the smallest share.
 pub const CHUNK: u64 = 64;
 
-/// The capacity of a resource that nothing bounds. Sums of a few of these do not overflow.
+/// The capacity of an unbounded resource. Sums of a few of these do not overflow.
 pub const UNBOUNDED: u64 = u64::MAX / 8;
 
 macro_rules! resources {
     ($($(#[$doc:meta])* $variant:ident, $name:literal, $errno:ident, $reason:ident;)*) => {
-        /// What is counted for each user.
+        /// A kind of resource that is counted for each user.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Resource {
@@ -60,13 +63,13 @@ macro_rules! resources {
         }
 
         impl Resource {
-            /// All of them.
+            /// All kinds.
             pub const ALL: [Resource; Resource::COUNT] = [$(Resource::$variant),*];
 
-            /// The number of resources.
+            /// The number of kinds.
             pub const COUNT: usize = [$(stringify!($variant)),*].len();
 
-            /// The name in configurations and in the status.
+            /// Returns the name in configurations and in the status.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -74,7 +77,8 @@ macro_rules! resources {
                 }
             }
 
-            /// The refusal of a charge that would bring the amount to `wanted`, where `limit` is allowed.
+            /// Returns the refusal of a charge that would bring the amount to `wanted`, where
+            /// `limit` is allowed.
             #[must_use]
             pub fn refusal(self, wanted: u64, limit: u64) -> Refusal {
                 match self {
@@ -86,9 +90,10 @@ macro_rules! resources {
 }
 
 resources! {
-    /// Connections that were let in.
+    /// Admitted connections.
     Clients, "clients", EUSERS, Clients;
-    /// Descriptors that the helper holds for clients: sockets, doorbells, arenas, bells of event loops.
+    /// Descriptors that the helper holds for clients: sockets, doorbells, arenas, signal sockets of
+    /// event loops.
     Descriptors, "descriptors", EMFILE, System;
     /// Mappings of the helper: rings, event queues, arenas.
     Mappings, "mappings", ENOMEM, Share;
@@ -114,36 +119,36 @@ resources! {
     UnreadReplies, "unread_replies", ETOOMANYREFS, Share;
 }
 
-/// A number for each resource.
+/// An amount for each resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Amounts([u64; Resource::COUNT]);
 
 impl Amounts {
-    /// Nothing of anything.
+    /// Zero of every resource.
     pub const NONE: Amounts = Amounts([0; Resource::COUNT]);
-    /// No bound on anything.
+    /// No bound on any resource.
     pub const ALL: Amounts = Amounts([UNBOUNDED; Resource::COUNT]);
 
-    /// The amount of one resource.
+    /// Returns the amount of one resource.
     #[must_use]
     pub const fn of(&self, resource: Resource) -> u64 {
         self.0[resource as usize]
     }
 
-    /// The same amounts with another one for `resource`, at most [`UNBOUNDED`].
+    /// Returns the same amounts with `amount` for `resource`, at most [`UNBOUNDED`].
     #[must_use]
     pub fn with(mut self, resource: Resource, amount: u64) -> Amounts {
         self.0[resource as usize] = amount.min(UNBOUNDED);
         self
     }
 
-    /// Whether all amounts are 0.
+    /// Returns whether all amounts are 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|&amount| amount == 0)
     }
 
-    /// The resources with their amounts.
+    /// Iterates over the resources with their amounts.
     pub fn iter(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         Resource::ALL.into_iter().map(|resource| (resource, self.of(resource)))
     }
@@ -153,12 +158,13 @@ impl Amounts {
     }
 }
 
-/// Caps of a group of users beside their fair shares: those that one entry of the policy covers.
+/// Caps of a group of users in addition to their fair shares. One entry of the policy covers a
+/// group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GroupCaps {
-    /// Of each user.
+    /// The cap of each user.
     pub per_user: Amounts,
-    /// Of all users together.
+    /// The cap of all users of the group together.
     pub together: Amounts,
 }
 
@@ -172,23 +178,23 @@ impl Default for GroupCaps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u16);
 
-/// How much there is, and who may have how much of it.
+/// The capacity, and the bounds on each user's part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountsConfig {
-    /// What all users together may hold.
+    /// The amounts that all users together may hold.
     pub capacity: Amounts,
-    /// The part of it that is kept for root.
+    /// The part of the capacity that is reserved for root.
     pub root_reserve: Amounts,
-    /// What one user may hold at most, whatever is free. Root has no such cap.
+    /// The amounts that one user may hold at most, however much is free. Root has no such cap.
     pub per_user: Amounts,
-    /// Groups of users with caps of their own.
+    /// Groups of users with caps.
     pub groups: Vec<GroupCaps>,
     /// The user that the helper runs as, which counts as root.
     pub operator: Option<UserId>,
 }
 
 impl Default for AccountsConfig {
-    /// Without a bound.
+    /// Everything is unbounded.
     fn default() -> AccountsConfig {
         AccountsConfig {
             capacity: Amounts::ALL,
@@ -201,10 +207,10 @@ impl Default for AccountsConfig {
 }
 
 impl AccountsConfig {
-    /// Root's reserve is this part of a capacity, and at least 1.
+    /// Root's reserve is this fraction of a capacity, and at least 1.
     const ROOT_PART: u64 = 8;
 
-    /// The same with this capacity of a resource, of which an eighth, at least 1, is kept for root.
+    /// Sets the capacity of a resource, of which an eighth, at least 1, is reserved for root.
     #[must_use]
     pub fn with_capacity(mut self, resource: Resource, capacity: u64) -> AccountsConfig {
         let reserve = if capacity >= UNBOUNDED { 0 } else { (capacity / Self::ROOT_PART).max(1) };
@@ -213,7 +219,7 @@ impl AccountsConfig {
         self
     }
 
-    /// The same with this cap of each user.
+    /// Sets the cap of each user.
     #[must_use]
     pub fn with_per_user(mut self, resource: Resource, cap: u64) -> AccountsConfig {
         self.per_user = self.per_user.with(resource, cap);
@@ -221,10 +227,10 @@ impl AccountsConfig {
     }
 }
 
-/// Who is charged: a user, and the group of users that it was let in with.
+/// The account that is charged: a user, and the group of users with which it was admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payer {
-    /// The user.
+    /// The user that is charged.
     pub user: UserId,
     /// The group, if the policy has given it one.
     pub group: Option<GroupId>,
@@ -236,12 +242,12 @@ impl From<UserId> for Payer {
     }
 }
 
-/// What one user holds ([`Accounts::users`]).
+/// The amounts that one user holds ([`Accounts::users`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserStatus {
-    /// The user.
+    /// The user that holds the amounts.
     pub user: UserId,
-    /// What it holds.
+    /// The amounts that it holds.
     pub held: Amounts,
     /// Charges refused since it last held nothing.
     pub refused: u64,
@@ -254,7 +260,7 @@ pub struct Accounts {
     refused: AtomicU64,
 }
 
-/// Whether a refusal is the user's, or only that of a whole chunk.
+/// Whether a refusal counts against the user: a refused whole chunk does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     Counted,
@@ -262,18 +268,18 @@ enum Refused {
 }
 
 struct Books {
-    /// Those that hold something, by uid.
+    /// The users that hold something, by uid.
     users: Vec<UserStatus>,
-    /// By [`GroupId`].
+    /// Amounts by [`GroupId`].
     groups: Box<[Amounts]>,
-    /// What root and the operator hold.
+    /// Amounts that root and the operator hold.
     privileged: Amounts,
-    /// What all others hold.
+    /// Amounts that all other users hold.
     ordinary: Amounts,
 }
 
 impl Accounts {
-    /// Accounts in which nothing is held.
+    /// Creates accounts in which nothing is held.
     #[must_use]
     pub fn new(config: AccountsConfig) -> Arc<Accounts> {
         let books = Books {
@@ -285,7 +291,7 @@ impl Accounts {
         Arc::new(Accounts { config, books: Mutex::new(books), refused: AtomicU64::new(0) })
     }
 
-    /// How much there is, and who may have how much of it.
+    /// Returns the capacity and the bounds.
     #[must_use]
     pub fn config(&self) -> &AccountsConfig {
         &self.config
@@ -294,8 +300,8 @@ impl Accounts {
     /// Charges a user with `count` of a resource until the charge is dropped.
     ///
     /// # Errors
-    /// The resource's refusal, with the amount that the user would hold and the amount that it may hold; ENOMEM if there
-    /// is no memory for the account. Nothing is charged then.
+    /// The resource's refusal, with the amount that the user would hold and the amount that it may
+    /// hold. ENOMEM if there is no memory for the account. Nothing is charged then.
     pub fn charge(
         self: &Arc<Accounts>,
         payer: impl Into<Payer>,
@@ -307,13 +313,13 @@ impl Accounts {
         Ok(charge)
     }
 
-    /// A charge of nothing, which can grow.
+    /// Opens a charge of 0, which can grow.
     pub fn open(self: &Arc<Accounts>, payer: impl Into<Payer>, resource: Resource) -> Charge {
         Charge { accounts: self.clone(), payer: payer.into(), resource, count: 0 }
     }
 
-    /// The users that hold something, by uid, at most `limit` of them; and how many there are. Those that hold the most
-    /// clients come first where not all find room.
+    /// Returns the users that hold something, by uid, at most `limit` of them, and their total
+    /// number. If there are more, those with the most clients are returned.
     #[must_use]
     pub fn users(&self, limit: usize) -> (Vec<UserStatus>, usize) {
         let books = self.books.lock();
@@ -328,7 +334,7 @@ impl Accounts {
         (users, all)
     }
 
-    /// What all users hold together.
+    /// Returns the amounts that all users hold together.
     #[must_use]
     pub fn held(&self) -> Amounts {
         let books = self.books.lock();
@@ -337,14 +343,14 @@ impl Accounts {
         sum
     }
 
-    /// What one user holds.
+    /// Returns the amounts that one user holds.
     #[must_use]
     pub fn held_by(&self, user: UserId) -> Amounts {
         let books = self.books.lock();
         books.position(user).map_or(Amounts::NONE, |at| books.users[at].held)
     }
 
-    /// Charges that were refused, of all users since the start.
+    /// Returns the number of refused charges, of all users since the start.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
@@ -354,7 +360,7 @@ impl Accounts {
         user == UserId::ROOT || self.config.operator == Some(user)
     }
 
-    /// The most of a resource that this payer may hold now.
+    /// Returns the largest amount of a resource that this payer may hold now.
     fn limit(&self, books: &Books, payer: Payer, resource: Resource) -> u64 {
         let held = books.position(payer.user).map_or(0, |at| books.users[at].held.of(resource));
         let capacity = self.config.capacity.of(resource);
@@ -362,7 +368,7 @@ impl Accounts {
         let mut limit = if self.is_privileged(payer.user) {
             held + capacity.saturating_sub(privileged + ordinary)
         } else {
-            // What root holds beyond its reserve is gone for all others.
+            // Root's holdings beyond its reserve are unavailable to all others.
             let kept = self.config.root_reserve.of(resource).max(privileged);
             let free = capacity.saturating_sub(kept).saturating_sub(ordinary);
             let share = if capacity >= UNBOUNDED {
@@ -433,7 +439,7 @@ impl Accounts {
     }
 }
 
-/// Charges are given back by the [`Charge`] that took them, once.
+/// Subtracts an amount. Each [`Charge`] releases its amount once.
 fn less(held: &mut Amounts, resource: Resource, count: u64) {
     let held = held.at(resource);
     debug_assert!(*held >= count, "{held} {resource:?} less {count}");
@@ -445,7 +451,7 @@ impl Books {
         self.users.binary_search_by_key(&user, |entry| entry.user)
     }
 
-    /// The account of a user, which is made if there is none.
+    /// Returns the account of a user, and creates it if there is none.
     fn user(&mut self, user: UserId) -> Result<&mut UserStatus, Refusal> {
         let at = match self.position(user) {
             Ok(at) => at,
@@ -466,7 +472,7 @@ impl std::fmt::Debug for Accounts {
     }
 }
 
-/// An amount that a user holds. Dropped, it is given back.
+/// An amount that a user holds; dropping it releases the amount.
 pub struct Charge {
     accounts: Arc<Accounts>,
     payer: Payer,
@@ -475,13 +481,13 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The amount.
+    /// Returns the amount.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Who is charged.
+    /// Returns the account that is charged.
     #[must_use]
     pub fn payer(&self) -> Payer {
         self.payer
@@ -497,15 +503,15 @@ impl Charge {
         Ok(())
     }
 
-    /// Gives `less` back, at most all of it.
+    /// Releases `less`, at most all of the charge.
     pub fn shrink(&mut self, less: u64) {
         let less = less.min(self.count);
         self.accounts.sub(self.payer, self.resource, less);
         self.count -= less;
     }
 
-    /// Makes sure that at least `needed` are charged: grows by whole chunks if the user's share has room for them, else by
-    /// what is missing. Without a lock if there are enough.
+    /// Ensures that at least `needed` are charged: grows by whole chunks if the user's share has
+    /// room for them, else by the missing amount. Takes no lock if enough is charged.
     ///
     /// # Errors
     /// Those of [`Accounts::charge`]; the charge is unchanged then.
@@ -522,7 +528,8 @@ impl Charge {
         self.grow(missing)
     }
 
-    /// Gives back what is charged beyond the chunks that `needed` takes. Without a lock if there is no such thing.
+    /// Releases the part of the charge beyond the chunks that `needed` takes. Takes no lock if
+    /// there is none.
     pub fn trim(&mut self, needed: u64, chunk: u64) {
         let kept = needed.next_multiple_of(chunk);
         if self.count > kept {

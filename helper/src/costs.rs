@@ -1,7 +1,7 @@
-//! What the objects of clients cost the helper: the estimates that users are charged with.
+//! The cost of clients' objects to the helper: the estimates with which users are charged.
 //!
-//! The estimates are upper bounds for what one object adds, LNet's part included, in the allocator's blocks. The test
-//! `costs` measures the objects and compares.
+//! The estimates are upper bounds of what one object adds, LNet's part included, in the allocator's
+//! blocks. The test `costs` measures the objects and compares.
 
 use std::sync::Arc;
 
@@ -12,46 +12,49 @@ use nlx_fallible::TryArc;
 use super::accounts::{Accounts, CHUNK, Charge, Payer, Resource};
 use super::portal_shares::IdCharge;
 
-/// Bytes of the heap for a client: its session, its record, its place among the clients, and a kept answer.
+/// Heap bytes of a client: its session, its record, its entry among the clients, and a kept answer.
 pub const CLIENT_HEAP_BYTES: u64 = 16 << 10;
 
-/// Mappings for a client: its ring, and three tables that may grow so large that the allocator maps them apart.
+/// Mappings of a client: its ring, and three tables that may grow large enough for the allocator to
+/// map them separately.
 pub const CLIENT_MAPPINGS: u64 = 4;
 
-/// Bytes of the heap for a transfer machine: what LNet's callback sees, LNet's event queue with its place in each of 16
-/// partitions, the address, and the first operations.
+/// Heap bytes of a transfer machine: the state of LNet's callback, LNet's event queue with its
+/// entry in each of 16 partitions, the address, and the first operations.
 pub const TM_HEAP_BYTES: u64 = 8 << 10;
 
-/// Mappings for a transfer machine: its event queue, and two tables of operations that may be mapped apart.
+/// Mappings of a transfer machine: its event queue, and two tables of operations that may be mapped
+/// separately.
 pub const TM_MAPPINGS: u64 = 3;
 
-/// Bytes of the heap for an operation: its slot in tables that double when they are full, LNet's match entry with its MD,
-/// and a message in progress.
+/// Heap bytes of an operation: its slot in tables that double when they are full, LNet's match
+/// entry with its MD, and a message in progress.
 pub const OPERATION_HEAP_BYTES: u64 = 1 << 10;
 
-/// Bytes of the heap for a registered buffer of one segment, without its place in the table.
+/// Heap bytes of a registered buffer of one segment, without its slot in the table.
 pub const BUFFER_HEAP_BYTES: u64 = 256;
 
-/// Bytes of the heap for each further segment.
+/// Heap bytes of each further segment.
 pub const SEGMENT_HEAP_BYTES: u64 = 32;
 
-/// Bytes of the heap for a place in the table of buffers, which doubles when it is full and is copied then.
+/// Heap bytes of a slot in the table of buffers, which doubles when it is full and is copied then.
 pub const PLACE_HEAP_BYTES: u64 = 192;
 
-/// Bytes of the heap for an arena: its region, what devices keep with it, and its leases.
+/// Heap bytes of an arena: its region, what devices keep with it, and its leases.
 pub const ARENA_HEAP_BYTES: u64 = 2 << 10;
 
-/// Bytes of the heap are charged in chunks of this many, so that few registrations need the accounts.
+/// Heap bytes are charged in chunks of this size, so that few registrations use the accounts.
 pub const HEAP_CHUNK_BYTES: u64 = CHUNK * OPERATION_HEAP_BYTES;
 
-/// What a queue's memory is charged with, as long as it may be mapped: longer than what it belongs to if its client never seals it.
+/// The charges for a queue's memory while it may be mapped. That outlasts the queue's object if the
+/// client never seals the memory.
 #[derive(Clone)]
 pub(super) struct QueueCharges {
     _both: TryArc<[Charge; 2]>,
 }
 
 impl QueueCharges {
-    /// Those of a queue of so many bytes.
+    /// Charges a queue of `bytes` bytes.
     pub(super) fn new(accounts: &Arc<Accounts>, payer: Payer, bytes: u64) -> Result<Self, Refusal> {
         let mapping = accounts.charge(payer, Resource::Mappings, 1)?;
         let both = TryArc::try_new([mapping, accounts.charge(payer, Resource::QueueBytes, bytes)?]);
@@ -60,7 +63,7 @@ impl QueueCharges {
     }
 }
 
-/// What a session is charged with, over all of its objects that come and go often.
+/// The charges of a session for all of its frequently changing objects.
 pub(super) struct SessionCharges {
     pub(super) heap: Charge,
     pub(super) buffers: Charge,
@@ -71,7 +74,7 @@ pub(super) struct SessionCharges {
 }
 
 impl SessionCharges {
-    /// Those of a client with this ring.
+    /// Opens the charges of a client with this ring.
     pub(super) fn new(accounts: &Arc<Accounts>, payer: Payer, ring: QueueCharges) -> Result<Self, Refusal> {
         Ok(SessionCharges {
             heap: accounts.open(payer, Resource::HeapBytes),
@@ -84,9 +87,9 @@ impl SessionCharges {
     }
 }
 
-/// What a transfer machine is charged with until LNet has let go of it.
+/// The charges of a transfer machine until LNet has released it.
 pub(super) struct TmCharges {
-    /// For the operations that it had at once.
+    /// For the largest number of operations that it had at one time.
     heap: Charge,
     _machine: Charge,
     _mappings: Charge,
@@ -95,7 +98,7 @@ pub(super) struct TmCharges {
 }
 
 impl TmCharges {
-    /// Those of a transfer machine with this id and this event queue.
+    /// Charges a transfer machine with this id and this event queue.
     pub(super) fn new(
         accounts: &Arc<Accounts>,
         payer: Payer,
@@ -111,13 +114,14 @@ impl TmCharges {
         })
     }
 
-    /// Makes sure that this many operations at once are charged. They stay charged: the tables do not shrink.
+    /// Ensures that this number of concurrent operations is charged. They stay charged: the tables
+    /// do not shrink.
     pub(super) fn cover_operations(&mut self, operations: u64) -> Result<(), Refusal> {
         self.heap.cover(TM_HEAP_BYTES + operations * OPERATION_HEAP_BYTES, HEAP_CHUNK_BYTES)
     }
 }
 
-/// What an arena is charged with until the last message has let go of its memory.
+/// The charges of an arena until the last message has released its memory.
 pub(super) struct ArenaCharges {
     _arena: Charge,
     _bytes: Charge,
@@ -127,7 +131,7 @@ pub(super) struct ArenaCharges {
 }
 
 impl ArenaCharges {
-    /// Those of an arena of so many bytes.
+    /// Charges an arena of `bytes` bytes.
     pub(super) fn new(accounts: &Arc<Accounts>, payer: Payer, bytes: u64) -> Result<Self, Refusal> {
         Ok(ArenaCharges {
             _arena: accounts.charge(payer, Resource::Arenas, 1)?,

@@ -1,9 +1,11 @@
-//! Descriptors that a client has, too: its doorbell, and those that its event loops sleep on.
+//! Descriptors that the client has as well: its doorbell, and those that its event loops sleep on.
 //!
-//! Whoever closes such a descriptor last wakes all that watch it, and waits for the lock of each epoll set that they watch it by. A
-//! client can hold that lock as long as it likes: by `epoll_wait` into memory that does not come. So `nlxd` never closes one last, not
-//! even when it is killed: the porter has it before the client gets it, and closes it in a carrier once `nlxd` has closed its own
-//! ([`porter`](super::porter)). The user is charged with it until then.
+//! The last close of such a descriptor wakes every watcher of it, and waits for the lock of each
+//! epoll set that watches it. A client can hold that lock for any length of time, by an
+//! `epoll_wait` into memory whose page never arrives. So `nlxd` never performs the last close, not
+//! even when it is killed: the porter gets the descriptor before the client does, and closes it in
+//! a carrier once `nlxd` has closed its own ([`porter`](super::porter)). The user is charged for it
+//! until then.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,7 +16,8 @@ use parking_lot::Mutex;
 use super::accounts::Charge;
 use super::porter::SHARED;
 
-/// What the clients of one thread share with it. A clone is the same.
+/// The descriptors that the clients of one service thread share with it. Clones refer to the same
+/// set.
 #[derive(Clone)]
 pub(super) struct Custody(TryArc<Mutex<Inner>>);
 
@@ -22,9 +25,9 @@ pub(super) struct Custody(TryArc<Mutex<Inner>>);
 struct Inner {
     next: u64,
     held: HashMap<u64, Entry, foldhash::fast::RandomState>,
-    /// Those of them that the porter does not have.
+    /// Numbers of held descriptors that the porter does not have.
     unkept: Vec<u64>,
-    /// What is over, with room for all that is held.
+    /// Descriptors to be closed, with capacity for all that are held.
     ended: Vec<Ended>,
 }
 
@@ -35,7 +38,7 @@ struct Entry {
     given: bool,
 }
 
-/// One that is over: the porter is to close it.
+/// A descriptor that the porter is to close.
 struct Ended {
     number: u64,
     fd: TryArc<OwnedFd>,
@@ -56,17 +59,18 @@ impl Inner {
 }
 
 impl Custody {
-    /// That of the thread with this number.
+    /// Creates the set of the thread with this number.
     pub(super) fn try_new(thread: usize) -> Result<Custody, NoMemory> {
         let next = SHARED | (thread as u64) << 48;
         TryArc::try_new(Mutex::new(Inner { next, ..Inner::default() })).map(Custody)
     }
 
-    /// Takes a descriptor that the client is to have. Nothing is to be sent to the client before all [are kept](Custody::keep_all).
+    /// Adds a descriptor that the client is to get. Nothing may be sent to the client before all
+    /// [are kept](Custody::keep_all).
     pub(super) fn share(&self, fd: OwnedFd, charge: Charge) -> Result<SharedFd, NoMemory> {
         let fd = TryArc::try_new(fd)?;
         let number = self.take_number();
-        // Not entered yet: if there is no room, nothing is left.
+        // Created before it is entered: if there is no memory, nothing is left behind.
         let share = TryArc::try_new(Share { number, fd: fd.clone(), custody: self.clone() })?;
         self.0.lock().enter(number, Entry { fd, charge, given: false })?;
         Ok(SharedFd(share))
@@ -78,18 +82,19 @@ impl Custody {
         inner.next
     }
 
-    /// Those that are held, and those that are over.
+    /// Returns the number of descriptors that are held or to be closed.
     pub(super) fn len(&self) -> usize {
         let inner = self.0.lock();
         inner.held.len() + inner.ended.len()
     }
 
-    /// Whether the porter has all of them.
+    /// Returns whether the porter has all of them.
     pub(super) fn is_kept(&self) -> bool {
         self.0.lock().unkept.is_empty()
     }
 
-    /// Has the porter keep those that it does not have, as long as `keep` says that it does. Whether it has all of them then.
+    /// Passes each descriptor that the porter lacks to `keep`, until it returns false. Returns
+    /// whether the porter has all of them then.
     pub(super) fn keep_all(&self, mut keep: impl FnMut(u64, BorrowedFd<'_>) -> bool) -> bool {
         let Inner { held, unkept, .. } = &mut *self.0.lock();
         while let Some(number) = unkept.last() {
@@ -104,22 +109,24 @@ impl Custody {
         true
     }
 
-    /// The porter is gone, and with it all that it had.
+    /// Records that the porter is gone, and with it all its descriptors.
     pub(super) fn porter_has_none(&self) {
         let Inner { held, unkept, .. } = &mut *self.0.lock();
         unkept.clear();
         unkept.extend(held.keys());
     }
 
-    /// One that is over: its number, the only descriptor of it in this process, and who pays for it.
+    /// Removes a descriptor to be closed. Returns its number, the only descriptor of it in this
+    /// process, and the charge for it.
     pub(super) fn pop_ended(&self) -> Option<(u64, OwnedFd, Charge)> {
         let Ended { number, fd, charge } = self.0.lock().ended.pop()?;
         Some((number, TryArc::try_unwrap(fd).ok()?, charge))
     }
 }
 
-/// A descriptor that the client has, too: in the session, and in the answer that brings it. A clone is the same, and no other
-/// descriptor of this process names the same file: with the last clone it is over.
+/// A descriptor that the client has as well, held by the session and by the answer that carries it.
+/// Clones refer to the same file, and no other descriptor of this process does: dropping the last
+/// clone hands it to the porter.
 #[derive(Clone)]
 pub(super) struct SharedFd(TryArc<Share>);
 
@@ -140,7 +147,7 @@ impl Drop for Share {
         let Inner { held, unkept, ended, .. } = &mut *self.custody.0.lock();
         let Some(Entry { fd, charge, given }) = held.remove(&self.number) else { return };
         unkept.retain(|number| *number != self.number);
-        // What the client never got is closed here.
+        // A descriptor that the client never got is closed here.
         if given {
             ended.push(Ended { number: self.number, fd, charge });
         }
@@ -180,7 +187,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against plain sets: what a porter has had goes back to a porter, and is charged until it is taken; all else is closed.
+        /// Compared with plain sets: a descriptor that a porter has had goes back to a porter, and
+        /// is charged until it is taken; all others are closed.
         #[test]
         fn what_a_client_may_have_is_closed_by_the_porter(steps in prop::collection::vec(step(), 1..60)) {
             let accounts = Accounts::new(AccountsConfig::default());

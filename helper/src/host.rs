@@ -1,4 +1,4 @@
-//! What all clients share.
+//! The state that all clients share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,22 +21,23 @@ use super::{
     ClientQuotas, ClientStatus, Credentials, Departure, HostStatus, Leftovers, Policy, TmStatus, Totals,
 };
 
-/// How clients are served.
+/// The configuration of a [`Host`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostConfig {
-    /// Who may use what.
+    /// Which clients may use what.
     pub policy: Policy,
-    /// How much of it, where the policy does not say otherwise.
+    /// Quotas where the policy does not set others.
     pub quotas: ClientQuotas,
-    /// Clients may have arenas on huge pages, where the host has some left.
+    /// Clients may have arenas on huge pages, if the host has some left.
     pub huge_pages: bool,
-    /// What all clients together may hold, and the users' shares of it. Its groups come from the policy.
+    /// The amounts that all clients together may hold, and the users' shares of them. Its groups
+    /// come from the policy.
     pub accounts: AccountsConfig,
     /// Subordinate uids, which count for their owners.
     pub owners: Owners,
 }
 
-/// What all clients share: LNet, the policy, and what clients that are gone have left.
+/// The state that all clients share: LNet, the policy, and the leftovers of departed clients.
 pub struct Host {
     pub(super) network: Arc<Network>,
     pub(super) config: HostConfig,
@@ -47,13 +48,13 @@ pub struct Host {
 
 #[derive(Default)]
 struct Clients {
-    /// The last number that was given.
+    /// The last number that was assigned.
     last: u64,
-    /// Those that are connected, by their number.
+    /// The connected clients, by their number.
     connected: HashMap<u64, TryArc<Record>, foldhash::fast::RandomState>,
-    /// What those that are gone have done.
+    /// Totals of departed clients.
     past: Totals,
-    /// What they have left.
+    /// Their leftovers.
     estates: Vec<TryArc<Estate>>,
 }
 
@@ -61,14 +62,14 @@ struct Clients {
 pub(super) struct Record {
     pub(super) client: u64,
     pub(super) credentials: Credentials,
-    /// Once it has said it.
+    /// Set by its hello.
     pub(super) name: OnceLock<String>,
     pub(super) tally: TryArc<Tally>,
     pub(super) tms: Mutex<HashMap<u64, (Address, TryArc<Outlet>), foldhash::fast::RandomState>>,
 }
 
 impl Host {
-    /// Serves clients from this LNet, which `drive` moves forward.
+    /// Creates a host that serves clients from this LNet, which `drive` moves forward.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
         let accounts = AccountsConfig { groups: config.policy.groups(), ..config.accounts.clone() };
@@ -79,44 +80,44 @@ impl Host {
         Arc::new(Host { network, config, accounts, portal_shares, clients: Mutex::default() })
     }
 
-    /// What moves the network forward, and tells the time.
+    /// Returns what moves the network forward, and its clock.
     #[must_use]
     pub fn drive(&self) -> &Arc<dyn Drive> {
         self.network.drive()
     }
 
-    /// LNet.
+    /// Returns the LNet that serves the clients.
     #[must_use]
     pub fn lnet(&self) -> &Arc<dyn LNet> {
         self.network.lnet()
     }
 
-    /// Who may use what.
+    /// Returns which clients may use what.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.config.policy
     }
 
-    /// How much a client may have, if the policy says nothing else.
+    /// Returns the quotas of a client for which the policy sets no others.
     #[must_use]
     pub fn quotas(&self) -> ClientQuotas {
         self.config.quotas
     }
 
-    /// What the clients of each user hold.
+    /// Returns the accounts of the clients' users.
     #[must_use]
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts
     }
 
-    /// The user that a client's resources are charged to, and its group.
+    /// Returns the user that a client's resources are charged to, and its group.
     #[must_use]
     pub fn payer_of(&self, client: &Credentials) -> Payer {
         let group = self.policy().rights_of(client).and_then(|rights| rights.group);
         Payer { user: self.config.owners.user_of(client.uid), group: group.map(|(id, _)| id) }
     }
 
-    /// How things stand.
+    /// Returns a snapshot of all clients, users and totals.
     #[must_use]
     pub fn status(&self) -> HostStatus {
         let (records, totals) = {
@@ -126,20 +127,21 @@ impl Host {
         let mut clients: Vec<_> = records.iter().map(|record| record.status()).collect();
         clients.sort_by_key(|client| client.client);
         let totals = clients.iter().fold(totals, |totals, client| totals.and(client.totals));
-        // Before the users are listed: what LNet has let go of is given back.
+        // Before the users are listed, so that charges for released leftovers are no longer
+        // included.
         let leftovers = self.leftovers();
         let (users, all) = self.accounts.users(USERS_MAX);
         let users_left_out = (all - users.len()) as u64;
         HostStatus { clients, users, users_left_out, leftovers, totals, faults: self.network.faults() }
     }
 
-    /// Forgets what LNet has let go of. Gives whether anything is left over.
+    /// Drops leftovers that LNet has released. Returns whether any remain.
     pub fn sweep(&self) -> bool {
         self.leftovers() != Leftovers::default()
     }
 
-    /// Forgets what LNet has let go of among what `most` clients have left, from number `at` on; gives the number to go on from,
-    /// `None` after the last one.
+    /// Drops released leftovers among those of up to `most` clients, from index `at` on. Returns
+    /// the next index, or `None` after the last one.
     pub(super) fn sweep_some(&self, at: usize, most: usize) -> Option<usize> {
         let mut clients = self.clients.lock();
         let mut at = at;
@@ -153,7 +155,7 @@ impl Host {
         Some(at)
     }
 
-    /// Whether something of a client that is gone is still there, as far as is known.
+    /// Returns whether a departed client has leftovers that were not dropped yet.
     pub(super) fn has_leftovers(&self) -> bool {
         !self.clients.lock().estates.is_empty()
     }
@@ -168,12 +170,12 @@ impl Host {
         sum
     }
 
-    /// A client has come. There is room for what it leaves.
+    /// Registers a new client, and reserves capacity for its leftovers.
     pub(super) fn enter(&self, credentials: Credentials) -> Result<TryArc<Record>, NoMemory> {
         let mut clients = self.clients.lock();
         let Clients { last, connected, estates, .. } = &mut *clients;
         connected.try_reserve(1).map_err(|_| NoMemory)?;
-        // Each that is connected may become one of those that have left something.
+        // Each connected client may become one with leftovers.
         estates.try_reserve(connected.len() + 1).map_err(|_| NoMemory)?;
         let record = TryArc::try_new(Record {
             client: *last + 1,
@@ -187,7 +189,7 @@ impl Host {
         Ok(record)
     }
 
-    /// A client is gone, and has left this.
+    /// Unregisters a client with these leftovers.
     pub(super) fn leave(&self, record: &Record, estate: TryArc<Estate>) -> Departure {
         let mut clients = self.clients.lock();
         clients.connected.remove(&record.client);

@@ -1,8 +1,10 @@
-//! The helper's side of the driver protocol: many clients, none of them trusted, over one LNet.
+//! The helper's side of the driver protocol: many untrusted clients over one LNet.
 //!
-//! A [`Host`] is what all clients share; a [`Session`] is one client. There is no thread, no socket and no clock in here:
-//! whoever serves sockets gives each packet to [`Session::request`], lets the submission ring be carried out with
-//! [`Session::drain`], and [closes](Session::close) the session when the client is gone or breaks the rules ([`Violation`]).
+//! A [`Host`] is the state that all clients share; a [`Session`] is one client. Both are without
+//! threads, sockets and clocks: the program that serves sockets passes each packet to
+//! [`Session::request`], has the submission ring carried out by [`Session::drain`], and
+//! [closes](Session::close) the session when the client is gone or breaks the rules
+//! ([`Violation`]).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -10,7 +12,7 @@
 //! use nlx_driver_proto::{Hello, Reply, Request};
 //! use nlx_helper::{Answer, Credentials, Host, Session, Violation};
 //!
-//! /// What a client hears to its hello.
+//! /// Returns the answer to a client's hello.
 //! fn greet(host: &Arc<Host>, client: Credentials) -> Result<Answer, Violation> {
 //!     let Ok(mut session) = Session::new(host, client) else { return Ok(Answer::default()) };
 //!     let (mut packet, mut answer) = (Vec::new(), Answer::default());
@@ -25,17 +27,18 @@
 //!
 //! # What is refused, and who is cut off
 //!
-//! What a correct client can cause, by a limit, by a race or by not knowing better, is *refused*: an errno and a reason in the
-//! reply, or the last event of an operation; nothing has changed then. What none can cause that keeps to the protocol is a
-//! [`Violation`], and the client is cut off.
+//! A request that a correct client can make, because of a limit, a race or missing knowledge, is
+//! *refused*: an errno and a reason in the reply, or the last event of an operation; nothing has
+//! changed then. A fault that no client can cause that keeps to the protocol is a [`Violation`],
+//! and the client is cut off.
 //!
 //! | refused | cut off |
 //! | --- | --- |
 //! | a packet whose length, kind or field is wrong: ENOTTY, EBADR; another version: EPROTONOSUPPORT | a packet without a header |
-//! | handles of others, of old, of nobody: ENOENT | an entry of the ring that cannot be read |
-//! | quotas: ENOMEM, counted | an event queue that is full, for its client provisions it before it submits |
+//! | handles of other clients, stale or unknown handles: ENOENT | an entry of the ring that cannot be read |
+//! | quotas: ENOMEM, counted | an event queue that is full: its client must provision it before it submits |
 //! | the policy: EPERM, counted | a ring or event queue whose words contradict themselves |
-//! | what is in use: EBUSY; what is taken: EADDRINUSE, EEXIST | memory that has no page for the helper |
+//! | objects in use: EBUSY; taken names: EADDRINUSE, EEXIST | memory that has no page for the helper |
 //! | memory that the client has not sealed: EPERM | descriptors beside a request: never received |
 //! | what LNet or the system refuses: its errno | |
 //!
@@ -48,29 +51,30 @@
 //!   submission ring ══════════  Consumer ─ Session
 //! ```
 //!
-//! A buffer, and an MD, hold clones of the region: so memory stays mapped as long as LNet may touch it, and the event queue's
-//! as long as LNet may call back, whatever becomes of the client. Nothing of any is touched before the client has sealed it.
-//! Nothing waits for it or frees it: it goes with the last that has it, and until then is counted as left over ([`Leftovers`]).
-//! The address of such a transfer machine is not given again meanwhile.
+//! A buffer and an MD hold clones of the region. So memory stays mapped as long as LNet may touch
+//! it, and that of the event queue as long as LNet may call back, whatever the client does. No
+//! client memory is touched before the client has sealed it. Nothing waits for the memory or frees
+//! it explicitly: it is freed with its last reference, and until then counted as left over
+//! ([`Leftovers`]). The address of such a transfer machine is not assigned again meanwhile.
 //!
 //! # Faults done better
 //!
-//! What motr-transport 14 lists as weak in Motr's driver, and how it is here:
+//! The weaknesses of Motr's driver by motr-transport 14, and how this crate avoids them:
 //!
 //! | fault | here |
 //! | --- | --- |
-//! | D1: a failed start leaves the domain locked | a session belongs to one thread; there is no lock to leave |
-//! | D2: a failed start leaves the domain half made | the ring is made whole or not at all; a hello that failed can be said again |
-//! | D3: tokens are addresses, good for every process | handles are places in the session's own tables, with a generation |
-//! | D4: what was checked can change before it is used | packets and entries are copied once, and only the copy is looked at |
+//! | D1: a failed start leaves the domain locked | a session belongs to one thread; there is no lock |
+//! | D2: a failed start leaves the domain half made | the ring is made completely or not at all; a failed hello can be repeated |
+//! | D3: tokens are addresses, good for every process | handles are indices into the session's tables, with a generation |
+//! | D4: what was checked can change before it is used | packets and entries are copied once, and only the copy is used |
 //! | D5: a stale token is an assertion | ENOENT |
 //! | D6: deregistering a busy buffer is an assertion | EBUSY: it stays |
-//! | D7: stopping a busy transfer machine frees what is written to | EBUSY; and what a callback touches, the event queue owns |
-//! | D8: a list is walked without its lock | tables are the session's alone; what LNet's threads share is atomic, or under the producer lock |
-//! | D9: no limits | [`ClientQuotas`], on everything; one's own count, never the client's |
-//! | D10: closing may wait for ever | it never waits: what LNet holds is left over, and goes when LNet lets go |
-//! | D11: shared objects stay mapped while somebody waits | nobody waits in the helper; what it relies on it holds itself |
-//! | D12: texts without an end | no texts but a name of 32 bytes; every length is checked |
+//! | D7: stopping a busy transfer machine frees what is written to | EBUSY; and the event queue owns everything that a callback touches |
+//! | D8: a list is walked without its lock | tables belong to the session alone; state shared with LNet's threads is atomic, or under the producer lock |
+//! | D9: no limits | [`ClientQuotas`] on everything, with counts of the helper, never the client's |
+//! | D10: closing may wait for ever | closing never waits: what LNet holds is left over, and is freed when LNet releases it |
+//! | D11: shared objects stay mapped while a thread waits | no thread waits in the helper; it holds references to everything that it relies on |
+//! | D12: texts without an end | the only text is a name of 32 bytes; every length is checked |
 //! | D13: pointers and word sizes, no versions | fixed-width layouts, a version and features in the hello |
 //! | D14: two requests race on one object | one request at a time per client, and the ring before each; a buffer takes one operation |
 //!
@@ -78,23 +82,23 @@
 //! | --- | --- |
 //! | `host` | [`Host`] |
 //! | `session` | [`Session`] |
-//! | [`costs`] | what objects of clients cost: the estimates that users are charged with |
-//! | `outlet` | where the events of a client's transfer machine go |
-//! | `signals` | signals to event loops that take long |
+//! | [`costs`] | costs of clients' objects: the estimates with which users are charged |
+//! | `outlet` | the destination of events of a client's transfer machine |
+//! | `signals` | slow signals to event loops |
 //! | `seal` | whether a client has sealed its memory |
 //! | `custody` | descriptors that a client has as well |
-//! | `departed` | what clients that are gone have left |
+//! | `departed` | leftovers of departed clients |
 //! | `slots` | handles of one client |
-//! | `tally` | what is counted of it |
-//! | `policy` | [`Policy`], [`Rights`]: who may use what |
-//! | `porter` | the process that keeps and closes what `nlxd` must not have |
-//! | `quotas` | [`ClientQuotas`]: how much of it |
-//! | [`accounts`] | [`Accounts`](accounts::Accounts): what the clients of each user hold together, and fair shares of it |
+//! | `tally` | counters of a client |
+//! | `policy` | [`Policy`], [`Rights`]: which clients may use what |
+//! | `porter` | the process that keeps and closes descriptors that `nlxd` must not have |
+//! | `quotas` | [`ClientQuotas`]: limits of one client |
+//! | [`accounts`] | [`Accounts`](accounts::Accounts): amounts that the clients of each user hold together, and fair shares of them |
 //! | [`owners`] | [`Owners`](owners::Owners): subordinate uids |
-//! | `portal_shares` | transfer machine ids of a portal, shared out by user |
-//! | `status` | [`HostStatus`]: what an operator sees |
-//! | [`service`] | threads and sockets around all of it |
-//! | `violation` | [`Violation`]: why a client is cut off |
+//! | `portal_shares` | transfer machine ids of a portal, shared by the users |
+//! | `status` | [`HostStatus`]: the state as an operator sees it |
+//! | [`service`] | the threads and sockets around the sessions |
+//! | `violation` | [`Violation`]: the reason why a client is cut off |
 //! | `watched` | memory of queues that may have no pages |
 
 #![deny(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Where the events of a client's transfer machine go.
+//! The destination of events of a client's transfer machine.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{
@@ -19,26 +19,29 @@ use super::tally::{Count, Tally};
 use super::wakeups;
 use super::watched::WatchedQueue;
 
-/// The client's end of a transfer machine, as LNet's callback sees it. It outlives the client as long as LNet has something
-/// of the transfer machine, and then writes into memory that the client may still have, but nobody else.
+/// The sink of a client's transfer machine, as LNet's callback sees it. It outlives the client as
+/// long as LNet has parts of the transfer machine; it then writes into memory that only the
+/// departed client may still have.
 pub(super) struct Outlet {
-    /// For a thread of the client that sleeps on the queue itself.
+    /// Wakes a thread of the client that sleeps on the queue itself.
     thread: Waker<QueueWord<SharedMemory>>,
-    /// For an event loop of the client that sleeps on a socket, once it has asked for one.
+    /// Wakes an event loop of the client that sleeps on a socket; set once the client has asked for
+    /// one.
     loop_handle: OnceLock<Waker<QueueWord<SharedMemory>>>,
-    /// A signal to that one was left.
+    /// A signal to the event loop was deferred.
     left: AtomicBool,
     memory: SharedMemory,
     watched: WatchedQueue,
     tally: TryArc<Tally>,
-    /// Operations in flight of this transfer machine, and the events that they may still need.
+    /// Operations in flight of this transfer machine, and the events that they may still produce.
     pub(super) operations: Count,
     pub(super) reserved: Count,
     pub(super) dropped: Count,
     broken: AtomicBool,
-    /// The client has sealed the memory: before that nothing of it is touched, nor is there an operation.
+    /// The client has sealed the memory. Before that nothing of it is touched, and no operation
+    /// starts.
     open: AtomicBool,
-    /// What tells that.
+    /// Reports whether the client has sealed the memory.
     seal: Mutex<Seal>,
 }
 
@@ -60,7 +63,8 @@ impl Outlet {
         })
     }
 
-    /// Whether the memory may be touched. Until then this costs a system call, which waits for nobody.
+    /// Returns whether the memory may be touched. Until then the call costs a system call, which
+    /// does not block.
     pub(super) fn is_open(&self) -> bool {
         if self.open.load(Acquire) {
             return true;
@@ -69,7 +73,7 @@ impl Outlet {
             return false;
         }
         self.open.store(true, Release);
-        // What was lost meanwhile could not be told.
+        // Losses before the seal could not be written into the queue.
         if self.dropped.get() > 0 {
             self.tell_of_losses();
         }
@@ -83,13 +87,15 @@ impl Outlet {
 
     /// Wakes the client's thread and its event loop, if they sleep. Never blocks.
     ///
-    /// The futex lies in this process's mapping, and this end of the socket pair belongs to this process: a signal fails only
-    /// without memory, and is sent later then. It waits neither for the client to read its end nor for the memory in which the
-    /// client receives; a client that has closed its end is no error. The futex wakes one thread. The signal wakes every watcher
+    /// The futex lies in this process's mapping, and this end of the socket pair belongs to this
+    /// process. A signal fails only without memory, and is sent later then. It waits neither for
+    /// the client to read its end nor for the memory in which the client receives; a client that
+    /// has closed its end is no error. The futex wakes one thread. The signal wakes every watcher
     /// of the socket, which can take long ([`Signals`](super::signals::Signals)).
     pub(super) fn wake(&self) {
-        // It has a full fence between the event and this look for a loop_handle: one that is being made looks at the queue
-        // after it has announced its sleep, and that after it was set here.
+        // The call has a full fence between the event and the following check for a loop handle. An
+        // event loop that is being set up checks the queue after it has announced its sleep, and
+        // announces that after it was set here.
         let _ = self.thread.wake();
         if let Some(loop_handle) = self.loop_handle.get() {
             let signals = &self.tally.signals;
@@ -99,20 +105,22 @@ impl Outlet {
         }
     }
 
-    /// From now on an event loop is woken, too, by this end of a pair of sockets.
+    /// Sets the end of a socket pair by which an event loop is woken, too.
     pub(super) fn set_loop_handle(&self, bell: Bell) {
         let _ = self.loop_handle.set(Waker::ringing(QueueWord::event_loop(self.memory.clone()), bell));
     }
 
-    /// Sends the signal to the event loop that was left, if there is one. Gives whether the event loop slept. What comes later is
-    /// left again, and noted.
+    /// Sends the deferred signal to the event loop, if there is one. Returns whether the event loop
+    /// slept. Later signals are deferred again, and noted.
     pub(super) fn send_left(&self) -> bool {
-        // The event was in the queue before: this look for a sleeper comes after it, as one in `wake` does.
+        // The event was in the queue before, so this check for a sleeper comes after it, as in
+        // `wake`.
         self.left.swap(false, AcqRel)
             && self.loop_handle.get().is_some_and(|loop_handle| self.wake_loop(loop_handle))
     }
 
-    /// Wakes the event loop if it sleeps; returns whether it did. Without memory for the signal (ENOMEM, ENOBUFS) it is sent later.
+    /// Wakes the event loop if it sleeps, and returns whether it did. Without memory for the signal
+    /// (ENOMEM, ENOBUFS) it is sent later.
     fn wake_loop(&self, loop_handle: &Waker<QueueWord<SharedMemory>>) -> bool {
         loop_handle.wake().unwrap_or_else(|_| {
             self.leave_signal();
@@ -120,18 +128,19 @@ impl Outlet {
         })
     }
 
-    /// Leaves the signal to the event loop to [`Outlet::send_left`].
+    /// Defers the signal to the event loop to [`Outlet::send_left`].
     fn leave_signal(&self) {
         self.left.store(true, Release);
         self.tally.signals.note_pending();
     }
 
-    /// Whether its memory is what it was.
+    /// Checks that no page of its memory was lost.
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.watched.check("an event queue")
     }
 
-    /// An event was lost, because the client had not the room for it that it must have.
+    /// Returns whether an event was lost because the client had not provisioned room for it, as it
+    /// must.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.load(Relaxed)
     }
@@ -161,7 +170,7 @@ impl EventSink for Outlet {
         self.tally.operations.sub(1);
     }
 
-    /// The client's fault, and nobody else's.
+    /// The client is at fault: it must provision the queue.
     #[cold]
     fn overrun(&self, _: &FaultCounters) {
         self.broken.store(true, Relaxed);

@@ -1,16 +1,19 @@
-//! Subordinate uids: which user a uid counts for.
+//! Subordinate uids: the user that is charged for a uid.
 //!
-//! `/etc/subuid` gives users ranges of uids for their user namespaces. A user can connect as any uid of its ranges, so all
-//! of them have one account: that of the range's owner. The ranges of root, and of the user that the helper runs as, are for
-//! containers that they start (Incus and LXD have such lines), and the users in these are not privileged: each of these
-//! ranges has an account of its own, that of its first uid. Ranges from elsewhere (a directory service, `nsswitch.conf`) are not
-//! known here; their uids count as users of their own. What a client may use is decided by its real uid alone.
+//! `/etc/subuid` gives users ranges of uids for their user namespaces. A user can connect as any
+//! uid of its ranges, so all of them share the account of the range's owner. The ranges of root,
+//! and of the user that the helper runs as, are for containers that they start (Incus and LXD have
+//! such lines), and the users in these are not privileged: each of these ranges has a separate
+//! account, that of its first uid. Ranges from other sources (a directory service, `nsswitch.conf`)
+//! are not known here; each of their uids counts as a separate user. The real uid alone decides
+//! what a client may use.
 
 use std::ops::Range;
 
 use super::accounts::UserId;
 
-/// Ranges that are read: two for each of some thousand users. Those beyond are left out.
+/// Lines of the file that are read: two ranges for each of some thousand users. Further lines are
+/// ignored.
 pub const RANGES_MAX: usize = 4096;
 
 /// Ranges of uids with their owners.
@@ -21,9 +24,10 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Reads lines `owner:first:count`, as `/etc/subuid` has them. The owner is a uid or a name, of which `uid_of` gives the
-    /// uid; `operator` is the user that the helper runs as. Lines of another form are left out, as are ranges that contain
-    /// root or the operator, and ranges that overlap an earlier one.
+    /// Reads lines `owner:first:count`, as in `/etc/subuid`. The owner is a uid, or a name that
+    /// `uid_of` resolves; `operator` is the user that the helper runs as. Lines of another form are
+    /// ignored, as are ranges that contain root or the operator, and ranges that overlap an earlier
+    /// one.
     #[must_use]
     pub fn parse(text: &str, operator: UserId, mut uid_of: impl FnMut(&str) -> Option<u32>) -> Owners {
         let privileged = [UserId::ROOT, operator];
@@ -49,8 +53,8 @@ impl Owners {
         Owners { ranges }
     }
 
-    /// The user that a uid counts for: its owner, the first uid of a range of root's or of the operator's, or itself. Owners are
-    /// not looked up again.
+    /// Returns the user that is charged for a uid: its owner, the first uid of a range of root's or
+    /// of the operator's, or the uid itself. The owner is not resolved again.
     #[must_use]
     pub fn user_of(&self, uid: u32) -> UserId {
         let after = self.ranges.partition_point(|(range, _)| range.start <= uid);
@@ -90,7 +94,8 @@ mod tests {
         assert_eq!(users, [0, 5, 1000, 1000, 1000, 1001, 111]);
     }
 
-    /// As Incus and LXD write them: the users of such containers are neither root nor the helper's own user.
+    /// As Incus and LXD write them: the users of such containers are neither root nor the helper's
+    /// user.
     #[test]
     fn ranges_of_root_and_of_the_operator_have_accounts_of_their_own() {
         let text =
@@ -110,7 +115,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the lines say, no other uid counts as root or as the operator, and these count for themselves.
+        /// Whatever the lines contain, no other uid counts as root or as the operator, and these
+        /// count for themselves.
         #[test]
         fn no_line_makes_a_uid_privileged(
             lines in prop::collection::vec((0_u32..6, 0_u32..40, 0_u32..12), 0..12),

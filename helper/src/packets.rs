@@ -1,4 +1,4 @@
-//! Packets with descriptors, sent and received without allocating: `nix` has calls for both, and both allocate.
+//! Packets with descriptors, sent and received without allocating; the calls of `nix` allocate.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::{size_of, zeroed};
@@ -8,19 +8,20 @@ use lnet_api::Errno;
 use nix::libc;
 use nix::sys::socket::MsgFlags;
 
-/// Descriptors that the kernel lets one packet carry. A smaller control buffer would make the kernel close the others.
+/// The kernel's limit of descriptors in one packet. With a smaller control buffer the kernel would
+/// close the others.
 pub(super) const DESCRIPTORS_MAX: usize = 253;
 
-/// What a packet without descriptors has.
+/// The descriptors of a packet without any.
 pub(super) const NO_FDS: [BorrowedFd<'_>; 0] = [];
 
-/// Bytes of the control message that carries them.
+/// Bytes of the control message that carries the descriptors.
 const CONTROL_LEN: usize = {
     // SAFETY: it computes a length, and reads nothing.
     unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<RawFd>()) as u32) as usize }
 };
 
-/// The alignment that the kernel expects.
+/// A control buffer with the alignment that the kernel expects.
 #[repr(C, align(16))]
 struct Control([u8; CONTROL_LEN]);
 
@@ -29,7 +30,7 @@ const _: () = assert!(align_of::<libc::cmsghdr>() <= align_of::<Control>());
 /// Sends a packet with descriptors; never raises SIGPIPE.
 ///
 /// # Errors
-/// EINVAL for more than [`DESCRIPTORS_MAX`]; what the system says.
+/// EINVAL for more than [`DESCRIPTORS_MAX`]; errors of the system.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     packet: &[u8],
@@ -71,11 +72,11 @@ pub(super) fn send(
     Errno::result(sent).map(drop)
 }
 
-/// Receives a packet, or its first bytes, and gives `keep` all descriptors that came with it. Only for a process that may own
-/// them. Gives the bytes.
+/// Receives a packet, or its first bytes, and passes all descriptors that came with it to `keep`.
+/// Only for a process that may own them. Returns the number of bytes.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     packet: &mut [u8],
@@ -97,11 +98,11 @@ pub(super) fn receive(
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let length = Errno::result(length)?;
     take_descriptors(&message, keep);
-    // Not negative, or it would be an error.
+    // Not negative: that would be an error.
     Ok(length as usize)
 }
 
-/// The descriptors that came with a message, owned from here on.
+/// Takes ownership of the descriptors that came with a message.
 fn take_descriptors(message: &libc::msghdr, mut keep: impl FnMut(OwnedFd)) {
     // SAFETY: the kernel has filled the message's control buffer, which is still borrowed by it, and has set its length.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
@@ -133,7 +134,8 @@ mod tests {
 
     use super::*;
 
-    /// As many descriptors as a packet can carry arrive in their order, and name what they named; one more is refused.
+    /// The maximum number of descriptors arrives in order, and each names the original file; one
+    /// more is refused.
     #[test]
     fn descriptors_arrive_in_their_order() {
         let (ours, theirs) =

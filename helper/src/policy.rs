@@ -1,4 +1,5 @@
-//! Who may use what: by default root everything, everybody else portals that Lustre does not use.
+//! The policy of the helper: by default root may use everything, other users portals that Lustre
+//! does not use.
 
 use std::sync::Arc;
 
@@ -8,10 +9,11 @@ use lnet_nid::{Nid, NidList, Portal};
 use super::ClientQuotas;
 use super::accounts::{GroupCaps, GroupId};
 
-/// Who is at the other end of a socket (`SO_PEERCRED`).
+/// The process at the other end of a socket (`SO_PEERCRED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its process when it connected, as this process sees it; 0 for one of another PID namespace.
+    /// Its process id when it connected, as this process sees it; 0 for one of another PID
+    /// namespace.
     pub pid: i32,
     /// Its user.
     pub uid: u32,
@@ -24,27 +26,27 @@ pub struct Credentials {
 pub struct Portals(u64);
 
 impl Portals {
-    /// None.
+    /// No portal.
     pub const NONE: Portals = Portals(0);
-    /// All but LNet's own, portal 0.
+    /// All portals but LNet's portal 0.
     pub const ALL: Portals = Portals(!1);
-    /// Those above all that Lustre uses: 35 to 63.
+    /// The portals above all that Lustre uses: 35 to 63.
     pub const FREE: Portals = Portals(!0 << 35);
 
-    /// From one portal to another, both included; portal 0 is never among them.
+    /// Returns the portals from one to another, both included, without portal 0.
     #[must_use]
     pub fn range(first: u32, last: u32) -> Portals {
         let bits = (first..=last.min(Portal::COUNT as u32 - 1)).fold(0, |bits, portal| bits | 1 << portal);
         Portals(bits & Portals::ALL.0)
     }
 
-    /// These and those.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, others: Portals) -> Portals {
         Portals(self.0 | others.0)
     }
 
-    /// Whether a portal is among them.
+    /// Returns whether the set contains a portal.
     #[must_use]
     pub const fn contains(self, portal: u32) -> bool {
         portal < Portal::COUNT as u32 && self.0 >> portal & 1 != 0
@@ -54,15 +56,15 @@ impl Portals {
 /// A set of NIDs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Nids {
-    /// All.
+    /// Every NID.
     #[default]
     All,
-    /// Those of a list, as Lustre writes them: `10.0.0.[1-9]@tcp *@o2ib`.
+    /// The NIDs of a list in Lustre's syntax: `10.0.0.[1-9]@tcp *@o2ib`.
     Listed(NidList),
 }
 
 impl Nids {
-    /// Whether a NID is among them.
+    /// Returns whether the set contains a NID.
     #[must_use]
     pub fn contains(&self, nid: Nid) -> bool {
         match self {
@@ -72,31 +74,32 @@ impl Nids {
     }
 }
 
-/// What a client may use. What it may not is refused with EPERM, and counted.
+/// The rights of a client. Anything else is refused with EPERM, and counted.
 ///
-/// Lustre takes what comes from a node's NID for root's: so who is not root there must not reach Lustre's portals, its own
-/// node's included.
+/// Lustre trusts every sender at a node's NID as root. So a client that is not root there must not
+/// reach Lustre's portals, its own node's included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     /// Portals of its own transfer machines.
     pub own_portals: Portals,
     /// NIDs of its own transfer machines.
     pub own_nids: Nids,
-    /// Portals that it may send to, write to and read from.
+    /// Portals of peers that it may send to, write to and read from.
     pub portals: Portals,
-    /// NIDs that it may.
+    /// NIDs of peers that it may send to, write to and read from.
     pub nids: Nids,
-    /// Whether it may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait there take memory, and beyond a limit
-    /// hold the connection that they came over, which all clients share.
+    /// Whether it may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait there
+    /// take memory, and beyond a limit block their connection, which all clients share.
     pub lazy: bool,
-    /// Its quotas, if they are not those of all.
+    /// Its quotas, if they differ from the host's.
     pub quotas: Option<ClientQuotas>,
-    /// The group of users whose clients have caps together, and these caps. One id has the same caps wherever it occurs.
+    /// The group of users whose clients have common caps, and these caps. A group id has the same
+    /// caps wherever it occurs.
     pub group: Option<(GroupId, GroupCaps)>,
 }
 
 impl Rights {
-    /// Everything: root's.
+    /// All rights: those of root.
     #[must_use]
     pub fn all() -> Rights {
         Rights {
@@ -110,14 +113,16 @@ impl Rights {
         }
     }
 
-    /// Everybody else's: all NIDs, and portals 35 to 63 as one's own and as others', none of which they may make lazy.
+    /// The rights of ordinary users: all NIDs, and portals 35 to 63 for own transfer machines and
+    /// for peers, none of which may be lazy.
     #[must_use]
     pub fn ordinary() -> Rights {
         Rights { own_portals: Portals::FREE, portals: Portals::FREE, lazy: false, ..Rights::all() }
     }
 }
 
-/// Who may connect, and what each may use: by user, else by group, else what all others may.
+/// Which users may connect, and the rights of each: those of the user, else of the group, else the
+/// default.
 ///
 /// ```
 /// use nlx_helper::{Credentials, Policy, Rights};
@@ -136,7 +141,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Root may use everything, all others [what is ordinary](Rights::ordinary).
+    /// Root may use everything, all others [ordinary rights](Rights::ordinary).
     fn default() -> Policy {
         let policy = Policy {
             users: HashMap::default(),
@@ -148,28 +153,28 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// With other rights for a user; `None`: it may not connect.
+    /// Sets the rights of a user; with `None` it may not connect.
     #[must_use]
     pub fn user(mut self, uid: u32, rights: Option<Rights>) -> Policy {
         self.users.insert(uid, rights.map(Arc::new));
         self
     }
 
-    /// With other rights for a group's members that have none of their own.
+    /// Sets the rights of a group's members that have no rights as users.
     #[must_use]
     pub fn group(mut self, gid: u32, rights: Option<Rights>) -> Policy {
         self.groups.insert(gid, rights.map(Arc::new));
         self
     }
 
-    /// With other rights for everybody who is not named.
+    /// Sets the rights of all users that are not named.
     #[must_use]
     pub fn others(mut self, rights: Option<Rights>) -> Policy {
         self.others = rights.map(Arc::new);
         self
     }
 
-    /// The caps of all groups of users, by [`GroupId`].
+    /// Returns the caps of all groups of users, by [`GroupId`].
     #[must_use]
     pub(crate) fn groups(&self) -> Vec<GroupCaps> {
         let rights = self.users.values().chain(self.groups.values()).chain([&self.others]).flatten();
@@ -184,13 +189,13 @@ impl Policy {
         all
     }
 
-    /// What a client may use; `None` if it may not connect.
+    /// Returns the rights of a client; `None` if it may not connect.
     #[must_use]
     pub fn rights_of(&self, client: &Credentials) -> Option<&Rights> {
         self.shared_rights_of(client).map(|rights| &**rights)
     }
 
-    /// The same, to be kept.
+    /// Returns the rights of a client as a shared reference.
     pub(super) fn shared_rights_of(&self, client: &Credentials) -> Option<&Arc<Rights>> {
         let named = self.users.get(&client.uid).or_else(|| self.groups.get(&client.gid));
         named.unwrap_or(&self.others).as_ref()

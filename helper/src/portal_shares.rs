@@ -1,8 +1,9 @@
-//! Transfer machine ids of each address group (NID, PID, portal), shared out by user.
+//! Transfer machine ids of each address group (NID, PID, portal), shared by the users.
 //!
-//! A portal of a NID has 4,095 ids for all transfer machines of the host. Without shares one user could take all of them, and
-//! nobody else could start a machine there. The rule is that of [accounts](super::accounts): an ordinary user may take ids as
-//! long as it has no more of a group than are free afterwards.
+//! A portal of a NID has 4,095 ids for all transfer machines of the host. Without shares one user
+//! could take all of them, and no other user could start a machine there. The rule is that of
+//! [accounts](super::accounts): an ordinary user may take ids as long as it has no more of a group
+//! than are free afterwards.
 
 use std::sync::Arc;
 
@@ -13,19 +14,19 @@ use parking_lot::Mutex;
 
 use super::accounts::{Accounts, UserId};
 
-/// Ids of a group that are kept for root.
+/// Ids of a group that are reserved for root.
 const ROOT_IDS: u64 = 256;
 
-/// All ids of a group. There is no id 0.
+/// Number of ids of a group. There is no id 0.
 const IDS: u64 = TmId::MAX.get() as u64;
 
-/// (NID, PID, portal).
+/// An address group: (NID, PID, portal).
 type Group = (Nid, Pid, u32);
 
-/// Who has how many ids of which group.
+/// Number of ids that each user has in each group.
 #[derive(Default)]
 pub(super) struct PortalShares {
-    /// By group and user; none is 0.
+    /// Sorted by group and user; no count is 0.
     entries: Mutex<Vec<PortalShare>>,
 }
 
@@ -33,12 +34,12 @@ pub(super) struct PortalShares {
 struct PortalShare {
     group: Group,
     user: UserId,
-    /// Root's ids count for no share.
+    /// Root's ids do not reduce the shares.
     privileged: bool,
     count: u64,
 }
 
-/// One id of a group, until it is dropped.
+/// One id of a group; dropping it releases the id.
 pub(super) struct IdCharge {
     shares: Arc<PortalShares>,
     group: Group,
@@ -46,7 +47,7 @@ pub(super) struct IdCharge {
 }
 
 impl PortalShares {
-    /// Takes one id of the group that a transfer machine is to start in.
+    /// Takes one id of the group in which a transfer machine is to start.
     pub(super) fn take(
         self: &Arc<PortalShares>,
         accounts: &Accounts,
@@ -74,7 +75,7 @@ impl PortalShares {
     }
 }
 
-/// The entries of one group, which stand together.
+/// Returns the entries of one group, which are adjacent.
 fn group_of(entries: &[PortalShare], group: Group) -> &[PortalShare] {
     let start = entries.partition_point(|share| share.group < group);
     let count = entries[start..].partition_point(|share| share.group == group);
@@ -85,7 +86,7 @@ impl Drop for IdCharge {
     fn drop(&mut self) {
         let mut entries = self.shares.entries.lock();
         let found = entries.binary_search_by_key(&(self.group, self.user), |share| (share.group, share.user));
-        // It is there as long as one of its charges is.
+        // The entry exists as long as one of its charges does.
         let Ok(at) = found else { return };
         entries[at].count -= 1;
         if entries[at].count == 0 {

@@ -1,15 +1,16 @@
-//! The porter: a process beside `nlxd` that has what `nlxd` must not have.
+//! The porter: a process beside `nlxd` that holds the descriptors that `nlxd` must not have.
 //!
-//! To close a descriptor can take as long as its owner likes: a file of a FUSE mount is flushed by a program of the client's, a
-//! TCP socket with a linger time waits for its peer. A client can make such a descriptor `nlxd`'s by sending it; and what it
-//! sends is closed by the process that closes the *last* reference to the socket in whose queue it waits, also when that
-//! process is killed. So:
+//! Closing a descriptor can take as long as its owner likes: a program of the client flushes a file
+//! of its FUSE mount, a TCP socket with a linger time waits for its peer. A client can pass such a
+//! descriptor to `nlxd` by sending it. Sent descriptors are closed by the process that closes the
+//! *last* reference to the socket in whose queue they wait, also when that process is killed. So:
 //!
-//! - **`nlxd` never receives a descriptor of a client.** It sees that a packet has some (`MSG_PEEK` without room for them), and cuts the
-//!   client off.
-//! - **`nlxd` never has the last reference to a client's socket**, nor to the listening socket. The porter accepts clients and
-//!   keeps a reference of each until `nlxd` has closed its own.
-//! - **Nor to what a client has, too** (`custody.rs`), whose last close waits for who watches it.
+//! - **`nlxd` never receives a descriptor of a client.** It detects that a packet has some
+//!   (`MSG_PEEK` without room for them), and cuts the client off.
+//! - **`nlxd` never has the last reference to a client's socket**, nor to the listening socket. The
+//!   porter accepts clients and keeps a reference to each until `nlxd` has closed its own.
+//! - **Nor to a descriptor that a client has as well** (`custody.rs`), whose last close waits for
+//!   its watchers.
 //!
 //! ```text
 //!   nlxd                          porter                             carriers, forked when needed
@@ -23,17 +24,21 @@
 //!   ─ Drop, it; close ─ Closed ─▶ ─ Close, it ─────────────────────▶ close
 //! ```
 //!
-//! So the porter itself never closes what a client has sent, either. A carrier that does not come back in
-//! [`CARRIER_TIMEOUT`] is killed, which ends a TCP socket's lingering, and is abandoned if that does not end it. It counts
-//! for its user until its process has ended: a user has [`CARRIERS_PER_USER`] at the most, and never more than are free. What finds none waits in the porter,
-//! with the client's place among the clients taken until `Message::Gone`.
+//! So the porter itself does not close what a client has sent, either. A carrier that does not
+//! finish within [`CARRIER_TIMEOUT`] is killed, which ends a TCP socket's lingering, and is
+//! abandoned if that does not end it. It counts for its user until its process has ended: a user
+//! has [`CARRIERS_PER_USER`] at most, and never more than are free. A descriptor for which no
+//! carrier is free waits in the porter, and the client keeps its place among the clients until
+//! `Message::Gone`.
 //!
 //! # Ends
 //!
-//! `nlxd` ends, or is killed: the porter shuts all clients' sockets down, so that clients see their end at once, waits until
-//! the process has closed its descriptors, and ends. It holds neither the node's ports nor its locks.
+//! When `nlxd` ends or is killed, the porter shuts all clients' sockets down, so that clients see
+//! their end at once, waits until the process has closed its descriptors, and ends. The porter
+//! holds neither the node's ports nor its locks.
 //!
-//! The porter dies, or says nothing for [`SILENCE_MAX`]: `nlxd` starts another, gives it all sockets, and goes on. Between the two `nlxd` closes no socket of a client.
+//! When the porter dies, or does not answer for [`SILENCE_MAX`], `nlxd` starts another one, passes
+//! all sockets to it, and continues. In between `nlxd` closes no socket of a client.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -68,51 +73,53 @@ pub(crate) use channel::Message;
 pub(crate) use channel::{receive_one, send};
 pub(crate) use link::Link;
 
-/// Carriers that one user's descriptors may occupy. More than one, so that a slow close does not delay the user's next
-/// request; each costs a process.
+/// Carriers that one user's descriptors may occupy. More than one, so that a slow close does not
+/// delay the user's next request; each costs a process.
 pub const CARRIERS_PER_USER: usize = 16;
 
-/// Carriers in all, but for those that are a user's only one. A user has at most as many as are still free, so that others find some.
+/// Total of carriers without those that are a user's only one. A user has no more than are still
+/// free, so that other users find some.
 pub const CARRIERS_MAX: usize = 256;
 
-/// Carriers that are their user's only one, beside those: a user without any finds one still, though others have all that there are.
+/// Additional carriers for users that have none: such a user still gets one when all others are
+/// taken.
 pub const CARRIERS_FIRST: usize = 512;
 
-/// Those of them that are root's.
+/// The part of these that is reserved for root.
 pub const CARRIERS_ROOT: usize = 16;
 
-/// Sockets that one carrier closes at most: what one message can carry is 253.
+/// Sockets that one carrier closes at most; one message can carry 253.
 pub const BATCH_MAX: usize = 128;
 
 /// Messages of one service thread before the next one's turn.
 pub const MESSAGES_BUDGET: usize = 64;
 
-/// How long a carrier may have a job before it is killed. A close that a signal can end is over then, others are not: those
-/// of files on FUSE and network file systems.
+/// Time after which a carrier with a job is killed. That ends a close that a signal can interrupt,
+/// but not those of files on FUSE and network file systems.
 pub const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Numbers from here on are not those of clients, but of descriptors that a client has, too: the porter only keeps them, and a carrier
-/// closes them.
+/// Numbers from here on are not those of clients, but of descriptors that a client has as well: the
+/// porter only keeps them, and a carrier closes them.
 pub(crate) const SHARED: u64 = 1 << 63;
 
-/// The time from one look for late carriers to the next, while any has a job.
+/// Interval of the checks for late carriers, while any has a job.
 const LATE_LOOK_MS: u16 = 500;
 
-/// The time until what has failed for want of processes, memory or descriptors in flight is tried again.
+/// Delay before a retry after a failure for want of processes, memory or descriptors in flight.
 const RETRY_MS: u16 = 100;
 
-/// The time from the start of a porter to that of the next, at the least: one that cannot run must not occupy `nlxd`.
+/// Minimum time between two starts of a porter: one that cannot run must not occupy `nlxd`.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// A porter that says nothing for so long, though it is asked, is replaced: it has ended, and a descriptor whose close blocks keeps its
-/// process, and the ends of its channels with it.
+/// A porter that does not answer for this time is replaced: it may have ended while a descriptor
+/// whose close blocks keeps its process, and the ends of its channels.
 pub const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How `nlxd` reaches its porter.
+/// `nlxd`'s connection to its porter.
 pub struct Porter {
-    /// Starts one after killing an earlier one, and returns the end of its channel.
+    /// Kills the previous porter, if any, starts one, and returns the end of its channel.
     start: Box<dyn Fn() -> Result<OwnedFd, Errno> + Send + Sync>,
-    /// It is a process, and never blocks.
+    /// The porter is a separate process, and never blocks.
     is_process: bool,
     state: Mutex<PorterState>,
 }
@@ -121,14 +128,15 @@ struct PorterState {
     main: OwnedFd,
     generation: u64,
     started: Instant,
-    /// The listening socket, for the next porter; and whether nobody else has it.
+    /// The listening socket, for the next porter, and whether no other process has it.
     listener: Option<(OwnedFd, bool)>,
     /// This porter has been sent the listening socket.
     listening: bool,
 }
 
 impl PorterState {
-    /// Sends the porter the listening socket, without which it accepts no client, unless it has it.
+    /// Sends the listening socket to the porter, unless it has it. Without it the porter accepts no
+    /// client.
     fn send_listener(&mut self) -> Result<(), Errno> {
         let Some((listener, own)) = self.listener.as_ref().filter(|_| !self.listening) else { return Ok(()) };
         let message = Message::Listener { own: *own };
@@ -139,9 +147,9 @@ impl PorterState {
 }
 
 impl Porter {
-    /// Starts a porter by `start`, which is called again should the porter end, or say nothing for [`SILENCE_MAX`]: it kills an
-    /// earlier one first. It returns one end of a [`channel`](pair), the other end of which [`main`] or a process that calls it has as
-    /// its standard input.
+    /// Starts a porter by `start`, which is called again if the porter ends or does not answer for
+    /// [`SILENCE_MAX`]; it kills the previous one first. It returns one end of a [`channel`](pair),
+    /// the other end of which is the standard input of [`main`] or of a process that calls it.
     ///
     /// # Errors
     /// Those of `start`.
@@ -161,10 +169,11 @@ impl Porter {
         Ok(Porter { start: Box::new(start), is_process, state: Mutex::new(state) })
     }
 
-    /// A porter that is a thread of this process, and closes by itself. For clients that are trusted: it protects from nothing.
+    /// Starts a porter that is a thread of this process, and closes descriptors itself. For trusted
+    /// clients: it protects from nothing.
     ///
     /// # Errors
-    /// What the system says to a thread or a descriptor more.
+    /// Errors of the system for a further thread or descriptor.
     pub fn in_process() -> Result<Porter, Errno> {
         let start = || {
             let (ours, theirs) = pair()?;
@@ -176,11 +185,12 @@ impl Porter {
         Porter::new(start, false)
     }
 
-    /// Has the porter accept the clients of this listening socket. With `own`, those that are not accepted when this process
-    /// ends see the end of their connections; without, another process has the socket, too, and goes on with it.
+    /// Has the porter accept the clients of this listening socket. With `own`, the connections that
+    /// are not accepted when this process ends are closed; without it, another process has the
+    /// socket, too, and accepts them.
     ///
     /// # Errors
-    /// EPIPE if the porter is gone; what the system says.
+    /// EPIPE if the porter is gone; errors of the system.
     pub fn listen(&self, listener: BorrowedFd<'_>, own: bool) -> Result<(), Errno> {
         let mut state = self.state.lock();
         channel::send(state.main.as_fd(), Message::Listener { own }, &[listener], MsgFlags::empty())?;
@@ -189,11 +199,11 @@ impl Porter {
         Ok(())
     }
 
-    /// A channel for a service thread; to another porter than that of this generation, if it is gone.
-    /// The porter has the listening socket before it has the channel.
+    /// Opens a channel for a service thread, to a new porter if the current one is gone. The porter
+    /// has the listening socket before it has the channel.
     ///
     /// # Errors
-    /// EAGAIN if the last porter was started a moment ago; what the system says.
+    /// EAGAIN if the last porter was started a moment ago; errors of the system.
     pub(crate) fn link(&self) -> Result<Link, Errno> {
         let (ours, theirs) = pair()?;
         let mut state = self.state.lock();
@@ -210,7 +220,8 @@ impl Porter {
         Ok(Link::new(ours, state.generation))
     }
 
-    /// The porter of this generation says nothing: another one is started, unless there is one already, or it cannot be helped.
+    /// Replaces the porter of this generation, which does not answer, unless that has been done
+    /// already or the porter is a thread.
     ///
     /// # Errors
     /// Those of [`link`](Porter::link).
@@ -222,12 +233,12 @@ impl Porter {
         state.send_listener()
     }
 
-    /// Which one it is: each has a number of its own.
+    /// Returns the generation of the porter: each has a different number.
     pub(crate) fn generation(&self) -> u64 {
         self.state.lock().generation
     }
 
-    /// Whether it must answer at once.
+    /// Returns whether the porter is a process, which must answer at once.
     pub(crate) fn is_process(&self) -> bool {
         self.is_process
     }
@@ -252,21 +263,22 @@ impl std::fmt::Debug for Porter {
     }
 }
 
-/// The two ends of a porter's channel.
+/// Creates the two ends of a porter's channel.
 ///
 /// # Errors
-/// The system's, without descriptors.
+/// EMFILE or ENFILE without descriptors.
 pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     channel::pair()
 }
 
-/// The porter's process: returns when `nlxd`, its parent with this process id, has ended. Standard input is the channel; all
-/// other descriptors are closed. No thread may have been started.
+/// Runs the porter's process: returns when `nlxd`, its parent with this process id, has ended.
+/// Standard input is the channel; all other descriptors are closed. No thread may have been
+/// started.
 ///
 /// # Errors
-/// EINVAL if standard input is no channel; EBUSY if there are other threads; what the system says.
+/// EINVAL if standard input is no channel; EBUSY if there are other threads; errors of the system.
 pub fn main(nlxd: i32) -> Result<(), Errno> {
-    // It ends with nlxd: signals for all processes of the service are nlxd's business.
+    // The porter ends with nlxd: signals to all processes of the service are handled by nlxd.
     SigSet::all().thread_block()?;
     let _ = prctl::set_name(c"nlx-porter");
     let channel = carrier::detach()?;
@@ -302,7 +314,7 @@ mod tests {
             porter.listen(unconnected().as_fd(), true).unwrap();
             drop(first_end);
             std::thread::sleep(RESTART_PAUSE);
-            // As with a system without memory, the send fails, and may succeed later.
+            // As with a system without memory: the send fails, and may succeed later.
             assert_eq!(porter.replace(1), Err(Errno::ENOTCONN));
             assert_eq!(porter.generation(), 2);
             let (next, end) = pair().unwrap();

@@ -1,13 +1,15 @@
-//! How much of everything one client may have.
+//! Quotas of one client.
 
 use nlx_core::Limits;
 
-/// How much of everything one client may have (MT-237, D9). What is beyond is refused with ENOMEM, and counted.
+/// Quotas of one client (MT-237, D9). Requests beyond them are refused with ENOMEM, and counted.
 ///
-/// Each is what one client can make the helper hold at the most, so together they bound what all clients can.
+/// Each is the most that one client can make the helper hold, so together they bound the total of
+/// all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientQuotas {
-    /// Transfer machines at a time. Each has an event queue of LNet, a queue of events and up to two descriptors.
+    /// Transfer machines at a time. Each has an event queue of LNet, a queue of events and up to
+    /// two descriptors.
     pub tms: u32,
     /// Registered buffers at a time, some 200 bytes of the helper each.
     pub buffers: u32,
@@ -17,46 +19,49 @@ pub struct ClientQuotas {
     pub arenas: u32,
     /// Bytes of all arenas together: memory that is used when it is touched.
     pub bytes: u64,
-    /// Bytes of one arena. A client can take all pages of an arena away by one call, and whoever touches one of them meanwhile
-    /// waits until the system has freed them all, a sixth of a millisecond for each MiB, and longer the more often the client has
-    /// mapped them: so long a thread that receives into the arena serves nobody.
+    /// Bytes of one arena. A client can remove all pages of an arena by one call. A thread that
+    /// touches one of them meanwhile waits until the system has freed them all: a sixth of a
+    /// millisecond for each MiB, and longer the more often the client has mapped them. In that time
+    /// a thread that receives into the arena serves no client.
     pub arena_bytes: u64,
     /// Operations in flight at a time, over all transfer machines.
     pub operations: u32,
     /// Events that the operations of one transfer machine may need together: 132 bytes of shared memory each, once used.
     pub events: u32,
-    /// Slots of the submission ring: what can be submitted while the helper is busy elsewhere.
+    /// Slots of the submission ring: the entries that can be submitted while the helper is busy
+    /// elsewhere.
     pub ring_slots: u32,
-    /// Requests on the socket per second. Who sends more waits.
+    /// Requests on the socket per second. Further requests wait.
     pub requests_per_second: u32,
 }
 
 impl Default for ClientQuotas {
     fn default() -> ClientQuotas {
         ClientQuotas {
-            // Motr's processes have a few; a test of thousands says so.
+            // Motr's processes have a few; a test with thousands sets its own quota.
             tms: 256,
             // 64 GiB of buffers of 1 MiB.
             buffers: 1 << 16,
-            // 6 MiB: a thousand buffers of as many segments as there can be.
+            // 6 MiB: a thousand buffers of the maximum number of segments.
             segments: 1 << 18,
-            // As many as there are chunks of 16 MiB in the bytes below.
+            // One for each 16 MiB of the bytes below.
             arenas: 256,
             bytes: 4 << 30,
-            // What a client asks for at once. To take all pages of it away lasts some 5 ms.
+            // The size that a client asks for at once. Removing all its pages takes some 5 ms.
             arena_bytes: 16 << 20,
             operations: 1 << 16,
-            // A receive buffer of as many messages as there can be.
+            // A receive buffer of the maximum number of messages.
             events: Limits::LNET.messages_max,
             ring_slots: 256,
-            // Registrations of buffers of several segments are the many ones.
+            // Most of them register buffers of several segments.
             requests_per_second: 10_000,
         }
     }
 }
 
 impl ClientQuotas {
-    /// The same, with what could not work mended: at least one of everything, and no more than the tables can name.
+    /// Returns the quotas clamped to valid values: at least one of everything, and no more than the
+    /// tables can address.
     #[must_use]
     pub(crate) fn sane(self) -> ClientQuotas {
         ClientQuotas {

@@ -1,11 +1,12 @@
 //! Memory that a client has mapped as well, and has sealed.
 //!
-//! Whoever can write to a memfd by its descriptor can take its pages away (`fallocate`, `MADV_REMOVE`). A thread that touches such a
-//! page meanwhile sleeps in the kernel, where no signal reaches it, until that call is over; a client can make that last for
-//! minutes, by a thread of the lowest priority. `F_SEAL_FUTURE_WRITE` (since Linux 5.1) forbids it, and leaves writable what is
-//! mapped already. So a client maps what it gets and then sets this seal, and the helper touches nothing that it has given
-//! away before it has seen the seal. The client sets it, not the helper: the call waits for one that takes pages away. To look at
-//! seals waits for nobody.
+//! A process that can write to a memfd by its descriptor can remove its pages (`fallocate`,
+//! `MADV_REMOVE`). A thread that touches such a page meanwhile sleeps in the kernel, where no
+//! signal reaches it, until that call is over; a client can make that last for minutes, by a thread
+//! of the lowest priority. `F_SEAL_FUTURE_WRITE` (since Linux 5.1) forbids it, and leaves existing
+//! mappings writable. So a client maps the memory that it gets and then sets this seal, and the
+//! helper does not touch memory that it has given away before it has seen the seal. The client sets
+//! it, not the helper: the call waits for one that removes pages. Reading the seals does not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,7 +21,8 @@ use super::costs::QueueCharges;
 #[derive(Clone)]
 pub(super) struct MemoryFd(TryArc<Closing>);
 
-/// To close the last descriptor of memory frees it: that is done where memory is closed.
+/// Passes the descriptor to the thread that closes memory: the last close frees the memory, which
+/// takes long.
 struct Closing(Option<OwnedFd>);
 
 impl MemoryFd {
@@ -41,19 +43,20 @@ impl Drop for Closing {
     }
 }
 
-/// Whether a client has sealed a queue's memory that it was given. The descriptor is kept until then, and its user pays for it: also
-/// when the client is gone, until the memory is sealed by this process and unmapped.
+/// Tracks whether a client has sealed the memory of a queue that it was given. The descriptor is
+/// kept, and charged to the user, until then; if the client is gone, until this process has sealed
+/// and unmapped the memory.
 pub(super) struct Seal(Option<Box<Awaited>>);
 
 struct Awaited {
     fd: MemoryFd,
-    /// The last handle to the memory is this one, if it is not sealed before.
+    /// The last handle to the memory, if it is not sealed before.
     _queue: (SharedMemory, QueueCharges),
     _charge: Charge,
 }
 
 impl Seal {
-    /// Of memory that the client is to seal.
+    /// Tracks memory that the client is to seal.
     pub(super) fn awaited(
         fd: MemoryFd,
         queue: (SharedMemory, QueueCharges),
@@ -62,7 +65,7 @@ impl Seal {
         Ok(Seal(Some(try_box(Awaited { fd, _queue: queue, _charge: charge })?)))
     }
 
-    /// Whether the memory may be touched. Costs a system call as long as it may not.
+    /// Returns whether the memory may be touched. Costs a system call until it may.
     pub(super) fn is_set(&mut self) -> bool {
         if self.0.as_ref().is_some_and(|awaited| lnet_region::is_sealed(awaited.memory())) {
             self.0 = None;

@@ -1,4 +1,4 @@
-//! One client.
+//! The session of one client.
 
 mod arenas;
 mod buffers;
@@ -36,12 +36,12 @@ use super::host::Record;
 use super::seal::{MemoryFd, Seal};
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
-/// The answer to a request: one packet, and the descriptors that go with it. It can be used again and again.
+/// The answer to a request: one packet, and the descriptors that go with it. It can be reused.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// The packet.
+    /// The bytes of the reply.
     pub packet: Vec<u8>,
-    /// The descriptors, to be sent with it and then closed.
+    /// The descriptors, to be sent with the packet and then closed.
     pub fds: Vec<Attachment>,
 }
 
@@ -50,7 +50,7 @@ pub struct Attachment(Attached);
 
 enum Attached {
     Memory(MemoryFd),
-    /// The client will have it, too.
+    /// A descriptor that the client will have as well.
     Shared(SharedFd),
 }
 
@@ -81,77 +81,79 @@ impl std::fmt::Debug for Attachment {
     }
 }
 
-/// Makes what is made once in a process, with the first queue: no client is to be refused for want of it.
+/// Performs one-time initialisation of the process with a first queue, so that no client is refused
+/// for want of it.
 pub(super) fn prepare_process() {
     let refusal = Refusal::new(Errno::ENOMEM, Reason::System);
-    // Without memory or descriptors the first client makes it.
+    // Without memory or descriptors the first client does it.
     let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(refusal), |_, _| Err(refusal));
 }
 
 impl Answer {
-    /// An empty one, with room for the longest packet.
+    /// Creates an empty answer, with room for the longest packet.
     pub(super) fn try_new() -> Result<Answer, NoMemory> {
         let mut packet = Vec::new();
         packet.try_reserve_exact(PACKET_MAX).map_err(|_| NoMemory)?;
         Ok(Answer { packet, fds: Vec::new() })
     }
 
-    /// Takes the descriptors as the client gets them: other ones of the same files.
+    /// Takes the descriptors as the client gets them: duplicates of the same files.
     ///
     /// # Errors
-    /// The system's, without descriptors.
+    /// EMFILE or ENFILE without descriptors.
     pub fn take_fds(&mut self) -> std::io::Result<Vec<OwnedFd>> {
         self.fds.drain(..).map(|fd| fd.as_fd().try_clone_to_owned()).collect()
     }
 
-    /// Makes room for so many descriptors more.
+    /// Reserves room for `count` further descriptors.
     fn reserve_fds(&mut self, count: usize) -> Result<(), Refusal> {
         self.fds.try_reserve(count).map_err(starved)
     }
 }
 
-/// One client, as long as it is connected. One thread has it at a time.
+/// The state of one client, as long as it is connected. One thread has it at a time.
 ///
-/// Everything that the client says is hostile: it is copied once and the copy checked; no index is followed that the
-/// session's own tables do not bound; every call ends after bounded work, blocks on nobody and panics at nothing.
+/// All input from the client is untrusted. It is copied once and the copy checked; every index is
+/// bounded by the session's own tables; every call ends after bounded work, does not wait for the
+/// client, and does not panic.
 pub struct Session {
     host: Arc<Host>,
     record: TryArc<Record>,
     /// `None`: it may not connect.
     rights: Option<Arc<Rights>>,
     quotas: ClientQuotas,
-    /// Who is charged for what it holds.
+    /// The account that is charged for what it holds.
     payer: Payer,
-    /// From the hello on.
+    /// Set by the hello.
     ring: Option<Ring>,
-    // Dropped in this order: what is in flight first.
+    // Dropped in this order: operations in flight first.
     tms: Tms,
     buffers: Buffers,
     arenas: Arenas,
-    /// From the hello on.
+    /// Set by the hello.
     charges: Option<SessionCharges>,
     closing: Closing,
-    /// Of what the client has, too.
+    /// Descriptors that the client has as well.
     custody: Custody,
     /// There may be event queues that the client has not sealed.
     awaits_seals: bool,
     /// The transfer machine that was started last.
     youngest_tm: u64,
-    /// Faults in the memory of all clients when it was last made sure that none was in this one's.
+    /// Faults in the memory of all clients at the last check that found none in this client's.
     faults: Cell<Option<usize>>,
 }
 
 impl Session {
-    /// A client has connected.
+    /// Creates the session of a client that has connected.
     ///
     /// # Errors
-    /// ENOMEM: it is not let in.
+    /// ENOMEM: the client is not admitted.
     pub fn new(host: &Arc<Host>, client: Credentials) -> Result<Session, Refusal> {
         let custody = Custody::try_new(0).map_err(starved)?;
         Session::in_custody(host, client, custody)
     }
 
-    /// The same, where the porter closes what the client has, too.
+    /// Creates the session with a custody whose descriptors the porter closes.
     pub(super) fn in_custody(
         host: &Arc<Host>,
         client: Credentials,
@@ -179,34 +181,38 @@ impl Session {
         })
     }
 
-    /// The helper's number for it, as [`HostStatus`](super::HostStatus) has it.
+    /// Returns the helper's number of the client, as in [`HostStatus`](super::HostStatus).
     #[must_use]
     pub fn client(&self) -> u64 {
         self.record.client
     }
 
-    /// Its quotas.
+    /// Returns the quotas of the client.
     #[must_use]
     pub fn quotas(&self) -> &ClientQuotas {
         &self.quotas
     }
 
-    /// Whether it has said hello: before, there is neither ring nor doorbell.
+    /// Returns whether the client's hello was accepted; before that there is neither ring nor
+    /// doorbell.
     #[must_use]
     pub fn is_welcome(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Carries out what stands in the submission ring, and then this request. `answer` is emptied first.
+    /// Carries out the entries of the submission ring, and then this request. `answer` is cleared
+    /// first.
     ///
     /// # Errors
-    /// [`Violation`]: the client is to be cut off. What it may do, but not now or not so much, is told in the answer.
+    /// [`Violation`]: the client is to be cut off. A refusal is not an error: the answer reports
+    /// it.
     pub fn request(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
         self.drain_all()?;
         self.request_alone(packet, answer)
     }
 
-    /// The same after whatever stood in the submission ring when the request came has been [drained](Session::drain).
+    /// Carries out a request alone, after the entries that preceded it in the submission ring have
+    /// been [drained](Session::drain).
     ///
     /// # Errors
     /// [`Violation`], as above.
@@ -215,8 +221,8 @@ impl Session {
         self.note(carried_out)
     }
 
-    /// Carries out up to `budget` entries of the submission ring; gives how many there were. If they were as many, there may
-    /// be more.
+    /// Carries out up to `budget` entries of the submission ring, and returns their number. If it
+    /// equals `budget`, there may be more.
     ///
     /// # Errors
     /// [`Violation`], as above.
@@ -225,8 +231,8 @@ impl Session {
         self.note(drained)
     }
 
-    /// The same within so many units of work: one for each entry, and more for the bytes that it moves. It ends sooner once
-    /// [`SLICE`] has passed: all units are used up then.
+    /// Carries out entries within `units` units of work: one for each entry, and more for the bytes
+    /// that it moves. Ends early once [`SLICE`] has passed; all units count as used then.
     ///
     /// # Errors
     /// [`Violation`], as above.
@@ -235,29 +241,31 @@ impl Session {
         self.note(drained)
     }
 
-    /// Announces on the submission ring that nobody looks at it any more before the doorbell rings. False if something
-    /// stands in it: then nothing is announced. Before the hello there is no ring, and nothing to announce: true. No system
-    /// call.
+    /// Announces on the submission ring that the helper sleeps: the client must ring the doorbell.
+    /// Returns false, without an announcement, if the ring has entries. Before the hello there is
+    /// no ring and nothing to announce: returns true. No system call.
     pub fn prepare_sleep(&mut self) -> bool {
         self.ring.as_mut().is_none_or(Ring::prepare_sleep)
     }
 
-    /// Takes the announcement back.
+    /// Withdraws the announcement.
     pub fn finish_sleep(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.finish_sleep();
         }
     }
 
-    /// What the client rings when it submits while the helper sleeps: to be watched edge-triggered, and never read or
-    /// written, for the client can change its flags. `None` before the hello.
+    /// Returns the doorbell, which the client rings when it submits while the helper sleeps. Watch
+    /// it edge-triggered and never read or write it, because the client can change its flags.
+    /// `None` before the hello.
     #[must_use]
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         self.ring.as_ref().map(|ring| ring.doorbell().as_fd())
     }
 
-    /// Whether the client has broken the rules where no call of this session sees it: a full or spoilt event queue, memory
-    /// that is gone. To be asked now and then: it looks at each object only if memory of some client has faulted since.
+    /// Checks for violations that no call of this session detects: a full or corrupt event queue,
+    /// memory that is gone. Call it periodically: it checks each object only if memory of some
+    /// client has faulted since.
     ///
     /// # Errors
     /// [`Violation`], as above.
@@ -265,7 +273,7 @@ impl Session {
         self.note(self.look_for_violations())
     }
 
-    /// Gives back what is charged and not used any more. To be called now and then.
+    /// Releases charges that are not used any more. Call it periodically.
     pub fn trim(&mut self) {
         self.arenas.reap();
         self.awaits_seals = self.awaits_seals && self.tms.look_for_seals();
@@ -277,7 +285,7 @@ impl Session {
         charges.heap.trim(self.buffers.heap_bytes(), HEAP_CHUNK_BYTES);
     }
 
-    /// Memory of a queue that the client gets and is to seal.
+    /// Adds the memory of a queue to the answer, for the client to seal.
     fn give_memory(
         &self,
         fd: OwnedFd,
@@ -291,20 +299,23 @@ impl Session {
         Seal::awaited(fd, queue, charge).map_err(starved)
     }
 
-    /// Sends signals to event loops of the client that took too long to be sent when their events came. To be called now and then.
-    /// It ends after one that takes long; the others are sent in the next call.
+    /// Sends the deferred signals to event loops of the client, which took too long when their
+    /// events came. Call it periodically. It stops after a long one; the next call sends the
+    /// others.
     pub fn send_signals(&self) {
         if self.record.tally.signals.take_pending() {
             self.tms.send_left(&self.record.tally);
         }
     }
 
-    /// Takes the time that threads have worked for signals to the client that took long, outside of its user's turns.
+    /// Takes the time that threads have spent on long signals to the client outside of its user's
+    /// turns.
     pub(super) fn take_owed_ns(&self) -> u64 {
         self.record.tally.signals.take_owed_ns()
     }
 
-    /// Takes a descriptor that the client is to have, too, and that it pays for until the porter has closed it.
+    /// Adds a descriptor that the client is to get as well, and that its user is charged for until
+    /// the porter has closed it.
     fn share(&self, fd: OwnedFd) -> Result<SharedFd, Refusal> {
         let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;
         self.custody.share(fd, charge).map_err(starved)
@@ -312,7 +323,7 @@ impl Session {
 
     fn look_for_violations(&self) -> Result<(), Violation> {
         self.tms.check(&self.record.tally)?;
-        // Before the look: a fault that comes meanwhile is found next time.
+        // Read before the check: a fault that comes meanwhile is found next time.
         let faults = guard::faults();
         if self.faults.get() == Some(faults) {
             return Ok(());
@@ -326,7 +337,7 @@ impl Session {
         Ok(())
     }
 
-    /// Counts who is cut off.
+    /// Counts violations.
     fn note<T>(&self, outcome: Result<T, Violation>) -> Result<T, Violation> {
         if outcome.is_err() {
             self.record.tally.violations.add(1);

@@ -1,12 +1,15 @@
-//! Signals to event loops of clients, which take long if a client sees to it.
+//! Signals to event loops of clients, which a client can make slow.
 //!
-//! A signal wakes all that watches the client's end of the sockets, however many watches the client has set there. Events come while
-//! the network is polled, or in another user's turn. So signals are measured: after one in which the thread itself has worked for
-//! [`LONG_TURN`], those of this client are left to the look at all clients, which counts for its user, until they are short again.
-//! An event then wakes its event loop later, by [`SWEEP`](super::service::SWEEP) at the most as long as the user does not rest.
+//! A signal wakes all watches that the client has set on its end of the sockets, whatever their
+//! number. Events come while the network is polled, or in another user's turn. So signals are
+//! measured. After one for which the thread itself has used [`LONG_TURN`] of processor time, the
+//! signals of this client are deferred to the sweep over all clients, which counts for its user,
+//! until they are short again. An event then wakes its event loop later, by
+//! [`SWEEP`](super::service::SWEEP) at the most as long as the user does not rest.
 //!
-//! The time of a signal says little, as that of a turn: the thread may have stood still for others, above all for the one that
-//! it has woken. What it has worked the system tells by a call, which is made only for a while after a long signal to any client.
+//! The elapsed time of a signal says little, as that of a turn: the thread may have been preempted,
+//! above all by the one that it has woken. A system call returns the thread's processor time; it is
+//! made only for a while after a long signal to any client.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,18 +20,20 @@ use super::service::{LONG_TURN, REST_MAX, WARY};
 
 const LONG_NS: u64 = LONG_TURN.as_nanos() as u64;
 
-/// How long signals are measured more exactly: the first long one of a user that has rested is not the first one again.
+/// Duration of exact measurement, so that the first long signal of a user that has rested is
+/// measured, too.
 const WARY_NS: u64 = (WARY.as_nanos() + REST_MAX.as_nanos()) as u64;
 
-/// Until when the signals of this process are measured more exactly.
+/// End of the period in which this process measures signals exactly.
 static WARY_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// What this thread has spent on long signals, which is not the fault of the user whose turn it is.
+    /// Time that this thread has spent on long signals, which is not charged to the user whose turn
+    /// it is.
     static EXCUSED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Takes what the calling thread has spent on long signals since this was last called.
+/// Takes the time that the calling thread has spent on long signals since the last call.
 pub(super) fn take_excused_ns() -> u64 {
     EXCUSED_NS.take()
 }
@@ -36,18 +41,18 @@ pub(super) fn take_excused_ns() -> u64 {
 /// The signals of one client.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// They are left to the look at all clients.
+    /// Signals are deferred to the sweep over all clients.
     left: AtomicBool,
-    /// Some transfer machine has one that was left.
+    /// Some transfer machine has a deferred signal.
     pending: AtomicBool,
-    /// The time of long ones that its user has not rested for.
+    /// Time of long signals for which its user has not rested yet.
     owed_ns: AtomicU64,
 }
 
 /// The clocks of the calling thread.
 trait Clocks {
     fn now_ns(&self) -> u64;
-    /// What the thread has worked.
+    /// Returns the processor time of the thread.
     fn worked_ns(&self) -> u64;
 }
 
@@ -69,8 +74,10 @@ fn read(clock: ClockId) -> u64 {
 }
 
 impl Signals {
-    /// Sends a signal by `send`, which says whether there was one to be sent, or has it left. Gives whether it is left: what
-    /// the caller notes of it before [`Signals::note_pending`] is seen by whoever [takes](Signals::take_pending) that.
+    /// Sends a signal by `send`, which returns whether there was one to send, or defers it. Returns
+    /// whether it is deferred. A caller that records a deferred signal before
+    /// [`Signals::note_pending`] has its record seen by the thread that
+    /// [takes](Signals::take_pending) the note.
     pub(super) fn send(&self, send: impl FnOnce() -> bool) -> bool {
         self.send_by(&System, &WARY_UNTIL_NS, send)
     }
@@ -100,23 +107,24 @@ impl Signals {
         false
     }
 
-    /// A signal that was left is noted.
+    /// Notes that a signal was deferred.
     pub(super) fn note_pending(&self) {
         self.pending.store(true, Ordering::Release);
     }
 
-    /// Whether a signal that was left has been noted since this was last asked.
+    /// Returns whether a deferred signal has been noted since the last call.
     pub(super) fn take_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// The time of long signals that the user has not rested for.
+    /// Takes the time of long signals for which the user has not rested yet.
     pub(super) fn take_owed_ns(&self) -> u64 {
         if self.owed_ns.load(Ordering::Relaxed) == 0 { 0 } else { self.owed_ns.swap(0, Ordering::Relaxed) }
     }
 
-    /// Sends signals that were left. Each of `sends` sends one, and says whether there was one to be sent. It ends after a long
-    /// one; the rest is pending again then. If all were short, the next ones are not left.
+    /// Sends deferred signals. Each of `sends` sends one, and returns whether there was one to
+    /// send. Stops after a long one; the rest is pending again then. If all were short, later
+    /// signals are not deferred.
     pub(super) fn send_left<S: FnOnce() -> bool>(&self, sends: impl IntoIterator<Item = S>) {
         self.send_left_by(&System, sends);
     }
@@ -137,7 +145,7 @@ impl Signals {
         }
     }
 
-    /// As after a long signal.
+    /// Sets the state after a long signal.
     #[cfg(test)]
     pub(super) fn leave(&self, owed_ns: u64) {
         self.owed_ns.store(owed_ns, Ordering::Relaxed);
@@ -151,7 +159,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Clocks that stand still but for what a signal takes.
+    /// Clocks that advance only by the time of a signal.
     #[derive(Default)]
     struct Still {
         now_ns: Cell<u64>,
@@ -169,7 +177,7 @@ mod tests {
     }
 
     impl Still {
-        /// A signal takes so long, of which the thread works a part.
+        /// Simulates a signal of this duration, with a part of it as processor time.
         fn pass(&self, took_ms: u64, worked_ms: u64) -> bool {
             self.now_ns.set(self.now_ns.get() + took_ms * MS);
             self.worked_ns.set(self.worked_ns.get() + worked_ms * MS);
@@ -177,7 +185,7 @@ mod tests {
         }
     }
 
-    /// The signals of a client, and those of others.
+    /// The signals of a client, and those of other clients.
     #[derive(Default)]
     struct World {
         clocks: Still,
@@ -186,7 +194,8 @@ mod tests {
     }
 
     impl World {
-        /// Sends a signal; gives whether it is left, and what the turn is excused for.
+        /// Sends a signal. Returns whether it is deferred, and the time that the turn is excused
+        /// for.
         fn send(&self, signals: &Signals, took_ms: u64, worked_ms: u64) -> (bool, u64) {
             let left =
                 signals.send_by(&self.clocks, &self.wary_until_ns, || self.clocks.pass(took_ms, worked_ms));
@@ -199,7 +208,7 @@ mod tests {
         let world = &World::default();
         let (signals, clocks) = (&world.signals, &world.clocks);
         take_excused_ns();
-        // The first long one of any client makes the process wary.
+        // The first long signal of any client starts the exact measurement.
         assert_eq!(world.send(&Signals::default(), 500, 500), (false, 500));
         assert_eq!(world.send(signals, 9, 9), (false, 0));
         // Another thread had the processor.
@@ -210,7 +219,7 @@ mod tests {
         assert_eq!(signals.take_owed_ns(), 0);
         // From now on they are not sent here.
         assert!(signals.send_by(clocks, &world.wary_until_ns, || unreachable!("it is left")));
-        // Others are.
+        // Other clients' signals are.
         assert_eq!(world.send(&Signals::default(), 1, 1), (false, 0));
     }
 
@@ -224,7 +233,7 @@ mod tests {
         world.clocks.pass(WARY_NS / MS - 1, 0);
         assert!(!world.send(&world.signals, 50, 50).0);
         assert!(world.signals.left.load(Ordering::Relaxed));
-        // A look that finds nobody asleep costs nothing.
+        // A check that finds no sleeper costs nothing.
         let other = Signals::default();
         other.send_by(&world.clocks, &world.wary_until_ns, || !world.clocks.pass(50, 50));
         assert!(!other.left.load(Ordering::Relaxed));
@@ -251,7 +260,7 @@ mod tests {
         };
         assert_eq!(send(&[1, 0, 20, 1]), 3);
         assert!(signals.take_pending() && signals.left.load(Ordering::Relaxed));
-        // Nobody slept: that says nothing.
+        // No sleeper: the time of such a check proves nothing.
         assert_eq!(send(&[0, 0]), 2);
         assert!(!signals.take_pending() && signals.left.load(Ordering::Relaxed));
         assert_eq!(send(&[1, 0, 2]), 3);

@@ -1,22 +1,23 @@
-//! Objects of one client, by handles of its own (D3): one of another client, or of old, names nothing.
+//! Objects of one client, by handles of that client (D3): a handle of another client, or a stale
+//! one, names nothing.
 
 use std::collections::TryReserveError;
 
 use nlx_sync::SlotKey;
 
-/// A table of objects. A handle is a slot's place in its lower 16 bits, and above it a number that tells the slot's tenants
-/// apart, never 0.
+/// A table of objects. A handle has the slot's index in its lower 16 bits and the slot's
+/// generation, which is never 0, above.
 pub(super) struct Slots<T>(nlx_sync::Slots<T>);
 
 const INDEX_BITS: u32 = 16;
 
 impl<T> Slots<T> {
-    /// A table of so many objects at most, whose handles fit into 32 bits.
+    /// Creates a table of at most `most` objects, whose handles fit into 32 bits.
     pub(super) fn short(most: u32) -> Slots<T> {
         Slots(Slots::long(most).0.with_generations(u16::MAX.into()))
     }
 
-    /// The same, with handles that need 48 bits, and come again later.
+    /// Creates a table whose handles need 48 bits and repeat later.
     pub(super) fn long(most: u32) -> Slots<T> {
         Slots(nlx_sync::Slots::new(most.min(1 << INDEX_BITS) as usize))
     }
@@ -25,7 +26,7 @@ impl<T> Slots<T> {
         self.0.len()
     }
 
-    /// Objects that there may be.
+    /// Returns the maximum number of objects.
     pub(super) fn most(&self) -> usize {
         self.0.limit()
     }
@@ -34,12 +35,12 @@ impl<T> Slots<T> {
         self.0.is_full()
     }
 
-    /// Makes room for one object more: entering it and taking it out allocate nothing then.
+    /// Reserves room for one further object: inserting and removing it then allocates nothing.
     pub(super) fn reserve(&mut self) -> Result<(), TryReserveError> {
         self.0.reserve(1)
     }
 
-    /// Enters an object; gives its handle. `None` if there is no room.
+    /// Inserts an object and returns its handle; `None` if there is no room.
     pub(super) fn insert(&mut self, tenant: T) -> Option<u64> {
         self.0.insert(tenant).map(handle)
     }
@@ -60,7 +61,8 @@ impl<T> Slots<T> {
         self.0.iter().map(|(_, tenant)| tenant)
     }
 
-    /// Takes one out, with its handle; no more can be entered then. For a table that is to be emptied.
+    /// Removes an object and returns it with its handle; no object can be inserted any more. For
+    /// emptying the table.
     pub(super) fn pop(&mut self) -> Option<(u64, T)> {
         self.0.pop().map(|(key, tenant)| (handle(key), tenant))
     }
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a plain map; no handle is given twice in a row of less than 65,535 tenants of its slot.
+        /// Compared with a plain map; no handle repeats within 65,535 uses of its slot.
         // Covers: MT-233
         #[test]
         fn only_the_handles_of_what_is_there_name_something(

@@ -1,40 +1,41 @@
-//! What an operator sees.
+//! The helper's state as an operator sees it.
 
 use nlx_core::Address;
 
 use super::accounts::UserStatus;
 use nlx_kcore::Faults;
 
-/// Users that are listed: with all that each holds they fit into the status of a node.
+/// Users that are listed: with all amounts of each they fit into the status of a node.
 pub const USERS_MAX: usize = 64;
 
-/// How things stand ([`Host::status`](super::Host::status)). Plain numbers, each right at some moment of the call.
+/// The state of the helper ([`Host::status`](super::Host::status)). Each number is correct at some
+/// moment of the call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostStatus {
-    /// The clients that are connected, in the order in which they came.
+    /// The connected clients, in order of arrival.
     pub clients: Vec<ClientStatus>,
     /// The users that hold something, by uid: at most [`USERS_MAX`].
     pub users: Vec<UserStatus>,
     /// Users that are not listed.
     pub users_left_out: u64,
-    /// What clients that are gone have left until LNet lets go of it.
+    /// Resources of departed clients that LNet has not released.
     pub leftovers: Leftovers,
-    /// Since the start, over all clients, those connected included.
+    /// Totals since the start over all clients, including connected ones.
     pub totals: Totals,
-    /// What should never happen between LNet and the helper.
+    /// Faults between LNet and the helper, which should never happen.
     pub faults: Faults,
 }
 
-/// A client.
+/// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientStatus {
-    /// The helper's number for it.
+    /// The helper's number of it.
     pub client: u64,
-    /// Its process, as the helper sees it.
+    /// Its process id, as the helper sees it.
     pub pid: i32,
-    /// Its user.
+    /// Its uid.
     pub uid: u32,
-    /// What it calls itself; empty before its hello.
+    /// The name from its hello; empty before.
     pub name: String,
     /// Its transfer machines, by address.
     pub tms: Vec<TmStatus>,
@@ -42,18 +43,18 @@ pub struct ClientStatus {
     pub buffers: u64,
     /// Arenas.
     pub arenas: u64,
-    /// Bytes of them.
+    /// Bytes of its arenas.
     pub bytes: u64,
     /// Operations in flight.
     pub operations: u64,
-    /// What it has done since it connected.
+    /// Totals since it connected.
     pub totals: Totals,
 }
 
-/// A transfer machine.
+/// The state of a transfer machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TmStatus {
-    /// Its address.
+    /// The address that it serves.
     pub address: Address,
     /// Operations in flight.
     pub operations: u64,
@@ -61,20 +62,20 @@ pub struct TmStatus {
     pub dropped: u64,
 }
 
-/// What clients that are gone have left: it is forgotten as LNet lets go of it.
+/// Resources of departed clients, until LNet releases them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leftovers {
-    /// Transfer machines: their addresses are not given again.
+    /// Transfer machines: their addresses are not assigned again yet.
     pub tms: u64,
     /// Event queues of LNet.
     pub eqs: u64,
     /// Arenas that messages may still touch.
     pub arenas: u64,
-    /// Bytes of them.
+    /// Bytes of these arenas.
     pub bytes: u64,
 }
 
-/// Numbers that only grow.
+/// Counters that only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Clients that have connected.
@@ -87,13 +88,13 @@ pub struct Totals {
     pub submissions: u64,
     /// Operations started.
     pub operations: u64,
-    /// Events given.
+    /// Events delivered.
     pub events: u64,
     /// Requests and operations refused by the policy.
     pub refused_by_policy: u64,
-    /// Those refused by quotas.
+    /// Requests and operations refused by quotas.
     pub refused_by_quota: u64,
-    /// Those refused for other reasons.
+    /// Requests and operations refused for other reasons.
     pub refused: u64,
 }
 

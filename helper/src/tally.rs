@@ -1,12 +1,12 @@
-//! What is counted of each client, by the helper itself.
+//! Counters of each client, kept by the helper.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::Totals;
 use super::signals::Signals;
 
-/// A client's numbers. Written by its session and, for operations and events, by LNet's threads; read by whoever wants to
-/// know how things stand.
+/// The counters of a client. Written by its session and, for operations and events, by LNet's
+/// threads; read by any thread for the status.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) buffers: Count,
@@ -23,11 +23,11 @@ pub(super) struct Tally {
     pub(super) refused_by_quota: Count,
     pub(super) refused: Count,
     pub(super) signals: Signals,
-    /// An event queue is full or spoilt.
+    /// An event queue is full or corrupt.
     pub(super) broken: AtomicBool,
 }
 
-/// A number. Nothing is ordered by it.
+/// A relaxed counter: it orders no other access.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 

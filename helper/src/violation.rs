@@ -1,55 +1,55 @@
-//! Why a client is cut off.
+//! The reasons why a client is cut off.
 
 use lnet_api::Errno;
 use nlx_bev_cqueue::Corruption;
 use nlx_core::Address;
 use nlx_driver_proto::ProtoError;
 
-/// What no client does that keeps to the protocol, whatever limits and races it meets: the client is cut off. What a correct
-/// client can cause is refused instead.
+/// A fault that no client causes that keeps to the protocol, whatever limits and races it meets:
+/// the client is cut off. Faults that a correct client can cause are refused instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
     /// A packet is too short to have a number that could be answered.
     #[error("a packet of {bytes} bytes, which has no header")]
     Packet {
-        /// Bytes of it.
+        /// Its length.
         bytes: usize,
     },
-    /// It breaks no rule, but there is no memory for an answer that would say so.
+    /// The client breaks no rule, but there is no memory for an answer that would report that.
     #[error("there is no memory for an answer")]
     NoMemory,
-    /// The submission ring leads out of its memory.
+    /// The submission ring points outside its memory.
     #[error("the submission ring is corrupt: {0}")]
     Ring(Corruption),
-    /// An entry of the submission ring is none.
+    /// An entry of the submission ring is invalid.
     #[error("the submission ring: {0}")]
     Entry(ProtoError),
-    /// There was no room for an event, or the words of the queue contradict themselves: the client has not provisioned it as
-    /// it must, or has spoilt it.
+    /// There was no room for an event, or the words of the queue contradict each other: the client
+    /// has not provisioned it as it must, or has corrupted it.
     #[error("the event queue of {address} is full or corrupt")]
     EventQueue {
-        /// The transfer machine.
+        /// The address of its transfer machine.
         address: Address,
     },
-    /// Memory that the client shares with the helper was taken away beneath it.
+    /// Memory that the client shares with the helper was removed.
     #[error("a fault in shared memory: {what}")]
     Fault {
         /// Arena, ring or event queue.
         what: &'static str,
     },
-    /// The system failed where only a client's doing makes it fail.
+    /// A system call failed that can only fail because of the client.
     #[error("{call}: {errno}")]
     System {
-        /// What was tried.
+        /// The call that failed.
         call: &'static str,
-        /// What the system said.
+        /// Its errno.
         errno: Errno,
     },
 }
 
 impl Violation {
-    /// The errno that stands for it in logs: EPROTO for broken rules, EFAULT for memory.
+    /// Returns the errno for logs: EPROTO for broken rules, EFAULT for memory.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {

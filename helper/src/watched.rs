@@ -1,4 +1,5 @@
-//! The memory of queues that a client shares. It is sealed before anything in it is touched; a fault in it is healed all the same.
+//! The memory of queues that a client shares. It is sealed before it is touched; a fault in it is
+//! repaired nevertheless.
 
 use lnet_region::guard::{self, Watched};
 use nix::unistd::{SysconfVar, sysconf};
@@ -7,9 +8,9 @@ use nlx_core::RegionError;
 
 use super::Violation;
 
-/// A queue's memory, of which a fault is healed and noted.
+/// A queue's memory, in which faults are repaired and recorded.
 pub(super) struct WatchedQueue {
-    // Before the memory, so that it ends before.
+    // Before the memory, so that it is dropped first.
     watched: Watched,
     _memory: SharedMemory,
 }
@@ -18,9 +19,10 @@ impl WatchedQueue {
     #[allow(unsafe_code)]
     pub(super) fn new(memory: SharedMemory) -> Result<WatchedQueue, RegionError> {
         let (start, length) = memory.bytes();
-        // SAFETY: the mapping is that of `memory`, whole pages from the first on, which nothing else is in; it is readable and
-        // writable, and stays mapped until after `watched` is dropped, for `memory` is a handle to it and dropped later.
-        // All that is ever accessed of it are the queue's atomics, and the queue bears that they become zeros at any moment
+        // SAFETY: the mapping is that of `memory`: whole pages from its first one on, with nothing
+        // else in them. It is readable and writable, and stays mapped until after `watched` is
+        // dropped, because `memory` is a handle to it and dropped later. Only the queue's atomics
+        // are ever accessed in it, and the queue tolerates that they become zeros at any moment
         // (`SharedMemory::bytes`).
         let watched = unsafe { guard::watch(start, length, page_bytes()) }?;
         Ok(WatchedQueue { watched, _memory: memory })
@@ -31,7 +33,7 @@ impl WatchedQueue {
     }
 }
 
-/// Of ordinary memory. Every system can tell.
+/// Returns the size of an ordinary page. Every system reports it.
 fn page_bytes() -> usize {
     let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     told.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(4096)

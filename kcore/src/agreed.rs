@@ -1,41 +1,48 @@
-//! The rules by which the threads of a transfer machine agree: a pair of memory orderings, or what one hold of a lock covers. Each has
-//! a name at all its places, and each is broken by a model, to show that the models would notice.
+//! The synchronisation rules of a transfer machine's threads: pairs of memory orderings, and
+//! critical sections that a single lock acquisition must cover. Each rule has a name that appears
+//! at all its places in the code. For each rule a model breaks it and must fail, which proves that
+//! the models would detect a mistake.
 //!
-//! The registry of addresses and the store of random numbers keep locks of their own, which no model looks into.
+//! The registry of addresses and the store of random numbers have separate locks, which no model
+//! covers.
 
 use nlx_sync::Rule;
 
-/// SYNC buffer.association: what an operation has done to its buffer → whoever has the buffer next, be it an operation of
-/// another transfer machine or nobody any more.
+/// SYNC buffer.association: an operation's accesses to its buffer happen before those of the next
+/// owner, which may be an operation of another transfer machine, or the deregistration.
 pub(crate) const ASSOCIATION: Rule = Rule::new("buffer.association");
-/// SYNC kcore.bell: news and a sleeper in the making are both followed by a full fence before the other side's word is
-/// read, so at least one of the two sees the other.
+/// SYNC kcore.bell: noting news and creating a sleeper are each followed by a full fence before the
+/// other side's word is read, so at least one of the two sees the other.
 pub(crate) const BELL: Rule = Rule::new("kcore.bell");
-/// SYNC kcore.note: noting an operation's MD and looking whether it was cancelled or doomed are one hold of the producer lock,
-/// so either a cancel, or the wake-up after an event that doomed it, finds the MD, or the thread that notes it finds that.
+/// SYNC kcore.note: storing an operation's MD and checking whether it was cancelled or doomed
+/// happen under one acquisition of the producer lock. So either a cancel, or the wake-up after an
+/// event that doomed the operation, finds the MD, or the thread that stores the MD finds the flag.
 pub(crate) const NOTE: Rule = Rule::new("kcore.note");
-/// SYNC kcore.leave: an operation leaves its buffer before its last event is produced, so who has taken that event finds the
-/// buffer free.
+/// SYNC kcore.leave: an operation releases its buffer before its last event is produced, so a
+/// thread that has taken that event finds the buffer free.
 pub(crate) const LEAVE: Rule = Rule::new("kcore.leave");
-/// SYNC kcore.stop: the last look for operations and the refusal of new ones are one hold of the lock of the ring.
+/// SYNC kcore.stop: the last check for operations and the refusal of new ones happen under one
+/// acquisition of the ring's lock.
 pub(crate) const STOP: Rule = Rule::new("kcore.stop");
 
-/// SYNC kcore.news: that there is news is noted under the producer lock, after the event; who finds the note and takes it
-/// away rings after that, and so for all events noted until then. So of several threads with events one may ring for all.
+/// SYNC kcore.news: news is noted under the producer lock, after the event. The thread that takes
+/// the note rings afterwards, and so covers all events noted until then: of several threads with
+/// events, one may ring for all.
 pub(crate) const NEWS: Rule = Rule::new("kcore.news");
 
-/// SYNC kcore.doom: the word that tells of doomed operations is cleared before they are looked for, so one that is doomed
-/// after the look is told of again.
+/// SYNC kcore.doom: the flag for doomed operations is cleared before the search for them, so an
+/// operation that is doomed after the search sets the flag again.
 pub(crate) const DOOM: Rule = Rule::new("kcore.doom");
 
-/// SYNC kcore.unnamed: an operation that is doomed before its MD is noted stays doomed, so the thread that notes the MD finds
-/// that.
+/// SYNC kcore.unnamed: an operation that is doomed before its MD is stored stays doomed, so the
+/// thread that stores the MD finds the flag.
 pub(crate) const UNNAMED: Rule = Rule::new("kcore.unnamed");
 
-/// SYNC kcore.remains: what a dropped transfer machine leaves is set before it is first cleared, so either that finds LNet
-/// without an MD, or the wake-up after the last event finds what is left.
+/// SYNC kcore.remains: the leftovers of a dropped transfer machine are set before the first attempt
+/// to clear them. So either that attempt finds LNet without an MD, or the wake-up after the last
+/// event finds the leftovers.
 pub(crate) const REMAINS: Rule = Rule::new("kcore.remains");
 
-/// SYNC kcore.loss: a lost message is counted before the waiter is told that there is news, so who takes the news finds it
-/// counted.
+/// SYNC kcore.loss: a lost message is counted before the waiter's news flag is set, so a thread
+/// that takes the news finds the message counted.
 pub(crate) const LOSS: Rule = Rule::new("kcore.loss");

@@ -1,4 +1,4 @@
-//! Registered buffers: a table of handles, and for each buffer the operation it has.
+//! Registered buffers: the table of handles, and the operation that each buffer is associated with.
 
 use lnet_region::IoVec;
 use nlx_core::{BufferHandle, CoreError, Fitted, Limits, OperationKind, Remote};
@@ -9,63 +9,65 @@ use crate::agreed::ASSOCIATION;
 use crate::flight::OpKey;
 use crate::network::no_memory;
 
-/// No operation has the buffer.
+/// Association of a buffer without an operation.
 const IDLE: u64 = 0;
-/// The buffer is registered no more. No key has this value: its index is above every limit.
+/// Association of a deregistered buffer. No key has this value: its index would be above every
+/// limit.
 const GONE: u64 = u64::MAX;
 
 /// A registered buffer.
 pub struct Buffer {
     handle: BufferHandle,
-    /// Taken out at deregistration, so that an association of old does not keep the memory.
+    /// Taken out at deregistration, so that a stale association does not keep the memory allocated.
     memory: Mutex<Option<IoVec>>,
     /// [`IDLE`], [`GONE`], or the key of the operation that has the buffer.
     association: AtomicU64,
 }
 
 impl Buffer {
-    /// A buffer with this handle and memory, without an operation.
+    /// Creates a buffer with this handle and memory, without an operation.
     #[must_use]
     pub fn new(handle: BufferHandle, memory: IoVec) -> Buffer {
         Buffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
     }
 
-    /// Its handle.
+    /// Returns its handle.
     #[must_use]
     pub fn handle(&self) -> BufferHandle {
         self.handle
     }
 
-    /// Checks an operation against the buffer. Returns the memory that it uses, and what it reaches at its peer.
+    /// Checks an operation against the buffer. Returns the memory that the operation uses, and its
+    /// remote target.
     ///
     /// # Errors
     /// ENOENT once the buffer is deregistered, and those of [`OperationKind::fit`].
     pub fn fit(&self, kind: &OperationKind, limits: &Limits) -> Result<(IoVec, Option<Remote>), CoreError> {
         let memory = self.memory()?;
         let Fitted { length, remote } = kind.fit(memory.len() as u64, limits)?;
-        // Not more than the buffer has, as has just been checked.
+        // `fit` has checked the length against the buffer.
         Ok((memory.into_trimmed(length as usize)?, remote))
     }
 
-    /// Its memory, shared.
+    /// Returns the buffer's memory, shared.
     ///
     /// # Errors
-    /// ENOENT once it is deregistered.
+    /// ENOENT once the buffer is deregistered.
     fn memory(&self) -> Result<IoVec, CoreError> {
         self.memory.lock().clone().ok_or(CoreError::NoSuchBuffer { buffer: self.handle })
     }
 
-    /// Gives the buffer to an operation.
+    /// Associates the buffer with an operation.
     pub(crate) fn associate(&self, key: OpKey) -> Result<(), CoreError> {
         self.take(key.value())
     }
 
-    /// The operation is over.
+    /// Ends the association with an operation.
     pub(crate) fn dissociate(&self) {
         self.association.store(IDLE, ASSOCIATION.release());
     }
 
-    /// The operation that has the buffer.
+    /// Returns the operation that the buffer is associated with.
     pub(crate) fn operation(&self) -> Option<OpKey> {
         match self.association.load(Ordering::Acquire) {
             IDLE | GONE => None,
@@ -73,16 +75,17 @@ impl Buffer {
         }
     }
 
-    /// Deregisters the buffer, so that no operation gets it any more; returns its memory.
+    /// Deregisters the buffer, so that no operation can use it any more. Returns its memory.
     ///
     /// # Errors
-    /// EBUSY while an operation has it, ENOENT if it is deregistered already.
+    /// EBUSY while an operation uses it, ENOENT if it is deregistered already.
     pub fn retire(&self) -> Result<Option<IoVec>, CoreError> {
         self.take(GONE)?;
         Ok(self.memory.lock().take())
     }
 
-    /// Whoever takes the buffer sees it as the operation before left it.
+    /// Sets the association of an idle buffer. The new owner sees all accesses of the previous
+    /// operation.
     fn take(&self, value: u64) -> Result<(), CoreError> {
         match self.association.compare_exchange(IDLE, value, ASSOCIATION.acquire(), Ordering::Relaxed) {
             Ok(_) => Ok(()),
@@ -92,7 +95,8 @@ impl Buffer {
     }
 }
 
-/// All registered buffers of a domain. A handle is a slot's place, and above it its generation.
+/// All registered buffers of a domain. A handle has the slot's index in its low bits and the
+/// generation above.
 pub(crate) struct Buffers {
     table: Mutex<Slots<TryArc<Buffer>>>,
 }
@@ -106,7 +110,7 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Registers memory: checks its shape, and gives it a handle.
+    /// Registers memory: checks its shape and returns its handle.
     pub(crate) fn register(&self, memory: &IoVec, limits: &Limits) -> Result<BufferHandle, CoreError> {
         limits.check(memory)?;
         let mut table = self.table.lock();
@@ -120,19 +124,19 @@ impl Buffers {
         table.insert(buffer).map(|_| handle).ok_or(too_many)
     }
 
-    /// The buffer with this handle.
+    /// Returns the buffer with this handle.
     pub(crate) fn find(&self, handle: BufferHandle) -> Result<TryArc<Buffer>, CoreError> {
         let table = self.table.lock();
         table.get(key_of(handle)).cloned().ok_or(CoreError::NoSuchBuffer { buffer: handle })
     }
 
-    /// Forgets a buffer that no operation has.
+    /// Deregisters a buffer that no operation uses.
     pub(crate) fn deregister(&self, handle: BufferHandle) -> Result<(), CoreError> {
         let mut table = self.table.lock();
         let buffer = table.get(key_of(handle)).ok_or(CoreError::NoSuchBuffer { buffer: handle })?;
         let memory = buffer.retire()?;
         let buffer = table.remove(key_of(handle));
-        // Freed with the table open to others.
+        // Freed after the table is unlocked.
         drop(table);
         drop((buffer, memory));
         Ok(())

@@ -1,5 +1,6 @@
-//! Operations in flight of one transfer machine: a table of its own, as an operation that is over stays in its slot until the next
-//! tenant, so that the event callback frees no memory.
+//! Operations in flight of one transfer machine. The table is not `nlx_sync::Slots`: a finished
+//! operation stays in its slot until the slot is reused, so that the event callback frees no
+//! memory.
 
 use lnet_api::MdHandle;
 use nlx_core::{BufferHandle, CoreError, MatchCounter, Queue};
@@ -9,8 +10,8 @@ use crate::buffers::Buffer;
 use crate::network::no_memory;
 use crate::rules::Outcome;
 
-/// Names an operation in flight: a slot's index, and above it a number that tells the slot's tenants apart. It is the
-/// `user_ptr` of the operation's MD. Never 0.
+/// Identifies an operation in flight: a slot's index in the low bits, and the slot's generation
+/// above it. It is the `user_ptr` of the operation's MD. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpKey(u64);
 
@@ -36,38 +37,43 @@ impl OpKey {
     }
 }
 
-/// An operation in flight: everything the event callback needs, so that it looks at nothing else. It is also the slot of the
-/// table, in a pair of cache lines of its own: among many operations, finding one is the way to memory, once.
+/// An operation in flight: everything that the event callback needs, so that it reads nothing else.
+/// It is also the slot of the table, aligned to a pair of cache lines: with many operations,
+/// finding one costs a single access to memory.
 #[repr(align(128))]
 pub(crate) struct OpRecord {
     pub(crate) key: OpKey,
-    /// Cleared when the operation is over. The rest stays until the next tenant: the event callback frees no memory.
+    /// Cleared when the operation is over. The other fields stay until the slot is reused: the
+    /// event callback frees no memory.
     pub(crate) live: bool,
     pub(crate) queue: Queue,
     pub(crate) buffer: TryArc<Buffer>,
-    /// The buffer's, so that the event callback need not look at the buffer for it: another way to memory.
+    /// The buffer's handle, copied so that the event callback does not read the buffer, which would
+    /// be another access to memory.
     pub(crate) handle: BufferHandle,
     pub(crate) cookie: u64,
     pub(crate) started_ns: u64,
     /// Event slots reserved.
     pub(crate) events: u32,
-    /// Those of them that no event has taken yet: 1 or more, for the last event.
+    /// Reserved event slots that no event has used yet: at least 1, for the last event.
     pub(crate) left: u32,
-    /// Of a passive operation the lower part of its match bits.
+    /// The lower part of the match bits of a passive operation.
     pub(crate) counter: MatchCounter,
-    /// The MD, once LNet has given its handle. None if the operation has ended inside the call that started it.
+    /// The MD, once LNet has returned its handle. None if the operation has ended inside the call
+    /// that started it.
     pub(crate) md: Option<MdHandle>,
-    /// What an event that was not the last has already said about how the operation ends.
+    /// The outcome from an event that was not the last one.
     pub(crate) remembered: Option<Outcome>,
-    /// [`nlx_core::CoreTm::cancel`] was called.
+    /// Set by [`nlx_core::CoreTm::cancel`].
     pub(crate) cancelled: bool,
     /// Its MD is to be unlinked as soon as LNet may be called.
     pub(crate) doomed: bool,
-    /// The transfer machine has been dropped: its events are swallowed.
+    /// The transfer machine has been dropped: events of this operation are discarded.
     pub(crate) abandoned: bool,
 }
 
-/// The operations in flight. Slots are used again; the table grows to the most operations there ever were at once.
+/// The operations in flight. Slots are reused; the table grows to the largest number of operations
+/// at one time.
 #[derive(Default)]
 pub(crate) struct Flight {
     slots: Vec<OpRecord>,
@@ -77,7 +83,7 @@ pub(crate) struct Flight {
 const _: () = assert!(size_of::<OpRecord>() == 128);
 
 impl Flight {
-    /// Enters the operation that `make` makes of its key.
+    /// Enters the operation that `make` builds from its key.
     ///
     /// # Errors
     /// Those of `make`, and ENOMEM.
@@ -87,27 +93,29 @@ impl Flight {
     ) -> Result<OpKey, CoreError> {
         if let Some(&index) = self.free.last() {
             let slot = &mut self.slots[index as usize];
-            // 0 is left out, so that no key is 0.
+            // Generation 0 is skipped, so that no key is 0.
             let key = OpKey::new(slot.key.tenancy().checked_add(1).unwrap_or(1), index);
             *slot = make(key)?;
             self.free.pop();
             return Ok(key);
         }
         self.slots.try_reserve(1).map_err(no_memory)?;
-        // Room for every slot: `leave` must not allocate. None of them is free now.
+        // One free-list entry for each slot, because `leave` must not allocate. No slot is free
+        // now.
         self.free.try_reserve(self.slots.len() + 1).map_err(no_memory)?;
         let key = OpKey::new(1, self.slots.len() as u32);
         self.slots.push(make(key)?);
         Ok(key)
     }
 
-    /// The operation with this key, if it is in flight.
+    /// Returns the operation with this key, if it is in flight.
     pub(crate) fn find(&mut self, key: OpKey) -> Option<&mut OpRecord> {
         let slot = self.slots.get_mut(key.index())?;
         (slot.live && slot.key == key).then_some(slot)
     }
 
-    /// Ends an operation: its buffer is free again. Gives the events that it had reserved, unless it was over already.
+    /// Ends an operation and releases its buffer. Returns the number of events that it had
+    /// reserved, or `None` if it was over already.
     pub(crate) fn leave(&mut self, key: OpKey) -> Option<u32> {
         let op = self.find(key)?;
         op.buffer.dissociate();
@@ -117,24 +125,24 @@ impl Flight {
         Some(events)
     }
 
-    /// Whether nothing is in flight.
+    /// Returns whether nothing is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// The slot that the next operation gets.
+    /// Returns the slot that the next operation gets.
     pub(crate) fn next_slot(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.slots.len() as u32)
     }
 
-    /// The match counters of the passive operations in flight.
+    /// Returns the match counters of the passive operations in flight.
     pub(crate) fn counters(&self) -> impl Iterator<Item = MatchCounter> {
         let live = self.slots.iter().filter(|slot| slot.live && slot.queue.is_passive());
         live.map(|slot| slot.counter)
     }
 
-    /// Looks at up to `looks` slots from `at` on, as far as the first operation in flight, which it gives; `at` is then the
-    /// slot after the last one that was looked at.
+    /// Searches up to `looks` slots from `at` for an operation in flight, and returns the first
+    /// one. Sets `at` to the slot after the last one that was searched.
     pub(crate) fn live_from(&mut self, at: &mut usize, looks: usize) -> Option<&mut OpRecord> {
         let first = (*at).min(self.slots.len());
         let end = first.saturating_add(looks).min(self.slots.len());
@@ -144,21 +152,22 @@ impl Flight {
         found.map(|found| &mut looked_at[found])
     }
 
-    /// Slots, in use or not.
+    /// Returns the number of slots, in use or not.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Frees up to `most` slots that no operation has, from the last one on; gives how many. Once nothing is entered any more.
+    /// Frees up to `most` unused slots from the end of the table and returns their number. Only
+    /// valid once no operation is entered any more.
     pub(crate) fn shed(&mut self, most: usize) -> usize {
-        // Nobody takes a free slot again.
+        // No operation takes a free slot again.
         self.free.clear();
         let unused = self.slots.iter().rev().take(most).take_while(|slot| !slot.live).count();
         self.slots.truncate(self.slots.len() - unused);
         unused
     }
 
-    /// Everything in flight.
+    /// Returns all operations in flight.
     pub(crate) fn live(&mut self) -> impl Iterator<Item = &mut OpRecord> {
         self.slots.iter_mut().filter(|slot| slot.live)
     }

@@ -1,4 +1,4 @@
-//! The domain: buffers are registered with it, and transfer machines started in it.
+//! The domain, in which buffers are registered and transfer machines started.
 
 use std::sync::Arc;
 
@@ -20,27 +20,27 @@ use crate::machine::Machine;
 use crate::network::{Faults, Network};
 use crate::notices::Notices;
 
-/// The Core interface of an LNet node: a domain. A node can have several, each with buffers and transfer machines of its
-/// own; ids of transfer machines are unique among all of them (S-404).
+/// The Core interface of an LNet node: a domain. A node can have several domains, each with its
+/// buffers and transfer machines; ids of transfer machines are unique across all of them (S-404).
 pub struct Kcore {
     domain: Arc<Domain>,
 }
 
-/// What the transfer machines share.
+/// The state that the transfer machines of a domain share.
 pub(crate) struct Domain {
     pub(crate) network: Arc<Network>,
     pub(crate) buffers: Buffers,
 }
 
 impl Kcore {
-    /// Serves the Core interface from this LNet. Who waits for events moves the network forward through `drive`, whose
-    /// clock is the clock of all deadlines.
+    /// Serves the Core interface from this LNet. Threads that wait for events drive the network
+    /// through `drive`, whose clock is the clock of all deadlines.
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Kcore> {
         let domain = Domain { network: Network::new(lnet, drive), buffers: Buffers::default() };
         Arc::new(Kcore { domain: Arc::new(domain) })
     }
 
-    /// What has gone wrong between LNet and this crate so far.
+    /// Returns the counters of faults between LNet and this crate.
     pub fn faults(&self) -> Faults {
         self.domain.network.faults()
     }
@@ -53,7 +53,7 @@ impl Kcore {
         let Domain { network, .. } = &*self.domain;
         usable_portal(wanted.portal)?;
         network.check_local(wanted)?;
-        // One slot more than the events: the ring's divider holds none.
+        // One slot more than events: the ring's divider holds no event.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
         let random = options.match_counters.random()?;
         let notices = Notices::new(options.spin.unwrap_or(network.drive.spin()));
@@ -94,8 +94,8 @@ impl Core for Kcore {
     }
 }
 
-/// A queue of events that grows up to this many slots, which cost no memory until they are used. It lies near the partition of
-/// its transfer machine, in which its events are produced (S-305).
+/// Allocates an event queue that grows up to this many slots, which use no memory until needed. It
+/// lies near the partition of its transfer machine, in which its events are produced (S-305).
 #[cfg(not(loom))]
 fn event_queue(
     network: &Network,

@@ -1,18 +1,20 @@
 //! The Core interface served by LNet: what Motr calls the kernel core, here in user space.
 //!
-//! [`Kcore`] turns operations of transfer machines into match entries, memory descriptors, PUTs and GETs of LNet
-//! (S-413), and LNet's events into buffer events (S-411). It reaches LNet only through [`lnet_api::LNet`], and the network
-//! only through [`lnet_api::Drive`]: so the engine and a scripted stand-in are interchangeable.
+//! [`Kcore`] turns operations of transfer machines into match entries, memory descriptors, PUTs and
+//! GETs of LNet (S-413), and LNet's events into buffer events (S-411). It calls LNet only through
+//! [`lnet_api::LNet`], and the network only through [`lnet_api::Drive`], so tests can replace the
+//! engine by a scripted one.
 //!
-//! What it keeps true:
+//! Invariants:
 //!
-//! - An address (NID, PID, portal, id) belongs to one transfer machine of the host; ids are given from the top (S-404).
+//! - An address (NID, PID, portal, id) belongs to one transfer machine of the host; ids are
+//!   assigned from the highest down (S-404).
 //! - Space for every event of an operation is reserved before the operation starts, so no completion is ever lost (S-407).
-//! - The event callback takes constant time, allocates nothing and calls nothing of LNet. Everything it touches is kept
-//!   alive by the event queue that calls it (S-415).
-//! - A buffer belongs to at most one operation. The association is set before LNet is called, because over the loopback the
-//!   operation can end inside that call, and cleared under the transfer machine's producer lock, before the last event is
-//!   there.
+//! - The event callback takes constant time, allocates nothing and calls no function of LNet. The
+//!   event queue that calls it keeps everything alive that it touches (S-415).
+//! - A buffer belongs to at most one operation. The association is set before LNet is called,
+//!   because over the loopback the operation can end inside that call. It is cleared under the
+//!   transfer machine's producer lock, before the last event is in the queue.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,40 +32,40 @@
 //! }
 //! ```
 //!
-//! A program that serves transfer machines to other programs uses the parts in place of the whole: [`LnetTm`] is a transfer
-//! machine whose events go to an [`EventSink`] of that program's own. `nlx-helper` does so.
+//! A program that serves transfer machines to other programs uses [`LnetTm`] directly: a transfer
+//! machine whose events go to an [`EventSink`] of that program. `nlx-helper` does so.
 //!
-//! # Faults done better
+//! # Faults fixed
 //!
-//! What motr-transport 14 lists as weak in Motr's core, and how it is here:
+//! The weaknesses of Motr's core by motr-transport 14, and how this crate avoids them:
 //!
 //! | fault | here |
 //! | --- | --- |
-//! | K1: a callback wakes waiters of a transfer machine that may be gone | the event queue of LNet holds a reference to all that a callback touches, the waker included, and lets go of it when it is freed |
+//! | K1: a callback wakes waiters of a transfer machine that may be gone | the event queue of LNet holds a reference to all that a callback touches, the waker included, and releases it when it is freed |
 //! | K2: id 0 can be given | [`TmId`](nlx_core::TmId) is 1 to 4095 |
-//! | K3: bulk PUTs name their sender | their header data is 0; what others send there is not looked at |
+//! | K3: bulk PUTs name their sender | their header data is 0; header data from other implementations is ignored |
 //! | K4: an unexpected event is an assertion | it is counted ([`Faults`]); the operation ends with an error if it was its last event, and goes on if not |
-//! | K5: match bits may be those of a live buffer | after the wrap what is in use is passed over; random ones are unique by their slot ([`MatchCounters`](nlx_core::MatchCounters)) |
-//! | K6: segments must be aligned to pages | of any alignment and length; what there is no room for is refused at registration |
+//! | K5: match bits may be those of a live buffer | after the wrap, counters in use are skipped; random ones are unique by their slot ([`MatchCounters`](nlx_core::MatchCounters)) |
+//! | K6: segments must be aligned to pages | any alignment and length; registration refuses what exceeds the limits |
 //! | K7: cutting a buffer to 0 bytes underflows | every number of an operation is checked against its buffer first |
-//! | K8: descriptors with a weak checksum, without version, decoded in place | a form of our own with version and CRC ([`DescriptorForm`](nlx_core::DescriptorForm)); decoding gives a new value; random match bits are hard to guess |
+//! | K8: descriptors with a weak checksum, without version, decoded in place | nlx's form has a version and a CRC ([`DescriptorForm`](nlx_core::DescriptorForm)); decoding returns a new value; random match bits are hard to guess |
 //! | K9: a list of NIDs leaks half way | it is a value |
-//! | K10: a wait with a pending signal spins | a wait that a signal cuts short goes on until its deadline |
-//! | K11: an event queue is made before the address is checked | the address is checked and taken first; ENOENT for one of another host is documented ([`Core::tm_start`](nlx_core::Core::tm_start)) |
-//! | K12: one list and one mutex for all transfer machines | a registry per node, hashed by NID, PID and portal; an id is found in a set of bits, however many there are |
+//! | K10: a wait with a pending signal spins | an interrupted wait continues until its deadline |
+//! | K11: an event queue is made before the address is checked | the address is checked and taken first; ENOENT for an address of another host is documented ([`Core::tm_start`](nlx_core::Core::tm_start)) |
+//! | K12: one list and one mutex for all transfer machines | a registry per node, hashed by NID, PID and portal; a bit set of ids makes the search independent of their number |
 //! | K13: lax numbers, two validators that disagree | one strict parser ([`StartAddress`](nlx_core::StartAddress)) |
 //!
 //! # Where Motr's design and its code differ
 //!
-//! By the row of motr-transport 13; rows that are not here concern other layers.
+//! Rows of motr-transport 13; those that are not listed concern other layers.
 //!
 //! | row | here |
 //! | --- | --- |
-//! | 1, 2, 27: what a waiter sleeps on, and when it is woken | the queue is looked at first, then the waiter sleeps; woken after the lock, by what outlives the transfer machine |
+//! | 1, 2, 27: what a waiter sleeps on, and when it is woken | the waiter checks the queue, then sleeps; it is woken after unlock, by an object that outlives the transfer machine |
 //! | 3, 4: header data and sender | 0 for bulk; a sender only for unsolicited messages |
 //! | 5: most messages, least size | checked once, then kept by LNet's own descriptor |
 //! | 6: the invariant | the count of needed events; the magic and the counter have types that cannot be wrong |
-//! | 7, 8: id 0, no start address | neither can be said |
+//! | 7, 8: id 0, no start address | the types cannot express either |
 //! | 9: when needed events are given back | at the last event of the operation |
 //! | 14: least size | of receive buffers only |
 //! | 23: references to memory | an operation holds its regions until its last event |
@@ -76,18 +78,18 @@
 //! | `node` | what the domains of a node share |
 //! | `registry` | who has which address, over all domains of a node |
 //! | `buffers` | registered buffers |
-//! | `notices` | waking the thread and the event loop that wait; messages that were lost |
-//! | `network` | LNet, and what is shared by all that stand on it |
+//! | `notices` | waking the waiting thread and event loop; lost messages |
+//! | `network` | LNet, and the state that all transfer machines over it share |
 //! | `lnet_tm` | [`LnetTm`]: a transfer machine over LNet, its start and stop and its operations |
-//! | `event_sink` | [`EventSink`]: where its events go |
-//! | `machine` | a transfer machine whose events are taken here: waiting, room for events |
+//! | `event_sink` | [`EventSink`]: the destination of its events |
+//! | `machine` | a transfer machine whose events are taken in this process: waiting, room for events |
 //! | `submit` | how each operation is set up with LNet |
 //! | `ring` | how large the queue of events is |
-//! | `remains` | what a transfer machine dropped in use leaves until LNet lets go |
+//! | `remains` | leftovers of a transfer machine that was dropped in use, until LNet releases its last MD |
 //! | `shared` | what a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
 //! | `rules` | what each LNet event means for its operation |
-//! | `agreed` | the rules by which threads agree |
+//! | `agreed` | the synchronisation rules |
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A transfer machine over LNet: all of it but the place where its events go.
+//! A transfer machine over LNet, without the consumer of its events.
 
 use std::sync::Arc;
 
@@ -18,49 +18,51 @@ use crate::network::{Network, no_memory, transport_error};
 use crate::remains::Remains;
 use crate::shared::Shared;
 
-/// Places of operations that are looked at in one unit of work: looking at one costs a sixteenth of cancelling one.
+/// Slots searched in one unit of work: searching one costs a sixteenth of cancelling an operation.
 const LOOKS_PER_UNIT: usize = 16;
 
-/// Places of operations that are freed in one unit of work.
+/// Slots freed in one unit of work.
 const SHED_PER_UNIT: usize = 4;
 
-/// A transfer machine over LNet: its address, its event queue and its operations in flight. Its events go to an
-/// [`EventSink`]. Dropped in use, it cancels what is in flight; if LNet still holds some of it afterwards, the address and the event queue stay taken until its last event: a
-/// message for them may be on its way.
+/// A transfer machine over LNet: its address, its event queue and its operations in flight. Its
+/// events go to an [`EventSink`]. Dropping it cancels the operations in flight. If LNet still holds
+/// some of them afterwards, the address and the event queue stay taken until the last event,
+/// because a message for them may be on its way.
 pub struct LnetTm<T: EventSink> {
     pub(crate) shared: TryArc<Shared<T>>,
     pub(crate) network: Arc<Network>,
     pub(crate) eq: EqHandle,
-    /// The portal that it wants lazy, if it does.
+    /// The portal that it wants lazy, if any.
     lazy: Option<Portal>,
-    /// Until the transfer machine is stopped.
+    /// Cleared when the transfer machine is stopped.
     open: Mutex<bool>,
-    /// The process that it runs in.
+    /// The process that it belongs to.
     fork_guard: ForkGuard,
     ending: Ending,
 }
 
-/// How far cancelling what is in flight has come.
+/// Progress of cancelling the operations in flight.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
-    /// All operations in places below this one are cancelled.
+    /// All operations in slots below this one are cancelled.
     Cancelling(usize),
-    /// All are cancelled; places that are free are being given up.
+    /// All operations are cancelled; free slots are being freed.
     Shedding,
     Over,
 }
 
-/// Who chooses the match bits of passive buffers.
+/// The side that chooses the match bits of passive buffers.
 #[derive(Debug, Clone, Copy)]
 pub enum Naming {
-    /// The transfer machine, which describes the buffer in this form.
+    /// The transfer machine chooses them, and describes the buffer in this form.
     Here(DescriptorForm),
-    /// The client: this is their lower part. It describes the buffer itself.
+    /// The client chooses them: this is their lower part. It describes the buffer itself.
     Client(MatchCounter),
 }
 
 impl<T: EventSink> LnetTm<T> {
-    /// Takes an address, and an event queue of LNet for it; `make_queue` makes the producer's half of its own queue and the sink.
+    /// Takes an address and an event queue of LNet for it. `make_queue` makes the producer's half
+    /// of the queue of buffer events, and the sink.
     ///
     /// # Errors
     /// EADDRINUSE or EADDRNOTAVAIL for the address, ENOMEM, and those of `make_queue`.
@@ -100,31 +102,31 @@ impl<T: EventSink> LnetTm<T> {
         }
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> Address {
         self.shared.address
     }
 
-    /// Where its events go.
+    /// Returns the destination of its events.
     pub fn sink(&self) -> &TryArc<T> {
         &self.shared.sink
     }
 
-    /// What LNet may still have of it once it is dropped.
+    /// Returns a handle to the parts that LNet may still use after the drop.
     pub fn leftover(&self) -> TmLeftover<T> {
         TmLeftover(TryArc::downgrade(&self.shared))
     }
 
-    /// Whether this is the process that it runs in.
+    /// Returns whether this is the process that it belongs to.
     pub(crate) fn in_owner_process(&self) -> bool {
         self.fork_guard.in_owner_process()
     }
 
-    /// Starts an operation that [fits](Buffer::fit) its buffer, and whose events have room. Returns the descriptor of a passive buffer that is
-    /// named here.
+    /// Starts an operation that [fits](Buffer::fit) its buffer and whose events have room. Returns
+    /// the descriptor of a passive buffer whose match bits are chosen here.
     ///
     /// # Errors
-    /// EBUSY if the buffer has an operation already, and what LNet refuses.
+    /// EBUSY if the buffer has an operation already, and LNet's refusals.
     pub fn begin(
         &self,
         operation: &Operation,
@@ -150,33 +152,33 @@ impl<T: EventSink> LnetTm<T> {
         Ok(descriptor)
     }
 
-    /// Asks for the end of the operation that this buffer has, if it carries this cookie.
+    /// Cancels the operation that this buffer has, if it carries this cookie.
     ///
     /// # Errors
     /// ENOENT if there is no such operation (any more).
     pub fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<(), CoreError> {
         if let Some(md) = self.shared.cancel(buffer, cookie)? {
-            // ENOENT means that the operation has won: its last event is on the way.
+            // ENOENT means that the operation has ended first: its last event is on the way.
             let _ = self.shared.lnet.md_unlink(md);
         }
         Ok(())
     }
 
-    /// Gives the client an event that is not LNet's: of an operation that was refused.
+    /// Delivers an event that is not LNet's: that of a refused operation.
     pub fn deliver(&self, event: BufferEvent) {
         self.shared.deliver(event);
     }
 
-    /// Refuses operations from here on, unless some are in flight; returns whether it does.
+    /// Refuses new operations, unless some are in flight. Returns whether they are refused.
     pub fn close_if_idle(&self) -> bool {
         self.shared.stop_if_idle()
     }
 
-    /// Ends the transfer machine, if `close` finds that no operation is in flight, and lets none start any more. To do so
-    /// twice does nothing.
+    /// Stops the transfer machine, if `close` finds no operation in flight and refuses new ones.
+    /// Stopping it twice does nothing.
     ///
     /// # Errors
-    /// Those of `close`, and EBUSY while LNet has not let go of the last MD.
+    /// Those of `close`, and EBUSY while LNet has not released the last MD.
     pub fn stop(&self, close: impl FnOnce() -> Result<(), CoreError>) -> Result<(), CoreError> {
         let mut open = self.open.lock();
         if !*open {
@@ -184,7 +186,8 @@ impl<T: EventSink> LnetTm<T> {
         }
         close()?;
         if let Err(error) = self.shared.lnet.eq_free(self.eq) {
-            // LNet has not let go of the last MD yet; it will as soon as its event callback has returned.
+            // LNet has not released the last MD yet; it will as soon as its event callback has
+            // returned.
             self.shared.set_stopped(false);
             return Err(transport_error("free an event queue")(error));
         }
@@ -194,8 +197,8 @@ impl<T: EventSink> LnetTm<T> {
         Ok(())
     }
 
-    /// Does a part of what dropping it in use does: cancels operations, whose clients hear no more of them. Gives the units of
-    /// work that it took, `budget` at the most; fewer once all is cancelled.
+    /// Does a part of the work of a drop in use: cancels operations, whose clients get no more
+    /// events. Returns the units of work used, `budget` at the most; fewer once all are cancelled.
     pub fn cancel_some(&mut self, budget: usize) -> usize {
         let mut units = 0;
         while units < budget {
@@ -203,7 +206,8 @@ impl<T: EventSink> LnetTm<T> {
                 Ending::Cancelling(at) => {
                     let (md, more) = self.shared.abandon_next(at, LOOKS_PER_UNIT);
                     if let Some(md) = md {
-                        // ENOENT means that the operation has won: its last event is on the way.
+                        // ENOENT means that the operation has ended first: its last event is on the
+                        // way.
                         let _ = self.shared.lnet.md_unlink(md);
                     }
                     if !more {
@@ -222,7 +226,7 @@ impl<T: EventSink> LnetTm<T> {
         units
     }
 
-    /// It hears of lost messages no more, and its portal is lazy only if others want that.
+    /// Ends notifications about lost messages, and the machine's wish for a lazy portal.
     fn leave(&self) {
         let Network { node, lnet, .. } = &*self.network;
         node.leave(&self.shared.address);
@@ -232,11 +236,12 @@ impl<T: EventSink> LnetTm<T> {
     }
 }
 
-/// What LNet may still have of a transfer machine: its event queue, and whatever its callback touches.
+/// The parts of a transfer machine that LNet may still use: its event queue, and everything that
+/// its callback touches.
 pub struct TmLeftover<T: EventSink>(WeakArc<Shared<T>>);
 
 impl<T: EventSink> TmLeftover<T> {
-    /// Whether LNet has let go of all of it, and the transfer machine is dropped.
+    /// Returns whether LNet has released all of it, and the transfer machine is dropped.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
@@ -246,7 +251,8 @@ impl<T: EventSink> TmLeftover<T> {
 impl<T: EventSink> Drop for LnetTm<T> {
     fn drop(&mut self) {
         if !self.fork_guard.in_owner_process() {
-            // In a forked child: the machine is the parent's, and so is whatever LNet has of it.
+            // In a forked child the machine belongs to the parent, as does everything that LNet has
+            // of it.
             std::mem::forget((self.shared.clone(), self.network.clone()));
             return;
         }

@@ -25,11 +25,11 @@ pub(crate) struct Machine {
     ring: Mutex<Ring>,
     /// The form of the descriptors of its passive buffers.
     descriptors: DescriptorForm,
-    /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
+    /// [`CoreTm::wake`] was called, and no wait has consumed it yet.
     pub(crate) woken: WakeUp,
-    /// The ring of events leads out of its memory: nothing can be taken from it any more.
+    /// The ring of events points outside its memory: no event can be taken any more.
     spoilt: AtomicBool,
-    /// Once somebody has asked for a descriptor.
+    /// Set once a program has asked for a descriptor.
     loop_handle: OnceLock<EventLoopHandle>,
 }
 
@@ -65,7 +65,7 @@ impl Machine {
         &self.domain
     }
 
-    /// Where its ring's slots lie.
+    /// Returns the address of its ring's slots.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn slots_address(&self) -> usize {
@@ -73,7 +73,7 @@ impl Machine {
         self.ring.lock().consumer.memory().slots().as_ptr().addr()
     }
 
-    /// The slots of its ring of events.
+    /// Returns the number of slots of its ring.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn slots(&self) -> u32 {
@@ -90,8 +90,8 @@ impl Machine {
         Ok(Submitted { descriptor })
     }
 
-    /// This process has overwritten the ring. Whoever waits hears that it is over; else it would look for ever for an event
-    /// that seems to be there.
+    /// Marks the ring as corrupt: this process has overwritten it. Waiters then return; otherwise
+    /// they would search for ever for an event that the ring seems to hold.
     #[cold]
     fn give_up(&self, corruption: Corruption) -> CoreError {
         let address = self.shared().address;
@@ -105,17 +105,18 @@ impl Machine {
         self.spoilt.load(Ordering::Relaxed)
     }
 
-    /// Whether something beside events ends a wait; a wake-up and news end one each.
+    /// Returns whether anything other than an event ends a wait. A wake-up and news end one wait
+    /// each.
     fn is_woken(&self) -> bool {
         self.woken.take() || self.notices().take_news() || self.is_spoilt()
     }
 
-    /// The CPU partition in which its entries lie, and its events are produced.
+    /// Returns the CPU partition in which its entries lie and its events are produced.
     fn home(&self) -> usize {
         self.lnet_tm.network.home(&self.shared().address)
     }
 
-    /// What a program with a loop of its own sleeps on.
+    /// Returns the descriptor on which a program's event loop sleeps.
     fn loop_handle(&self) -> Result<&EventLoopHandle, CoreError> {
         let loop_handle = match self.loop_handle.get() {
             Some(loop_handle) => loop_handle,
@@ -128,7 +129,7 @@ impl Machine {
         Ok(loop_handle)
     }
 
-    /// Gives back room for events that will not come, or that have been taken.
+    /// Releases room of events that will not come, or that have been taken.
     fn release_in(&self, ring: &mut Ring, events: u32) {
         let released = ring.release(events);
         debug_assert!(released.is_ok(), "{}: {released:?}", self.shared().address);
@@ -137,17 +138,19 @@ impl Machine {
         }
     }
 
-    /// The needed count covers every operation in flight, and there is room for it (S-407, MT-212). Under the consumer's
-    /// lock it can only be lowered by operations that are no longer in flight.
+    /// Checks that the needed count covers every operation in flight, and that there is room for it
+    /// (S-407, MT-212). Under the consumer's lock the reservation can only be lowered, by
+    /// operations that end.
     ///
-    /// Not looked at in a model: the look takes the producer lock, and would order what nothing orders without it.
+    /// Not checked in a model: the check takes the producer lock, and would order accesses that
+    /// nothing else orders.
     fn invariant(&self, consumer: &Consumer<BufferEvent, Heap>) -> bool {
         cfg!(loom)
             || self.shared().reserved() <= consumer.needed() as usize
                 && consumer.needed() <= consumer.capacity()
     }
 
-    /// No operation is in flight, and none can start any more.
+    /// Refuses new operations, if none is in flight.
     fn close_for_operations(&self) -> Result<(), CoreError> {
         let ring = self.ring.lock();
         let needed = ring.consumer.needed() as usize;
@@ -204,7 +207,7 @@ impl CoreTm for Machine {
             taken += 1;
         }
         if taken == 0 {
-            // A ring that is spoilt behind some events is found so after these.
+            // A corruption behind some events is reported after these events.
             return ring.consumer.corruption().map_or(Ok(0), |corruption| Err(self.give_up(corruption)));
         }
         self.release_in(&mut ring, released);
@@ -276,7 +279,7 @@ impl CoreTm for Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if !self.lnet_tm.in_owner_process() {
-            // In a forked child: the domain is the parent's.
+            // In a forked child the domain belongs to the parent.
             std::mem::forget(self.domain.clone());
         } else if let Some(loop_handle) = self.loop_handle.get() {
             loop_handle.disarm(&*self.shared().drive);

@@ -1,12 +1,15 @@
-//! Cancelling, ending, stopping and waking, under loom: every interleaving of LNet's threads with the client's.
+//! loom models of cancelling, ending, stopping and waking: every interleaving of LNet's threads
+//! with the client's.
 //!
-//! LNet is a scripted one ([`lnet`]) that keeps the engine's promises to an event queue, and nothing beyond them. At the end of
-//! each model every operation has had exactly one last event and nothing after it, and nothing is reserved, associated or
-//! held any more; loom itself fails a model that leaks a queue of events.
+//! LNet is a scripted one ([`lnet`]) that keeps the engine's promises to an event queue, and
+//! nothing beyond them. At the end of each model every operation has had exactly one last event and
+//! nothing after it, and nothing is reserved, associated or held any more. loom itself fails a
+//! model that leaks a queue of events.
 //!
-//! Each rule of [`crate::agreed`] is broken once, and a model must fail by it: that shows both that the rule is needed and
-//! that the models would notice. That nothing is freed under a callback (K1) is no such rule: the event queue owns what its
-//! callbacks touch, and there is no unsafe code.
+//! Each rule of [`crate::agreed`] is broken once, and a model must fail by it: this proves that the
+//! rule is needed and that the models detect its absence. That nothing is freed under a callback
+//! (K1) is no such rule: the event queue owns what its callbacks touch, and there is no unsafe
+//! code.
 //!
 //! `RUSTFLAGS="--cfg loom -C debug-assertions" cargo test -p nlx-kcore --release --lib model`
 
@@ -33,7 +36,7 @@ mod losing;
 mod stopping;
 mod waking;
 
-/// Of the operation on buffer `n` the cookie is `COOKIE + n`, and the MD number `n`.
+/// The operation on buffer `n` has the cookie `COOKIE + n` and the MD number `n`.
 const COOKIE: u64 = 100;
 
 /// Bytes of a buffer, and of each message.
@@ -41,20 +44,20 @@ const BYTES: usize = 8;
 
 const CANCELLED: Result<(), Errno> = Err(Errno::ECANCELED);
 
-/// Every interleaving.
+/// Explores every interleaving.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     loom::model(model);
 }
 
-/// Every interleaving in which threads are interrupted at most so often; for a model of which all would take half a minute.
-/// (Most faults need two interruptions.)
+/// Explores every interleaving with at most this number of preemptions, for a model whose full
+/// exploration would take half a minute. (Most faults need two preemptions.)
 fn check_bounded(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
     builder.check(model);
 }
 
-/// The models must fail when `rule` is broken, and for this reason.
+/// Checks that the models fail with this message when `rule` is broken.
 fn needs(rule: Rule, models: fn(), fault: &str) {
     let outcome = std::panic::catch_unwind(|| broken(rule, models));
     let panic = outcome.expect_err("loom finds nothing wrong");
@@ -63,7 +66,7 @@ fn needs(rule: Rule, models: fn(), fault: &str) {
     assert!(message.contains(fault), "{rule:?}: {message}");
 }
 
-/// A node whose time stands still and whose network moves by itself.
+/// A node whose clock does not advance and whose network needs no driver.
 struct Still(Tokens);
 
 impl Clock for Still {
@@ -90,7 +93,7 @@ struct Rig {
 struct Buffer {
     handle: BufferHandle,
     number: u64,
-    /// Alive as long as its memory.
+    /// Upgradable as long as the buffer's memory exists.
     memory: Weak<()>,
 }
 
@@ -106,7 +109,8 @@ impl Rig {
         Rig { lnet, core, tm }
     }
 
-    /// A node with one operation under way, a passive receive, whose MD and buffer have number 0.
+    /// Returns a node with one operation in flight, a passive receive, whose MD and buffer have
+    /// number 0.
     fn receiving() -> (Rig, Buffer) {
         let rig = Rig::new();
         let buffer = rig.buffer(0);
@@ -131,7 +135,8 @@ impl Rig {
         self.tm.cancel(buffer.handle, COOKIE + buffer.number)
     }
 
-    /// Nothing waits or is reserved, the buffers and their memory can go, and the transfer machine stops.
+    /// Checks that nothing is pending or reserved, that the buffers and their memory can be freed,
+    /// and that the transfer machine stops.
     fn finish(&self, buffers: &[&Buffer]) {
         assert_eq!(self.tm.event_get().unwrap(), None, "an event after the last");
         assert_eq!(self.tm.needed(), 0);
@@ -144,7 +149,7 @@ impl Rig {
     }
 }
 
-/// Does this in another thread.
+/// Runs `work` in another thread.
 fn beside<T: 'static>(
     rig: &Arc<Rig>,
     buffer: &Buffer,
@@ -159,7 +164,7 @@ impl Buffer {
         Operation { buffer: self.handle, cookie: COOKIE + self.number, kind }
     }
 
-    /// The operation's only event, which is the last: how it ended.
+    /// Returns the status of the operation's only event, which must be the last.
     fn ended(&self, events: &[BufferEvent]) -> Result<(), Errno> {
         let own: Vec<_> = events.iter().filter(|event| event.cookie == COOKIE + self.number).collect();
         assert_eq!(own.len(), 1, "one event ends operation {}", self.number);
@@ -177,7 +182,7 @@ impl Buffer {
 fn start_machine(core: &Kcore, address: &str) -> Result<Machine, CoreError> {
     let address: StartAddress = address.parse().expect("an address");
     let mut options = TmOptions::default();
-    // Loom keeps a history of each slot.
+    // loom keeps a history of each slot.
     options.events_max = 2;
     core.start_machine(&address, &options)
 }

@@ -1,4 +1,4 @@
-//! What stands below the transfer machines of a domain, or of a helper's clients.
+//! The layer below the transfer machines of a domain, or of a helper's clients.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use nlx_sync::{AtomicU64, Ordering};
 
 use crate::node::{self, Node};
 
-/// LNet, and what all transfer machines over it share.
+/// LNet, and the state that all transfer machines over it share.
 pub struct Network {
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
@@ -21,14 +21,14 @@ pub struct Network {
     pub(crate) faults: Arc<FaultCounters>,
 }
 
-/// What should never happen, counted since the start. None of it is fatal (MT-229).
+/// Counters of events that should never happen, since the start. None of them is fatal (MT-229).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
     /// Events of a kind that their operation cannot have.
     pub unexpected: u64,
     /// Events of operations that were over.
     pub stale: u64,
-    /// Events for which there was no room.
+    /// Events for which the queue had no room.
     pub overruns: u64,
 }
 
@@ -41,41 +41,41 @@ pub struct FaultCounters {
 }
 
 impl Network {
-    /// The network below this LNet, which `drive` moves forward.
+    /// Creates the network state over this LNet, which `drive` moves forward.
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Network> {
         let node = node::of(&lnet);
         Arc::new(Network { node, lnet, drive, limits: Limits::LNET, faults: Arc::default() })
     }
 
-    /// LNet.
+    /// Returns the LNet that the transfer machines use.
     pub fn lnet(&self) -> &Arc<dyn LNet> {
         &self.lnet
     }
 
-    /// What moves the network forward, and tells the time.
+    /// Returns what moves the network forward, and its clock.
     pub fn drive(&self) -> &Arc<dyn Drive> {
         &self.drive
     }
 
-    /// The bounds of what transfer machines may ask for.
+    /// Returns the limits of transfer machines.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What has gone wrong between LNet and this crate so far.
+    /// Returns the counters of faults between LNet and this crate.
     pub fn faults(&self) -> Faults {
         let FaultCounters { unexpected, stale, overruns } = &*self.faults;
         Faults { unexpected: read(unexpected), stale: read(stale), overruns: read(overruns) }
     }
 
-    /// The node's NIDs, `0@lo` as the last.
+    /// Returns the node's NIDs, with `0@lo` last.
     pub(crate) fn nids(&self) -> Vec<Nid> {
         let mut nids: Vec<Nid> = self.lnet.local_ids().into_iter().map(|id| id.nid).collect();
         nids.sort_by_key(|nid| nid.is_loopback());
         nids
     }
 
-    /// The node's NIDs, `0@lo` as the last: the same where an allocation may fail.
+    /// Returns the node's NIDs, with `0@lo` last, where an allocation may fail.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -86,7 +86,7 @@ impl Network {
             outcome = outcome.and_then(|()| try_push(&mut nids, id.nid));
         });
         outcome?;
-        // Of the two kinds each keeps its order, without the memory that a stable sort takes.
+        // Both kinds keep their order, without the memory that a stable sort needs.
         let loopbacks = nids.iter().filter(|nid| nid.is_loopback()).count();
         nids.retain(|nid| !nid.is_loopback());
         nids.extend(std::iter::repeat_n(Nid::LOOPBACK, loopbacks));
@@ -105,31 +105,32 @@ impl Network {
         if found { Ok(()) } else { Err(CoreError::NotLocal { nid, pid }) }
     }
 
-    /// The CPU partition in which the entries of this transfer machine lie, and its events are produced.
+    /// Returns the CPU partition in which the entries of this transfer machine lie and its events
+    /// are produced.
     pub(crate) fn home(&self, address: &Address) -> usize {
         let bits = match_bits(address.tmid, MatchCounter::UNSOLICITED);
-        // A machine that has started has a portal that can be.
+        // A machine that has started has a valid portal.
         usable_portal(address.portal).map_or(0, |portal| self.lnet.home(portal, bits))
     }
 
-    /// An address is free again.
+    /// Frees an address.
     pub(crate) fn give_back(&self, address: &Address) {
         self.node.registry.lock().give_back(address);
     }
 }
 
-/// What LNet says, in the words of the Core interface, which knows no LNet.
+/// Translates an error of LNet into one of the Core interface, which has no LNet types.
 pub(crate) fn transport_error(action: &'static str) -> impl Fn(LNetError) -> CoreError {
-    // Without memory for the words there are fewer of them.
+    // Without memory for the text it is truncated.
     move |error| CoreError::Transport { action, reason: text_of(&error), errno: error.errno() }
 }
 
-/// There is no memory for it.
+/// Returns ENOMEM as an error of the Core interface.
 pub(crate) fn no_memory<E>(_: E) -> CoreError {
     RegionError::from(NoMemory).into()
 }
 
-/// Faults are numbers that only grow.
+/// Relaxed: each counter only grows and is independent of other data.
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }

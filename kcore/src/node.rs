@@ -1,8 +1,10 @@
-//! What the domains of a node share: who has which address, whom to tell of lost messages, which portals are lazy.
+//! The state that the domains of a node share: addresses in use, receivers of lost-message
+//! notifications, lazy portals.
 //!
-//! Uniqueness over the whole host follows from two facts (S-404). All domains of a node share this, because it is found by
-//! the node itself ([`of`]). And a NID belongs to one node of the host (of a network namespace, strictly): a second one, in
-//! whatever process, is refused the claim to it, and told who has it. Only `0@lo` is every node's, and nothing that is sent
+//! Uniqueness over the whole host follows from two facts (S-404). All domains of a node share this
+//! state, because it is found by the node itself ([`of`]). And a NID belongs to one node of the
+//! host (strictly, of a network namespace): a second node, in any process, is refused the claim to
+//! it, with an error that names the owner. Only `0@lo` is every node's, and nothing that is sent
 //! there leaves the node.
 
 use std::sync::{Arc, Weak};
@@ -17,13 +19,14 @@ use crate::event_sink::LossSink;
 use crate::network::no_memory;
 use crate::registry::Registry;
 
-/// What the domains of one node share.
+/// The state that the domains of one node share.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) registry: Mutex<Registry>,
     machines: RwLock<HashMap<Address, TryArc<dyn LossSink>, foldhash::fast::RandomState>>,
-    /// How many transfer machines want each portal lazy. Held while LNet is told, so that it hears of the changes in the
-    /// order in which they were made. Nothing that LNet calls meanwhile takes it.
+    /// For each portal the number of transfer machines that want it lazy. The lock is held while
+    /// LNet is notified, so that LNet gets the changes in order. Nothing that LNet calls meanwhile
+    /// takes this lock.
     lazy: Mutex<LazyPortals>,
 }
 
@@ -35,19 +38,21 @@ impl Default for LazyPortals {
     }
 }
 
-/// What the domains of this node share, the same for everybody who asks while the node lives.
+/// Returns the state shared by this node's domains; the same object for every call while the node
+/// lives.
 pub(crate) fn of(lnet: &Arc<dyn LNet>) -> Arc<Node> {
     static NODES: Mutex<Nodes> = Mutex::new(Nodes(Vec::new()));
     NODES.lock().find(lnet)
 }
 
-/// The nodes of this process that have domains: as many as live, for those that are gone are dropped at every look.
+/// The nodes of this process that have domains. Each lookup drops those that are gone.
 struct Nodes(Vec<Known>);
 
 struct Known {
-    /// As long as this exists, no other node gets the same place in memory.
+    /// As long as this exists, no other node gets the same address in memory.
     lnet: Weak<dyn LNet>,
-    /// Kept while the node lives, even without domains: LNet may hold on to what a transfer machine has left.
+    /// Kept while the node lives, even without domains: LNet may still hold leftovers of a transfer
+    /// machine.
     node: Arc<Node>,
 }
 
@@ -70,7 +75,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// From now on a transfer machine hears of messages that were lost.
+    /// Registers a transfer machine for notifications about lost messages.
     ///
     /// # Errors
     /// ENOMEM.
@@ -81,12 +86,12 @@ impl Node {
         Ok(())
     }
 
-    /// And no more.
+    /// Ends the notifications of a transfer machine.
     pub(crate) fn leave(&self, address: &Address) {
         self.machines.write().remove(address);
     }
 
-    /// Another transfer machine wants this portal lazy.
+    /// Counts a transfer machine that wants this portal lazy; the first one makes it so.
     pub(crate) fn want_lazy(&self, lnet: &dyn LNet, portal: Portal) {
         let wanted = &mut self.lazy.lock().0[portal.index()];
         *wanted += 1;
@@ -95,7 +100,7 @@ impl Node {
         }
     }
 
-    /// One of those that want it lazy is gone.
+    /// Counts down the transfer machines that want this portal lazy; the last one ends it.
     pub(crate) fn unwant_lazy(&self, lnet: &dyn LNet, portal: Portal) {
         let wanted = &mut self.lazy.lock().0[portal.index()];
         *wanted -= 1;
@@ -106,8 +111,8 @@ impl Node {
 }
 
 impl DropWatcher for Node {
-    /// Counts what was meant for a queue of receive buffers. Whoever had the buffer that a bulk transfer came too late for has
-    /// been told how that operation ended.
+    /// Counts messages for a queue of receive buffers. A bulk transfer that came too late is not
+    /// counted: the owner of its buffer has got the event that ended the operation.
     fn dropped(&self, message: &Dropped) {
         let (tmid, counter) = split_match_bits(message.match_bits);
         let Ok(tmid) = TmId::new(tmid) else { return };

@@ -1,4 +1,5 @@
-//! Who waits for a transfer machine, and what they are told beside its events: messages for which there was no buffer.
+//! The waiters of a transfer machine, and their notifications beside events: messages for which
+//! there was no buffer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +13,26 @@ use crate::agreed::{BELL, LOSS};
 use crate::event_sink::{EventSink, LossSink, News};
 use crate::network::FaultCounters;
 
-/// How often a waiter looks that could not get a descriptor to sleep on: seldom enough to leave the processor to others.
+/// Poll interval of a waiter that could not get a descriptor to sleep on; long enough to leave the
+/// processor to other threads.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Those who wait for a transfer machine: a thread, and the event loop of a program that sleeps in one of its own. Each has a
-/// sleeper, so that one thread may do the one and another the other.
+/// The waiters of a transfer machine: a thread, and the event loop of a program. Each has a
+/// sleeper, so that one thread may wait while another runs the event loop.
 ///
-/// The thread's is made by the first wait: a transfer machine that nobody waits for holds no descriptor, so that thousands of
-/// them fit into a process that may have 1,024.
+/// The thread's sleeper is made by the first wait. A transfer machine without waiters has no
+/// descriptor, so that a process limited to 1,024 descriptors can have thousands of them.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Their spin limit.
+    /// The waiters' spin limit.
     spin: Duration,
     thread: OnceLock<Arc<Sleeper>>,
     event_loop: OnceLock<Arc<Sleeper>>,
 }
 
 impl Waiters {
-    /// For the thread that waits, before it looks whether there is something to wait for.
+    /// Returns the sleeper of the waiting thread, which must call this before it checks its
+    /// condition.
     pub(crate) fn sleeper(&self) -> Result<&Arc<Sleeper>, Errno> {
         if let Some(sleeper) = self.thread.get() {
             return Ok(sleeper);
@@ -38,7 +41,7 @@ impl Waiters {
         Ok(self.thread.get_or_init(|| made))
     }
 
-    /// From now on this one is woken, too.
+    /// Adds the event loop's sleeper to those that are woken.
     pub(crate) fn set_event_loop(&self, sleeper: &Arc<Sleeper>) {
         self.event_loop.get_or_init(|| {
             sleeper.spin_for(self.spin);
@@ -46,32 +49,32 @@ impl Waiters {
         });
     }
 
-    /// Wakes those who sleep, after there is news; costs no system call while nobody does.
+    /// Wakes the sleeping waiters after news; costs no system call while none sleeps.
     pub(crate) fn wake(&self) {
         let thread = self.thread.get().or_else(|| {
-            // SYNC kcore.bell: with the fence in `Sleeper::prepare`. Either the sleeper that is being made is seen here, or
-            // its owner's look after `prepare` sees the news.
+            // SYNC kcore.bell: with the fence in `Sleeper::prepare`. Either the sleeper that is
+            // being made is seen here, or its owner's check after `prepare` sees the news.
             BELL.fence(End::Load);
             self.thread.get()
         });
         if let Some(thread) = thread {
             thread.wake();
         }
-        // SYNC kcore.bell: there was a fence, that one or the one in `Sleeper::wake`.
+        // SYNC kcore.bell: either that fence or the one in `Sleeper::wake` has been executed.
         if let Some(event_loop) = self.event_loop.get() {
             event_loop.wake();
         }
     }
 }
 
-/// A transfer machine as whoever drops messages for it sees it. It outlives the transfer machine as long as one of them
-/// needs it.
+/// The sink of a transfer machine's events and losses. It outlives the transfer machine as long as
+/// a thread that drops messages for it needs it.
 #[derive(Default)]
 pub(crate) struct Notices {
     pub(crate) waiters: Waiters,
     /// Messages that were lost for want of a receive buffer (X13).
     dropped: AtomicU64,
-    /// The waiter has not heard of some of them.
+    /// Set while the waiter has not taken notice of some of them.
     news: AtomicBool,
 }
 
@@ -86,15 +89,16 @@ impl EventSink for Notices {
     #[cold]
     fn overrun(&self, faults: &FaultCounters) {
         faults.overruns.fetch_add(1, Ordering::Relaxed);
-        // Never while every operation reserves its events first.
+        // Cannot happen while every operation reserves its events first.
         debug_assert!(false, "no room for an event");
     }
 }
 
 impl LossSink for Notices {
-    /// However many are lost, the waiter is woken once until it has taken notice.
+    /// Wakes the waiter once for all losses until it has taken notice.
     fn lost(&self) {
-        // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only this way.
+        // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only
+        // this way.
         self.dropped.fetch_add(1, LOSS.chain());
         if !self.news.swap(true, LOSS.chain()) {
             self.waiters.wake();
@@ -103,24 +107,25 @@ impl LossSink for Notices {
 }
 
 impl Notices {
-    /// For waiters with this spin limit.
+    /// Creates it for waiters with this spin limit.
     pub(crate) fn new(spin: Duration) -> Notices {
         Notices { waiters: Waiters { spin, ..Waiters::default() }, ..Notices::default() }
     }
 
-    /// Whether messages were lost since this was asked last; for the waiter alone.
+    /// Returns whether messages were lost since the last call; for the waiter alone.
     pub(crate) fn take_news(&self) -> bool {
         // SYNC kcore.loss
         self.news.load(Ordering::Relaxed) && self.news.swap(false, LOSS.chain())
     }
 
-    /// How many messages were lost.
+    /// Returns the number of lost messages.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// [`lnet_api::wait_until`] for a process that has no descriptor left: drives, and looks from time to time.
+/// [`lnet_api::wait_until`] for a process without a free descriptor: drives, and polls its
+/// condition periodically.
 pub(crate) fn wait_without_sleeper(
     drive: &dyn Drive,
     deadline_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! Who has which address (S-404): one set of ids for each (NID, PID, portal) of a node.
+//! The addresses in use (S-404): one set of ids for each (NID, PID, portal) of a node.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -7,7 +7,7 @@ use nlx_core::{Address, CoreError, StartAddress, TmId};
 
 use crate::network::no_memory;
 
-/// Words of 64 ids each; one bit for every id and for 0, which nobody gets.
+/// Words of 64 ids each; one bit for every id, and for 0, which is never assigned.
 const WORDS: usize = (TmId::MAX.get() as usize + 1) / 64;
 
 /// The addresses of all running transfer machines of a node.
@@ -17,7 +17,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Takes the address that is asked for, or the highest free id. One pass over the ids (S-418).
+    /// Takes the requested address, or the highest free id. One pass over the ids (S-418).
     pub(crate) fn take(&mut self, wanted: &StartAddress) -> Result<Address, CoreError> {
         let StartAddress { nid, pid, portal, tmid } = *wanted;
         self.groups.try_reserve(1).map_err(no_memory)?;
@@ -33,7 +33,7 @@ impl Registry {
         Ok(wanted.with(tmid))
     }
 
-    /// Gives an address back.
+    /// Frees an address.
     pub(crate) fn give_back(&mut self, address: &Address) {
         let Address { nid, pid, portal, tmid } = *address;
         let Entry::Occupied(mut group) = self.groups.entry((nid, pid, portal)) else {
@@ -72,7 +72,8 @@ impl Ids {
 
     fn highest_free(&self) -> Option<TmId> {
         let (index, word) = self.0.iter().enumerate().rev().find(|&(_, &word)| word != u64::MAX)?;
-        // Of the free bits the highest: 63 less the taken ones above it. Word 0 may have only bit 0 left, which is no id.
+        // The highest free id of the word: 63 less the number of taken ones above it. Word 0 may
+        // have only bit 0 left, which is no id.
         let value = index as u32 * 64 + 63 - word.leading_ones();
         TmId::new(value).ok()
     }
@@ -137,7 +138,8 @@ mod tests {
         fn the_registry_agrees_with_a_set(steps in prop::collection::vec((1u32..=130, 0u8..3), 1..300)) {
             let mut registry = Registry::default();
             let mut model = BTreeSet::new();
-            // Ids above 130 are taken, so that the dynamic ones come from the range of the fixed ones.
+            // Ids above 130 are taken, so that the dynamic ones come from the range of the fixed
+            // ones.
             for value in 131..=4095 {
                 registry.take(&wanted(30, Some(value))).unwrap();
             }

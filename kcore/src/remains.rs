@@ -1,4 +1,4 @@
-//! What a transfer machine that was dropped in use leaves behind, until LNet lets go of its last MD.
+//! Leftovers of a transfer machine that was dropped in use, until LNet releases its last MD.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use nlx_core::Address;
 
 use crate::network::Network;
 
-/// An event queue, and the address that must not be given again as long as the queue exists: a message for it may be on its
-/// way.
+/// An event queue and its address. The address must not be assigned again while the queue exists: a
+/// message for it may be on its way.
 pub(crate) struct Remains {
     network: Arc<Network>,
     eq: EqHandle,
@@ -20,7 +20,8 @@ impl Remains {
         Remains { network, eq, address }
     }
 
-    /// Frees the queue and gives the address back, if LNet lets go. Of all who try one succeeds, once.
+    /// Frees the queue and the address, if LNet has released them. Of all attempts one succeeds,
+    /// once.
     pub(crate) fn clear(&self) -> Result<(), LNetError> {
         self.network.lnet.eq_free(self.eq)?;
         self.network.give_back(&self.address);

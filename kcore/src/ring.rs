@@ -1,26 +1,28 @@
-//! How large a transfer machine's ring of events is.
+//! The size of a transfer machine's ring of events.
 
 use nlx_bev_cqueue::{Consumer, Error, Heap};
 use nlx_core::BufferEvent;
 
-/// A ring of so many slots is never made smaller: it takes 32 KiB, and half of a processor's first cache.
+/// A ring of this number of slots or fewer is never shrunk: it takes 32 KiB, half of a processor's
+/// L1 cache.
 const KEPT_SLOTS: u32 = 256;
 
-/// A ring is made smaller when it is more than so many times as large as was needed of late, so that it does not follow
-/// every change of the load.
+/// A ring is shrunk when it has more than this multiple of the slots that were needed lately, so
+/// that it does not follow every change of the load.
 const ROOMY: u32 = 4;
 
-/// With each moment in which nothing is in flight, what was needed before is forgotten by this share: a burst is
-/// remembered over some ten of them. Where something always is, a moment in which no event waits counts for such a one, but
-/// only after as much room was given back as the ring has: the many such moments of one burst are not to undo its ring.
+/// At each moment without operations in flight, the remembered peak decays by one part in
+/// `FORGOTTEN`: a burst is remembered over some ten of them. Where some operation always is in
+/// flight, a moment without pending events counts instead, but only after as much room has been
+/// released as the ring has: the many such moments of one burst must not shrink its ring.
 const FORGOTTEN: u32 = 8;
 
-/// The consumer's half, and what its ring was needed for.
+/// The consumer's half of the queue, and the load that determines its size.
 pub(crate) struct Ring {
     pub(crate) consumer: Consumer<BufferEvent, Heap>,
-    /// The most events that were provisioned at once, of late; never less than now.
+    /// Recent peak of provisioned events; never less than the current number.
     peak: u32,
-    /// Room that was given back since something was last forgotten.
+    /// Room released since the peak last decayed.
     released: u32,
 }
 
@@ -29,14 +31,14 @@ impl Ring {
         Ring { consumer, peak: 0, released: 0 }
     }
 
-    /// Makes room for this many more events.
+    /// Makes room for further `events` events.
     pub(crate) fn provision(&mut self, events: u32) -> Result<(), Error> {
         self.consumer.provision(events)?;
         self.peak = self.peak.max(self.consumer.needed());
         Ok(())
     }
 
-    /// Gives room back. Gives how small the ring should become, if it is much too large and nothing waits in it.
+    /// Releases room. Returns the new size of the ring, if it is much too large and empty.
     pub(crate) fn release(&mut self, events: u32) -> Result<Option<u32>, Error> {
         self.consumer.release(events)?;
         let slots = self.consumer.slots();
@@ -114,7 +116,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the load, the ring is large enough for it, and what is asked for is what the queue grants.
+        /// Whatever the load, the ring is large enough for it, and the queue accepts every
+        /// requested size.
         #[test]
         fn a_ring_shrinks_to_what_is_enough(
             bursts in prop::collection::vec(prop_oneof![3 => 0..4u32, 1 => 0..3000u32], 0..60),

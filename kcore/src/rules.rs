@@ -1,9 +1,9 @@
-//! What each LNet event means for its operation (S-411; motr-transport 5.8).
+//! The meaning of each LNet event for its operation (S-411; motr-transport 5.8).
 
 use lnet_api::{Errno, Event, EventKind};
 use nlx_core::Queue;
 
-/// How an operation went, or one message of it.
+/// The outcome of an operation, or of one message of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) status: Result<(), Errno>,
@@ -21,23 +21,22 @@ impl Outcome {
     }
 }
 
-/// What to do about an event. The operation is over if the event is its MD's last one.
+/// The reaction to an event. The operation is over if the event is its MD's last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing.
     Ignore,
-    /// Keep it in mind: the event that ends the operation is yet to come, and this is how it will have gone.
+    /// Remember the outcome: the event that ends the operation is yet to come.
     Remember(Outcome),
-    /// The same; but nothing will come any more unless the MD is unlinked.
+    /// Remember the outcome, and unlink the MD: no further event comes by itself.
     Doom(Outcome),
-    /// Tell the client.
+    /// Deliver an event to the client.
     Deliver(Outcome),
-    /// LNet should not have sent it. Count it; tell the client only if there is one to tell.
+    /// LNet should not have sent the event. Count it; deliver an event only if there is an outcome.
     Unexpected(Option<Outcome>),
 }
 
-/// Decides about an event of an operation on this queue. An ACK means something only to an active send, which alone asks
-/// for one.
+/// Decides about an event of an operation on this queue. An ACK matters only to an active send, the
+/// only kind that asks for one.
 pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> Verdict {
     use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
     let outcome = Outcome::of(event);
@@ -51,7 +50,8 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
         (Queue::ActiveBulkReceive, Send, true) => {
             Verdict::Deliver(last_send(remembered, outcome, |reply| reply))
         }
-        // The ACK says whether the data is there; of its length the SEND knows better than the peer.
+        // The ACK reports whether the data has arrived; the length is taken from the SEND, which is
+        // local, and not from the peer.
         (Queue::ActiveBulkSend, Send, true) => {
             Verdict::Deliver(last_send(remembered, outcome, |ack| acknowledged(outcome, ack)))
         }
@@ -62,7 +62,8 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
         (_, Ack, false) => Verdict::Ignore,
         (Queue::ActiveBulkReceive, Reply, true) => Verdict::Deliver(outcome),
         (Queue::ActiveBulkReceive, Reply, false) => Verdict::Remember(outcome),
-        // A message that never left brings no answer, but the MD would wait for one (lnet-semantics 8).
+        // A message that never left brings no answer, but the MD would wait for one (lnet-semantics
+        // 8).
         (Queue::MessageSend | Queue::ActiveBulkSend | Queue::ActiveBulkReceive, Send, false)
             if outcome.status.is_err() =>
         {
@@ -74,8 +75,8 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
     }
 }
 
-/// A SEND that ends a request: out of order after the answer that is remembered, or with the unlink of one that got no
-/// answer.
+/// The outcome of a SEND that ends a request: out of order after the answer that is remembered, or
+/// with the unlink of a request without an answer.
 fn last_send(
     remembered: Option<Outcome>,
     send: Outcome,
@@ -88,7 +89,7 @@ fn last_send(
     }
 }
 
-/// A PUT that has left, and its ACK.
+/// The outcome of a PUT that has left, with its ACK.
 fn acknowledged(send: Outcome, ack: Outcome) -> Outcome {
     match ack.status {
         Ok(()) => send,
@@ -96,7 +97,7 @@ fn acknowledged(send: Outcome, ack: Outcome) -> Outcome {
     }
 }
 
-/// An explicit unlink: cancelled, unless something had gone wrong before.
+/// The outcome of an explicit unlink: cancelled, unless an earlier event reported a failure.
 fn unlinked(remembered: Option<Outcome>, event: &Event) -> Outcome {
     match (remembered, event.status) {
         (Some(Outcome { status: Err(errno), .. }), _) | (_, Err(errno)) => Outcome::failed(errno),
@@ -104,7 +105,7 @@ fn unlinked(remembered: Option<Outcome>, event: &Event) -> Outcome {
     }
 }
 
-/// The last event of an operation, of a kind that cannot be: the operation must end, but not well.
+/// The outcome of an impossible last event: the operation must end, but with an error.
 fn impossible(outcome: Outcome) -> Outcome {
     Outcome::failed(outcome.status.err().unwrap_or(Errno::EIO))
 }
@@ -203,7 +204,7 @@ mod tests {
             let left = decide(Queue::ActiveBulkSend, None, &event(EventKind::Send, false, OK));
             assert_eq!(left, Verdict::Remember(send));
             let mut ack = event(EventKind::Ack, true, result);
-            // What the peer says of the length.
+            // The length according to the peer.
             ack.mlength = 7;
             assert_eq!(outcome(decide(Queue::ActiveBulkSend, Some(send), &ack)), expected);
             ack.unlinked = false;

@@ -1,4 +1,4 @@
-//! What a transfer machine shares with its event callback.
+//! The state that a transfer machine shares with its event callback.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use crate::network::{FaultCounters, Network};
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
 
-/// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
-/// as long as LNet can call it (S-415).
+/// A transfer machine as its event queue sees it. The event queue holds a reference, so everything
+/// that a callback touches lives as long as LNet can call it (S-415).
 pub(crate) struct Shared<T: EventSink> {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
     pub(crate) sink: TryArc<T>,
     faults: Arc<FaultCounters>,
-    /// The producer lock: it makes one producer of the many threads that LNet calls from.
+    /// The producer lock: it serialises the many threads from which LNet calls.
     side: Mutex<Side<T>>,
     /// Some operation has [`OpRecord::doomed`] set.
     doomed: AtomicBool,
-    /// The greatest [`News`] since the last wake-up. Most LNet events of a GET are none, and a needless wake-up is expensive.
-    /// Raised under the producer lock.
+    /// The greatest [`News`] since the last wake-up. Most LNet events of a GET are none, and a
+    /// needless wake-up is expensive. Raised under the producer lock.
     news: AtomicU32,
-    /// Once the transfer machine has been dropped.
+    /// Set once the transfer machine has been dropped.
     remains: OnceLock<Remains>,
-    /// Where the match bits of passive buffers come from if not from [`Side::counters`].
+    /// The source of match bits of passive buffers, if not [`Side::counters`].
     random: Option<Random>,
 }
 
@@ -94,8 +94,8 @@ impl<T: EventSink> Shared<T> {
         }
     }
 
-    /// Enters an operation: gives it its buffer and, if it is passive, its match bits. From here on its events are
-    /// expected; the event that ends it may come before [`Shared::set_md`].
+    /// Enters an operation: associates its buffer and, if it is passive, chooses its match bits.
+    /// From here on its events may come; the event that ends it may come before [`Shared::set_md`].
     pub(crate) fn enter(
         &self,
         operation: &Operation,
@@ -140,8 +140,8 @@ impl<T: EventSink> Shared<T> {
         Ok((key, counter))
     }
 
-    /// Notes the MD of an operation, unless the operation is over. Returns whether the MD is to be unlinked: the operation was
-    /// cancelled, or doomed, before its MD was known.
+    /// Stores the MD of an operation, unless the operation is over. Returns whether the MD is to be
+    /// unlinked: the operation was cancelled or doomed before its MD was known.
     pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
         let mut side = self.side.lock();
         let is_unwanted = |op: &mut OpRecord| op.cancelled || std::mem::take(&mut op.doomed);
@@ -154,7 +154,8 @@ impl<T: EventSink> Shared<T> {
         unwanted
     }
 
-    /// Takes an operation back that LNet refused and that has no MD. False if an event has ended it already.
+    /// Removes an operation that LNet refused and that has no MD. Returns false if an event has
+    /// ended it already.
     pub(crate) fn withdraw(&self, key: OpKey) -> bool {
         let mut side = self.side.lock();
         let live = side.flight.find(key).is_some();
@@ -162,7 +163,7 @@ impl<T: EventSink> Shared<T> {
         live
     }
 
-    /// Marks an operation as cancelled; gives its MD, if LNet has given it yet.
+    /// Marks an operation as cancelled. Returns its MD, if LNet has returned one yet.
     pub(crate) fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<Option<MdHandle>, CoreError> {
         let gone = CoreError::NoSuchOperation { buffer: buffer.handle(), cookie };
         let mut side = self.side.lock();
@@ -176,20 +177,21 @@ impl<T: EventSink> Shared<T> {
         }
     }
 
-    /// An operation is over: its buffer is free, and whoever counts operations hears of it.
+    /// Ends an operation: releases its buffer, and notifies the sink.
     fn leave(&self, flight: &mut Flight, key: OpKey) {
         if let Some(events) = flight.leave(key) {
             self.sink.left(events);
         }
     }
 
-    /// Refuses operations from here on, or takes them again.
+    /// Refuses new operations, or accepts them again.
     pub(crate) fn set_stopped(&self, stopped: bool) {
         self.side.lock().stopped = stopped;
     }
 
-    /// The next operation in flight from slot `at` on gets no more events to the client, nor does any other start: its MD, to
-    /// be unlinked, if it has one. It looks at up to `looks` slots; gives whether there are more.
+    /// Abandons the next operation in flight from slot `at` on, and refuses new ones: the client
+    /// gets no more events of it. Searches up to `looks` slots. Returns its MD, to be unlinked, and
+    /// whether slots remain to be searched.
     pub(crate) fn abandon_next(&self, at: &mut usize, looks: usize) -> (Option<MdHandle>, bool) {
         let mut side = self.side.lock();
         side.stopped = true;
@@ -200,12 +202,14 @@ impl<T: EventSink> Shared<T> {
         (md, *at < side.flight.slots())
     }
 
-    /// Frees up to `most` places of operations that are over, once all others are abandoned; gives how many.
+    /// Frees up to `most` slots of finished operations, once all others are abandoned. Returns
+    /// their number.
     pub(crate) fn shed(&self, most: usize) -> usize {
         self.side.lock().flight.shed(most)
     }
 
-    /// The transfer machine is gone. What it leaves is cleared at once, or by the callback of the last event.
+    /// Called when the transfer machine is dropped. Its leftovers are cleared at once, or by the
+    /// callback of the last event.
     pub(crate) fn leave_behind(&self, remains: Remains) -> Result<(), LNetError> {
         // SYNC kcore.remains
         let set = |remains| self.remains.get_or_init(|| remains);
@@ -220,25 +224,26 @@ impl<T: EventSink> Shared<T> {
         )
     }
 
-    /// Event slots reserved by the operations in flight; those whose last event waits to be taken are not among them.
+    /// Returns the number of event slots reserved by the operations in flight, without those whose
+    /// last event is in the queue.
     pub(crate) fn reserved(&self) -> usize {
         self.side.lock().flight.live().filter(|op| !op.abandoned).map(|op| op.events as usize).sum()
     }
 
-    /// Makes the ring of events smaller, unless an event has just come. This takes both halves: the caller has the consumer's
-    /// lock, and this the producer's, for some stores only.
+    /// Shrinks the ring of events, unless an event has just come. This needs both halves: the
+    /// caller has the consumer's lock, and this takes the producer's lock for a few stores.
     pub(crate) fn shrink(&self, consumer: &mut Consumer<BufferEvent, T::Memory>, slots: u32) {
         let shrunk = consumer.shrink_with(slots, || HeldProducer(self.side.lock()));
         debug_assert!(matches!(shrunk, Ok(()) | Err(Error::InUse { .. })), "{}: {shrunk:?}", self.address);
     }
 
-    /// The handler's work: decides what the event means, and produces the client's event.
+    /// Handles an event of LNet: decides what it means, and produces the client's event.
     fn produce(&self, event: &Event, now_ns: u64) {
         let key = OpKey::from_value(event.user_ptr);
         let mut side = self.side.lock();
         let Side { producer, flight, .. } = &mut *side;
         let Some(op) = flight.find(key) else {
-            // An ACK's fields mean nothing to operations that ask for none (MT-21).
+            // An ACK's fields mean nothing to operations that do not ask for one (MT-21).
             if event.kind == EventKind::Ack && !event.unlinked {
                 return;
             }
@@ -272,7 +277,7 @@ impl<T: EventSink> Shared<T> {
             }
         };
         if op.left == 1 && !event.unlinked {
-            // The room that is left is the last event's.
+            // The remaining slot is reserved for the last event.
             self.faults.unexpected.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -289,13 +294,14 @@ impl<T: EventSink> Shared<T> {
         self.note_news(news);
     }
 
-    /// For who produces, under its lock, after what the news are about.
+    /// Records news, under the producer lock and after the event that it is about.
     fn note_news(&self, news: News) {
         // SYNC kcore.news
         self.news.fetch_max(news as u32, NEWS.chain());
     }
 
-    // An event is made where it goes into the queue: out of line, both would copy it.
+    // Inlined, so that an event is built in its place in the queue; out of line it would be copied
+    // twice.
     #[inline(always)]
     fn push(&self, producer: &mut Producer<BufferEvent, T::Memory>, event: BufferEvent) {
         match producer.push(event) {
@@ -304,20 +310,20 @@ impl<T: EventSink> Shared<T> {
         }
     }
 
-    /// Gives the client an event that is not LNet's: of an operation that was refused.
+    /// Delivers an event that is not LNet's: that of a refused operation.
     pub(crate) fn deliver(&self, event: BufferEvent) {
         self.push(&mut self.side.lock().producer, event);
         T::ring(&self.sink, News::Messages);
     }
 
-    /// Refuses operations from here on, unless some are in flight.
+    /// Refuses new operations, unless some are in flight. Returns whether they are refused.
     pub(crate) fn stop_if_idle(&self) -> bool {
         let mut side = self.side.lock();
         side.stopped |= side.flight.is_empty();
         side.stopped
     }
 
-    /// Unlinks what only an unlink can end.
+    /// Unlinks the MDs of doomed operations, which only an unlink can end.
     fn unlink_doomed(&self) {
         if !self.doomed.load(Ordering::Relaxed) {
             return;
@@ -361,7 +367,8 @@ impl<T: EventSink> EventHandler for Shared<T> {
             news => T::ring(&self.sink, news),
         }
         if let Some(remains) = self.remains.get() {
-            // EBUSY means that the last event is yet to come, ENOENT that all is done.
+            // EBUSY means that the last event is yet to come, ENOENT that another attempt has
+            // cleared them.
             let _ = remains.clear();
         }
     }
@@ -377,7 +384,8 @@ fn buffer_event(op: &OpRecord, event: &Event, outcome: Outcome, now_ns: u64) -> 
         offset: outcome.offset,
         ..BufferEvent::ZERO
     };
-    // LNet says ETIMEDOUT when it aborts what was unlinked in flight; the client says that it was cancelled.
+    // LNet reports ETIMEDOUT when it aborts an operation that was unlinked in flight; the client
+    // gets ECANCELED.
     made.set_status(match outcome.status {
         Err(Errno::ETIMEDOUT) if op.cancelled => Err(Errno::ECANCELED),
         status => status,
@@ -395,7 +403,8 @@ fn buffer_event(op: &OpRecord, event: &Event, outcome: Outcome, now_ns: u64) -> 
     made
 }
 
-/// Who sent a message: what LNet knows, and what the sender wrote beside the payload (MT-22, MT-245).
+/// Returns the sender of a message: from LNet's header, and from what the sender wrote beside the
+/// payload (MT-22, MT-245).
 fn sender_of(event: &Event) -> Option<Address> {
     if event.hdr_data == HdrData::NONE {
         return None;

@@ -1,4 +1,4 @@
-//! How each operation is set up with LNet (S-413; motr-transport 5.6).
+//! The set-up of each operation with LNet (S-413; motr-transport 5.6).
 
 use lnet_api::{
     AckRequest, Get, LNetError, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
@@ -13,8 +13,8 @@ use crate::lnet_tm::LnetTm;
 use crate::network::transport_error;
 
 impl<T: EventSink> LnetTm<T> {
-    /// Calls LNet for an operation that has been entered, on the bytes that it uses. On success it is under way, or over
-    /// already.
+    /// Calls LNet for an operation that has been entered, on the bytes that it uses. On success the
+    /// operation is in flight, or over already.
     pub(crate) fn set_up(
         &self,
         kind: &OperationKind,
@@ -45,8 +45,9 @@ impl<T: EventSink> LnetTm<T> {
                 let hdr_data = HdrData { tmid: own.tmid.get(), portal: own.portal }.encode();
                 self.put(key, &remote, md(1, MdOptions::empty()), (AckRequest::NoAck, hdr_data))
             }
-            // Writes into a peer's buffer: an MD for the SEND and the ACK, and a PUT. Its success means that the data is
-            // there: the buffer may have been used or cancelled meanwhile.
+            // Writes into a peer's buffer: an MD for the SEND and the ACK, and a PUT. Its success
+            // means that the data has arrived; the peer's buffer may have been used or cancelled
+            // meanwhile.
             (OperationKind::ActiveSend { .. }, Some(remote)) => {
                 let md = md(2, MdOptions::TAKES_REFUSALS);
                 self.put(key, &remote, md, (AckRequest::Ack, HdrData::NONE))
@@ -55,7 +56,8 @@ impl<T: EventSink> LnetTm<T> {
             (OperationKind::ActiveReceive { .. }, Some(remote)) => {
                 self.get(key, &remote, md(2, MdOptions::TAKES_REFUSALS))
             }
-            // And those that name nobody, though they should: there are none.
+            // The remaining case is a passive receive. An active operation always has a remote
+            // target, so `(_, None)` does not occur for one.
             (OperationKind::PassiveReceive, _) | (_, None) => {
                 self.attach(key, counter, md(1, MdOptions::OP_PUT))
             }
@@ -97,7 +99,7 @@ impl<T: EventSink> LnetTm<T> {
     fn attach(&self, key: OpKey, counter: MatchCounter, md: Md) -> Result<(), CoreError> {
         let lnet = &self.shared.lnet;
         let me = MeSpec {
-            // Checked when the transfer machine was started.
+            // The portal was checked when the transfer machine was started.
             portal: usable_portal(self.shared.address.portal)?,
             match_id: ProcessId::ANY,
             match_bits: match_bits(self.shared.address.tmid, counter),
@@ -115,7 +117,8 @@ impl<T: EventSink> LnetTm<T> {
                 self.note_md(key, md);
                 Ok(())
             }
-            // The refusal stands unless an event has ended the operation already: then the client learns from that one.
+            // Report the refusal, unless an event has ended the operation already: the client gets
+            // that event instead.
             Err(error) => {
                 if self.shared.withdraw(key) {
                     Err(error)
@@ -126,7 +129,8 @@ impl<T: EventSink> LnetTm<T> {
         }
     }
 
-    /// A PUT or GET is under way, or was refused: then LNet has no MD, and no event comes. What has ended already has left.
+    /// Finishes a PUT or GET that was sent or refused. A refused one has no MD and gets no event.
+    /// An operation that has ended already has left the table.
     fn note_sent(
         &self,
         key: OpKey,
@@ -146,7 +150,8 @@ impl<T: EventSink> LnetTm<T> {
         }
     }
 
-    /// Notes the MD, and unlinks it if that was wanted before it was known.
+    /// Stores the MD, and unlinks it if the operation was cancelled or doomed before the MD was
+    /// known.
     fn note_md(&self, key: OpKey, md: MdHandle) {
         if self.shared.set_md(key, md) {
             // ENOENT means that its last event is on the way.

@@ -1,4 +1,4 @@
-//! What only the crate itself can ask; the suite in `tests/suite` has everything else.
+//! Tests that need private items of the crate; the suite in `tests/suite` has all others.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Rig {
         self.tm.submit(&Operation { buffer: self.buffer, cookie: COOKIE, kind })
     }
 
-    /// Starts an operation; gives its MD.
+    /// Starts an operation and returns its MD.
     fn start(&self, kind: OperationKind) -> MdHandle {
         self.submit(kind).unwrap();
         self.lnet.last_md()

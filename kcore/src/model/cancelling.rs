@@ -1,11 +1,11 @@
-//! Cancels and completions: one of them wins, and the last event says which (S-414).
+//! Cancels and completions: one of them wins, and the last event reports which (S-414).
 
 use super::lnet::{Payload, Sending};
 use super::*;
 use crate::agreed::{DOOM, NOTE, UNNAMED};
 
-/// A message arrives for an operation that is being cancelled. The message wins if it meets the MD before the unlink, unless
-/// the unlink finds it in the middle.
+/// A message arrives for an operation that is being cancelled. The message wins if it reaches the
+/// MD before the unlink; an unlink that finds the message in progress aborts it.
 // Covers: S-414
 #[test]
 fn a_message_and_a_cancel() {
@@ -27,7 +27,7 @@ fn a_message_and_a_cancel() {
     });
 }
 
-/// An operation is cancelled by another thread while it starts, before or after its MD is noted.
+/// An operation is cancelled by another thread while it starts, before or after its MD is stored.
 fn cancelled_while_it_starts() {
     check(|| {
         let rig = Arc::new(Rig::new());
@@ -53,7 +53,8 @@ fn noted_without_a_look_for_the_cancel_an_operation_does_not_end() {
     needs(NOTE, cancelled_while_it_starts, "one event ends operation 0");
 }
 
-/// The same with a message that arrives as soon as there is an MD, so that the operation may be over before it is noted.
+/// The same with a message that arrives as soon as there is an MD, so that the operation may be
+/// over before it is stored.
 // Covers: S-414
 #[test]
 fn a_message_a_cancel_and_the_noting_of_the_md() {
@@ -73,7 +74,8 @@ fn a_message_a_cancel_and_the_noting_of_the_md() {
     });
 }
 
-/// A PUT that waits to be sent is cancelled by another thread while it starts, before or after its MD is noted.
+/// A PUT that waits to be sent is cancelled by another thread while it starts, before or after its
+/// MD is stored.
 fn cancelled_while_it_is_sent() {
     check(|| {
         let rig = Arc::new(Rig::over(ScriptedLnet::new(Sending::Later)));
@@ -99,7 +101,8 @@ fn noted_without_a_look_for_the_cancel_a_put_goes_on() {
     needs(NOTE, cancelled_while_it_is_sent, "its MD was unlinked");
 }
 
-/// The same with a network that sends it as soon as there is one, so that the operation may be over before its MD is noted.
+/// The same with a network that sends the PUT at once, so that the operation may be over before its
+/// MD is stored.
 #[test]
 fn a_sent_put_a_cancel_and_the_noting_of_its_md() {
     check(|| {
@@ -117,7 +120,7 @@ fn a_sent_put_a_cancel_and_the_noting_of_its_md() {
     });
 }
 
-/// A GET cannot be sent, which its event tells before or after its MD is noted.
+/// A GET cannot be sent; the event that reports it comes before or after its MD is stored.
 fn doomed_while_it_is_sent() {
     check(|| {
         let rig = Arc::new(Rig::new());
@@ -163,8 +166,8 @@ fn a_completion_inside_the_call_and_a_cancel() {
     });
 }
 
-/// A PUT that LNet refuses, and a cancel by another thread: the caller has the error, and no event comes, wherever the cancel
-/// found the operation.
+/// A PUT that LNet refuses, and a cancel by another thread: the caller gets the error, and no event
+/// comes, wherever the cancel found the operation.
 // Covers: S-414
 #[test]
 fn a_refusal_and_a_cancel() {
@@ -178,8 +181,8 @@ fn a_refusal_and_a_cancel() {
     });
 }
 
-/// A GET that cannot be sent: its event dooms the operation, the wake-up after it unlinks the MD, and a cancel does so too.
-/// (K4: nothing else of it is unexpected.)
+/// A GET that cannot be sent: its event dooms the operation, the wake-up after it unlinks the MD,
+/// and so does a cancel. (K4: no other event of it is unexpected.)
 // Covers: S-414
 #[test]
 fn a_doomed_get_and_a_cancel() {
@@ -224,8 +227,8 @@ fn with_the_word_cleared_after_the_look_a_doomed_get_does_not_end() {
     needs(DOOM, doomed_at_once, "one event ends operation");
 }
 
-/// Messages arrive in a receive buffer for two while it is cancelled: each that came has its event, the last of the operation
-/// is the last of all, and it alone may say that it was cancelled.
+/// Messages arrive in a receive buffer for two while it is cancelled: each message that arrived has
+/// its event, the operation's last event comes last, and only that one may report the cancel.
 // Covers: S-414
 #[test]
 fn two_messages_and_a_cancel() {
@@ -256,7 +259,7 @@ fn two_messages_and_a_cancel() {
     });
 }
 
-/// A cancel that comes late, while the buffer is given to its next operation: it does not hit that one.
+/// A late cancel, while the buffer is given to its next operation, does not cancel that one.
 // Covers: S-414
 #[test]
 fn a_late_cancel_and_the_next_operation() {

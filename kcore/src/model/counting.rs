@@ -1,4 +1,4 @@
-//! Who takes the events may be another process, whose operations are counted here (MT-237).
+//! The counts of operations where another process takes the events (MT-237).
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use nlx_bev_cqueue::{Consumer, Heap, heap};
@@ -10,7 +10,7 @@ use crate::event_sink::{EventSink, LossSink, News};
 use crate::lnet_tm::{LnetTm, Naming};
 use crate::network::{FaultCounters, Network};
 
-/// A client's end that counts operations in flight, as the helper's does.
+/// A sink that counts operations in flight, as the helper's does.
 #[derive(Default)]
 struct Counted {
     in_flight: AtomicU64,
@@ -38,7 +38,7 @@ impl LossSink for Counted {
     fn lost(&self) {}
 }
 
-/// A transfer machine whose events another takes.
+/// A transfer machine whose events another process takes.
 struct Served {
     lnet: Arc<ScriptedLnet>,
     lnet_tm: LnetTm<Counted>,
@@ -76,8 +76,8 @@ impl Served {
     }
 }
 
-/// Who has taken an operation's last event finds that it counts no more, and its buffer free: a client that keeps to its
-/// quota is never refused for what is over.
+/// A client that has taken an operation's last event finds the operation no longer counted, and its
+/// buffer free: a client that keeps to its quota is never refused because of a finished operation.
 fn counted_while_it_ends() {
     check(|| {
         let mut served = Served::new();
@@ -106,7 +106,8 @@ fn an_event_that_comes_before_its_operation_has_left_still_counts() {
     needs(crate::agreed::LEAVE, counted_while_it_ends, "it counts no more");
 }
 
-/// The client goes while a message for it arrives: nothing is left of its transfer machine, and nothing counted.
+/// The client goes while a message for it arrives: nothing is left of its transfer machine, and
+/// nothing is counted.
 // Covers: S-415
 #[test]
 fn a_last_event_and_the_end_of_a_client() {

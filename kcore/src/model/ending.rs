@@ -1,11 +1,12 @@
-//! Last events, and what becomes of the buffer (S-415, K1).
+//! Last events, and the release of the buffer (S-415, K1).
 
 use super::lnet::Payload;
 use super::*;
 use crate::agreed::{ASSOCIATION, LEAVE};
 
-/// MT-235: a buffer whose operation ends is deregistered. It is busy until the operation leaves it, and free for whoever has
-/// taken the last event; then its memory goes, which nobody writes to any more.
+/// MT-235: a buffer whose operation ends is deregistered. It is busy until the operation releases
+/// it, and free once the last event has been taken. Then its memory can be freed: nothing writes to
+/// it any more.
 fn deregistered_while_it_ends() {
     check(|| {
         let (rig, buffer) = Rig::receiving();
@@ -50,8 +51,8 @@ fn a_weak_association_lets_memory_go_that_is_written_to() {
     needs(ASSOCIATION, deregistered_while_it_ends, "Causality violation");
 }
 
-/// A buffer whose operation ends is given to another transfer machine, which has another producer lock: its message writes
-/// where that of the operation before wrote.
+/// A buffer whose operation ends is given to another transfer machine, which has another producer
+/// lock: its message writes to the memory that the previous operation wrote.
 fn handed_over_while_it_ends() {
     check(|| {
         let (rig, buffer) = Rig::receiving();
@@ -88,7 +89,8 @@ fn with_a_weak_association_messages_of_two_transfer_machines_meet() {
     needs(ASSOCIATION, handed_over_while_it_ends, "Causality violation");
 }
 
-/// Events of two MDs come from two threads at once, and there is one producer: both reach the client.
+/// Events of two MDs come from two threads at once, and there is one producer: both reach the
+/// client.
 // Covers: S-415
 #[test]
 fn two_callbacks_at_once() {
@@ -126,7 +128,8 @@ fn a_last_event_and_the_next_start() {
     });
 }
 
-/// A batch starts while the messages for its operations arrive: its room is enough, and nothing of it is left over.
+/// A batch starts while the messages for its operations arrive: its room is enough, and none of it
+/// stays reserved.
 #[test]
 fn a_batch_and_its_last_events() {
     check(|| {

@@ -1,11 +1,12 @@
-//! An LNet that does what a model says, with the engine's promises and none beyond:
+//! A scripted LNet that keeps the engine's promises and no others:
 //!
 //! - The events of an MD never overlap; those of different MDs may.
-//! - The event with `unlinked` is an MD's last, and comes exactly once.
-//! - Unlinking an idle MD gives one UNLINK event before the call returns; a busy one has `unlinked` in its last event, with
-//!   ETIMEDOUT in place of a success; one that is unlinked already is ENOENT.
-//! - An event queue is EBUSY while an MD uses it, and an MD uses it until its last event has been handled. `wake` comes after the lock is released, and may come after the queue has
-//!   been freed.
+//! - The event with `unlinked` is an MD's last one, and comes exactly once.
+//! - Unlinking an idle MD gives one UNLINK event before the call returns. A busy one has `unlinked`
+//!   in its last event, with ETIMEDOUT in place of a success. One that is unlinked already is
+//!   ENOENT.
+//! - An event queue is EBUSY while an MD uses it, and an MD uses it until its last event has been
+//!   handled. `wake` comes after the lock is released, and may come after the queue has been freed.
 //!
 //! The handle of an MD or event queue is its number: the first that is made has 0.
 
@@ -34,15 +35,15 @@ pub(super) struct ScriptedLnet {
     sending: Sending,
 }
 
-/// What becomes of a PUT.
+/// When a PUT is sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// It is sent inside the call, as over the loopback.
+    /// Inside the call, as over the loopback.
     #[default]
     Inside,
-    /// It waits, until [`ScriptedLnet::leave`].
+    /// At [`ScriptedLnet::leave`].
     Later,
-    /// The call refuses it.
+    /// Never: the call refuses it.
     Refused,
 }
 
@@ -62,7 +63,7 @@ enum Slot {
 
 struct Live {
     md: Md,
-    /// Messages that it takes yet, or sends.
+    /// Messages that it may still receive or send.
     left: u32,
     /// A message uses it.
     busy: bool,
@@ -70,7 +71,7 @@ struct Live {
     aborted: bool,
 }
 
-/// What a message writes to. In loom's eyes two writes that nothing orders are a fault.
+/// The memory that a message writes to. loom reports two unordered writes as an error.
 #[derive(Default)]
 pub(super) struct Payload(UnsafeCell<u8>);
 
@@ -85,7 +86,8 @@ impl ScriptedLnet {
         ScriptedLnet { sending, ..ScriptedLnet::default() }
     }
 
-    /// A message arrives for an MD, writes its payload, and is finalised; false if it finds no MD.
+    /// Delivers a message to an MD: writes its payload and finalises it. Returns false if there is
+    /// no such MD.
     pub(super) fn arrive(&self, number: u64, payload: &Payload) -> bool {
         let found = self.begin(number);
         if found {
@@ -95,12 +97,12 @@ impl ScriptedLnet {
         found
     }
 
-    /// A GET cannot be sent. Its MD would wait for the REPLY.
+    /// Fails to send a GET. Its MD would wait for the REPLY.
     pub(super) fn fail_send(&self, number: u64) {
         assert!(self.leave(number, Err(Errno::EIO)), "it waits to be sent");
     }
 
-    /// A PUT or GET leaves, or fails to; false if there is none yet.
+    /// Sends a PUT or GET, or fails to. Returns false if none waits.
     pub(super) fn leave(&self, number: u64, status: Result<(), Errno>) -> bool {
         let waits = matches!(&*self.slot(number).lock().unwrap(), Slot::Live(live) if live.busy);
         if waits {
@@ -109,13 +111,14 @@ impl ScriptedLnet {
         waits
     }
 
-    /// Lets go of an event queue that was not freed, so that nothing leaks. True if there was one.
+    /// Drops an event queue that was not freed, so that nothing leaks. Returns whether there was
+    /// one.
     pub(super) fn shut_down(&self) -> bool {
         let left: Vec<_> = self.eqs.iter().filter_map(|eq| eq.lock().unwrap().handler.take()).collect();
         !left.is_empty()
     }
 
-    /// No MD is live and no event queue is left.
+    /// Checks that no MD is live and no event queue is left.
     pub(super) fn assert_empty(&self) {
         assert!(self.mds.iter().all(|slot| !matches!(&*slot.lock().unwrap(), Slot::Live(_))));
         for eq in &self.eqs {
@@ -126,7 +129,7 @@ impl ScriptedLnet {
 
     fn begin(&self, number: u64) -> bool {
         match &mut *self.slot(number).lock().unwrap() {
-            // Unlinked, it takes no more messages.
+            // An unlinked MD takes no more messages.
             Slot::Live(live) if !live.aborted => {
                 live.busy = true;
                 live.left -= 1;
@@ -136,7 +139,7 @@ impl ScriptedLnet {
         }
     }
 
-    /// The message of a busy MD is over; the MD with it if it is exhausted or was unlinked.
+    /// Ends the message of a busy MD, and the MD if it is exhausted or was unlinked.
     fn finalise(&self, number: u64, kind: EventKind, status: Result<(), Errno>) {
         let mut slot = self.slot(number).lock().unwrap();
         let Slot::Live(live) = &mut *slot else { panic!("a busy MD has gone") };
@@ -148,7 +151,7 @@ impl ScriptedLnet {
         wake.wake();
     }
 
-    /// Hands an event to the callback under the MD's lock.
+    /// Passes an event to the callback under the MD's lock.
     fn deliver(
         &self,
         slot: &mut Slot,
@@ -175,7 +178,7 @@ impl ScriptedLnet {
         handler
     }
 
-    /// Makes an MD, which sends a message or does nothing yet.
+    /// Makes an MD that is idle, or sends a message.
     fn make(&self, md: Md, sends: bool) -> Result<MdHandle, LNetError> {
         let mut eq = self.eq(md.eq).lock().unwrap();
         if eq.handler.is_none() {
@@ -286,7 +289,7 @@ impl LNet for ScriptedLnet {
         Ok(None)
     }
 
-    /// It waits to be sent.
+    /// The GET waits to be sent.
     fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
         self.make(get.md, true).map(Some)
     }

@@ -1,4 +1,4 @@
-//! Lost messages: the waiter learns of each, however they fall together with its looks (X13).
+//! Lost messages: the waiter notices each one, however losses and its checks interleave (X13).
 
 use super::waking::wait;
 use super::*;
@@ -6,8 +6,8 @@ use crate::agreed::LOSS;
 use crate::event_sink::LossSink;
 use crate::notices::Notices;
 
-/// Two threads lose a message each. The waiter sleeps until it knows of both: one that it were not told of would let it
-/// sleep for ever.
+/// Two threads lose a message each. The waiter sleeps until it has seen both; a missed notification
+/// would make it sleep for ever.
 fn no_loss_goes_unnoticed() {
     check_bounded(4, || {
         let notices = Arc::new(Notices::default());

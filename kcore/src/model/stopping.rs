@@ -4,8 +4,9 @@ use super::lnet::Payload;
 use super::*;
 use crate::agreed::{REMAINS, STOP};
 
-/// A transfer machine is busy until the last event has been taken and LNet has let go of its MD. Once it has stopped
-/// and is gone, the callback's wake-up may still be on its way, and what it touches lives.
+/// A transfer machine is busy until the last event has been taken and LNet has released its MD.
+/// Once it has stopped and is gone, the callback's wake-up may still be on its way, and the objects
+/// that it touches are alive.
 // Covers: S-415, MT-235
 #[test]
 fn a_last_event_and_a_stop() {
@@ -41,7 +42,7 @@ fn a_last_event_and_a_stop() {
     });
 }
 
-/// An operation starts while the transfer machine stops: one of them is refused, and says why.
+/// An operation starts while the transfer machine stops: one of them is refused, with its reason.
 fn started_while_it_stops() {
     check(|| {
         let rig = Arc::new(Rig::new());
@@ -71,9 +72,9 @@ fn with_the_lock_let_go_between_look_and_refusal_both_go_ahead() {
     needs(STOP, started_while_it_stops, "assertion `left == right` failed");
 }
 
-/// A transfer machine is dropped in use while a callback runs. The client's event is lost, as it asked for, but the callback
-/// touches nothing that is gone; and whoever comes last, the drop or the callback, leaves the buffer, the event queue and
-/// the address free.
+/// A transfer machine is dropped in use while a callback runs. The client's event is lost, as
+/// requested, but the callback touches nothing that is freed. Whichever comes last, the drop or the
+/// callback, frees the buffer, the event queue and the address.
 fn dropped_while_a_message_arrives() {
     check(|| {
         let (rig, buffer) = Rig::receiving();
@@ -103,7 +104,8 @@ fn with_a_first_try_before_it_is_said_what_is_left_nobody_clears_it() {
     needs(REMAINS, dropped_while_a_message_arrives, "the event queue is left over");
 }
 
-/// The same with a GET that cannot be sent: the callback, the wake-up that would unlink the MD, and the drop that does.
+/// The same with a GET that cannot be sent: the callback, the wake-up that would unlink the MD, and
+/// the drop that does.
 // Covers: S-415
 #[test]
 fn a_doomed_get_and_a_drop() {

@@ -1,4 +1,4 @@
-//! Waiters: no wake-up is lost, though the first wait only makes the sleeper (S-412, S-415).
+//! Waiters: no wake-up is lost, although the sleeper is only made by the first wait (S-412, S-415).
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use nlx_sync::Wake;
@@ -8,13 +8,15 @@ use super::*;
 use crate::agreed::{BELL, NEWS};
 use crate::notices::Waiters;
 
-/// One round of [`lnet_api::wait_until`], which is the first: it makes the sleeper, and sleeps unless there is news.
+/// Runs the first round of [`lnet_api::wait_until`], which makes the sleeper and sleeps unless
+/// there is news.
 fn first_wait(waiters: &Waiters, ready: impl Fn() -> bool) {
     let slept = waiters.sleeper().expect("a sleeper").sleep(None, &ready);
     assert!(slept == Ok(Wake::Ready) || ready(), "woken without news");
 }
 
-/// Waits until there is news, as often as it takes: a late wake-up for what was noticed before ends a sleep too early.
+/// Sleeps until there is news. It may take several sleeps: a late wake-up for earlier news ends a
+/// sleep too early.
 pub(super) fn wait(waiters: &Waiters, ready: impl Fn() -> bool) {
     let sleeper = waiters.sleeper().expect("a sleeper");
     let mut is_ready = ready();
@@ -67,7 +69,7 @@ fn an_event_and_the_first_wait() {
     });
 }
 
-/// And with nothing but a call to wake up.
+/// The same with only a call of `wake`.
 // Covers: S-412
 #[test]
 fn a_wake_up_and_the_first_wait() {
@@ -82,8 +84,8 @@ fn a_wake_up_and_the_first_wait() {
     });
 }
 
-/// Two events of two threads, of which one may wake the waiter for both. The waiter sleeps until it has both: one that it were
-/// not woken for would let it sleep for ever.
+/// Two events of two threads; one thread may wake the waiter for both. The waiter sleeps until it
+/// has both; a missed wake-up would make it sleep for ever.
 fn no_event_is_slept_through() {
     check_bounded(3, || {
         let rig = Rig::new();

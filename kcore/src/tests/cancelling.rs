@@ -1,11 +1,12 @@
-//! A cancel in a moment that only threads can hit (S-414).
+//! A cancel at a moment that only concurrent threads can hit (S-414).
 
 use nlx_core::DescriptorForm;
 
 use super::*;
 use crate::lnet_tm::Naming;
 
-// A cancel between `md_attach` and the moment its handle is known: the submitting thread does the unlink.
+// A cancel between `md_attach` and the moment its handle is stored: the submitting thread does the
+// unlink.
 // Covers: S-414
 #[test]
 fn a_cancel_before_the_md_is_known_is_done_by_who_learns_of_it() {

@@ -1,4 +1,4 @@
-//! Match bits when their counter comes round (MT-74, MT-79).
+//! Match bits when their counter wraps (MT-74, MT-79).
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn match_bits_count_up_and_skip_what_is_in_use_after_the_wrap() {
     assert_eq!(counter(rig.tm.submit(&Operation { buffer: other, cookie: 1, kind }).unwrap()), 1);
     rig.tm.shared().set_counter(MatchCounter::new(MatchCounter::LAST.get() - 1).unwrap());
     let last = MatchCounter::LAST.get();
-    // 1 is in use when the counter comes round.
+    // 1 is in use when the counter wraps.
     for expected in [last - 1, last, 2] {
         assert_eq!(counter(rig.submit(kind).unwrap()), expected);
         rig.tm.cancel(rig.buffer, COOKIE).unwrap();

@@ -6,7 +6,7 @@ fn begin(core: &Kcore, text: &str) -> Result<Machine, Errno> {
     core.start_machine(&start(text), &TmOptions::default().events_max(1)).map_err(|error| error.errno())
 }
 
-/// Domains of one node.
+/// Returns domains of one node.
 fn domains<const COUNT: usize>() -> [Arc<Kcore>; COUNT] {
     let (lnet, drive) = (FakeLnet::new(&["10.0.0.1@tcp", "0@lo"]), FakeDrive::new());
     std::array::from_fn(|_| Kcore::new(lnet.clone(), drive.clone()))
@@ -21,7 +21,7 @@ fn dynamic_ids_fall_across_the_domains_of_a_node() {
     assert_eq!(tms.each_ref().map(|tm| tm.address().tmid.get()), [4095, 4094, 4093]);
     let middle = tms[1].address();
     tms[1].stop().unwrap();
-    // Another domain than the one that had it gets it.
+    // It goes to another domain than the one that had it.
     assert_eq!(begin(&cores[2], wanted).unwrap().address(), middle);
 }
 
@@ -38,7 +38,7 @@ fn a_fixed_address_is_one_domains() {
     begin(&second, "0@lo:12345:30:101").unwrap();
 }
 
-/// 4,095 transfer machines on one portal, in turn of two domains, and the next.
+/// Two domains start 4,095 transfer machines on one portal by turns; the next one is refused.
 // Covers: MT-222
 #[test]
 fn all_ids_of_a_portal_are_given_across_domains_and_then_none() {
@@ -63,7 +63,7 @@ fn an_address_outlives_the_domain_it_was_started_in() {
     assert_eq!(begin(&second, &tm.address().to_string()).err(), Some(Errno::EADDRINUSE));
 }
 
-/// What LNet could not let go of keeps its address, even if no domain of the node is left.
+/// Objects that LNet does not release keep their address, even if the node has no domain any more.
 // Covers: S-404
 #[test]
 fn what_lnet_holds_keeps_its_address_from_the_next_domain() {
@@ -76,7 +76,7 @@ fn what_lnet_holds_keeps_its_address_from_the_next_domain() {
     assert_eq!(begin(&next, &address).err(), Some(Errno::EADDRINUSE));
 }
 
-/// Each node has a 0@lo of its own.
+/// Each node has its own 0@lo.
 // Covers: S-404
 #[test]
 fn two_nodes_in_one_process_do_not_meet() {
@@ -85,7 +85,7 @@ fn two_nodes_in_one_process_do_not_meet() {
     assert_eq!(tms.each_ref().map(|tm| tm.address().tmid), [TmId::MAX; 2]);
 }
 
-/// Many threads of many domains ask at once, and no id is given twice.
+/// Threads of several domains start machines at once, and no id is assigned twice.
 // Covers: S-404
 #[test]
 fn domains_that_start_at_once_get_different_ids() {
@@ -97,7 +97,7 @@ fn domains_that_start_at_once_get_different_ids() {
                 (tms.iter().map(|tm| tm.address().tmid.get()).collect::<Vec<_>>(), tms)
             })
         });
-        // All run until the last id is given.
+        // All machines run until the last id is assigned.
         let given = threads.map(|thread| thread.join().unwrap());
         given.iter().flat_map(|(ids, _)| ids.clone()).collect()
     });

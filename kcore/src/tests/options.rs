@@ -1,4 +1,4 @@
-//! What the options of a transfer machine change: the form of descriptors, and where match bits come from.
+//! The options of a transfer machine: the form of descriptors, and the source of match bits.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use nlx_sync::Spin;
 
 use super::*;
 
-/// The bytes that a passive buffer is described with.
+/// Returns the descriptor of a passive buffer.
 fn described(rig: &Rig, buffer: BufferHandle) -> Descriptor {
     let operation = Operation { buffer, cookie: COOKIE, kind: OperationKind::PassiveReceive };
     rig.tm.submit(&operation).unwrap().descriptor.expect("it is passive")
@@ -20,7 +20,7 @@ fn counter_of(descriptor: &Descriptor) -> u64 {
     split_match_bits(descriptor.for_active_send(1).unwrap().match_bits).1.get()
 }
 
-/// A transfer machine whose NID has 16 bytes of address, and a buffer.
+/// Starts a transfer machine whose NID has a 16-byte address, and registers a buffer.
 fn with_large_nid() -> (Arc<FakeLnet>, Arc<Kcore>, Machine, BufferHandle) {
     let lnet = FakeLnet::new(&["fd00::1@tcp"]);
     let core = Kcore::new(lnet.clone(), FakeDrive::new());
@@ -30,7 +30,7 @@ fn with_large_nid() -> (Arc<FakeLnet>, Arc<Kcore>, Machine, BufferHandle) {
     (lnet, core, tm, buffer)
 }
 
-/// The spin limit of a machine's waits: its own, else that of its node.
+/// The spin limit of a machine's waits: its option, else the node's.
 #[test]
 fn waits_spin_for_as_long_as_was_asked_for() {
     let limit = |options| {
@@ -64,7 +64,7 @@ fn descriptors_have_the_form_that_was_asked_for() {
     }
 }
 
-/// A passive buffer behind an IPv6 NID is reached by what its descriptor says.
+/// The descriptor of a passive buffer behind an IPv6 NID leads to the buffer.
 #[test]
 fn a_large_nid_is_described_and_reached() {
     let (_, _core, tm, buffer) = with_large_nid();
@@ -79,7 +79,7 @@ fn a_large_nid_is_described_and_reached() {
     assert_eq!(put.match_bits, match_bits(tm.address().tmid, MatchCounter::FIRST));
 }
 
-/// K5: as many buffers wait as there are, each under match bits of its own, which say nothing about the next.
+/// K5: each waiting buffer has its own match bits, which do not predict the next ones.
 // Covers: S-409
 #[test]
 fn random_match_bits_are_unique_and_not_in_order() {
@@ -96,7 +96,7 @@ fn random_match_bits_are_unique_and_not_in_order() {
     assert!(high.iter().all(|&number| number != 0));
     // In order by chance once in 500! runs.
     assert!(!high.is_sorted());
-    // A slot is used again, its value is not but for a chance of 1 in 2³².
+    // A slot is reused; its value is the same with a probability of 1 in 2³² only.
     rig.tm.cancel(buffers[7], COOKIE).unwrap();
     rig.tm.event_get().unwrap().unwrap();
     let again = counter_of(&described(&rig, buffers[7]));
@@ -104,7 +104,7 @@ fn random_match_bits_are_unique_and_not_in_order() {
     assert_eq!(again & 0xf_ffff, 7);
 }
 
-/// What LNet listens for is what the descriptor says, and messages still come under counter 0.
+/// LNet listens for the match bits of the descriptor, and messages still come under counter 0.
 #[test]
 fn random_match_bits_are_those_of_the_match_entry() {
     let rig = Rig::with(TmOptions::default().match_counters(MatchCounters::Random));

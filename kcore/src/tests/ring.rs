@@ -1,4 +1,4 @@
-//! The room for events, seen from inside (S-407).
+//! The ring of events, tested through private items (S-407).
 
 use std::os::unix::fs::FileExt;
 
@@ -6,7 +6,7 @@ use lnet_fake::ScriptedEvent;
 
 use super::*;
 
-// Q3: room for a burst of events does not stay for ever.
+// Q3: room for a burst of events is released after a while.
 // Covers: S-410
 #[test]
 fn the_ring_of_events_shrinks_when_little_is_in_flight() {
@@ -28,7 +28,7 @@ fn the_ring_of_events_shrinks_when_little_is_in_flight() {
     assert_eq!((rig.tm.event_get().unwrap(), rig.tm.needed()), (None, 0));
 }
 
-/// Q3: nor with a server, which always has receive buffers posted.
+/// Q3: the same with a server, which always has receive buffers posted.
 // Covers: S-410
 #[test]
 fn the_ring_of_events_shrinks_around_what_is_posted() {
@@ -54,11 +54,11 @@ fn the_ring_of_events_shrinks_around_what_is_posted() {
     assert_eq!((rig.tm.needed(), rig.core.faults().overruns), (0, 0));
 }
 
-/// Who has overwritten the ring of its own process hears that it is over, and waits for nothing.
+/// A process that has overwritten its own ring gets an error from every wait, and does not block.
 // Covers: MT-219
 #[test]
 fn a_ring_that_is_overwritten_ends_every_wait() {
-    /// Where a slot's stamp lies: the number of its event, and below it the slot that comes next.
+    /// Offset of a slot's stamp: the number of its event, and below it the index of the next slot.
     const STAMP_OFFSET: usize = 120;
     let rig = Rig::new();
     rig.start(OperationKind::PassiveReceive);
