@@ -1,4 +1,4 @@
-//! The lock of programs, which notes for tests where it was taken.
+//! The lock of programs, in a build for tests that records where it was taken.
 
 use core::cell::RefCell;
 use core::panic::Location;
@@ -7,42 +7,42 @@ use std::vec::Vec;
 pub use parking_lot::MutexGuard;
 
 std::thread_local! {
-    /// The places at which the thread has taken locks, while it counts them.
+    /// The places at which this thread has taken locks; `None` while it does not count.
     static TAKEN: RefCell<Option<Vec<&'static Location<'static>>>> = const { RefCell::new(None) };
 }
 
-/// `parking_lot::Mutex`, as far as this workspace uses it.
+/// `parking_lot::Mutex`, with the methods that this workspace uses.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(parking_lot::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// An open lock.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    /// Blocks until the lock is free.
+    /// Acquires the lock; blocks until it is free.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         note(Location::caller());
         self.0.lock()
     }
 
-    /// Takes the lock, if it is free.
+    /// Acquires the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let place = Location::caller();
         self.0.try_lock().inspect(|_| note(place))
     }
 
-    /// The value, for the owner of the lock.
+    /// Returns the value without locking: `&mut self` excludes other users.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 }
 
 fn note(place: &'static Location<'static>) {
-    // A thread that ends counts no more.
+    // While the thread exits, its thread-local is gone and nothing is counted.
     let _ = TAKEN.try_with(|taken| {
         if let Some(taken) = &mut *taken.borrow_mut() {
             taken.push(place);
@@ -50,14 +50,15 @@ fn note(place: &'static Location<'static>) {
     });
 }
 
-/// Runs `work`, and returns the places at which this thread took a lock of this crate meanwhile, in order.
+/// Runs `work`, and returns the places at which this thread took a lock of this crate during it, in
+/// order.
 pub fn locks_taken<R>(work: impl FnOnce() -> R) -> (R, Vec<&'static Location<'static>>) {
     let before = TAKEN.replace(Some(Vec::new()));
     let result = work();
     (result, TAKEN.replace(before).unwrap_or_default())
 }
 
-/// Runs a check that only debug builds make; its locks are not counted.
+/// Runs a check that only debug builds make; the locks that it takes are not counted.
 pub fn uncounted<R>(check: impl FnOnce() -> R) -> R {
     let counting = TAKEN.take();
     let result = check();

@@ -1,18 +1,20 @@
-//! What threads share, in two builds with the same names: for programs ([`plain`]), and for the model checker loom, which
-//! runs every order of their steps (`model`, with `RUSTFLAGS="--cfg loom"`). At the top level are those of this build.
+//! Synchronization primitives in two builds with the same names: for programs ([`plain`]), and for
+//! the model checker loom, which runs every order of the threads' steps (`model`, with
+//! `RUSTFLAGS="--cfg loom"`). The top level re-exports those of the current build.
 //!
 //! | | holds |
 //! | --- | --- |
 //! | [`plain`] | the atomics of `core`, the locks of `parking_lot`, the standard library's `OnceLock` |
-//! | `model` | loom's atomics and locks with the same faces |
-//! | [`Slots`] | tables of objects that are named by place and generation |
+//! | `model` | loom's atomics and locks with the same interfaces |
+//! | [`Slots`] | tables of objects that are named by index and generation |
 //! | [`wait`] | sleeping and waking, in one process and between processes that share memory |
-//! | [`Rule`] | a rule by which threads synchronize, under a name; a model's way to break it |
-//! | [`rule!`] | steps of hot code that a model leaves out, swaps or replaces, to break a rule |
+//! | [`Rule`] | a named synchronization rule, which a model can break |
+//! | [`rule!`] | steps of hot code that a model leaves out, swaps or replaces to break a rule |
 //! | [`point!`] | points of the code at which tests kill or stop the process |
 //!
-//! A crate that models a part of itself imports from here, and has loom as a dev-dependency under `cfg(loom)` for the threads of
-//! its models. One whose models are not those of the crates above it picks [`plain`] or `model` itself.
+//! A crate that models a part of itself imports from the top level, and has loom as a
+//! dev-dependency under `cfg(loom)` for the threads of its models. A crate that is compiled plainly
+//! in the models of the crates above it imports from [`plain`] or `model` directly.
 
 #![cfg_attr(not(any(feature = "std", loom)), no_std)]
 #![deny(unsafe_code)]
@@ -50,7 +52,8 @@ pub use wait::{
     has_spare_processor, poll_cards,
 };
 
-/// Runs a check that only debug builds make; its locks are not counted where a test counts locks.
+/// Runs a check that only debug builds make; tests that count locks do not count the locks that it
+/// takes.
 #[cfg(not(feature = "count-locks"))]
 #[inline]
 pub fn uncounted<R>(check: impl FnOnce() -> R) -> R {

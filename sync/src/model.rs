@@ -1,4 +1,4 @@
-//! What models use: loom sees each access.
+//! The types that models use: loom sees each access.
 
 use std::sync::PoisonError;
 
@@ -8,34 +8,34 @@ pub use loom::sync::atomic::{
 };
 pub use loom::sync::{Arc, MutexGuard};
 
-/// Loom's lock with the face of `parking_lot::Mutex`, which a panic does not poison either.
+/// Loom's lock with the interface of `parking_lot::Mutex`, which a panic does not poison either.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// An open one.
+    /// Creates an unlocked mutex.
     pub fn new(value: T) -> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
 
-    /// Waits for it.
+    /// Acquires the lock; blocks until it is free.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes it, if nobody has it.
+    /// Acquires the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok()
     }
 
-    /// What it protects, for the one who has all of it.
+    /// Returns the value without locking: `&mut self` excludes other users.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The standard library's once-cell as loom must see it: a word that says whether it is set, stored with release and
-/// loaded with acquire.
+/// The standard library's `OnceLock` as loom must see it: a flag that says whether it is set,
+/// stored with release and loaded with acquire.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     is_set: AtomicBool,
@@ -54,9 +54,9 @@ impl<T> OnceLock<T> {
         if self.is_set.load(Ordering::Acquire) { self.value.get() } else { None }
     }
 
-    /// The value, made now if there is none.
+    /// Returns the value, after initializing it if there is none.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        // Nothing that loom could interrupt is between the two.
+        // Loom cannot switch threads between these two statements.
         let value = self.value.get_or_init(make);
         self.is_set.store(true, Ordering::Release);
         value

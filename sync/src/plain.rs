@@ -1,4 +1,4 @@
-//! What programs use.
+//! The types that programs use.
 
 pub use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,

@@ -1,4 +1,5 @@
-//! Named points, at which tests kill or stop a process. Without the feature `points` they are nothing.
+//! Named points, at which tests kill or stop a process. Without the feature `points` they expand to
+//! nothing.
 
 /// A named point of the code, at which a test may kill or stop the process ([`set_points`]).
 #[cfg(feature = "points")]
@@ -9,7 +10,8 @@ macro_rules! point {
     };
 }
 
-/// A named point of the code, at which a test may kill or stop the process; nothing without the feature `points`.
+/// A named point of the code, at which a test may kill or stop the process; expands to nothing
+/// without the feature `points`.
 #[cfg(not(feature = "points"))]
 #[macro_export]
 macro_rules! point {
@@ -19,13 +21,14 @@ macro_rules! point {
 #[cfg(feature = "points")]
 static MET: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();
 
-/// From now on this process calls `met` with the name of each point that it comes to. The first one set stays.
+/// Makes this process call `met` with the name of each point that it reaches. Only the first call
+/// has an effect.
 #[cfg(feature = "points")]
 pub fn set_points(met: fn(&'static str)) {
     MET.get_or_init(|| met);
 }
 
-/// What [`point!`](crate::point!) does.
+/// The function that [`point!`](crate::point!) calls.
 #[cfg(feature = "points")]
 #[doc(hidden)]
 pub fn meet(name: &'static str) {

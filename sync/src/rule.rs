@@ -1,25 +1,26 @@
-//! Rules by which threads agree.
+//! Named synchronization rules.
 
 use crate::{Ordering, fence};
 
-/// A rule by which threads synchronize: a pair of memory orderings, a step that must not be left out, the order of two steps, or what
-/// one hold of a lock covers. It is a constant with a comment that begins with `SYNC` and its name; every place names the constant:
-/// orderings by the methods here, steps by [`rule!`](crate::rule!). A model breaks each rule, to show that it would notice
-/// (`broken`, `weakened`).
+/// A rule by which threads synchronize: a pair of memory orderings, a step that must not be left
+/// out, the order of two steps, or the steps that one hold of a lock covers. It is a constant with
+/// a comment that begins with `SYNC` and its name. Every place that the rule governs names the
+/// constant: orderings by the methods here, steps by [`rule!`](crate::rule!). A model breaks each
+/// rule, to show that it would notice (`broken`, `weakened`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(&'static str);
 
 /// An end of a rule about memory orderings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The one that publishes.
+    /// The side that publishes.
     Store,
-    /// The one that observes.
+    /// The side that observes.
     Load,
 }
 
 impl Rule {
-    /// A rule with this name, which is its own.
+    /// Creates a rule with this name, which must be unique.
     #[must_use]
     pub const fn new(name: &'static str) -> Rule {
         Rule(name)
@@ -39,15 +40,17 @@ impl Rule {
         if self.holds_at(End::Load) { Ordering::Acquire } else { Ordering::Relaxed }
     }
 
-    /// The ordering of a read-modify-write that both observes and publishes: each sees all that those before it published.
+    /// The ordering of a read-modify-write that both observes and publishes: each one sees
+    /// everything that earlier ones published.
     #[inline]
     #[must_use]
     pub fn chain(self) -> Ordering {
         if self.holds() { Ordering::AcqRel } else { Ordering::Relaxed }
     }
 
-    /// A fence that stands in one order with the other side's fence of the same name. `SeqCst`, because each side stores one
-    /// word and then loads the other's (Dekker's pattern), which acquire and release do not order.
+    /// A fence in one total order with the other side's fence of the same name. `SeqCst`, because
+    /// each side stores one word and then loads the other's (Dekker's pattern), which acquire and
+    /// release do not order.
     #[inline]
     pub fn fence(self, end: End) {
         if self.holds_at(end) {
@@ -55,7 +58,8 @@ impl Rule {
         }
     }
 
-    /// Marks where one hold of a lock covers two steps. Broken, it lets go of the lock between them.
+    /// Marks where one hold of a lock covers two steps. In a model that breaks the rule, releases
+    /// the lock between them and takes it again.
     #[cfg(any(feature = "std", loom))]
     #[inline]
     pub fn hold<'a, T>(
@@ -84,12 +88,13 @@ impl Rule {
     }
 }
 
-/// Steps that a [`Rule`] demands. In a program they are the steps alone; a model that breaks the rule does something else instead.
+/// Steps that a [`Rule`] requires. A program executes the steps alone; a model that breaks the rule
+/// replaces them.
 ///
 /// | in the code | a program | a model that breaks the rule |
 /// | --- | --- | --- |
 /// | `rule!(RULE, step)` | does the step | leaves it out |
-/// | `rule!(RULE, step, then = next)` | does both in this order; gives what the second one gives | does them in the other order |
+/// | `rule!(RULE, step, then = next)` | does both in this order; returns the value of the second | does them in the other order |
 /// | `rule!(RULE, step, broken = fault)` | does the step | does the fault instead, which programs do not compile |
 ///
 /// ```
@@ -115,7 +120,7 @@ macro_rules! rule {
     }};
 }
 
-/// The same in a model, where rules can be broken.
+/// The same macro in a model, where rules can be broken.
 #[cfg(loom)]
 #[macro_export]
 macro_rules! rule {
@@ -149,12 +154,12 @@ mod modelled {
     use super::{End, Rule};
 
     std::thread_local! {
-        /// The rule that is broken, at one end or at both.
+        /// The rule that is broken, at one end or (`None`) at both.
         static BROKEN: Cell<Option<(Rule, Option<End>)>> = const { Cell::new(None) };
     }
 
     impl Rule {
-        /// True but in a model that breaks the rule.
+        /// Returns true unless the running model breaks the rule.
         pub fn holds(self) -> bool {
             BROKEN.get() != Some((self, None))
         }
@@ -164,13 +169,13 @@ mod modelled {
         }
     }
 
-    /// Runs a model with a rule broken. Loom runs all threads of a model on the thread that started it, so models on other
-    /// threads are not disturbed.
+    /// Runs a model with a rule broken. Loom runs all threads of a model on the thread that started
+    /// it, so models on other threads are not affected.
     pub fn broken<R>(rule: Rule, model: impl FnOnce() -> R) -> R {
         run((rule, None), model)
     }
 
-    /// The same with one end of it broken.
+    /// Runs a model with one end of a rule broken.
     pub fn weakened<R>(rule: Rule, end: End, model: impl FnOnce() -> R) -> R {
         run((rule, Some(end)), model)
     }

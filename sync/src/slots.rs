@@ -1,4 +1,4 @@
-//! Tables of objects that are named by place and generation.
+//! Tables of objects that are named by index and generation.
 
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
@@ -8,43 +8,46 @@ use core::mem::MaybeUninit;
 use core::ops::{Index, IndexMut};
 use core::panic::RefUnwindSafe;
 
-/// Slots of the first chunk. Each further one doubles the table, up to [`CHUNK_MAX`].
+/// Slots of the first chunk. Each further chunk doubles the table, up to [`CHUNK_MAX`] slots a
+/// chunk.
 const CHUNK_MIN: usize = 8;
 
-/// Slots of a chunk in a large table: growing costs one allocation of that many, whatever its size.
+/// Slots of a chunk in a large table: growth costs one allocation of this size, however large the
+/// table is.
 const CHUNK_MAX: usize = 256;
 
-/// Chunks of less than [`CHUNK_MAX`] slots.
+/// The number of chunks with fewer than [`CHUNK_MAX`] slots.
 const SMALL_CHUNKS: usize = (CHUNK_MAX / CHUNK_MIN).ilog2() as usize + 1;
 
-/// No place: the end of the list of free slots.
+/// No index: the end of the list of free slots.
 const NONE: u32 = u32::MAX;
 
-/// Names an object of [`Slots`]: its place, and which of the objects that were there.
+/// Names an object of [`Slots`] by index and generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotKey {
-    /// The place, which other objects have had, and will have.
+    /// The slot's index, which earlier and later objects share.
     pub index: u32,
-    /// Counts the objects of this place; 0 for none.
+    /// The number of the object among those of this slot, from 1; 0 names no object.
     pub generation: u32,
 }
 
 impl SlotKey {
-    /// Names nothing.
+    /// The key that names no object.
     pub const NULL: SlotKey = SlotKey { index: NONE, generation: 0 };
 
-    /// As a number, the place in its lowest bits.
+    /// Returns the key as a number, with the index in the lowest bits.
     #[must_use]
     pub const fn to_bits(self, index_bits: u32) -> u64 {
         (self.generation as u64) << index_bits | self.index as u64 & low_bits(index_bits)
     }
 
-    /// What [`SlotKey::to_bits`] gave as this number. All others name nothing.
+    /// Returns the key from which [`SlotKey::to_bits`] made this number. A number that it never
+    /// returns gives a key that names no object.
     #[must_use]
     pub const fn from_bits(bits: u64, index_bits: u32) -> SlotKey {
         let generation = bits >> index_bits;
         let index = (bits & low_bits(index_bits)) as u32;
-        // No generation has more bits.
+        // A generation has at most 32 bits.
         SlotKey { index, generation: if generation > u32::MAX as u64 { 0 } else { generation as u32 } }
     }
 }
@@ -53,7 +56,8 @@ const fn low_bits(count: u32) -> u64 {
     (1 << count) - 1
 }
 
-/// Places the memory of tables: it runs the work that allocates and touches the memory.
+/// Places the memory of tables, for example on a NUMA node, by running the work that allocates and
+/// touches the memory.
 pub trait PlaceMemory: Send + Sync + RefUnwindSafe {
     /// Runs `work`, once.
     fn place(&self, work: &mut dyn FnMut());
@@ -64,13 +68,13 @@ pub trait PlaceMemory: Send + Sync + RefUnwindSafe {
 pub struct Room(Option<Arc<dyn PlaceMemory>>);
 
 impl Room {
-    /// Memory that `place` places.
+    /// A source whose memory is placed by `place`.
     #[must_use]
     pub fn placed(place: Arc<dyn PlaceMemory>) -> Room {
         Room(Some(place))
     }
 
-    /// Runs what allocates.
+    /// Runs `allocate` under the placement.
     pub fn make<R>(&self, allocate: impl FnOnce() -> R) -> R {
         let Some(place) = &self.0 else { return allocate() };
         let (mut allocate, mut made) = (Some(allocate), None);
@@ -78,7 +82,7 @@ impl Room {
         made.unwrap_or_else(|| unreachable!("the work is run once"))
     }
 
-    /// Touches memory that is placed: its pages come when they are touched.
+    /// Touches placed memory: the system allocates its pages on first touch.
     fn touch<T>(&self, memory: &mut [MaybeUninit<T>]) {
         if self.0.is_some() {
             memory.fill_with(MaybeUninit::zeroed);
@@ -92,17 +96,22 @@ impl fmt::Debug for Room {
     }
 }
 
-/// A table of at most so many objects. An object stays where it is until it is removed, and its slot is used again, the last free one first,
-/// under the next generation: so the key of an object that is gone is recognised, until its slot has been used as often as there are generations.
+/// A table of at most `limit` objects, named by index and generation.
 ///
-/// Room is found in chunks, and never given back; nothing moves when the table grows. An operation that does not grow it allocates nothing.
+/// An object stays in its slot until it is removed. Free slots are reused, the one freed last
+/// first, under the next generation. So the key of a removed object is recognised as stale, until
+/// its slot has been reused once per generation.
 ///
-/// `A` gives the alignment of each slot: a type of a cache line keeps objects that are met by chance from lying on two.
+/// Memory is allocated in chunks and never returned; objects do not move when the table grows. An
+/// operation that does not grow the table allocates nothing.
+///
+/// `A` sets the alignment of each slot: with a type as large as a cache line, an object that fits
+/// one line does not straddle two.
 pub struct Slots<T, A = ()> {
     chunks: Vec<Vec<Slot<T, A>>>,
-    /// The first free slot.
+    /// The first slot of the list of free slots.
     free: u32,
-    /// Slots that have been used.
+    /// Slots that have been used at least once; the chunks hold this number of slots.
     used: u32,
     live: usize,
     limit: usize,
@@ -134,21 +143,21 @@ impl<T, A> Slots<T, A> {
         }
     }
 
-    /// The same table with memory from `room`.
+    /// Returns the table with `room` as its source of memory.
     #[must_use]
     pub fn within(mut self, room: &Room) -> Slots<T, A> {
         self.room = room.clone();
         self
     }
 
-    /// The same with generations from 1 to `last`.
+    /// Returns the table with generations from 1 to `last`.
     #[must_use]
     pub const fn with_generations(mut self, last: u32) -> Slots<T, A> {
         self.last_generation = last;
         self
     }
 
-    /// The bytes of a table with [room](Slots::reserve) for so many objects.
+    /// Returns the size in bytes of a table with [capacity](Slots::reserve) for `count` objects.
     #[must_use]
     pub const fn bytes(count: usize) -> usize {
         let mut chunks = 0;
@@ -158,40 +167,41 @@ impl<T, A> Slots<T, A> {
         first_of(chunks) * size_of::<Slot<T, A>>() + chunks * size_of::<Vec<Slot<T, A>>>()
     }
 
-    /// The most objects that there can be.
+    /// The maximum number of objects.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The objects that there are.
+    /// The number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether there is no object.
+    /// Returns whether the table has no object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// Whether there are as many objects as there can be.
+    /// Returns whether the table has reached its limit.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.live >= self.limit
     }
 
-    /// The places that have been used: each is less.
+    /// The number of slots that have been used; the index of every object is less.
     #[must_use]
     pub fn used(&self) -> u32 {
         self.used
     }
 
-    /// Makes room for so many objects more, up to the limit: entering them allocates nothing then.
+    /// Allocates capacity for `more` further objects, up to the limit: inserting them then
+    /// allocates nothing.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The allocation failed.
     pub fn reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
         let wanted = self.live.saturating_add(more).min(self.limit);
         while first_of(self.chunks.len()) < wanted {
@@ -214,12 +224,13 @@ impl<T, A> Slots<T, A> {
         })
     }
 
-    /// Makes room for one. Whether the next [`Slots::insert`] finds room: not if the table is full, or there is no memory.
+    /// Allocates capacity for one more object. Returns whether the next [`Slots::insert`] succeeds:
+    /// `false` if the table is full or the allocation failed.
     pub fn make_room(&mut self) -> bool {
         !self.is_full() && self.reserve(1).is_ok()
     }
 
-    /// Enters an object; gives its key. `None` if the table is full, or there is no memory.
+    /// Inserts an object and returns its key. `None` if the table is full or the allocation failed.
     pub fn insert(&mut self, value: T) -> Option<SlotKey> {
         if self.is_full() {
             return None;
@@ -247,7 +258,7 @@ impl<T, A> Slots<T, A> {
         Some(key)
     }
 
-    /// The key that the next [`Slots::insert`] gives, if it does not fail.
+    /// Returns the key that the next [`Slots::insert`] returns, if it succeeds.
     #[must_use]
     pub fn next_key(&self) -> SlotKey {
         match self.slot(self.free) {
@@ -256,27 +267,27 @@ impl<T, A> Slots<T, A> {
         }
     }
 
-    /// The object, if it is still there.
+    /// Returns the object, or `None` if it was removed.
     #[inline]
     #[must_use]
     pub fn get(&self, key: SlotKey) -> Option<&T> {
         self.slot(key.index).filter(|slot| slot.generation == key.generation)?.value.as_ref()
     }
 
-    /// The object, if it is still there.
+    /// Returns the object, or `None` if it was removed.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, key: SlotKey) -> Option<&mut T> {
         self.slot_mut(key.index).filter(|slot| slot.generation == key.generation)?.value.as_mut()
     }
 
-    /// Takes the object out, if it is still there.
+    /// Removes and returns the object, or `None` if it was removed before.
     pub fn remove(&mut self, key: SlotKey) -> Option<T> {
         self.get(key)?;
         self.take(key.index)
     }
 
-    /// Takes the object at this place out, if there is one.
+    /// Removes and returns the object at this index, if there is one.
     pub fn take(&mut self, index: u32) -> Option<T> {
         let (free, last) = (self.free, self.last_generation);
         let slot = self.slot_mut(index)?;
@@ -288,32 +299,33 @@ impl<T, A> Slots<T, A> {
         Some(value)
     }
 
-    /// The object at this place, if there is one.
+    /// Returns the object at this index, if there is one.
     #[inline]
     #[must_use]
     pub fn at(&self, index: u32) -> Option<&T> {
         self.slot(index)?.value.as_ref()
     }
 
-    /// The object at this place, if there is one.
+    /// Returns the object at this index, if there is one.
     #[inline]
     #[must_use]
     pub fn at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// The key of the object at this place, or of the next one there; without a slot there, none.
+    /// Returns the key of the object at this index, or of the next object there. Generation 0 if
+    /// the slot has never been used.
     #[must_use]
     pub fn key(&self, index: u32) -> SlotKey {
         SlotKey { index, generation: self.slot(index).map_or(0, |slot| slot.generation) }
     }
 
-    /// The places of all objects.
+    /// Iterates over the indices of all objects.
     pub fn indices(&self) -> impl Iterator<Item = u32> + use<'_, T, A> {
         (0..self.used).filter(|&index| self.at(index).is_some())
     }
 
-    /// All objects, by place.
+    /// Iterates over all objects, by index.
     pub fn iter(&self) -> impl Iterator<Item = (SlotKey, &T)> {
         let slots = self.chunks.iter().flatten();
         (0..).zip(slots).filter_map(|(index, slot)| {
@@ -322,7 +334,7 @@ impl<T, A> Slots<T, A> {
         })
     }
 
-    /// The same, to be changed.
+    /// Iterates over all objects, by index, mutably.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (SlotKey, &mut T)> {
         let slots = self.chunks.iter_mut().flatten();
         (0..).zip(slots).filter_map(|(index, slot)| {
@@ -331,7 +343,8 @@ impl<T, A> Slots<T, A> {
         })
     }
 
-    /// Takes one object out, the one with the highest place, and enters none any more: for a table that is to be emptied.
+    /// Removes and returns the object with the highest index, and closes the table for inserts: for
+    /// teardown.
     pub fn pop(&mut self) -> Option<(SlotKey, T)> {
         (self.limit, self.free) = (0, NONE);
         while let Some(chunk) = self.chunks.last_mut() {
@@ -360,7 +373,8 @@ impl<T, A> Slots<T, A> {
     }
 }
 
-/// For places that are known to have an object: those in lists through the table.
+/// For indices that are known to have an object, such as those of lists through the table. Panics
+/// otherwise.
 impl<T, A> Index<u32> for Slots<T, A> {
     type Output = T;
 
@@ -383,7 +397,7 @@ impl<T: fmt::Debug, A> fmt::Debug for Slots<T, A> {
     }
 }
 
-/// The slots of a chunk.
+/// The number of slots of a chunk.
 const fn chunk_len(chunk: usize) -> usize {
     match chunk {
         0 => CHUNK_MIN,
@@ -392,7 +406,7 @@ const fn chunk_len(chunk: usize) -> usize {
     }
 }
 
-/// The first place of a chunk.
+/// The first index of a chunk.
 #[inline]
 const fn first_of(chunk: usize) -> usize {
     match chunk {
@@ -402,7 +416,7 @@ const fn first_of(chunk: usize) -> usize {
     }
 }
 
-/// The chunk of a place, and where it lies there.
+/// Returns the chunk of an index, and the position in that chunk.
 #[inline]
 const fn place_of(index: u32) -> (usize, usize) {
     let index = index as usize;
@@ -445,7 +459,7 @@ mod tests {
     const LIMIT: usize = 600;
 
     proptest! {
-        /// Against a plain map. No key names two objects.
+        /// Compares with a plain map: no key names two objects.
         // Covers: S-107, MT-233
         #[test]
         fn a_key_finds_its_object_and_no_other(steps in prop::collection::vec(step(), 1..1500)) {
@@ -513,7 +527,8 @@ mod tests {
         }
     }
 
-    /// All that a table allocates, it allocates and touches where it is placed; what needs no room goes nowhere.
+    /// Every growth allocates and touches memory under the placement; an operation that does not
+    /// grow the table runs outside it.
     // Covers: S-305
     #[test]
     fn a_table_grows_in_its_place() {
@@ -531,7 +546,7 @@ mod tests {
         let mut slots = Slots::<u64>::new(LIMIT).within(&Room::placed(place.clone()));
         while let Some(key) = slots.insert(1) {
             assert_eq!(place.0.load(Relaxed), slots.chunks.len());
-            // Each slot is given back once: the table still fills up.
+            // Each removed slot is free exactly once: the table still fills up.
             if key.generation == 1 && key.index % 3 == 0 {
                 slots.remove(key);
             }

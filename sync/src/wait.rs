@@ -1,30 +1,32 @@
 //! Sleeping and waking: one protocol for threads of a process and for processes that share memory.
 //!
-//! A [`Sleeper`] announces sleep on a word ([`SleepWord`]), looks once more for something to do, and sleeps. A [`Waker`] changes
-//! what the sleeper waits for, and then reads the word: only if sleep is announced, and only the one waker that takes the
-//! announcement, makes a system call. While the sleeper is awake neither side makes one.
+//! A [`Sleeper`] announces sleep on a word ([`SleepWord`]), checks once more whether it has work,
+//! and sleeps. A [`Waker`] first changes the data that the sleeper waits for, and then reads the
+//! word. Only if sleep is announced, and only for the one waker that clears the announcement, does
+//! it make a system call. While the sleeper is awake neither side makes one.
 //!
 //! | sleeper | waker |
 //! | --- | --- |
-//! | 1. set the word ([`SleepWord::announce`]) | 1. publish the news: an event in a queue, a flag |
+//! | 1. set the word ([`SleepWord::announce`]) | 1. publish the data: an event in a queue, a flag |
 //! | 2. full fence | 2. full fence |
-//! | 3. look for news; if there is some, take the word back ([`SleepWord::withdraw`]) | 3. read the word; if it is set, clear it ([`SleepWord::claim`]) |
-//! | 4. else sleep until the signal | 4. and if this waker cleared it, signal |
+//! | 3. check for data; if there is some, take the word back ([`SleepWord::withdraw`]) | 3. read the word; if it is set, clear it ([`SleepWord::claim`]) |
+//! | 4. otherwise sleep until the signal | 4. if this waker cleared it, signal |
 //!
-//! The two fences have one order. If the waker's is first, the sleeper sees the news in step 3; else the waker sees the word. So
-//! no wake-up is lost; one too many can happen, and the sleeper then finds nothing.
+//! The two fences are totally ordered. If the waker's is first, the sleeper sees the data in step
+//! 3; otherwise the waker sees the word. So no wake-up is lost. A spurious wake-up is possible; the
+//! sleeper then finds no work.
 //!
 //! ```text
 //!  sleeper                      memory of both                   waker
 //!  -------                      --------------                   -----
-//!  nothing to do                sleeping = 0
-//!  spins: looks, looks, ...                                      publishes event 7
+//!  no work                      sleeping = 0
+//!  spins: checks, checks, ...                                    publishes event 7
 //!    event 7 is there  <------- event 7                          fence; sleeping = 0: no system call
 //!  takes it
 //!
 //!  spins in vain
 //!  announces -----------------> sleeping = 1
-//!  fence; looks: still nothing
+//!  fence; checks: still nothing
 //!  futex / poll                                                  publishes event 8
 //!    .                          sleeping = 0 <------------------ fence; sleeping = 1: clears it
 //!    .  <------------------------------------------------------- signal
@@ -33,47 +35,53 @@
 //!
 //! # The word
 //!
-//! The word lies in the sleeper ([`Sleeper::new`]: threads of one process share it by `Arc`), or wherever both sides see it: a
-//! sleeper and a waker take anything that is [`AsRef`] of a [`SleepWord`], such as a word in the header of a queue in shared
-//! memory.
+//! The word lies in the sleeper ([`Sleeper::new`]: threads of one process share it by `Arc`), or in
+//! memory that both sides see: a sleeper and a waker accept any [`AsRef`] of a [`SleepWord`], such
+//! as a word in the header of a queue in shared memory.
 //!
 //! # Bells
 //!
 //! | signal | the sleeper sleeps in | for |
 //! | --- | --- | --- |
-//! | futex of the word | `futex` | a thread that waits for nothing else; needs no descriptor |
+//! | futex of the word | `futex` | a thread that waits on nothing else; needs no descriptor |
 //! | [`Bell`], an eventfd | `ppoll`, with other descriptors, or epoll | sides that trust each other |
 //! | [`Bell::socket_pair`] | the same | a waker that does not trust its sleeper |
 //!
-//! Both ends of an eventfd are one open file: the sleeper's process could make it block, fill it, and so stop the waker in its
-//! `write`. A pipe's ends are two files with one lock: a `read` of the sleeper holds it while it copies into the sleeper's
-//! memory, which takes for ever if a page of that memory never comes, and a `write` waits for it, even a non-blocking one, and
-//! even in a process that is being killed. A socket's sender does not take the receiver's lock.
+//! Both ends of an eventfd are one open file: the sleeper's process could make it blocking, fill
+//! it, and so block the waker in `write`. The two ends of a pipe share one lock: a `read` of the
+//! sleeper holds it while it copies into the sleeper's memory, which never ends if a page of that
+//! memory never arrives. A `write` waits for that lock, even a non-blocking one, and even in a
+//! process that is being killed. The sender on a socket does not take the receiver's lock.
 //!
 //! # Spinning before sleep
 //!
-//! A sleep and its wake-up cost some microseconds, and 30 µs on machines whose idle processors are slow to wake up. A sleeper made with
-//! [`Sleeper::spinning`] therefore polls for up to a limit before it sleeps ([`DEFAULT_SPIN`] in nlx). It spins only while that pays:
+//! A sleep and its wake-up cost some microseconds, and 30 µs on machines whose idle processors are
+//! slow to wake. A sleeper made with [`Sleeper::spinning`] therefore polls for up to a limit before
+//! it sleeps ([`DEFAULT_SPIN`] in nlx). It spins only while that pays:
 //!
-//! - Each sleeper estimates how long its waits take. If that exceeds the limit it sleeps at once, and spins again only for one wait
-//!   after 2, 4, 8, … 256 others. Short waits, or one that ended while it was spinning, turn spinning on again.
-//! - A poll that took more than 50 µs, and a quarter of the limit, was preempted: another thread needs the processor. The sleeper then sleeps at once for 256 waits.
-//! - Once in 10 ms, one of the spinning threads of a process reads the number of runnable threads from `/proc/loadavg`. While it is above
-//!   the number of processors, no thread of the process spins.
+//! - Each sleeper estimates how long its waits take. If the estimate exceeds the limit, it sleeps at
+//!   once, and retries spinning only for one wait after 2, 4, 8, … 256 others. Short waits, or one
+//!   that ended during a spin, turn spinning on again.
+//! - A poll that took more than 50 µs, and more than a quarter of the limit, was preempted: another
+//!   thread needs the processor. The sleeper then sleeps at once for 256 waits.
+//! - Every 10 ms, one of the spinning threads of a process reads the number of runnable threads from
+//!   `/proc/loadavg`. While it exceeds the number of processors, no thread of the process spins.
 //! - On a machine with one processor no thread spins.
 //!
-//! A waiter that sleeps in a system call of its own uses [`Sleeper::spin_wait`], or a [`Spin`]. A thread that sleeps costs nothing.
+//! A waiter that sleeps in a system call other than [`Sleeper::sleep`] uses [`Sleeper::spin_wait`],
+//! or a [`Spin`]. A sleeping thread takes no processor time.
 //!
 //! # When the waker dies
 //!
-//! Between publishing and signalling the waker's process can be killed or stopped, and a sleeper may then sleep beside an event.
-//! So [`Sleeper::sleep`] looks at least once a second.
+//! The waker's process can be killed or stopped between publishing and signalling; the sleeper then
+//! sleeps although an event waits. So [`Sleeper::sleep`] checks at least once a second.
 //!
 //! # Models
 //!
-//! Under loom the system's part (a futex, a descriptor, `ppoll`) is replaced by a lock and a condition variable; everything else is
-//! the code that programs run. The models of `nlx-bev-cqueue` show that no wake-up is lost over either kind of signal, and that
-//! one is if either fence is missing.
+//! Under loom a lock and a condition variable replace the system's part (a futex, a descriptor,
+//! `ppoll`); everything else is the code that programs run. The models of `nlx-bev-cqueue` show
+//! that no wake-up is lost with either kind of signal, and that one is lost if either fence is
+//! missing.
 
 use crate::{AtomicU32, End, Ordering, Rule};
 
@@ -110,16 +118,17 @@ pub use sleeper::{FutexWord, Sleeper, Wake, Waker};
 #[cfg(feature = "wait")]
 pub use spin::{DEFAULT_SPIN, MAX_SPIN, Spin, SpinWait};
 
-/// SYNC sync.sleep: announcing sleep and publishing news are both followed by a full fence before the other side's word is
-/// read, so at least one of the two sees the other.
+/// SYNC sync.sleep: the sleeper announces, the waker publishes; each then executes a full fence
+/// before it reads what the other wrote. So at least one of them sees the other's write.
 pub const SLEEP: Rule = Rule::new("sync.sleep");
 
-/// The value of the word while somebody sleeps or is about to.
+/// The value of the word while a thread sleeps or is about to.
 const SLEEPING: u32 = 1;
 
-/// The word by which a sleeper says that it sleeps or is about to. All zeros: it is awake.
+/// The word by which a sleeper announces that it sleeps or is about to. Zero: the sleeper is awake.
 ///
-/// It carries nothing but that. What the news is reaches the sleeper by the news' own ordering, or by the signal.
+/// The word orders no other data: the data that the sleeper waits for needs an ordering independent
+/// of it, or reaches the sleeper with the signal.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros), repr(transparent))]
 #[derive(Debug)]
 pub struct SleepWord {
@@ -129,7 +138,7 @@ pub struct SleepWord {
 }
 
 impl SleepWord {
-    /// The word of a sleeper that is awake.
+    /// Creates the word of a sleeper that is awake.
     pub fn new() -> SleepWord {
         SleepWord {
             sleeping: AtomicU32::new(0),
@@ -138,24 +147,28 @@ impl SleepWord {
         }
     }
 
-    /// The sleeper: "I am going to sleep". A full barrier: what the caller reads afterwards is at least as new as what a
-    /// waker wrote before it saw the announcement. To be followed by a look for something to do.
+    /// Announces that the sleeper is about to sleep. A full barrier: reads after it return data at
+    /// least as new as what a waker wrote before it saw the announcement. The caller must then
+    /// check once more for work.
     pub fn announce(&self) {
         self.sleeping.store(SLEEPING, Ordering::Relaxed);
         // SYNC sync.sleep: with SleepWord::claim.
         SLEEP.fence(End::Store);
     }
 
-    /// The sleeper: "I am awake". Returns whether a waker has claimed the announcement, and has signalled or is about to.
+    /// Takes the announcement back: the sleeper is awake. Returns whether a waker has claimed the
+    /// announcement, and has signalled or is about to.
     pub fn withdraw(&self) -> bool {
         self.sleeping.swap(0, Ordering::AcqRel) == 0
     }
 
-    /// A waker that has published news: returns whether it must signal now.
+    /// Called by a waker after it has published data: clears the announcement, and returns whether
+    /// this waker must signal.
     ///
-    /// A waker that comes too late to take the announcement stores nothing, and so cannot clear a later one that it has not
-    /// read. (A swap would be as right on every processor; loom lets the next waker find what it stored where that must find
-    /// the next announcement.)
+    /// A waker that comes too late to claim the announcement stores nothing, and so cannot clear a
+    /// later one that it has not read. (A swap would be as correct on every processor; but under
+    /// loom the next waker could read the value that the swap stored where it must read the next
+    /// announcement.)
     #[inline]
     pub fn claim(&self) -> bool {
         // SYNC sync.sleep: with SleepWord::announce.
@@ -165,12 +178,12 @@ impl SleepWord {
         seen != 0 && take()
     }
 
-    /// Writes any value, as a hostile process that shares the word may: for tests of that.
+    /// Writes any value, as a hostile process that shares the word may: for tests.
     pub fn scribble(&self, value: u32) {
         self.sleeping.store(value, Ordering::Relaxed);
     }
 
-    /// Returns whether sleep is announced, at some moment.
+    /// Returns whether sleep is announced at the moment, without ordering.
     pub fn is_announced(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed) != 0
     }

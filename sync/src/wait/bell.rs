@@ -16,18 +16,22 @@ use nix::unistd::{read, write};
 use super::sleeper::{Slept, Until};
 use super::{SLEEPING, SleepWord};
 
-/// What is written to a bell: the number that an eventfd takes. A socket takes the same eight bytes, whole or not at all.
+/// The bytes written to a bell: the number that an eventfd takes. A socket takes the same eight
+/// bytes, all or none.
 const SIGNAL: [u8; 8] = 1u64.to_ne_bytes();
 
-/// How a signal is sent: never waiting, not even if the descriptor lacks `O_NONBLOCK`, and without `SIGPIPE`.
+/// Flags of a signal: the call never blocks, even if the descriptor lacks `O_NONBLOCK`, and raises
+/// no `SIGPIPE`.
 const WITHOUT_WAITING: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 
-/// How many signals of a socket are read at once. One is the rule; a second may come late from a waker that was overtaken.
+/// Signals of a socket that one read takes. Usually there is one; a second may come late from a
+/// waker that was delayed.
 const READ_AT_ONCE: usize = 8;
 
-/// A descriptor that is readable once it has been rung, until it is silenced: an eventfd, or an end of a pair of sockets.
+/// A descriptor that is readable from the first signal until the signals are read: an eventfd, or
+/// an end of a socket pair.
 ///
-/// By itself it costs a system call each time; a [`Waker`](super::Waker) rings it only for a sleeper that sleeps.
+/// Each ring costs a system call; a [`Waker`](super::Waker) rings only for a sleeper that sleeps.
 #[derive(Debug)]
 pub struct Bell {
     fd: OwnedFd,
@@ -35,7 +39,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// An eventfd: for sides that trust each other, see [the module](crate::wait#bells).
+    /// Creates an eventfd: for sides that trust each other, see [the module](crate::wait#bells).
     ///
     /// # Errors
     ///
@@ -45,21 +49,21 @@ impl Bell {
         Ok(Bell::eventfd(EventFd::from_value_and_flags(0, flags)?.into()))
     }
 
-    /// An eventfd that another process may have made.
+    /// Wraps an eventfd, which another process may have made.
     pub fn eventfd(fd: OwnedFd) -> Bell {
         Bell { fd, is_socket: false }
     }
 
-    /// An end of a [`Bell::socket_pair`] that another process may have made.
+    /// Wraps an end of a [`Bell::socket_pair`], which another process may have made.
     pub fn socket(fd: OwnedFd) -> Bell {
         Bell { fd, is_socket: true }
     }
 
-    /// A pair of connected sockets: the waker's end and the sleeper's.
+    /// Creates a pair of connected sockets: the waker's end and the sleeper's.
     ///
-    /// For a waker that does not trust the sleeper, see [the module](crate::wait#bells). The sleeper can receive and not send,
-    /// neither bytes nor descriptors, whatever it does to its end. What it leaves unread is some kilobytes at the most. That it
-    /// is gone raises no `SIGPIPE`.
+    /// For a waker that does not trust the sleeper, see [the module](crate::wait#bells). The
+    /// sleeper can receive but not send, neither bytes nor descriptors, whatever it does to its
+    /// end. Unread signals take some kilobytes at most. A closed sleeper's end raises no `SIGPIPE`.
     ///
     /// # Errors
     ///
@@ -67,30 +71,32 @@ impl Bell {
     pub fn socket_pair() -> Result<(Bell, Bell), Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (theirs, ours) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
-        // The least there is: more signals than one say nothing more.
+        // The smallest buffer: one signal carries the same information as several.
         setsockopt(&theirs, sockopt::SndBuf, &0)?;
-        // From now on sending to it fails with EPIPE. It holds for both sockets, and nothing undoes it.
+        // Sending to the waker's end now fails with EPIPE. The shutdown applies to both sockets,
+        // and cannot be undone.
         shutdown(theirs.as_raw_fd(), Shutdown::Read)?;
         Ok((Bell::socket(theirs), Bell::socket(ours)))
     }
 
-    /// Another handle to the same bell.
+    /// Duplicates the descriptor of this bell.
     ///
     /// # Errors
     ///
     /// EMFILE when there are no descriptors left.
     pub fn try_clone(&self) -> Result<Bell, Errno> {
         let fd = self.fd.try_clone();
-        // The system call left a number; an error without one would be of the library's own making.
+        // A failed system call has an errno; an error without one could only come from the library.
         let fd = fd.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
         Ok(Bell { fd, is_socket: self.is_socket })
     }
 
-    /// Makes the other end readable. Never blocks. It is no error that nobody is there to hear it.
+    /// Makes the other end readable. Never blocks. A closed other end is not an error.
     ///
     /// # Errors
     ///
-    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; or the system has no memory for a signal: ENOMEM, ENOBUFS.
+    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; when the system has no memory
+    /// for a signal: ENOMEM, ENOBUFS.
     pub fn ring(&self) -> Result<(), Errno> {
         loop {
             let rung = if self.is_socket {
@@ -100,14 +106,15 @@ impl Bell {
             };
             match rung {
                 Err(Errno::EINTR) => {}
-                // Full of signals that nobody has read: it rings already. Or nobody is there to hear it.
+                // EAGAIN: full of unread signals, so it is readable already. EPIPE, ECONNRESET: the
+                // other end is closed.
                 Ok(_) | Err(Errno::EAGAIN | Errno::EPIPE | Errno::ECONNRESET) => return Ok(()),
                 Err(errno) => return Err(errno),
             }
         }
     }
 
-    /// Reads the signals that have come, and returns how many.
+    /// Reads the pending signals and returns their number.
     ///
     /// # Errors
     ///
@@ -150,17 +157,19 @@ impl From<Bell> for OwnedFd {
     }
 }
 
-/// The two calls of a futex that processes share. Neither std nor nix offers them.
+/// The two calls of a futex that processes share. Neither std nor nix has them.
 impl SleepWord {
-    /// Sleeps while sleep is announced, until a waker wakes it or the time has come. Signals do not end it.
+    /// Sleeps while sleep is announced, until a waker wakes the thread or the time has passed.
+    /// Interrupts do not end the sleep.
     #[allow(unsafe_code)]
     pub(super) fn futex_wait(&self, until: Until) -> Result<Slept, Errno> {
         let until = until.absolute();
         let until: *const libc::timespec = until.as_ref();
         while self.sleeping.load(Relaxed) == SLEEPING {
-            // SAFETY: `sleeping` is a valid, aligned 32-bit word for the whole call; `until` points to a timespec that outlives
-            // it, in this function; FUTEX_WAIT_BITSET reads both, does not look at the second word, and takes every waker's
-            // bits. Its time is absolute, of the monotonic clock. Not FUTEX_PRIVATE_FLAG: the waker may be another process.
+            // SAFETY: `sleeping` is a valid, aligned 32-bit word for the whole call; `until` points
+            // to a timespec that outlives it, in this function; FUTEX_WAIT_BITSET reads both, does
+            // not access the second word, and accepts every waker's bits. Its time is absolute, of
+            // the monotonic clock. Not FUTEX_PRIVATE_FLAG: the waker may be another process.
             let result = unsafe {
                 libc::syscall(
                     libc::SYS_futex,
@@ -173,7 +182,7 @@ impl SleepWord {
                 )
             };
             match Errno::result(result) {
-                // EAGAIN: the word changed before the system looked at it.
+                // EAGAIN: the word changed before the kernel compared it.
                 Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(Errno::ETIMEDOUT) => return Ok(Slept::TimedOut),
                 Err(errno) => return Err(errno),
@@ -182,7 +191,7 @@ impl SleepWord {
         Ok(Slept::Signalled)
     }
 
-    /// Wakes the one thread that sleeps on the word, if there is one.
+    /// Wakes the thread that sleeps on the word, if there is one.
     #[allow(unsafe_code)]
     pub(super) fn futex_wake(&self) -> Result<(), Errno> {
         /// A word has one sleeper.

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-/// Packets per poll of a card: the most that the system allows without CAP_NET_ADMIN.
+/// Packets per poll of a card: the maximum without CAP_NET_ADMIN.
 const BUDGET: u16 = 64;
 
-/// `struct epoll_params` of the system.
+/// The kernel's `struct epoll_params`.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 struct Params {
@@ -26,18 +26,19 @@ mod call {
     nix::ioctl_read!(get, 0x8a, 0x02, Params);
 }
 
-/// Makes each `epoll_wait` on this set busy-poll the network cards of its sockets for up to `time_us` microseconds, where their drivers
-/// support it. 0 turns it off.
+/// Makes each `epoll_wait` on this set busy-poll the network cards of its sockets for up to
+/// `time_us` microseconds, if their drivers support it. 0 turns it off.
 ///
 /// # Errors
-/// ENOTTY or EINVAL before Linux 6.9, and of a kernel that is built without it.
+/// ENOTTY or EINVAL before Linux 6.9, and from a kernel built without busy polling.
 pub fn poll_cards(epoll: impl AsFd, time_us: u32) -> Result<(), Errno> {
     let params = Params { busy_poll_usecs: time_us, busy_poll_budget: BUDGET, ..Params::default() };
     set(epoll.as_fd(), &params)
 }
 
 fn set(epoll: BorrowedFd<'_>, params: &Params) -> Result<(), Errno> {
-    // SAFETY: the call reads a structure of this form from the address, which is valid for as long, and keeps nothing of it.
+    // SAFETY: the call reads a structure of this layout from the address, which is valid during the
+    // call, and keeps no reference to it.
     unsafe { call::set(epoll.as_raw_fd(), params) }.map(drop)
 }
 
@@ -50,7 +51,7 @@ mod tests {
 
     fn get(epoll: &Epoll) -> Params {
         let mut params = Params::default();
-        // SAFETY: the call writes a structure of this form to the address.
+        // SAFETY: the call writes a structure of this layout to the address.
         unsafe { call::get(epoll.0.as_raw_fd(), &mut params) }.unwrap();
         params
     }

@@ -9,32 +9,33 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use super::Sleeper;
 use crate::plain::{AtomicU64, Ordering};
 
-/// Keys of what is the handle's own.
+/// Keys of the handle's internal descriptors.
 const BELL: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// The timer is not set.
+/// The value of `timer_ns` while the timer is not set.
 const NEVER: u64 = u64::MAX;
 
-/// Descriptors that one look finds readable; what is left is found by the next.
+/// Readable descriptors that one call takes; the next call takes the rest.
 const FOUND_AT_ONCE: usize = 72;
 
-/// For a program that sleeps in an event loop of its own: one descriptor that stands for a [`Sleeper`], a timer, and whatever
-/// else is added.
+/// One descriptor for a program that sleeps in an event loop: it combines a [`Sleeper`], a timer,
+/// and further descriptors that are added.
 ///
-/// It is of use between [`Sleeper::prepare`] and [`PollHandle::finish`]. One thread at a time changes it.
+/// It is used between [`Sleeper::prepare`] and [`PollHandle::finish`]. One thread at a time changes
+/// it.
 #[derive(Debug)]
 pub struct PollHandle {
     epoll: Epoll,
     timer: TimerFd,
-    /// What the timer is set to.
+    /// The caller's time to which the timer is set.
     timer_ns: AtomicU64,
     sleeper: Arc<Sleeper>,
 }
 
 impl PollHandle {
     /// # Errors
-    /// EMFILE or ENFILE when there are no descriptors left: it takes three.
+    /// EMFILE or ENFILE when there are no descriptors left: a handle takes three.
     pub fn new() -> Result<PollHandle, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer =
@@ -47,12 +48,12 @@ impl PollHandle {
         Ok(PollHandle { epoll, timer, timer_ns: AtomicU64::new(NEVER), sleeper })
     }
 
-    /// Wakers of this process wake it.
+    /// The sleeper by which threads of this process wake the program.
     pub fn sleeper(&self) -> &Arc<Sleeper> {
         &self.sleeper
     }
 
-    /// Adds a descriptor under a key (below 2^63): as long as it is readable, so is the handle.
+    /// Adds a descriptor under a key (below 2^63): while it is readable, so is the handle.
     ///
     /// # Errors
     /// ENOMEM or ENOSPC if the system has no room for another watched descriptor.
@@ -60,8 +61,8 @@ impl PollHandle {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))
     }
 
-    /// Adds a descriptor for one wake-up; then, and each time that [`PollHandle::finish`] has reported its key,
-    /// `is_known` it has been added before.
+    /// Arms a descriptor for one wake-up. `is_known` is false the first time a descriptor is added,
+    /// and true when it is armed again after [`PollHandle::finish`] has reported its key.
     ///
     /// # Errors
     /// ENOMEM or ENOSPC if the system has no room for another watched descriptor.
@@ -70,10 +71,11 @@ impl PollHandle {
         if is_known { self.epoll.modify(fd, &mut event) } else { self.epoll.add(fd, event) }
     }
 
-    /// Sets the timer to a time of the caller's clock, which is `left_ns` of it from now; `None` unsets it.
+    /// Sets the timer to `at_ns` of the caller's clock; `left_ns` converts that to nanoseconds from
+    /// now. `None` unsets the timer.
     ///
     /// # Errors
-    /// What the system says to a timer.
+    /// The error of `timerfd_settime`.
     pub fn set_timer(&self, at_ns: Option<u64>, left_ns: impl FnOnce(u64) -> u64) -> Result<(), Errno> {
         let next_ns = at_ns.unwrap_or(NEVER);
         if next_ns == self.timer_ns.load(Ordering::Relaxed) {
@@ -90,8 +92,8 @@ impl PollHandle {
         Ok(())
     }
 
-    /// The program is back: the sleeper is awake, a timer that has expired is unset, and `readable` gets the keys of the other
-    /// descriptors that are readable.
+    /// Ends the sleep of the program: marks the sleeper as awake, unsets a timer that has expired,
+    /// and calls `readable` with the keys of the other descriptors that are readable.
     pub fn finish(&self, mut readable: impl FnMut(u64)) {
         self.sleeper.finish();
         let mut events = [EpollEvent::empty(); FOUND_AT_ONCE];
@@ -109,7 +111,7 @@ impl PollHandle {
     }
 }
 
-/// Readable when the program should come back.
+/// Readable when the program should call [`PollHandle::finish`].
 impl AsFd for PollHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()

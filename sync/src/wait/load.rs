@@ -1,7 +1,8 @@
 //! Whether the machine is overcommitted: more runnable threads than processors. Then no thread spins.
 //!
-//! A thread that spins for some microseconds and then sleeps cannot notice that others wait for its processor: the scheduler prefers it
-//! to them at each wake-up. So one of the spinning threads of a process asks the system from time to time.
+//! A thread that spins for some microseconds and then sleeps cannot notice that other threads wait
+//! for its processor: the scheduler prefers it to them at each wake-up. So one of the spinning
+//! threads of a process reads the system's load from time to time.
 
 #[cfg(test)]
 use core::sync::atomic::AtomicBool;
@@ -14,18 +15,18 @@ use std::time::Instant;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-/// How often the system is asked. It takes about 10 µs, a thousandth of the interval.
+/// How often the load is read. Reading takes about 10 µs, a thousandth of the interval.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Has the number of runnable threads before the slash: `0.20 0.18 0.12 1/80 11206`.
+/// This file has the number of runnable threads before the slash: `0.20 0.18 0.12 1/80 11206`.
 const LOAD: &str = "/proc/loadavg";
 
-/// The last answer, shared by the threads of a process.
+/// The last load read, shared by the threads of a process.
 struct LoadCache {
     origin: Instant,
-    /// When the system was asked last, in nanoseconds since `origin`.
+    /// When the load was read last, in nanoseconds since `origin`.
     asked_ns: AtomicU64,
-    /// The answer: the number of runnable threads.
+    /// The number of runnable threads at that time.
     running: AtomicU64,
     processors: u64,
 }
@@ -33,7 +34,7 @@ struct LoadCache {
 fn cache() -> &'static LoadCache {
     static CACHE: OnceLock<LoadCache> = OnceLock::new();
     CACHE.get_or_init(|| LoadCache {
-        // So that the first caller asks.
+        // So that the first caller reads the load.
         origin: Instant::now().checked_sub(INTERVAL).unwrap_or_else(Instant::now),
         asked_ns: AtomicU64::new(0),
         running: AtomicU64::new(0),
@@ -41,44 +42,45 @@ fn cache() -> &'static LoadCache {
     })
 }
 
-/// The processors online: the runnable threads of all of them are counted. (The affinity of this thread says nothing about the threads that
-/// it waits for.)
+/// The number of processors online, because the load counts the runnable threads of all of them.
+/// (The affinity of this thread does not apply to the threads that it waits for.)
 fn processors() -> u64 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|online| u64::try_from(online).ok()).unwrap_or(u64::MAX)
 }
 
-/// Whether the machine has a single processor.
+/// Returns whether the machine has a single processor.
 pub(super) fn has_one_processor() -> bool {
     cache().processors == 1
 }
 
-/// Whether there were more runnable threads than processors when the system was asked last, at most [`INTERVAL`] ago.
+/// Returns whether there were more runnable threads than processors at the last reading, at most
+/// [`INTERVAL`] ago.
 pub(super) fn is_overcommitted(now: Instant) -> bool {
     known(now) > cache().processors
 }
 
-/// Whether one more thread would find a processor to run on, by what the system said a moment ago.
+/// Returns whether one more thread would find an idle processor, by the last reading of the load.
 pub fn has_spare_processor() -> bool {
     known(Instant::now()) < cache().processors
 }
 
-/// How many threads were runnable when the system was asked last, at most [`INTERVAL`] ago.
+/// Returns the number of runnable threads at the last reading, at most [`INTERVAL`] ago.
 fn known(now: Instant) -> u64 {
     let cache = cache();
     let now_ns = now.saturating_duration_since(cache.origin).as_nanos() as u64;
     let asked_ns = cache.asked_ns.load(Ordering::Relaxed);
     let is_due = now_ns.saturating_sub(asked_ns) >= INTERVAL.as_nanos() as u64;
-    // One of the threads that find it due asks.
+    // Of the threads that find a reading due, one makes it.
     let set = || cache.asked_ns.compare_exchange(asked_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
     if is_due && set().is_ok() {
-        // Without an answer, assume that there are few.
+        // If the load cannot be read, assume that few threads run.
         cache.running.store(running().unwrap_or(0), Ordering::Relaxed);
     }
     cache.running.load(Ordering::Relaxed)
 }
 
-/// The number of runnable threads, this one included.
+/// Reads the number of runnable threads, this one included.
 fn running() -> Option<u64> {
     let mut text = [0; 64];
     let length = File::open(LOAD).ok()?.read(&mut text).ok()?;

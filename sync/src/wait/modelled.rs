@@ -1,4 +1,5 @@
-//! The system's part of waking as loom can see it. A sleeper with no waker left is a deadlock, which loom reports.
+//! The system's part of waking as loom can see it. A sleeper without a waker is a deadlock, which
+//! loom reports.
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,18 +11,18 @@ use super::sleeper::{Slept, Until};
 use super::{SLEEPING, SleepWord};
 use crate::Ordering;
 
-/// What stands in for a descriptor: a counter that is added to, taken, and waited for. A model that sleeps on more than a bell has its
-/// own.
+/// Replaces a descriptor: a counter that is added to, taken, and waited for. A model that sleeps on
+/// more than a bell implements it.
 pub trait Signals: Debug + Send + Sync {
-    /// Adds one, and wakes the sleeper.
+    /// Adds one signal, and wakes the sleeper.
     fn ring(&self);
-    /// Takes all.
+    /// Takes all signals and returns their number.
     fn read(&self) -> u64;
-    /// Blocks until there is one, without taking it.
+    /// Blocks until there is a signal, without taking it.
     fn wait(&self);
 }
 
-/// A counter by itself.
+/// The default: a counter with a condition variable.
 #[derive(Debug, Default)]
 struct Counter {
     count: Mutex<u64>,
@@ -46,12 +47,12 @@ impl Signals for Counter {
     }
 }
 
-/// A bell of a model.
+/// The bell of a model.
 #[derive(Clone, Debug)]
 pub struct Bell(std::sync::Arc<dyn Signals>);
 
 impl Bell {
-    /// A bell that is silent.
+    /// Creates a bell without signals.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl Bell {
         Ok(Bell::over(Counter::default()))
     }
 
-    /// A bell whose signals the model sees.
+    /// Creates a bell whose signals the model sees.
     pub fn over(signals: impl Signals + 'static) -> Bell {
         Bell(std::sync::Arc::new(signals))
     }
@@ -75,7 +76,7 @@ impl Bell {
         Ok(())
     }
 
-    /// Reads the signals that have come, and returns how many.
+    /// Takes the pending signals and returns their number.
     ///
     /// # Errors
     ///
@@ -96,7 +97,7 @@ impl AsFd for Bell {
     }
 }
 
-/// The threads that sleep on a word, as the system has them.
+/// The threads that sleep on a word: replaces the kernel's wait queue.
 #[derive(Debug, Default)]
 pub(super) struct Futex {
     lock: Mutex<()>,

@@ -11,22 +11,22 @@ use super::bell::Bell;
 use super::spin::{Spin, SpinWait};
 use crate::plain::{AtomicU64, Ordering};
 
-/// The longest that an event waits for a waker that was killed, or stopped, between publishing it and signalling: what a
-/// person hardly notices, and a look in a second costs nothing.
+/// The longest that an event waits if its waker was killed or stopped between publishing and
+/// signalling. A user hardly notices a second, and one check a second costs nothing.
 const NAP: Duration = Duration::from_secs(1);
 
 /// Why [`Sleeper::sleep`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// There was something to do, and nobody had to signal it.
+    /// The sleeper found work, without a signal.
     Ready,
-    /// A waker has signalled. Once in a while there is nothing to do all the same.
+    /// A waker has signalled. There may be no work all the same.
     Signalled,
     /// The deadline has passed.
     TimedOut,
 }
 
-/// What ended sleep.
+/// What ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
 pub(super) enum Slept {
@@ -36,39 +36,41 @@ pub(super) enum Slept {
 
 /// The waker's side: wakes the sleeper of a word if it sleeps.
 ///
-/// Several wakers, in several threads and processes, may share one word. The sleeper must look for the news between announcing and
-/// sleeping.
+/// Several wakers, in several threads and processes, may share one word. The sleeper must check for
+/// work between announcing and sleeping.
 #[derive(Debug)]
 pub struct Waker<W> {
     word: W,
-    /// None: the futex of the word.
+    /// `None`: the sleeper sleeps on the futex of the word.
     bell: Option<Bell>,
 }
 
-/// A word whose sleeper may sleep on its futex, such as one in memory that processes share. A [`Sleeper`] of this process's own may
-/// not, for it is also slept on together with other descriptors, which its wakers would never end.
+/// A word whose sleeper may sleep on its futex, such as one in memory that processes share. The
+/// word of a process-local [`Sleeper`] does not implement this: that sleeper also sleeps in a poll
+/// with other descriptors, which a futex wake does not end.
 pub trait FutexWord: AsRef<SleepWord> {}
 
 impl<W: FutexWord> Waker<W> {
-    /// For a sleeper that sleeps on the futex of the word.
+    /// Creates the waker of a sleeper that sleeps on the futex of the word.
     pub fn futex(word: W) -> Waker<W> {
         Waker { word, bell: None }
     }
 }
 
 impl<W: AsRef<SleepWord>> Waker<W> {
-    /// For a sleeper that sleeps on the bell's other end.
+    /// Creates the waker of a sleeper that sleeps on the bell's other end.
     pub fn ringing(word: W, bell: Bell) -> Waker<W> {
         Waker { word, bell: Some(bell) }
     }
 
-    /// Wakes the sleeper if it sleeps or is about to; to be called after the news was published. Returns whether it did. Makes
-    /// no system call otherwise, and never blocks.
+    /// Wakes the sleeper if it sleeps or is about to, and returns whether it did. To be called
+    /// after the data was published. If the sleeper is awake it makes no system call. Never blocks.
     ///
     /// # Errors
     ///
-    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; or the system has no memory for a signal: ENOMEM, ENOBUFS. After
-    /// such a failure sleep stays announced, and the next call tries again. It is no error that the sleeper is gone.
+    /// When the descriptor is not a bell: EBADF, EINVAL, ENOTSOCK; when the system has no memory
+    /// for a signal: ENOMEM, ENOBUFS. After such a failure sleep stays announced, and the next call
+    /// tries again. A closed sleeper's end is not an error.
     #[inline]
     pub fn wake(&self) -> Result<bool, Errno> {
         point!(WakeDue);
@@ -96,7 +98,7 @@ impl<W: AsRef<SleepWord>> Waker<W> {
     }
 }
 
-/// The sleeper's side: sleeps until a waker signals. It serves one thread at a time.
+/// The sleeper's side: sleeps until a waker signals. One thread at a time uses it.
 ///
 /// # Examples
 ///
@@ -122,14 +124,15 @@ impl<W: AsRef<SleepWord>> Waker<W> {
 #[derive(Debug)]
 pub struct Sleeper<W = SleepWord> {
     waker: Waker<W>,
-    /// Announcements that wakers took and whose signals have not been read yet; the owner's alone.
+    /// Announcements that wakers claimed and whose signals have not been read yet. Only the
+    /// sleeping thread uses it.
     owed: AtomicU64,
     memo: AtomicU64,
     spin: Spin,
 }
 
 impl Sleeper {
-    /// A sleeper of this process: a word and an eventfd of its own.
+    /// Creates a process-local sleeper with a new word and a new eventfd.
     ///
     /// # Errors
     ///
@@ -138,23 +141,23 @@ impl Sleeper {
         Ok(Sleeper::ringing(SleepWord::new(), Bell::new()?))
     }
 
-    /// Wakes it if it has announced sleep; costs no system call otherwise.
+    /// Wakes the sleeper if it has announced sleep; makes no system call otherwise.
     #[inline]
     pub fn wake(&self) {
-        // No error: the bell is its own.
+        // Cannot fail: this sleeper made the bell.
         let _ = self.waker.wake();
     }
 }
 
 impl<W: FutexWord> Sleeper<W> {
-    /// Sleeps on the futex of the word.
+    /// Creates a sleeper that sleeps on the futex of the word.
     pub fn futex(word: W) -> Sleeper<W> {
         Sleeper::of(Waker::futex(word))
     }
 }
 
 impl<W: AsRef<SleepWord>> Sleeper<W> {
-    /// Sleeps on a bell: by itself, or in a `poll` of the caller's.
+    /// Creates a sleeper that sleeps on a bell, in [`Sleeper::sleep`] or in the caller's `poll`.
     pub fn ringing(word: W, bell: Bell) -> Sleeper<W> {
         Sleeper::of(Waker::ringing(word, bell))
     }
@@ -163,28 +166,31 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         Sleeper { waker, owed: AtomicU64::new(0), memo: AtomicU64::new(0), spin: Spin::default() }
     }
 
-    /// The same sleeper, with adaptive [spinning](crate::wait#spinning-before-sleep) for up to `limit` before each sleep.
+    /// Returns the sleeper with adaptive [spinning](crate::wait#spinning-before-sleep) for up to
+    /// `limit` before each sleep.
     pub fn spinning(self, limit: Duration) -> Sleeper<W> {
         self.spin_for(limit);
         self
     }
 
-    /// Sets the spin limit, from the next wait on. Zero turns spinning off; values above [`MAX_SPIN`](crate::MAX_SPIN) are cut to it.
+    /// Sets the spin limit, from the next wait on. Zero turns spinning off; the maximum is
+    /// [`MAX_SPIN`](crate::MAX_SPIN).
     pub fn spin_for(&self, limit: Duration) {
         self.spin.set(limit);
     }
 
-    /// The spin limit in force; zero where spinning is off.
+    /// The spin limit in force; zero if spinning is off.
     pub fn spin_limit(&self) -> Duration {
         self.spin.limit()
     }
 
-    /// A word that its owner keeps with it from one wait to the next; 0 at first. It means nothing here.
+    /// A word that the caller keeps from one wait to the next; 0 at first. The sleeper does not
+    /// interpret it.
     pub fn memo(&self) -> u64 {
         self.memo.load(Ordering::Relaxed)
     }
 
-    /// Sets that word.
+    /// Sets the word of [`Sleeper::memo`].
     pub fn set_memo(&self, memo: u64) {
         self.memo.store(memo, Ordering::Relaxed);
     }
@@ -195,14 +201,15 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         self.spin.ignore_load();
     }
 
-    /// Starts a wait whose caller polls and sleeps by itself.
+    /// Starts a wait whose caller polls and sleeps by other means than [`Sleeper::sleep`].
     pub fn spin_wait(&self) -> SpinWait<'_> {
         self.spin.wait()
     }
 
-    /// Sleeps until a waker signals or `deadline` (of the monotonic clock) has passed; not at all if `is_ready` finds
-    /// something to do. `is_ready` is called often while it spins, once after sleep has been announced, and once in a
-    /// second of sleep. Signals (of the kind that interrupts system calls) do not end sleep.
+    /// Sleeps until a waker signals or `deadline` (of the monotonic clock) has passed; does not
+    /// sleep if `is_ready` returns true. `is_ready` is called often during the spin, once after
+    /// sleep has been announced, and once per second of sleep. Signals (of the kind that interrupts
+    /// system calls) do not end the sleep.
     ///
     /// # Errors
     ///
@@ -253,26 +260,27 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         }
     }
 
-    /// Announces sleep, for a caller that sleeps in its own `poll` on the [descriptor](Sleeper::fd) and others. A full barrier.
+    /// Announces sleep, for a caller that sleeps in a `poll` on the [descriptor](Sleeper::fd) and
+    /// others. A full barrier.
     ///
-    /// It must then look once more for something to do, sleep if there is nothing, and call [`finish`](Sleeper::finish)
-    /// either way: so no wake-up is ever lost.
+    /// The caller must then check once more for work, sleep if there is none, and call
+    /// [`finish`](Sleeper::finish) in both cases: so no wake-up is lost.
     pub fn prepare(&self) {
         self.word().announce();
     }
 
-    /// Awake again, or not asleep at all: takes the announcement back, and reads the signals of wakers that took it. Makes a
-    /// system call only if one did.
+    /// Takes the announcement back, after a sleep or instead of one, and reads the signals of
+    /// wakers that claimed it. Makes a system call only if one did.
     ///
-    /// A waker that took the announcement may not have signalled yet: then its signal ends a later sleep early, and is read
-    /// after that one.
+    /// A waker that claimed the announcement may not have signalled yet: then its signal ends a
+    /// later sleep early, and is read after that sleep.
     pub fn finish(&self) {
-        // Nothing to be done about a descriptor that is no bell: `sleep` says so.
+        // An error means that the descriptor is not a bell; `sleep` returns it.
         let _ = self.end(false);
     }
 
-    /// The same after the descriptor was seen readable: it is read also if no waker took the announcement, as with a bell
-    /// that somebody rings without looking.
+    /// The same, after the descriptor was seen readable: reads it even if no waker claimed the
+    /// announcement, for a bell that another party rings without reading the word.
     ///
     /// # Errors
     ///
@@ -293,7 +301,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         Ok(())
     }
 
-    /// The descriptor to wait on, readable once a waker has signalled; none for a futex.
+    /// The descriptor to wait on, readable once a waker has signalled; `None` with a futex.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.waker.bell.as_ref().map(Bell::as_fd)
     }
@@ -303,31 +311,32 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 }
 
-/// Longer than any machine runs, and small enough for every form of time: a hundred years.
+/// A hundred years: longer than any machine runs, and small enough for every time format.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A point in time of the monotonic clock. Absolute, so that sleep that is interrupted goes on to the same end.
+/// A point in time of the monotonic clock. Absolute, so that an interrupted sleep continues to the
+/// same end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Until(Duration);
 
 #[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
 impl Until {
-    /// So long from now.
+    /// The time `duration` from now.
     pub(super) fn after(duration: Duration) -> Result<Until, Errno> {
         Ok(Until(now()? + duration.min(LONGEST)))
     }
 
-    /// As the standard library says it.
+    /// The time of an [`Instant`].
     pub(super) fn at(instant: Instant) -> Result<Until, Errno> {
         Until::after(instant.saturating_duration_since(Instant::now()))
     }
 
-    /// For calls that take the time itself.
+    /// For calls that take an absolute time.
     pub(super) fn absolute(self) -> TimeSpec {
         self.0.into()
     }
 
-    /// For calls that take a time from now.
+    /// For calls that take a duration from now.
     pub(super) fn left(self) -> Result<TimeSpec, Errno> {
         Ok(self.0.saturating_sub(now()?).into())
     }
@@ -366,7 +375,7 @@ mod tests {
     fn a_late_signal_is_read_after_the_sleep_that_it_ended() {
         let sleeper = Sleeper::new().unwrap();
         sleeper.prepare();
-        // A waker takes the announcement and is stopped before it signals.
+        // A waker claims the announcement and is stopped before it signals.
         assert!(sleeper.word().claim());
         sleeper.finish();
         sleeper.prepare();

@@ -8,31 +8,35 @@ use std::time::Instant;
 
 use super::load;
 
-/// The default spin limit: longer than a round trip to another node where both sides spin, and about twice the cost of a sleep.
+/// The default spin limit: longer than a round trip to another node if both sides spin, and about
+/// twice the cost of a sleep.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 
-/// The largest spin limit. Programs that want to poll for longer poll by themselves.
+/// The maximum spin limit. Programs that want to poll longer poll themselves.
 pub const MAX_SPIN: Duration = Duration::from_millis(10);
 
 /// The assumed latency of a wake-up, subtracted from the length of a sleep to estimate when its event came.
 const COST_OF_SLEEP_NS: u32 = 20_000;
 
-/// The estimate is a moving average: each wait has a weight of one in `WEIGHT`.
+/// The estimate is a moving average: each wait has a weight of 1/`WEIGHT`.
 const WEIGHT: u32 = 4;
 
-/// A wait counts as at most `CUT` times the limit, so that two long waits in a row turn spinning off and some short ones turn it on.
+/// A wait counts as at most `CUT` times the limit, so that two long waits in a row turn spinning
+/// off and some short ones turn it on.
 const CUT: u32 = 4;
 
-/// While spinning does not pay, it is tried again after 2, 4, 8, … waits, up to 2 to the power of this.
+/// While spinning does not pay, it is retried after 2, 4, 8, … waits, up to 2 to the power of this.
 const RAREST: u32 = 8;
 
-/// A poll that took longer than this was preempted; a poll of sockets takes a few microseconds.
+/// A poll that took longer was preempted; a poll of sockets takes a few microseconds.
 const PREEMPTED: Duration = Duration::from_micros(50);
 
-/// Polls of memory between two readings of the clock, which cost as much.
+/// Polls of memory between two readings of the clock: reading the clock costs about the same as
+/// this number of polls.
 const POLLS_PER_CLOCK: usize = 16;
 
-/// The spin state of a waiter: its limit, and the estimate of how long its waits take. One thread uses it at a time.
+/// The spin state of a waiter: its limit, and the estimate of how long its waits take. One thread
+/// at a time uses it.
 ///
 /// For a waiter that polls and sleeps by itself:
 ///
@@ -58,24 +62,24 @@ pub struct Spin {
     limit_ns: AtomicU32,
     /// The estimate for the next wait.
     expected_ns: AtomicU32,
-    /// Retries in a row that found nothing.
+    /// Retries in a row during which no event came.
     vain: AtomicU32,
-    /// Spins on an overcommitted machine, too.
+    /// Set if the waiter spins on an overcommitted machine, too.
     ignores_load: AtomicBool,
     /// Waits until the next retry.
     pause: AtomicU32,
 }
 
 impl Spin {
-    /// With this limit, see [`Spin::set`].
+    /// Creates the state with this limit, see [`Spin::set`].
     pub fn new(limit: Duration) -> Spin {
         let spin = Spin::default();
         spin.set(limit);
         spin
     }
 
-    /// Sets the limit: zero turns spinning off, [`MAX_SPIN`] is the largest. With a single processor spinning stays off, because it would
-    /// keep the awaited thread from running.
+    /// Sets the limit: zero turns spinning off, [`MAX_SPIN`] is the maximum. With a single
+    /// processor spinning stays off, because it would keep the awaited thread from running.
     pub fn set(&self, limit: Duration) {
         // Time does not pass in a model.
         let never = cfg!(loom) || limit.is_zero() || load::has_one_processor();
@@ -92,7 +96,7 @@ impl Spin {
         !self.ignores_load.load(Relaxed) && load::is_overcommitted(now)
     }
 
-    /// How long the next wait may spin.
+    /// Returns how long the next wait may spin.
     fn budget(&self) -> Duration {
         let limit_ns = self.limit_ns.load(Relaxed);
         if self.expected_ns.load(Relaxed) > limit_ns && !self.tries_again() {
@@ -101,8 +105,9 @@ impl Spin {
         Duration::from_nanos(limit_ns.into())
     }
 
-    /// Spinning does not pay at the moment. Whether this wait tries it all the same: two peers that both sleep make each other's waits
-    /// long, and only a try can show that they would be short.
+    /// Called while spinning does not pay: returns whether this wait retries it all the same. Two
+    /// peers that both sleep make each other's waits long, and only a retry can show that they
+    /// would be short.
     fn tries_again(&self) -> bool {
         let pause = self.pause.load(Relaxed);
         if pause > 0 {
@@ -115,7 +120,7 @@ impl Spin {
         true
     }
 
-    /// Takes the length of a wait into the estimate. `spun`: the event came while the waiter was spinning.
+    /// Adds the length of a wait to the estimate. `spun`: the event came during the spin.
     fn learn(&self, waited: Duration, spun: bool) {
         let limit_ns = self.limit_ns.load(Relaxed);
         let most_ns = limit_ns.saturating_mul(CUT);
@@ -133,14 +138,15 @@ impl Spin {
         self.expected_ns.store(expected_ns, Relaxed);
     }
 
-    /// The thread was preempted while it spun: other threads need the processor.
+    /// Records that the thread was preempted during a spin: other threads need the processor.
     fn preempted(&self) {
         self.expected_ns.store(u32::MAX, Relaxed);
         self.vain.store(RAREST, Relaxed);
         self.pause.store(1 << RAREST, Relaxed);
     }
 
-    /// From now on it spins on an overcommitted machine, too: for tests, which must not depend on what else runs.
+    /// Makes the waiter spin on an overcommitted machine, too: for tests, which must not depend on
+    /// other load.
     #[doc(hidden)]
     pub fn ignore_load(&self) {
         self.ignores_load.store(true, Relaxed);
@@ -166,7 +172,7 @@ pub struct SpinWait<'a> {
 }
 
 impl SpinWait<'_> {
-    /// A poll found nothing: true to poll again at once, false to sleep.
+    /// Called after a poll that found nothing: returns true to poll again at once, false to sleep.
     pub fn goes_on(&mut self) -> bool {
         if self.spin.limit_ns.load(Relaxed) == 0 {
             return false;
@@ -192,7 +198,8 @@ impl SpinWait<'_> {
         !self.budget.is_zero()
     }
 
-    /// Spins on `is_ready`, a cheap look at memory, until it is true (returned), it is time to sleep, or the deadline has passed.
+    /// Spins on `is_ready`, a cheap check of memory. Returns true once `is_ready` does; false if it
+    /// is time to sleep or the deadline has passed.
     pub fn until(&mut self, deadline: Option<Instant>, mut is_ready: impl FnMut() -> bool) -> bool {
         while self.goes_on() && deadline.is_none_or(|deadline| self.last < Some(deadline)) {
             for _ in 0..POLLS_PER_CLOCK {
@@ -206,20 +213,21 @@ impl SpinWait<'_> {
         false
     }
 
-    /// The waiter has slept, whatever ended the sleep.
+    /// Records that the waiter has slept, for whatever reason the sleep ended.
     pub fn slept(&mut self) {
         self.slept = true;
         self.budget = Duration::ZERO;
     }
 
-    /// The waiter sleeps now, and will not report when its event came: the wait counts as a long one.
+    /// Records that the waiter sleeps now and will not report when its event came: the wait counts
+    /// as a long one.
     pub fn unknown(&mut self) {
         if self.since.take().is_some() {
             self.spin.learn(Duration::MAX, false);
         }
     }
 
-    /// An event came. The next poll that finds nothing starts a new wait.
+    /// Records that an event came. The next poll that finds nothing starts a new wait.
     pub fn event(&mut self) {
         let Some(since) = self.since.take() else { return };
         let cost = if self.slept { Duration::from_nanos(COST_OF_SLEEP_NS.into()) } else { Duration::ZERO };
@@ -238,10 +246,10 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(10);
 
-    /// Longer than any machine is slow.
+    /// Longer than any delay of a slow machine.
     const FOR_EVER: Duration = Duration::from_secs(3600);
 
-    /// With a limit that does not depend on the number of processors.
+    /// A state whose limit does not depend on the number of processors.
     fn spin_of(limit: Duration) -> Spin {
         let spin = Spin::default();
         spin.limit_ns.store(limit.as_nanos() as u32, Relaxed);
