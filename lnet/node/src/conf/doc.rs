@@ -1,4 +1,4 @@
-//! What a configuration text says, whatever its form: lists and maps of words, each with its line.
+//! The content of a configuration text in any form: lists and maps of words, each with its line.
 
 use std::path::Path;
 
@@ -8,13 +8,14 @@ use super::Place;
 use super::tunables::Refusal;
 use crate::NodeError;
 
-/// The largest configuration that is read, in bytes. An exported one of 16 interfaces with statistics has some 50 KiB.
+/// The maximum length of a configuration, in bytes. An exported one of 16 interfaces with
+/// statistics has some 50 KiB.
 pub(crate) const MAX_CONFIG_BYTES: usize = 1 << 20;
 
-/// How deeply lists and maps may stand in each other. The deepest key of `lnet.conf` is at 6.
+/// The maximum nesting depth of lists and maps. The deepest key of `lnet.conf` is at 6.
 pub(crate) const MAX_DEPTH: usize = 16;
 
-/// A value, and where it stands.
+/// A value with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) line: usize,
@@ -37,7 +38,7 @@ pub(crate) struct Entry {
     pub(crate) item: Item,
 }
 
-/// What is wrong with a text, and where.
+/// An error in a text, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) line: usize,
@@ -52,21 +53,21 @@ impl Fault {
         Fault { line, key, reason, errno: Errno::EINVAL }
     }
 
-    /// A tunable's value that cannot be.
+    /// The error for a refused value of a tunable.
     pub(crate) fn refused(line: usize, key: &str, refusal: Refusal) -> Fault {
         Fault { errno: refusal.errno, ..Fault::new(line, key, refusal.reason) }
     }
 
-    /// The error that a user sees.
+    /// The error for the user.
     pub(crate) fn of(self, file: Option<&Path>) -> NodeError {
         let place = Place { file: file.map(Path::to_path_buf), line: self.line };
         NodeError::Config { place, key: self.key, reason: self.reason, errno: self.errno }
     }
 }
 
-/// Longer words of a hostile file are not worth repeating.
+/// The maximum length of a word in an error: longer words of a hostile file are truncated.
 pub(crate) const MAX_WORD_CHARS: usize = 80;
-/// The longest reasons list the names of all tunables.
+/// The maximum length of a reason: the longest ones list the names of all tunables.
 const MAX_REASON_CHARS: usize = 2000;
 
 pub(crate) fn shorten(text: String, max: usize) -> String {
@@ -81,7 +82,7 @@ impl Entry {
         Fault::new(self.line, &self.key, reason)
     }
 
-    /// The entry's one word.
+    /// The entry's single word.
     pub(crate) fn text(&self) -> Result<&str, Fault> {
         match &self.item.value {
             Value::Text(text) => Ok(text),
@@ -90,12 +91,12 @@ impl Entry {
         }
     }
 
-    /// The entry's map; one that is left empty is an empty one.
+    /// The entry's map; an entry without a value is an empty map.
     pub(crate) fn map(&self) -> Result<&[Entry], Fault> {
         self.item.map().ok_or_else(|| self.fault("'name: value' lines must stand below it"))
     }
 
-    /// The entry's list. What is no list is a list of one, and what is left empty a list of none.
+    /// The entry's list. A single value is a list of one, and no value an empty list.
     pub(crate) fn items(&self) -> &[Item] {
         match &self.item.value {
             Value::List(items) => items,
@@ -104,7 +105,7 @@ impl Entry {
         }
     }
 
-    /// The words of a list, of a map whose keys don't matter (`0: eth0`), or of a single word.
+    /// The words of a list, of a map with arbitrary keys (`0: eth0`), or of a single word.
     pub(crate) fn words(&self) -> Result<Vec<(usize, &str)>, Fault> {
         let items: Vec<&Item> = match &self.item.value {
             Value::Map(entries) => entries.iter().map(|entry| &entry.item).collect(),
@@ -136,7 +137,7 @@ impl Item {
     }
 }
 
-/// Refuses a text that is too long to be a configuration.
+/// Refuses a text that is too long.
 pub(crate) fn limit(text: &str) -> Result<(), Fault> {
     if text.len() <= MAX_CONFIG_BYTES {
         return Ok(());

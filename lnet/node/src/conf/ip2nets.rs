@@ -22,7 +22,7 @@ pub(crate) fn networks(text: &str) -> Result<Vec<NetSpec>, NodeError> {
     networks_of(text, &ours.collect::<Vec<_>>())
 }
 
-/// The networks of a host with these addresses: those of every entry of which a pattern fits one of them.
+/// The networks of a host with these addresses: those of every entry with a matching pattern.
 fn networks_of(text: &str, ours: &[Ipv4Addr]) -> Result<Vec<NetSpec>, NodeError> {
     let mut found: Vec<NetSpec> = Vec::new();
     let mut empty = true;
@@ -52,7 +52,7 @@ fn networks_of(text: &str, ours: &[Ipv4Addr]) -> Result<Vec<NetSpec>, NodeError>
 fn read(entry: &str) -> Result<(Vec<NetSpec>, Vec<NidList>), NodeError> {
     let begins =
         |word: &str| word.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '*' | '['));
-    // Blanks stand in parentheses too; what stands there may begin like a pattern.
+    // Parentheses may contain blanks, and words that begin like a pattern.
     let mut depth = 0;
     let mut previous = ' ';
     let start = entry.char_indices().find_map(|(at, next)| {

@@ -1,4 +1,5 @@
-//! The form of `lnet.conf`: what `lnetctl export` prints and `lnetctl import` reads (lnet-semantics 18).
+//! The form of `lnet.conf`: the output of `lnetctl export` and the input of `lnetctl import`
+//! (lnet-semantics 18).
 
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ use super::tunables::{LNET, O2IBLND, SOCKLND, Tunable};
 use crate::cpts::{CptSet, ListError};
 use crate::networks::{NetInterface, NetSpec, NiTunables};
 
-/// Sections about what nlx does not do, and why they have no effect.
+/// Sections for features that nlx does not have, with the reason why they have no effect.
 const IDLE_SECTIONS: [(&str, &str); 6] = [
     ("ip2nets", "name the networks under 'net', or patterns with the option 'ip2nets'"),
     ("route", "nlx uses no routers"),
@@ -20,7 +21,7 @@ const IDLE_SECTIONS: [(&str, &str); 6] = [
     ("udsp", "nlx has no selection policies"),
 ];
 
-/// What `lnetctl` tells of an interface beside its configuration.
+/// Keys that `lnetctl` reports for an interface in addition to its configuration.
 const REPORTED: [&str; 8] = [
     "status",
     "statistics",
@@ -32,7 +33,7 @@ const REPORTED: [&str; 8] = [
     "dev cpt",
 ];
 
-/// The keys of `global`, and LNet's tunables behind them.
+/// The keys of `global`, with LNet's tunables.
 pub(super) const GLOBAL: [(&str, &str); 13] = [
     ("numa_range", "lnet_numa_range"),
     ("max_interfaces", "lnet_interfaces_max"),
@@ -49,8 +50,8 @@ pub(super) const GLOBAL: [(&str, &str); 13] = [
     ("max_recovery_ping_interval", "lnet_max_recovery_ping_interval"),
 ];
 
-/// LNet's own values of `lnd_timeout`: a transaction's timeout less one second, divided by its attempts, which are three in
-/// 150 s (lnet-measured) or one in 50 s, and three in 50 s.
+/// LNet's own values of `lnd_timeout`: a transaction's timeout minus one second, divided by its
+/// attempts, which are three in 150 s (lnet-measured) or one in 50 s, and three in 50 s.
 const LND_TIMEOUTS: [&str; 2] = ["49", "16"];
 
 pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
@@ -81,7 +82,7 @@ fn apply_global(reading: &mut Reading<'_>, entry: &Entry) -> Result<(), Fault> {
     };
     let value = entry.text()?;
     let value = match *key {
-        // The only one whose sense is turned round.
+        // The only key with the opposite meaning of its tunable.
         "discovery" if value == "1" => "0",
         "discovery" => "1",
         "lnd_timeout" if LND_TIMEOUTS.contains(&value) => return Ok(()),
@@ -169,7 +170,7 @@ fn read_ni(reading: &mut Reading<'_>, net: Net, nis: &Entry, item: &Item) -> Res
     Ok(spec)
 }
 
-/// The address of a NID, which must be of the network.
+/// The address of a NID, which must belong to the network.
 fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
     let nid: Nid =
         entry.text()?.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
@@ -179,7 +180,7 @@ fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
     nid.ip().ok_or_else(|| entry.fault(format!("{nid} has no IP address")))
 }
 
-/// The network that a key names.
+/// The network of a key.
 pub(super) fn net_named(entry: &Entry) -> Result<Net, Fault> {
     let text = entry.text()?;
     let net: Net = text.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
@@ -189,7 +190,7 @@ pub(super) fn net_named(entry: &Entry) -> Result<Net, Fault> {
     Ok(net)
 }
 
-/// An interface, by a word as it stands in `networks`: `eth0`, `10.0.0.7`, `eth0[1]`.
+/// Parses an interface as in `networks`: `eth0`, `10.0.0.7`, `eth0[1]`.
 pub(super) fn interface(spec: &NetSpec, line: usize, key: &str, word: &str) -> Result<NetInterface, Fault> {
     let wrong = |reason: String| Fault::new(line, key, reason);
     let read: NetSpec = format!("{}({word})", spec.net).parse().map_err(|error: crate::NodeError| {
@@ -201,7 +202,7 @@ pub(super) fn interface(spec: &NetSpec, line: usize, key: &str, word: &str) -> R
     }
 }
 
-/// CPU partitions: `"[0,1]"`, `0-1`, or a list of numbers.
+/// Parses CPU partitions: `"[0,1]"`, `0-1`, or a list of numbers.
 pub(super) fn cpts(entry: &Entry) -> Result<CptSet, Fault> {
     let words: Vec<&str> = entry.words()?.into_iter().map(|(_, word)| word).collect();
     let text = words.join(",");
@@ -212,7 +213,7 @@ pub(super) fn cpts(entry: &Entry) -> Result<CptSet, Fault> {
     CptSet::read(list).map_err(|ListError { reason, .. }| entry.fault(format!("'{list}': {reason}")))
 }
 
-/// A tunable of one interface, by the name that it has there.
+/// Sets a tunable of one interface, by its name there.
 pub(super) fn ni_tunable(reading: &mut Reading<'_>, spec: &mut NetSpec, entry: &Entry) -> Result<(), Fault> {
     let net_type = spec.net.net_type();
     let module = if net_type == NetType::O2IB { O2IBLND } else { SOCKLND };
@@ -231,7 +232,7 @@ pub(super) fn ni_tunable(reading: &mut Reading<'_>, spec: &mut NetSpec, entry: &
     Ok(())
 }
 
-/// Why an interface of this type does not have it.
+/// The error text for a tunable that an interface of this type does not have.
 fn no_tunable(net_type: NetType, key: &str) -> String {
     let others = if net_type == NetType::O2IB { NetType::TCP } else { NetType::O2IB };
     let of_others = Tunable::find(if others == NetType::O2IB { O2IBLND } else { SOCKLND }, key).is_some()

@@ -1,4 +1,4 @@
-//! Configurations as texts. Three forms, one result:
+//! Configurations as texts: three forms with the same result.
 //!
 //! | form | module | known from |
 //! | --- | --- | --- |
@@ -6,8 +6,8 @@
 //! | `options lnet …` | `modprobe` | `/etc/modprobe.d/lustre.conf` |
 //! | TOML | `toml`, `own` | nlx's own, with the names of the other two |
 //!
-//! The texts come from files that others may write. So their length and depth are limited, no text is taken for another
-//! (a duplicate key, an unknown name, an alias is an error), and every error names its line.
+//! Other users may write the files. So their length and depth are limited, ambiguous texts are
+//! errors (duplicate keys, unknown names, aliases), and every error has its line.
 
 mod doc;
 mod ip2nets;
@@ -40,7 +40,7 @@ pub use tunables::Tunable;
 /// A line of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file, if it was one.
+    /// The file, if the text is from one.
     pub file: Option<PathBuf>,
     /// The line, from 1.
     pub line: usize,
@@ -56,14 +56,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// A setting that is known but has no effect.
+/// A known setting without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Where it stands, if in a text.
+    /// Its place, if it is from a text.
     pub place: Option<Place>,
     /// Its name.
     pub name: String,
-    /// Why it has none.
+    /// The reason.
     pub reason: String,
 }
 
@@ -86,7 +86,7 @@ enum Form {
 }
 
 impl Form {
-    /// By the file's name, and where that does not tell, by its first line.
+    /// Determines the form from the file's name, otherwise from its first line.
     fn of(path: &Path, text: &str) -> Form {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("yaml" | "yml") => Form::Yaml,
@@ -108,19 +108,22 @@ impl Form {
 }
 
 impl NodeConfig {
-    /// Reads a configuration file: `lnet.conf` (YAML), `lustre.conf` (the lines of modprobe), or TOML of nlx's own; see
-    /// `docs/configuration.md`. The form is known from the name (`.yaml`, `.yml`, `.toml`) or else from the first line.
+    /// Reads a configuration file: `lnet.conf` (YAML), `lustre.conf` (the lines of modprobe), or
+    /// nlx's TOML; see `docs/configuration.md`. The file name determines the form (`.yaml`, `.yml`,
+    /// `.toml`), otherwise the first line.
     ///
-    /// Whatever is set on the result counts more than the file: so do flags on a command line. What the file names but
-    /// nlx does not have stands in [`NodeConfig::warnings`].
+    /// Later calls on the result override the file, for example for flags of a command line.
+    /// Settings in the file without effect in nlx are in [`NodeConfig::warnings`].
     ///
     /// # Errors
-    /// [`NodeError::File`] for what is no readable file of at most 1 MiB; [`NodeError::Config`] names the line and the key.
+    /// [`NodeError::File`] unless it is a readable file of at most 1 MiB; [`NodeError::Config`]
+    /// with the line and the key.
     pub fn load(path: impl AsRef<Path>) -> Result<NodeConfig, NodeError> {
         NodeConfig::new().and_load(path)
     }
 
-    /// Reads another file on top, as `lnet.conf` after `lustre.conf`: networks add up, other settings replace those before.
+    /// Reads another file in addition, as `lnet.conf` after `lustre.conf`: networks add up, other
+    /// settings replace earlier ones.
     ///
     /// # Errors
     /// As [`NodeConfig::load`].
@@ -130,10 +133,10 @@ impl NodeConfig {
         self.read(&text, Form::of(path, &text), Some(path))
     }
 
-    /// Reads a configuration in any of the forms; which it is, the first line tells, as for a file without a telling name.
+    /// Reads a configuration in any of the forms, which the first line determines.
     ///
     /// # Errors
-    /// [`NodeError::Config`] names the line and the key.
+    /// [`NodeError::Config`] with the line and the key.
     pub fn from_text(text: &str) -> Result<NodeConfig, NodeError> {
         NodeConfig::new().read(text, Form::of_text(text), None)
     }
@@ -155,7 +158,7 @@ impl NodeConfig {
     /// ```
     ///
     /// # Errors
-    /// [`NodeError::Config`] names the line and the key.
+    /// [`NodeError::Config`] with the line and the key.
     pub fn from_yaml(text: &str) -> Result<NodeConfig, NodeError> {
         NodeConfig::new().read(text, Form::Yaml, None)
     }
@@ -177,7 +180,7 @@ impl NodeConfig {
     /// ```
     ///
     /// # Errors
-    /// [`NodeError::Config`] names the line and the key.
+    /// [`NodeError::Config`] with the line and the key.
     pub fn from_toml(text: &str) -> Result<NodeConfig, NodeError> {
         NodeConfig::new().read(text, Form::Toml, None)
     }
@@ -192,15 +195,17 @@ impl NodeConfig {
     /// ```
     ///
     /// # Errors
-    /// [`NodeError::Config`] names the line and the key.
+    /// [`NodeError::Config`] with the line and the key.
     pub fn from_modprobe(text: &str) -> Result<NodeConfig, NodeError> {
         NodeConfig::new().read(text, Form::Modprobe, None)
     }
 
-    /// Sets a tunable by its module and name, as `set("ksocklnd", "conns_per_peer", "4")`; see [`Tunable`].
+    /// Sets a tunable by its module and name, for example `set("ksocklnd", "conns_per_peer", "4")`;
+    /// see [`Tunable`].
     ///
     /// # Errors
-    /// [`NodeError::Tunable`] for a name that is not known or a value that it cannot have. Nothing is changed then.
+    /// [`NodeError::Tunable`] for an unknown name or an invalid value. Nothing changes in this
+    /// case.
     pub fn set(&mut self, module: &str, name: &str, value: &str) -> Result<(), NodeError> {
         let wrong = |Refusal { reason, errno }| {
             let name = format!("{module} {name}");
@@ -214,22 +219,23 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// What was configured so far that has no effect, in the order in which it was.
+    /// Returns the settings without effect, in the order in which they were configured.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// The table `[helper]` of a TOML file that was read, if there was one: what it says is the helper process's, and not
-    /// looked at here. A second file's replaces it.
+    /// Returns the table `[helper]` of a TOML file, if there was one. It belongs to the helper
+    /// process, and is not checked here. That of a second file replaces it.
     #[must_use]
     pub fn helper(&self) -> Option<&Section> {
         self.helper.as_ref()
     }
 
-    /// The configuration in the form of `lnetctl export`: networks, and every tunable that acts with its value. Read again,
-    /// it configures the same node. What `lnet.conf` has no place for stands under `options`. Timeouts are in whole seconds;
-    /// a table of partitions that a program made itself is not part of it.
+    /// Returns the configuration in the form of `lnetctl export`: networks, and the value of every
+    /// tunable with an effect. Reading it configures the same node. Settings without a place in
+    /// `lnet.conf` are under `options`. Timeouts are in whole seconds; a partition table created by
+    /// a program is not part of it.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         write::yaml(self)
@@ -247,7 +253,7 @@ impl NodeConfig {
     }
 }
 
-/// What a module has.
+/// The error text for an unknown module or tunable.
 fn unknown(module: &str) -> String {
     let near: Vec<&str> =
         Tunable::all().filter(|tunable| tunable.module() == module).map(Tunable::name).collect();
@@ -265,7 +271,7 @@ fn read_file(path: &Path) -> Result<String, NodeError> {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         refuse(format!("it cannot be read: {}", words(errno)), errno)
     };
-    // Opening a pipe or a terminal would wait for somebody to write.
+    // Opening a pipe or a terminal would block.
     let flags = OFlag::O_NONBLOCK.bits();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {
@@ -291,7 +297,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Notes that a key has no effect.
+    /// Records that a key has no effect.
     fn warn(&mut self, line: usize, name: &str, reason: &str) {
         let place = Some(Place { file: self.file.map(Path::to_path_buf), line });
         let (name, reason) = (shorten(name.to_string(), MAX_WORD_CHARS), reason.to_string());
@@ -311,7 +317,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The tunables of a module, one per entry.
+    /// Applies the tunables of a module, one per entry.
     fn module(&mut self, module: &Entry) -> Result<(), Fault> {
         if !Tunable::all().any(|tunable| tunable.module() == module.key) {
             return Err(module.fault(unknown(&module.key)));
@@ -319,7 +325,7 @@ impl Reading<'_> {
         module.map()?.iter().try_for_each(|entry| self.tunable(&module.key, entry))
     }
 
-    /// The lines of modprobe. Of two values for one name the later counts, as it does for a module.
+    /// Applies the lines of modprobe. The last value of a name counts, as for a kernel module.
     fn assign(&mut self, all: Vec<modprobe::Assignment>) -> Result<(), Fault> {
         for modprobe::Assignment { line, module, name, value } in all {
             let ours = module == tunables::LIBCFS || Tunable::all().any(|tunable| tunable.module() == module);

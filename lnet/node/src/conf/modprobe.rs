@@ -1,11 +1,12 @@
 //! The lines of `/etc/modprobe.d/lustre.conf`: `options lnet networks="tcp(eth0)" accept=all`.
 //!
-//! A line that ends with a backslash goes on in the next; lines that begin with `#` are comments. Words in double quotes
-//! may hold blanks. Commands other than `options` load modules; they mean nothing here.
+//! A line that ends with a backslash continues on the next; lines that begin with `#` are comments.
+//! Words in double quotes may contain blanks. Commands other than `options` load modules, and have
+//! no effect here.
 
 use super::doc::{Fault, limit};
 
-/// What can stand first in a line.
+/// The valid first words of a line.
 pub(crate) const COMMANDS: [&str; 7] =
     ["options", "alias", "blacklist", "config", "install", "remove", "softdep"];
 
@@ -18,7 +19,7 @@ pub(crate) struct Assignment {
     pub(crate) value: String,
 }
 
-/// Reads a text. Modules are called by the names they have in memory, with `_` for `-`.
+/// Reads a text. Modules have their names in memory, with `_` for `-`.
 pub(crate) fn read(text: &str) -> Result<Vec<Assignment>, Fault> {
     limit(text)?;
     let mut found = Vec::new();
@@ -64,7 +65,7 @@ fn line(text: &str, number: usize, found: &mut Vec<Assignment>) -> Result<(), Fa
     Ok(())
 }
 
-/// Words between blanks, without the quotes.
+/// Splits a text at blanks, and removes the quotes.
 fn words(text: &str, number: usize) -> Result<Vec<String>, Fault> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

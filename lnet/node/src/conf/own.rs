@@ -1,5 +1,5 @@
-//! nlx's own form, in TOML: `[[net]]` for each network, and a table of tunables for each module. The table `[helper]` is kept
-//! for the helper process.
+//! nlx's own form, in TOML: `[[net]]` for each network, and a table of tunables for each module.
+//! The table `[helper]` is kept for the helper process.
 
 use super::Reading;
 use super::doc::{Entry, Fault, Item, Value};

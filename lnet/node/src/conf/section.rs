@@ -1,4 +1,4 @@
-//! A table of a configuration file that is not the node's: whoever knows it reads it from here.
+//! A table of a configuration file for another program, which reads it from here.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use super::doc::{Entry, Fault, Item, Value};
 use super::{Form, Place};
 use crate::NodeError;
 
-/// A table of a TOML file that belongs to the program around the node, as `[helper]` belongs to `nlxd`
-/// ([`NodeConfig::helper`](crate::NodeConfig::helper)).
+/// A table of a TOML file that belongs to the program around the node, for example `[helper]` of
+/// `nlxd` ([`NodeConfig::helper`](crate::NodeConfig::helper)).
 ///
 /// ```
 /// let config = lnet_node::NodeConfig::from_toml("[helper]\nthreads = 2\n")?;
@@ -35,11 +35,12 @@ impl Section {
         Ok(Section { file: file.map(Path::to_path_buf), entries: entry.map()?.to_vec() })
     }
 
-    /// A whole file in YAML or TOML, as the name or the first line tells: of a program that keeps its own settings in files of
-    /// the same forms.
+    /// Reads a whole file in YAML or TOML, which the name or the first line determines: for a
+    /// program that keeps its own settings in such a file.
     ///
     /// # Errors
-    /// [`NodeError::File`] for what is no readable file of at most 1 MiB; [`NodeError::Config`] names the line.
+    /// [`NodeError::File`] unless it is a readable file of at most 1 MiB; [`NodeError::Config`]
+    /// with the line.
     pub fn load(path: impl AsRef<Path>) -> Result<Section, NodeError> {
         let path = path.as_ref();
         let text = super::read_file(path)?;
@@ -56,37 +57,37 @@ impl Section {
         Ok(Section { file: Some(path.to_path_buf()), entries })
     }
 
-    /// Its settings, in the order of the text. No key is there twice.
+    /// Returns its settings, in the order of the text. Keys are unique.
     pub fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
         self.entries.iter().map(|entry| Setting { file: self.file.as_deref(), entry })
     }
 }
 
 impl<'a> Setting<'a> {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn key(&self) -> &'a str {
         &self.entry.key
     }
 
-    /// Its value as the text says it: numbers and switches too.
+    /// Returns its value as written, including numbers and switches.
     ///
     /// # Errors
-    /// [`NodeError::Config`] if there are several, or none.
+    /// [`NodeError::Config`] if there are several values, or none.
     pub fn text(&self) -> Result<&'a str, NodeError> {
         self.entry.text().map_err(|fault| fault.of(self.file))
     }
 
-    /// The values of a list; what is no list is a list of one.
+    /// Returns the values of a list; a single value is a list of one.
     ///
     /// # Errors
-    /// [`NodeError::Config`] if one of them is a list or a table itself.
+    /// [`NodeError::Config`] if one of them is a list or a table.
     pub fn words(&self) -> Result<Vec<&'a str>, NodeError> {
         let words = self.entry.words().map_err(|fault| fault.of(self.file))?;
         Ok(words.into_iter().map(|(_, word)| word).collect())
     }
 
-    /// The tables of a list `[[…]]`; a single table is a list of one.
+    /// Returns the tables of a list `[[…]]`; a single table is a list of one.
     ///
     /// # Errors
     /// [`NodeError::Config`] for anything else.
@@ -104,16 +105,16 @@ impl<'a> Setting<'a> {
         self.entry.items().iter().map(table).collect()
     }
 
-    /// Why its value cannot be: names file, line and key.
+    /// Returns the error for an invalid value, with file, line and key.
     #[must_use]
     pub fn refuse(&self, reason: impl Into<String>) -> NodeError {
         self.entry.fault(reason).of(self.file)
     }
 
-    /// A whole number within these bounds.
+    /// Returns a whole number within these bounds.
     ///
     /// # Errors
-    /// [`NodeError::Config`] says the bounds.
+    /// [`NodeError::Config`] with the bounds.
     pub fn number(&self, min: u64, max: u64) -> Result<u64, NodeError> {
         let text = self.text()?;
         let digits = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
@@ -124,7 +125,7 @@ impl<'a> Setting<'a> {
         number.ok_or_else(refuse)
     }
 
-    /// A switch: `true` or `false`.
+    /// Returns a switch: `true` or `false`.
     ///
     /// # Errors
     /// [`NodeError::Config`] for anything else.
@@ -133,13 +134,13 @@ impl<'a> Setting<'a> {
         text.parse().map_err(|_| self.refuse(format!("true or false must stand here, not '{text}'")))
     }
 
-    /// Where it stands.
+    /// Returns its place.
     #[must_use]
     pub fn place(&self) -> Place {
         Place { file: self.file.map(Path::to_path_buf), line: self.entry.line }
     }
 
-    /// The error of a name that is not known; `known` are those that are.
+    /// Returns the error for an unknown name; `known` are the valid names.
     #[must_use]
     pub fn unknown(&self, known: &[&str]) -> NodeError {
         self.refuse(format!("no such setting; there are: {}", known.join(", ")))

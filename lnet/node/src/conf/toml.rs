@@ -1,4 +1,4 @@
-//! TOML into lists and maps of words.
+//! Converts TOML into lists and maps of words.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(crate) fn read(text: &str) -> Result<Item, Fault> {
     Ok(Item { line: 1, value: lines.map(table.get_ref(), 0)? })
 }
 
-/// Where the lines of a text begin.
+/// The start of each line of a text.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -31,7 +31,7 @@ impl Lines {
         self.0.partition_point(|start| *start <= span.start)
     }
 
-    /// A table's entries in the order of the text.
+    /// A table's entries, in the order of the text.
     fn map(&self, table: &DeTable<'_>, depth: usize) -> Result<Value, Fault> {
         let entry = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
             let line = self.of(key.span());
@@ -58,7 +58,7 @@ impl Lines {
                 16 => Value::Text(format!("0x{}", number.as_str())),
                 _ => return Err(Fault::new(line, key, "a number must be decimal or hexadecimal")),
             },
-            // 2.1 and 2.10 are the same number, and not the same version.
+            // 2.1 and 2.10 are the same number, but different versions.
             DeValue::Float(number) => {
                 let reason = format!("a whole number must stand here, or a version in quotes: \"{number}\"");
                 return Err(Fault::new(line, key, reason));

@@ -1,7 +1,8 @@
-//! LNet's tunables by the names that their users know (lnet-semantics 27 to 30), and nlx's own: the one table from which
-//! configurations are read and written and of which `docs/configuration.md` is a copy.
+//! The table of tunables: LNet's with the names known to its users (lnet-semantics 27 to 30), and
+//! nlx's own. Configurations are read and written by it, and `docs/configuration.md` is a copy of
+//! it.
 
-/// A number of an LND that is a field of its configuration.
+/// A numeric field of an LND's configuration.
 macro_rules! number {
     ($module:ident, $lnd:ident, $name:literal, $field:ident: $type:ty, $unit:literal, $min:literal..=$max:expr, $meaning:literal) => {
         Tunable {
@@ -20,7 +21,7 @@ macro_rules! number {
     };
 }
 
-/// One that is on or off.
+/// A switch of an LND's configuration.
 macro_rules! switch {
     ($module:ident, $lnd:ident, $field:ident: $meaning:literal) => {
         Tunable {
@@ -39,7 +40,8 @@ macro_rules! switch {
     };
 }
 
-/// One that does nothing in nlx: LNet's default, what is like it, and why ([`Effect::None`]).
+/// A tunable without effect in nlx: LNet's default, equivalent values, and the reason
+/// ([`Effect::None`]).
 macro_rules! idle {
     ($module:ident: $name:expr, $default:expr, $like:expr, $why:expr) => {
         Tunable {
@@ -84,7 +86,7 @@ use lnet_api::Errno;
 
 use crate::{NodeConfig, NodeError};
 
-/// The module whose tunables LNet's own are.
+/// LNet's module.
 pub(crate) const LNET: &str = "lnet";
 /// The TCP LND's module.
 pub(crate) const SOCKLND: &str = "ksocklnd";
@@ -94,10 +96,10 @@ pub(crate) const O2IBLND: &str = "ko2iblnd";
 pub(crate) const SELFTEST: &str = "lnet_selftest";
 /// Tunables that only nlx has.
 pub(crate) const NLX: &str = "nlx";
-/// The older home of the tunables of CPU partitions.
+/// The former module of the tunables of CPU partitions.
 pub(crate) const LIBCFS: &str = "libcfs";
 
-/// One setting that users know by its name.
+/// A setting with the name known to users.
 ///
 /// ```
 /// let port = lnet_node::Tunable::find("lnet", "accept_port").expect("it is LNet's");
@@ -114,33 +116,33 @@ pub struct Tunable {
     effect: Effect,
 }
 
-/// What a tunable does.
+/// The type and effect of a tunable.
 pub(crate) enum Effect {
-    /// It is a number, or a switch: 0 or 1.
+    /// A number, or a switch: 0 or 1.
     Number { min: i64, max: i64, get: fn(&NodeConfig) -> i64, set: fn(&mut NodeConfig, i64) },
-    /// It is one of some words.
+    /// One of several words.
     Word {
         words: &'static [&'static str],
         get: fn(&NodeConfig) -> &'static str,
         set: fn(&mut NodeConfig, &str),
     },
-    /// It is a text with a grammar of its own.
+    /// A text with a grammar.
     Text {
         grammar: &'static str,
         get: fn(&NodeConfig) -> String,
         set: fn(&mut NodeConfig, &str) -> Result<(), Refusal>,
     },
-    /// Nothing in nlx.
+    /// No effect in nlx.
     None {
         /// LNet's default.
         default: &'static str,
-        /// The value with which LNet does what nlx always does, then defaults of other recent releases of LNet; `|` between
-        /// them. None of these, nor the default, is worth a warning.
+        /// The value with which LNet behaves as nlx always does, then defaults of other recent
+        /// releases of LNet, separated by `|`. Neither these nor the default cause a warning.
         like: &'static str,
     },
 }
 
-/// Why a tunable cannot have a value.
+/// The reason why a value is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: String,
@@ -170,23 +172,24 @@ impl fmt::Debug for Effect {
     }
 }
 
-/// Nobody needs to agree.
+/// No other node needs the same value.
 const ALONE: &str = "–";
 
 impl Tunable {
-    /// All that are known: module by module, in the order of the documentation.
+    /// Returns all tunables by module, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = &'static Tunable> {
         [lnet::ROWS, socklnd::ROWS, o2iblnd::ROWS, nlx::ROWS, selftest::ROWS].into_iter().flatten()
     }
 
-    /// The tunable of a module: `lnet`, `ksocklnd`, `ko2iblnd`, `nlx`; `lnet_selftest`, none of whose have an effect.
+    /// Returns the tunable of a module: `lnet`, `ksocklnd`, `ko2iblnd`, `nlx`; those of
+    /// `lnet_selftest` have no effect.
     #[must_use]
     pub fn find(module: &str, name: &str) -> Option<&'static Tunable> {
         let module = if module == LIBCFS && name.starts_with("cpu_") { LNET } else { module };
         Tunable::all().find(|tunable| tunable.module == module && tunable.name == name)
     }
 
-    /// The module that has it in LNet.
+    /// Returns its module in LNet.
     #[must_use]
     pub fn module(&self) -> &'static str {
         self.module
@@ -198,7 +201,7 @@ impl Tunable {
         self.name
     }
 
-    /// The value where none is given.
+    /// Returns its default.
     #[must_use]
     pub fn default(&self) -> String {
         match self.effect {
@@ -207,13 +210,13 @@ impl Tunable {
         }
     }
 
-    /// The unit of its value; empty where it has none.
+    /// Returns the unit of its value; empty without one.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         self.unit
     }
 
-    /// The values it can have. Of those without effect any is taken.
+    /// Returns its valid values. One without effect accepts any.
     #[must_use]
     pub fn range(&self) -> String {
         match &self.effect {
@@ -225,25 +228,25 @@ impl Tunable {
         }
     }
 
-    /// Who must have the same value.
+    /// Returns the nodes that must have the same value.
     #[must_use]
     pub fn agree(&self) -> &'static str {
         self.agree
     }
 
-    /// What it does; of one that does nothing in nlx: why.
+    /// Returns its description; for one without effect in nlx: the reason.
     #[must_use]
     pub fn meaning(&self) -> &'static str {
         self.meaning
     }
 
-    /// Whether it does anything in nlx.
+    /// Whether it has an effect in nlx.
     #[must_use]
     pub fn acts(&self) -> bool {
         !matches!(self.effect, Effect::None { .. })
     }
 
-    /// Its value in a configuration, as a configuration file has it.
+    /// Returns its value in a configuration, in the form of a configuration file.
     #[must_use]
     pub fn value(&self, config: &NodeConfig) -> String {
         match &self.effect {
@@ -254,7 +257,7 @@ impl Tunable {
         }
     }
 
-    /// Sets it. Whether that goes without a warning.
+    /// Sets it. Returns whether no warning is needed.
     pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, Refusal> {
         match &self.effect {
             Effect::Number { set, .. } => set(config, self.number(text)?),
@@ -268,14 +271,14 @@ impl Tunable {
         Ok(true)
     }
 
-    /// Whether this is a value of a tunable without effect that nobody needs to be warned of: nlx does what LNet does with it,
-    /// or nobody chose it, as it is LNet's own default.
+    /// Whether a value of a tunable without effect needs no warning: nlx behaves as LNet does with
+    /// it, or it is LNet's default and may not have been chosen.
     pub(crate) fn is_usual(&self, text: &str) -> bool {
         let Effect::None { default, like } = self.effect else { return false };
         default == text.trim() || like.split('|').any(|like| like == text.trim())
     }
 
-    /// Reads a number in the tunable's range.
+    /// Parses a number in the tunable's range.
     pub(crate) fn number(&self, text: &str) -> Result<i64, String> {
         let Effect::Number { min, max, .. } = self.effect else { return Err("it is no number".into()) };
         let switch = (min, max) == (0, 1);
@@ -287,7 +290,8 @@ impl Tunable {
     }
 }
 
-/// Decimal or with `0x`. Leading zeros mean octal to a kernel and decimal to people: refused.
+/// Parses a decimal number, or one with `0x`. Leading zeros are refused: a kernel reads them as
+/// octal, people as decimal.
 fn read_number(text: &str) -> Option<i64> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
     let hex = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));

@@ -1,4 +1,4 @@
-//! Prints a configuration as `lnetctl export` would.
+//! Prints a configuration in the form of `lnetctl export`.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use super::tunables::{LNET, NLX, O2IBLND, SOCKLND, Tunable};
 use crate::NodeConfig;
 use crate::networks::{NetInterface, NetSpec, NiTunables};
 
-/// What stands elsewhere than under `options`.
+/// Tunables that have a place outside of `options`.
 const ELSEWHERE: [&str; 3] = ["networks", "ip2nets", "lnet_transaction_timeout"];
 
 pub(super) fn yaml(config: &NodeConfig) -> String {
@@ -92,7 +92,7 @@ fn tunables(out: &mut String, config: &NodeConfig) -> std::fmt::Result {
     Ok(())
 }
 
-/// A word, in quotes if YAML could take it for anything else.
+/// A word, in quotes if YAML could parse it differently.
 fn word(text: &str) -> String {
     let plain =
         |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '@' | '-' | ':');

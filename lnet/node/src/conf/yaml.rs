@@ -1,5 +1,6 @@
-//! YAML, as much of it as `lnetctl export` writes and people write by hand: maps, lists and words. Anchors, aliases and
-//! tags are refused: nobody needs them here, and aliases of aliases can grow without end.
+//! A subset of YAML: maps, lists and words, as in the output of `lnetctl export` and in files
+//! written by hand. Anchors, aliases and tags are refused: they are not needed here, and nested
+//! aliases can expand without limit.
 
 use std::collections::HashSet;
 
@@ -7,18 +8,18 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use super::doc::{Entry, Fault, Item, MAX_DEPTH, Value, limit};
 
-/// Reads a text of one document; [`Value::Nothing`] if there is none in it.
+/// Reads one document; [`Value::Nothing`] if the text has none.
 pub(crate) fn read(text: &str) -> Result<Item, Fault> {
     limit(text)?;
     Builder::default().read(text)
 }
 
-/// A list or map that is not at its end.
+/// A list or map that is not complete.
 enum Open {
     List(Vec<Item>),
     Map {
         entries: Vec<Entry>,
-        /// Keys so far: a duplicate is found at once, however many there are.
+        /// Keys so far: finds duplicates fast, for any number of keys.
         seen: HashSet<String>,
         /// The key whose value comes next.
         key: Option<(String, usize)>,
@@ -93,7 +94,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The key that is being read.
+    /// The key being read.
     fn key(&self) -> String {
         let key = self.open.iter().rev().find_map(|(_, open)| match open {
             Open::Map { key: Some((key, _)), .. } => Some(key.clone()),

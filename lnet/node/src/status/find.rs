@@ -1,10 +1,12 @@
 //! The nodes that answer on this host.
 //!
-//! A user may put anything into a folder of theirs: sockets of other programs, ones that never answer or never stop, names of
-//! processes that are not theirs. Root asks them all the same. So the number of sockets, the bytes of an answer and of all answers
-//! together, and their time are bounded, and a socket counts only if the kernel says that the process in its name serves it, as
-//! the owner of the folder. A process of its own (`asker`) does all of this in a folder of another user: to list it, to connect, and to
-//! close descriptors that come with an answer can take as long as the user likes.
+//! A user may put anything into their folder: sockets of other programs, sockets that never answer
+//! or never stop, names of other users' processes. Root queries them all the same. So the number of
+//! sockets, the bytes of an answer and of all answers together, and their time are bounded, and a
+//! socket counts only if the kernel confirms that the process in its name serves it, as the owner
+//! of the folder. A child process (`asker`) does all of this for a folder of another user: listing
+//! it, connecting, and closing descriptors that come with an answer can take as long as that user
+//! wants.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -29,34 +31,37 @@ use super::asker::Asker;
 use super::folder::{self, Folder, SocketFile};
 use super::visits::{UnreadFolder, Visits};
 
-/// The end of a socket's name, after the process's number and a unique part.
+/// The suffix of a socket's name, after the process id and a unique part.
 pub(super) const SUFFIX: &str = ".sock";
 
-/// The beginning of a socket's name before it listens.
+/// The prefix of a socket's name before it listens.
 pub(super) const HIDDEN: &str = ".";
 
-/// A socket that does not listen this long after it was made never will.
+/// A socket that does not listen at this age never will.
 const STILLBORN: Duration = Duration::from_secs(60);
 
-/// Sockets that are asked, of all folders together: one of each folder in turn, so that a user with many hides no other's. Each
-/// takes a descriptor, of which a process has 1,024 by default.
+/// The maximum number of queried sockets in all folders together: one of each folder in turn, so
+/// that a user with many hides no other's. Each needs a descriptor, of which a process has 1,024 by
+/// default.
 pub(super) const NODES_MAX: usize = 512;
 
-/// The longest object that is read, in bytes. A node writes less than a tenth of it.
+/// The maximum length of an object, in bytes. A node writes less than a tenth of it.
 pub(super) const ANSWER_MAX: usize = 1 << 20;
 
-/// The longest that all answers are together, in bytes: the reader may keep all of them. Folders with nodes have equal shares of
-/// it, so that long answers of one user leave others theirs.
+/// The maximum length of all answers together, in bytes: the reader may keep all of them. Folders
+/// with nodes have equal shares of it, so that long answers of one user do not reduce those of
+/// others.
 pub(super) const ANSWERS_MAX: usize = 16 << 20;
 
-/// Bytes taken with one read.
+/// Bytes per read.
 pub(super) const PART: usize = 16 << 10;
 
-/// Reads that are made after the deadline, for what has arrived by then: enough for the longest object.
+/// The maximum number of reads after the deadline, for data that arrived before it: enough for the
+/// longest object.
 const LATE_READS: usize = ANSWER_MAX / PART + 1;
 
-/// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. libc does not
-/// know it yet.
+/// Socket option that permits descriptors to be sent to a Unix socket, since Linux 6.16; without
+/// the permission, `sendmsg` returns EPERM. libc does not define it yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 sockopt_impl!(
@@ -68,7 +73,7 @@ sockopt_impl!(
     bool
 );
 
-/// A node that has been asked for its status.
+/// A node whose status has been requested.
 #[derive(Debug)]
 pub struct RunningNode {
     pid: u32,
@@ -77,42 +82,42 @@ pub struct RunningNode {
     share: Arc<Share>,
 }
 
-/// The nodes of this host, and what could not be visited.
+/// The nodes of this host, and the folders that were not visited.
 #[derive(Debug)]
 pub struct HostNodes {
-    /// The nodes that were found, ordered by process.
+    /// The nodes found, ordered by process.
     pub nodes: Vec<RunningNode>,
-    /// The folders that may have others.
+    /// The folders that may have further nodes.
     pub unread: Vec<UnreadFolder>,
 }
 
-/// What a node's socket gave.
+/// The state of a node's answer.
 #[derive(Debug)]
 enum Answer {
-    /// It comes over this socket, which does not block.
+    /// It arrives on this non-blocking socket.
     Asked(UnixStream),
     Refused(Unasked),
-    /// A process of an [`Asker`] has read it.
+    /// A child of an [`Asker`] has read it.
     Read(io::Result<String>),
 }
 
 /// Whether a node may send descriptors with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Descriptors {
-    /// Where the kernel can refuse them, since Linux 6.16.
+    /// Refused where the kernel can do so, since Linux 6.16.
     Refused,
     Accepted,
 }
 
-/// What all answers from one folder may have together.
+/// The limit on all answers from one folder.
 #[derive(Debug, Default)]
 struct Share {
     bytes: AtomicUsize,
-    /// What has been read of them, also of those that failed.
+    /// Bytes read so far, including those of failed answers.
     read: AtomicUsize,
 }
 
-/// Why a socket cannot be asked.
+/// The reason why a socket was not queried.
 #[derive(Debug, thiserror::Error)]
 enum Unasked {
     #[error("{}", .0.desc())]
@@ -128,8 +133,8 @@ pub(super) struct BeyondShare {
     pub(super) bytes: usize,
 }
 
-/// Asks all nodes of this user that answer, ordered by process: 512 at most. Sockets that ended processes of this user have left
-/// behind are removed.
+/// Queries all nodes of this user, and returns those that answer, ordered by process: 512 at most.
+/// Removes sockets that ended processes of this user have left behind.
 #[must_use]
 pub fn running_nodes() -> Vec<RunningNode> {
     let mut all = within(&folder::open_own(false), Descriptors::Refused);
@@ -137,8 +142,9 @@ pub fn running_nodes() -> Vec<RunningNode> {
     all
 }
 
-/// As [`running_nodes`], and for root also the nodes of all other users, whose folders processes of a program visit. The answers of
-/// these are read before this returns, which is by the deadline. If one process is wanted, this returns once its node is found.
+/// As [`running_nodes`]; for root also the nodes of all other users, whose folders the asker's
+/// children visit. Their answers are read before this returns, by the deadline. With a wanted
+/// process, this returns once its node is found.
 #[must_use]
 pub fn running_nodes_with(asker: &Asker, deadline: Instant, wanted: Option<u32>) -> HostNodes {
     let is_root = Uid::effective().is_root();
@@ -175,7 +181,7 @@ pub fn running_nodes_with(asker: &Asker, deadline: Instant, wanted: Option<u32>)
     HostNodes { nodes, unread }
 }
 
-/// Asks those of these folders.
+/// Queries the nodes of these folders.
 pub(super) fn within(folders: &[Folder], descriptors: Descriptors) -> Vec<RunningNode> {
     let shares: Vec<Arc<Share>> = folders.iter().map(|_| Arc::default()).collect();
     let names = folders.iter().map(|folder| folder.names().into_iter());
@@ -210,7 +216,7 @@ fn ask(
     }
     let file = folder.socket(name)?;
     let Some(pid) = pid else {
-        // Of others nothing is removed.
+        // Never removes another user's files.
         if folder.is_own() && is_old(&file) && is_dead(&file) {
             folder.remove_dead(name, &file);
         }
@@ -238,17 +244,17 @@ fn is_dead(file: &SocketFile) -> bool {
     unconnected().and_then(|socket| connect_to(&socket, &file.path())) == Err(Errno::ECONNREFUSED)
 }
 
-/// A socket that does not block.
+/// Creates a non-blocking socket.
 pub(super) fn unconnected() -> Result<OwnedFd, Errno> {
     socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
 }
 
-/// From now on nobody can send descriptors to the socket: whether the kernel knows how.
+/// Refuses descriptors sent to the socket from now on; returns whether the kernel supports that.
 pub(super) fn refuse_descriptors(socket: &OwnedFd) -> bool {
     setsockopt(socket, PassRights, &false).is_ok()
 }
 
-/// Connects without waiting: the process may be stopped, and its queue of connections full.
+/// Connects without waiting: the process may be stopped, and its listen queue full.
 fn connect_to(socket: &OwnedFd, path: &Path) -> Result<(), Errno> {
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?)
 }
@@ -277,7 +283,7 @@ fn connected(
 impl From<Unasked> for io::Error {
     fn from(unasked: Unasked) -> io::Error {
         match unasked {
-            // Its queue of connections is full.
+            // Its listen queue is full.
             Unasked::System(Errno::EAGAIN) => io::ErrorKind::TimedOut.into(),
             Unasked::System(errno) => io::Error::from_raw_os_error(errno as i32),
             another @ Unasked::Another { .. } => io::Error::new(io::ErrorKind::PermissionDenied, another),
@@ -286,7 +292,7 @@ impl From<Unasked> for io::Error {
 }
 
 impl Share {
-    /// So many bytes more have been read.
+    /// Counts `count` further bytes.
     fn take(&self, count: usize) -> Result<(), BeyondShare> {
         let bytes = self.bytes.load(Relaxed);
         match self.read.fetch_add(count, Relaxed) + count <= bytes {
@@ -297,38 +303,40 @@ impl Share {
 }
 
 impl RunningNode {
-    /// One that a process of an [`Asker`] has asked.
+    /// A node that a child of an [`Asker`] has queried.
     pub(super) fn read_by_process(pid: u32, user: u32, answer: io::Result<String>) -> RunningNode {
         RunningNode { pid, user, answer: Answer::Read(answer), share: Arc::default() }
     }
 
-    /// The process that it runs in: the kernel says so too.
+    /// Returns the node's process, as confirmed by the kernel.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The user whose process it is.
+    /// Returns the user of the process.
     #[must_use]
     pub fn user(&self) -> u32 {
         self.user
     }
 
-    /// Whether it cannot even be asked.
+    /// Whether the node could not be queried.
     #[cfg(test)]
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.answer, Answer::Refused(_))
     }
 
-    /// What it says: one JSON object, see [`Node::status`](crate::Node::status). It is not checked. What has arrived by the
-    /// deadline is read after it too, so that several nodes can be read one after the other with one deadline.
+    /// Returns the node's answer: one JSON object, see [`Node::status`](crate::Node::status),
+    /// unchecked. Data that arrived by the deadline is also read after it, so that several nodes
+    /// can be read one after the other with one deadline.
     ///
     /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut) if the process has not answered by then, as one that is stopped does not, or has
-    /// not finished, however often it writes;
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if another process or user serves the socket than its name and
-    /// folder say; [`FileTooLarge`](io::ErrorKind::FileTooLarge) for an answer beyond 1 MiB, and once the answers from its
-    /// folder have more than their share of 16 MiB together, which is divided evenly by the folders that have nodes.
+    /// [`TimedOut`](io::ErrorKind::TimedOut) if the process has not answered by then, for example
+    /// because it is stopped, or has not finished, however often it writes;
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if another process or user serves the
+    /// socket than its name and folder indicate; [`FileTooLarge`](io::ErrorKind::FileTooLarge) for
+    /// an answer beyond 1 MiB, and once the answers from its folder have more than their share of
+    /// 16 MiB together, which is divided evenly among the folders with nodes.
     pub fn read(self, deadline: Instant) -> io::Result<String> {
         let mut reading = match self.answer {
             Answer::Asked(stream) => Reading { stream, share: self.share, bytes: Vec::new() },
@@ -352,7 +360,8 @@ impl RunningNode {
     }
 }
 
-/// Reads the answers of all until the deadline, each as it comes. Passes on the place of each node that has answered, and its answer.
+/// Reads all answers until the deadline, in the order of their arrival. Passes the index of each
+/// node that has answered, and its answer.
 pub(super) fn read_all(
     nodes: Vec<RunningNode>,
     deadline: Instant,
@@ -390,14 +399,14 @@ pub(super) fn read_all(
     Ok(())
 }
 
-/// An answer that is being read.
+/// An answer being read.
 struct Reading {
     stream: UnixStream,
     share: Arc<Share>,
     bytes: Vec<u8>,
 }
 
-/// What one read gave.
+/// The result of one read.
 enum Progress {
     Done(io::Result<String>),
     Some,
@@ -430,7 +439,7 @@ impl Reading {
     }
 }
 
-/// Waits until one of these has something to read, so long at most and a millisecond.
+/// Waits until one of these is readable, for at most `rest` plus a millisecond.
 pub(super) fn wait(fds: &mut [PollFd<'_>], rest: Duration) -> io::Result<()> {
     let rest_ms = i32::try_from(rest.as_millis()).unwrap_or(i32::MAX - 1).min(i32::MAX - 1) + 1;
     let timeout = PollTimeout::try_from(rest_ms).unwrap_or(PollTimeout::MAX);

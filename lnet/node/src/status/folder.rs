@@ -1,12 +1,13 @@
-//! The folders that hold status sockets.
+//! The folders of status sockets.
 //!
-//! A user may change anything below a folder of theirs at any moment, and root looks into the folders of all users. So a folder
-//! is opened once, without following a link and without entering another file system, and its owner and mode are read from the
-//! descriptor. Everything else goes through that descriptor: the list of names, the sockets, their removal. What a path leads to
-//! a moment later does not matter.
+//! A user may change anything below their folder at any moment, and root reads the folders of all
+//! users. So a folder is opened once, without following a link and without entering another file
+//! system, and its owner and mode are read from the descriptor. Everything else uses that
+//! descriptor: the list of names, the sockets, their removal. Later changes of the path do not
+//! matter.
 //!
-//! Each of these calls can take as long as a user likes who holds the lock of a directory that they can read. So a process of its
-//! own (`asker`) makes them for folders of other users.
+//! Each of these calls can take as long as a user wants who holds the lock of a directory that they
+//! can read. So a child process (`asker`) makes them for folders of other users.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -22,62 +23,65 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, re
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 
-/// The mode of a folder that is its owner's alone.
+/// The mode of a folder that only its owner can access.
 const OWN: Mode = Mode::S_IRWXU;
 
-/// The bits of a mode that let others in.
+/// The mode bits that give others access.
 const OTHERS: Mode = Mode::S_IRWXG.union(Mode::S_IRWXO);
 
-/// The bits of a mode that let others create and rename files.
+/// The mode bits that let others create and rename files.
 const OTHERS_WRITE: Mode = Mode::S_IWGRP.union(Mode::S_IWOTH);
 
-/// What is behind `$XDG_RUNTIME_DIR` where systemd makes it.
+/// The parent of `$XDG_RUNTIME_DIR` under systemd.
 const RUNTIME_FOLDERS: &str = "/run/user";
 
-/// The file system that systemd mounts for each user below [`RUNTIME_FOLDERS`]. A user cannot mount one of this type there; one
-/// of FUSE they can, and its calls block for as long as they like.
+/// The file system that systemd mounts for each user below [`RUNTIME_FOLDERS`]. A user cannot mount
+/// one of this type there, but can mount FUSE, whose calls block for as long as the user wants.
 const RUNTIME_FILE_SYSTEM: &str = "tmpfs";
 
-/// Where users without such a folder have one.
+/// The parent of the folders of users without a runtime folder.
 const SHARED_FOLDER: &str = "/tmp";
 
-/// `XDG_RUNTIME_DIR` of a service that systemd starts as a user of its own.
+/// `XDG_RUNTIME_DIR` of a service that systemd starts under a separate user.
 const SERVICE_FOLDER: &str = "/run/nlx";
 
 /// The name of the folder in `$XDG_RUNTIME_DIR`.
 const NAME: &str = "nlx";
 
-/// Names read from `/run/user` and from `/tmp`. More users than this have no sessions on one host; reading as many takes some
-/// 10 ms. Whoever fills `/tmp` beyond it hides the folders there from root, and no others.
+/// The maximum number of names read from `/run/user` and from `/tmp`. No host has more users with
+/// sessions than this; reading this number takes some 10 ms. A user who fills `/tmp` beyond it
+/// hides the folders there from root, and no others.
 const PARENT_NAMES_MAX: usize = 1 << 16;
 
-/// Folders of other users that root looks into in `/run/user`, and as many in `/tmp`. Each costs a process and a descriptor, of which a
-/// process has 1,024 by default.
+/// The maximum number of other users' folders that root visits in `/run/user`, and again in `/tmp`.
+/// Each costs a process and a descriptor, of which a process has 1,024 by default.
 pub(super) const FOLDERS_MAX: usize = 256;
 
-/// Names read from one folder. A node has one socket, and leaves one if it is killed.
+/// The maximum number of names read from one folder. A node has one socket, and leaves one if it is
+/// killed.
 const NAMES_MAX: usize = 4096;
 
-/// `openat2` gives EAGAIN when a rename or a mount elsewhere on the host came in between.
+/// The maximum number of attempts: `openat2` returns EAGAIN after a concurrent rename or mount
+/// elsewhere on the host.
 const RACES_MAX: usize = 16;
 
-/// An open folder whose owner and mode have been checked.
+/// An open folder with checked owner and mode.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
-    /// For messages and for [`Folder::shown`]: nothing is opened by it.
+    /// For messages and for [`Folder::shown`]; not opened by this path.
     path: PathBuf,
     owner: Uid,
 }
 
-/// A socket file of a folder: a descriptor of the file itself, which cannot become another one.
+/// A socket file of a folder: a descriptor of the file itself, which cannot be replaced.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     fd: OwnedFd,
     stat: FileStat,
 }
 
-/// The folders in which this user's nodes may put their sockets, the best first.
+/// The possible folders for this user's sockets, the best first.
 pub(super) fn own() -> Vec<PathBuf> {
     let user = Uid::effective();
     let given = std::env::var_os("XDG_RUNTIME_DIR");
@@ -85,8 +89,8 @@ pub(super) fn own() -> Vec<PathBuf> {
     runtime.into_iter().chain([Path::new(SHARED_FOLDER).join(format!("nlx-{user}"))]).collect()
 }
 
-/// Opens this user's folders; where processes visit the host's folders, without the one in `/tmp`, which is among those: other users can
-/// hold the lock of `/tmp`.
+/// Opens this user's folders. If children visit the host's folders, skips the one in `/tmp`, which
+/// is among those: other users can hold the lock of `/tmp`.
 pub(super) fn open_own(is_host_visited: bool) -> Vec<Folder> {
     let (user, mut paths) = (Uid::effective(), own());
     paths.retain(|path| !is_host_visited || *path != Place::Shared.folder(user.as_raw()));
@@ -101,13 +105,13 @@ pub(super) fn open_own(is_host_visited: bool) -> Vec<Folder> {
     all
 }
 
-/// Where users have their folders. Everything here can wait for other users, without end: a `readdir` whose result goes to memory
-/// that does not come holds the lock of the directory.
+/// The places of users' folders. Every call here can be blocked by other users, without limit: a
+/// `readdir` whose result goes to memory that never comes holds the lock of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// `/run/user/UID/nlx` of each user.
     Sessions,
-    /// `/run/nlx/nlx`: of the user that systemd gave the service's runtime folder to.
+    /// `/run/nlx/nlx`, of the user to whom systemd has given the service's runtime folder.
     Service,
     /// `/tmp/nlx-UID` of each user.
     Shared,
@@ -124,7 +128,7 @@ impl Place {
         }
     }
 
-    /// The directory that has a name for each user; of the service, that which has its folder.
+    /// The directory with a name for each user; for the service, the parent of its folder.
     pub(super) fn path(self) -> &'static Path {
         Path::new(match self {
             Place::Sessions => RUNTIME_FOLDERS,
@@ -133,7 +137,8 @@ impl Place {
         })
     }
 
-    /// The path of a user's folder; the service has one, whose user is not known before it is open.
+    /// The path of a user's folder; the service has one folder, whose user is unknown until it is
+    /// open.
     pub(super) fn folder(self, user: u32) -> PathBuf {
         match self {
             Place::Sessions => self.path().join(user.to_string()).join(NAME),
@@ -142,7 +147,7 @@ impl Place {
         }
     }
 
-    /// The users that may have a folder here, at most [`FOLDERS_MAX`].
+    /// Returns the users that may have a folder here, at most [`FOLDERS_MAX`].
     pub(super) fn users(self) -> Vec<u32> {
         let Ok(parent) = parent(self.path()) else { return Vec::new() };
         let names = names(&parent, PARENT_NAMES_MAX);
@@ -164,10 +169,10 @@ impl Place {
         users.take(FOLDERS_MAX).map(Uid::as_raw).collect()
     }
 
-    /// Opens the folder of a user; that of the service is its directory's owner's.
+    /// Opens the folder of a user; the service's folder belongs to the owner of its directory.
     ///
     /// # Errors
-    /// As of [`Folder::open`].
+    /// As for [`Folder::open`].
     pub(super) fn open(self, user: u32) -> Result<Folder, Errno> {
         let (path, user) = (self.folder(user), Uid::from_raw(user));
         let parent = parent(self.path())?;
@@ -185,21 +190,22 @@ impl Place {
     }
 }
 
-/// The user of a name. Each has one name, so that a user has one folder in each place.
+/// Parses a user id. Each user has one spelling, and so one folder in each place.
 fn uid(text: &str) -> Option<Uid> {
     let user: u32 = text.parse().ok()?;
     (user.to_string() == text).then_some(Uid::from_raw(user))
 }
 
-/// What the environment names, if it belongs to this user. `sudo -E` passes on that of another.
+/// The folder in the environment, if it belongs to this user. `sudo -E` passes that of another.
 fn runtime(given: OsString, user: Uid) -> Option<PathBuf> {
     let folder = PathBuf::from(given);
     let owner = fstat(parent(&folder).ok()?).ok()?.st_uid;
     (folder.is_absolute() && owner == user.as_raw()).then_some(folder)
 }
 
-/// Opens a folder in which other users cannot rename what is not theirs. Its own path may lead over links: it is a constant below
-/// folders that root alone can write to, or comes from this process's environment.
+/// Opens a folder in which other users cannot rename foreign files. Its own path may contain links:
+/// it is a constant below folders that only root can write, or comes from this process's
+/// environment.
 fn parent(path: &Path) -> Result<OwnedFd, Errno> {
     let fd = open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let mode = mode(&fstat(&fd)?);
@@ -209,7 +215,7 @@ fn parent(path: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Opens `/run/user/UID`, which is a file system of its own: only one that systemd has mounted.
+/// Opens `/run/user/UID`, which is a separate file system: only one mounted by systemd.
 fn session(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     match open_beneath(parent, name, OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_XDEV) {
         Err(Errno::EXDEV) => {}
@@ -222,8 +228,8 @@ fn session(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The type of the file system that a descriptor leads to. Read from the kernel's lists, because `fstatfs` asks the file system
-/// itself, and one of FUSE need not answer.
+/// The type of a descriptor's file system. Read from the kernel's lists, because `fstatfs` asks the
+/// file system itself, and a FUSE file system may not answer.
 fn file_system(fd: &OwnedFd) -> Option<String> {
     let mount = mount_of(fd)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -233,14 +239,15 @@ fn file_system(fd: &OwnedFd) -> Option<String> {
     rest.split(' ').next().map(str::to_string)
 }
 
-/// The number of the mount that a descriptor leads to.
+/// The mount id of a descriptor.
 fn mount_of(fd: &OwnedFd) -> Option<String> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     Some(mount.trim().to_string())
 }
 
-/// Opens what has this name in a folder, as a mere reference: not what a link leads to, and nothing outside.
+/// Opens a name in a folder as a reference (`O_PATH`), without following links or leaving the
+/// folder.
 fn open_beneath(
     folder: &OwnedFd,
     name: &OsStr,
@@ -263,8 +270,9 @@ fn open_beneath(
     }
 }
 
-/// [`open_beneath`] where there is no `openat2`: systemd denies it to services with `RestrictSUIDSGID=`, whose filter cannot
-/// look into its arguments. For one name, `openat` without following a link resolves the same way.
+/// [`open_beneath`] without `openat2`: systemd denies it to services with `RestrictSUIDSGID=`,
+/// whose filter cannot check its arguments. For a single name, `openat` without following a link
+/// resolves the same way.
 fn open_one_name(
     folder: &OwnedFd,
     name: &OsStr,
@@ -283,7 +291,7 @@ fn open_one_name(
     if resolve.contains(ResolveFlag::RESOLVE_NO_XDEV) && is_elsewhere() { Err(Errno::EXDEV) } else { Ok(fd) }
 }
 
-/// The names in a folder, at most this many.
+/// The names in a folder, at most this number.
 fn names(folder: &OwnedFd, max: usize) -> Vec<OsString> {
     let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let Ok(mut dir) = Dir::openat(folder, ".", how, Mode::empty()) else { return Vec::new() };
@@ -296,11 +304,11 @@ fn mode(stat: &FileStat) -> Mode {
 }
 
 impl Folder {
-    /// Opens a folder that is this user's alone.
+    /// Opens a folder that only this user can access.
     ///
     /// # Errors
-    /// EACCES for one of another user and for one that others can enter, ELOOP for a link, EXDEV for a file system mounted
-    /// there; what the system says.
+    /// EACCES for a folder of another user and for one that others can enter, ELOOP for a link,
+    /// EXDEV for a file system mounted there; otherwise the system's error.
     pub(super) fn open(path: &Path, owner: Uid) -> Result<Folder, Errno> {
         let (above, name) = split(path)?;
         Folder::open_in(&parent(above)?, name, path.to_path_buf(), owner)
@@ -315,10 +323,10 @@ impl Folder {
         }
     }
 
-    /// Opens this user's folder, and makes it if need be.
+    /// Opens this user's folder, and creates it if necessary.
     ///
     /// # Errors
-    /// As of [`Folder::open`]; what the system says to one that cannot be made.
+    /// As for [`Folder::open`]; the system's error if it cannot be created.
     pub(super) fn make(path: &Path) -> Result<Folder, Errno> {
         let (above, name) = split(path)?;
         let parent = parent(above)?;
@@ -330,22 +338,22 @@ impl Folder {
         }
     }
 
-    /// The user whose folder it is.
+    /// The owner of the folder.
     pub(super) fn owner(&self) -> Uid {
         self.owner
     }
 
-    /// Whether it is this process's own, and what is in it too.
+    /// Whether this process's user owns it, and so its contents.
     pub(super) fn is_own(&self) -> bool {
         self.owner == Uid::effective()
     }
 
-    /// Its file system and its number there.
+    /// Its file system and inode.
     pub(super) fn inode(&self) -> Option<(u64, u64)> {
         fstat(&self.fd).map(|found| (found.st_dev, found.st_ino)).ok()
     }
 
-    /// The path to print for a name in it.
+    /// The path of a name in it, for messages.
     pub(super) fn shown(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)
     }
@@ -355,7 +363,7 @@ impl Folder {
         names(&self.fd, NAMES_MAX)
     }
 
-    /// The socket file of this name, if it is one and its owner's.
+    /// The socket file of this name, if it is one and belongs to the folder's owner.
     pub(super) fn socket(&self, name: &OsStr) -> Option<SocketFile> {
         let fd = open_beneath(&self.fd, name, OFlag::empty(), ResolveFlag::RESOLVE_NO_XDEV).ok()?;
         let stat = fstat(&fd).ok()?;
@@ -363,24 +371,24 @@ impl Folder {
         (is_socket && stat.st_uid == self.owner.as_raw()).then_some(SocketFile { fd, stat })
     }
 
-    /// Makes a socket that listens under this name.
+    /// Creates a listening socket with this name.
     pub(super) fn listen(&self, name: &OsStr) -> io::Result<UnixListener> {
         UnixListener::bind(self.through(name))
     }
 
-    /// Gives a file another name.
+    /// Renames a file.
     pub(super) fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         renameat(&self.fd, from, &self.fd, to)
     }
 
     /// Removes the name of a socket of this process.
     pub(super) fn remove(&self, name: &OsStr) {
-        // Another that looks may have removed it already.
+        // Another searching process may have removed it already.
         let _ = unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir);
     }
 
-    /// Removes the name of a dead socket if it still has that name, and if the folder is this user's own: root removes nothing
-    /// from the folders of others.
+    /// Removes a dead socket if the name still refers to it, and if the folder is this user's own:
+    /// root removes nothing from the folders of others.
     pub(super) fn remove_dead(&self, name: &OsStr, socket: &SocketFile) {
         if !self.is_own() {
             return;
@@ -392,19 +400,19 @@ impl Folder {
         }
     }
 
-    /// A path over the descriptor, for calls that take no descriptor of a folder.
+    /// A path through the descriptor, for calls that accept no folder descriptor.
     fn through(&self, name: &OsStr) -> PathBuf {
         reference(&self.fd).join(name)
     }
 }
 
 impl SocketFile {
-    /// A path that leads to this file and to no other, for `connect`.
+    /// A path that always leads to this file, for `connect`.
     pub(super) fn path(&self) -> PathBuf {
         reference(&self.fd)
     }
 
-    /// When it was made, in seconds since 1970.
+    /// Its creation time, in seconds since 1970.
     pub(super) fn made_s(&self) -> u64 {
         self.stat.st_mtime.try_into().unwrap_or(0)
     }
@@ -414,7 +422,7 @@ fn reference(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// The folder above, and the last name.
+/// Splits a path into the parent folder and the last name.
 fn split(path: &Path) -> Result<(&Path, &OsStr), Errno> {
     let name = path.file_name().filter(|name| !name.as_bytes().contains(&0));
     path.parent().zip(name).ok_or(Errno::EINVAL)
@@ -448,7 +456,7 @@ mod tests {
         assert_eq!(Folder::open(Path::new("/"), Uid::effective()).unwrap_err(), Errno::EINVAL);
     }
 
-    /// Where others can rename, a folder may be another one at any moment.
+    /// Where others can rename, a folder may be replaced at any moment.
     #[test]
     fn a_folder_below_one_that_others_can_write_to_is_refused() {
         let home = tempfile::tempdir().unwrap();
@@ -488,7 +496,7 @@ mod tests {
                 let (name, resolve) = (OsStr::new(name), ResolveFlag::RESOLVE_NO_XDEV);
                 let without = inode(open_one_name(folder, name, flags, resolve));
                 let with = inode(open_beneath(folder, name, flags, resolve));
-                // Only plain names are asked for.
+                // Only plain names are used.
                 let is_plain = !matches!(name.to_str(), Some("." | "folder/.."));
                 assert_eq!(without, with.filter(|_| is_plain), "{name:?} with {flags:?}");
             }
@@ -497,7 +505,7 @@ mod tests {
         assert_eq!(mounted.unwrap_err(), Errno::EXDEV);
     }
 
-    /// After the folder's path leads elsewhere, the descriptor still leads to the folder.
+    /// After the folder's path changes, the descriptor still leads to the folder.
     #[test]
     fn what_a_folder_is_does_not_change_with_its_path() {
         let home = tempfile::tempdir().unwrap();
@@ -515,7 +523,7 @@ mod tests {
         assert!(private.join("1-2-3.sock").exists() && !home.path().join("moved/1-2-3.sock").exists());
     }
 
-    /// A name that is another file by now is not removed for the one that was looked at.
+    /// If the name refers to another file by now, that file is not removed.
     #[test]
     fn only_the_file_that_was_looked_at_is_removed() {
         let home = tempfile::tempdir().unwrap();

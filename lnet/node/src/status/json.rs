@@ -1,10 +1,11 @@
-//! Just enough to write JSON: this crate reads none, and needs no library for it.
+//! JSON output only: this crate reads no JSON, and needs no library for it.
 
 use std::fmt::{Display, Write};
 
 use lnet_nid::is_printable;
 
-/// A JSON object that is being written, for the members that programs add to the status ([`Node::add_status`](crate::Node::add_status)).
+/// Builds a JSON object: the members that programs add to the status
+/// ([`Node::add_status`](crate::Node::add_status)).
 ///
 /// ```
 /// use lnet_node::{Object, quoted};
@@ -18,13 +19,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// One without members.
+    /// Creates an object without members.
     #[must_use]
     pub fn new() -> Object {
         Object::default()
     }
 
-    /// A number, or anything else that is JSON as it prints.
+    /// Adds a number, or any other value whose output is JSON.
     #[must_use]
     pub fn value(mut self, name: &str, value: impl Display) -> Object {
         let comma = if self.text.is_empty() { "{" } else { "," };
@@ -33,7 +34,7 @@ impl Object {
         self
     }
 
-    /// A number that may not be known.
+    /// Adds a number, or `null`.
     #[must_use]
     pub fn maybe(self, name: &str, value: Option<impl Display>) -> Object {
         match value {
@@ -42,19 +43,19 @@ impl Object {
         }
     }
 
-    /// A text.
+    /// Adds a string.
     #[must_use]
     pub fn text(self, name: &str, text: impl Display) -> Object {
         self.value(name, quoted(&text.to_string()))
     }
 
-    /// Values that are JSON already.
+    /// Adds a list of values that are already JSON.
     #[must_use]
     pub fn list(self, name: &str, values: impl Iterator<Item = String>) -> Object {
         self.value(name, format_args!("[{}]", values.collect::<Vec<_>>().join(",")))
     }
 
-    /// The whole of it.
+    /// Returns the complete object.
     #[must_use]
     pub fn end(mut self) -> String {
         self.text.push_str(if self.text.is_empty() { "{}" } else { "}" });
@@ -62,12 +63,13 @@ impl Object {
     }
 }
 
-/// A character as JSON escapes it: `\u009b`, in two parts beyond U+FFFF.
+/// The JSON escape of a character: `\u009b`, in two parts above U+FFFF.
 fn json_escape(letter: char) -> String {
     letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
 }
 
-/// JSON, escaped as [`quoted`] escapes a text: what only texts can hold is escaped there, and white space becomes a blank.
+/// Escapes JSON in the way of [`quoted`]: characters that occur only within strings are escaped,
+/// and white space becomes a blank.
 ///
 /// ```
 /// assert_eq!(lnet_node::escaped("{\"a\":\r\"\u{9b}\"}"), r#"{"a": "\u009b"}"#);
@@ -77,7 +79,7 @@ pub fn escaped(json: &str) -> String {
     let mut all = String::with_capacity(json.len());
     for letter in json.chars() {
         match letter {
-            // They are no part of a text, where they would be escaped already.
+            // These are outside of strings, in which they would already be escaped.
             '\t' | '\n' | '\r' => all.push(' '),
             letter if is_printable(letter) => all.push(letter),
             letter => all.push_str(&json_escape(letter)),
@@ -86,7 +88,8 @@ pub fn escaped(json: &str) -> String {
     all
 }
 
-/// A text in quotes, as JSON has it. What is not printable is escaped too ([`lnet_nid::is_printable`]).
+/// Returns a JSON string in quotes. Non-printable characters are escaped too
+/// ([`lnet_nid::is_printable`]).
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut all = String::with_capacity(text.len() + 2);

@@ -1,7 +1,7 @@
-//! The processes of one look at the folders of other users, and what they have found by the deadline.
+//! The children of one search through other users' folders, and their results up to the deadline.
 //!
-//! What they say is bounded: a user can have each of them say much. Nothing here waits for one of them beyond the deadline, nor for
-//! the end of one.
+//! Their output is bounded, because a user can make each of them write much. This module never
+//! waits for a child beyond the deadline, nor for its end.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,40 +15,40 @@ use super::asker::{self, Asker, AskerProcess, HEADER_BYTES, Task, kind};
 use super::find::{ANSWER_MAX, ANSWERS_MAX, BeyondShare, NODES_MAX, PART, RunningNode, wait};
 use super::folder::{FOLDERS_MAX, Place};
 
-/// Reads of a pipe that are made after the deadline: what has arrived by then.
+/// The maximum number of reads of a pipe after the deadline, for data that arrived before it.
 const LATE_READS: usize = (1 << 20) / PART;
 
-/// A folder that could not be visited, or not in time.
+/// A folder that was not visited, or not in time.
 #[derive(Debug)]
 pub struct UnreadFolder {
     path: PathBuf,
     error: io::Error,
 }
 
-/// The processes of one look.
+/// The children of one search.
 pub(super) struct Visits<'a> {
     asker: &'a Asker,
     deadline: Instant,
-    /// Nothing but the node of this process is looked for.
+    /// Search only for the node of this process.
     wanted: Option<u32>,
     all: Vec<Visit>,
     unread: Vec<UnreadFolder>,
-    /// Folders that have been visited: their file systems and inodes.
+    /// Visited folders: their file systems and inodes.
     seen: Vec<(u64, u64)>,
-    /// Folders that have nodes.
+    /// The number of folders with nodes.
     with_nodes: usize,
 }
 
-/// One process.
+/// One child.
 struct Visit {
     task: Task,
     output: File,
     process: Option<AskerProcess>,
-    /// What has been read and makes no frame yet.
+    /// Bytes that do not make a complete frame yet.
     bytes: Vec<u8>,
-    /// Bytes of an answer that are not kept.
+    /// Bytes of an answer that are skipped.
     skipped: usize,
-    /// Of a process that lists: the users that it has named.
+    /// For a child that lists: the number of users received.
     users: usize,
     /// The owner of the folder, and its nodes.
     user: u32,
@@ -61,7 +61,7 @@ struct Node {
     answer: Option<io::Result<String>>,
 }
 
-/// What a process says at once.
+/// One message of a child.
 struct Frame {
     kind: u8,
     number: u32,
@@ -69,13 +69,13 @@ struct Frame {
 }
 
 impl UnreadFolder {
-    /// Where it is.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why it was not read: [`TimedOut`](io::ErrorKind::TimedOut) if it was not done by the deadline.
+    /// Returns the error: [`TimedOut`](io::ErrorKind::TimedOut) if it was not read by the deadline.
     #[must_use]
     pub fn error(&self) -> &io::Error {
         &self.error
@@ -83,7 +83,8 @@ impl UnreadFolder {
 }
 
 impl<'a> Visits<'a> {
-    /// None yet; this process itself has visited these folders, of which so many have nodes.
+    /// Creates an empty set. The searching process itself has visited the folders `seen`, of which
+    /// `with_nodes` have nodes.
     pub(super) fn new(
         asker: &'a Asker,
         deadline: Instant,
@@ -94,8 +95,8 @@ impl<'a> Visits<'a> {
         Visits { asker, deadline, wanted, all: Vec::new(), unread: Vec::new(), seen, with_nodes }
     }
 
-    /// Starts all processes, and reads what they say until they have ended, the node that is wanted has answered, or the deadline
-    /// has come.
+    /// Starts all children, and reads their output until they have ended, the wanted node has
+    /// answered, or the deadline is reached.
     pub(super) fn run(&mut self) {
         let tasks = [Task::List(Place::Sessions), Task::Visit(Place::Service, 0), Task::List(Place::Shared)];
         tasks.into_iter().for_each(|task| self.start(task));
@@ -131,12 +132,13 @@ impl<'a> Visits<'a> {
         nodes.any(|node| node.pid == pid && matches!(node.answer, Some(Ok(_))))
     }
 
-    /// What all answers from one folder may have together, in bytes.
+    /// The maximum number of bytes of all answers from one folder.
     pub(super) fn share(&self) -> usize {
         ANSWERS_MAX / self.with_nodes.max(1)
     }
 
-    /// Kills the processes that are left. Returns the nodes of each folder, and the folders that were not listed.
+    /// Kills the remaining children. Returns the nodes of each folder, and the folders that were
+    /// not listed.
     pub(super) fn end(mut self) -> (Vec<Vec<RunningNode>>, Vec<UnreadFolder>) {
         let mut folders = Vec::new();
         for visit in self.all {
@@ -156,7 +158,7 @@ impl<'a> Visits<'a> {
 
     fn start(&mut self, task: Task) {
         let rest = self.deadline.saturating_duration_since(Instant::now());
-        // What one that lists says may be read behind the deadline.
+        // Output of a listing child may be read after the deadline.
         let started = match rest.is_zero() {
             true => Err(io::ErrorKind::TimedOut.into()),
             false => self.asker.start(task, rest),
@@ -177,7 +179,7 @@ impl<'a> Visits<'a> {
         }
     }
 
-    /// Reads once what a process has said. Returns whether there may be more.
+    /// Reads a child's output once. Returns whether there may be more.
     fn read(&mut self, index: usize, part: &mut [u8]) -> bool {
         let visit = &mut self.all[index];
         let read = match visit.output.read(part) {
@@ -204,7 +206,7 @@ impl<'a> Visits<'a> {
         self.all[index].process.is_some()
     }
 
-    /// Handles all frames that are whole.
+    /// Handles all complete frames.
     fn handle(&mut self, index: usize) -> io::Result<()> {
         loop {
             let share = self.share();
@@ -256,7 +258,8 @@ impl Visit {
         self.nodes.get_mut(index as usize).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Removes and returns the next frame, once it is whole. An answer beyond this share of the folder is not kept.
+    /// Removes and returns the next frame, once it is complete. An answer beyond this share of the
+    /// folder is dropped.
     fn frame(&mut self, share: usize) -> io::Result<Option<Frame>> {
         loop {
             let skipped = self.skipped.min(self.bytes.len());
@@ -283,12 +286,12 @@ impl Visit {
         }
     }
 
-    /// Bytes of the answers that are kept.
+    /// The number of bytes of the kept answers.
     fn kept(&self) -> usize {
         self.nodes.iter().map(Node::kept).sum()
     }
 
-    /// Drops answers that are beyond a share which has become smaller.
+    /// Drops answers beyond a share that has become smaller.
     fn trim(&mut self, share: usize) {
         let mut kept = 0;
         for node in &mut self.nodes {
@@ -317,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that is none of ours, as one that was replaced meanwhile.
+    /// A foreign program, for example after a replacement.
     #[test]
     fn a_program_that_does_not_visit_is_refused() {
         let kinds = |program: &str, args: &[&str]| {
@@ -334,7 +337,7 @@ mod tests {
         assert_eq!(kinds("yes", &[]), [io::ErrorKind::InvalidData; 3]);
     }
 
-    /// The node that is wanted has answered: others are not waited for.
+    /// The wanted node has answered: the search does not wait for others.
     #[test]
     fn who_looks_for_one_node_waits_for_no_other() {
         let frame = |kind: u8, number: u32, bytes: &[u8]| {
@@ -357,7 +360,7 @@ mod tests {
         assert!(visits.has_answer_of(4712) && !visits.has_answer_of(4711));
     }
 
-    /// A process that says nothing is left behind at the deadline, and what it visits is named.
+    /// A child without output is left behind at the deadline, and its folder is reported.
     #[test]
     fn a_process_that_says_nothing_is_left_at_the_deadline() {
         let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);
@@ -370,7 +373,7 @@ mod tests {
         assert!(unread.iter().all(|folder| folder.error().kind() == io::ErrorKind::TimedOut));
     }
 
-    /// A user who is named behind the deadline is not visited any more.
+    /// A user received after the deadline is not visited any more.
     #[test]
     fn nothing_is_started_behind_the_deadline() {
         let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);

@@ -12,7 +12,7 @@ const NO_HEALTH: &str = "nlx keeps no health of interfaces: it neither sends aga
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// lnet-semantics 27.
+/// LNet's tunables (lnet-semantics 27).
 pub(super) const ROWS: &[Tunable] = &[
     text(
         "networks",
@@ -209,7 +209,7 @@ fn accept_name(policy: AcceptPolicy) -> &'static str {
     }
 }
 
-/// LNet's numbers for its modes, in the order of the variants.
+/// The mode for LNet's number, in the order of the variants.
 fn rotor(number: i64) -> Rotor {
     match number {
         0 => Rotor::Off,

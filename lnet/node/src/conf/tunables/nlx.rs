@@ -7,7 +7,7 @@ use lnet_cpt::{Conflict, Estimate};
 use super::{ALONE, Effect, NLX, Refusal, Tunable};
 use crate::{MatchOrder, NodeConfig, Stealing};
 
-/// What LNet has no tunable for.
+/// Tunables that LNet does not have.
 pub(super) const ROWS: &[Tunable] = &[
     word(
         "stealing",
@@ -185,7 +185,7 @@ fn set_faults(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The system's limit on such names, its terminating zero not counted.
+/// The system's limit on such names, without the terminating zero.
 const CONGESTION_NAME_MAX: usize = 15;
 
 fn set_congestion_control(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {

@@ -1,22 +1,23 @@
 use super::{ALONE, Effect, O2IBLND, Tunable};
 use crate::NodeConfig;
 
-/// As long as anybody can want to wait.
+/// The upper limit of waits.
 const DAY_S: u32 = 86_400;
-/// The device's retries have three bits.
+/// The device has three bits for its retries.
 const RETRIES_MAX: u8 = 7;
-/// An NI counts its credits in 16 bits.
+/// An NI has 16 bits for its credits.
 const CREDITS_MAX: u16 = u16::MAX;
-/// Where the kernel's LND ends, too (lnet-semantics 29).
+/// The kernel LND's limit (lnet-semantics 29).
 const CONNS_MAX: u8 = 127;
-/// More than any device takes.
+/// Above the limit of any device.
 const PIECES_MAX: u8 = u8::MAX;
 
-/// With the depth of queues goes what a connection needs of both sides: the smaller one counts.
+/// The needs of a connection at both sides depend on the depth of its queues: the smaller one
+/// counts.
 const NEGOTIATED: &str = "the smaller of both sides counts";
 const ONCE_REGISTERED: &str = "nlx registers memory once, not for each transfer";
 
-/// lnet-semantics 29.
+/// The tunables of the verbs LND (lnet-semantics 29).
 pub(super) const ROWS: &[Tunable] = &[
     Tunable {
         agree: "all nodes of a net",

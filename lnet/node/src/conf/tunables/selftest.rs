@@ -4,7 +4,7 @@ const fn row(name: &'static str, default: &'static str) -> Tunable {
     idle!(SELFTEST: name, default, default, "nlx does not serve LNet's self-test")
 }
 
-/// lnet-semantics 30.
+/// The tunables of LNet's self-test (lnet-semantics 30).
 pub(super) const ROWS: &[Tunable] = &[
     row("session_timeout", "100"),
     row("rpc_timeout", "64"),

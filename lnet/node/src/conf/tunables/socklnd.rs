@@ -1,12 +1,12 @@
 use super::{ALONE, Effect, SOCKLND, Tunable};
 use crate::NodeConfig;
 
-/// As long as anybody can want to wait.
+/// The upper limit of waits.
 const DAY_S: u32 = 86_400;
-/// A socket buffer's size is an `int` to the system.
+/// The system stores the size of a socket buffer in an `int`.
 const BUFFER_MAX: i32 = i32::MAX;
 
-/// lnet-semantics 28.
+/// The tunables of the TCP LND (lnet-semantics 28).
 pub(super) const ROWS: &[Tunable] = &[
     number!(SOCKLND, tcp, "sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed (a quarter while messages wait for credits of the NI), and an attempt to connect may take"),
     number!(SOCKLND, tcp, "credits", credits: u32, "messages", 1..=65_535, "how many may be in flight on an NI, all peers together"),
