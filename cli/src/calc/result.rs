@@ -68,8 +68,9 @@ impl Calculation {
         self.barriers.iter().filter(move |barrier| barrier.bars(opener))
     }
 
-    /// Bytes of a side's NI: all that its connections have, and transmit descriptors. Queues do not count, for only the
-    /// device knows what they take, nor do bounce buffers: nlx has none until one is needed.
+    /// Returns the bytes of a side's NI: all buffers of its connections, and transmit descriptors.
+    /// Queues are not counted, for their size is known to the device alone, nor are bounce buffers,
+    /// which nlx creates on demand.
     pub(super) fn memory(&self, side: usize, opener: usize) -> Option<u64> {
         let load = self.load(side, opener)?;
         Some(load.times(load.made.bytes()) + self.nodes[side].pools.transmit_bytes())

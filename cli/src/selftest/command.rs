@@ -1,6 +1,8 @@
-//! What console and nodes say to each other: INIT, START, STATUS, STOP, and the answers (motr-transport 10.2).
+//! The messages between console and nodes: INIT, START, STATUS, STOP, and the answers
+//! (motr-transport 10.2).
 //!
-//! An answer carries the number of its command, so a late one is never taken for another's.
+//! An answer carries the number of its command, so a late one is not taken for that of another
+//! command.
 
 use std::time::Duration;
 
@@ -10,14 +12,14 @@ use super::protocol::ECHO_MAX;
 use super::stats::Statistics;
 use super::wire::{Reader, Wire, WireError, Writer, is_unique, wire_enum, wire_struct};
 
-/// The longest command or answer, as in Motr: an INIT for some 170 servers fits.
+/// Length of the longest command or answer, as in Motr: an INIT for some 170 servers fits.
 pub(super) const COMMAND_BYTES: usize = 16 << 10;
 
 /// The first four bytes: "nlxc"; version 1 follows.
 const MAGIC: u32 = u32::from_le_bytes(*b"nlxc");
 const VERSION: u16 = 1;
 
-/// The part a node plays; it learns it from INIT.
+/// The role of a node, set by INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Client,
@@ -26,10 +28,10 @@ pub(super) enum Role {
 
 wire_enum!(Role as "role" { Client, Server });
 
-/// What clients do.
+/// The operations of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
-    /// Nothing: commands are answered, and that is all.
+    /// None: commands are answered, nothing else happens.
     Stub,
     /// Messages that come back.
     Echo,
@@ -39,16 +41,16 @@ pub(super) enum Load {
     Write,
     /// Bulk to the servers, and the same bytes back.
     Exchange,
-    /// All of these, in an order that follows from the seed.
+    /// All of these, in an order that the seed determines.
     Mixed,
 }
 
 wire_enum!(Load as "load" { Stub, Echo, Read, Write, Exchange, Mixed });
 
-/// How a node takes its events.
+/// Delivery of events to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// The node's thread waits for them: Motr's synchronous delivery.
+    /// The node's thread waits for events: Motr's synchronous delivery.
     Wait,
     /// A thread of the transfer machine calls the node: Motr's automatic delivery.
     Callback,
@@ -56,38 +58,39 @@ pub(super) enum Delivery {
 
 wire_enum!(Delivery as "delivery" { Wait, Callback });
 
-/// All that a node is told by INIT.
+/// The content of INIT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub role: Role,
     pub load: Load,
     pub delivery: Delivery,
-    /// Where the node's transfer machine for data starts; the last part may be `*`.
+    /// Address of the node's transfer machine for data; the last part may be `*`.
     pub address: String,
     /// For a client: the servers' transfer machines for data.
     pub peers: Vec<String>,
-    /// Different for each INIT of a console: what is under way from one test is never taken for another's.
+    /// Different for each INIT of a console, so that messages of one test are not taken for those
+    /// of another.
     pub run: u16,
     /// Bytes of a bulk transfer, or of an echo's payload.
     pub size: u32,
     /// Operations in flight: of a client its own, of a server those of all clients.
     pub in_flight: u32,
-    /// A client begins operations for so long.
+    /// Time during which a client begins operations.
     pub duration: Duration,
-    /// A client begins no more operations than these; 0 sets no limit.
+    /// Largest number of operations that a client begins; 0 is no limit.
     pub count: u64,
-    /// An operation that has not ended after this time is lost.
+    /// Time after which an operation that has not ended is lost.
     pub timeout: Duration,
-    /// How often a client tries an operation that is lost, the first time included.
+    /// Largest number of tries of an operation.
     pub tries: u32,
     /// Messages per receive buffer.
     pub messages: u32,
-    /// A server waits for so long before it moves bulk.
+    /// Time that a server waits before it moves bulk.
     pub delay: Duration,
     pub seed: u64,
     /// Rules that drop and delay messages on this node; empty for none.
     pub faults: String,
-    /// A server spoils a byte now and then.
+    /// Whether a server corrupts a byte now and then.
     pub spoil: bool,
 }
 
@@ -111,20 +114,20 @@ wire_struct!(Plan {
     spoil,
 });
 
-/// The memory that one node may be asked to use for data: a console is a stranger.
+/// Limit of a node's memory for data: a console is not trusted.
 const MEMORY_MAX: u64 = 1 << 30;
 
-/// Operations in flight of one node; with their sequences and buffers they fit any table.
+/// Limit of a node's operations in flight; with their sequences and buffers they fit any table.
 pub(super) const IN_FLIGHT_MAX: u32 = 16 << 10;
 
-/// An operation is not tried more often: each try may wait for the whole timeout.
+/// Limit of tries: each may wait for the whole timeout.
 pub(super) const TRIES_MAX: u32 = 16;
 
-/// Times beyond a day are mistakes.
+/// Longer times than a day are mistakes.
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 
 impl Plan {
-    /// Whether the numbers can be worked with; EINVAL or EFBIG, and why.
+    /// Checks the numbers; returns EINVAL or EFBIG with the reason.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let Plan { load, size, in_flight, tries, messages, .. } = *self;
         let size_max = if load == Load::Echo { ECHO_MAX } else { super::BULK_BYTES };
@@ -156,34 +159,35 @@ impl Plan {
     }
 }
 
-/// What a node has done, since START.
+/// The results of a node since START.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Status {
-    /// Nothing more will happen by itself: a client has ended its last operation.
+    /// Set when a client has ended its last operation, so that nothing more happens by itself.
     pub finished: bool,
     pub elapsed: Duration,
     pub operations: u64,
     pub bytes: u64,
     pub errors: u64,
-    /// The first of the errors; empty without.
+    /// The first of the errors; empty if there was none.
     pub first_error: String,
-    /// Tries that ended by their timeout.
+    /// Number of tries that ended by their timeout.
     pub lost: u64,
-    /// Operations tried again.
+    /// Number of further tries.
     pub retries: u64,
-    /// Answers to tries that had been lost.
+    /// Number of answers to tries that were lost.
     pub late: u64,
     pub verified_bytes: u64,
     pub messages_sent: u64,
     pub messages_received: u64,
     pub bulk_sent: u64,
     pub bulk_received: u64,
-    /// Of operations, in nanoseconds.
+    /// Latencies of operations, in nanoseconds.
     pub latency_ns: Statistics,
-    /// The node's NID, and what its rules did: nodes of one process share them.
+    /// The node's NID, and the counters of its rules: nodes of one process share them.
     pub nid: String,
     pub rules: Vec<RuleStatus>,
-    /// A part of the latencies' histogram: values in nanoseconds and how often they occurred, from the place that was asked for.
+    /// A part of the histogram of latencies: values in nanoseconds with their counts, from the
+    /// requested index on.
     pub latencies: Vec<(u64, u64)>,
 }
 
@@ -208,7 +212,7 @@ wire_struct!(Status {
     latencies,
 });
 
-/// What a rule did on a node, since the node began.
+/// Counters of a rule on a node, since the node started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RuleStatus {
     pub rule: String,
@@ -219,10 +223,10 @@ pub(super) struct RuleStatus {
 
 wire_struct!(RuleStatus { rule, matched, dropped, delayed });
 
-/// Values of a histogram in one [`Status`]: half of a command.
+/// Number of values of a histogram in one [`Status`]: half of a command.
 pub(super) const LATENCIES_MAX: usize = 512;
 
-/// Why a node does not do what it is told.
+/// The reason why a node refuses a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub errno: Errno,
@@ -247,7 +251,7 @@ impl Wire for Refusal {
     }
 }
 
-/// Where a text may be cut without cutting a character.
+/// Finds the end of the last whole character within `most` bytes.
 pub(super) trait Cut {
     fn floor_char_boundary_at(&self, most: usize) -> usize;
 }
@@ -266,7 +270,7 @@ pub(super) enum Command {
     InitDone(String),
     Start,
     StartDone,
-    /// With the latencies from this place on.
+    /// With the index from which latencies are requested.
     Status(u32),
     StatusData(Box<Status>),
     Stop,
@@ -329,21 +333,21 @@ impl Wire for Numbered {
 }
 
 impl Numbered {
-    /// Its bytes.
+    /// Returns its length in bytes.
     pub(super) fn length(&self) -> Result<usize, WireError> {
         let mut writer = Writer::measure();
         self.write(&mut writer)?;
         Ok(writer.length())
     }
 
-    /// Writes it to the front of a buffer; gives its bytes.
+    /// Writes it to the front of a buffer; returns its length.
     pub(super) fn encode(&self, bytes: &mut [u8]) -> Result<usize, WireError> {
         let mut writer = Writer::new(bytes);
         self.write(&mut writer)?;
         Ok(writer.length())
     }
 
-    /// Reads a whole message.
+    /// Decodes a whole message.
     pub(super) fn decode(bytes: &[u8]) -> Result<Numbered, WireError> {
         let mut reader = Reader::new(bytes);
         let command = Numbered::read(&mut reader)?;

@@ -1,5 +1,5 @@
-//! The end points of the commands: a transfer machine of its own on each node and on the console, and one receive buffer for
-//! each peer.
+//! The end points of the commands: each node and the console have a transfer machine for them, with
+//! one receive buffer for each peer.
 
 use std::time::{Duration, Instant};
 
@@ -8,31 +8,31 @@ use nlx::{Buffer, Domain, EndPoint, Errno, Event, Op, Queue, TransferMachine};
 use super::command::{COMMAND_BYTES, Command, Numbered};
 use crate::failure::Failure;
 
-/// A command, or its answer, has left and come within this time (motr-transport 10.2).
+/// Time within which a command, or its answer, is sent and received (motr-transport 10.2).
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What may be on its way at a time, each in a buffer: more than a console has nodes. A stranger who asks and takes no answer
-/// gets no more of them.
+/// Largest number of messages being sent, each in a buffer: more than a console has nodes. A sender
+/// that takes no answers gets no more of them.
 const SENDS_MAX: usize = 1024;
 
-/// Messages that are no commands, and ends of answers, that are looked at when there is no time left: a flood of them keeps
-/// nobody from what else is to be done.
+/// Largest number of invalid messages and completed sends that are handled once the time is over,
+/// so that a flood of them cannot stop other work.
 const STRAY_MAX: usize = 1024;
 
-/// Sends and takes commands.
+/// An end point that sends and receives commands.
 pub(super) struct Commands {
     domain: Domain,
     machine: TransferMachine,
     idle: Vec<Buffer>,
-    /// Commands and answers that have not left.
+    /// Number of commands and answers that are being sent.
     sending: usize,
-    /// Why a command could not be sent, since this was last taken.
+    /// The last error of a send, until it is taken.
     unsent: Option<Errno>,
-    /// Messages that were no commands.
+    /// Number of invalid messages.
     ill: u64,
 }
 
-/// A command that has come.
+/// A received command.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) from: EndPoint,
@@ -41,7 +41,7 @@ pub(super) struct Arrived {
 }
 
 impl Commands {
-    /// At this address, with room for one command of each of `peers`.
+    /// Starts an end point at this address, with room for one command of each of `peers`.
     pub(super) fn start(domain: &Domain, address: &str, peers: usize) -> Result<Commands, Failure> {
         let machine = domain.transfer_machine(address, Default::default())?;
         let commands =
@@ -60,7 +60,7 @@ impl Commands {
         Ok(self.machine.end_point(address)?)
     }
 
-    /// Sends a command, or the answer to the command of this number.
+    /// Sends a command, or the answer to the command with this number.
     pub(super) fn send(&mut self, to: &EndPoint, number: u32, command: Command) -> Result<(), Failure> {
         let command = Numbered { number, command };
         let length = command.length()?;
@@ -82,7 +82,7 @@ impl Commands {
         Ok(())
     }
 
-    /// The next command, if it comes until the deadline; drives the network meanwhile.
+    /// Waits for the next command until the deadline; drives the network meanwhile.
     pub(super) fn wait(&mut self, deadline: Instant) -> Result<Option<Arrived>, Failure> {
         let mut late = 0;
         while late < STRAY_MAX {
@@ -100,8 +100,9 @@ impl Commands {
         Ok(None)
     }
 
-    /// The next command, if it is here; moves the network forward once, and never sleeps: whoever sleeps in the transport beside
-    /// a thread that measures would be handed the network, again and again.
+    /// Returns the next command, if it has arrived. Polls the network once, and never sleeps: the
+    /// network would repeatedly be handed over to a thread that sleeps in the transport beside one
+    /// that measures.
     pub(super) fn poll(&mut self) -> Result<Option<Arrived>, Failure> {
         for _ in 0..STRAY_MAX {
             let Some(event) = self.machine.poll()? else { break };
@@ -112,12 +113,12 @@ impl Commands {
         Ok(None)
     }
 
-    /// Why a command could not be sent, if one could not since the last call.
+    /// Returns and clears the last error of a send.
     pub(super) fn take_unsent(&mut self) -> Option<Errno> {
         self.unsent.take()
     }
 
-    /// The next command, if another thread has brought it.
+    /// Returns the next command, if another thread has received it.
     pub(super) fn look(&mut self) -> Result<Option<Arrived>, Failure> {
         for _ in 0..STRAY_MAX {
             let Some(event) = self.machine.take()? else { break };

@@ -1,5 +1,5 @@
-//! The console: drives servers and clients through a test, step by step, and puts together what they tell
-//! (motr-transport 10.2).
+//! The console: controls servers and clients step by step through a test, and collects their
+//! results (motr-transport 10.2).
 
 use std::time::{Duration, Instant};
 
@@ -11,37 +11,39 @@ use super::result::total;
 use super::wire::is_unique;
 use crate::failure::Failure;
 
-/// How long the console naps between looks for answers, and while clients measure: a nap costs them nothing.
+/// Sleep of the console between polls for answers, and while clients measure: a sleep costs them
+/// nothing.
 const NAP: Duration = Duration::from_millis(1);
 const LONG_NAP: Duration = Duration::from_millis(10);
 
-/// How often clients are asked how far they are; the servers are asked every tenth time.
+/// Interval at which clients are asked for their progress; the servers are asked every tenth time.
 const ROUND: Duration = Duration::from_millis(100);
 const SERVER_ROUNDS: u32 = 10;
 
-/// What clients get beyond their own time before they are given up.
+/// Time beyond their own that clients get before the test fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Timeouts that an operation's last try may take to end, or to be found missing.
+/// Number of timeouts within which an operation's last try ends, or is found missing.
 const TIMEOUTS: u32 = 4;
 
-/// How long servers may need to count what clients have counted already.
+/// Time that servers get to count operations that clients have counted already.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// The most values of one node's histogram: one of latencies has a third of them. A node that goes on telling of more is not sound.
+/// Largest number of values of one node's histogram: latencies have at most a third of it. A node
+/// that reports more is faulty.
 const VALUES_MAX: usize = 128 << 10;
 
-/// Who looks on while a test runs.
+/// An observer of a running test.
 pub(super) trait Watch {
-    /// Fails if a process of the test has died.
+    /// Fails if a process of the test has ended.
     fn check(&mut self) -> Result<(), Failure>;
-    /// Whether the test is to end early.
+    /// Returns whether the test is to end early.
     fn is_stopped(&self) -> bool;
-    /// How far the clients are.
+    /// Shows the progress of the clients.
     fn round(&mut self, clients: &[Status]);
 }
 
-/// What one test came to.
+/// The result of one test.
 pub(super) struct Finding {
     pub(super) clients: Vec<Status>,
     pub(super) servers: Vec<Status>,
@@ -56,13 +58,13 @@ pub(super) struct Console {
     commands: Commands,
     servers: Vec<EndPoint>,
     clients: Vec<EndPoint>,
-    /// Where the data of each server and of each client goes.
+    /// Data addresses of the servers and of the clients.
     pub(super) data: [Vec<String>; 2],
     number: u32,
     run: u16,
 }
 
-/// Some of the nodes.
+/// One of the two groups of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
     Servers,
@@ -70,7 +72,7 @@ enum Group {
 }
 
 impl Console {
-    /// Commands at `address`, servers and clients at theirs.
+    /// Starts a console with its commands at `address`, for these servers and clients.
     pub(super) fn start(
         domain: &Domain,
         address: &str,
@@ -94,8 +96,8 @@ impl Console {
         }
     }
 
-    /// INIT, START, STATUS until the clients have finished, STOP. `plan` is a client's; role, addresses and the sum of what is
-    /// in flight are filled in for each node.
+    /// Runs a test: INIT, START, STATUS until the clients have finished, STOP. `plan` is a
+    /// client's; role, addresses and the total in flight are filled in for each node.
     pub(super) fn test(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<Finding, Failure> {
         let (server_addresses, client_addresses) = self.init(plan, watch)?;
         for group in [Group::Servers, Group::Clients] {
@@ -143,7 +145,7 @@ impl Console {
         Ok((servers, clients))
     }
 
-    /// Asks until the clients have finished; false if the test was stopped before.
+    /// Polls until the clients have finished; returns false if the test was stopped before.
     fn watch(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<bool, Failure> {
         let patience = plan.duration + plan.timeout * TIMEOUTS + PATIENCE;
         let begun = Instant::now();
@@ -171,8 +173,8 @@ impl Console {
         Ok(false)
     }
 
-    /// The servers' last word, once they have counted as many operations as the clients; they may have been given too little
-    /// time, or operations were lost: then it is what it is.
+    /// Returns the servers' final status, once they have counted as many operations as the clients,
+    /// or after [`SETTLING`]: operations may be lost.
     fn settled(&mut self, operations: u64, watch: &mut dyn Watch) -> Result<Vec<Status>, Failure> {
         let deadline = Instant::now() + SETTLING;
         loop {
@@ -185,7 +187,7 @@ impl Console {
         }
     }
 
-    /// The last word of a group, all latencies with it.
+    /// Returns the final status of a group, with all latencies.
     fn statuses(&mut self, group: Group, watch: &mut dyn Watch) -> Result<Vec<Status>, Failure> {
         let mut whole: Vec<Status> = Vec::new();
         let mut from = 0;
@@ -227,7 +229,7 @@ impl Console {
         answers.into_iter().map(status).collect()
     }
 
-    /// Gives a command to each node of a group, and takes the answers of all of them.
+    /// Sends a command to each node of a group, and receives the answers of all of them.
     fn ask(
         &mut self,
         group: Group,
@@ -237,7 +239,7 @@ impl Console {
     ) -> Result<Vec<Command>, Failure> {
         let nodes = self.nodes(group).to_vec();
         self.number = self.number.wrapping_add(1);
-        // What an earlier command met is over.
+        // Clears the errors of earlier commands.
         self.commands.take_unsent();
         for (place, node) in nodes.iter().enumerate() {
             self.commands.send(node, self.number, command(place, node))?;
@@ -245,7 +247,7 @@ impl Console {
         let mut answers: Vec<Option<Command>> = vec![None; nodes.len()];
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while let Some(missing) = answers.iter().position(Option::is_none) {
-            // Whatever strangers send meanwhile.
+            // Also when a flood of foreign messages keeps arriving.
             if Instant::now() >= deadline {
                 return Err(unanswered(&nodes[missing].address()));
             }
@@ -259,7 +261,7 @@ impl Console {
             };
             let from = arrived.from.address();
             let place = nodes.iter().position(|node| node.address() == from);
-            // Answers to other commands, and of strangers, are nothing to this one.
+            // Answers to other commands, and foreign messages, are ignored.
             let Some(place) = place.filter(|_| arrived.number == self.number) else { continue };
             if let Command::Refused(refusal) = arrived.command {
                 return Err(Failure::new(format!("{from} refuses: {}", refusal.reason)));
@@ -270,13 +272,13 @@ impl Console {
     }
 }
 
-/// A node that a command did not reach.
+/// Describes a node to which a command could not be sent.
 fn unsent(node: &Address, errno: Errno) -> Failure {
     let message = format!("{node}: a command could not be sent: {} ({errno:?})", errno.desc().to_lowercase());
     Failure::at("send", errno, message).hint(hint(node)).about(node.nid)
 }
 
-/// A node that does not answer a command.
+/// Describes a node that does not answer a command.
 fn unanswered(node: &Address) -> Failure {
     let seconds = COMMAND_TIMEOUT.as_secs();
     let message = format!("{node}: no answer to a command within {seconds} s (ETIMEDOUT)");
@@ -291,7 +293,7 @@ fn hint(node: &Address) -> String {
     )
 }
 
-/// Where a node's data goes: its own NID, and the portal of the self-test.
+/// Returns the address of a node's data: its own NID, and the portal of the self-test.
 fn data_address(node: &EndPoint) -> String {
     let address = node.address();
     format!("{}:{}:{}:*", address.nid, address.pid, super::PORTAL)

@@ -1,4 +1,4 @@
-//! A transfer machine for data, and the work done with its events, however they are delivered.
+//! A transfer machine for data, and the handling of its events, with either delivery.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,27 +9,27 @@ use super::command::{Delivery, Plan, Refusal, Status};
 use super::service::Work;
 use crate::failure::Failure;
 
-/// What a client and a server have in common: they live from events.
+/// The common interface of client and server: both are driven by events.
 pub(super) trait Part: Send + 'static {
-    /// Receive buffers are posted, peers found.
+    /// Posts receive buffers and finds peers.
     fn prepare(&mut self, machine: &Machine) -> Result<(), Failure>;
-    /// START.
+    /// Handles START.
     fn start(&mut self, machine: &Machine) -> Result<(), Failure>;
     fn event(&mut self, machine: &Machine, event: Event) -> Result<(), Failure>;
-    /// After one or several events: what they gave to do leaves together.
+    /// Called after one or several events: sends the resulting operations together.
     fn flush(&mut self, machine: &Machine) -> Result<(), Failure>;
-    /// Now and then: what depends on the time.
+    /// Called at intervals: handles timeouts.
     fn tick(&mut self, machine: &Machine) -> Result<(), Failure>;
     fn status(&self, from: usize) -> Status;
 }
 
-/// Events that are worked on before what they gave to do leaves, and commands are looked for: a flood does not keep the node
-/// from them.
+/// Largest number of events that are handled before their operations are sent and commands are
+/// received, so that a flood of events does not delay these.
 const EVENTS_MAX: usize = 1024;
 
-/// A part on its transfer machine.
+/// A client or server with its transfer machine.
 pub(super) struct Driven<P> {
-    // Dropped first: no callback runs when the part goes.
+    // Dropped first: no callback runs when the part is dropped.
     machine: TransferMachine,
     shared: Arc<Mutex<Shared<P>>>,
     delivery: Delivery,
@@ -37,12 +37,13 @@ pub(super) struct Driven<P> {
 
 struct Shared<P> {
     part: P,
-    /// What went wrong in a callback.
+    /// The error of a callback.
     failure: Option<Failure>,
 }
 
 fn lock<P>(shared: &Mutex<Shared<P>>) -> MutexGuard<'_, Shared<P>> {
-    // A callback that panicked has made its machine fail, which every use of it tells.
+    // A callback that panicked has made its machine fail, and every use of the machine reports
+    // that.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,7 +73,7 @@ impl<P: Part> Driven<P> {
         self.machine.address().to_string()
     }
 
-    /// Works on all events there are, after waiting for the first.
+    /// Handles all pending events, after waiting for the first.
     fn wait(&self, wait: Duration) -> Result<(), Failure> {
         let mut next = self.machine.wait(Some(wait))?;
         let part = &mut lock(&self.shared).part;
@@ -121,29 +122,32 @@ impl<P: Part> Work for Driven<P> {
         })
     }
 
-    /// What is in flight is cancelled when this is dropped.
+    /// Dropping this cancels operations in flight.
     fn stop(&mut self) -> Result<(), Refusal> {
         Ok(())
     }
 }
 
-/// The receive buffers of one side: more room than its peers can have in flight, posted again as they fill.
+/// The receive buffers of one side: more room than its peers can have in flight, posted again as
+/// they fill.
 pub(super) struct Receives {
     domain: Domain,
-    /// The longest message.
+    /// Length of the longest message.
     message_bytes: usize,
-    /// As many of these as a buffer takes.
+    /// Number of these per buffer.
     messages: usize,
     buffers: usize,
 }
 
 impl Receives {
-    /// Room for four times what can be in flight, so that buffers whose messages are being worked on are not missed.
+    /// Room for four times the messages in flight, so that buffers whose messages are being handled
+    /// are not missed.
     const ROOM: usize = 4;
 
-    /// So many buffers more, or one for each message in flight if these are fewer. A buffer comes back with its last message,
-    /// and one of its messages may still be on its way in when all others have long been answered: a sender over the loopback
-    /// that is not running copies nothing, and a connection may be slow. The rest have to do meanwhile.
+    /// Additional buffers: this number, or one for each message in flight if these are fewer. A
+    /// buffer comes back with its last message, and one of its messages may still be arriving when
+    /// all others have been answered long ago: a sender over the loopback that is not scheduled
+    /// copies nothing, and a connection may be slow. The other buffers must suffice meanwhile.
     const HELD_UP_MAX: usize = 16;
 
     pub(super) fn new(domain: &Domain, message_bytes: usize, plan: &Plan) -> Receives {

@@ -1,4 +1,4 @@
-//! The two ends of a test on this host: a network of one address for each.
+//! The two ends of a test on this host: a network with one address for each.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::process::{CLIENT, SERVER, free_port};
 use crate::args::SelftestArgs;
 use crate::failure::Failure;
 
-/// Where the nodes are, and the port on which both listen.
+/// The networks of the nodes, and the port on which both listen.
 pub(super) struct Ends {
     pub(super) client: String,
     pub(super) server: String,
@@ -18,7 +18,8 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Two addresses of loopback for `tcp`, and otherwise two that the network names, or has beside the one that it names.
+    /// Returns two loopback addresses for `tcp`, and otherwise two that the network names, or has
+    /// beside the one that it names.
     pub(super) fn of(args: &SelftestArgs) -> Result<Ends, Failure> {
         let net: NetSpec = args.net.parse().map_err(|error| Failure::of_node(&error, 0))?;
         let [client, server] = match args.net.as_str() {
@@ -26,7 +27,8 @@ impl Ends {
             _ => two(&net, &explain(&net).map_err(|error| Failure::of_node(&error, 0))?)?,
         };
         let port = match (args.accept_port, net.net().net_type()) {
-            // What is free over TCP most likely is over RDMA: nobody tells without privileges.
+            // A port that is free over TCP most likely is over RDMA too, where listeners are not
+            // visible without privileges.
             (0, NetType::O2IB) => free_port([CLIENT.into(), SERVER.into()])?,
             (0, _) => free_port([client, server])?,
             (port, _) => port,
@@ -36,7 +38,7 @@ impl Ends {
     }
 }
 
-/// Two addresses that the network has: those that it takes, then others that it could take.
+/// Returns two addresses of the network: those that it uses, then others that it could use.
 fn two(net: &NetSpec, choices: &[Choice]) -> Result<[IpAddr; 2], Failure> {
     if let Some(error) = choices.iter().find_map(|choice| match &choice.why {
         Why::Refused(error) => Some(error),
@@ -45,7 +47,7 @@ fn two(net: &NetSpec, choices: &[Choice]) -> Result<[IpAddr; 2], Failure> {
         return Err(Failure::of_node(error, 0));
     }
     let taken = choices.iter().filter(|choice| choice.nid.is_some());
-    // Of a network over RDMA that names one address or none: nobody means to test another kind of link.
+    // For a network over RDMA that names one address or none: no other kind of link is used.
     let verbs = net.net().net_type() == NetType::O2IB;
     let near =
         |choice: &&Choice| matches!(choice.why, Why::OtherAddress(_) | Why::NotNamed | Why::Later { .. });

@@ -9,13 +9,14 @@ use nlx::{Domain, Errno};
 use super::command::{Refusal, RuleStatus};
 use super::{COMMAND_PORTAL, PORTAL};
 
-/// The rules of one node; everything that runs on it shares them.
+/// The rules of one node; all parts of the test on it share them.
 pub(super) struct Faults {
     domain: Domain,
     applied: Mutex<Vec<FaultId>>,
 }
 
-/// The messages of one operation that come one after the other: request, GET, REPLY, answer. Each may be delayed.
+/// Number of consecutive messages of one operation: request, GET, REPLY, answer. Each may be
+/// delayed.
 const DELAYS: u32 = 4;
 
 impl Faults {
@@ -23,7 +24,7 @@ impl Faults {
         Faults { domain: domain.clone(), applied: Mutex::default() }
     }
 
-    /// Puts these rules in place of those before, and counts from 0.
+    /// Replaces the rules, with counters at 0.
     pub(super) fn apply(&self, rules: &[FaultRule]) -> Result<(), Refusal> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(node) = self.domain.node() else {
@@ -31,7 +32,7 @@ impl Faults {
             return if rules.is_empty() { Ok(()) } else { Err(refusal) };
         };
         for id in applied.drain(..) {
-            // Nobody else knows it; one that is gone is gone.
+            // No other code knows it; an error means that it is gone already.
             let _ = node.remove_fault(id);
         }
         for rule in rules {
@@ -41,7 +42,7 @@ impl Faults {
         Ok(())
     }
 
-    /// What each rule has done so far.
+    /// Returns the counters of each rule.
     pub(super) fn counts(&self) -> Vec<RuleStatus> {
         let applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.domain.node().map_or_else(Vec::new, |node| node.faults());
@@ -56,9 +57,10 @@ impl Faults {
     }
 }
 
-/// The rules of a test, from what was asked for: seeded by it, and for its data alone. A rule that names no portal becomes two
-/// where it must: one for the PUTs and GETs of the data, one for what names no portal itself. No ACK is dropped: the data is there
-/// by then, and the operation of the client has ended well.
+/// Returns the rules of a test, from those requested: with its seed, and for its data alone. A rule
+/// that names no portal becomes two where necessary: one for the PUTs and GETs of the data, one for
+/// messages that have no portal. No ACK is dropped: the data has arrived by then, and the operation
+/// of the client has succeeded.
 pub(super) fn rules(text: &str, seed: u64, timeout: Duration) -> Result<Vec<FaultRule>, Refusal> {
     let invalid = |text: String| Refusal::new(Errno::EINVAL, text);
     let asked = FaultRule::parse_all(text).map_err(|error| invalid(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The numbers of a phase as all reports show them: rates, percentiles.
+//! The numbers of a phase as all reports show them: rates and percentiles.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::result::Phase;
 
-/// One phase. Sizes in bytes, latencies in microseconds, rates in operations and in millions of bytes of payload per second.
+/// The numbers of a phase. Sizes in bytes, latencies in microseconds, rates in operations and in
+/// millions of bytes of payload per second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Figures<'a> {
     pub(crate) phase: &'static str,
@@ -40,7 +41,8 @@ pub(crate) struct Figures<'a> {
 impl<'a> From<&'a Phase> for Figures<'a> {
     fn from(phase: &'a Phase) -> Figures<'a> {
         let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-        // A histogram tells the upper end of a bucket, which may lie beyond the greatest value there was.
+        // A histogram returns the upper end of a bucket, which may lie above the largest recorded
+        // value.
         let at = |quantile| us(phase.latencies_ns.value_at_quantile(quantile).min(phase.latency_ns.max()));
         Figures {
             phase: phase.name,
@@ -70,12 +72,12 @@ impl<'a> From<&'a Phase> for Figures<'a> {
 }
 
 impl Figures<'_> {
-    /// The phase's name as people read it.
+    /// Returns the phase's name for people.
     pub(crate) fn name(&self) -> String {
         self.phase.replace('_', " ")
     }
 
-    /// The percentiles in their order, each with its name.
+    /// Returns the percentiles in their order, each with its name.
     pub(crate) fn latencies_us(&self) -> [(&'static str, f64); 5] {
         [
             ("p50", self.p50_us),
@@ -87,7 +89,7 @@ impl Figures<'_> {
     }
 }
 
-/// A rate; none in no time.
+/// Returns a rate; 0 for no time.
 pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }

@@ -1,4 +1,4 @@
-//! What the nodes told, phase by phase, put together.
+//! The results of all nodes, merged phase by phase.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,13 +10,13 @@ use super::run;
 use super::stats::Statistics;
 use super::tally::latencies;
 
-/// What has been found so far.
+/// The results so far.
 pub(super) struct Findings {
-    /// Operations may be lost: rules drop messages.
+    /// Set if rules drop messages: operations may then be lost.
     faults: bool,
     phases: Vec<Phase>,
     served: Served,
-    /// Of each node, by its NID.
+    /// Counters of the rules of each node, by its NID.
     rules: BTreeMap<String, Vec<RuleStatus>>,
     clients: Vec<String>,
     servers: Vec<String>,
@@ -34,7 +34,7 @@ impl Findings {
         }
     }
 
-    /// Takes what a phase came to.
+    /// Adds the results of a phase.
     pub(super) fn add(
         &mut self,
         phase: &run::Phase,
@@ -68,14 +68,14 @@ impl Findings {
             verified_bytes: sum(|status| status.verified_bytes),
         };
         if !self.faults {
-            // Nothing drops messages, so nothing may be lost.
+            // No rule drops messages, so a lost operation is an error.
             found.errors = found.errors.saturating_add(std::mem::take(&mut found.lost));
             found.first_error = found.first_error.or_else(|| {
                 (found.errors > 0).then(|| "operations have not ended within their timeout".to_string())
             });
         }
         for (value, count) in told.iter().flat_map(|status| &status.latencies) {
-            // All together stay within 64 bits: quantiles are found by adding up.
+            // The sum of counts stays within 64 bits: quantiles are found by adding up.
             let room = u64::MAX - found.latencies_ns.len();
             found.latencies_ns.saturating_record_n(*value, (*count).min(room));
         }
@@ -91,8 +91,8 @@ impl Findings {
         self.phases.push(found);
     }
 
-    /// Messages dropped and delayed in this phase, at whose beginning all rules count from 0. The nodes of one process share
-    /// their rules, and their NID.
+    /// Returns the messages dropped and delayed in this phase, at whose beginning all rules count
+    /// from 0. The nodes of one process share their rules, and their NID.
     fn count_rules<'a>(&mut self, nodes: impl Iterator<Item = &'a Status>) -> (u64, u64) {
         let mut now = BTreeMap::new();
         for status in nodes {
@@ -143,7 +143,8 @@ fn first_error(status: &Status) -> Option<String> {
     (!status.first_error.is_empty()).then(|| status.first_error.clone())
 }
 
-/// What does not fit together: each operation has a latency, and servers have seen as many as clients.
+/// Returns contradictions: each operation must have a latency, and servers must count as many as
+/// clients.
 fn amiss(phase: &Phase, servers: &[Status]) -> Option<String> {
     let operations = phase.operations;
     let recorded = phase.latencies_ns.len();
@@ -166,7 +167,7 @@ mod tests {
     use crate::selftest::tests::plan;
     use crate::selftest::{html, report, samples};
 
-    /// Nodes that tell numbers beyond all measure: they are told as far as one can count, and never add up to no errors.
+    /// Nodes that report absurdly high numbers: these saturate, and never add up to no errors.
     #[test]
     fn numbers_beyond_all_measure_are_errors() {
         let rule =
@@ -203,7 +204,7 @@ mod tests {
             let outcome = findings.outcome(settings, SystemTime::UNIX_EPOCH, Ending::Complete);
             assert_eq!(outcome.errors(), u64::MAX);
             assert!(!outcome.passed());
-            // They can be shown, too.
+            // They can also be shown.
             assert!(report::text(&outcome).to_string().contains("\nFAILED: "));
             serde_json::to_string(&report::json(&outcome)).unwrap();
             html::write(&outcome, &tempfile::tempdir().unwrap().path().join("report.html")).unwrap();

@@ -1,4 +1,4 @@
-//! The helpers of a test: processes that run the network for the nodes of it.
+//! The helpers of a test: processes that run the network for its nodes.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,27 +10,28 @@ use super::process::{self, Peer};
 use crate::args::{CpuArgs, HelperArgs, SpinArg};
 use crate::failure::{Context, Failure};
 
-/// The helper of a node: one that ends with this value, or one that runs already.
+/// The helper of a node: started by the test, and ended when this is dropped, or one that runs
+/// already.
 pub(super) struct Helper {
     socket: PathBuf,
-    /// How its clients wait.
+    /// The spin limit of its clients.
     spin: SpinArg,
     own: Option<Own>,
 }
 
-/// A process of ours, and the folder of its socket.
+/// A process started by the test, and the folder of its socket.
 struct Own {
     child: Child,
     folder: PathBuf,
 }
 
 impl Helper {
-    /// One that runs already.
+    /// Uses one that runs already.
     pub(super) fn running(socket: &Path, spin: SpinArg) -> Helper {
         Helper { socket: socket.to_path_buf(), spin, own: None }
     }
 
-    /// One of our own, with this network.
+    /// Starts one with this network.
     pub(super) fn start(net: &str, port: Option<u16>, cpus: &CpuArgs) -> Result<Helper, Failure> {
         let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join("nlx-selftest-XXXXXX"))
             .context("cannot make a folder for a helper's socket")?;
@@ -42,12 +43,12 @@ impl Helper {
         Ok(helper)
     }
 
-    /// A process behind it.
+    /// Starts a server process behind it.
     pub(super) fn peer(&self) -> Result<Peer, Failure> {
         Peer::behind(&self.socket, self.spin)
     }
 
-    /// A place on its network.
+    /// Opens a domain on its network.
     pub(super) fn domain(&self) -> Result<Domain, Failure> {
         domain(&self.socket, self.spin)
     }
@@ -63,15 +64,16 @@ impl Helper {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // Its clients are gone: it has nothing to save. An error means that it is gone already.
+        // Its clients are gone, so it has nothing to save. An error means that it has ended
+        // already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // What it has left of its socket, which is all there is in it.
+        // The folder contains at most its socket.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// A place on the network of the helper with this socket.
+/// Opens a domain on the network of the helper with this socket.
 pub(super) fn domain(socket: &Path, spin: SpinArg) -> Result<Domain, Failure> {
     let mut options = nlx::HelperOptions::at(socket).name("nlx selftest");
     if let Some(time) = spin.time() {
@@ -83,7 +85,8 @@ pub(super) fn domain(socket: &Path, spin: SpinArg) -> Result<Domain, Failure> {
     })
 }
 
-/// Starts the program that lies beside this one, by a process of ours that is tied to us and becomes it.
+/// Starts the helper program beside this one, through a process of this program that ties itself to
+/// its parent and then executes the helper.
 fn spawn(
     socket: &Path,
     net: &str,
@@ -102,13 +105,13 @@ fn spawn(
     Ok((child, output))
 }
 
-/// Becomes the helper. It dies with the console, however that dies.
+/// Executes the helper. It is killed when the console ends in any way.
 pub(crate) fn run_helper(args: &HelperArgs) -> Result<(), Failure> {
     process::tie_to_parent()?;
     let mut command = Command::new(&args.program);
     command.arg("--socket").arg(&args.socket).args(["--net", &args.net]);
     if let Some(port) = args.accept_port {
-        // Its network has one of the two.
+        // The network uses one of the two.
         command.args(["--accept-port", &port.to_string(), "--service", &port.to_string()]);
     }
     let error = command.args(args.cpus.to_args()).exec();

@@ -1,22 +1,22 @@
-//! The machine that a report comes from: numbers mean little without it.
+//! The machine on which a report was made, without which its numbers mean little.
 
 use std::fs;
 
 use serde::Serialize;
 
-/// What is known of it; what the system does not tell is empty.
+/// Properties of the machine; empty if the system does not provide them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Machine {
     pub(crate) host: String,
     pub(crate) system: String,
     pub(crate) processor: String,
-    /// Those that this process may use.
+    /// Number of CPUs that this process may use.
     pub(crate) cpus: usize,
     pub(crate) memory_bytes: u64,
 }
 
 impl Machine {
-    /// The one that runs this.
+    /// Returns those of this machine.
     pub(crate) fn this() -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let kernel = [read("/proc/sys/kernel/ostype"), read("/proc/sys/kernel/osrelease")].join(" ");
@@ -30,7 +30,7 @@ impl Machine {
     }
 }
 
-/// The name of the first processor, spaces that pad it left out.
+/// Returns the name of the first processor, without padding.
 fn processor(cpuinfo: &str) -> String {
     let name =
         cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));

@@ -1,20 +1,21 @@
 //! `nlx selftest`: messages and bulk between nodes, every byte verified.
 //!
-//! A *console* drives *servers* and *clients* by commands, which are messages of nlx themselves, on end points of their own.
-//! By default this process is console and client, and a second one the server.
+//! A *console* controls *servers* and *clients* by commands, which are messages of nlx themselves,
+//! on separate end points. By default this process is console and client, and a second one the
+//! server.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `run`, `world`, `reach`, `process`, `helper` | what the options make of it: nodes in this process and in a second one, or behind helpers |
-//! | `console`, `findings` | the phases, and what the nodes tell about them |
+//! | `run`, `world`, `reach`, `process`, `helper` | nodes in this process and in a second one, or behind helpers, by the options |
+//! | `console`, `findings` | the phases, and the results of the nodes |
 //! | `node`, `service` | a node, and the states of its work |
 //! | `command`, `commands`, `wire` | the commands, their end points, their bytes |
 //! | `client`, `server`, `data` | the work itself, on a transfer machine for data |
-//! | `protocol`, `stamp`, `pattern` | what clients and servers say to each other |
-//! | `tally`, `stats`, `ring`, `random`, `faults` | what they count, and need |
-//! | `result`, `figures`, `series` | what is found out: as it is, in rates and percentiles, over time |
-//! | `progress`, `report`, `html` | how it is shown: while it runs, as a table or JSON, as a page |
-//! | `machine` | where |
+//! | `protocol`, `stamp`, `pattern` | the messages between clients and servers |
+//! | `tally`, `stats`, `ring`, `random`, `faults` | their counters and tools |
+//! | `result`, `figures`, `series` | results: raw, as rates and percentiles, over time |
+//! | `progress`, `report`, `html` | output: progress, table or JSON, page |
+//! | `machine` | the machine of the test |
 
 mod client;
 mod command;
@@ -57,14 +58,14 @@ pub(crate) use helper::run_helper;
 pub(crate) use run::run;
 pub(crate) use serve::run_peer;
 
-/// The portal of the data: what Motr's net test uses, far from Lustre's own.
+/// The portal of the data: that of Motr's net test, not one of Lustre's.
 const PORTAL: u32 = 42;
 
-/// The portal of the commands: faults leave it alone.
+/// The portal of the commands, to which faults do not apply.
 const COMMAND_PORTAL: u32 = 43;
 
-/// The largest bulk transfer: LNet's largest payload.
+/// Size of the largest bulk transfer: LNet's largest payload.
 const BULK_BYTES: usize = 1 << 20;
 
-/// The most messages of one receive buffer.
+/// Largest number of messages of one receive buffer.
 const MESSAGES_MAX: u32 = 1024;

@@ -1,4 +1,5 @@
-//! A node of a test: it takes commands from one console, and does the work that INIT gives it. It does not know its role before.
+//! A node of a test: it takes commands from one console, and does the work that INIT assigns. Its
+//! role is open before.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,20 +15,21 @@ use super::server::Server;
 use super::service::{Service, State, Work};
 use crate::failure::Failure;
 
-/// One step of the work waits no longer, so that commands are looked for.
+/// Longest wait of one step of the work, so that commands are received.
 const STEP: Duration = Duration::from_millis(20);
 
-/// How often a node that works looks for commands.
+/// Interval at which a working node checks for commands.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A console that has not been heard of for so long is gone: its test ends, and another console can come. A console asks
-/// every second.
+/// Silence after which a console counts as gone: its test ends, and another console can begin one.
+/// A console sends a command every second.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Commands that may wait for a node that works: a console has one under way, and strangers may knock.
+/// Number of commands that may wait for a working node: its console has one in progress, and others
+/// may send too.
 const COMMANDS_WAITING: usize = 8;
 
-/// A node's work, whatever its role.
+/// A node's work in either role.
 pub(super) type AnyWork = Box<dyn Work + Send>;
 
 impl Work for AnyWork {
@@ -48,7 +50,7 @@ impl Work for AnyWork {
     }
 }
 
-/// Answers every command, and does nothing.
+/// Work that answers every command, and does nothing else.
 struct Stub;
 
 impl Work for Stub {
@@ -75,15 +77,16 @@ pub(super) struct Node {
     commands: Commands,
     faults: Arc<Faults>,
     service: Service<AnyWork>,
-    /// Whose test it is, and when it was heard of.
+    /// The console whose test runs, and the time of its last command.
     console: Option<(Address, Instant)>,
     looked: Instant,
-    /// A node that is open to the network serves: nobody makes it flood a third.
+    /// Set for a node that is open to the network: it only serves, so that no console can make it
+    /// flood another node.
     serves_only: bool,
 }
 
 impl Node {
-    /// With its commands at this address.
+    /// Starts a node with its commands at this address.
     pub(super) fn start(
         domain: &Domain,
         address: &str,
@@ -101,12 +104,12 @@ impl Node {
         })
     }
 
-    /// Where it takes commands.
+    /// Returns the address for its commands.
     pub(super) fn address(&self) -> String {
         self.commands.address()
     }
 
-    /// Works until it is told that this is the end.
+    /// Runs until `is_over` returns true.
     pub(super) fn run(&mut self, is_over: impl Fn() -> bool) -> Result<(), Failure> {
         while !is_over() {
             self.turn()?;
@@ -114,7 +117,7 @@ impl Node {
         Ok(())
     }
 
-    /// A step of the work, if there is any, and a command, if one has come.
+    /// Does a step of the work, if there is any, and handles a command, if one has come.
     pub(super) fn turn(&mut self) -> Result<(), Failure> {
         let arrived = if self.service.state() == State::Ready {
             if let Err(refusal) = self.service.step(STEP) {
@@ -146,7 +149,7 @@ impl Node {
     fn obey(&mut self, arrived: Arrived) {
         let Arrived { from, number, command } = arrived;
         let answer = self.answer(&from, command).unwrap_or_else(Command::Refused);
-        // To whom an answer cannot be sent has no right to one.
+        // A sender that cannot be answered gets no answer.
         if let Err(failure) = self.commands.send(&from, number, answer) {
             tracing::debug!(%failure, "an answer was not sent");
         }

@@ -1,10 +1,10 @@
-//! The bytes that travel: each 8-byte word says which transfer it belongs to and where it stands, so a byte that is
-//! lost, doubled, moved or stale is seen.
+//! The bytes of transfers: each 8-byte word depends on its transfer and its position, so a byte
+//! that is lost, doubled, moved or stale is detected.
 
 /// The odd constant of the golden ratio: consecutive words differ in about half of their bits.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The first word of the pattern of one transfer.
+/// Returns the first word of the pattern of one transfer.
 fn base(stream: u64, sequence: u64) -> u64 {
     let mut word = stream.wrapping_mul(STEP) ^ sequence.wrapping_mul(0xd6e8_feb8_6659_fd93);
     word ^= word >> 32;
@@ -23,7 +23,7 @@ pub(crate) fn fill(stream: u64, sequence: u64, bytes: &mut [u8]) {
     tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
 }
 
-/// Whether all bytes are the pattern of this transfer.
+/// Returns whether all bytes are the pattern of this transfer.
 pub(crate) fn check(stream: u64, sequence: u64, bytes: &[u8]) -> bool {
     let mut word = base(stream, sequence);
     let (words, tail) = bytes.as_chunks::<8>();

@@ -1,4 +1,4 @@
-//! Processes of a test.
+//! The processes of a test.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use crate::args::{CpuArgs, SpinArg};
 use crate::failure::{Context, Failure};
 
-/// Where the nodes of a self-test on one host are, over TCP.
+/// The addresses of the nodes of a self-test on one host, over TCP.
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// How long the second process may take to be ready.
+/// Time within which the second process must be ready.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A port that is free on both addresses at this moment.
+/// Returns a port that is free on both addresses at this moment.
 pub(super) fn free_port([client, server]: [IpAddr; 2]) -> Result<u16, Failure> {
     const TRIES: u32 = 100;
     let none = format!("no free port on {client}");
@@ -32,22 +32,22 @@ pub(super) fn free_port([client, server]: [IpAddr; 2]) -> Result<u16, Failure> {
     Err(Failure::new(format!("no port is free on both {client} and {server}; name one with --accept-port")))
 }
 
-/// The process of the server; it ends with this value.
+/// The server's process, which is killed when this is dropped.
 pub(super) struct Peer {
     child: Child,
-    /// Where it takes commands.
+    /// The address for its commands.
     pub(super) address: String,
 }
 
 impl Peer {
-    /// With a node of its own.
+    /// Starts one with its own node.
     pub(super) fn start(net: &str, port: u16, cpus: &CpuArgs) -> Result<Peer, Failure> {
         Peer::spawn(|peer| {
             peer.args(["--net", net, "--accept-port", &port.to_string()]).args(cpus.to_args());
         })
     }
 
-    /// Behind a helper.
+    /// Starts one behind a helper.
     pub(super) fn behind(socket: &Path, spin: SpinArg) -> Result<Peer, Failure> {
         Peer::spawn(|peer| {
             peer.arg("--socket").arg(socket).args(spin.to_args());
@@ -81,18 +81,18 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It has nothing to save; an error means that it is gone already.
+        // It has nothing to save; an error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Ties this process to its parent, which owns it: when that dies, however it dies, so does this.
+/// Ties this process to its parent: it is killed when the parent ends in any way.
 pub(super) fn tie_to_parent() -> Result<(), Failure> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("cannot tie to the parent")
 }
 
-/// Fails if a process has ended that never does by itself.
+/// Fails if a process has ended that never does so by itself.
 pub(super) fn check(child: &mut Child, what: &str) -> Result<(), Failure> {
     match child.try_wait() {
         Ok(None) => Ok(()),
@@ -101,13 +101,13 @@ pub(super) fn check(child: &mut Child, what: &str) -> Result<(), Failure> {
     }
 }
 
-/// The first line a process prints, unless it ends or stalls before.
+/// Returns the first line that a process prints, unless it ends or stalls before.
 pub(super) fn first_line(output: ChildStdout, what: &str) -> Result<String, Failure> {
     let (line, lines) = mpsc::channel();
     std::thread::spawn(move || {
         let mut text = String::new();
         let read = BufReader::new(output).read_line(&mut text);
-        // The receiver may have given up: then nobody wants the line.
+        // The receiver may have timed out.
         let _ = line.send(read.map(|_| text.trim().to_string()));
     });
     match lines.recv_timeout(START_TIMEOUT) {

@@ -9,7 +9,7 @@ use super::result::Live;
 use crate::output;
 use crate::units::{grouped, in_bytes, plural};
 
-/// The phase's name, a bar of eighths of letters, and what goes on.
+/// The phase's name, a bar in steps of an eighth of a letter, and the rates.
 const TEMPLATE: &str = "{prefix:<13} {bar:30.cyan/8} {msg}";
 
 /// The progress of one phase.
@@ -18,7 +18,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Begins to show a phase that takes about so long; a quiet one shows nothing.
+    /// Starts to show a phase of about this duration; with `quiet` it shows nothing.
     pub(crate) fn new(phase: &str, duration: Duration, quiet: bool) -> Progress {
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(Some(duration.as_millis() as u64), target);
@@ -33,19 +33,19 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Draws how far it is.
+    /// Draws the current progress.
     pub(crate) fn update(&mut self, live: &Live) {
         self.bar.set_message(words(live));
         self.bar.set_position(live.elapsed.as_millis() as u64);
     }
 
-    /// The phase is over; its bar stays.
+    /// Ends the phase; its bar stays.
     pub(crate) fn finish(self) {
         self.bar.finish();
     }
 }
 
-/// Rates until now; troubles only where there are some.
+/// Returns the rates so far, and losses and errors if there are any.
 fn words(live: &Live) -> String {
     let Live { elapsed, operations, bytes, verified_bytes, errors, lost } = *live;
     let rate = grouped(per_second(operations, elapsed).round() as u64);

@@ -1,4 +1,4 @@
-//! What clients and servers say to each other, in messages of nlx.
+//! The messages of nlx between clients and servers.
 
 use nlx::Descriptor;
 
@@ -9,24 +9,24 @@ use super::wire::{Reader, Wire, WireError, Writer, wire_enum};
 /// Bytes before a message's body: stamp, kind, lane, length.
 pub(super) const HEAD_BYTES: usize = Stamp::BYTES + 1 + 4 + 8;
 
-/// Payload of an echo unless another is asked for: with its head and LNet's own header it stays what LNet calls a small
-/// message.
+/// Default payload of an echo: with its head and LNet's own header it is still a small message for
+/// LNet.
 pub(super) const ECHO_BYTES: usize = 64;
 
 /// The longest payload of an echo.
 pub(super) const ECHO_MAX: usize = 64 << 10;
 
-/// The most descriptors of one message: what an exchange needs is two.
+/// Largest number of descriptors in one message; an exchange needs two.
 pub(super) const OFFER_MAX: usize = 16;
 
-/// The longest message of a test with echoes of so many bytes.
+/// Returns the length of the longest message of a test with echoes of `echo` bytes.
 pub(super) fn message_bytes(echo: usize) -> usize {
-    /// The two descriptors of an exchange, each with its length, and how many they are.
+    /// The two descriptors of an exchange, each with its length, and their number.
     const OFFER_BYTES: usize = 2 + 2 * (2 + Descriptor::MAX_LEN);
     HEAD_BYTES + echo.max(OFFER_BYTES)
 }
 
-/// Which way a pattern goes: a stream of its own.
+/// Direction of a pattern: each has a separate stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     FromClient,
@@ -34,7 +34,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The stream's number in tests of this seed.
+    /// Returns the stream's number in tests with this seed.
     pub(super) fn stream(self, seed: u64) -> u64 {
         let way = match self {
             Way::FromClient => 1,
@@ -44,7 +44,7 @@ impl Way {
     }
 }
 
-/// What a message is about.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Send the payload back, in the server's pattern.
@@ -55,9 +55,9 @@ pub(super) enum Kind {
     Read,
     /// Read the first of two passive buffers, verify it, and write the same bytes into the second.
     Exchange,
-    /// The answer: it worked; `length` bytes were verified.
+    /// The answer after success; `length` bytes were verified.
     Good,
-    /// The answer: something was wrong.
+    /// The answer after an error.
     Bad,
 }
 
@@ -66,10 +66,10 @@ wire_enum!(Kind as "kind of a message" { Echo, Write, Read, Exchange, Good, Bad 
 /// The head of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The client's; an answer brings it back unchanged.
+    /// The stamp of the client; the answer has the same.
     pub(super) stamp: Stamp,
     pub(super) kind: Kind,
-    /// Which of the client's operations in flight it belongs to.
+    /// Index of the client's operation in flight to which it belongs.
     pub(super) lane: u32,
     pub(super) length: u64,
 }
@@ -93,19 +93,19 @@ impl Wire for Head {
 }
 
 impl Head {
-    /// Writes a message without a body; gives its bytes.
+    /// Writes a message without a body; returns its length.
     pub(super) fn put(&self, bytes: &mut [u8]) -> Result<usize, WireError> {
         self.write(&mut Writer::new(bytes))?;
         Ok(HEAD_BYTES)
     }
 
-    /// The head, and the body behind it.
+    /// Splits a message into its head and its body.
     pub(super) fn split(bytes: &[u8]) -> Result<(Head, &[u8]), WireError> {
         let head = Head::read(&mut Reader::new(bytes))?;
         Ok((head, &bytes[HEAD_BYTES..]))
     }
 
-    /// Writes an echo whose body is the stream's pattern; gives its bytes.
+    /// Writes an echo whose body is the stream's pattern; returns its length.
     pub(super) fn put_echo(&self, stream: u64, bytes: &mut [u8]) -> Result<usize, WireError> {
         let body = self.put(bytes)?;
         let (left, needed) = (bytes.len() - body, self.length as usize);
@@ -114,12 +114,12 @@ impl Head {
         Ok(body + needed)
     }
 
-    /// Whether an echo's body is exactly what its head says.
+    /// Returns whether an echo's body is exactly the pattern that its head describes.
     pub(super) fn is_echo_of(&self, stream: u64, body: &[u8]) -> bool {
         body.len() as u64 == self.length && pattern::check(stream, self.stamp.sequence, body)
     }
 
-    /// Writes a request that offers passive buffers; gives its bytes.
+    /// Writes a request that offers passive buffers; returns its length.
     pub(super) fn put_offer(&self, offer: &[Descriptor], bytes: &mut [u8]) -> Result<usize, WireError> {
         let mut writer = Writer::new(bytes);
         self.write(&mut writer)?;
@@ -128,7 +128,7 @@ impl Head {
     }
 }
 
-/// Writes up to [`OFFER_MAX`] descriptors: how many, and each with its length in front.
+/// Writes up to [`OFFER_MAX`] descriptors: their number, and each with its length in front.
 fn write_offer(offer: &[Descriptor], to: &mut Writer<'_>) -> Result<(), WireError> {
     if offer.len() > OFFER_MAX {
         return Err(WireError::Long { what: "an offer", length: offer.len(), most: OFFER_MAX });
@@ -141,7 +141,7 @@ fn write_offer(offer: &[Descriptor], to: &mut Writer<'_>) -> Result<(), WireErro
     })
 }
 
-/// Reads what [`write_offer`] wrote, and nothing behind it.
+/// Reads the output of [`write_offer`]; bytes behind it are an error.
 pub(super) fn read_offer(body: &[u8]) -> Result<Vec<Descriptor>, WireError> {
     let mut reader = Reader::new(body);
     let count = usize::from(u16::read(&mut reader)?);
@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(short, Err(WireError::Short { needed: 40, left: 39 }));
     }
 
-    /// 0 to 9 descriptors of two live passive buffers, packed and unpacked; both buffers are cancelled then.
+    /// 0 to 9 descriptors of two active passive buffers, packed and unpacked; then both buffers are
+    /// cancelled.
     // Covers: MT-152
     #[test]
     fn descriptors_travel_in_a_message() {
@@ -212,7 +213,7 @@ mod tests {
             let end = head(Kind::Read).put_offer(&offer, &mut bytes).unwrap();
             let (read, body) = Head::split(&bytes[..end]).unwrap();
             assert_eq!((read, read_offer(body).unwrap()), (head(Kind::Read), offer));
-            // Neither a byte less nor a byte more.
+            // One byte less or more is refused.
             assert!(read_offer(&body[..body.len() - 1]).is_err());
             assert!(read_offer(&bytes[HEAD_BYTES..end + 1]).is_err());
         }

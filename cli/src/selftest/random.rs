@@ -1,6 +1,6 @@
-//! Numbers that follow from a seed.
+//! Pseudo-random numbers from a seed.
 
-/// A generator of 64 bits of state (splitmix64): every seed gives another sequence.
+/// A generator with 64 bits of state (splitmix64): each seed gives a different sequence.
 #[derive(Debug, Clone)]
 pub(super) struct Random(u64);
 
@@ -17,7 +17,8 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// From 0 to below `end`, which is not 0; that some are rarer by a 2^32nd does not matter here.
+    /// Returns a number from 0 to below `end`, which is not 0. The distribution is uneven by 2^-32,
+    /// which does not matter here.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         (((self.next() >> 32) * u64::from(end)) >> 32) as u32
     }

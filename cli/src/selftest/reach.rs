@@ -1,4 +1,4 @@
-//! Whether the servers on other hosts can be reached, before a test begins.
+//! Checks that the servers on other hosts can be reached, before a test begins.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use nlx::Address;
 use super::commands::COMMAND_TIMEOUT;
 use crate::failure::Failure;
 
-/// What a bulk transfer gets to cross the network once. TCP has sent a lost segment again four times by then.
+/// Time that a bulk transfer gets to cross the network once. TCP has repeated a lost segment four
+/// times by then.
 const CROSSING: Duration = Duration::from_secs(5);
 
-/// Pings each server, then sends it as many bytes as a bulk transfer has.
+/// Pings each server, then sends it a PUT of the size of a bulk transfer.
 ///
 /// # Errors
-/// The step that failed, and what to try, as of `nlx ping`.
+/// The failed step with its advice, as of `nlx ping`.
 pub(super) fn check(
     node: &Node,
     servers: &[String],

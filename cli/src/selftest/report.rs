@@ -1,4 +1,4 @@
-//! What the self-test found out: a table for people, one JSON object for programs.
+//! The results of the self-test: a table for people, a JSON object for programs.
 
 mod json;
 mod table;
@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::machine::Machine;
 use super::result::Outcome;
 
-/// The table and the verdict.
+/// Returns the table and the result.
 pub(super) fn text(outcome: &Outcome) -> impl Display {
     table::Text(outcome)
 }
 
-/// One JSON object.
+/// Returns the JSON object.
 pub(super) fn json(outcome: &Outcome) -> impl Serialize {
     json::Report::of(outcome, Machine::this())
 }

@@ -1,8 +1,10 @@
-//! What a self-test found out, as plain data: the engine fills it in, the reports render it.
+//! The results of a self-test as plain data: the test fills them in, the reports render them.
 //!
-//! [`Outcome`] is the whole of it, [`Phase`] one phase of all clients together; [`Live`] is what a progress bar is told while
-//! a phase runs: the engine calls `report::text(&Outcome)`, `report::json(&Outcome)` or `html::write(&Outcome, &Path)` at
-//! the end, and `Progress::new(name, duration, quiet)`, `update(&Live)` and `finish()` in each phase. Times are durations or nanoseconds, sizes bytes. Nothing here is a rounded or rendered number.
+//! [`Outcome`] is the whole result, [`Phase`] that of one phase of all clients together; [`Live`]
+//! is the current state for a progress bar. The test calls `report::text(&Outcome)`,
+//! `report::json(&Outcome)` or `html::write(&Outcome, &Path)` at the end, and `Progress::new(name,
+//! duration, quiet)`, `update(&Live)` and `finish()` in each phase. Times are durations or
+//! nanoseconds, sizes are bytes. No number here is rounded or rendered.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,15 +12,15 @@ use hdrhistogram::Histogram;
 
 use super::stats::Statistics;
 
-/// A sum of what nodes tell, who may say anything.
+/// Returns a saturating sum: nodes may report any numbers.
 pub(super) fn total(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }
 
-/// What was asked for: a run can be repeated with it.
+/// The settings, with which a run can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Where the network ran: `in-process` or `helper`.
+    /// What ran the network: `in-process` or `helper`.
     pub mode: &'static str,
     /// `lo` or `tcp`.
     pub net: &'static str,
@@ -27,11 +29,11 @@ pub(crate) struct Settings {
     /// Operations in flight of each client in the bulk phases.
     pub concurrency: u32,
     pub clients: u32,
-    /// Of each phase.
+    /// Duration of each phase.
     pub duration: Duration,
-    /// Every pattern, the order of the mixed load, and the faults follow from it.
+    /// Seed of the patterns, the order of the mixed load, and the faults.
     pub seed: u64,
-    /// The rules by which messages are dropped and delayed, as they were given.
+    /// The rules by which messages are dropped and delayed, as given.
     pub faults: Option<String>,
 }
 
@@ -44,27 +46,28 @@ pub(crate) struct Outcome {
     pub clients: Vec<String>,
     /// Addresses of the servers' transfer machines.
     pub servers: Vec<String>,
-    /// In the order in which they ran; a run that was ended early has fewer, and the last may be short.
+    /// In the order in which they ran; a run that was ended early has fewer, and the last may be
+    /// short.
     pub phases: Vec<Phase>,
-    /// What the servers verified of what the clients sent, and what they found wrong.
+    /// Bytes that the servers verified and found wrong.
     pub served: Served,
-    /// The rules of all nodes, with what each did; empty without faults.
+    /// The rules of all nodes, with their counters; empty without faults.
     pub rules: Vec<RuleCount>,
     pub ending: Ending,
 }
 
-/// How a self-test came to its end.
+/// The end of a self-test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// All phases ran to their end.
     Complete,
-    /// A signal ended it; what there is so far is sound.
+    /// A signal ended it; the results so far are valid.
     Interrupted,
-    /// It could not go on, and why.
+    /// It could not continue, for this reason.
     Failed(String),
 }
 
-/// One phase, all clients together.
+/// The results of one phase, all clients together.
 #[derive(Debug, Clone)]
 pub(crate) struct Phase {
     /// In snake case: `ping_pong`, `message_rate`, `bulk_read`, `bulk_write`, `mixed`.
@@ -76,34 +79,35 @@ pub(crate) struct Phase {
     pub clients: u32,
     /// From the first operation's start to the last one's end.
     pub elapsed: Duration,
-    /// Operations that came to their end, and were right.
+    /// Operations that ended with correct results.
     pub operations: u64,
-    /// Payload of these.
+    /// Their payload in bytes.
     pub bytes: u64,
-    /// Nanoseconds again, exactly: least, greatest, mean, deviation.
+    /// Exact statistics in nanoseconds: minimum, maximum, mean, deviation.
     pub latency_ns: Statistics,
-    /// Nanoseconds from an operation's start to its end, of those that were right.
+    /// Nanoseconds from an operation's start to its end, of the correct ones.
     pub latencies_ns: Histogram<u64>,
     /// Taken about ten times a second, in order.
     pub samples: Vec<Sample>,
-    /// Operations or events that were wrong, missing, or came unasked; none of them is a loss that was injected.
+    /// Operations or events that were wrong, missing or unexpected; injected losses are not
+    /// counted.
     pub errors: u64,
     /// The first of them.
     pub first_error: Option<String>,
-    /// Operations of which a message was dropped by a rule: they ended by their timeout.
+    /// Operations of which a rule dropped a message: they ended by their timeout.
     pub lost: u64,
     /// Messages that the rules of all nodes dropped meanwhile; each of them loses one operation.
     pub dropped: u64,
     /// Messages that the rules of all nodes delayed meanwhile.
     pub delayed: u64,
-    /// Bytes that the clients compared with what they must be.
+    /// Bytes that the clients compared with their expected values.
     pub verified_bytes: u64,
 }
 
-/// How far a phase had come at a moment.
+/// The progress of a phase at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Since the phase began.
+    /// Time since the phase began.
     pub at: Duration,
     /// Operations until then.
     pub operations: u64,
@@ -111,14 +115,14 @@ pub(crate) struct Sample {
     pub bytes: u64,
 }
 
-/// What the servers have seen.
+/// The results of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Served {
     pub verified_bytes: u64,
     pub errors: u64,
 }
 
-/// What a rule did on a node.
+/// The counters of a rule on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleCount {
     /// The NID of the node.
@@ -131,7 +135,7 @@ pub(crate) struct RuleCount {
     pub delayed: u64,
 }
 
-/// What a progress bar shows of the phase that runs.
+/// The current state of the running phase, for a progress bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Live {
     pub elapsed: Duration,
@@ -143,22 +147,23 @@ pub(crate) struct Live {
 }
 
 impl Outcome {
-    /// What was wrong anywhere.
+    /// Returns the number of errors of clients and servers.
     pub(crate) fn errors(&self) -> u64 {
         total(self.phases.iter().map(|phase| phase.errors).chain([self.served.errors]))
     }
 
-    /// Operations lost because rules dropped their messages.
+    /// Returns the number of operations lost because rules dropped their messages.
     pub(crate) fn lost(&self) -> u64 {
         total(self.phases.iter().map(|phase| phase.lost))
     }
 
-    /// What the clients compared.
+    /// Returns the number of bytes that the clients compared.
     pub(crate) fn verified_bytes(&self) -> u64 {
         total(self.phases.iter().map(|phase| phase.verified_bytes))
     }
 
-    /// Whether everything ran, and nothing was wrong or missing beyond what the rules dropped.
+    /// Returns whether all phases ran, and nothing was wrong or missing beyond the messages that
+    /// rules dropped.
     pub(crate) fn passed(&self) -> bool {
         self.ending == Ending::Complete
             && self.errors() == 0

@@ -1,6 +1,6 @@
-//! A ring of what is idle: first in, first out, of a size that never changes.
+//! A ring of idle items: first in, first out, of fixed capacity.
 
-/// A ring of at most as many values as it was made for.
+/// A ring with a fixed capacity.
 #[derive(Debug, Clone)]
 pub(super) struct Ring<T> {
     slots: Box<[Option<T>]>,
@@ -17,7 +17,7 @@ impl<T> Ring<T> {
         self.count
     }
 
-    /// Gives the value back if the ring is full.
+    /// Appends a value; returns it if the ring is full.
     pub(super) fn push(&mut self, value: T) -> Result<(), T> {
         if self.count == self.slots.len() {
             return Err(value);
@@ -28,7 +28,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// The value that has been in the ring the longest.
+    /// Removes and returns the oldest value.
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.count == 0 {
             return None;
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!((ring.len(), ring.pop(), ring.len(), ring.pop()), (1, Some(42), 0, None));
     }
 
-    /// As many as fit, in order.
+    /// A full ring, in order.
     // Covers: MT-133
     #[test]
     fn full() {
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// One less than fit, 16 times, across the end.
+    /// One value less than the capacity, 16 times, across the end.
     // Covers: MT-134
     #[test]
     fn wrap() {

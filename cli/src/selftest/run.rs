@@ -19,10 +19,11 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::{output, setup};
 
-/// Messages in flight when their rate is measured, unless more are asked for.
+/// Messages in flight when their rate is measured, unless `--concurrency` is higher.
 const RATE_IN_FLIGHT: u32 = 64;
 
-/// When an operation is lost: far above anything a sound network does, and with faults what each loss costs.
+/// Timeout of an operation: far above that of a working network; with faults, the cost of each
+/// loss.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const TIMEOUT_WITH_FAULTS: Duration = Duration::from_secs(1);
 
@@ -35,18 +36,19 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         return serve::run_server(args, &signals);
     }
     if let Some(text) = &args.faults {
-        // Before anything is started.
+        // Checked before anything is started.
         let rules = faults::rules(text, 0, args.timeout.unwrap_or(TIMEOUT_WITH_FAULTS));
         let refused = |reason: String| Failure::at("arguments", Errno::EINVAL, format!("--faults: {reason}"));
         let rules = rules.map_err(|refusal| refused(refusal.reason))?;
-        // Its messages would all be on time, and the report would look as if the delays had been survived.
+        // Its messages would all be on time, and the report would look as if the delays had been
+        // survived.
         if args.net == "lo" && rules.iter().any(|rule| matches!(rule.action, FaultAction::Delay { .. })) {
             return Err(refused("a node that has but the loopback delays nothing".into()).hint("--net tcp"));
         }
     }
     args.html.as_deref().map_or(Ok(()), html::reserve)?;
     let outcome = outcome(args, &signals)?;
-    // What failed before anything was measured is told once, by the failure alone.
+    // An error before the first measurement is only reported as the failure.
     let nothing = outcome.phases.is_empty() && !outcome.passed();
     if args.json {
         output::json(&report::json(&outcome))?
@@ -89,7 +91,7 @@ fn phases(args: &SelftestArgs) -> [Phase; 5] {
     ]
 }
 
-/// What each client is told, as far as it does not depend on the client.
+/// Returns the part of a client's plan that is the same for all clients.
 fn plan(phase: &Phase, args: &SelftestArgs, seed: u64) -> Plan {
     let timeout = if args.faults.is_some() { TIMEOUT_WITH_FAULTS } else { TIMEOUT };
     Plan {
@@ -116,7 +118,7 @@ fn plan(phase: &Phase, args: &SelftestArgs, seed: u64) -> Plan {
     }
 }
 
-/// Runs all phases, as far as they go.
+/// Runs all phases, unless one fails.
 fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
     let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
     let started = SystemTime::now();
@@ -162,7 +164,7 @@ fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
     Ok(findings.outcome(settings, started, ending))
 }
 
-/// Looks on while a phase runs.
+/// The observer of a phase.
 struct Looking<'a> {
     nodes: &'a mut Nodes,
     signals: &'a Signals,

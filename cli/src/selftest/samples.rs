@@ -1,4 +1,4 @@
-//! Results made up for tests of the reports.
+//! Made-up results for tests of the reports.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,10 +7,10 @@ use hdrhistogram::Histogram;
 use super::result::{Ending, Outcome, Phase, RuleCount, Sample, Served, Settings};
 use super::stats::Statistics;
 
-/// What a hostile node might say of itself.
+/// A text that a hostile node might report.
 pub(crate) const HOSTILE: &str = "\"'><script>alert(1)</script><svg onload=\"x\"";
 
-/// A complete test in which all went well: two clients, five phases.
+/// Returns a complete test without errors: two clients, five phases.
 pub(crate) fn outcome() -> Outcome {
     let phases = [
         ("ping_pong", 64, 1, 63_000.0),
@@ -42,7 +42,7 @@ pub(crate) fn outcome() -> Outcome {
     }
 }
 
-/// One in which everything that others say is meant to do harm, and rules drop messages.
+/// Returns a test whose foreign texts are all malicious, and in which rules drop messages.
 pub(crate) fn hostile() -> Outcome {
     let mut all = outcome();
     all.settings.faults = Some(HOSTILE.into());
@@ -57,7 +57,7 @@ pub(crate) fn hostile() -> Outcome {
     all
 }
 
-/// A phase of three seconds whose latencies have a body and a long tail.
+/// Returns a phase of three seconds whose latencies have a body and a long tail.
 fn phase(name: &'static str, size: u64, in_flight: u32, typical_ns: f64) -> Phase {
     const CLIENTS: u32 = 2;
     let elapsed = Duration::from_secs(3);
@@ -100,7 +100,7 @@ fn phase(name: &'static str, size: u64, in_flight: u32, typical_ns: f64) -> Phas
     }
 }
 
-/// Numbers that look random and are the same each time (an LCG of Knuth's).
+/// A deterministic random generator (an LCG of Knuth's).
 struct Random(u64);
 
 impl Random {
@@ -109,7 +109,7 @@ impl Random {
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The sum of twelve, which is as good as a normal one.
+    /// Returns the sum of twelve, which approximates a normal distribution.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.share()).sum::<f64>() - 6.0
     }

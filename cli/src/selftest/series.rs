@@ -1,14 +1,14 @@
-//! Throughput over time, from samples of what was done until then.
+//! Throughput over time, from samples of cumulative counts.
 
 use std::time::Duration;
 
 use super::figures::per_second;
 use super::result::Sample;
 
-/// A shorter span says more of how samples are taken than of the network.
+/// Shortest span: a shorter one would reflect the sampling more than the network.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// What went on in a span of time.
+/// The rates in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Span {
     pub(crate) from: Duration,
@@ -17,8 +17,8 @@ pub(crate) struct Span {
     pub(crate) mb_per_s: f64,
 }
 
-/// The rates between samples, in no more than `limit` spans that leave no gap. Samples that don't go forward are passed over:
-/// they come from other nodes.
+/// Returns the rates between samples, in at most `limit` spans without gaps. Samples that do not
+/// advance are skipped: they come from other nodes.
 pub(crate) fn spans(samples: &[Sample], limit: u32) -> Vec<Span> {
     let end = samples.iter().map(|sample| sample.at).max().unwrap_or_default();
     let least = (end / limit.max(1)).max(SHORTEST);
@@ -31,7 +31,7 @@ pub(crate) fn spans(samples: &[Sample], limit: u32) -> Vec<Span> {
             last = *sample;
         }
     }
-    // What is left over at the end is too short to stand alone: the last span gets it.
+    // A remainder that is too short for a separate span extends the last one.
     let rest = samples.last().filter(|rest| {
         edges.len() > 1
             && rest.at >= last.at
@@ -94,7 +94,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the samples: spans follow each other, are not too many, and hold all that was done.
+        /// For any samples: spans are contiguous, at most `limit`, and cover all operations.
         #[test]
         fn spans_hold_everything(steps in prop::collection::vec((0_u64..400, 0_u64..1000), 1..400), limit in 1_u32..50) {
             let mut at = sample(0, 0, 0);

@@ -14,12 +14,12 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::{output, setup};
 
-/// The port of a self-test between hosts: one that needs no privileges.
+/// Default port of a self-test between hosts, which needs no privileges.
 pub(super) const PORT: u16 = 9988;
 
-/// Serves whoever comes, until a signal asks for the end.
+/// Serves all clients, until a signal requests the end.
 pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), Failure> {
-    // It ends after the node.
+    // The helper is dropped after the node.
     let (domain, _helper) = match args.helped()? {
         Helped::No => {
             let node = start(config(&args.net, args)?)?;
@@ -42,26 +42,26 @@ pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), F
     node.run(|| signals.stopped())
 }
 
-/// The configuration of a node between hosts.
+/// Returns the configuration of a node between hosts.
 pub(super) fn config(net: &str, args: &SelftestArgs) -> Result<NodeConfig, Failure> {
     let port = port(args);
     let config = NodeConfig::new().status(true).net(net).map_err(|error| Failure::of_node(&error, port))?;
     Ok(on_port(args.cpus.apply(config), port))
 }
 
-/// A self-test has one port, whatever its network.
+/// Sets one port for all networks.
 pub(super) fn on_port(config: NodeConfig, port: u16) -> NodeConfig {
     let mut config = config.accept_port(port);
     config.o2ib().service = port;
     config
 }
 
-/// The port of a node between hosts.
+/// Returns the port of a node between hosts.
 pub(super) fn port(args: &SelftestArgs) -> u16 {
     if args.accept_port == 0 { PORT } else { args.accept_port }
 }
 
-/// A node between hosts has one helper.
+/// Returns the error for several sockets: a node between hosts has one helper.
 pub(super) fn one_socket() -> Failure {
     Failure::new("--server and --client take one --socket: that of this host's helper")
 }
@@ -82,12 +82,12 @@ pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
     node.run(|| false)
 }
 
-/// A node in this process.
+/// Starts a node in this process and returns its domain.
 pub(super) fn in_process(config: NodeConfig) -> Result<Domain, Failure> {
     Ok(Domain::on(start(config)?))
 }
 
-/// The same, to be asked and looked at.
+/// Starts a node in this process, for other uses than its domain.
 pub(super) fn start(mut config: NodeConfig) -> Result<Arc<lnet_node::Node>, Failure> {
     let port = config.tcp().accept_port;
     Ok(Arc::new(lnet_node::Node::start(&config).map_err(|error| Failure::of_node(&error, port))?))

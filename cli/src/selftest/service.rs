@@ -1,4 +1,4 @@
-//! A node's part in a test, and the states that it goes through (motr-transport 10.2).
+//! A node's work in a test, with its states (motr-transport 10.2).
 //!
 //! ```text
 //!                  init            stop
@@ -9,7 +9,8 @@
 //!       └──── fini ──────────┴──────────────────┘
 //! ```
 //!
-//! Steps and commands are for READY alone. A command that cannot be carried out is refused and changes nothing.
+//! Steps and commands need READY. A command that cannot be carried out is refused and changes
+//! nothing.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use nlx::Errno;
 use super::command::{Command, Refusal, Status};
 use crate::failure::Failure;
 
-/// Where a service stands.
+/// State of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Uninitialized,
@@ -27,16 +28,16 @@ pub(super) enum State {
     Failed,
 }
 
-/// What a node does in a test. What it has no handler for it refuses with ENOENT.
+/// The work of a node in a test. A command without a handler is refused with ENOENT.
 pub(super) trait Work {
-    /// Goes on; waits for at most so long for something to do.
+    /// Does a step of the work; waits at most `wait` for something to do.
     fn step(&mut self, wait: Duration) -> Result<(), Failure>;
 
     fn start(&mut self) -> Result<(), Refusal> {
         Err(Refusal::new(Errno::ENOENT, "no handler for START"))
     }
 
-    /// `from` says which part of the latencies is asked for.
+    /// `from` is the index from which latencies are requested.
     fn status(&mut self, from: usize) -> Result<Status, Refusal> {
         let _ = from;
         Err(Refusal::new(Errno::ENOENT, "no handler for STATUS"))
@@ -47,11 +48,11 @@ pub(super) trait Work {
     }
 }
 
-/// Some work, and its state.
+/// Work with its state.
 pub(super) struct Service<W> {
     state: State,
     work: Option<W>,
-    /// Why it has failed.
+    /// The reason of the failure in FAILED.
     reason: String,
 }
 
@@ -64,7 +65,7 @@ impl<W: Work> Service<W> {
         self.state
     }
 
-    /// From UNINITIALIZED to READY; EBUSY elsewhere, and the maker's own reason if it fails.
+    /// Changes UNINITIALIZED to READY; EBUSY in other states, and the error of `make` if it fails.
     pub(super) fn init(&mut self, make: impl FnOnce() -> Result<W, Refusal>) -> Result<(), Refusal> {
         if self.state != State::Uninitialized {
             return Err(Refusal::new(Errno::EBUSY, format!("a test is under way here: {:?}", self.state)));
@@ -74,7 +75,7 @@ impl<W: Work> Service<W> {
         Ok(())
     }
 
-    /// One step of the work. A step that fails ends in FAILED.
+    /// Does one step of the work. An error changes the state to FAILED.
     pub(super) fn step(&mut self, wait: Duration) -> Result<(), Refusal> {
         let outcome = self.ready()?.step(wait);
         outcome.map_err(|failure| {
@@ -84,7 +85,7 @@ impl<W: Work> Service<W> {
         })
     }
 
-    /// Carries a command out: START, STATUS or STOP.
+    /// Carries out a command: START, STATUS or STOP.
     pub(super) fn command(&mut self, command: &Command) -> Result<Command, Refusal> {
         let work = self.ready()?;
         match command {
@@ -101,7 +102,7 @@ impl<W: Work> Service<W> {
         }
     }
 
-    /// From FINISHED or FAILED, or in the middle of it, to UNINITIALIZED; the work is dropped.
+    /// Changes any state to UNINITIALIZED; drops the work.
     pub(super) fn fini(&mut self) {
         *self = Service::new();
     }
@@ -128,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes what is called, and does as it is told.
+    /// Work that records its calls, and fails on request.
     #[derive(Default)]
     struct Noting {
         calls: Rc<RefCell<Vec<&'static str>>>,
@@ -183,7 +184,7 @@ mod tests {
         *fails.borrow_mut() = true;
         assert_eq!(service.step(Duration::ZERO).map_err(|refusal| refusal.errno), Err(Errno::EIO));
         assert_eq!(service.state(), State::Failed);
-        // In FAILED nothing is called any more, and everybody is told why.
+        // In FAILED the work is not called any more, and every command is refused with the reason.
         let told = service.command(&Command::Start).unwrap_err();
         assert_eq!((told.errno, told.reason.as_str()), (Errno::EIO, "step"));
         service.fini();
@@ -210,7 +211,7 @@ mod tests {
         fn a_random_walk(walk in prop::collection::vec((0..5_u8, any::<bool>()), 0x1000)) {
             let (mut service, calls, fails) = service();
             for (what, failing) in walk {
-                // A step that fails is the one way out of READY.
+                // A step that fails is the only way from READY to FAILED.
                 *fails.borrow_mut() = failing && what != 0;
                 let (called, outcome) = match what {
                     0 => (Some("step"), service.step(Duration::ZERO)),

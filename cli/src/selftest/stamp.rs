@@ -1,14 +1,14 @@
-//! The stamp at the front of each message: which one it is, and when it left.
+//! The stamp at the front of each message: its sequence number and its time of sending.
 
 use std::time::{Duration, Instant};
 
 use super::wire::{Reader, Wire, WireError, Writer};
 
-/// The first bytes of every message of the self-test: "nlxst", and the version of what follows.
+/// The first bytes of every message of the self-test: "nlxst", and the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"nlxst\0\0\x02");
 
-/// Which message, and when it left, by the clock of its sender: only that one can make sense of the time, when the stamp
-/// comes back.
+/// Sequence number and time of sending by the clock of the sender, which alone can interpret the
+/// time when the stamp comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) sequence: u64,
@@ -17,10 +17,10 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Magic, sequence, time.
+    /// Length in bytes: magic, sequence, time.
     pub(super) const BYTES: usize = 24;
 
-    /// Now, by a clock that began at `epoch`.
+    /// Creates a stamp with the current time since `epoch`.
     pub(super) fn now(sequence: u64, epoch: Instant) -> Stamp {
         Stamp { sequence, time: epoch.elapsed() }
     }

@@ -1,11 +1,12 @@
-//! Statistics of whole numbers that merge exactly: what two nodes saw, put together, is what one node would have seen.
+//! Statistics of whole numbers that merge exactly: the merged result of two nodes is the same as if
+//! one node had recorded all values.
 
 use super::wire::wire_struct;
 
-/// Count, least, greatest, sum, and sum of squares of a sample.
+/// Count, minimum, maximum, sum, and sum of squares of a sample.
 ///
-/// The sums are whole numbers of 128 and 192 bits: 2^64 values of 64 bits do not overflow them, so nothing is rounded before
-/// the end, and the order of adding and merging does not matter.
+/// The sums are whole numbers of 128 and 192 bits: 2^64 values of 64 bits do not overflow them, so
+/// nothing is rounded before the end, and the order of adding and merging does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Statistics {
     count: u64,
@@ -13,7 +14,7 @@ pub(super) struct Statistics {
     max: u64,
     sum: u128,
     squares: u128,
-    /// How often `squares` has overflowed.
+    /// Number of overflows of `squares`.
     squares_high: u64,
 }
 
@@ -33,14 +34,14 @@ impl Statistics {
         self.merge(&one);
     }
 
-    /// As if each value of the other sample had been added to this one.
+    /// Adds the values of the other sample.
     pub(super) fn merge(&mut self, other: &Statistics) {
         if other.count == 0 {
             return;
         }
         self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
         self.max = self.max.max(other.max);
-        // What comes from another node may be anything: it wraps rather than panics.
+        // Another node may send any values: the sums wrap instead of panicking.
         self.count = self.count.wrapping_add(other.count);
         self.sum = self.sum.wrapping_add(other.sum);
         let (squares, carry) = self.squares.overflowing_add(other.squares);
@@ -52,12 +53,12 @@ impl Statistics {
         self.count
     }
 
-    /// 0 of an empty sample.
+    /// Returns the minimum; 0 of an empty sample.
     pub(super) fn min(&self) -> u64 {
         self.min
     }
 
-    /// 0 of an empty sample.
+    /// Returns the maximum; 0 of an empty sample.
     pub(super) fn max(&self) -> u64 {
         self.max
     }
@@ -67,13 +68,13 @@ impl Statistics {
         self.sum
     }
 
-    /// The mean; 0 of an empty sample.
+    /// Returns the mean; 0 of an empty sample.
     pub(super) fn mean(&self) -> f64 {
         let count = u128::from(self.count.max(1));
         (self.sum / count) as f64 + (self.sum % count) as f64 / count as f64
     }
 
-    /// The standard deviation of the sample, of n - 1; 0 below two values.
+    /// Returns the standard deviation of the sample, with n - 1; 0 below two values.
     pub(super) fn deviation(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -90,7 +91,7 @@ impl Statistics {
     }
 }
 
-/// 192 bits, as far as a deviation needs them.
+/// An integer of 192 bits, with the operations that a deviation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wide {
     high: u64,
@@ -177,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any sample, split anywhere and merged, sent after each addition.
+        /// Any sample, split at any index and merged, encoded after each addition.
         // Covers: MT-142, MT-144, MT-145, MT-147
         #[test]
         fn parts_merge_exactly(values: Vec<u64>, split: prop::sample::Index) {
@@ -194,7 +195,7 @@ mod tests {
             prop_assert_eq!(travelling, whole);
         }
 
-        /// Against the definition, in floating point.
+        /// Compared with the definition, in floating point.
         // Covers: MT-142
         #[test]
         fn mean_and_deviation_are_those_of_the_definition(values in prop::collection::vec(any::<u32>(), 2..100)) {

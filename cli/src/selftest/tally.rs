@@ -1,4 +1,4 @@
-//! What a client or a server counts while a test runs.
+//! The counters of a client or a server during a test.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::stats::Statistics;
 /// An hour: no operation takes longer.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
-/// An empty histogram of latencies, of three significant digits.
+/// Returns an empty histogram of latencies, with three significant digits.
 pub(super) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constant and valid")
 }
@@ -45,7 +45,7 @@ impl Tally {
         }
     }
 
-    /// One operation that worked and moved `bytes` of payload.
+    /// Counts one operation that succeeded and moved `bytes` of payload.
     pub(super) fn done(&mut self, latency: Duration, bytes: u64) {
         self.operations += 1;
         self.bytes += bytes;
@@ -54,18 +54,19 @@ impl Tally {
         self.latency_ns.add(nanoseconds);
     }
 
-    /// Counts an error, and keeps what the first one was.
+    /// Counts an error, and keeps the first one's text.
     pub(super) fn fail(&mut self, what: impl FnOnce() -> String) {
         self.errors += 1;
         self.first_error.get_or_insert_with(what);
     }
 
-    /// Keeps what went wrong first, without counting it: the operation that it belongs to will be.
+    /// Keeps the text as that of the first error, without counting it: its operation will be
+    /// counted.
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
         self.first_error.get_or_insert_with(what);
     }
 
-    /// What the console is told, latencies from this place on.
+    /// Returns the status for the console, with latencies from index `from` on.
     pub(super) fn status(&self, from: usize) -> Status {
         let values = self.latencies_ns.iter_recorded().skip(from).take(LATENCIES_MAX);
         Status {
@@ -88,7 +89,7 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// In parts and put together again it is the same histogram.
+    /// Merged from parts it is the same histogram.
     #[test]
     fn latencies_travel_in_parts() {
         let mut tally = Tally::new();

@@ -1,18 +1,19 @@
-//! The codec of the commands: little-endian fields one after the other, written and read within bounds.
+//! The codec of the commands: little-endian fields in sequence, written and read within bounds.
 //!
-//! [`Writer::measure`] is a writer without a buffer: it tells how long something will be. A value that does not fit, or
-//! bytes that end early, are errors; nothing is written then that a caller could take for a whole message.
+//! [`Writer::measure`] is a writer without a buffer: it returns the length of a value. A value that
+//! does not fit, or bytes that end early, are errors; an error never leaves bytes that could be
+//! taken for a whole message.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The longest text: an address has at most 90 bytes, an error message little more.
+/// Length of the longest text: an address has at most 90 bytes, an error message little more.
 pub(super) const TEXT_MAX: usize = 1024;
 
-/// The most elements of a list: far more nodes, rules or latencies than one message carries.
+/// Largest number of elements of a list: far above the nodes, rules or latencies in one message.
 pub(super) const LIST_MAX: usize = 4096;
 
-/// Why something could not be written or read.
+/// Why a value could not be written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WireError {
     #[error("{needed} bytes do not fit where {left} are left")]
@@ -27,19 +28,19 @@ pub(super) enum WireError {
     Trailing { bytes: usize },
 }
 
-/// Whether no text occurs twice.
+/// Returns whether no text occurs twice.
 pub(super) fn is_unique(texts: &[String]) -> bool {
     let mut seen = HashSet::with_capacity(texts.len());
     texts.iter().all(|text| seen.insert(text))
 }
 
-/// What travels in commands.
+/// A type that commands contain.
 pub(super) trait Wire: Sized {
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError>;
     fn read(from: &mut Reader<'_>) -> Result<Self, WireError>;
 }
 
-/// Where fields are written to, or only counted.
+/// A writer of fields, or of their length only.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     bytes: Option<&'a mut [u8]>,
@@ -51,12 +52,12 @@ impl<'a> Writer<'a> {
         Writer { bytes: Some(bytes), at: 0 }
     }
 
-    /// Counts, and writes nothing.
+    /// Returns a writer that only counts.
     pub(super) fn measure() -> Writer<'static> {
         Writer { bytes: None, at: 0 }
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub(super) fn length(&self) -> usize {
         self.at
     }
@@ -94,7 +95,7 @@ impl<'a> Reader<'a> {
         Ok(array)
     }
 
-    /// Nothing may stand behind the last field.
+    /// Checks that no bytes follow the last field.
     pub(super) fn end(self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::Trailing { bytes: self.0.len() }) }
     }
@@ -153,7 +154,7 @@ impl Wire for String {
     }
 }
 
-/// A list, and with texts the string list of the commands.
+/// A list; with texts it is the string list of the commands.
 impl<T: Wire> Wire for Vec<T> {
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
         within("a list", self.len(), LIST_MAX)?.write(to)?;
@@ -162,7 +163,7 @@ impl<T: Wire> Wire for Vec<T> {
 
     fn read(from: &mut Reader<'_>) -> Result<Vec<T>, WireError> {
         let length = within("a list", u16::read(from)?.into(), LIST_MAX)?;
-        // Grows as elements come: a length alone takes no memory.
+        // Grows with the elements, so that a length alone takes no memory.
         (0..length).map(|_| T::read(from)).collect()
     }
 }
@@ -183,7 +184,7 @@ fn within(what: &'static str, length: usize, most: usize) -> Result<u16, WireErr
     u16::try_from(length).ok().filter(|_| length <= most).ok_or(long)
 }
 
-/// The fields of a struct, in this order.
+/// Implements `Wire` for the fields of a struct, in this order.
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::selftest::wire::Wire for $name {
@@ -205,7 +206,7 @@ macro_rules! wire_struct {
 }
 pub(super) use wire_struct;
 
-/// An enum of names alone: its position in this list, one byte.
+/// Implements `Wire` for an enum without data: one byte, the position in this list.
 macro_rules! wire_enum {
     ($name:ident as $what:literal { $($variant:ident),* $(,)? }) => {
         impl $name {
@@ -243,7 +244,8 @@ mod tests {
 
     use super::*;
 
-    /// Written at offset 42 of a buffer that is not empty, as the rows ask; read again, and nothing else touched.
+    /// Writes a value at offset 42 of a buffer, as the rows require, reads it, and checks that
+    /// nothing else changed.
     fn round_trip<T: Wire + PartialEq + Debug>(value: &T) {
         const AT: usize = 42;
         let mut measured = Writer::measure();
@@ -257,7 +259,7 @@ mod tests {
         let mut reader = Reader::new(&bytes[AT..AT + length]);
         assert_eq!(&T::read(&mut reader).unwrap(), value);
         reader.end().unwrap();
-        // One byte less is too few, to write and to read.
+        // One byte less is too few, for writing and for reading.
         if length > 0 {
             assert!(matches!(
                 T::read(&mut Reader::new(&bytes[AT..][..length - 1])),
@@ -289,7 +291,7 @@ mod tests {
         );
     }
 
-    /// 64 bytes are too few for a longer structure, and the writer stands where it stood.
+    /// 64 bytes are too few for a longer structure, and the writer's position does not change.
     // Covers: MT-136
     #[test]
     fn a_field_that_does_not_fit_is_not_begun() {
@@ -300,7 +302,7 @@ mod tests {
         assert_eq!(writer.length(), 64);
     }
 
-    /// Texts, the empty one and the longest among them.
+    /// Texts, including an empty and a longest one.
     // Covers: MT-137
     #[test]
     fn texts_travel() {

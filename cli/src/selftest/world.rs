@@ -1,4 +1,4 @@
-//! The nodes of a test: those in this process, each on a thread, and perhaps a second process.
+//! The nodes of a test: those in this process, each on a thread, and possibly a second process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use super::{COMMAND_PORTAL, reach, serve};
 use crate::args::{Helped, SelftestArgs};
 use crate::failure::{Context, Failure};
 
-/// All that takes part in a test. What ends first stands first.
+/// All participants of a test, in the order in which they are dropped.
 pub(super) struct World {
     pub(super) console: Console,
     pub(super) nodes: Nodes,
@@ -34,7 +34,7 @@ pub(super) struct Nodes {
 }
 
 impl World {
-    /// What the options ask for.
+    /// Starts the participants that the options require.
     pub(super) fn of(args: &SelftestArgs, interrupt: &Interrupt) -> Result<World, Failure> {
         let helped = args.helped()?;
         let net = args.net.as_str();
@@ -78,8 +78,8 @@ impl World {
         }
     }
 
-    /// The console and its clients behind the first helper, and behind each of the others a server, which is a process of its
-    /// own; behind a single helper the server, too.
+    /// Starts the console and its clients behind the first helper, and behind each of the others a
+    /// server in a separate process; behind a single helper also the server.
     fn through(helpers: Vec<Helper>, clients: u32) -> Result<World, Failure> {
         let Some(first) = helpers.first() else { return Err(Failure::new("there is no helper")) };
         let serving = helpers.get(1..).filter(|others| !others.is_empty()).unwrap_or(&helpers);
@@ -89,14 +89,14 @@ impl World {
         Ok(World::new(&first.domain()?, servers, 0, clients)?.with(peers, helpers))
     }
 
-    /// And with processes that end with it.
+    /// Adds processes that end with it.
     fn with(mut self, peers: Vec<Peer>, helpers: Vec<Helper>) -> World {
         self.nodes.peers = peers;
         self.nodes.helpers = helpers;
         self
     }
 
-    /// The console and its nodes in one domain; `servers` are elsewhere.
+    /// Creates the console and its nodes in one domain; `servers` are elsewhere.
     pub(super) fn new(
         domain: &Domain,
         mut servers: Vec<String>,
@@ -125,7 +125,7 @@ impl World {
         World { console, nodes, net }
     }
 
-    /// All in one domain, with commands at these addresses.
+    /// Creates all in one domain, with commands at these addresses.
     #[cfg(test)]
     pub(super) fn at(
         domain: &Domain,
@@ -141,7 +141,7 @@ impl World {
 }
 
 impl Nodes {
-    /// Fails if one of them is gone.
+    /// Fails if a node or process has ended.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         if let Some(thread) = self.threads.iter().find(|node| node.has_ended()) {
             return Err(Failure::new(format!("the node at {} has ended", thread.address)));
@@ -151,7 +151,7 @@ impl Nodes {
     }
 }
 
-/// A node on a thread of this process; both end with this value.
+/// A node on a thread of this process; dropping this ends both.
 struct NodeThread {
     address: String,
     over: Arc<AtomicBool>,
@@ -159,7 +159,7 @@ struct NodeThread {
 }
 
 impl NodeThread {
-    /// A node at each address.
+    /// Starts a node at each address.
     fn spawn_all(
         domain: &Domain,
         addresses: &[String],
@@ -198,18 +198,18 @@ impl Drop for NodeThread {
     }
 }
 
-/// A domain behind a helper, which ends after it.
+/// Returns a domain behind a helper, which must be dropped after it.
 fn behind(helper: Helper) -> Result<(Domain, Vec<Helper>), Failure> {
     Ok((helper.domain()?, vec![helper]))
 }
 
-/// Where commands of this domain go; the id, or `*` for any.
+/// Returns the address for commands of this domain; `tmid` is the id, or `*` for any.
 pub(super) fn command_address(domain: &Domain, tmid: &str) -> Result<String, Failure> {
     let nid = domain.nids().first().copied().ok_or_else(|| Failure::new("the node has no NID"))?;
     Ok(format!("{nid}:12345:{COMMAND_PORTAL}:{tmid}"))
 }
 
-/// A server's address, of which the NID alone may have been given.
+/// Returns a server's address, of which only the NID may have been given.
 fn full_address(text: &str) -> String {
     if text.parse::<nlx::Nid>().is_ok() {
         format!("{text}:12345:{COMMAND_PORTAL}:1")

@@ -1,4 +1,4 @@
-//! How operations begin.
+//! Begin of operations.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::lane::Outcome;
 use super::{Client, echo_bytes};
 use crate::failure::Failure;
 
-/// What a mixed load is made of; messages are as likely as bulk.
+/// The kinds of a mixed load; messages are as likely as bulk.
 const MIXED: [Kind; 6] = [Kind::Echo, Kind::Echo, Kind::Echo, Kind::Read, Kind::Write, Kind::Exchange];
 
 impl Client {
-    /// Prepares a lane's next operation; its request leaves with [`Client::send_requests`].
+    /// Prepares a lane's next operation; [`Client::send_requests`] sends its request.
     pub(super) fn begin(&mut self, machine: &Machine, lane: usize, now: Duration) -> Result<(), Failure> {
         let (size, echo) = (self.plan.size, echo_bytes(&self.plan));
         let (kind, length) = match self.plan.load {
@@ -30,13 +30,13 @@ impl Client {
             },
         };
         let slot = &mut self.lanes[lane];
-        // One after the other: all servers get the same load.
+        // In rotation: all servers get the same load.
         slot.server = (self.started % self.servers.len() as u64) as usize;
         (slot.kind, slot.length, slot.began, slot.tries) = (kind, length, now, 0);
         self.attempt(machine, lane)
     }
 
-    /// Begins one try of a lane's operation.
+    /// Begins a try of a lane's operation.
     pub(super) fn attempt(&mut self, machine: &Machine, lane: usize) -> Result<(), Failure> {
         let Some(epoch) = self.epoch else { return Err(Failure::new("an operation before START")) };
         self.sequence += 1;
@@ -64,7 +64,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends the requests of the operations that have begun since the last time, together.
+    /// Sends the requests of the operations that have begun since the last call, together.
     pub(super) fn send_requests(&mut self, machine: &Machine) -> Result<(), Failure> {
         self.begun.clear();
         machine.submit(&mut self.batch).try_for_each(|outcome| match outcome {
@@ -73,7 +73,8 @@ impl Client {
         })
     }
 
-    /// Stages the lane's bulk buffers for the server: the one it reads before the one it writes.
+    /// Stages the lane's bulk buffers for the server: first the buffer that it reads, then the one
+    /// that it writes.
     fn offer(
         &mut self,
         machine: &Machine,
@@ -93,7 +94,7 @@ impl Client {
         }
         if matches!(head.kind, Kind::Read | Kind::Exchange) {
             let mut sink = bulk(&self.domain, slot.sink.take(), lane, self.plan.size)?;
-            // What an earlier transfer left there must not pass for this one's bytes.
+            // Clears bytes of an earlier transfer, which must not pass for those of this one.
             sink.write()?[..length].fill(0);
             offer[count] = stage(machine, Op::passive_receive(sink).timeout(timeout))?;
             count += 1;
@@ -114,7 +115,7 @@ fn bulk(domain: &Domain, idle: Option<Buffer>, lane: usize, bytes: u32) -> Resul
     }
 }
 
-/// Starts a passive operation on a buffer that one descriptor names.
+/// Starts a passive operation on a buffer that fits one descriptor.
 fn stage(machine: &Machine, op: Op) -> Result<Descriptor, Failure> {
     let staged = machine.start(op).map_err(|refused| Failure::from(refused.error))?;
     Ok(staged.offer.descriptor(0))

@@ -1,4 +1,4 @@
-//! How operations end.
+//! End of operations.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::lane::Outcome;
 use super::{Client, LOST_REMEMBERED};
 use crate::failure::Failure;
 
-/// A lane that has not come to its end after so many timeouts never will: an event is missing.
+/// After this number of timeouts a lane that has not ended never will: an event is missing.
 const MISSING_TIMEOUTS: u32 = 3;
 
-/// What a part of a try came to.
+/// Result of a part of a try.
 enum Ended {
     Right,
     Lost,
@@ -21,7 +21,7 @@ enum Ended {
 }
 
 impl Client {
-    /// Takes one event.
+    /// Handles one event.
     pub(super) fn handle(&mut self, machine: &Machine, event: Event) -> Result<(), Failure> {
         let lane = event.tag as usize;
         let ended = match (event.queue, event.status) {
@@ -42,7 +42,7 @@ impl Client {
         self.part_ended(lane, ended)
     }
 
-    /// Compares what the server wrote.
+    /// Compares the bytes that the server wrote.
     fn received(&mut self, lane: usize, length: usize, buffer: Option<&Buffer>) -> Result<Ended, Failure> {
         let slot = &self.lanes[lane];
         let way = if slot.kind == Kind::Exchange { Way::FromClient } else { Way::FromServer };
@@ -60,7 +60,7 @@ impl Client {
         Ok(Ended::Right)
     }
 
-    /// A message from a server.
+    /// Handles a message from a server.
     fn message(&mut self, machine: &Machine, mut event: Event) -> Result<(), Failure> {
         let buffer = event.buffer.take();
         match (event.message.take(), event.status) {
@@ -106,7 +106,8 @@ impl Client {
         self.part_ended(lane, if right { Ended::Right } else { Ended::Wrong(wrong()) })
     }
 
-    /// The server refuses bulk that is in flight: nothing will come of it but timeouts.
+    /// Handles a server's refusal of bulk that is in flight: its transfers can only end by their
+    /// timeouts.
     fn refused(&mut self, lane: usize, head: &Head) -> bool {
         let Some(slot) = self.lanes.get_mut(lane).filter(|slot| slot.parts > 0 && slot.stamp == head.stamp)
         else {
@@ -128,7 +129,7 @@ impl Client {
                 self.tally.note(|| what);
             }
         }
-        // The lane of a missing event has no parts left; what comes late changes nothing.
+        // The lane of a missing event has no parts left; a late event changes nothing.
         match slot.parts.checked_sub(1) {
             None => return Ok(()),
             Some(parts) => slot.parts = parts,
@@ -136,7 +137,7 @@ impl Client {
         if slot.parts == 0 { self.ended(lane) } else { Ok(()) }
     }
 
-    /// The last part of a try has ended.
+    /// Ends a try when its last part has ended.
     fn ended(&mut self, lane: usize) -> Result<(), Failure> {
         let now = self.now();
         let over = self.is_time_up(now);
@@ -151,7 +152,7 @@ impl Client {
                     self.lost.insert(sequence);
                 }
                 if tries < self.plan.tries && !over {
-                    // Longer from try to try: whatever is slow is given time.
+                    // Intervals grow with each try, so that slow nodes get time.
                     self.again.push((now + self.plan.timeout * tries / 4, lane));
                     return Ok(());
                 }
@@ -166,7 +167,8 @@ impl Client {
         self.attempt(machine, lane)
     }
 
-    /// An answer that has not come in time is lost. What has ended neither well nor badly long after it should have is missing.
+    /// Handles timeouts: an answer that has not come in time is lost; a lane that has not ended
+    /// long after its timeout misses an event.
     pub(super) fn look_at(&mut self, lane: usize, now: Duration) -> Result<(), Failure> {
         let slot = &mut self.lanes[lane];
         let taken = now.saturating_sub(slot.stamp.time);

@@ -6,29 +6,29 @@ use super::super::protocol::Kind;
 use super::super::stamp::Stamp;
 use crate::failure::Failure;
 
-/// Room for one operation in flight: what it is, and the buffers that nothing uses at the moment.
+/// An operation in flight, with its buffers while no transfer uses them.
 pub(super) struct Lane {
     pub(super) request: Option<Buffer>,
     /// Bulk to the server, and from it.
     pub(super) source: Option<Buffer>,
     pub(super) sink: Option<Buffer>,
-    /// Whom it asks.
+    /// Index of the server that it asks.
     pub(super) server: usize,
     pub(super) kind: Kind,
     pub(super) length: usize,
-    /// Of the try that is in flight.
+    /// Stamp of the current try.
     pub(super) stamp: Stamp,
-    /// When the operation began, its first try that is, since the epoch.
+    /// Begin of the operation, that is of its first try, since the epoch.
     pub(super) began: Duration,
     pub(super) tries: u32,
-    /// Parts that have not ended yet; 0 when nothing is in flight.
+    /// Number of parts that have not ended yet; 0 when nothing is in flight.
     pub(super) parts: u32,
-    /// One of them is the server's answer.
+    /// Set while the server's answer is one of them.
     pub(super) awaits_answer: bool,
     pub(super) outcome: Outcome,
 }
 
-/// How a try stands.
+/// State of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Right,

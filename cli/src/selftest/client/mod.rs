@@ -1,5 +1,6 @@
-//! The asking side of the self-test. Each operation in flight has a *lane*, which owns the buffers that it needs; it is done
-//! when each of its parts has ended: its request is sent, its bulk has moved, its answer is here.
+//! The client of the self-test. Each operation in flight has a *lane*, which owns its buffers. The
+//! operation ends when each of its parts has ended: its request is sent, its bulk has moved, its
+//! answer is received.
 
 mod begin;
 mod events;
@@ -19,13 +20,13 @@ use super::tally::Tally;
 use crate::failure::Failure;
 use lane::Lane;
 
-/// A client with this many errors begins nothing more: more would teach nothing.
+/// A client with this number of errors begins no more operations, which would show nothing new.
 const ERRORS_ENOUGH: u64 = 100;
 
-/// How often the lanes are looked through for what has not ended in time.
+/// Interval between two checks of the lanes for timeouts.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Numbers of lost tries that are remembered, to know their answers if they come late.
+/// Number of lost tries that are remembered, to recognise their late answers.
 const LOST_REMEMBERED: usize = 1 << 16;
 
 pub(super) struct Client {
@@ -34,24 +35,24 @@ pub(super) struct Client {
     receives: Receives,
     servers: Vec<EndPoint>,
     lanes: Vec<Lane>,
-    /// Lanes that nothing uses.
+    /// Idle lanes.
     idle: Ring<usize>,
-    /// Lanes whose operation is tried again, and when, since the epoch.
+    /// Lanes whose operation is tried again, with the time, since the epoch.
     again: Vec<(Duration, usize)>,
     /// The requests of operations that have begun, and their lanes.
     batch: Batch,
     begun: Vec<usize>,
     sequence: u64,
-    /// Operations begun, tries of one operation counted once.
+    /// Number of operations begun, each counted once with all its tries.
     started: u64,
     random: Random,
-    /// START; all times count from here.
+    /// Time of START; all times count from it.
     epoch: Option<Instant>,
     ticked: Duration,
-    /// When the last operation had ended.
+    /// Time at which the last operation had ended.
     finished: Option<Duration>,
     lost: HashSet<u64>,
-    /// Lanes whose operations have not ended long after they should have.
+    /// Number of lanes whose operations have not ended long after their timeout.
     missing: usize,
     tally: Tally,
 }
@@ -85,18 +86,18 @@ impl Client {
         })
     }
 
-    /// Since START.
+    /// Returns the time since START.
     fn now(&self) -> Duration {
         self.epoch.map_or(Duration::ZERO, |epoch| epoch.elapsed())
     }
 
-    /// Whether no more operations are to begin.
+    /// Returns whether no more operations may begin.
     fn is_over(&self, now: Duration) -> bool {
         let enough = self.plan.count != 0 && self.started >= self.plan.count;
         enough || self.is_time_up(now)
     }
 
-    /// Whether nothing is to be tried again either.
+    /// Returns whether no further tries may begin either.
     fn is_time_up(&self, now: Duration) -> bool {
         now >= self.plan.duration || self.tally.errors >= ERRORS_ENOUGH
     }
@@ -109,7 +110,7 @@ impl Client {
     }
 }
 
-/// The payload of the plan's echoes.
+/// Returns the payload size of the plan's echoes.
 pub(super) fn echo_bytes(plan: &Plan) -> usize {
     if plan.load == Load::Echo { plan.size as usize } else { ECHO_BYTES }
 }
@@ -130,7 +131,7 @@ impl Part for Client {
         self.handle(machine, event)
     }
 
-    /// Begins as many operations as there are idle lanes; their requests leave together.
+    /// Begins an operation on each idle lane; their requests are sent together.
     fn flush(&mut self, machine: &Machine) -> Result<(), Failure> {
         let now = self.now();
         while self.epoch.is_some()

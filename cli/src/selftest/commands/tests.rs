@@ -1,4 +1,5 @@
-//! Commands between a console and up to 64 nodes, each with a transfer machine of its own (MT-162: with 1 and with 64).
+//! Commands between a console and up to 64 nodes, each with a separate transfer machine (MT-162:
+//! with 1 and with 64).
 
 use nlx::{NodeConfig, Op, Queue};
 
@@ -8,7 +9,7 @@ use super::*;
 
 const NODES: [usize; 2] = [1, 64];
 
-/// Far above anything that a sound loopback does.
+/// Far longer than a working loopback needs.
 const HUNG: Duration = Duration::from_secs(60);
 
 /// A console at id 299, and nodes from 300 on.
@@ -29,7 +30,7 @@ impl Stage {
         Stage { console, nodes, places }
     }
 
-    /// Each of these nodes sends to the console.
+    /// Sends a command from each of these nodes to the console.
     fn tell(&mut self, nodes: impl Iterator<Item = usize>, number: u32, command: &Command) {
         for node in nodes {
             let to = self.nodes[node].end_point(&self.console.address()).unwrap();
@@ -37,14 +38,14 @@ impl Stage {
         }
     }
 
-    /// The console sends to each node.
+    /// Sends a command from the console to each node.
     fn command(&mut self, number: u32, command: &Command) {
         for place in self.places.clone() {
             self.console.send(&place, number, command.clone()).unwrap();
         }
     }
 
-    /// What the console hears until nothing comes for a while: which node, and its number.
+    /// Returns what the console receives until nothing arrives for a while: node and number.
     fn heard(&mut self, most: usize, wait: Duration) -> Vec<(usize, u32)> {
         let mut heard = Vec::new();
         while heard.len() < most
@@ -82,7 +83,7 @@ fn a_console_reaches_every_node() {
     }
 }
 
-/// Every node sends, and the console hears each once and knows which it is.
+/// Every node sends, and the console receives each message once, with its sender.
 // Covers: MT-157, MT-162
 #[test]
 fn every_node_reaches_the_console() {
@@ -94,7 +95,7 @@ fn every_node_reaches_the_console() {
     }
 }
 
-/// Only the odd nodes send; the console has exactly those when its time is over.
+/// Only the odd nodes send; the console has exactly those at its deadline.
 // Covers: MT-158, MT-162
 #[test]
 fn silent_nodes_are_missing_at_the_deadline() {
@@ -106,7 +107,7 @@ fn silent_nodes_are_missing_at_the_deadline() {
     }
 }
 
-/// Only the odd nodes listen while the console sends to all; the others find theirs later.
+/// Only the odd nodes listen while the console sends to all; the others find their commands later.
 // Covers: MT-159, MT-162
 #[test]
 fn a_node_that_listens_later_finds_its_command() {
@@ -119,8 +120,8 @@ fn a_node_that_listens_later_finds_its_command() {
     }
 }
 
-/// Every node sends two before the console listens: there is one receive buffer for each peer, so the second of each
-/// is lost. Unlike in Motr the console's machine counts them (X13).
+/// Every node sends two before the console listens: there is one receive buffer for each peer, so
+/// the second of each is lost. Unlike in Motr the console's machine counts them (X13).
 // Covers: MT-160, MT-162
 #[test]
 fn a_second_command_before_the_first_is_taken_is_lost() {
@@ -131,7 +132,7 @@ fn a_second_command_before_the_first_is_taken_is_lost() {
         let expected: Vec<_> = (0..count).map(|node| (node, 1)).collect();
         assert_eq!(stage.heard(2 * count, Duration::from_millis(200)), expected);
         assert_eq!(stage.console.machine.dropped_messages(), count as u64);
-        // The buffers are there again.
+        // The buffers are posted again.
         stage.tell(0..count, 3, &Command::StartDone);
         assert_eq!(stage.heard(count, HUNG).len(), count);
     }
@@ -229,7 +230,7 @@ fn commands_go_back_and_forth() {
     assert_eq!((sent.adds, sent.failures), (32 * 63, 0));
 }
 
-/// What a stranger sends is counted, and the next command comes all the same.
+/// Invalid messages are counted, and the next command still arrives.
 #[test]
 fn what_is_no_command_is_passed_over() {
     let mut stage = Stage::new(1);
@@ -263,12 +264,12 @@ fn a_command_that_is_too_long_is_refused() {
     assert!(failure.to_string().contains("longer than 16384"), "{failure}");
 }
 
-/// Whoever does not take answers gets so many of them, and costs no more memory.
+/// A peer that takes no answers gets a limited number of them, and costs no more memory.
 #[test]
 fn answers_that_do_not_leave_are_limited() {
     let mut stage = Stage::new(1);
     let to = stage.places[0].clone();
-    // No event of a sending is taken meanwhile: as if none had left.
+    // Events of sends are not taken meanwhile, as if none had completed.
     for number in 0..SENDS_MAX as u32 {
         stage.console.send(&to, number, Command::Start).unwrap();
     }

@@ -1,4 +1,5 @@
-//! The histogram of a phase's latencies: equal factors across, for latencies vary by powers of ten.
+//! The histogram of a phase's latencies, on a logarithmic axis, for latencies vary by powers of
+//! ten.
 
 use hdrhistogram::Histogram;
 
@@ -7,23 +8,23 @@ use crate::selftest::figures::Figures;
 use crate::svg::{Anchor, Log, Svg};
 use crate::units::{counted, in_time, three_digits};
 
-/// Bars of a picture: narrow enough to show two peaks, wide enough to be pointed at.
+/// Number of bars of a picture: narrow enough to show two peaks, wide enough to be pointed at.
 const BARS: usize = 72;
 
-/// The rows above the bars in which the percentiles' names stand.
+/// The rows above the bars for the percentiles' names.
 const ROWS: usize = 4;
 const ROW: f64 = 12.5;
 
-/// Percentiles this near to each other share a name.
+/// Distance below which percentiles share a name.
 const NEAR: f64 = 6.0;
 
-/// What a letter of a name takes at the most.
+/// Largest width of a letter of a name.
 const LETTER: f64 = 6.2;
 
-/// Less than this cannot be seen: the few slowest operations are what one looks for.
+/// Smallest visible height: the few slowest operations matter most.
 const LEAST_HEIGHT: f64 = 1.5;
 
-/// The picture.
+/// Returns the picture.
 pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> String {
     let label = format!("Latencies of {}: {}", figures.name(), in_words(figures));
     if latencies_ns.is_empty() {
@@ -56,7 +57,7 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
     svg.end()
 }
 
-/// How many operations fall into each bar.
+/// Returns the number of operations in each bar.
 fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
     let mut counts = vec![0_u64; BARS];
     for value in latencies_ns.iter_recorded() {
@@ -68,7 +69,8 @@ fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
     counts
 }
 
-/// A line for each, and its name in the first row that has room for it. Where no row has, the table below tells.
+/// Draws a line for each percentile, with its name in the first row that has room for it. If no row
+/// has, only the table below has it.
 fn percentiles(svg: &mut Svg, figures: &Figures<'_>, across: &Log) {
     let mut marks: Vec<(f64, String, f64)> = Vec::new();
     for (name, us) in figures.latencies_us() {
@@ -89,7 +91,7 @@ fn percentiles(svg: &mut Svg, figures: &Figures<'_>, across: &Log) {
         svg.line("mark", (x, y + 3.0), (x, FRAME.bottom));
         if let Some(row) = row {
             ends[row] = start + width + LETTER;
-            // The letters of a browser may be wider. At an edge it matters where the name ends.
+            // The letters of a browser may be wider. At an edge the end of the name matters.
             let (anchor, at) = match x {
                 x if x - width / 2.0 < FRAME.left => (Anchor::Start, FRAME.left),
                 x if x + width / 2.0 > FRAME.right => (Anchor::End, FRAME.right),

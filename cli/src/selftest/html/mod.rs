@@ -1,13 +1,14 @@
-//! The report as one self-contained page: pictures, table, machine, and how to run it again. No script, nothing loaded from
-//! elsewhere; light or dark as the reader has it, and fit for paper.
+//! The report as one self-contained page: pictures, table, machine, and the command to run it
+//! again. It has no script and loads nothing; it is light or dark by the reader's setting, and can
+//! be printed.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `page` | the page from top to bottom |
 //! | `latency` | the histogram of a phase's latencies |
-//! | `throughput` | its rate over time |
+//! | `throughput` | a phase's rate over time |
 //!
-//! What all reports share is in [`crate::svg`].
+//! [`crate::svg`] has the parts that all reports share.
 
 mod latency;
 mod page;
@@ -21,11 +22,12 @@ use super::result::Outcome;
 use crate::failure::{Context, Failure};
 use crate::svg::Frame;
 
-/// Of both pictures of a phase. Above the bars there is room for the names of percentiles.
+/// The frame of both pictures of a phase. Above the bars there is room for the names of
+/// percentiles.
 const FRAME: Frame =
     Frame { width: 560.0, height: 244.0, left: 52.0, right: 548.0, top: 56.0, bottom: 222.0 };
 
-/// About as many steps as the upright axis has.
+/// Approximate number of steps of the vertical axis.
 const STEPS: u32 = 4;
 
 /// Writes the page to a file.
@@ -37,7 +39,8 @@ pub(crate) fn write(outcome: &Outcome, path: &Path) -> Result<(), Failure> {
     fs::write(path, page).context(&refused(path))
 }
 
-/// Makes sure that the page can be written, before a long test is run in vain. What the file holds stays until then.
+/// Checks that the page can be written, before a long test runs in vain. The content of the file
+/// stays until then.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -9,10 +9,10 @@ use crate::selftest::result::{Ending, Outcome, Phase, RuleCount, total};
 use crate::svg::{document, escaped, section};
 use crate::units::{counted, grouped, in_bytes, in_iso, in_time, in_words, plural};
 
-/// The phase that is run for its latency; the others are for their throughput.
+/// The phase that measures latency; the others measure throughput.
 const PING_PONG: &str = "ping_pong";
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(outcome: &Outcome, machine: &Machine) -> String {
     let phases: Vec<(Figures<'_>, &Phase)> =
         outcome.phases.iter().map(|phase| (Figures::from(phase), phase)).collect();
@@ -36,7 +36,7 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// The verdict, in a sentence.
+/// Returns the result in a sentence.
 fn headline(outcome: &Outcome) -> String {
     match (&outcome.ending, outcome.errors()) {
         _ if outcome.passed() && outcome.lost() > 0 => {
@@ -82,7 +82,7 @@ fn header(outcome: &Outcome) -> String {
     )
 }
 
-/// What each phase is run for, large.
+/// Returns the main number of each phase, in large type.
 fn cards<'a>(phases: impl Iterator<Item = &'a Figures<'a>>) -> String {
     let cards: String = phases
         .map(|figures| {
@@ -108,7 +108,7 @@ fn cards<'a>(phases: impl Iterator<Item = &'a Figures<'a>>) -> String {
 fn pictures(figures: &Figures<'_>, phase: &Phase) -> String {
     let clients =
         if figures.clients == 1 { String::new() } else { format!(" of each of {} clients", figures.clients) };
-    // A mixed load has messages too.
+    // A mixed load also has messages.
     let each =
         if phase.bytes == figures.operations.saturating_mul(figures.size) { "each" } else { "at the most" };
     let what = format!(
@@ -174,7 +174,7 @@ fn cell(element: &str, class: &str, text: impl Display) -> String {
     format!("<{element}{class}>{}</{element}>", escaped(text))
 }
 
-/// What was dropped and delayed on purpose.
+/// Returns the section about messages that were dropped and delayed on purpose.
 fn rules(rules: &[RuleCount]) -> String {
     if rules.is_empty() {
         return String::new();
@@ -195,7 +195,7 @@ fn rules(rules: &[RuleCount]) -> String {
     section("Faults on purpose", "", &body)
 }
 
-/// Where and how it was run.
+/// Returns the section about the machine and the settings.
 fn facts(outcome: &Outcome, machine: &Machine) -> String {
     let settings = &outcome.settings;
     let memory = if machine.memory_bytes == 0 { "unknown".into() } else { in_bytes(machine.memory_bytes) };
@@ -224,7 +224,7 @@ fn facts(outcome: &Outcome, machine: &Machine) -> String {
     section("How it was run", "", &body)
 }
 
-/// The command that runs it again.
+/// Returns the command that runs the test again.
 fn command(outcome: &Outcome) -> String {
     let settings = &outcome.settings;
     let mut words = vec![
@@ -240,7 +240,7 @@ fn command(outcome: &Outcome) -> String {
     words.join(" ")
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=,".contains(letter);
     match !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! The page as a whole: well-formed, self-contained, true, and safe whatever the values.
+//! The page as a whole: well-formed, self-contained, correct, and safe with any values.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ fn machine() -> Machine {
     Machine { host: HOSTILE.into(), processor: HOSTILE.into(), ..Machine::this() }
 }
 
-/// Each element that is opened is closed, in order; gives the names of all.
+/// Checks that each element is closed, in order; returns the names of all.
 fn elements(page: &str) -> Vec<String> {
     const VOID: [&str; 3] = ["meta", "line", "rect"];
     let (mut open, mut all) = (Vec::new(), Vec::new());
@@ -47,7 +47,7 @@ fn every_element_ends_and_every_phase_has_its_pictures() {
     }
 }
 
-/// Numbers are told as people would write them, whatever a sum of fractions comes to.
+/// Numbers are short, also for sums of fractions.
 #[test]
 fn no_word_of_a_picture_is_longer_than_its_place() {
     const WORDS_MAX: usize = 28;

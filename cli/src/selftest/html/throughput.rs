@@ -1,4 +1,4 @@
-//! A phase's rate over time: whether it held.
+//! A phase's rate over time, which shows whether it was steady.
 
 use super::{FRAME, STEPS};
 use crate::selftest::figures::Figures;
@@ -7,20 +7,20 @@ use crate::selftest::series::{Span, spans};
 use crate::svg::Anchor;
 use crate::units::{in_thousands, three_digits};
 
-/// More points than this cannot be told apart.
+/// Largest number of points that can be distinguished.
 const POINTS: u32 = 240;
 
-/// Operations of at least so many bytes are measured by their bytes, smaller ones by their number.
+/// Operations of at least this size are measured in bytes, smaller ones in operations.
 const BULK_BYTES: u64 = 4096;
 
-/// What a phase is measured by.
+/// Returns the unit of a phase's rate.
 pub(super) fn unit(figures: &Figures<'_>) -> &'static str {
     if figures.size >= BULK_BYTES { "MB/s" } else { "op/s" }
 }
 
-/// The phase's rate as it is told, and in what.
+/// Returns the phase's rate as text, and its unit.
 pub(super) fn told(figures: &Figures<'_>) -> (String, &'static str) {
-    /// From here on it is told in thousands.
+    /// Rate from which it is shown in thousands.
     const MANY_MB: f64 = 10e3;
     match rate(figures) {
         rate if unit(figures) == "MB/s" && rate >= MANY_MB => (in_thousands(rate / 1e3), "GB/s"),
@@ -32,7 +32,7 @@ fn rate(figures: &Figures<'_>) -> f64 {
     if figures.size >= BULK_BYTES { figures.mb_per_s } else { figures.operations_per_s }
 }
 
-/// The picture.
+/// Returns the picture.
 pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
     let (unit, mean, (told, of)) = (unit(figures), rate(figures), told(figures));
     let label = format!("Throughput of {} over {:.1} s: {told} {of}", figures.name(), figures.seconds);
@@ -46,7 +46,7 @@ pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
     let across = FRAME.across(end);
     let times = across.labels(6, |s| format!("{} s", three_digits(s)));
     let mut svg = FRAME.picture(label, &upright.labels(STEPS, in_thousands), &times);
-    // Each span is as long as it is, and its rate held for all of it.
+    // Each span has its own length, with a constant rate.
     let steps: Vec<(f64, f64)> = spans
         .iter()
         .flat_map(|span| {

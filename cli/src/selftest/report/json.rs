@@ -7,13 +7,13 @@ use crate::selftest::machine::Machine;
 use crate::selftest::result::{Ending, Outcome, RuleCount, Settings};
 use crate::units::in_iso;
 
-/// Keys are what the table's columns are called, in snake case.
+/// The JSON report. Keys are the names of the table's columns, in snake case.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     passed: bool,
     /// `complete`, `interrupted` or `failed`.
     ending: &'static str,
-    /// Why it could not go on, if it could not.
+    /// The reason why the test could not continue, if it could not.
     failure: Option<&'a str>,
     started: String,
     nlx: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Report<'a> {
     errors: u64,
     losses: u64,
     verified_bytes: u64,
-    /// What the servers verified of what the clients sent, and found wrong; part of no phase.
+    /// The bytes that the servers verified and found wrong; not part of a phase.
     server_verified_bytes: u64,
     server_errors: u64,
     phases: Vec<Figures<'a>>,

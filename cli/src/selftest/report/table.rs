@@ -10,7 +10,7 @@ use crate::selftest::result::{Ending, Outcome, RuleCount, total};
 use crate::tables::{numbers_in, printable};
 use crate::units::{counted, grouped, in_bytes, plural};
 
-/// The table, what went wrong, and the verdict.
+/// The table, the errors, and the verdict.
 pub(super) struct Text<'a>(pub(super) &'a Outcome);
 
 impl fmt::Display for Text<'_> {
@@ -74,7 +74,8 @@ fn rules(rules: &[RuleCount]) -> Table {
     table
 }
 
-/// `passed: 19.28 GB verified, 0 errors, 127.0.0.1@tcp:12345:42:4095 ⇄ 127.0.0.2@tcp:12345:42:4095, in-process, seed 42`
+/// Returns the verdict: `passed: 19.28 GB verified, 0 errors, 127.0.0.1@tcp:12345:42:4095 ⇄
+/// 127.0.0.2@tcp:12345:42:4095, in-process, seed 42`
 fn verdict(outcome: &Outcome) -> String {
     let word = match &outcome.ending {
         _ if outcome.passed() => "passed".to_string(),
@@ -95,7 +96,7 @@ fn verdict(outcome: &Outcome) -> String {
     format!("{word}: {}", parts.join(", "))
 }
 
-/// The first of them, and how many more.
+/// Returns the first address, and the number of others.
 fn nodes(addresses: &[String]) -> String {
     match addresses {
         [] => "nobody".to_string(),

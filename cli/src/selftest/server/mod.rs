@@ -1,4 +1,5 @@
-//! The serving side of the self-test: answers echoes, and moves bulk to and from the clients' passive buffers.
+//! The server of the self-test: answers echoes, and moves bulk to and from the clients' passive
+//! buffers.
 
 mod transfer;
 
@@ -15,14 +16,16 @@ use super::tally::Tally;
 use super::wire::WireError;
 use crate::failure::Failure;
 
-/// One operation in so many is spoiled, if that is asked for, so that most of the self-test still works.
+/// With `--spoil`, one of this number of operations is corrupted, so that most of the self-test
+/// still works.
 const SPOIL_EACH: u64 = 8;
 
-/// Operations under way are at most so many times what the clients may have in flight: those of lost tries count, until their
-/// timeouts have passed.
+/// Operations in progress are limited to this multiple of the clients' operations in flight: those
+/// of lost tries count until their timeouts have passed.
 const UNDER_WAY: usize = 4;
 
-/// And so many more: an answer can be with its client before this side hears that it has left.
+/// Additional operations: a client may receive an answer before this side gets the event of its
+/// sending.
 const UNHEARD: usize = 256;
 
 pub(super) struct Server {
@@ -30,29 +33,31 @@ pub(super) struct Server {
     plan: Plan,
     receives: Receives,
     message_bytes: usize,
-    /// Buffers for answers, and bulk buffers, while nothing uses them. Both grow to what the clients have in flight.
+    /// Idle buffers for answers, and for bulk. Both lists grow to the number of the clients'
+    /// operations in flight.
     answers: Vec<Buffer>,
     bulk: Vec<Buffer>,
-    /// Answers to what has come since the last wait: they leave together.
+    /// Answers since the last flush, which are sent together.
     batch: Batch,
-    /// Answers that have not left.
+    /// Number of answers that are being sent.
     answering: usize,
     transfers: HashMap<OpId, Transfer>,
-    /// Transfers that are to begin later, in order.
+    /// Transfers that begin later, in order.
     delayed: VecDeque<(Instant, Transfer)>,
     epoch: Option<Instant>,
     tally: Tally,
 }
 
-/// Bulk that this side moves.
+/// A bulk transfer of this side.
 struct Transfer {
     head: Head,
     client: EndPoint,
-    /// Where the client reads from and writes to: one, or of an exchange two.
+    /// The client's passive buffers: one, or two of an exchange.
     offer: Vec<Descriptor>,
-    /// Bytes go to the client: those of a read, and those of an exchange once they have come.
+    /// Whether bytes go to the client: those of a read, and those of an exchange once they have
+    /// arrived.
     returns: bool,
-    /// When it was asked for.
+    /// Time of the request.
     asked: Instant,
 }
 
@@ -97,7 +102,8 @@ impl Server {
             }
         };
         if self.under_way() >= UNDER_WAY * self.plan.in_flight as usize + UNHEARD {
-            // Somebody asks for more than was agreed on, and answering each would take any memory there is.
+            // A client requests more than agreed, and answering each request could take any amount
+            // of memory.
             self.tally.fail(|| "a request beyond those that may be in flight".into());
             return Ok(());
         }
@@ -164,7 +170,7 @@ impl Server {
     }
 }
 
-/// How many of its buffers a client offers.
+/// Returns the number of buffers that a client offers.
 fn buffers_of(kind: Kind) -> usize {
     if kind == Kind::Exchange { 2 } else { 1 }
 }
@@ -221,7 +227,7 @@ impl Part for Server {
 
     fn status(&self, from: usize) -> Status {
         let elapsed = self.epoch.map_or_else(Default::default, |epoch| epoch.elapsed());
-        // A server is never done by itself.
+        // A server never finishes by itself.
         Status { elapsed, ..self.tally.status(from) }
     }
 }

@@ -1,4 +1,4 @@
-//! Bulk, of which this side is the active one.
+//! Bulk transfers, of which this side is the active one.
 
 use nlx::{Buffer, Errno, Event, Machine, Op, Refused};
 
@@ -8,7 +8,7 @@ use super::{Server, Transfer};
 use crate::failure::Failure;
 
 impl Server {
-    /// Begins to move a client's bulk.
+    /// Begins a client's bulk transfer.
     pub(super) fn transfer(&mut self, machine: &Machine, transfer: Transfer) -> Result<(), Failure> {
         let Transfer { head, offer, .. } = &transfer;
         let mut buffer = match self.bulk.pop() {
@@ -25,7 +25,7 @@ impl Server {
         self.start(machine, op, transfer)
     }
 
-    /// Writes what the client is to read.
+    /// Writes the bytes that the client is to read.
     fn fill(&self, head: &Head, buffer: &mut Buffer, end: usize) -> Result<(), Failure> {
         let mut bytes = buffer.write()?;
         pattern::fill(self.stream(Way::FromServer), head.stamp.sequence, &mut bytes[..end]);
@@ -52,7 +52,8 @@ impl Server {
         let Some(buffer) = event.buffer else { return Err(Failure::new("a transfer without its buffer")) };
         match event.status {
             Ok(()) => self.moved(machine, transfer, buffer, event.length),
-            // The client's buffer has the same timeout, or is gone since: it knows, and an answer would find nobody waiting.
+            // The client's buffer has the same timeout, or is gone since: the client has its own
+            // event, and does not wait for an answer.
             Err(Errno::ETIMEDOUT | Errno::ENODATA) => {
                 self.tally.lost += 1;
                 self.bulk.push(buffer);
@@ -65,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Bulk has moved: it is compared, and goes back if it is to be exchanged.
+    /// Handles the end of a transfer: compares the bytes, and returns them in an exchange.
     fn moved(
         &mut self,
         machine: &Machine,
@@ -90,7 +91,7 @@ impl Server {
         self.bulk.push(buffer);
         match head.kind {
             Kind::Write => self.answer_head(&transfer.client, Head { kind: Kind::Good, ..head }),
-            // The client's own event tells it that the bytes have arrived.
+            // The client's own event reports that the bytes have arrived.
             _ => Ok(()),
         }
     }

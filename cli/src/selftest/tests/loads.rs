@@ -1,8 +1,8 @@
-//! What Motr's net test does, whole (motr-transport 10).
+//! The loads of Motr's net test (motr-transport 10).
 
 use super::*;
 
-/// The console's whole sequence, without traffic; every step is answered by all.
+/// The console's whole sequence, without traffic; all nodes answer every step.
 // Covers: MT-164
 #[test]
 fn a_stub_answers_every_step() {
@@ -14,7 +14,7 @@ fn a_stub_answers_every_step() {
     }
 }
 
-/// Messages of 4096 bytes and less, in steps of 511: what comes back is what was sent, in the server's pattern.
+/// Messages of 4096 bytes and less, in steps of 511, come back unchanged, in the server's pattern.
 // Covers: MT-153
 #[test]
 fn echoes_of_every_size() {
@@ -38,8 +38,8 @@ fn bulk_there_and_back() {
     assert_eq!(sum(&finding.servers, |status| status.verified_bytes), bytes);
 }
 
-/// 8 servers and 8 clients, 8 messages in flight of each, 4096 messages of 4 KiB. What was sent at one side is what was
-/// received at the other, all of it.
+/// 8 servers and 8 clients, 8 messages in flight of each, 4096 messages of 4 KiB. Each side
+/// receives exactly what the other has sent.
 // Covers: MT-165
 #[test]
 fn messages_between_many_nodes() {
@@ -108,7 +108,7 @@ fn fixed_addresses() {
     }
 }
 
-/// A test that is told to stop ends without waiting for its time, and what there is is sound.
+/// A test that is stopped ends without waiting for its time, and its results are valid.
 #[test]
 fn a_test_that_is_stopped_tells_what_it_has() {
     struct Impatient<'a>(&'a mut Nodes, bool);

@@ -2,12 +2,13 @@
 
 use super::*;
 
-/// What the rules of the one node did. All nodes of a test here share them.
+/// Returns the number of messages that the rules of the node dropped. All nodes of a test here
+/// share them.
 fn dropped(finding: &Finding) -> u64 {
     finding.servers[0].rules.iter().map(|rule| rule.dropped).sum()
 }
 
-/// An operation that a loaded machine makes wait is not to be taken for one that is lost.
+/// Long enough that an operation on a loaded machine does not count as lost.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 fn lossy(load: Load, faults: &str) -> Plan {
@@ -22,14 +23,14 @@ fn every_loss_is_one_that_was_injected() {
         let lost = sum(&finding.clients, |status| status.lost);
         assert!(lost > 0);
         assert_eq!(lost, dropped(&finding), "{load:?}");
-        // What is not lost is whole.
+        // Operations that are not lost are correct.
         assert_eq!(sum(&finding.clients, |status| status.operations), 64 - lost);
         assert_eq!(sum(&finding.clients, |status| status.errors + status.late), 0);
         assert_eq!(sum(&finding.servers, |status| status.errors), 0);
     }
 }
 
-/// Tried again, every operation comes to its end; every try that was lost is counted.
+/// With further tries every operation succeeds; every lost try is counted.
 #[test]
 fn what_is_lost_is_tried_again() {
     let mut world = world(1, 1);

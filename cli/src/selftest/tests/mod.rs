@@ -14,7 +14,7 @@ use super::console::{Finding, Watch};
 use super::world::{Nodes, World};
 use crate::failure::Failure;
 
-/// A plan that a test changes where it matters: without limits but those of a test that hangs.
+/// Returns a plan that a test adapts: its only limits are for a test that hangs.
 pub(super) fn plan(load: Load, size: u32) -> Plan {
     Plan {
         role: Role::Client,
@@ -37,7 +37,7 @@ pub(super) fn plan(load: Load, size: u32) -> Plan {
     }
 }
 
-/// Looks whether the nodes live.
+/// Checks that the nodes run.
 struct Alive<'a>(&'a mut Nodes);
 
 impl Watch for Alive<'_> {
@@ -68,7 +68,7 @@ fn sum(nodes: &[Status], field: fn(&Status) -> u64) -> u64 {
     nodes.iter().map(field).sum()
 }
 
-/// Everything that was begun came to its end and was right, and both sides say so.
+/// Checks that all operations succeeded, and that both sides count them.
 fn assert_whole(finding: &Finding, operations: u64) {
     let Finding { clients, servers, .. } = finding;
     for status in clients.iter().chain(servers) {

@@ -1,4 +1,4 @@
-//! What Motr's `m0lnetping` is used for (motr-transport 11).
+//! The uses of Motr's `m0lnetping` (motr-transport 11).
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn both_roles_in_one_process() {
     }
 }
 
-/// Up to 32 clients with loops of their own, at dynamic ids; the sums are right.
+/// Up to 32 clients with separate loops, at dynamic ids; the sums are right.
 // Covers: MT-171
 #[test]
 fn many_clients() {
@@ -41,7 +41,7 @@ fn bulk_of_every_size() {
     }
 }
 
-/// Automatic and synchronous delivery come to the same.
+/// Automatic and synchronous delivery have the same result.
 // Covers: MT-173
 #[test]
 fn callbacks_and_waits_come_to_the_same() {
@@ -74,8 +74,8 @@ fn several_messages_share_a_buffer() {
     }
 }
 
-/// A server that waits longer than the client's timeout before it moves bulk. The client's bulk times out, is tried
-/// again, and is lost at last; the server, who finds nobody, counts it too.
+/// A server that waits longer than the client's timeout before it moves bulk. The client's bulk
+/// times out, is tried again, and is lost at last; the server finds no buffer, and counts it too.
 // Covers: MT-175
 #[test]
 fn a_server_that_is_too_slow() {
@@ -88,10 +88,10 @@ fn a_server_that_is_too_slow() {
         assert_eq!((client.operations, client.errors), (0, 0), "{}", client.first_error);
         assert_eq!((client.lost, client.retries), (4 * 3, 4 * 2));
         let server = &finding.servers[0];
-        // What it sends leaves without anybody telling it that nobody took it.
+        // A PUT to a buffer that is gone completes without an error.
         let noticed = if load == Load::Read { 0 } else { 1 };
         assert!(server.lost >= noticed, "{server:?}");
-        // It was not too slow for a client that waits.
+        // A client with a longer timeout succeeds with the same delay.
         let patient = Plan { timeout: Duration::from_secs(20), delay: timeout, ..slow };
         assert_whole(&run(&mut world, &patient), 4);
     }

@@ -1,4 +1,4 @@
-//! What a node does not do.
+//! The commands that a node refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::super::protocol::{Head, Kind};
 use super::super::stamp::Stamp;
 use super::*;
 
-/// A node and somebody who gives it commands, in one thread.
+/// A node and a console that gives it commands, in one thread.
 struct Pair {
     node: Node,
     console: Commands,
@@ -36,7 +36,7 @@ impl Pair {
     }
 }
 
-/// Gives a node a command, and turns it until it has answered.
+/// Sends a command to a node, and runs the node until it has answered.
 fn ask(node: &mut Node, console: &mut Commands, command: Command) -> Result<Command, Errno> {
     let place = console.end_point(&node.address()).unwrap();
     console.send(&place, 1, command).unwrap();
@@ -82,7 +82,7 @@ fn plans_that_make_no_sense_are_refused() {
     assert!(matches!(pair.ask(Command::Init(server())), Ok(Command::InitDone(_))));
 }
 
-/// A node that is open to the network floods nobody.
+/// A node that is open to the network cannot be made a client.
 #[test]
 fn a_server_is_nobodys_client() {
     let mut pair = Pair::new(true);
@@ -105,11 +105,11 @@ fn a_node_has_one_console_at_a_time() {
     assert_eq!(pair.ask(Command::StopDone), Err(Errno::ENOENT));
     assert_eq!(pair.ask(Command::Start), Ok(Command::StartDone));
     assert_eq!(pair.ask(Command::Stop), Ok(Command::StopDone));
-    // Now the other's turn has come.
+    // Now the other console can begin a test.
     assert!(matches!(ask(&mut pair.node, &mut other, Command::Init(server())), Ok(Command::InitDone(_))));
 }
 
-/// What comes to a server's transfer machine for data without being asked for does not end it.
+/// Unexpected messages to a server's transfer machine for data do not end it.
 #[test]
 fn nonsense_is_counted_and_no_more() {
     let mut pair = Pair::new(false);
@@ -131,7 +131,7 @@ fn nonsense_is_counted_and_no_more() {
     }
 }
 
-/// Bulk that never comes, asked for without end, takes so much memory and no more.
+/// Requests without end for bulk that never comes take a limited amount of memory.
 #[test]
 fn more_than_was_agreed_on_is_dropped() {
     const ASKED: u64 = 500;
@@ -163,7 +163,7 @@ fn more_than_was_agreed_on_is_dropped() {
     }
 }
 
-/// A node that goes on telling of latencies without end is given up.
+/// A node that reports latencies without end fails the test.
 #[test]
 fn a_node_without_end_is_given_up() {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();
