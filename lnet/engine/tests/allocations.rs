@@ -87,7 +87,7 @@ impl End {
         End { engine, eq, id, memory, polled }
     }
 
-    /// Takes all events of a polled queue; gives how many.
+    /// Takes all events of a polled queue; returns their number.
     fn poll(&self) -> usize {
         let poll = || self.polled.then(|| self.engine.eq_poll(&[self.eq]).unwrap()).flatten();
         std::iter::from_fn(poll).inspect(|polled| assert_eq!(polled.missed, 0)).count()
@@ -118,7 +118,7 @@ impl End {
     }
 }
 
-/// Bits whose home is another partition of two than that of the portal.
+/// Bits whose home, of two partitions, is not that of the portal.
 const BITS: u64 = 1 << 52 | 1;
 
 fn spec(bits: u64) -> MeSpec {
@@ -129,12 +129,12 @@ fn portal() -> Portal {
     Portal::new(40).unwrap()
 }
 
-/// A thousand rounds, after a thousand that may fill the tables.
+/// Checks a thousand rounds, after a thousand that may fill the tables.
 fn assert_steady(partitions: usize, polled: bool) {
     assert_steady_beside(partitions, polled, &[]);
 }
 
-/// The same on a portal on which each node has these entries as well.
+/// The same on a portal on which each node also has these entries.
 fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
     let events = Arc::new(AtomicUsize::new(0));
     let counter = events.clone();
@@ -165,7 +165,7 @@ fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
         [&a, &b].map(End::poll)
     };
     let rounds = || (0..1000).map(round).fold(0, |sum, [of_a, of_b]| sum + of_a + of_b);
-    // From each partition, and so into it and out of it.
+    // From each partition, and so within it and out of it.
     for here in 0..partitions {
         with_partition(here, || {
             let polled = rounds();
@@ -184,7 +184,8 @@ fn rounds_of_puts_acks_and_gets_allocate_nothing() {
     }
 }
 
-/// Where messages look in all partitions at once, and where they look in one after the other.
+/// With messages that search all partitions at once, and with messages that search one after the
+/// other.
 // Covers: S-308
 #[test]
 fn rounds_among_entries_of_all_kinds_allocate_nothing() {

@@ -1,4 +1,5 @@
-//! Without memory the engine refuses, or drops a message; it never falls, and loses nothing that it has accepted.
+//! Without memory the engine refuses a call, or drops a message; it never aborts, and loses nothing
+//! that it has accepted.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
@@ -22,18 +23,18 @@ use lnet_region::IoVec;
 use nlx_testkit::events::{EventLog, on_event};
 use nlx_testkit::heap::WatchedHeap;
 
-/// Each partition has its own tables, so two find what one hides.
+/// Each partition has its own tables, so two reveal errors that one hides.
 const PARTITIONS: usize = 2;
 
-/// Which allocations of this thread fail.
+/// The allocations of this thread that fail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Failing {
     None,
-    /// The one after this many.
+    /// The one after this number.
     One(usize),
-    /// All after this many.
+    /// All after this number.
     All(usize),
-    /// All of this many bytes.
+    /// All of this size.
     Sized(usize),
 }
 
@@ -59,7 +60,7 @@ fn refuses(bytes: usize) -> bool {
 #[global_allocator]
 static HEAP: WatchedHeap = WatchedHeap { gives: |layout| !refuses(layout.size()), takes: |_| {} };
 
-/// Runs what is not the engine's with all the memory there is.
+/// Runs code outside the engine without failing allocations.
 fn calmly<R>(work: impl FnOnce() -> R) -> R {
     let before = FAILING.replace(Failing::None);
     let result = work();
@@ -67,7 +68,7 @@ fn calmly<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs a call into the engine with little memory.
+/// Runs a call into the engine with failing allocations.
 fn starving<R>(failing: Failing, call: impl FnOnce() -> R) -> R {
     FAILING.set(failing);
     let result = call();
@@ -75,7 +76,7 @@ fn starving<R>(failing: Failing, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The network, which is not what is tested.
+/// The network, which is not under test: its allocations succeed.
 struct Calm(Arc<Network>);
 
 impl Lnd for Calm {
@@ -106,15 +107,15 @@ fn calm(log: &Arc<EventLog>) -> Arc<dyn EventHandler> {
     on_event(move |event| calmly(|| log.event(event)))
 }
 
-/// The one message of a test that is received piece by piece.
+/// The only message of a test that is received in two steps.
 const HELD: RxContext = RxContext(u64::MAX);
 
-/// A node that is short of memory, and a peer that is not.
+/// A node with failing allocations, and a peer without.
 struct World {
     network: Arc<Network>,
     poor: Node,
     peer: Node,
-    /// The MDs that were accepted.
+    /// The accepted MDs.
     mds: Vec<MdHandle>,
     buffer: IoVec,
 }
@@ -146,7 +147,7 @@ impl World {
         self.mds.push(md);
     }
 
-    /// A message arrives, as whole as the engine lets it.
+    /// Delivers a message, as far as the engine lets it.
     fn arrive(&self, failing: Failing, payload_length: u32, body: Body) {
         let header = Header { dest: self.poor.id(), src: self.peer.id(), payload_length, body };
         let arrival =
@@ -165,7 +166,7 @@ impl World {
         }
     }
 
-    /// Everything that was accepted ends, once, and the node works.
+    /// Checks that every accepted operation ends once, and that the node works.
     fn check(self, what: &str) {
         let World { network, poor, peer, mds, .. } = self;
         network.run();
@@ -208,7 +209,8 @@ fn refused<T>(result: Result<T, LNetError>) -> Option<T> {
     result.inspect_err(|error| assert_eq!(error.errno(), Errno::ENOMEM, "{error}")).ok()
 }
 
-/// Does something in a new world, again and again, with one allocation more before it fails, until none fails.
+/// Repeats an action in a new world, with one more successful allocation before the failing one
+/// each time, until none fails.
 fn each_failure(what: &str, prepare: impl Fn(&mut World), act: impl Fn(&mut World, Failing)) {
     for kind in [Failing::One as fn(usize) -> Failing, Failing::All] {
         for number in 0.. {
@@ -225,7 +227,7 @@ fn each_failure(what: &str, prepare: impl Fn(&mut World), act: impl Fn(&mut Worl
     }
 }
 
-/// As [`each_failure`], of the first few allocations alone.
+/// As [`each_failure`], for the first few allocations alone.
 fn each_first_failure(what: &str, count: usize, act: impl Fn(&mut World, Failing)) {
     for number in 0..count {
         let mut world = World::new();
@@ -247,7 +249,8 @@ fn calls_about_objects_are_refused() {
             }
         },
     );
-    // Its events are refused; the few bytes of its head are of the kind that Rust takes for granted.
+    // The allocation of its events is refused; the few bytes of its head come from an allocation
+    // that Rust does not let fail.
     each_first_failure("eq_alloc_polled", 1, |world, failing| {
         if let Some(eq) = refused(starving(failing, || world.poor.engine.eq_alloc_polled(100, None))) {
             starving(failing, || world.poor.engine.eq_free(eq)).unwrap();
@@ -434,7 +437,8 @@ fn lazy_portals_are_cleared() {
     );
 }
 
-/// What many expect from a node, or it from them, ends when the connection or the NI goes, however little memory there is.
+/// Answers expected from a node, or by it, end when the connection or the NI ends, however little
+/// memory there is.
 #[test]
 fn answers_that_will_not_come_fail() {
     let expect = |world: &mut World| {
@@ -460,14 +464,14 @@ fn answers_that_will_not_come_fail() {
     });
 }
 
-/// A region that has more leases than there was room for from the start.
+/// A region with more leases than it has preallocated room for.
 #[test]
 fn leases_are_refused() {
     let lease_some = |world: &World| {
         let ranges = (32..48).step_by(2);
         ranges.map(|at| world.buffer.outgoing(at..at + 1).unwrap()).collect::<Vec<_>>()
     };
-    // The allocations are those of other puts, and the lease's.
+    // The allocations are those of other PUTs, and the lease's.
     each_failure(
         "a lease to send",
         |world| _ = world.bind(1),
@@ -488,7 +492,7 @@ fn leases_are_refused() {
     );
 }
 
-/// A node that finds no memory for the buffers of pushes takes all else, and acknowledges those.
+/// A node without memory for the buffers of pushes works otherwise, and acknowledges pushes.
 #[test]
 fn a_node_without_buffers_for_pushes_works() {
     const PUSH_BUFFER_BYTES: usize = 64 << 10;

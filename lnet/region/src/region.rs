@@ -157,7 +157,7 @@ impl Region {
     ///
     /// let region = Region::from_vec(b"hello".to_vec())?;
     /// IoVec::whole(region.clone()).write(0..1)?.fill(b'j');
-    /// assert_eq!(region.into_vec().expect("nobody else has it"), b"jello");
+    /// assert_eq!(region.into_vec().expect("the region has no other user"), b"jello");
     /// # Ok::<(), lnet_region::RegionError>(())
     /// ```
     ///

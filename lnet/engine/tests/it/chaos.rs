@@ -1,5 +1,5 @@
-//! Anything may happen in any order: whatever does, each MD ends once, everything is given back, and nothing waits for
-//! ever.
+//! Any operations in any order: each MD ends once, all resources are returned, and nothing waits
+//! forever.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,13 +50,13 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
     prop::collection::vec((any::<bool>(), step), 1..150)
 }
 
-/// Two nodes with few credits, and what has been done with them.
+/// Two nodes with few credits, and the record of operations on them.
 struct World {
     network: Arc<Network>,
     nodes: [Node; 2],
     made: [Vec<MdHandle>; 2],
     ended: [HashSet<MdHandle>; 2],
-    /// Messages that have arrived, but whose senders were not told yet.
+    /// Messages that have arrived, but are not finalised at their senders yet.
     unfinalised: Vec<(usize, Tx)>,
     now_ns: u64,
 }
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Lets everything come to its end.
+    /// Completes all operations.
     fn settle(&mut self) {
         *self.network.sending.lock() = Sending::Later;
         for (who, tx) in std::mem::take(&mut self.unfinalised) {
@@ -201,12 +201,12 @@ proptest! {
         world.settle();
         for (who, node) in world.nodes.iter().enumerate() {
             for &md in &world.made[who] {
-                // Only a buffer that waits for messages is still there.
+                // Only a buffer that waits for messages still exists.
                 let posted = node.engine.md_unlink(md).is_ok();
                 prop_assert!(posted != world.ended[who].contains(&md));
             }
             prop_assert!(node.events().iter().all(|event| event.unlinked));
-            // No EQ is used any more, and all credits are back.
+            // No EQ is in use any more, and all credits are returned.
             node.engine.eq_free(node.eq).unwrap();
             let eq = node.engine.eq_alloc(node.log.clone()).unwrap();
             for _ in 0..5 {

@@ -1,4 +1,5 @@
-//! Credits: how many messages are handed over at a time, and what becomes of the others (lnet-semantics 13).
+//! Credits: the number of messages that are handed over at a time, and the queues of the others
+//! (lnet-semantics 13).
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -49,7 +50,7 @@ fn no_peer_gets_more_than_its_credits_and_all_messages_leave_in_order() {
     assert_eq!(network.most_in_flight.load(Ordering::Relaxed), 3);
     assert_eq!(brief(&a.events()), vec![(Send, Ok(()), false); MANY]);
     assert!(a.is_quiet());
-    // All credits are back.
+    // All credits are returned.
     for _ in 0..4 {
         a.put(mds[0], b.id(), 1, AckRequest::NoAck).unwrap();
     }
@@ -128,7 +129,8 @@ fn messages_that_waited_too_long_end_with_etimedout_when_their_turn_comes() {
 
 #[test]
 fn both_queues_let_go_what_is_cancelled() {
-    // One credit for the NI: messages wait for it holding their peers' credits, and others wait for those.
+    // One credit for the NI: messages wait for it with their peers' credits, and others wait for
+    // those.
     let network = limited(1, 1);
     let a = Node::new(&network, 2);
     let peers = [0, 1, 2].map(|number| ProcessId::lnet(nid(neighbour(10, number))));
@@ -202,7 +204,7 @@ fn idle_peers_make_room_for_new_ones() {
     assert!(a.is_quiet());
 }
 
-/// A GET of the node's ping info in the name of a NID, over a connection from an address.
+/// Delivers a GET of the node's ping info in the name of a NID, over a connection from an address.
 fn ask(node: &Node, source: Nid, host: IpAddr) {
     let header = Header {
         dest: node.id(),
@@ -221,7 +223,7 @@ fn ask(node: &Node, source: Nid, host: IpAddr) {
     assert!(matches!(node.engine.parse(&arrival), Verdict::Done));
 }
 
-/// The host's NIDs: as many as there may be of others.
+/// Returns one of the NIDs of a host, of which there may be any number.
 fn claimed(host: u8, number: u8) -> Nid {
     format!("10.{host}.0.{number}@tcp").parse().unwrap()
 }
@@ -230,14 +232,14 @@ fn address(host: u8) -> IpAddr {
     format!("10.200.0.{host}").parse().unwrap()
 }
 
-/// The credits of an NI in one partition.
+/// Returns the credits of an NI in one partition.
 fn share_of(credits: u32, peer_credits: u32) -> u32 {
     let partitions = PARTITIONS as u32;
     if partitions == 1 { credits } else { (credits / partitions).max(peer_credits * 8).min(credits) }
 }
 
-/// 40 NIDs of one address ask and do not take the answers: others still get theirs at once, and what the address has waiting goes
-/// when its credits come back.
+/// 40 NIDs of one address send requests and do not take the answers: other peers still get theirs
+/// at once, and the waiting messages of the address are sent when its credits are returned.
 #[test]
 fn one_address_with_many_nids_leaves_credits_to_others() {
     const NIDS: u8 = 40;
@@ -254,7 +256,7 @@ fn one_address_with_many_nids_leaves_credits_to_others() {
     assert!(held <= most && held < all, "{held} of at most {most}");
     assert!(node.engine.is_short(node.nid));
     assert_eq!(node.engine.ni_statistics(node.nid).unwrap().held_back, all - held);
-    // Each honest peer, of an address of its own, has as many as it always had.
+    // Each honest peer, with a separate address, has its full number of credits.
     for number in 1..=4 {
         for _ in 0..8 {
             ask(&node, claimed(7, number), format!("10.7.0.{number}").parse().unwrap());
@@ -272,7 +274,8 @@ fn one_address_with_many_nids_leaves_credits_to_others() {
     assert!(node.is_quiet() && !node.engine.is_short(node.nid));
 }
 
-/// A NID that another address has used belongs to the address in it as soon as this node sends to it.
+/// A NID that another address has used belongs to the address in it as soon as this node sends to
+/// it.
 #[test]
 fn a_nid_that_was_claimed_elsewhere_is_not_held_back_with_the_thief() {
     let network = limited(16, 8);
@@ -280,7 +283,8 @@ fn a_nid_that_was_claimed_elsewhere_is_not_held_back_with_the_thief() {
     let victim = claimed(7, 1);
     ask(&node, victim, address(9));
     network.lose(0);
-    // The thief's other NIDs take all that its address may have; in each partition, for the victim's is any.
+    // The thief's other NIDs use up the share of its address; in each partition, as the victim's is
+    // any.
     let thieves: Vec<Nid> = (1..=200).map(|number| claimed(9, number)).collect();
     for &thief in &thieves {
         ask(&node, thief, address(9));
@@ -293,7 +297,8 @@ fn a_nid_that_was_claimed_elsewhere_is_not_held_back_with_the_thief() {
 }
 
 proptest! {
-    /// Whatever is asked, taken and withdrawn, the tables agree, no address has more than its share, and all goes in the end.
+    /// After any requests, answers and withdrawals, the tables agree, no address has more than its
+    /// share, and all messages leave in the end.
     #[test]
     fn hosts_share_the_credits(
         steps in proptest::collection::vec((0_u8..4, 1_u8..20, any::<u8>(), any::<bool>()), 1..300),

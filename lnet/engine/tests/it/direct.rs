@@ -1,4 +1,4 @@
-//! GETs whose data a network writes by itself (an RDMA network needs no REPLY message).
+//! GETs whose data a network writes directly (an RDMA network needs no REPLY message).
 
 use lnet_api::EventKind::{Reply, Send};
 use lnet_api::{AckRequest, Errno, LNet, Upcalls};

@@ -1,4 +1,4 @@
-//! Who watches hears of each PUT that no buffer takes, and of nothing else.
+//! The watcher of drops gets each PUT that no buffer takes, and nothing else.
 
 use lnet::{DropReason, RECENT_DROPS};
 use lnet_api::{
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::common::*;
 
-/// Remembers what it hears.
+/// A watcher that remembers the reports.
 #[derive(Default)]
 struct Watcher(Mutex<Vec<Dropped>>);
 
@@ -72,7 +72,7 @@ fn what_does_not_fit_its_buffer_or_finds_it_in_use_is_told() {
     assert_eq!((watcher.lengths().len(), b.events().len()), (0, 1));
 }
 
-/// The PID of the target is the node's, whatever the header says: nothing is found by it.
+/// The PID of the target is the node's, regardless of the header: the node does not match by it.
 #[test]
 fn a_message_of_the_node_to_itself_is_told() {
     let (_network, _, b, watcher) = pair();
@@ -97,7 +97,7 @@ fn what_a_lazy_portal_keeps_is_not_told_before_it_is_lost() {
     // There is room for three.
     assert_eq!(watcher.lengths(), [4]);
     b.expect(1, &memory(0), MdOptions::OP_PUT);
-    // Of the three none fits: the first is tried, and each behind it.
+    // None of the three fits: the first is tried, and each behind it.
     assert_eq!(watcher.lengths(), [1, 2, 3]);
     send(&a, b.id(), 2, 5);
     send(&b, b.id(), 2, 6);
@@ -125,8 +125,9 @@ fn what_waits_is_told_when_its_connection_or_its_interface_goes() {
     assert_eq!(watcher.lengths(), [5]);
 }
 
-/// GETs are told to those who ask, by silence; answers that are late and pushes are of no interest; who breaks the
-/// protocol, or claims to be this node, sends nothing that somebody misses.
+/// A GET is not reported: its initiator detects the missing answer. Late answers and pushes have no
+/// user here. Messages that break the protocol, or claim this node as their source, are no
+/// program's.
 #[test]
 fn nothing_else_is_told() {
     let (network, a, b, watcher) = pair();
@@ -172,7 +173,7 @@ fn there_is_one_watcher() {
     assert_eq!(watcher.lengths(), [5]);
 }
 
-/// What a node remembers of its drops: kind, match bits, reason and count, the newest first.
+/// Returns the drops that a node remembers: kind, match bits, reason and count, the newest first.
 fn remembered(node: &Node) -> Vec<(MessageType, Option<u64>, DropReason, u64)> {
     let drops = node.engine.recent_drops().into_iter();
     drops.map(|drop| (drop.kind, drop.match_bits.map(|bits| bits.0), drop.reason, drop.count)).collect()

@@ -1,4 +1,4 @@
-//! Messages that cannot be sent, answers that don't come, peers that are lost.
+//! Messages that cannot be sent, missing answers, lost peers.
 
 use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
 use lnet_api::{AckRequest, Errno, LNet, Md, MdOptions, Threshold, Unlink, Upcalls};
@@ -167,7 +167,7 @@ fn the_next_deadline_is_told() {
     a.get(a.bind(&memory(8), 2), ProcessId::lnet(nid(3)), 1).unwrap();
     let near = 7 + TIMEOUT_NS - 5;
     assert_eq!(a.engine.advance(near), Some(7 + TIMEOUT_NS));
-    // Time never runs backwards.
+    // Time never goes backwards.
     assert_eq!(a.engine.advance(8), Some(7 + TIMEOUT_NS));
     assert_eq!(a.engine.advance(near + 5), Some(near + 5 + interval));
 }
@@ -212,7 +212,7 @@ fn losing_a_peer_ends_what_it_still_owed() {
     let reset = Err(Errno::ECONNRESET);
     assert_eq!(brief(&events), [(Reply, reset, true), (Ack, reset, true)]);
     assert_eq!(events.iter().map(|event| event.md).collect::<Vec<_>>(), [get, put]);
-    // What has not left is not lost; the network tells.
+    // Requests that have not left are not lost; the network reports them.
     assert_eq!(a.engine.counters().rst_alloc, 2);
     network.fail(0, Errno::ECONNRESET);
     assert_eq!(brief(&a.events()), [(Send, reset, true)]);
@@ -272,7 +272,8 @@ fn a_lost_peer_leaves_descriptors_for_more_operations_alone() {
     assert!(a.is_quiet());
 }
 
-// motr-transport 5.8: an active bulk receive whose SEND was seen ends with a REPLY event that has `unlinked`.
+// motr-transport 5.8: an active bulk receive whose SEND was seen ends with a REPLY event that has
+// `unlinked`.
 #[test]
 fn a_reply_that_came_before_its_send_event_keeps_its_success_when_the_peer_is_lost() {
     let (network, a, b) = two_nodes();

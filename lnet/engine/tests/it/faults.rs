@@ -1,4 +1,4 @@
-//! Losses and delays on purpose.
+//! Deliberate losses and delays.
 
 use lnet::{FaultRule, FaultStatistics};
 use lnet_api::EventKind::{Ack, Put, Reply, Send};
@@ -27,14 +27,14 @@ fn only(node: &Node) -> FaultStatistics {
     found.clone()
 }
 
-/// Sends a message of bytes of this value.
+/// Sends a message whose bytes have this value.
 fn send(from: &Node, to: ProcessId, value: u8, ack: AckRequest) {
     let memory = memory(4);
     buffers::fill(&memory, &[value; 4]);
     from.put(from.bind(&memory, 2), to, 1, ack).unwrap();
 }
 
-/// A buffer for as many messages as come; gives their first bytes.
+/// Posts a buffer for any number of messages; returns a function that returns their first bytes.
 fn inbox(node: &Node) -> impl Fn() -> Vec<u8> {
     let memory = memory(4000);
     let md = lnet_api::Md { threshold: Threshold::Infinite, ..node.md(&memory, MdOptions::OP_PUT, 0) };
@@ -92,7 +92,8 @@ fn only_what_a_rule_is_for_is_touched() {
     }
 }
 
-/// The first rule that does something takes the message; one that lets it pass leaves it to the next.
+/// The first rule that acts on a message is the last one applied; a rule that does not leaves it to
+/// the next.
 #[test]
 fn rules_are_asked_in_order() {
     let (network, a, b) = pair();
@@ -103,7 +104,7 @@ fn rules_are_asked_in_order() {
     assert_eq!(found.map(|found| (found.matched, found.dropped)), [(4, 2), (2, 1), (1, 1)]);
 }
 
-/// Answers are lost as well as questions: who waits for them learns of it at his own deadline.
+/// Answers are lost as well as requests: the initiator's operation ends at its deadline.
 #[test]
 fn lost_answers_end_at_the_deadline_of_who_waits() {
     let (network, a, b) = pair();
@@ -124,7 +125,7 @@ fn lost_answers_end_at_the_deadline_of_who_waits() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// Nobody hears of a message that a rule has taken: it was lost on the way.
+/// A delayed message is invisible until it is due.
 #[test]
 fn a_late_message_arrives_when_its_time_has_come() {
     let (network, a, b) = pair();
@@ -134,7 +135,7 @@ fn a_late_message_arrives_when_its_time_has_come() {
     network.run();
     assert_eq!((b.engine.held(), network.verdicts().delayed), (2, 2));
     b.engine.audit().unwrap();
-    // Its time begins at this call, for the clock may have stood long before.
+    // Its delay starts with this call, as the clock may be old before.
     assert_eq!(b.engine.advance(2000 * MS), Some(2005 * MS));
     assert_eq!(b.engine.advance(2005 * MS - 1), Some(2005 * MS));
     assert!(received().is_empty());
@@ -146,7 +147,8 @@ fn a_late_message_arrives_when_its_time_has_come() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// By the moments at which they are due; of one moment, in the order in which they came.
+/// Messages are dispatched in the order in which they are due; those due at one time, in the order
+/// of their arrival.
 #[test]
 fn late_messages_come_in_the_order_of_their_moments() {
     let (network, a, b) = pair();
@@ -188,7 +190,7 @@ fn all_kinds_can_be_late() {
     settle();
     assert_eq!((received(), content(&sink)), (vec![3], pattern_bytes(4, 5)));
     assert_eq!(a.events().len(), 4);
-    // Question and answer each.
+    // Request and answer each.
     assert_eq!((only(&a).delayed, only(&b).delayed), (2, 2));
     send(&b, b.id(), 8, AckRequest::Ack);
     settle();
@@ -207,7 +209,7 @@ fn late_messages_go_with_their_interface() {
     assert_eq!(b.engine.held(), 2);
     b.engine.remove_ni(b.nid).unwrap();
     assert_eq!(b.engine.held(), 0);
-    // That of the node to itself was looked at: nobody tells the time any more.
+    // The message of the node to itself was dispatched: the clock is not advanced any more.
     assert_eq!(b.events().iter().map(|event| event.kind).collect::<Vec<_>>(), [Send]);
     b.engine.audit().unwrap();
     assert!(b.is_quiet());
@@ -237,7 +239,8 @@ fn only_so_many_are_late() {
     assert_eq!((received(), found.delayed, found.passed), (vec![3, 4], 3, 2));
 }
 
-/// The connection of a late message is lost while it is late, or while it waits for a buffer afterwards, on a lazy portal.
+/// The connection of a delayed message is lost during the delay, or while it waits for a buffer
+/// afterwards, on a lazy portal.
 #[test]
 fn late_messages_go_with_their_connection() {
     let (_network, a, b) = pair();
@@ -276,7 +279,8 @@ fn there_are_only_so_many_rules() {
     assert_eq!(errno(b.engine.add_fault(nothing)), Errno::EINVAL);
 }
 
-/// A rule as a plain program would keep it: lost (or late, by milliseconds) is the last of each so many, of those from `source`.
+/// A rule in its plain form: it drops (or delays, by milliseconds) the last message of each group
+/// of `every`, of those from `source`.
 #[derive(Debug, Clone)]
 struct Plain {
     late_ms: Option<u64>,
@@ -300,8 +304,8 @@ fn plain() -> impl Strategy<Value = Plain> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the rules and the messages: each message meets the fault that a plain program says, those that are late come
-    /// at their moment and in its order, and nothing is left.
+    /// With any rules and messages: each message gets the fault of the plain program, delayed
+    /// messages are dispatched when they are due and in order, and nothing is left.
     #[test]
     fn faults_are_what_a_plain_program_says(
         rules in prop::collection::vec(plain(), 0..5), sources in prop::collection::vec(10u8..13, 0..40),
@@ -310,7 +314,7 @@ proptest! {
         let received = inbox(&b);
         let _ids: Vec<_> = rules.iter().map(|rule| add(&b, &rule.text())).collect();
         let mut asked = vec![0; rules.len()];
-        // The moment in which a message is due; none if it is lost.
+        // The time at which a message is due; none if it is lost.
         let mut due: Vec<(u64, u8)> = Vec::new();
         for (number, &source) in (0u8..).zip(&sources) {
             let met = rules.iter().zip(&mut asked).find_map(|(rule, asked)| {
@@ -330,7 +334,7 @@ proptest! {
             if ms > 0 {
                 b.engine.advance((2000 + ms) * MS);
             } else {
-                // Until now they have not begun to wait.
+                // Until now their delay has not started.
                 prop_assert_eq!(b.engine.held(), due.iter().filter(|(late_ms, _)| *late_ms > 0).count());
             }
             b.engine.audit().unwrap();

@@ -1,4 +1,4 @@
-//! Input that cannot be right, one thing wrong at a time: it is refused, nothing changes, and the node goes on.
+//! Invalid input, one error at a time: it is refused, changes nothing, and the node continues.
 
 use lnet_api::{
     AckRequest, Arrival, EqHandle, Errno, LNet, MdHandle, MdOptions, MeHandle, MeSpec, RxContext, Threshold,
@@ -10,7 +10,7 @@ use lnet_proto::{Body, Header, WireHandle};
 use super::common::*;
 use super::ping::ping;
 
-/// The node answers pings and takes messages, and nothing is in flight.
+/// Checks that the node answers pings and takes messages, and nothing is in flight.
 fn assert_alive(network: &Network, node: &Node, peer: &Node) {
     assert_eq!(ping(network, peer, node.id()).nis[0].nid, node.nid);
     let buffer = memory(16);
@@ -22,7 +22,8 @@ fn assert_alive(network: &Network, node: &Node, peer: &Node) {
     peer.events();
 }
 
-/// A node with a GET and an acknowledged PUT that wait for their answers, and a buffer of 100 bytes for bits 1.
+/// A node with a GET and an acknowledged PUT that wait for their answers, and a buffer of 100 bytes
+/// for bits 1.
 struct Target {
     network: std::sync::Arc<Network>,
     node: Node,
@@ -75,7 +76,7 @@ impl Target {
         self.header(0, body)
     }
 
-    /// Nothing happened, and what was awaited still is, and comes.
+    /// Checks that nothing happened, and that the expected answers are still expected and accepted.
     fn assert_unharmed(&self) {
         assert_eq!(self.node.events(), []);
         let Verdict::Deliver(delivery) = self.parse(&self.reply(50, self.wire(self.get))) else {
@@ -106,12 +107,12 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
     let to = |dest| Header { dest, ..put };
     let lo = ProcessId::lnet(Nid::LOOPBACK);
     let discarded = [
-        // Portals that are not there.
+        // Portals that do not exist.
         target.put_header(64, 1, 0, 10),
         target.put_header(u32::MAX, 1, 0, 10),
         target.get_header(64, 1, 0, 10),
         target.get_header(u32::MAX, 1, 0, 10),
-        // Bits that nobody waits for, and the node's own portal.
+        // Bits without a buffer, and the node's own portal.
         target.put_header(34, 2, 0, 10),
         target.get_header(34, u64::MAX, 0, 10),
         target.put_header(0, 1, 0, 10),
@@ -124,15 +125,15 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
         target.get_header(34, 1, u32::MAX, u32::MAX),
         target.get_header(34, 1, 0, u32::MAX),
         target.get_header(34, 1, 0, 101),
-        // Sources that cannot be.
+        // Invalid sources.
         from(target.node.id()),
         from(lo),
         from(ProcessId::ANY),
         from(ProcessId::new(Nid::ANY, Pid::LNET)),
         Header { src: target.node.id(), ..get },
-        // Another network's node.
+        // A node of another network.
         to("12345-10.0.0.1@o2ib".parse().unwrap()),
-        // Answers to nothing.
+        // Answers without a request.
         target.ack(WireHandle::NONE),
         target.reply(8, WireHandle::NONE),
         target.ack(WireHandle::new(0, 0)),
@@ -169,7 +170,7 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
 fn what_looks_odd_but_fits_is_taken() {
     let target = Target::new();
     let any_pid = ProcessId::new(target.node.nid, Pid(7));
-    // At the very end of the memory; nothing at all; for another PID, which is not looked at.
+    // At the very end of the memory, without payload; and for another PID, which is ignored.
     let end = target.put_header(34, 1, 100, 0);
     let taken = [end, target.get_header(34, 1, 100, 0), Header { dest: any_pid, ..end }];
     for header in &taken {
@@ -208,7 +209,7 @@ fn wire_handles_that_differ_in_a_bit_name_nothing() {
     target.assert_unharmed();
 }
 
-/// Every call with a handle that names nothing.
+/// Makes every call with a handle that names nothing.
 fn assert_nameless(node: &Node, value: u64) {
     let (eq, me, md) = (EqHandle(value), MeHandle(value), MdHandle(value));
     let refused = |result: Result<(), lnet_api::LNetError>| assert_eq!(errno(result), Errno::ENOENT);
@@ -269,16 +270,16 @@ fn contradictory_descriptors_are_refused_and_leave_nothing() {
     ] {
         let me = node.engine.me_attach(&MeSpec { unlink: Unlink::Retain, ..spec(3) }).unwrap();
         assert_eq!(errno(node.engine.md_attach(me, md(options, max_size, 8), Unlink::Auto)), Errno::EINVAL);
-        // The entry went with it, however it was posted.
+        // The entry was removed with it, however it was posted.
         assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
     }
-    // max_size says nothing without its option.
+    // max_size has no effect without its option.
     node.engine.md_unlink(node.engine.md_bind(md(MdOptions::empty(), 9, 8), Unlink::Auto).unwrap()).unwrap();
     node.events();
     target.assert_unharmed();
 }
 
-/// Tokens that no message has are an LND's mistake; they do nothing.
+/// Unknown tokens are an LND's error; they have no effect.
 #[test]
 fn tokens_of_nothing_do_nothing() {
     let target = Target::new();

@@ -1,4 +1,5 @@
-//! Entries beside others, and the end of an entry before that of its MD (S-103, S-104, S-107, S-108).
+//! Insertion of entries beside others, and the end of an entry before that of its MD (S-103, S-104,
+//! S-107, S-108).
 
 use lnet_api::EventKind::Put;
 use lnet_api::{AckRequest, Errno, LNet, MdHandle, MdOptions, MeHandle, MeSpec, Position, Unlink};
@@ -19,7 +20,8 @@ fn an_entry_is_tried_where_it_was_inserted() {
     let middle = node.post(1);
     let last = node.engine.me_insert(middle, &beside(Position::After, 1)).unwrap();
     let first = node.engine.me_insert(middle, &beside(Position::Before, 1)).unwrap();
-    // With ignore bits, between two without: a list of its own must know its place in the portal's.
+    // With ignore bits, between two without: the separate list must know its position in the
+    // portal's.
     let masked = MeSpec { ignore_bits: MatchBits(6), ..beside(Position::After, 1) };
     let masked = node.engine.me_insert(first, &masked).unwrap();
     let mds: Vec<MdHandle> =
@@ -57,14 +59,14 @@ fn insertions_that_cannot_be_are_refused() {
     }
     let before = MeSpec { position: Position::Before, ..unique };
     assert_eq!(errno(node.engine.me_attach(&before)), Errno::EPERM);
-    // What was refused left nothing behind.
+    // The refused insertions left nothing behind.
     node.engine.me_unlink(me).unwrap();
     let md = node.expect(1, &memory(8), MdOptions::OP_PUT);
     network.arrive(put_from(&node, nid(3), 1, vec![]));
     assert_eq!(node.events().pop().map(|event| event.md), Some(md));
 }
 
-/// The value of a handle names an object of its own kind alone.
+/// A handle's value names an object of its kind alone.
 // Covers: S-107
 #[test]
 fn a_handle_of_one_kind_names_nothing_of_another() {
@@ -98,7 +100,7 @@ fn an_exhausted_descriptor_outlives_its_entry_until_its_message_is_done() {
     assert_eq!(errno(node.engine.md_unlink(md)), Errno::ENOENT);
     network.arrive(put_from(&node, nid(3), 1, vec![8; 8]));
     assert_eq!((network.verdicts().discarded, node.events()), (1, vec![]));
-    // ... but the MD is there: it uses its queue.
+    // ... but the MD exists: it uses its queue.
     assert_eq!(errno(node.engine.eq_free(node.eq)), Errno::EBUSY);
     receiver.finalize_rx(token, Ok(()));
     let events = node.events();

@@ -1,4 +1,4 @@
-//! NIs that come and go while others carry traffic (S-202).
+//! NIs that are added and removed while others carry traffic (S-202).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use super::ping::{asleep, ping};
 #[test]
 fn stopping_an_ni_ends_everything_that_goes_over_it() {
     let (network, a, b) = two_nodes();
-    // Sent and awaited; in flight; and queued behind the credits.
+    // Requests that were sent; that are in flight; and that are queued for credits.
     let awaited = a.bind(&memory(8), 2);
     a.get(awaited, b.id(), 1).unwrap();
     network.lose(0);
@@ -40,7 +40,7 @@ fn stopping_an_ni_ends_everything_that_goes_over_it() {
     assert_eq!(a.put(md, b.id(), 1, AckRequest::NoAck).unwrap_err().errno(), Errno::EHOSTUNREACH);
     assert_eq!(a.engine.remove_ni(a.nid).unwrap_err().errno(), Errno::EADDRNOTAVAIL);
 
-    // And it comes back, with all its credits.
+    // The NI is added again, with all its credits.
     a.engine.add_ni(a.id(), network.clone()).unwrap();
     for _ in 0..more {
         a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
@@ -50,8 +50,8 @@ fn stopping_an_ni_ends_everything_that_goes_over_it() {
     assert_eq!(a.events().len(), more);
 }
 
-/// Answers leave before the network has said how many messages it takes, and it takes fewer: those that have left do not
-/// make room for others.
+/// Answers leave before the network has reported its limits, which turn out lower: the end of these
+/// answers does not make room for others.
 #[test]
 fn an_ni_that_starts_with_fewer_credits_than_it_has_used_waits_for_them() {
     const EARLY: usize = 5;
@@ -100,8 +100,8 @@ fn an_ni_that_starts_with_fewer_credits_than_it_has_used_waits_for_them() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// The list of NIs changes while answers with the old one are under way: one that the network has, and one that waits for its
-/// credit. Nobody would ask again, so both arrive.
+/// The list of NIs changes while answers with the old one are in flight: one is with the network,
+/// one waits for its credit. The requests would not be repeated, so both answers arrive.
 // Covers: S-202
 #[test]
 fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
@@ -122,7 +122,7 @@ fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
         let old = ping.poll().expect("an answer has been taken back").unwrap();
         assert_eq!((old.nis.len(), old.sequence), (1, changed.sequence - 1));
     }
-    // The same when one goes; and nothing is left of the lists that were.
+    // The same when one is removed; and nothing is left of the old lists.
     let mut last = b.engine.ping(None, a.id(), asleep()).unwrap();
     assert!(network.step());
     a.engine.remove_ni(nid(5)).unwrap();
@@ -147,8 +147,9 @@ fn an_ni_of_another_network_takes_no_part() {
     assert_eq!(content(&sink), pattern_bytes(8, 1));
 }
 
-/// lnet-semantics 14, 16; lnet-routing 17: pings tell that the link of an NI is down, and another NI of its network is taken while
-/// there is one. The peer, which would take each NI for another node, keeps it.
+/// lnet-semantics 14, 16; lnet-routing 17: pings report that the link of an NI is down, and
+/// messages use another NI of its network while there is one. A peer that would take each NI for
+/// another node keeps it.
 #[test]
 fn the_link_of_an_ni_goes_down_and_up() {
     let (network, a, b) = two_nodes();

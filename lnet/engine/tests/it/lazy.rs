@@ -20,7 +20,7 @@ fn puts_wait_for_a_buffer_and_are_taken_in_order() {
         network.run();
     }
     assert_eq!((network.verdicts().delayed, b.events().len()), (5, 0));
-    // A buffer for three of them: the one with other bits, and the one too many, go on waiting.
+    // A buffer for three of them: the one with other bits and the excess one continue to wait.
     let buffer = memory(30);
     b.engine.md_attach(b.post(1), b.md(&buffer, MdOptions::OP_PUT, 3), Unlink::Auto).unwrap();
     let events = b.events();

@@ -1,4 +1,5 @@
-//! Every table has a limit: whoever reaches it is told which and how much, and all works again when there is room.
+//! Every table has a limit: an error names the table and its limit, and calls succeed again once
+//! there is room.
 
 use lnet::{EngineConfig, Limits};
 use lnet_api::{AckRequest, Errno, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshold, Unlink};
@@ -11,7 +12,7 @@ fn node(network: &std::sync::Arc<Network>, limits: Limits) -> Node {
     Node::with_config(network, 2, EngineConfig { limits, ..EngineConfig::new(Pid::LNET, 1) })
 }
 
-/// Repeats a call until it is refused for want of room; gives what it made.
+/// Repeats a call until it fails for lack of room; returns the created objects.
 fn fill<T>(objects: &'static str, limit: usize, mut call: impl FnMut() -> Result<T, LNetError>) -> Vec<T> {
     let mut made = Vec::new();
     let error = loop {
@@ -26,7 +27,7 @@ fn fill<T>(objects: &'static str, limit: usize, mut call: impl FnMut() -> Result
     made
 }
 
-/// An entry of the caller's partition. (The node's own are in the first, and count too.)
+/// Returns an entry of the caller's partition. (The node's own are in the first, and count too.)
 fn local(bits: u64) -> MeSpec {
     MeSpec { position: Position::Local, ..spec(bits) }
 }
@@ -102,7 +103,7 @@ fn messages_and_answers() {
     assert_eq!((sent.len(), node.engine.counters().msgs_alloc), (8, 8));
     network.lose_all();
     assert_eq!(node.events().len(), 8);
-    // ACKs that are waited for; nothing is in flight.
+    // Expected ACKs; nothing is in flight.
     let awaited = fill("answers waited for", 8, || {
         node.put(md, target, 1, AckRequest::Ack)?;
         network.lose(0);

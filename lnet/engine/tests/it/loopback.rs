@@ -7,7 +7,7 @@ use nlx_testkit::events::on_wake;
 
 use super::common::*;
 
-/// Sends the next message to its own node from inside `wake`, so often.
+/// Sends the next message to its own node from inside `wake`, `messages` times.
 fn relay(node: &Node, messages: u32) -> std::sync::Arc<dyn lnet_api::EventHandler> {
     let (node, left) = (std::sync::Arc::downgrade(&node.engine), std::sync::atomic::AtomicU32::new(messages));
     on_wake(move || {
@@ -38,7 +38,7 @@ fn relay(node: &Node, messages: u32) -> std::sync::Arc<dyn lnet_api::EventHandle
     })
 }
 
-/// However many messages follow from one another, the stack does not grow with them.
+/// The stack does not grow with the number of messages that cause each other.
 #[test]
 fn messages_sent_from_inside_wake_go_on_for_ever() {
     const MESSAGES: u32 = 100_000;
@@ -54,7 +54,7 @@ fn messages_sent_from_inside_wake_go_on_for_ever() {
     assert_eq!(node.engine.counters().recv_count, u64::from(MESSAGES) + 1);
 }
 
-/// A node's own names, and the source its own messages show there.
+/// Returns a node's own addresses, and the source that its own messages have there.
 fn names(node: &Node) -> [ProcessId; 2] {
     [ProcessId::lnet(Nid::LOOPBACK), node.id()]
 }
@@ -145,7 +145,7 @@ fn a_second_name_of_the_node_is_local_too() {
     assert_eq!(node.engine.local_ids(), ids);
 }
 
-/// A handler that panics is its owner's trouble: the others are woken, now and later.
+/// A handler that panics does not affect the others: they are woken, now and later.
 #[test]
 fn a_handler_that_panics_takes_no_wake_up_along() {
     let (_network, node) = one_node();

@@ -1,8 +1,8 @@
-//! The engine against a network of memory alone, with its state in one, two and four CPU partitions.
+//! The engine against an in-memory network, with its state in one, two and four CPU partitions.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
-// The point of it.
+// Compiled once per number of partitions.
 #![allow(clippy::duplicate_mod)]
 // With one partition everything is in the first.
 #![allow(clippy::modulo_one)]

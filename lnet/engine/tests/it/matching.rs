@@ -12,7 +12,7 @@ use super::PARTITIONS;
 use super::common::*;
 use super::model::{Message, Model, ModelEntry, ModelMd, REST_NS, Rules, Taken};
 
-/// A portal whose entries, unless they are posted locally, are in the last partition of four.
+/// A portal whose entries, unless they are local, are in the last partition of four.
 const PORTAL: u32 = 51;
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ enum Step {
         md: MdShape,
     },
     UnlinkEntry(Index),
-    /// All entries of a kind are unlinked.
+    /// Unlinks all entries of a kind.
     Clear(Clear),
     UnlinkMd(Index),
     Message(Message),
@@ -68,7 +68,8 @@ fn rules(unique: bool) -> impl Strategy<Value = Rules> {
     })
 }
 
-/// Bits of as many transfer machines as there are partitions at most, few of each, and few sources: so that they meet often.
+/// Bits of at most as many transfer machines as there are partitions, few of each, so that entries
+/// and messages often match.
 fn bits() -> impl Strategy<Value = u64> {
     (0u64..4, 0u64..2).prop_map(|(machine, low)| machine << 52 | low)
 }
@@ -83,7 +84,7 @@ fn source() -> impl Strategy<Value = ProcessId> {
 
 fn message() -> impl Strategy<Value = Message> {
     let op = prop_oneof![3 => Just(MdOptions::OP_PUT), 1 => Just(MdOptions::OP_GET)];
-    // What is from another network comes over one of two gateways.
+    // Messages of another network arrive over one of two gateways.
     (op, source(), bits(), 0u32..40, 0u32..70, 8u8..10).prop_map(
         |(op, source, bits, length, offset, gateway)| {
             let from = if source.nid.net() == nid(3).net() { source.nid } else { nid(gateway) };
@@ -157,7 +158,7 @@ fn step(unique: bool) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Steps of a portal that may do without local entries, and without ignore bits.
+/// Returns the steps of a portal, possibly without local entries, and without ignore bits.
 fn steps(unique: bool) -> impl Strategy<Value = Vec<Step>> {
     let steps = prop::collection::vec(step(unique), 1..100);
     (any::<bool>(), prop::bool::weighted(0.2), steps).prop_map(|(local, exact, mut steps)| {
@@ -175,7 +176,7 @@ fn steps(unique: bool) -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// A portal, and the model of it.
+/// A portal, and its model.
 struct Pair {
     network: std::sync::Arc<Network>,
     node: Node,
@@ -197,7 +198,7 @@ impl Pair {
         Pair { network, node, model: Model::new(rules), unique: rules.unique }
     }
 
-    /// One of the entries for which `which` holds.
+    /// Returns one of the entries for which `which` holds.
     fn pick(&self, at: Index, which: impl Fn(&ModelEntry) -> bool) -> Option<MeHandle> {
         let found: Vec<MeHandle> =
             self.model.entries().filter(|&entry| which(entry)).map(|entry| entry.handle).collect();
@@ -310,7 +311,7 @@ impl Pair {
         }
     }
 
-    /// What is left takes nothing more, and nothing is left over.
+    /// Checks that remaining messages match nothing, and that nothing is left.
     fn end(self) {
         self.node.engine.set_lazy(Portal::new(PORTAL).unwrap(), false);
         assert_eq!(self.taken(), []);
@@ -330,7 +331,7 @@ fn run(rules: Rules, steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
-    /// What the hashes find is what the lists would find.
+    /// The hashes find the same entries as the lists.
     // Covers: S-102, S-104, S-108, S-109, S-308, S-309, S-310
     #[test]
     fn a_wildcard_portal_matches_as_one_list_would_or_one_per_partition(

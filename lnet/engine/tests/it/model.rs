@@ -1,5 +1,5 @@
-//! Matching as plain as it can be: one vector of entries for the portal, tried one after the other; where some were posted as
-//! local, those of one partition after those of another (lnet-semantics 9 to 11).
+//! A plain model of matching: one vector of entries for the portal, tried one after the other; if
+//! some are local, partition by partition (lnet-semantics 9 to 11).
 
 use lnet::{MatchOrder, Rotor, Stealing};
 use lnet_api::{MdHandle, MdOptions, MeHandle, MeSpec, Position, Unlink};
@@ -7,10 +7,10 @@ use lnet_nid::{Nid, Pid, ProcessId};
 
 use super::PARTITIONS;
 
-/// How long a partition without buffers is looked at, in nanoseconds.
+/// Time for which a partition without buffers is still searched, in nanoseconds.
 pub(crate) const REST_NS: u64 = 1_000_000_000;
 
-/// What the portal and its node are set to.
+/// The settings of the portal and its node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) unique: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Message {
     pub(crate) offset: u32,
 }
 
-/// What the owner of the MD is told.
+/// The event for the owner of the MD.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Taken {
     pub(crate) md: MdHandle,
@@ -82,7 +82,7 @@ pub(crate) struct Taken {
 
 enum Look {
     Taken(Taken),
-    /// It would be taken if there were room.
+    /// It would match if there were room.
     TooLong,
     Nothing,
 }
@@ -127,8 +127,8 @@ impl Model {
         Some(&mut self.list[at])
     }
 
-    /// Posts an entry from a thread of partition `here`. Which partition the entries of a unique portal are in means
-    /// nothing: here it is always the first.
+    /// Posts an entry from a thread of partition `here`. The partition of a unique portal's entries
+    /// has no effect: here it is always the first.
     pub(crate) fn post(&mut self, handle: MeHandle, spec: MeSpec, here: usize) {
         let portal = spec.portal.index();
         let gathers = self.entries().any(|entry| entry.is_masked() && !entry.is_local());
@@ -142,7 +142,7 @@ impl Model {
         let at = match spec.position {
             Position::Before => 0,
             Position::After => self.list.len(),
-            // Behind all that was ever there in the partition.
+            // Behind all entries that were ever in the partition.
             Position::Local => self.list.iter().rposition(of_partition).map_or(self.list.len(), |at| at + 1),
         };
         self.tables[partition].local |= spec.position == Position::Local && PARTITIONS > 1;
@@ -166,13 +166,13 @@ impl Model {
         gone
     }
 
-    /// There may be no local entries in a partition any more.
+    /// Updates whether a partition has local entries.
     fn notice_local(&mut self, partition: usize) {
         let local = self.entries().any(|entry| entry.partition == partition && entry.is_local());
         self.tables[partition].local &= local;
     }
 
-    /// The MD of an entry goes, and the entry with it if it was posted so.
+    /// Removes the MD of an entry, and the entry with it if it was posted so.
     pub(crate) fn unlink_md(&mut self, me: MeHandle) {
         let entry = self.entry(me).unwrap();
         entry.md = None;
@@ -181,7 +181,7 @@ impl Model {
         }
     }
 
-    /// Attaches an MD; gives what it takes of the messages that wait.
+    /// Attaches an MD; returns the waiting messages that it takes.
     pub(crate) fn attach(&mut self, me: MeHandle, md: ModelMd) -> Vec<Taken> {
         let at = self.find(me).unwrap();
         let table = &mut self.tables[self.list[at].partition];
@@ -199,7 +199,7 @@ impl Model {
         taken
     }
 
-    /// A message arrives.
+    /// Processes an arriving message.
     pub(crate) fn arrive(&mut self, message: &Message) -> Option<Taken> {
         let waits = self.rules.lazy && message.op == MdOptions::OP_PUT;
         match self.look_around(message, waits) {
@@ -273,8 +273,8 @@ impl Model {
         Look::Nothing
     }
 
-    /// If there has been no buffer for long in a partition, it is not looked at any more (S-309); if there are no local entries,
-    /// messages know.
+    /// Ends searches of a partition that has had no buffer for long (S-309), and messages' belief
+    /// in local entries that do not exist.
     fn looked_in_vain(&mut self, partition: usize) {
         let in_partition = |entry: &&ModelEntry| entry.partition == partition;
         let empty = self.entries().filter(in_partition).all(|entry| entry.md.is_none());
@@ -313,7 +313,7 @@ fn wants(entry: &ModelEntry, message: &Message) -> bool {
         && (spec.match_id.nid == Nid::ANY || spec.match_id.nid == message.source.nid)
 }
 
-/// Offset and length of what is taken; `None` if there is no room.
+/// Returns the offset and length of the match; `None` if there is no room.
 fn place(md: &ModelMd, message: &Message) -> Option<(u64, u32)> {
     let remote = md.options.contains(MdOptions::MANAGE_REMOTE);
     let offset = if remote { u64::from(message.offset) } else { md.offset };

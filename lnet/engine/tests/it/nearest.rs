@@ -1,4 +1,4 @@
-//! Which of several NIs a message leaves over (S-209, lnet-semantics 14, lnet-routing 17).
+//! The choice among several NIs for a message (S-209, lnet-semantics 14, lnet-routing 17).
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,13 +15,14 @@ use super::PARTITIONS;
 use super::common::*;
 use super::ping::asleep;
 
-/// From each NUMA node of the machine to each.
+/// Distances from each NUMA node of the machine to each.
 const DISTANCES: [[u32; 2]; 2] = [[10, 21], [21, 10]];
 
 /// CPUs of each node.
 const CPUS: usize = 2;
 
-/// A machine of two nodes, as its kernel would show it, in so many partitions.
+/// Returns the table of a machine with two nodes, as its kernel would describe it, in `PARTITIONS`
+/// partitions.
 fn table() -> Arc<CptTable> {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, content: &str| {
@@ -38,7 +39,8 @@ fn table() -> Arc<CptTable> {
     Arc::new(CptTable::create(Topology::of_root(root.path(), &all).unwrap(), PARTITIONS).unwrap())
 }
 
-/// The nodes of a partition: half of the partitions are of either node, and a single one is of both.
+/// Returns the nodes of a partition: half of the partitions are of either node, and a single one is
+/// of both.
 fn nodes_of(partition: usize) -> impl Iterator<Item = usize> {
     (0..2).filter(move |node| PARTITIONS == 1 || partition * 2 / PARTITIONS == *node)
 }
@@ -50,7 +52,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// `peers`: how many peers each partition has room for.
+    /// `peers`: room for peers in each partition.
     fn new(devices: &[Option<usize>], numa_range: u32, peers: usize) -> Sender {
         let (network, partitions) = (Network::new(), table());
         let config = EngineConfig::new(Pid::LNET, cookie(1));
@@ -62,7 +64,7 @@ impl Sender {
         Sender { network, engine }
     }
 
-    /// The NI over which a message from this partition leaves.
+    /// Returns the NI over which a message from this partition leaves.
     fn sends_over(&self, partition: usize, target: Nid, source: Option<Nid>) -> Nid {
         let (threshold, memory) = (Threshold::Limited(1), memory(1));
         let options = MdOptions::empty();
@@ -82,7 +84,7 @@ impl Sender {
         self.left_over()
     }
 
-    /// The NI over which a ping from this partition leaves.
+    /// Returns the NI over which a ping from this partition leaves.
     fn pings_over(&self, partition: usize, target: Nid) -> Nid {
         let target = ProcessId::lnet(target);
         let _ping = with_partition(partition, || self.engine.ping(None, target, asleep())).unwrap();
@@ -95,7 +97,7 @@ impl Sender {
         from
     }
 
-    /// A message without an answer comes from a NID, over an NI.
+    /// Delivers a message without an answer from a NID, over an NI.
     fn hears(&self, from: Nid, ni: Nid) {
         let (dest, src) = (ProcessId::lnet(ni), ProcessId::lnet(from));
         let (ack_wmd, match_bits, portal) = (WireHandle::NONE, MatchBits(1), portal().get());
@@ -107,17 +109,17 @@ impl Sender {
     }
 }
 
-/// The last byte of the NID of an own NI.
+/// Returns the last byte of the NID of an own NI.
 fn own(number: usize) -> u8 {
     100 + number as u8
 }
 
-/// What the rules say, in plain words.
+/// The rules in plain code.
 struct Model {
     devices: Vec<Option<usize>>,
     numa_range: u32,
     links: Vec<bool>,
-    /// Peers that each partition has room for.
+    /// Room for peers in each partition.
     peers: usize,
     preferred: HashMap<u8, usize>,
 }
@@ -195,7 +197,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A peer that has told of two NIDs; the others have one.
+/// A peer that has announced two NIDs; the others have one.
 const MULTI_RAIL: u8 = 13;
 
 proptest! {
@@ -217,7 +219,7 @@ proptest! {
         prop_assert_eq!(sender.engine.primary_nid(nid(200)), rails.nid);
         let links = vec![true; devices.len()];
         let mut model = Model { devices, numa_range, links, peers, preferred: HashMap::new() };
-        // Its push came that way.
+        // Its push arrived over that NI.
         model.hears(MULTI_RAIL, 0);
         for step in steps {
             match step {
@@ -244,8 +246,9 @@ proptest! {
     }
 }
 
-/// Messages to a multi-rail node leave by the card beside their MD; to another node all by one NI, which is that of
-/// its own message if that came first; and one whose source is given goes over that.
+/// Messages to a multi-rail node leave by the card beside their MD; those to another node by one
+/// NI, which is that of the node's first message if that came first; a message with a given source
+/// uses that NI.
 // Covers: S-209
 #[test]
 fn each_partition_sends_over_the_card_beside_it() {
@@ -270,7 +273,7 @@ fn each_partition_sends_over_the_card_beside_it() {
             assert_eq!(sender.sends_over(partition, nid(peer), None), nid(own(ni)), "it knows this node so");
         }
     }
-    // The card that it was spoken to over is gone for good.
+    // The card that the peer used is removed.
     sender.engine.remove_ni(beside_last).unwrap();
     let other = if PARTITIONS > 1 { own(0) } else { own(1) };
     assert_eq!(sender.sends_over(last, nid(10), None), nid(other));

@@ -1,4 +1,4 @@
-//! EQs, MEs and MDs: handles, portal types, what is refused.
+//! EQs, MEs and MDs: handles, portal types, refused calls.
 
 use lnet_api::{AckRequest, Errno, EventKind, LNet, MdHandle, MdOptions, MeHandle, Position, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
@@ -53,7 +53,7 @@ fn descriptors_that_make_no_sense_are_refused() {
     let me = node.post(1);
     let neither = node.md(&buffer, MdOptions::empty(), 1);
     assert_eq!(errno(node.engine.md_attach(me, neither, Unlink::Auto)), Errno::EINVAL);
-    // The entry went with it.
+    // The entry was removed with it.
     assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
     // An entry that has an MD keeps it.
     let me = node.post(1);
@@ -79,7 +79,7 @@ fn the_first_entry_decides_the_type_of_a_portal() {
         let (portal, ignore_bits) = (Portal::new(portal).unwrap(), MatchBits(ignore));
         node.engine.me_attach(&lnet_api::MeSpec { portal, match_id, ignore_bits, position, ..spec(1) })
     };
-    // Unique: order means nothing there, and nothing open is taken.
+    // Unique: there is no order, and no wildcard is accepted.
     assert_eq!(errno(attach(1, one, 0, Position::Before)), Errno::EPERM);
     let first = attach(1, one, 0, Position::After).unwrap();
     for (match_id, ignore) in open {
@@ -90,7 +90,7 @@ fn the_first_entry_decides_the_type_of_a_portal() {
     // The type outlives the entry that decided it.
     node.engine.me_unlink(first).unwrap();
     assert_eq!(errno(attach(1, ProcessId::ANY, 0, Position::After)), Errno::EPERM);
-    // Wildcard, by each of the things that can be open.
+    // Wildcard, by each field that can be one.
     for (number, (match_id, ignore)) in open.into_iter().enumerate() {
         let portal = 2 + number as u32;
         attach(portal, match_id, ignore, Position::Before).unwrap();

@@ -1,4 +1,4 @@
-//! PUTs and GETs that make their MD: what two calls do, done by one.
+//! PUTs and GETs that create their MD: one call with the effect of two.
 
 use lnet::EngineConfig;
 use lnet_api::{
@@ -24,7 +24,7 @@ fn own(node: &Node, memory: &IoVec, threshold: u32) -> Md {
     node.md(memory, MdOptions::empty(), threshold)
 }
 
-/// How a node has a message sent: by one call, or by two.
+/// The way in which a message is sent: by one call (true), or by two.
 #[derive(Clone, Copy)]
 struct Way(bool);
 
@@ -48,7 +48,8 @@ impl Way {
     }
 }
 
-/// What arrives, and what both sides are told, is the same, but for the handles of MDs.
+/// The arriving messages, and the events of both sides, are the same, except for the handles of
+/// MDs.
 #[test]
 fn one_call_sends_what_two_calls_send() {
     let told = [true, false].map(|one| {
@@ -84,7 +85,8 @@ fn a_handle_is_given_of_what_has_not_ended() {
     assert_eq!(events[0].md, md);
 }
 
-/// Inside the call a message leaves, cannot leave, or reaches this node itself: then there is no MD to name.
+/// Inside the call a message leaves, fails, or reaches this node itself: then there is no MD to
+/// name.
 #[test]
 fn no_handle_is_given_of_what_has_ended() {
     let (network, a, b) = two_nodes();
@@ -92,7 +94,8 @@ fn no_handle_is_given_of_what_has_ended() {
         *network.sending.lock() = sending;
         for ack in [AckRequest::NoAck, AckRequest::Ack] {
             let md = a.engine.bind_put(put_of(own(&a, &memory(8), 2), b.id(), ack)).unwrap();
-            // Of a threshold of 2 one is left, unless an answer that cannot come any more has taken it.
+            // Of a threshold of 2 one is left, unless the missing answer of a failed message has
+            // used it.
             let ends = ack == AckRequest::Ack && status.is_err();
             assert_eq!((md.is_none(), brief(&a.events())), (ends, vec![(EventKind::Send, status, ends)]));
             md.into_iter().for_each(|md| a.engine.md_unlink(md).unwrap());
@@ -111,7 +114,7 @@ fn no_handle_is_given_of_what_has_ended() {
     assert!(a.is_quiet());
 }
 
-/// One without a limit stays, and sends on.
+/// An MD without a limit stays, and sends again.
 #[test]
 fn an_md_without_a_limit_can_be_used_again() {
     let (network, a, b) = two_nodes();
@@ -123,8 +126,8 @@ fn an_md_without_a_limit_can_be_used_again() {
     assert_eq!(a.events().len(), 3);
 }
 
-/// Whatever refuses it, and wherever: nothing is sent, no event comes, no MD is left that would use the event queue, and the memory
-/// is free.
+/// Any failing check leaves nothing: nothing is sent, there is no event, no MD uses the event
+/// queue, and the memory is free.
 #[test]
 fn a_refusal_leaves_nothing() {
     let network = Network::new();
@@ -157,11 +160,12 @@ fn a_refusal_leaves_nothing() {
     for (md, target, source, expected) in refused {
         check(md, target, source, expected);
     }
-    // Its memory is being written, so it cannot be sent; a GET into it does not look before the REPLY comes.
+    // Its memory is being written, so it cannot be sent; a GET into it is checked only when the
+    // REPLY arrives.
     let written = bytes.write(0..1).unwrap();
     assert_eq!(errno(a.engine.bind_put(put_of(good(), to, AckRequest::Ack))), Errno::EBUSY);
     drop(written);
-    // There are as many MDs as there may be.
+    // The maximum number of MDs exists.
     let last = a.bind(&bytes, 1);
     check(good(), to, None, Errno::ENOMEM);
     a.engine.md_unlink(last).unwrap();

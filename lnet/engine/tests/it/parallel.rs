@@ -1,6 +1,6 @@
-//! What goes on while an event is delivered. A handler that waits inside its event holds the lock of that MD's
-//! partition: whatever contended for it would wait as long. After [`PATIENCE`] the handler panics, which releases the
-//! lock and fails the test.
+//! Concurrency during the delivery of an event. A handler that blocks inside its event holds the
+//! lock of that MD's partition: every other user of the lock would block too. After [`PATIENCE`]
+//! the handler panics, which releases the lock and fails the test.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,10 +19,11 @@ use parking_lot::{Condvar, Mutex};
 use super::PARTITIONS;
 use super::common::*;
 
-/// How long a test waits for what comes at once if all is well. It only decides when a failure is seen.
+/// Time to wait for steps that are immediate if the test succeeds. It only determines when a
+/// failure is detected.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A queue whose handler says that it is inside an event, and waits there until it is told to leave.
+/// A queue whose handler reports that it is inside an event, and blocks there until it is released.
 fn gate(node: &Node) -> (EqHandle, Receiver<EventKind>, Sender<()>) {
     let (inside, is_inside) = channel();
     let (leave, may_leave) = channel();
@@ -35,13 +36,13 @@ fn gate(node: &Node) -> (EqHandle, Receiver<EventKind>, Sender<()>) {
     (node.engine.eq_alloc(gate).unwrap(), is_inside, leave)
 }
 
-/// The partition of what is posted on the tests' portal.
+/// Returns the partition of the entries on the tests' portal.
 fn home() -> usize {
     portal().index() % PARTITIONS
 }
 
-/// What arrives for a portal holds up neither one's own PUTs and GETs nor their ACKs and REPLYs, nor the binding
-/// and unlinking of MDs.
+/// A message that arrives on a portal blocks neither the node's own PUTs and GETs nor their ACKs
+/// and REPLYs, nor the binding and unlinking of MDs.
 // Covers: S-105, S-106
 #[test]
 fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
@@ -70,7 +71,7 @@ fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// The other way round.
+/// The reverse.
 // Covers: S-105, S-106
 #[test]
 fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
@@ -100,14 +101,15 @@ fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// Match bits of a transfer machine's buffers: those of machine `n` lie in the `n`-th partition from the portal's home on.
+/// Returns match bits of a transfer machine's buffers: those of machine `n` lie in the `n`-th
+/// partition from the portal's home on.
 fn of_machine(machine: usize) -> u64 {
     (machine as u64) << 52 | 1
 }
 
-/// A transfer machine whose handler takes long stops no messages for machines of other partitions, nor buffers
-/// that are posted for them; not even if their senders belong to its partition, and if the portal had entries of all kinds
-/// before.
+/// A transfer machine with a slow handler blocks no messages for machines of other partitions, nor
+/// buffers that are posted for them. This holds also if their senders belong to its partition, and
+/// if the portal had entries of all kinds before.
 // Covers: S-308, S-311
 #[test]
 fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
@@ -122,7 +124,7 @@ fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
             a.engine.md_attach(local, a.md(&memory(8), MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
             [masked, local, spread, astray].into_iter().for_each(|me| a.engine.me_unlink(me).unwrap());
             assert_eq!(a.events().len(), 1);
-            // The last that look for them everywhere.
+            // The last messages that search everywhere for such entries.
             (0..2).for_each(|_| network.arrive(put_from(&a, sender, 4, vec![])));
         }
         a.engine.set_lazy(portal(), true);
@@ -154,7 +156,7 @@ fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
     }
 }
 
-/// A handler that leaves its event when events of all partitions have come in.
+/// A handler that leaves its event when events of all partitions are being delivered.
 fn meeting() -> Arc<dyn EventHandler> {
     let (inside, complete) = (Mutex::new(0), Condvar::new());
     on_event(move |_| {
@@ -189,14 +191,14 @@ fn events_of_all_partitions_are_delivered_at_the_same_time() {
     assert!(node.is_quiet());
 }
 
-/// The handlers of as many transfer machines as there are partitions run at the same time, although all
-/// messages are for one portal, and of one peer.
+/// The handlers of one transfer machine per partition run at the same time, although all messages
+/// are for one portal, and of one peer.
 // Covers: S-308, S-311
 #[test]
 fn handlers_of_as_many_machines_as_partitions_run_at_the_same_time() {
     let (network, node) = one_node();
     let meeting = meeting();
-    // Each machine has a queue of its own, as those of programs have.
+    // Each machine has a separate queue, as those of programs do.
     let eqs: Vec<EqHandle> = (0..PARTITIONS)
         .map(|machine| {
             let eq = node.engine.eq_alloc(meeting.clone()).unwrap();

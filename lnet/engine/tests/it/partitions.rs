@@ -1,4 +1,5 @@
-//! Where entries are, where messages look for them, and where they wait (S-308 to S-310).
+//! The partitions of entries, the partitions that messages search, and the queue in which they wait
+//! (S-308 to S-310).
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use lnet_nid::{MatchBits, Pid};
 use super::PARTITIONS;
 use super::common::*;
 
-/// A node whose messages look where they arrive and, with [`Stealing::LazyPuts`], nowhere else if buffers are there.
+/// Creates a node whose messages search the partition in which they arrive and, with
+/// [`Stealing::LazyPuts`], no other one if that has buffers.
 fn node(stealing: Stealing) -> (Arc<Network>, Node) {
     let network = Network::new();
     let config = EngineConfig { portal_rotor: Rotor::Off, stealing, ..EngineConfig::new(Pid::LNET, 1) };
@@ -32,7 +34,7 @@ fn post_as(node: &Node, here: usize, spec: &MeSpec, messages: u32) -> MdHandle {
     })
 }
 
-/// The MD that took an empty message, if one did.
+/// Sends an empty message; returns the MD that took it, if any.
 fn send(network: &Network, node: &Node, from: usize, bits: u64) -> Option<MdHandle> {
     network.arrive(put_from(node, peer_of(from), bits, vec![]));
     node.events().pop().map(|event| {
@@ -60,7 +62,7 @@ fn a_local_entry_is_in_the_partition_of_its_poster() {
 #[test]
 fn other_entries_are_in_the_partition_of_their_machine() {
     let (network, node) = node(Stealing::LazyPuts);
-    // So that messages look in each partition.
+    // So that messages search each partition.
     for here in 0..PARTITIONS {
         post(&node, here, Position::Local, 99, 1);
     }
@@ -103,7 +105,7 @@ fn a_message_takes_buffers_of_other_partitions_from_its_own_upwards() {
     }
 }
 
-/// Today's LNet steals for PUTs on lazy portals only.
+/// Current LNet steals for PUTs on lazy portals only.
 // Covers: S-309
 #[test]
 fn lazy_portals_steal_in_any_case() {
@@ -117,7 +119,7 @@ fn lazy_portals_steal_in_any_case() {
     }
 }
 
-/// What is skipped shows where messages look in the first partition that is not, and only there.
+/// A skipped partition shows in the first one that is searched instead, and only there.
 // Covers: S-309
 #[test]
 fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
@@ -126,13 +128,14 @@ fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
     let other = post(&node, 0, Position::Local, 1, 1000);
     let own = post(&node, last, Position::Local, 2, 1);
     assert_eq!(send(&network, &node, last, 2), Some(own));
-    // It is empty, but was not for long: messages look there, and (if that is another one) miss the other's buffer.
+    // It is empty, but only for a short time: messages search it, and (if that is another one) miss
+    // the other's buffer.
     let missed = if PARTITIONS == 1 { Some(other) } else { None };
     assert_eq!(send(&network, &node, last, 1), missed);
     node.engine.advance(lnet::ADVANCE_INTERVAL_NS - 1);
     assert_eq!(send(&network, &node, last, 1), missed);
     node.engine.advance(lnet::ADVANCE_INTERVAL_NS);
-    // This one finds nothing there, for the last time.
+    // This one searches it in vain, for the last time.
     assert_eq!(send(&network, &node, last, 1), missed);
     assert_eq!(send(&network, &node, last, 1), Some(other));
     let own = post(&node, last, Position::Local, 2, 1);
@@ -140,7 +143,7 @@ fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
     assert_eq!(send(&network, &node, last, 1), missed);
 }
 
-/// A buffer that is there, but used up, counts as one.
+/// An existing buffer that is used up counts as a buffer.
 // Covers: S-309
 #[test]
 fn a_partition_with_an_exhausted_buffer_does_not_rest() {
@@ -158,14 +161,14 @@ fn a_partition_with_an_exhausted_buffer_does_not_rest() {
     }
 }
 
-/// One queue for all partitions; events come in its order too.
+/// One queue for all partitions; events are delivered in its order too.
 // Covers: S-109, S-310
 #[test]
 fn messages_of_all_partitions_wait_in_one_queue() {
     for here in 0..PARTITIONS {
         let (network, node) = node(Stealing::All);
         node.engine.set_lazy(portal(), true);
-        // Partitions in no order.
+        // Partitions in no particular order.
         let from: Vec<usize> = (0..12).map(|number| number * 7 % 5 % PARTITIONS).collect();
         for (number, &from) in from.iter().enumerate() {
             network.arrive(put_from(&node, peer_of(from), 1, vec![number as u8; 2]));

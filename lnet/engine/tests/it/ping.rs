@@ -1,4 +1,4 @@
-//! Pinging and being pinged, pushes included (lnet-wire 15 to 19).
+//! Pings by and of a node, and pushes (lnet-wire 15 to 19).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,21 +14,21 @@ use nlx_sync::Wake;
 
 use super::common::*;
 
-/// A sleeper that has announced sleep.
+/// Returns a sleeper that has announced sleep.
 pub(crate) fn asleep() -> Arc<Sleeper> {
     let sleeper = Sleeper::new().expect("an eventfd");
     sleeper.prepare();
     Arc::new(sleeper)
 }
 
-/// Whether it has been woken since it last announced sleep, which it does again.
+/// Whether it has been woken since it last announced sleep; announces sleep again.
 fn is_woken(sleeper: &Sleeper) -> bool {
     let slept = sleeper.sleep(Some(Instant::now()), || false).expect("a bell");
     sleeper.prepare();
     slept == Wake::Signalled
 }
 
-/// Pings until the answer is there.
+/// Pings until there is an answer.
 pub(crate) fn ping(network: &Network, from: &Node, target: ProcessId) -> PingInfo {
     let mut ping = from.engine.ping(None, target, asleep()).expect("a ping under way");
     network.run();
@@ -143,7 +143,7 @@ fn a_ping_that_is_given_up_leaves_nothing() {
     }
     assert!(is_woken(&sleeper), "one of them was answered");
     assert_eq!(Arc::strong_count(&sleeper), 1);
-    // Slots come back: far more pings than there can be at a time.
+    // Slots are reused: far more pings than are possible at a time.
     for _ in 0..3000 {
         drop(a.engine.ping(None, b.id(), sleeper.clone()).unwrap());
         network.run();
@@ -154,7 +154,7 @@ fn a_ping_that_is_given_up_leaves_nothing() {
     drop(all);
 }
 
-/// An answer that does not fit says how much room it takes, as often as it is asked; one that does needs no more.
+/// An answer that does not fit contains its length, at each query; one that fits needs no more.
 #[test]
 fn an_answer_that_was_cut_off_tells_its_size() {
     let (network, a, b) = two_nodes();
@@ -179,7 +179,7 @@ fn an_answer_that_was_cut_off_tells_its_size() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// What a node pushes is its own list, and it learns when that was taken, or why it was not.
+/// A node pushes its own list, and gets the acceptance or the error.
 #[test]
 fn a_node_pushes_its_own_nids() {
     let (network, a, b) = two_nodes();
@@ -203,7 +203,8 @@ fn a_node_pushes_its_own_nids() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// lnet-measured, "Push from an unknown NID": the node must not end before it has acknowledged what is pushed back.
+/// lnet-measured, "Push from an unknown NID": the node must not end before it has acknowledged the
+/// push back.
 #[test]
 fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
     const MS: u64 = 1_000_000;
@@ -226,7 +227,7 @@ fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
     push_nids(&network, &a, c.nid, &[c.nid]);
     assert!(awaits(acked_ns), "another node has pushed");
     network.run();
-    // It has come: what is left is the ACK.
+    // It has arrived: only the ACK is left.
     push_nids(&network, &a, b.nid, &[b.nid]);
     assert_eq!((awaits(acked_ns), a.engine.sending()), (false, 1));
     network.run();
@@ -234,14 +235,14 @@ fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
     let _second = push(b.id());
     assert!(!awaits(acked_ns));
     network.run();
-    // A peer pushes from whichever of its NIDs.
+    // A peer may push from any of its NIDs.
     let _third = push(c.id());
     network.run();
     assert!(awaits(acked_ns));
     push_nids(&network, &a, nid(24), &[nid(24), c.nid]);
     assert!(!awaits(acked_ns));
     network.run();
-    // What has not arrived, and what this node tells itself, is answered by nobody.
+    // Pushes that have not arrived, and pushes of this node to itself, are not pushed back.
     let mut unsent = push(ProcessId::lnet(nid(9)));
     network.fail(0, Errno::ECONNREFUSED);
     assert!(unsent.poll().unwrap().is_err());
@@ -283,12 +284,12 @@ fn push(from: &Node, to: &Node, content: &IoVec) {
         .unwrap();
 }
 
-/// A push arrives over the connection of `from`.
+/// Delivers a push over the connection of `from`.
 pub(crate) fn push_nids(network: &Network, to: &Node, from: Nid, nids: &[Nid]) {
     push_over(network, to, from, from, nids);
 }
 
-/// A push that says it is from `source` arrives over the connection of `from`.
+/// Delivers a push with `source` as its source over the connection of `from`.
 fn push_over(network: &Network, to: &Node, from: Nid, source: Nid, nids: &[Nid]) {
     let payload = content(&bytes(&info(5, 0x1e, nids)));
     let header = push_header(to, source, payload.len() as u32);
@@ -340,7 +341,7 @@ fn a_push_makes_the_nids_of_a_node_one_peer() {
         let event = b.events().pop().unwrap();
         assert_eq!((event.initiator.nid, event.source.nid, event.sender), (other, a.nid, a.nid));
     }
-    // A later push takes it back.
+    // A later push revokes it.
     push(&a, &b, &bytes(&info(6, 0x1e, &[a.nid])));
     network.run();
     assert_eq!(b.engine.primary_nid(a.nid), a.nid);
@@ -377,7 +378,7 @@ fn many_pushes_at_once_are_all_acknowledged() {
             push(node, &b, &bytes(&info(round, 0x1e, &[node.nid, nid(node_number(node) + 100)])));
         }
     }
-    // All headers arrive before the first payload is there: more than there are buffers for.
+    // All headers arrive before the first payload: more than there are buffers for.
     let mut receiving = Vec::new();
     while let Some(mut packet) = network.take(0) {
         let to_b = packet.to.nid == b.nid;
@@ -420,7 +421,7 @@ fn empty_pushes_without_end_are_taken() {
 #[test]
 fn a_push_finds_no_buffer_and_is_acknowledged_without_holding_its_connection() {
     let (network, a, b) = two_nodes();
-    // The payloads of these never come; far more than the buffers take.
+    // The payloads of these never arrive; there are far more of them than the buffers take.
     let stalled = (100..200).map(|last| {
         let packet = Packet {
             from: nid(last),
@@ -436,7 +437,7 @@ fn a_push_finds_no_buffer_and_is_acknowledged_without_holding_its_connection() {
     network.run();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), false), (Ack, Ok(()), true)]);
     assert_eq!(b.engine.primary_nid(nid(22)), nid(22));
-    // A node that pushes to itself is not held up either.
+    // A node that pushes to itself is not blocked either.
     push(&b, &b, &bytes(&info(5, 0x1e, &[b.nid])));
     network.run();
     assert_eq!(b.events().iter().filter(|event| event.kind == Ack).count(), 1);
@@ -461,7 +462,7 @@ fn a_peer_fills_one_place_for_pushes_at_a_time() {
         let header = Header { dest, src, payload_length, body };
         Packet { from: nid(100), to: b.id(), header, payload: vec![0; 4096], tx: None }
     };
-    // Whether it wants them acknowledged or not.
+    // With and without a request for an ACK.
     let stalled: Vec<_> = (0..100)
         .map(|n| if n % 2 == 0 { WireHandle::NONE } else { WireHandle::new(1, 1) })
         .map(|ack| network.arrive_header(&packet(ack)).expect("a push is received at once"))
@@ -480,7 +481,7 @@ fn a_peer_fills_one_place_for_pushes_at_a_time() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// A node that has sent something to `peer`.
+/// Creates a node that has sent something to `peer`.
 fn node_with_peer(network: &std::sync::Arc<Network>, peer: Nid) -> Node {
     let node = Node::new(network, 2);
     node.put(node.bind(&memory(8), 1), ProcessId::lnet(peer), 1, AckRequest::NoAck).unwrap();
@@ -513,7 +514,7 @@ fn a_push_in_the_name_of_a_peer_counts_only_over_its_own_connection() {
     push_over(&network, &node, hostile, victim, &[unused, victim]);
     assert_eq!(node.engine.primary_nid(victim), victim);
     push_nids(&network, &node, victim, &[victim, nid(6)]);
-    // Neither can it make the node forget what the peer has told.
+    // Nor can it make the node forget the peer's list.
     for list in [&[victim][..], &[unused, victim], &[victim, unused]] {
         push_over(&network, &node, hostile, victim, list);
         assert_eq!(node.engine.primary_nid(nid(6)), victim);
@@ -557,8 +558,8 @@ fn a_peer_with_a_pid_of_its_own_is_renamed_by_nobody_else_either() {
     assert_eq!(node.engine.primary_nid(victim.nid), victim.nid);
 }
 
-/// One address with ever new NIDs, each of which tells of another node: beyond its burst they are acknowledged and ignored, and
-/// other addresses are believed as ever.
+/// One address with changing NIDs, each of which announces another node: beyond its burst its
+/// pushes are acknowledged and ignored, and those of other addresses are still accepted.
 #[test]
 fn one_address_tells_of_few_nodes_in_a_time() {
     const NODES: u8 = 100;
@@ -581,7 +582,8 @@ fn one_address_tells_of_few_nodes_in_a_time() {
     }
     let ignored = a.engine.counters().pushes_ignored;
     assert!((1..u64::from(NODES)).contains(&ignored), "{ignored} of {NODES}");
-    // An honest one, of another address, is known by both its NIDs; it is told so once more, which is no news.
+    // An honest node with another address is known by both its NIDs; its second push has no
+    // changes.
     for _ in 0..2 {
         tell(names(7, 1), 7);
     }

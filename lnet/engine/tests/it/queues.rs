@@ -13,7 +13,7 @@ fn event(node: &Node, eq: EqHandle, user_ptr: u64) {
     node.engine.md_unlink(md).unwrap();
 }
 
-/// `user_ptr` of the next event, and how many were missed before it.
+/// Returns the `user_ptr` of the next event, and the number of events missed before it.
 fn poll(node: &Node, eq: EqHandle) -> Option<(u64, u64)> {
     let Polled { eq: of, event, missed } = node.engine.eq_poll(&[eq]).unwrap()?;
     assert_eq!(of, eq);
@@ -29,7 +29,7 @@ fn a_count_is_rounded_up_to_a_power_of_two_and_the_oldest_events_are_missed() {
         assert_eq!(poll(&node, eq), None);
         (0..kept).for_each(|number| event(&node, eq, number));
         assert_eq!(poll(&node, eq), Some((0, 0)));
-        // One place is free; two more push the oldest out.
+        // One place is free; two more replace the oldest.
         (kept..kept + 3).for_each(|number| event(&node, eq, number));
         let rest: Vec<_> = std::iter::from_fn(|| poll(&node, eq)).collect();
         let first = 3;

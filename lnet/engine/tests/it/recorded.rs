@@ -1,9 +1,9 @@
-//! The engine against what kernel nodes said to each other, on all portals: it takes either side, and must say what that
-//! side said. Headers are equal in all fields but the handles of one's own descriptors, which come back as they were
-//! sent; ping infos in all but their sequence number.
+//! The engine against recordings of kernel nodes, on all portals: it replaces either side, and must
+//! send that side's messages. Headers are equal in all fields but the handles of the sender's
+//! descriptors, which are echoed; ping infos in all but their sequence number.
 //!
-//! What stood above LNet is played: its buffers are posted beforehand, its PUTs and GETs are made when the recording has
-//! them.
+//! The layers above LNet are simulated: the test posts their buffers beforehand, and makes their
+//! PUTs and GETs in the order of the recording.
 
 use std::sync::Arc;
 
@@ -34,22 +34,22 @@ const RECORDINGS: [&str; 9] = [
     "o2ib-lst-write",
 ];
 
-/// The portal on which bulk data and answers are taken, from the one who was asked for them.
+/// The portal for bulk data and answers, whose entries name the target of the request.
 const LST_BULK: u32 = 52;
 
 /// An engine in the place of a kernel node.
 struct Side {
     network: Arc<Network>,
     node: Node,
-    /// What is posted for the other side's questions, in their order, and each one's memory.
+    /// The buffers posted for the other side's requests, in their order, each with its memory.
     posted: Vec<(MdHandle, IoVec)>,
 }
 
-/// A question that waits for its answer.
+/// A request that waits for its answer.
 struct Asked {
     md: MdHandle,
     memory: IoVec,
-    /// The question as it was put, and its answer under that handle.
+    /// The request as it was sent, and its answer under that handle.
     exchange: Exchange,
     packet: Packet,
 }
@@ -61,7 +61,7 @@ fn portal_of(header: &Header) -> u32 {
     }
 }
 
-/// Whether LNet itself is asked: it answers without help.
+/// Whether the request is for LNet itself, which answers without a test buffer.
 fn is_internal(exchange: &Exchange) -> bool {
     portal_of(&exchange.question.header) == Portal::RESERVED.get()
 }
@@ -92,7 +92,7 @@ impl Side {
         side
     }
 
-    /// Posts what a question will find.
+    /// Posts the buffer for a request.
     fn post(&mut self, exchange: &Exchange) {
         let header = exchange.question.header;
         let (memory, options, match_bits) = match (header.body, &exchange.answer) {
@@ -113,20 +113,20 @@ impl Side {
         self.posted.push((md, memory));
     }
 
-    /// The one message that the engine is sending.
+    /// Returns the only message that the engine is sending.
     fn sending(&self) -> Packet {
         let packet = self.network.take(0).expect("a message");
         assert_eq!((packet.from, self.network.queue.lock().len()), (self.node.nid, 0));
         packet
     }
 
-    /// Feeds a message to the engine as if the network had brought it.
+    /// Delivers a message to the engine as the network would.
     fn feed(&self, Message { header, payload }: Message) {
         let (from, to) = (header.src.nid, self.node.id());
         self.network.arrive(Packet { from, to, header, payload, tx: None });
     }
 
-    /// Asks what this side asked, and compares the question.
+    /// Sends this side's request, and compares it.
     fn ask(&self, exchange: &Exchange) -> Asked {
         let theirs = &exchange.question;
         let wanted = !handle_of(&theirs.header.body).is_none();
@@ -162,7 +162,7 @@ impl Side {
         Asked { md, memory, exchange, packet }
     }
 
-    /// Takes the answer that the other side gave.
+    /// Delivers the other side's answer.
     fn take_answer(&self, asked: Asked) {
         let Asked { md, memory, exchange, packet } = asked;
         let tx = packet.tx.expect("a message being sent");
@@ -200,7 +200,7 @@ impl Side {
         }
     }
 
-    /// Is asked what this side was asked, and compares the answer.
+    /// Delivers a request of the other side, and compares the answer.
     fn be_asked(&mut self, exchange: &Exchange) {
         let question = &exchange.question;
         self.feed(question.clone());
@@ -215,7 +215,7 @@ impl Side {
                 }
                 self.node.finalize(ours.tx.expect("a message being sent"));
             }
-            // The network is told which GET it answers, and takes no more of the message than its payload.
+            // The network gets the GET that it answers, and uses only the payload of the message.
             Answer::Written(bytes) => {
                 let ours = self.sending();
                 let tx = ours.tx.expect("a message being sent");
@@ -298,7 +298,7 @@ fn a_ping_asks_as_the_kernel_did_and_understands_its_answer() {
         let Body::Get { sink_length: their_length, .. } = theirs.header.body else {
             panic!("{:?}", theirs.header)
         };
-        // How much is asked for is each node's own choice, at least 272 bytes.
+        // Each node chooses the length of its sink, at least 272 bytes.
         assert!(sink_length >= 272);
         let body = Body::Get { return_wmd, match_bits, portal, src_offset, sink_length: their_length };
         assert_eq!(Header { body, ..packet.header }, expected.question.header);

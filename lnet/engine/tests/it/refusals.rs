@@ -1,4 +1,4 @@
-//! Requests that nothing takes, of nodes that take refusals and of those that do not.
+//! Requests without a buffer, from nodes that accept refusals and from those that do not.
 
 use lnet_api::EventKind::{Ack, Reply, Send};
 use lnet_api::{AckRequest, Errno, LNet, MdHandle, MdOptions, Unlink};
@@ -35,7 +35,7 @@ fn a_request_that_nothing_takes_ends_with_enodata() {
                 assert!(network.step() && network.step());
                 [(Send, Ok(()), false), (answer, Err(Errno::ENODATA), true)]
             } else {
-                // The refusal overtakes the news that the request has left.
+                // The refusal arrives before the request is finalised at its sender.
                 let mut request = network.take(0).unwrap();
                 let tx = request.tx.take();
                 network.arrive(request);
@@ -50,7 +50,7 @@ fn a_request_that_nothing_takes_ends_with_enodata() {
     }
 }
 
-/// A buffer that matches but is too short or in use takes it as little.
+/// A matching buffer that is too short or in use does not take it either.
 #[test]
 fn what_a_buffer_cannot_take_is_refused() {
     let (network, a, b) = pair();
@@ -93,7 +93,8 @@ fn a_node_refuses_its_own_requests() {
     assert!(a.is_quiet());
 }
 
-/// As a kernel node's, or those of a program that asks for no refusals: nothing goes back (lnet-wire 11).
+/// From a kernel node, or a program that does not accept refusals: there is no answer (lnet-wire
+/// 11).
 // Covers: MT-198
 #[test]
 fn a_request_that_does_not_ask_for_it_is_dropped_without_a_word() {
@@ -112,7 +113,7 @@ fn a_request_that_does_not_ask_for_it_is_dropped_without_a_word() {
     assert_eq!((b.engine.counters().drop_count, b.engine.counters().send_count), (3, 0));
 }
 
-/// Only the node that was asked can refuse, and only once; what is forged or late is dropped.
+/// Only the target of a request can refuse it, and only once; forged or late refusals are dropped.
 #[test]
 fn a_refusal_that_is_not_waited_for_is_dropped() {
     let (network, a, b) = pair();

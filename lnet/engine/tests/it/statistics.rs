@@ -1,4 +1,5 @@
-//! What is counted, for the node, its NIs and its peers (lnet-semantics 13, 17 and 18), and how far nodes are.
+//! Counters of the node, its NIs and its peers (lnet-semantics 13, 17 and 18), and distances of
+//! nodes.
 
 use lnet::{ByKind, Counters, EngineConfig, PeerStatistics, Traffic};
 use lnet_api::{AckRequest, Distance, Errno, LNet, MdOptions, NiLimits};
@@ -11,7 +12,7 @@ fn peer(node: &Node, nid: Nid) -> PeerStatistics {
     node.engine.peer_statistics().into_iter().find(|peer| peer.nid == nid).unwrap()
 }
 
-/// An acknowledged PUT, a GET, and a PUT that nobody wants.
+/// Sends an acknowledged PUT, a GET, and a PUT without a buffer.
 fn talk(network: &Network, from: &Node, to: &Node, target: ProcessId) {
     to.expect(1, &memory(100), MdOptions::OP_PUT);
     from.put(from.bind(&memory(100), 2), target, 1, AckRequest::Ack).unwrap();
@@ -94,7 +95,7 @@ fn a_queue_shows_in_the_credits_of_its_peer() {
     assert_eq!((to.available_tx_credits, to.min_tx_credits, to.tx_q_num_of_buf), (most, queued, 0));
 }
 
-/// lnet-semantics 13: so the message that a peer credit lets go finds the NI's credit.
+/// lnet-semantics 13: so the message that a peer credit starts finds the NI's credit.
 #[test]
 fn the_credit_of_the_ni_comes_back_before_that_of_the_peer() {
     let network = Network::new();
@@ -146,7 +147,7 @@ fn partitions_that_an_ni_cannot_have_are_refused() {
         for last in 10..20 {
             assert_eq!(lnet_api::Upcalls::partition_of(&*a.engine, nid(5), nid(last)), cpt);
         }
-        // Its messages come and go there like anywhere.
+        // Its messages are sent and received there as anywhere.
         let buffer = memory(4);
         a.expect(1, &buffer, MdOptions::OP_PUT);
         let mut packet = put_from(&a, nid(10), 1, vec![cpt as u8; 4]);

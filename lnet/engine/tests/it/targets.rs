@@ -1,4 +1,4 @@
-//! What a target makes of PUTs and GETs: thresholds, packing, cutting, offsets.
+//! PUTs and GETs at their target: thresholds, packing, truncation, offsets.
 
 use lnet_api::EventKind::{self, Put, Reply, Send};
 use lnet_api::{
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::common::*;
 
-/// Two nodes; everything that `a` sends is addressed to `b`.
+/// Creates two nodes; everything that `a` sends is addressed to `b`.
 fn pair() -> (std::sync::Arc<Network>, Node, Node) {
     let (network, a, b) = two_nodes();
     (network, a, b)
@@ -83,7 +83,7 @@ fn max_size_packs_messages_until_the_rest_is_too_small() {
         ..b.md(&buffer, MdOptions::OP_PUT | MdOptions::MAX_SIZE, 0)
     };
     attach(&b, 1, md, Unlink::Auto, Unlink::Auto);
-    // Too long for max_size, although there is room: dropped, and the buffer is as before.
+    // Too long for max_size, although there is room: dropped, and the buffer is unchanged.
     put_bytes(&network, &a, &b, 1, 301, 9);
     let lengths = [300, 0, 250, 151];
     for (seed, length) in lengths.into_iter().enumerate() {
@@ -127,7 +127,7 @@ fn truncate_cuts_the_message_and_tells_the_initiator_how_much_was_taken() {
     let ack = a.events().pop().unwrap();
     assert_eq!((ack.kind, ack.mlength, ack.unlinked), (EventKind::Ack, 6, true));
 
-    // A GET of more than there is.
+    // A GET of more bytes than there are.
     b.expect(2, &pattern(6, 4), MdOptions::OP_GET | MdOptions::TRUNCATE);
     let sink = memory(10);
     a.get(a.bind(&sink, 2), b.id(), 2).unwrap();
@@ -186,7 +186,7 @@ fn a_message_into_memory_that_a_program_looks_at_is_dropped() {
     assert_eq!(brief(&b.events()), [(Put, Ok(()), true)]);
 }
 
-/// A node with 16 bytes that everybody may write and read, four times.
+/// Attaches 16 bytes that any node may write and read, four times.
 fn board(node: &Node) -> lnet_region::IoVec {
     let memory = pattern(16, 1);
     let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
@@ -194,7 +194,8 @@ fn board(node: &Node) -> lnet_region::IoVec {
     memory
 }
 
-/// The LND still has an answer that the peer has received already; the peer's next message is for the same bytes.
+/// The LND still has an answer that the peer has received already; the peer's next message is for
+/// the same bytes.
 #[test]
 fn a_put_is_received_where_an_answer_is_still_being_sent() {
     let (network, a, b) = pair();
@@ -218,7 +219,8 @@ fn a_put_is_received_where_an_answer_is_still_being_sent() {
     assert!(board.write(0..16).is_ok());
 }
 
-/// Two PUTs and a GET for overlapping bytes are received at the same time: as they come, and in any case without harm.
+/// Two PUTs and a GET for overlapping bytes are received at the same time: in any order, and
+/// without harm.
 #[test]
 fn messages_for_the_same_bytes_do_not_keep_each_other_out() {
     let (network, a, b) = pair();
@@ -257,7 +259,8 @@ fn messages_for_the_same_bytes_do_not_keep_each_other_out() {
 }
 
 proptest! {
-    // lnet-wire 13: with MANAGE_REMOTE the offset of the header counts, and one beyond the end is too long.
+    // lnet-wire 13: with MANAGE_REMOTE the offset of the header counts, and one beyond the end is
+    // too long.
     #[test]
     fn remote_offsets_go_where_they_say_or_nowhere(
         length in 0usize..40, offset in 0u32..50, truncate: bool, size in 1usize..40

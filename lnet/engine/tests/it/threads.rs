@@ -1,4 +1,5 @@
-//! Many threads at once: events of one MD never overlap, the last is the last, and nothing is lost.
+//! Many threads at once: events of one MD never overlap, the one with `unlinked` is the last, and
+//! no event is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -13,7 +14,8 @@ use super::common::*;
 const THREADS: usize = 4;
 const ROUNDS: usize = 2_000;
 
-/// Per user pointer: how many events, whether one is being delivered, and whether the last has come.
+/// Per user pointer: the number of events, whether one is being delivered, and whether the last has
+/// come.
 struct Checker {
     slots: Vec<Slot>,
     ended: AtomicUsize,

@@ -1,4 +1,4 @@
-//! PUT and GET between two engines: data, events, and the order of things.
+//! PUT and GET between two engines: data, events, and their order.
 
 use super::common::*;
 use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
@@ -38,7 +38,8 @@ fn an_acknowledged_put_ends_with_send_and_ack_in_either_order() {
         b.expect(7, &to, MdOptions::OP_PUT);
         a.put(a.bind(&pattern(100, 1), 2), b.id(), 7, AckRequest::Ack).unwrap();
         if arrival_first {
-            // The PUT arrives, the ACK leaves and arrives, and only then the PUT's sender is told.
+            // The PUT arrives, the ACK leaves and arrives, and only then the PUT is finalised at
+            // its sender.
             let mut put = network.take(0).unwrap();
             let tx = put.tx.take().unwrap();
             network.arrive(put);
@@ -86,7 +87,7 @@ fn a_get_fetches_bytes_with_send_and_reply_in_either_order() {
     }
 }
 
-/// Has `node` receive a message from `src` that comes over `from`, without payload.
+/// Delivers a message from `src` over `from` to `node`, without payload.
 fn receive(node: &Node, from: ProcessId, src: ProcessId, rx: u64, body: Body) -> Verdict {
     let header = Header { dest: node.id(), src, payload_length: 0, body };
     node.engine.parse(&Arrival { ni: node.nid, from, header: &header, host: None, rx: RxContext(rx) })
@@ -102,14 +103,15 @@ fn get_body(cookie: u64) -> Body {
     }
 }
 
-/// A buffer for any number of PUTs and GETs.
+/// Attaches a buffer for any number of PUTs and GETs.
 fn serve_all(node: &Node) {
     let options = MdOptions::OP_GET | MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE;
     let md = Md { threshold: Threshold::Infinite, ..node.md(&pattern(8, 1), options, 0) };
     node.engine.md_attach(node.post(1), md, Unlink::Retain).unwrap();
 }
 
-// lnet-wire 27: a process behind an unprivileged port is a peer of its own, reached over its own connection.
+// lnet-wire 27: a process behind an unprivileged port is a separate peer, reached over its own
+// connection.
 #[test]
 fn answers_go_back_over_the_connection_that_asked() {
     let (network, node) = one_node();
@@ -122,7 +124,7 @@ fn answers_go_back_over_the_connection_that_asked() {
             assert!(matches!(receive(&node, asker, asker, rx, get_body(rx)), Verdict::Done));
         }
     }
-    // Each has credits of its own.
+    // Each has separate credits.
     assert_eq!(network.queue.lock().len(), 2 * credits);
     let mut answers = 0;
     while let Some(packet) = network.take(0) {
@@ -139,7 +141,7 @@ fn answers_go_back_over_the_connection_that_asked() {
     assert!(node.is_quiet());
 }
 
-// lnet-wire 10 and 11: what came through a router is answered through it.
+// lnet-wire 10 and 11: a message that came through a router is answered through it.
 #[test]
 fn answers_to_other_networks_go_back_through_the_hop_that_delivered_the_request() {
     let (network, node) = one_node();

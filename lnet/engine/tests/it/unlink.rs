@@ -64,7 +64,8 @@ fn a_message_being_sent_ends_its_descriptor_with_etimedout() {
     }
 }
 
-/// Whatever it is, and an answer too: what its network gives back has never been sent, and its credits let others go.
+/// For PUTs, GETs and answers: a message that its network gives back has never been sent, and its
+/// credits start others.
 #[test]
 fn a_message_that_has_not_begun_to_leave_is_taken_back() {
     let network = Network::new();
@@ -104,7 +105,8 @@ fn a_message_that_has_not_begun_to_leave_is_taken_back() {
     assert!(b.is_quiet());
 }
 
-/// The message from an MD that another one has left since is its last one; what is over already is nobody's any more.
+/// After a later message of another MD, an MD's last message is still its own; a token that has
+/// ended names no message of another MD.
 #[test]
 fn what_is_over_is_not_taken_back() {
     let (network, a, b) = two_nodes();
@@ -112,14 +114,14 @@ fn what_is_over_is_not_taken_back() {
     let (md, other) = (a.bind(&memory(8), 5), a.bind(&memory(8), 1));
     a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
     network.step();
-    // In the place of the one that is over.
+    // In the slot of the one that has ended.
     a.put(other, b.id(), 1, AckRequest::NoAck).unwrap();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), false)]);
     a.engine.md_unlink(md).unwrap();
     assert_eq!((brief(&a.events()), network.queue.lock().len()), (vec![GONE], 1));
     network.run();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), true)]);
-    // Of two, the last one is taken back; the first one ends the MD.
+    // Of two, the last one is withdrawn; the first one ends the MD.
     let md = a.bind(&memory(8), 5);
     a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
     a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
@@ -159,7 +161,7 @@ fn a_queued_message_is_cancelled_at_once() {
         a.engine.audit().unwrap();
     }
     assert_eq!(network.queue.lock().len(), credits);
-    // One credit comes back: the one behind them goes.
+    // One credit is returned: the message behind them is sent.
     network.step();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), true)]);
     assert_eq!(network.queue.lock().len(), credits);
@@ -180,7 +182,7 @@ fn a_message_being_received_ends_its_descriptor_with_etimedout() {
     let (token, receiver) = network.arrive_header(&packet).unwrap();
     b.engine.md_unlink(md).unwrap();
     assert_eq!(b.events(), []);
-    // The entry is gone at once: nothing else matches it.
+    // The entry is gone at once: no other message matches it.
     assert_eq!(b.engine.me_unlink(me).unwrap_err().errno(), Errno::ENOENT);
     receiver.finalize_rx(token, Ok(()));
     assert_eq!(brief(&b.events()), [(Put, Err(Errno::ETIMEDOUT), true)]);

@@ -1,4 +1,4 @@
-//! What a peer may send, and what becomes of the rest (lnet-wire 9).
+//! The messages that a peer may send, and the handling of all others (lnet-wire 9).
 
 use lnet_api::{AckRequest, Arrival, Errno, LNet, MdOptions, RxContext, Upcalls, Verdict};
 use lnet_nid::{MatchBits, Nid, ProcessId};
@@ -33,7 +33,7 @@ fn parse(node: &Node, dest: Nid, src: Nid, payload_length: u32, body: Body) -> V
     parse_from(node, nid(3), dest, src, payload_length, body)
 }
 
-/// A header that comes over the connection of `from`, whoever it names as its source.
+/// Delivers a header over the connection of `from`, with any source.
 fn parse_from(node: &Node, from: Nid, dest: Nid, src: Nid, payload_length: u32, body: Body) -> Verdict {
     let header = Header { dest: ProcessId::lnet(dest), src: ProcessId::lnet(src), payload_length, body };
     let from = ProcessId::lnet(from);
@@ -53,12 +53,12 @@ fn messages_that_break_the_protocol_close_the_connection() {
     let (network, node) = one_node();
     node.engine.add_ni(ProcessId::lnet("10.77.0.9@tcp1".parse().unwrap()), network.clone()).unwrap();
     let (here, there) = (node.nid, nid(3));
-    // Rows 1 and 2: payload where there is none, and too much of it.
+    // Rows 1 and 2: payload on a message without one, and too much of it.
     assert!(closes(parse(&node, here, there, 1, ack())));
     assert!(closes(parse(&node, here, there, 1, get())));
     assert!(closes(parse(&node, here, there, (1 << 20) + 1, put(34))));
     assert!(closes(parse(&node, here, there, (1 << 20) + 1, reply())));
-    // Row 4: another node of this network, which should have been sent there.
+    // Row 4: another node of this network, to which the message should have gone directly.
     assert!(closes(parse(&node, nid(4), there, 0, put(34))));
     // Row 5: another NID of this node, loopback included.
     assert!(closes(parse(&node, "10.77.0.9@tcp1".parse().unwrap(), there, 0, put(34))));
@@ -70,16 +70,16 @@ fn messages_that_break_the_protocol_close_the_connection() {
 fn messages_that_nobody_here_wants_are_dropped() {
     let (_network, node) = one_node();
     let (here, there) = (node.nid, nid(3));
-    // Row 7: for a node of another network; this node does not forward.
+    // Row 7: for a node of another network; this node does not route.
     assert!(discards(parse(&node, "10.0.0.1@o2ib".parse().unwrap(), there, 10, put(34))));
-    // No entry, no such portal, no handle of ours.
+    // No entry, no such portal, no handle of this node.
     assert!(discards(parse(&node, here, there, 20, put(34))));
     assert!(discards(parse(&node, here, there, 30, put(64))));
     assert!(discards(parse(&node, here, there, 40, put(u32::MAX))));
     assert!(discards(parse(&node, here, there, 0, get())));
     assert!(discards(parse(&node, here, there, 0, ack())));
     assert!(discards(parse(&node, here, there, 50, reply())));
-    // A source that cannot be.
+    // An invalid source.
     assert!(discards(parse(&node, here, Nid::LOOPBACK, 60, put(34))));
     assert!(discards(parse(&node, here, Nid::ANY, 70, put(34))));
     let counters = node.engine.counters();
@@ -127,7 +127,7 @@ fn a_peer_that_asks_and_takes_no_answers_is_not_answered_for_ever() {
         answered += 1;
     }
     assert_eq!((answered, node.engine.counters().drop_count), (2048, 1));
-    // Others still are.
+    // Other peers are still answered.
     let header = Header { dest: node.id(), src: ProcessId::lnet(nid(4)), payload_length: 0, body };
     let arrival = Arrival { ni: node.nid, from: header.src, header: &header, host: None, rx: RxContext(1) };
     assert!(matches!(node.engine.parse(&arrival), Verdict::Done));
@@ -170,12 +170,12 @@ fn peers_that_take_no_answers_leave_room_for_the_others() {
             Arrival { ni: node.nid, from: header.src, header: &header, host: None, rx: RxContext(1) };
         matches!(node.engine.parse(&arrival), Verdict::Done)
     };
-    // Ten peers of one partition ask as often as they are let.
+    // Ten peers of one partition send requests until they are refused.
     for number in 1..11 {
         while ask(neighbour(3, number)) {}
     }
     assert!(node.engine.counters().msgs_alloc < 600 * 3 / 4);
-    // One that has its credits is answered.
+    // A peer with credits is answered.
     for _ in 0..LIMITS.peer_credits {
         assert!(ask(3));
     }
@@ -258,12 +258,12 @@ fn an_answer_belongs_to_the_request_that_went_where_it_comes_from() {
         network.lose(0);
     }
     let body = Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 8 };
-    // Nobody answers in the name of another node, though he knows the handle.
+    // No node can answer in the name of another one, even with the right handle.
     assert!(discards(parse_from(&a, nid(3), a.nid, nid(4), 0, body)));
     assert!(discards(parse_from(&a, nid(5), a.nid, nid(4), 0, body)));
     assert!(matches!(parse_from(&a, nid(4), a.nid, nid(4), 0, body), Verdict::Done));
     a.events();
-    // The one from node 3 is still awaited.
+    // The answer of node 3 is still expected.
     a.engine.peer_lost(a.nid, ProcessId::lnet(nid(4)), Errno::EIO);
     assert_eq!(a.events(), []);
     a.engine.peer_lost(a.nid, ProcessId::lnet(nid(3)), Errno::EIO);
@@ -285,7 +285,7 @@ fn only_the_node_that_was_asked_can_answer() {
     assert!(discards(parse(&a, a.nid, nid(4), 0, ack)));
     assert!(discards(parse(&a, a.nid, nid(4), 8, reply)));
     assert_eq!((a.events(), a.engine.counters().rst_alloc), (vec![], 2));
-    // Node 3 tells that it has a second NID; that one may answer too.
+    // Node 3 announces a second NID, which may then also answer.
     super::ping::push_nids(&network, &a, nid(3), &[nid(3), nid(4)]);
     assert!(matches!(parse(&a, a.nid, nid(4), 0, ack), Verdict::Done));
     assert!(matches!(parse(&a, a.nid, nid(4), 8, reply), Verdict::Deliver(_)));
@@ -335,7 +335,7 @@ fn bodies() -> impl Strategy<Value = Body> {
 }
 
 proptest! {
-    // Whatever a peer sends, in whatever order: no panic, and nothing is left over.
+    // Any messages of a peer, in any order: no panic, and nothing is left.
     #[test]
     fn a_hostile_peer_breaks_nothing(
         messages in prop::collection::vec((bodies(), prop_oneof![0u32..2000, any::<u32>()], any::<bool>(), 0u8..9), 1..80)

@@ -1,4 +1,4 @@
-//! Engines connected by a network of memory alone, which does to messages what a test tells it.
+//! Engines connected by an in-memory network, whose treatment of messages each test controls.
 
 #![allow(dead_code)]
 
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::PARTITIONS;
 
-/// How the network treats a message that is sent.
+/// The network's treatment of a message that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
     /// It has left when `send` returns.
@@ -34,7 +34,7 @@ pub(crate) enum Sending {
     Fail(Errno),
 }
 
-/// A message under way.
+/// A message in flight.
 pub(crate) struct Packet {
     pub(crate) from: Nid,
     pub(crate) to: ProcessId,
@@ -47,7 +47,7 @@ pub(crate) struct Packet {
 /// The receiver and the payload of a message that is delayed.
 type Held = (Option<Nid>, Vec<u8>);
 
-/// What has become of the headers that arrived.
+/// Numbers of arrived headers by verdict.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Verdicts {
     pub(crate) delivered: usize,
@@ -69,9 +69,9 @@ pub(crate) struct Network {
     /// Messages handed over and not finalised: never more than the credits allow.
     pub(crate) in_flight: AtomicUsize,
     pub(crate) most_in_flight: AtomicUsize,
-    /// It gives messages back that are not delivered yet.
+    /// Whether it gives back messages that are not delivered yet.
     pub(crate) withdraws: AtomicBool,
-    /// Happens while the next NI starts.
+    /// Runs during the start of the next NI.
     pub(crate) while_starting: Mutex<Option<Early>>,
 }
 
@@ -119,12 +119,12 @@ impl Network {
         true
     }
 
-    /// Delivers until nothing is under way.
+    /// Delivers until nothing is in flight.
     pub(crate) fn run(&self) {
         while self.step() {}
     }
 
-    /// Takes a message off the network.
+    /// Removes and returns a message of the network.
     pub(crate) fn take(&self, index: usize) -> Option<Packet> {
         self.queue.lock().remove(index)
     }
@@ -135,7 +135,7 @@ impl Network {
         self.finalize_tx(&mut packet, Ok(()));
     }
 
-    /// Loses all that have left.
+    /// Loses all messages that have left.
     pub(crate) fn lose_all(&self) {
         while !self.queue.lock().is_empty() {
             self.lose(0);
@@ -148,14 +148,14 @@ impl Network {
         self.finalize_tx(&mut packet, Err(errno));
     }
 
-    /// A message arrives whole.
+    /// Delivers a whole message.
     pub(crate) fn arrive(&self, packet: Packet) {
         if let Some((token, receiver)) = self.arrive_header(&packet) {
             receiver.finalize_rx(token, Ok(()));
         }
     }
 
-    /// A message arrives up to the end of its payload.
+    /// Delivers a message up to the end of its payload, without finalising it.
     pub(crate) fn arrive_header(&self, packet: &Packet) -> Option<(lnet_api::RxToken, Arc<dyn Upcalls>)> {
         let receiver = self.upcalls(packet.to.nid)?;
         let rx = RxContext(self.next_rx.fetch_add(1, Ordering::Relaxed) as u64);
@@ -188,7 +188,7 @@ impl Network {
         self.verdicts.lock().clone()
     }
 
-    /// All messages under way are lost with the connection.
+    /// Loses all messages in flight together with the connection.
     pub(crate) fn lose_peer(&self, at: Nid, peer: Nid, reason: Errno) {
         loop {
             let place = self.queue.lock().iter().position(|p| p.from == at && p.to.nid == peer);
@@ -257,7 +257,7 @@ impl Lnd for Network {
         }
         let taken = {
             let mut queue = self.queue.lock();
-            // Two nodes may have messages of the same token.
+            // Two nodes may have messages with the same token.
             let is_it = |packet: &Packet| {
                 let tx = packet.tx.as_ref();
                 tx.is_some_and(|tx| (tx.ni, tx.peer, tx.token) == (ni, peer, token))
@@ -270,7 +270,7 @@ impl Lnd for Network {
 
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
         let held = self.held.lock().remove(&rx.0);
-        // A message that a test has handed to an engine by itself has no payload here.
+        // A message that a test has delivered to an engine directly has no payload here.
         let (nid, payload) = held.unwrap_or_default();
         let Some(delivery) = delivery else { return };
         let result = if payload.is_empty() { Err(Errno::ECONNRESET) } else { Ok(()) };
@@ -292,19 +292,19 @@ pub(crate) fn nid(last: u8) -> Nid {
     format!("10.77.0.{last}@tcp").parse().expect("a NID")
 }
 
-/// The last byte of the NID of the `number`-th node of a partition, which is that of `first` too.
+/// Returns the last byte of the NID of the `number`-th node in the partition of `first`.
 pub(crate) fn neighbour(first: u8, number: usize) -> u8 {
     let last = first + u8::try_from(number * PARTITIONS).expect("an address of few nodes");
     assert_eq!(nid(last).cpt_of(PARTITIONS), nid(first).cpt_of(PARTITIONS));
     last
 }
 
-/// A peer whose messages arrive in this partition.
+/// Returns a peer whose messages arrive in this partition.
 pub(crate) fn peer_of(partition: usize) -> Nid {
     (10..).map(nid).find(|nid| nid.cpt_of(PARTITIONS) == partition).expect("a NID of each partition")
 }
 
-/// The whole of a PUT that arrives from elsewhere.
+/// Returns a complete PUT of another node.
 pub(crate) fn put_from(node: &Node, source: Nid, bits: u64, payload: Vec<u8>) -> Packet {
     let body = Body::Put {
         ack_wmd: WireHandle::NONE,
@@ -318,7 +318,7 @@ pub(crate) fn put_from(node: &Node, source: Nid, bits: u64, payload: Vec<u8>) ->
     Packet { from: source, to: node.id(), header, payload, tx: None }
 }
 
-/// The errno of a refusal.
+/// Returns the errno of a refusal.
 pub(crate) fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
     result.expect_err("a refusal").errno()
 }
@@ -327,20 +327,20 @@ pub(crate) fn cookie(last: u8) -> u64 {
     0x1000 + u64::from(last)
 }
 
-/// The configuration with as many partitions as these tests are about.
+/// Returns the configuration with the number of partitions under test.
 pub(crate) fn partitioned(config: EngineConfig) -> EngineConfig {
     let partitions = CptTable::virtual_parts(PARTITIONS).expect("a few partitions");
     EngineConfig { partitions: Arc::new(partitions), ..config }
 }
 
-/// A node on a network of its own.
+/// Creates a node on a new network.
 pub(crate) fn one_node() -> (Arc<Network>, Node) {
     let network = Network::new();
     let node = Node::new(&network, 2);
     (network, node)
 }
 
-/// Two nodes on a network of their own.
+/// Creates two nodes on a new network.
 pub(crate) fn two_nodes() -> (Arc<Network>, Node, Node) {
     let (network, a) = one_node();
     let b = Node::new(&network, 3);
@@ -352,14 +352,14 @@ impl Node {
         Node::with_config(network, last, EngineConfig::new(Pid::LNET, cookie(last)))
     }
 
-    /// A node with this configuration, and as many partitions as these tests are about.
+    /// Creates a node with this configuration and the number of partitions under test.
     pub(crate) fn with_config(network: &Arc<Network>, last: u8, config: EngineConfig) -> Node {
         let engine = Engine::new(partitioned(config));
         engine.add_ni(ProcessId::lnet(nid(last)), network.clone()).expect("the NI starts");
         Node::over(engine, nid(last))
     }
 
-    /// An engine with an NI, and an event queue.
+    /// Wraps an engine with an NI, and creates an event queue.
     pub(crate) fn over(engine: Arc<Engine>, nid: Nid) -> Node {
         let log = EventLog::strict();
         let eq = engine.eq_alloc(log.clone()).expect("room for an EQ");
@@ -417,7 +417,7 @@ impl Node {
         self.log.take()
     }
 
-    /// Whether nothing is in flight or awaited, and all memory is given back.
+    /// Whether nothing is in flight or expected, and all memory is free.
     pub(crate) fn is_quiet(&self) -> bool {
         let counters = self.engine.counters();
         (counters.msgs_alloc, counters.rst_alloc) == (0, 0)
@@ -434,7 +434,7 @@ pub(crate) fn spec(bits: u64) -> MeSpec {
     MeSpec::new(portal(), MatchBits(bits))
 }
 
-/// Memory with a pattern in it.
+/// Returns memory filled with a pattern.
 pub(crate) fn pattern(bytes: usize, seed: u8) -> IoVec {
     buffers::filled(memory(bytes), seed.into())
 }
@@ -447,13 +447,13 @@ pub(crate) fn token_of(packet: &Packet) -> TxToken {
     packet.tx.as_ref().expect("a message not finalised").token
 }
 
-/// Kind, status and `unlinked` of events: what most tests look at.
+/// Returns the kind, status and `unlinked` of events, which most tests compare.
 pub(crate) fn brief(events: &[Event]) -> Vec<(lnet_api::EventKind, Result<(), Errno>, bool)> {
     events.iter().map(|event| (event.kind, event.status, event.unlinked)).collect()
 }
 
 impl Node {
-    /// The LND is done with one of this node's messages.
+    /// Finalises one of this node's messages.
     pub(crate) fn finalize(&self, tx: Tx) {
         let token = tx.token;
         drop(tx);

@@ -1,31 +1,32 @@
-//! The recordings, read: which questions two kernel nodes asked each other, and what the answers were.
+//! The parsed recordings: the requests between two kernel nodes, and the answers.
 
 use lnet_nid::Nid;
 use lnet_proto::ib::{Body as IbBody, Message as IbMessage};
 use lnet_proto::{Body, Header, WireHandle};
 use serde_json::Value;
 
-/// Bytes of a page of the node that made the bulk data.
+/// Page size of the node that created the bulk data.
 const PAGE: usize = 4096;
 
-/// What the first and the last eight bytes of each page of bulk data are: 0xeeb0eeb1eeb2eeb3 (lnet-wire 41, *simple*).
+/// The first and the last eight bytes of each page of bulk data: 0xeeb0eeb1eeb2eeb3 (lnet-wire 41,
+/// *simple*).
 const MAGIC: [u8; 8] = 0xeeb0_eeb1_eeb2_eeb3_u64.to_le_bytes();
 
-/// An LNet message, whatever carried it.
+/// An LNet message, of either network.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) header: Header,
     pub(crate) payload: Vec<u8>,
 }
 
-/// What became of a question.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    /// Nothing: it was a PUT that wanted no ACK.
+    /// None: it was a PUT that requested no ACK.
     Nothing,
     /// An ACK or a REPLY.
     Message(Message),
-    /// A GET whose data the network wrote by itself, and told that it had.
+    /// A GET whose data the network wrote directly, and reported as written.
     Written(Vec<u8>),
 }
 
@@ -49,7 +50,7 @@ impl Exchange {
         matches!(self.question.header.body, Body::Put { .. })
     }
 
-    /// The same, asked under another handle.
+    /// Returns the same exchange under another handle.
     pub(crate) fn under(&self, wmd: WireHandle) -> Exchange {
         let renamed = |message: &Message| Message {
             header: Header { body: with_handle(message.header.body, wmd), ..message.header },
@@ -63,7 +64,7 @@ impl Exchange {
     }
 }
 
-/// The handle that a message carries for its answer, or back with it.
+/// Returns the handle that a message carries for its answer, or echoes in it.
 pub(crate) fn handle_of(body: &Body) -> WireHandle {
     match *body {
         Body::Put { ack_wmd, .. } => ack_wmd,
@@ -82,15 +83,16 @@ fn with_handle(mut body: Body, wmd: WireHandle) -> Body {
     body
 }
 
-/// What a recording holds, in the order of each direction of each connection.
+/// The messages of a recording, in the order of each direction of each connection.
 #[derive(Default)]
 struct Recording {
     messages: Vec<Message>,
-    /// GETs that the network answered by itself: their handle, and how many bytes were written.
+    /// GETs whose data the network wrote: their handle, and the number of bytes.
     written: Vec<(WireHandle, usize)>,
 }
 
-/// The questions of a recording with their answers. Every LNet message of the file is in it.
+/// Returns the requests of a recording with their answers. It includes every LNet message of the
+/// file.
 pub(crate) fn exchanges(file: &str) -> Vec<Exchange> {
     let path = format!("{}/../../tests/vectors/{file}.json", env!("CARGO_MANIFEST_DIR"));
     let json: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -160,7 +162,7 @@ fn over_rdma(items: &[Value]) -> Recording {
     recording
 }
 
-/// A payload; bulk data are not in the file, but what they were is known.
+/// Returns a payload; bulk data are not in the file, but their content is known.
 fn payload(item: &Value) -> Vec<u8> {
     if item["payload_elided"] != true {
         return if item["payload_hex"].is_null() { Vec::new() } else { unhex(&item["payload_hex"]) };
@@ -170,7 +172,7 @@ fn payload(item: &Value) -> Vec<u8> {
     payload
 }
 
-/// What a kernel node sends when it measures bulk transfers.
+/// Returns the data that a kernel node sends when it measures bulk transfers.
 fn bulk(bytes: usize) -> Vec<u8> {
     let mut page = [0; PAGE];
     page[..MAGIC.len()].copy_from_slice(&MAGIC);
