@@ -159,7 +159,7 @@ impl Words {
         WORDS.iter().find(|words| words.command == command)
     }
 
-    /// What stands at the end of the command's help.
+    /// Returns the text at the end of the command's help.
     pub(crate) fn text(&self) -> String {
         let examples: String =
             self.examples.iter().map(|(typed, what)| format!("  {typed}\n      {what}\n")).collect();
@@ -170,12 +170,12 @@ impl Words {
     }
 }
 
-/// The tool's commands with all their words.
+/// Returns the tool's commands with their examples and exit status.
 pub(crate) fn command() -> Command {
     with_words(Args::command(), &[])
 }
 
-/// The same without what the help hides: its commands and options are internal.
+/// Returns the same without hidden commands and options, which are internal.
 pub(crate) fn shown(command: &Command) -> Command {
     let shown = Command::new(command.get_name().to_string())
         .args(command.get_arguments().filter(|argument| !argument.is_hide_set()))
@@ -201,12 +201,12 @@ fn with_words(command: Command, path: &[&str]) -> Command {
     })
 }
 
-/// The words that a shell makes of a line with quotes.
+/// Splits a line with quotes into words as a shell does.
 #[cfg(test)]
 pub(crate) fn as_typed(line: &str) -> Vec<&str> {
     let parts = line.split('\'').enumerate();
     let words = parts.flat_map(|(part, text)| {
-        // Every second part stands between quotes, and is a word as it is.
+        // Every second part was between quotes, and is one word.
         if part % 2 == 1 { vec![text] } else { text.split_whitespace().collect() }
     });
     words.collect()

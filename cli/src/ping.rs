@@ -36,7 +36,7 @@ struct Answer {
     way: Option<Way>,
 }
 
-/// The state of the path to a node, as long messages meet it.
+/// The state of the path to a node, for large messages.
 struct Way {
     bytes: usize,
     /// Whether a PUT of this size is sent.

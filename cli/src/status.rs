@@ -80,7 +80,7 @@ fn unvisited(folder: &UnreadFolder, timeout: Duration) -> Failure {
 
 /// The answers of the nodes.
 struct Answers {
-    /// The answers as text: parsed, an answer can take many times as much memory.
+    /// The answers as text: parsed, an answer can take several times its memory.
     nodes: Vec<String>,
     silent: Vec<Failure>,
 }

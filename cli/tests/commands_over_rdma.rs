@@ -1,4 +1,5 @@
-//! Networks over RDMA, as a user has them. For a host with two addresses on one RDMA device, as the guest of `./test verbs` is.
+//! Networks over RDMA, with the commands of a user. For a host with two addresses on one RDMA
+//! device, as the guest of `./test verbs` is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,10 +12,10 @@ use support::helper::Helper;
 use support::store::Store;
 use support::{Server, complaint, json_lines, nlx, run, status, until};
 
-/// Not below 1024, and no other test's.
+/// Not below 1024, and used by no other test.
 const PORT: u16 = 19_871;
 
-/// The guest's addresses, and its device.
+/// Returns the guest's addresses, and its device.
 fn here() -> ([String; 2], String) {
     let words = |name: &str| std::env::var(name).unwrap().split(' ').map(str::to_string).collect::<Vec<_>>();
     let addresses = words("NLX_GUEST_ADDRESSES");
@@ -27,7 +28,8 @@ fn good(output: &Output) -> Vec<Value> {
     json_lines(&output.stdout)
 }
 
-/// Every byte of a self-test is right: a short one of small transfers, for the guest is slow. Gives the bytes of bulk.
+/// Checks that a self-test passes: a short one of small transfers, because the guest is slow.
+/// Returns the bytes of bulk.
 fn passes(arguments: &[&str]) -> u64 {
     let short = ["--duration", "1", "--size", "65536", "--concurrency", "2", "--timeout", "60"];
     let report = good(&run(&[&["selftest", "--json"], &short[..], arguments].concat())).remove(0);
@@ -38,7 +40,7 @@ fn passes(arguments: &[&str]) -> u64 {
             ["operations", "size", "verified_bytes"].map(|key| number(&phase[key]));
         assert!(operations > 0 && number(&phase["errors"]) == 0, "{phase}");
         let name = phase["phase"].as_str().unwrap();
-        // A mixed load's operations have sizes of their own.
+        // A mixed load's operations have various sizes.
         assert!(verified == operations * size || name == "mixed", "{phase}");
         bulk += if name.starts_with("bulk_") { verified } else { 0 };
     }
@@ -49,7 +51,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// Two helpers, on the guest's two addresses.
+/// Starts two helpers, on the guest's two addresses.
 fn helpers(service: u16) -> [Helper; 2] {
     here().0.map(|address| on(&address, service))
 }
@@ -58,7 +60,7 @@ fn on(address: &str, service: u16) -> Helper {
     Helper::start_on(&["--net", &format!("o2ib({address})"), "--service", &service.to_string()])
 }
 
-/// Nobody uses them any more, and nothing is left of those who did.
+/// Waits until the helpers have no clients, and nothing left of any.
 fn are_idle(helpers: &[Helper]) {
     until("something is left over", || {
         let status = status();
@@ -68,7 +70,7 @@ fn are_idle(helpers: &[Helper]) {
     });
 }
 
-/// What the nodes of all these have counted.
+/// Returns the sum of a counter of these helpers' nodes.
 fn counted(helpers: &[Helper], key: &str) -> u64 {
     let status = status();
     helpers.iter().map(|helper| number(&helper.node(&status)["o2ib"][key])).sum()
@@ -101,7 +103,7 @@ fn the_devices_and_networks_of_the_guest_are_shown() {
     assert_eq!(both[0]["nets"][1]["nis"][0]["nid"], format!("{second}@o2ib1"));
 }
 
-/// Two nodes in two processes, which run the network themselves or have helpers that do.
+/// Two nodes in two processes, which run the network themselves or have helpers for it.
 // Covers: S-4
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
@@ -112,7 +114,7 @@ fn the_self_test_passes_over_rdma() {
     passes(&["--net", "o2ib", "--mode", "helper"]);
 }
 
-/// A node is asked, tells how it is, and a second one cannot have its NID.
+/// A node is pinged and its status shown, and a second one cannot have its NID.
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn a_node_over_rdma_is_pinged_and_looked_at() {
@@ -132,12 +134,13 @@ fn a_node_over_rdma_is_pinged_and_looked_at() {
     assert!(text.contains("over RDMA"), "{text}");
     let held = run(&["serve", "--net", &net, "--service", &service]);
     assert!(!held.status.success() && complaint(&held).contains("is held by nlx"), "{}", complaint(&held));
-    // Nobody listens on another port.
+    // No node listens on another port.
     let nobody = run(&["ping", &target, "--from", &from, "--service", "19872", "--timeout", "20"]);
     assert!(!nobody.status.success() && complaint(&nobody).contains(&target), "{}", complaint(&nobody));
 }
 
-/// Helpers that run already, whose programs have no network themselves; what is bulk, RDMA moves without a copy.
+/// Helpers that run already, whose programs have no network themselves; RDMA moves bulk without a
+/// copy.
 // Covers: S-4
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
@@ -150,13 +153,13 @@ fn the_self_test_passes_through_helpers_over_rdma() {
     are_idle(&helpers);
 }
 
-/// Two clients of a helper put and get objects of a server behind another one: each byte is written once, by
-/// the device, out of one program's memory and into the other's.
+/// Two clients of a helper put and get objects of a server behind another one: each byte is written
+/// once, by the device, from one program's memory into the other's.
 // Covers: S-4, S-6, S-401
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
 fn programs_get_rdma_into_their_own_memory() {
-    // The last of the transfers it is moved in is too long for a message, too.
+    // The last of its transfers is also too long for a message.
     const LENGTH: usize = (3 << 20) + 5000;
     let helpers = helpers(19_874);
     let store = Store::start(&helpers[1]);
@@ -173,8 +176,8 @@ fn programs_get_rdma_into_their_own_memory() {
     are_idle(&helpers);
 }
 
-/// A client is killed in the middle of its bulk, which others do not notice; then the server is, in the middle of
-/// another's. Nothing is left of either.
+/// A client is killed during its bulk, and others do not notice; then the server is killed during
+/// another client's bulk. Nothing is left of either.
 // Covers: S-4, S-6
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
@@ -190,7 +193,8 @@ fn programs_are_killed_under_rdma_load() {
     are_idle(&helpers);
 }
 
-/// A helper is killed under load: its programs' waits end, and those of others go on. One in its place is as good.
+/// A helper is killed under load: its programs' waits end, and those of others continue. A helper
+/// in its place works.
 // Covers: S-4, S-6
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
@@ -209,7 +213,7 @@ fn helpers_are_killed_under_rdma_load() {
     let client = store.uploading(&again);
     drop(serving);
     store.ends();
-    // Its own helper lives: it would wait for an answer as long as it has said.
+    // Its own helper lives: the client would wait for an answer for its whole timeout.
     drop(client);
     are_idle(&[again]);
 }

@@ -1,4 +1,5 @@
-//! Every way in which a command can fail for reasons outside of it, provoked for real: the words, the step, the exit status.
+//! The external reasons for which a command can fail, each provoked for real: message, step, exit
+//! status.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,7 +11,7 @@ use std::thread;
 
 use support::{asking, complaint, free_port, json_lines, run, serve};
 
-/// Runs a command for people and for programs; both must be told the same, and that it failed.
+/// Runs a command with output for people and for programs; both must report the same failure.
 fn fails(case: &str, arguments: &[&str], step: &str, errno: &str, words: &[&str]) {
     let plain = run(arguments);
     let text = complaint(&plain);
@@ -34,7 +35,7 @@ fn fails(case: &str, arguments: &[&str], step: &str, errno: &str, words: &[&str]
     assert!(!advice.is_empty(), "{case} says what to try");
 }
 
-/// Something that listens and does this with everybody who connects.
+/// Listens, and calls `serve` for each connection.
 fn listener(address: Ipv4Addr, port: u16, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
     let listener = TcpListener::bind(SocketAddr::from((address, port))).unwrap();
     thread::spawn(move || {
@@ -45,14 +46,14 @@ fn listener(address: Ipv4Addr, port: u16, serve: impl Fn(TcpStream) + Clone + Se
     });
 }
 
-/// Connection request and hello of the other side (lnet-wire 21, 22.2).
+/// Reads connection request and hello of the other side (lnet-wire 21, 22.2).
 fn greeting(stream: &mut TcpStream) -> [u8; 72] {
     let mut bytes = [0; 72];
     stream.read_exact(&mut bytes).unwrap();
     bytes
 }
 
-/// The hello that answers it, from the NID that was asked for.
+/// Returns the hello that answers it, from the requested NID.
 fn hello(greeting: &[u8; 72]) -> [u8; 56] {
     let mut hello = [0; 56];
     hello.copy_from_slice(&greeting[16..]);
@@ -67,7 +68,7 @@ fn hello(greeting: &[u8; 72]) -> [u8; 56] {
     hello
 }
 
-/// Until the other side has had enough.
+/// Reads until the other side closes.
 fn listen_on(mut stream: TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
@@ -115,10 +116,10 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
         }),
     );
     listener(there(7), port, listen_on);
-    // It answers by a request of the version that it speaks (lnet-wire 21).
+    // It answers with a request in its version (lnet-wire 21).
     listener(there(10), port, answers(|greeting| greeting[..16].to_vec()));
     listener(there(8), port, answers(|greeting| hello(greeting).to_vec()));
-    // The address, what there is, the step, its errno, words.
+    // The address, the case, the step, its errno, words of the message.
     let cases: [(u8, &str, &str, &str, &[&str]); 9] = [
         (2, "reset", "handshake", "ECONNRESET", &["does not have this NID", "privileged", "accept=all"]),
         (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "no LNet node", "accept_port"]),
@@ -140,7 +141,7 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
         for command in ["ping", "discover"] {
             let arguments = asking(command, there(last), here, port);
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--timeout"]).collect();
-            // The others do something before they are given up.
+            // The other cases fail before their timeout.
             let timeout = if errno == "ETIMEDOUT" { "0.5" } else { "60" };
             let target = format!("{}@tcp", there(last));
             fails(
@@ -170,7 +171,7 @@ fn a_node_without_a_way_to_it_is_told_so() {
             "EHOSTUNREACH",
             &["not on the network", "ask from a NID on tcp"],
         );
-        // To the system the first means this host: who listens here must not be taken for the node.
+        // 0.0.0.0 means this host to the system: a listener here must not be taken for the node.
         for nobody in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"] {
             let nid = format!("{nobody}@tcp");
             let asked = [command, &nid, "--from", "127.3.2.1@tcp"];
@@ -218,11 +219,11 @@ fn a_node_that_cannot_be_started_says_what_stands_in_the_way() {
     );
 }
 
-/// A process without descriptors to spare says so, and what to do, wherever they run out.
+/// A process without free descriptors reports that, and what to do, wherever they run out.
 #[test]
 fn a_process_without_descriptors_is_told_so() {
     let mut refused = 0;
-    // Standard input, output and error are there; with so many more a ping has an answer.
+    // Standard input, output and error are open; with up to 16 more a ping succeeds.
     for descriptors in 4..20 {
         let mut command = std::process::Command::new("prlimit");
         command.arg(format!("--nofile={descriptors}")).arg(env!("CARGO_BIN_EXE_nlx"));

@@ -1,4 +1,4 @@
-//! `docs/json.md` says what `--json` prints: no member more, and none less.
+//! `docs/json.md` lists exactly the members that `--json` prints.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,14 +11,14 @@ use std::process::Stdio;
 use serde_json::Value;
 use support::{ask, asking, free_port, json_lines, nlx, run, serve};
 
-/// A member that the page names.
+/// A member in the documentation.
 #[derive(Debug)]
 struct Member {
     path: String,
     always: bool,
 }
 
-/// The members of a command's section.
+/// Returns the members in a command's section.
 fn documented(command: &str) -> Vec<Member> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/json.md")).unwrap();
     let heading = format!("\n## {command}\n");
@@ -34,14 +34,14 @@ fn documented(command: &str) -> Vec<Member> {
     members.collect()
 }
 
-/// `a.{b,c}` as `a.b` and `a.c`.
+/// Expands `a.{b,c}` to `a.b` and `a.c`.
 fn expanded(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else { return vec![path.to_string()] };
     let (choices, after) = rest.split_once('}').unwrap();
     choices.split(',').flat_map(|choice| expanded(&format!("{before}{choice}{after}"))).collect()
 }
 
-/// The paths of all members that hold no others.
+/// Collects the paths of all members that contain no others.
 fn printed(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) if !members.is_empty() => {
@@ -65,7 +65,8 @@ fn names(member: &Member, path: &str) -> bool {
     }
 }
 
-/// Every member that was printed is documented, and what is always there was printed.
+/// Checks that every printed member is documented, and that members that are always present were
+/// printed.
 fn check(command: &str, lines: &[Value]) {
     let members = documented(command);
     assert!(!members.is_empty() && !lines.is_empty(), "{command}");
@@ -99,7 +100,7 @@ fn what_asking_commands_print_is_documented() {
     check("nlx ping", &ping.concat());
     check("Failures", &ping[1]);
     check("nlx discover", &json("discover", there, &["--push"]));
-    // A peer is there while it asks.
+    // The node has a peer while it is pinged.
     let asking = asking("ping", there, here, port);
     let asking = asking.iter().map(String::as_str).chain(["--count", "0", "--interval", "0.01"]);
     let mut asking = nlx(&asking.collect::<Vec<_>>()).stdout(Stdio::null()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The manual pages say what the help says: every command has one, with each of its options.
+//! The manual pages agree with the help: every command has one, with each of its options.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,11 +14,11 @@ fn help(command: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The commands that a help lists.
+/// Returns the commands that a help lists.
 fn commands(help: &str) -> Vec<String> {
     let list = help.split("Commands:\n").nth(1).unwrap_or_default();
     let lines = list.lines().take_while(|line| !line.is_empty());
-    // What stands further to the right goes on with the line before.
+    // Lines that are indented further continue the line before.
     let names =
         lines.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_string).collect()

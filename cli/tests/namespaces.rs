@@ -1,4 +1,5 @@
-//! Two nodes on two hosts: network namespaces joined by a virtual cable. Needs root, so `./test namespaces` runs it.
+//! Two nodes on two hosts: network namespaces joined by a virtual cable. Needs root, so `./test
+//! namespaces` runs it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,7 +9,7 @@ use std::process::{Command, Output};
 
 use support::{Server, complaint};
 
-/// A pair of hosts named after this process and a test, gone with this value.
+/// A pair of hosts named after this process and a test, removed when this is dropped.
 struct Hosts {
     names: [String; 2],
 }
@@ -49,7 +50,7 @@ impl Hosts {
     }
 }
 
-/// The host's other address.
+/// Returns the host's IPv6 address.
 fn six(address: &str) -> String {
     format!("fd99::{}", address.rsplit('.').next().unwrap())
 }
@@ -153,7 +154,7 @@ fn a_host_without_a_route_or_privileges_says_so() {
     poor.args(["netns", "exec", &hosts.names[0], "setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
     poor.args([env!("CARGO_BIN_EXE_nlx"), "serve", "--net", "tcp(veth0)"]);
     failed(&mut poor, &["10.99.7.1:988", "privileges", "root", "CAP_NET_BIND_SERVICE", "above 1023"]);
-    // Whoever only asks needs none: the node that is asked decides.
+    // A node that only asks needs none: the node that is asked decides.
     let _server = Server::start(hosts.nlx(1, &["serve", "--net", "tcp(veth0)", "--accept", "all"]));
     let mut asks = Command::new("ip");
     asks.args(["netns", "exec", &hosts.names[0], "setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
@@ -162,7 +163,7 @@ fn a_host_without_a_route_or_privileges_says_so() {
     assert!(answered.status.success(), "{}", complaint(&answered));
 }
 
-/// Rules of nftables on the second host, for packets that arrive.
+/// Adds a rule of nftables on the second host, for packets that arrive.
 fn filter(hosts: &Hosts, rule: &str) {
     let script = format!(
         "add table inet f; add chain inet f i {{ type filter hook input priority 0; }}; add rule inet f i {rule}"
@@ -172,7 +173,8 @@ fn filter(hosts: &Hosts, rule: &str) {
     assert!(nft.status().expect("nftables is installed").success(), "{rule}");
 }
 
-/// A path that drops long packets and sends no ICMP: pings pass, and what is longer is named, with the segments that get lost.
+/// A path that drops long packets and sends no ICMP: pings pass, and the probe reports longer
+/// messages, with the segments that get lost.
 // Covers: MT-170
 #[test]
 #[ignore = "needs root: ./test namespaces"]
@@ -215,7 +217,7 @@ fn a_black_hole_is_found_by_its_size() {
     );
 }
 
-/// What a firewall does to a connection names the step and what to look at.
+/// For each effect of a firewall on a connection the failure names the step and the advice.
 // Covers: MT-170
 #[test]
 #[ignore = "needs root: ./test namespaces"]
@@ -224,7 +226,7 @@ fn firewalls_are_told_apart() {
         ("tcp dport 988 reject with tcp reset", 4, "connect", ["ECONNREFUSED"; 2], "a firewall rejects"),
         ("tcp dport 988 reject with icmpx admin-prohibited", 4, "connect", ["EHOSTUNREACH"; 2], "firewall"),
         ("tcp dport 988 reject with icmpx admin-prohibited", 6, "connect", ["EACCES"; 2], "nft list ruleset"),
-        // The node that hears no hello hangs up after 5 s: before the self-test gives up.
+        // A node that receives no hello closes after 5 s, before the self-test times out.
         (
             "tcp dport 988 meta length > 100 drop",
             4,
@@ -254,8 +256,9 @@ fn firewalls_are_told_apart() {
     }
 }
 
-/// Clients in a container, of a mount, a PID and a user namespace of its own, to which nothing but the folder of the
-/// helper's socket is handed in: memory and wake-ups are shared all the same, every byte is verified, and nothing is left.
+/// Clients in a container with a separate mount, PID and user namespace, into which only the folder
+/// of the helper's socket is mounted: they share memory and wake-ups as usual, every byte is
+/// verified, and nothing is left.
 // Covers: S-6
 #[test]
 #[ignore = "needs root: ./test namespaces"]
@@ -267,7 +270,7 @@ fn clients_in_a_container_are_served() {
     command.args(["--net", &format!("tcp({address})"), "--accept-port"]);
     command.arg(support::free_port(address).to_string()).arg("--socket").arg(&socket);
     let server = Server::start(within(command, outside.path()));
-    // The folder is elsewhere in there, and not where it was.
+    // The folder is mounted at another path, and hidden at its own.
     let script = "mount --bind \"$1\" \"$2\" && mount -t tmpfs none \"$1\" && [ ! -e \"$1/nlxd.sock\" ] && [ $$ = 1 ] && shift 2 \
                   && exec \"$@\"";
     let mut container = Command::new("unshare");
@@ -278,7 +281,7 @@ fn clients_in_a_container_are_served() {
     assert!(output.status.success(), "{}", complaint(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["passed"], &report["errors"]), (&true.into(), &0.into()));
-    // Asked until they have gone; a test that hangs is ended from outside.
+    // Polls until they have gone; a test that hangs is ended from outside.
     loop {
         let pid = server.pid().to_string();
         let status = support::nlx(&["status", &pid, "--json", "--timeout", "60"]);
@@ -293,7 +296,7 @@ fn clients_in_a_container_are_served() {
     }
 }
 
-/// A command whose folder for sockets is this one.
+/// Sets the folder for sockets of a command.
 fn within(mut command: Command, folder: &std::path::Path) -> Command {
     command.env("XDG_RUNTIME_DIR", folder);
     command

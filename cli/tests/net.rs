@@ -54,7 +54,7 @@ fn each_interface_is_explained() {
     assert_eq!(reason("127.0.0.1")["why"], "the interface is named");
     let text = text(&["--net", "tcp(127.4.2.2)", "--why"]);
     assert!(text.contains("not named") && text.contains("127.4.2.2@tcp: the address is named"), "{text}");
-    // What cannot be is explained too, and it fails.
+    // Impossible networks are explained too, and it fails.
     let output = run(&["net", "show", "--net", "tcp(nosuchif0)", "--why"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("interface 'nosuchif0': not there"));
@@ -99,7 +99,7 @@ fn a_file_is_read_and_options_count_more() {
     assert!(error["message"].as_str().unwrap().contains("nonsense"), "{error}");
 }
 
-/// Values that no node would start with, and a log filter that is none.
+/// Values with which no node would start, and an invalid log filter.
 #[test]
 fn what_no_node_would_start_with_is_not_called_free() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ fn what_no_node_would_start_with_is_not_called_free() {
     }
 }
 
-/// What an NI has otherwise than the node, and what goes by its link.
+/// Settings of an NI that differ from the node's, and those that depend on its link.
 #[test]
 fn the_tunables_of_an_ni_are_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn the_tunables_of_an_ni_are_shown() {
     );
 }
 
-/// Whatever this machine has: one without RDMA is told so, and how to get it.
+/// On any machine: one without RDMA gets the reason, and how to set it up.
 #[test]
 fn devices_are_shown_and_what_they_lack() {
     let output = run(&["net", "devices", "--json"]);

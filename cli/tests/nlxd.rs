@@ -1,4 +1,4 @@
-//! `nlxd`, as a process: its socket, who may connect, how it starts and ends, what systemd hears of it.
+//! `nlxd`, as a process: its socket, who may connect, start and end, its notifications of systemd.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -29,7 +29,7 @@ use serde_json::Value;
 use support::{Server, complaint, free_port, nlx};
 use tempfile::TempDir;
 
-/// A folder of the test's own, with a socket, and the status sockets beside it.
+/// A folder of the test with a socket, and the status sockets beside it.
 struct Place {
     folder: TempDir,
     address: Ipv4Addr,
@@ -38,7 +38,7 @@ struct Place {
 impl Place {
     fn new(last: u8) -> Place {
         let folder = tempfile::tempdir().unwrap();
-        // Others than root are to get at the socket, too.
+        // Other users than root must reach the socket, too.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         Place { folder, address: Ipv4Addr::new(127, 8, 1, last) }
     }
@@ -52,7 +52,7 @@ impl Place {
         command
     }
 
-    /// The arguments that every `nlxd` here has.
+    /// Returns the command of `nlxd` with the common arguments.
     fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nlxd"));
         command.args(["--net", &format!("tcp({})", self.address)]);
@@ -82,11 +82,12 @@ impl Place {
         complaint(&output)
     }
 
-    /// What another user hears who connects so many times.
+    /// Returns the output of another user who connects `clients` times.
     fn try_as_nobody(&self, clients: usize) -> String {
         const NOBODY: u32 = 65_534;
         let shared = self.folder.path().join("client");
-        // Written by another process: a child that another test forks meanwhile would have it open for writing, and it could not be run.
+        // Copied by another process: a child that another test forks meanwhile would inherit the
+        // descriptor that is open for writing, and the file could not be executed.
         let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&shared).status().unwrap();
         assert!(copied.success());
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
@@ -103,7 +104,7 @@ impl Place {
         all["nodes"][0]["helper"].clone()
     }
 
-    /// Asks until the status says so; a test that hangs is ended from outside.
+    /// Polls until the status meets the condition; a test that hangs is ended from outside.
     fn until(&self, server: &Server, says: impl Fn(&Value) -> bool) -> Value {
         loop {
             let helper = self.status(server);
@@ -114,14 +115,14 @@ impl Place {
     }
 }
 
-/// A connection, and nothing said yet.
+/// Connects, without sending anything.
 fn attach(path: &Path) -> Result<OwnedFd, Errno> {
     let client = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
     connect(client.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(client)
 }
 
-/// Sends a request; gives the reply, or `None` for the end of the connection.
+/// Sends a request; returns the reply, or `None` for the end of the connection.
 fn ask(client: &OwnedFd, request: &Request) -> Option<Reply> {
     let mut packet = Vec::new();
     request.write(7, &mut packet);
@@ -143,7 +144,8 @@ fn is_welcome(reply: &Option<Reply>) -> bool {
     matches!(reply, Some(Reply::Welcome(_)))
 }
 
-/// In place of the device there is a socket, for its owner and group, or as it is told.
+/// The socket takes the place of a device file: accessible for its owner and group, or by the
+/// configured mode.
 // Covers: S-6, MT-43
 #[test]
 fn the_socket_is_its_owners_and_shut_to_others() {
@@ -158,8 +160,8 @@ fn the_socket_is_its_owners_and_shut_to_others() {
     drop(server);
 }
 
-/// Where anybody may look into the folder, another user tries to connect to the socket before it has its name, while helpers start:
-/// it has its mode before it listens.
+/// In a folder that is open to all, another user tries to connect to the socket before it has its
+/// name, while helpers start: the socket has its mode before it listens.
 #[test]
 fn a_socket_that_is_being_made_is_shut_too() {
     const STARTS: usize = 10;
@@ -194,7 +196,8 @@ fn a_socket_that_is_being_made_is_shut_too() {
     assert_eq!(stranger.join().unwrap(), 0, "of {} that found it", tries.load(Ordering::Relaxed));
 }
 
-/// Who may connect is welcomed, told the limits, seen while it is there, and leaves nothing.
+/// A user who may connect is welcomed, gets the limits, is shown while connected, and leaves
+/// nothing.
 // Covers: S-3, MT-44, MT-47
 #[test]
 fn a_client_comes_and_goes_and_leaves_nothing() {
@@ -220,7 +223,8 @@ fn a_client_comes_and_goes_and_leaves_nothing() {
     assert_eq!((place.socket().exists(), left), (false, 0), "no name is left");
 }
 
-/// A process without the right cannot connect: by the socket's mode, by the list of users, by a policy.
+/// A process without the right cannot connect: by the socket's mode, by the list of users, by a
+/// policy.
 // Covers: MT-44
 #[test]
 fn users_without_the_right_are_refused() {
@@ -248,7 +252,8 @@ fn users_without_the_right_are_refused() {
     assert!(try_as_nobody(&place).contains("refused: EPERM User"));
 }
 
-/// Each serving thread runs on the CPUs of the partition whose shards are its own; and waits are as the file says.
+/// Each serving thread runs on the CPUs of the partition whose shards it drives; and the spin limit
+/// is the configured one.
 // Covers: S-312
 #[test]
 fn serving_threads_run_where_their_shards_are() {
@@ -285,7 +290,8 @@ fn serving_threads_run_where_their_shards_are() {
     );
 }
 
-/// A user has so many clients at a time and no more; that takes no place from another user, and root has no such limit.
+/// A user may have a limited number of clients at a time; they take no place from another user, and
+/// root has no such limit.
 // Covers: MT-237
 #[test]
 fn a_user_has_so_many_clients() {
@@ -305,7 +311,7 @@ fn a_user_has_so_many_clients() {
     place.until(&server, |helper| helper["door"]["refused_clients"] == if is_root { 2 } else { 1 });
 }
 
-/// Not a test by itself: what another user's process does.
+/// Not a test by itself: the process of another user.
 #[test]
 fn as_a_client() {
     let Some(path) = std::env::var_os("NLXD_SOCKET") else { return };
@@ -323,7 +329,7 @@ fn as_a_client() {
     }
 }
 
-/// What an operator reads of a running helper: its clients, by name, and what was refused.
+/// The status of a running helper for an operator: its clients, by name, and refusals.
 // Covers: S-6
 #[test]
 fn the_status_is_told_in_words() {
@@ -359,12 +365,13 @@ fn the_status_is_told_in_words() {
     assert!(!shown.contains("left over"), "{shown}");
 }
 
-/// Whether a client is served, which has not sealed its ring, and is told so.
+/// Returns whether a client is served: it has not sealed its ring, and gets that refusal.
 fn is_answered(client: &OwnedFd) -> bool {
     matches!(ask(client, &Request::Sync), Some(Reply::Refused(refusal)) if refusal.reason == Reason::Unsealed)
 }
 
-/// What is no request is refused with an errno, and what is no packet ends the connection; nobody else notices.
+/// An invalid request is refused with an errno, and an invalid packet ends the connection; no other
+/// client notices.
 // Covers: MT-45, MT-46
 #[test]
 fn what_is_no_request_is_refused() {
@@ -384,14 +391,15 @@ fn what_is_no_request_is_refused() {
     assert_eq!(refused(exchange(&client, &packet)).errno, Errno::ENOTTY);
     assert_eq!(refused(hello(&client)).reason, Reason::Order);
     assert!(exchange(&client, &[1; Header::LEN - 1]).is_none(), "that is no packet");
-    // Nothing but a hello is first; read and write are what a socket does.
+    // The first request must be a hello; read and write are those of a socket.
     let client = attach(&place.socket()).unwrap();
     assert_eq!(refused(ask(&client, &Request::Sync)).reason, Reason::Order);
     assert!(is_answered(&honest));
     assert_eq!(place.until(&server, |helper| helper["door"]["cut_off"] == 1)["door"]["unread"], 0);
 }
 
-/// Descriptors beside a request that has none, of any kind and as many as a packet can have, end the connection.
+/// Descriptors beside a request that has none, of any kind and up to the largest number in a
+/// packet, end the connection.
 #[test]
 fn descriptors_that_nobody_asked_for_end_the_connection() {
     let place = Place::new(5);
@@ -420,7 +428,7 @@ fn descriptors_that_nobody_asked_for_end_the_connection() {
     assert!(is_answered(&client));
 }
 
-/// A helper that was killed leaves a name; the next one takes it over, while a running one keeps it.
+/// A killed helper leaves its name; the next one takes it over, while a running one keeps it.
 #[test]
 fn a_killed_helpers_name_is_taken_over_and_a_running_ones_is_not() {
     let place = Place::new(6);
@@ -437,7 +445,7 @@ fn a_killed_helpers_name_is_taken_over_and_a_running_ones_is_not() {
     let second = place.start(&[]);
     assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())));
     drop(second);
-    // What is no helper's is left alone.
+    // Files that are not a helper's are left alone.
     fs::remove_file(place.socket()).unwrap();
     fs::write(place.socket(), "mine").unwrap();
     assert!(place.refused(&[]).contains("EEXIST"));
@@ -490,7 +498,8 @@ fn a_configuration_that_cannot_be_is_told_with_its_place() {
     assert_eq!(place.named(&["--threads", "many"]).output().unwrap().status.code(), Some(2));
 }
 
-/// systemd hears when it serves, that it lives, and when it ends; a name may be in the file system or not.
+/// systemd is notified when the service is ready, that it lives, and when it ends; the notification
+/// socket may be in the file system or abstract.
 #[test]
 fn systemd_is_told() {
     let place = Place::new(9);
@@ -520,7 +529,8 @@ fn systemd_is_told() {
     }
 }
 
-/// A socket that systemd has made is used, whoever connected to it before; and its name is not taken away.
+/// A socket that systemd has created is used, with earlier connections to it; and its name is not
+/// removed.
 #[test]
 fn a_socket_can_be_handed_over() {
     let activate = Path::new("/usr/bin/systemd-socket-activate");
@@ -549,7 +559,7 @@ fn a_socket_can_be_handed_over() {
     assert!(place.within(stale).output().unwrap().status.success(), "that is another's");
 }
 
-/// The units are what systemd understands.
+/// systemd accepts the units.
 #[test]
 fn the_units_are_right() {
     let analyze = Path::new("/usr/bin/systemd-analyze");
@@ -559,7 +569,7 @@ fn the_units_are_right() {
     let folder = tempfile::tempdir().unwrap();
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
     for unit in ["nlxd.service", "nlxd.socket"] {
-        // The program is not installed where it will be.
+        // The program is not installed at its final path.
         let text = fs::read_to_string(units.join(unit)).unwrap();
         let text = text.replace("/usr/bin/nlxd", env!("CARGO_BIN_EXE_nlxd"));
         fs::File::create(folder.path().join(unit)).unwrap().write_all(text.as_bytes()).unwrap();
@@ -576,7 +586,7 @@ fn the_units_are_right() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// The file that is installed can be read.
+/// The installed example file is valid.
 #[test]
 fn the_example_configuration_is_right() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/nlxd.toml");
@@ -586,7 +596,7 @@ fn the_example_configuration_is_right() {
     assert!(output.status.success(), "{}", complaint(&output));
 }
 
-/// The manual page says what the help says.
+/// The manual page agrees with the help.
 #[test]
 fn there_is_a_manual_page_and_completions() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `nlx o2iblnd-calc`, as a process: the numbers, not how they look.
+//! `nlx o2iblnd-calc`, as a process: the numbers, not their appearance.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,7 +13,8 @@ fn computed(arguments: &[&str]) -> Value {
     json_lines(&output.stdout).remove(0)
 }
 
-/// S-501 to S-508 by the worked example of `docs/rdma-tunables.md`: 128 credits against 63, 1000 peers.
+/// S-501 to S-508 by the worked example of `docs/rdma-tunables.md`: 128 credits against 63, 1000
+/// peers.
 // Covers: S-508
 #[test]
 fn two_sides_by_options() {
@@ -46,7 +47,7 @@ fn two_sides_by_options() {
     assert_eq!(all["sides"]["a"]["transfer"]["work_requests"], 3);
 }
 
-/// The same from a file in both forms; options count more.
+/// The same from a file in both forms; options override it.
 // Covers: S-508
 #[test]
 fn two_sides_from_a_file() {
@@ -103,7 +104,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("release=2.15,timeout=banana", "timeout=banana"),
         ("release=2.15,ib_mtu=77", "ib_mtu=77: it must be one of 0, 256, 512, 1024, 2048, 4096"),
         ("release=2.15,tos=256", "tos=256: it must be a whole number from -1 to 255"),
-        // What a kernel's parameter can be, and a node of nlx does not take.
+        // Values that a kernel's parameter can have, and a node of nlx refuses.
         ("timeout=86401", "timeout=86401: "),
         ("credits=65536", "credits=65536: "),
         ("peer_credits=0", "peer_credits=0: "),
@@ -118,7 +119,7 @@ fn what_cannot_be_is_refused_by_name() {
     }
 }
 
-/// The forms for people say the numbers, the rules and where they are written.
+/// The forms for people contain the numbers, the rules and their documentation.
 // Covers: S-507
 #[test]
 fn tables_and_reasons_have_the_numbers() {
@@ -149,7 +150,7 @@ fn a_sweep_is_computed_and_drawn() {
     let points = all["points"].as_array().unwrap();
     let of = |key: &str| points.iter().map(|point| point[key].as_u64().unwrap()).collect::<Vec<_>>();
     assert_eq!(of("value"), (8..=256).step_by(8).collect::<Vec<_>>());
-    // Up to 255, and up to what 32768 work requests have room for: 32768 / 260 = 126 of b's.
+    // Up to 255, and as far as 32768 work requests suffice: 32768 / 260 = 126 of b's.
     assert_eq!(of("depth"), (8..=256).step_by(8).map(|value| value.min(126)).collect::<Vec<_>>());
     assert!(std::fs::read_to_string(page).unwrap().contains("peer_credits, messages"));
     assert_eq!(run(&["o2iblnd-calc", "--html", "x.html"]).status.code(), Some(2));

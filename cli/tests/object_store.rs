@@ -8,8 +8,8 @@ use support::helper::Helper;
 use support::store::Store;
 use support::{status, until};
 
-/// A server and three clients share a helper; one client is killed in the middle of its bulk, and nobody else
-/// notices. When all are gone, nothing is left of them.
+/// A server and three clients share a helper; one client is killed during its bulk, and the others
+/// do not notice. When all have ended, nothing is left of them.
 // Covers: S-3, S-6
 #[test]
 fn clients_of_one_helper_work_while_one_of_them_is_killed() {

@@ -49,7 +49,7 @@ fn a_node_with_several_nids_names_them_all() {
     assert_eq!(answer["nids"], serde_json::json!([format!("{first}@tcp"), format!("{second}@tcp1")]));
 }
 
-/// What the tunables cannot make on this machine is refused by their names.
+/// Partitions that are impossible on this machine are refused with the names of their tunables.
 // Covers: S-315
 #[test]
 fn partitions_that_cannot_be_are_refused_by_name() {
@@ -77,7 +77,7 @@ fn nobody_there_is_a_clear_error() {
     assert!(words.contains(&format!("{there}@tcp")) && words.contains("refused"), "{words}");
 }
 
-/// A failure names the node that it is about, alone or among others.
+/// A failure names its node, alone or among others.
 #[test]
 fn a_failure_in_json_names_the_node() {
     let (here, there) = (Ipv4Addr::new(127, 1, 14, 1), Ipv4Addr::new(127, 1, 14, 2));
@@ -94,7 +94,8 @@ fn a_failure_in_json_names_the_node() {
     }
 }
 
-/// What is known of the connections; of a node of nlx also whether a long message gets through.
+/// The state of the connections is reported; for a node of nlx also whether a long message gets
+/// through.
 #[test]
 fn the_way_of_long_messages_is_reported_and_tried_if_the_node_is_nlx() {
     let (here, there) = (Ipv4Addr::new(127, 1, 16, 1), Ipv4Addr::new(127, 1, 16, 2));
@@ -131,7 +132,7 @@ fn the_way_of_long_messages_is_reported_and_tried_if_the_node_is_nlx() {
         ),
         "{text}"
     );
-    // One PUT for each `--to-nlx`, and none else; nothing was dropped.
+    // One PUT for each `--to-nlx`, and no others; nothing was dropped.
     server.signal(Signal::SIGTERM);
     let rest = server.end().1;
     assert!(rest.contains("6 messages received (204800 bytes)") && rest.contains(" 0 dropped"), "{rest}");
@@ -139,7 +140,7 @@ fn the_way_of_long_messages_is_reported_and_tried_if_the_node_is_nlx() {
     assert!(complaint(&alone).contains("--size <BYTES>"), "{}", complaint(&alone));
 }
 
-/// A node that does not take such messages is told from one that does not get them.
+/// A node that accepts no such messages is distinguished from one that does not receive them.
 #[test]
 fn a_node_that_takes_no_probe_is_named_as_such() {
     let port = free_port(Ipv4Addr::new(127, 0, 0, 67)).to_string();
@@ -158,7 +159,7 @@ fn a_node_that_takes_no_probe_is_named_as_such() {
     assert!(told.contains("its TCP has taken all of it") && told.contains("try: only 'nlx serve'"), "{told}");
 }
 
-/// A node that has its answer and closes is no trouble for the one that gave it.
+/// A node that has its answer and closes causes no warning at the node that gave it.
 #[test]
 fn an_orderly_end_is_not_logged_as_a_failure() {
     let (here, there) = (Ipv4Addr::new(127, 1, 15, 1), Ipv4Addr::new(127, 1, 15, 2));
@@ -185,7 +186,7 @@ fn an_orderly_end_is_not_logged_as_a_failure() {
 #[test]
 fn a_node_that_never_answers_is_given_up_at_the_timeout() {
     let (here, there) = (Ipv4Addr::new(127, 1, 4, 1), Ipv4Addr::new(127, 1, 4, 2));
-    // Connections complete in the listener's backlog; nobody ever reads them.
+    // Connections complete in the listener's backlog; no process reads them.
     let listener = TcpListener::bind(SocketAddr::from((there, 0))).unwrap();
     let output = ping(there, here, listener.local_addr().unwrap().port(), &["--timeout", "0.5"]);
     assert!(!output.status.success());
@@ -360,7 +361,7 @@ fn pings_again_and_again_end_with_the_numbers() {
     assert_eq!(lines[2]["summary"]["min_us"], Value::Null);
 }
 
-/// With the largest count there is, and with none.
+/// With the largest possible count, and with 0.
 #[test]
 fn pings_without_end_are_stopped_by_a_signal() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 1, 12, last));

@@ -1,4 +1,4 @@
-//! The symptoms of `docs/rdma.md` are words that a user can meet.
+//! The symptoms of `docs/rdma.md` are messages of the program.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,11 +7,11 @@ use std::path::Path;
 
 const PAGE: &str = include_str!("../../docs/rdma.md");
 
-/// Where the words come from.
+/// The folders whose code contains the messages.
 const SOURCES: [&str; 5] =
     ["lnet/lnd/src", "lnet/o2iblnd/src", "lnet/node/src", "lnet/ibverbs-sys/src", "cli/src"];
 
-/// All Rust code of a folder, with the strings that go over several lines in one.
+/// Collects all Rust code of a folder, with strings of several lines joined.
 fn code(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -26,7 +26,7 @@ fn code(folder: &Path, into: &mut String) {
     }
 }
 
-/// Each text that stands as the program's own in the first column of the table.
+/// Returns each text that the first column of the table quotes as the program's own.
 fn symptoms() -> Vec<&'static str> {
     let (_, table) = PAGE.split_once("| symptom |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -40,12 +40,12 @@ fn each_symptom_is_said_by_the_code() {
     for folder in SOURCES {
         code(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder), &mut all);
     }
-    // A command of the system's, which is quoted beside ours.
+    // A system command, quoted beside those of nlx.
     let ours: Vec<&str> =
         symptoms().into_iter().filter(|symptom| !["ping", "nlx status"].contains(symptom)).collect();
     assert!(ours.len() > 30, "{ours:?}");
     for symptom in ours {
-        // What stands for a value, or for all that may follow.
+        // Placeholders for a value, or for all that may follow.
         for words in symptom.split('…') {
             assert!(
                 all.contains(words.trim_matches(' ')),

@@ -1,4 +1,5 @@
-//! The reports of `nlx selftest`, as a user gets them. Everything in one process: no NID is held that other tests need.
+//! The reports of `nlx selftest`, as a user gets them. Everything in one process: no NID is held
+//! that other tests need.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -31,7 +32,7 @@ fn a_page_is_written_beside_the_json_and_says_the_same() {
     }
 }
 
-/// Bars are for terminals: what is read by a program has no commands for a cursor in it.
+/// Bars are for terminals: output for a program contains no cursor commands.
 #[test]
 fn no_bar_is_drawn_where_there_is_no_terminal() {
     let output = run(&["selftest", "--net", "lo", "--duration", "0.1"]);

@@ -32,7 +32,7 @@ fn it_verifies_every_phase_and_says_so_in_json() {
         let number = |key: &str| phase[key].as_f64().unwrap_or_else(|| panic!("{key} of {phase}"));
         assert!(number("operations") > 0.0 && number("mb_per_s") > 0.0);
         assert_eq!(number("errors"), 0.0);
-        // A mixed load's operations have sizes of their own.
+        // A mixed load's operations have various sizes.
         if phase["phase"] != "mixed" {
             assert_eq!(number("verified_bytes"), number("operations") * number("size"));
         }
@@ -40,7 +40,7 @@ fn it_verifies_every_phase_and_says_so_in_json() {
     }
 }
 
-/// Each CPU a partition of its own, by number and by pattern.
+/// Each CPU is a separate partition, by number and by pattern.
 // Covers: S-315
 #[test]
 fn it_passes_with_a_partition_for_each_cpu() {
@@ -72,7 +72,7 @@ fn one_wrong_byte_makes_it_fail_and_is_told() {
     }
 }
 
-/// Messages dropped and delayed over TCP: the report has exactly the losses that were injected.
+/// Messages dropped and delayed over TCP: the report has exactly the injected losses.
 #[test]
 fn losses_are_those_that_were_injected() {
     let _held = NIDS.lock().unwrap();
@@ -94,7 +94,7 @@ fn losses_are_those_that_were_injected() {
     assert_eq!(total("dropped"), losses);
 }
 
-/// What is lost without a rule that says so is a failure.
+/// A loss without a rule is a failure.
 #[test]
 fn a_loss_that_nobody_injected_is_a_failure() {
     let slow = ["--count", "4", "--timeout", "0.2", "--server-delay", "0.5", "--json"];
@@ -119,7 +119,7 @@ fn rules_that_cannot_be_are_refused_before_anything_starts() {
             complaint(&output)
         );
     }
-    // Nothing would be late there, and the report would not say so.
+    // Messages would not be late there, and the report would not show that.
     let output = run(&["selftest", "--net", "lo", "--faults", "drop 1/9; delay 1ms put"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(complaint(&output).contains("loopback delays nothing"), "{}", complaint(&output));
@@ -139,7 +139,7 @@ fn a_killed_peer_fails_it_instead_of_hanging_it() {
     assert!(!child.wait().unwrap().success());
 }
 
-/// The only child of a process.
+/// Returns the only child of a process.
 fn child_of(parent: u32) -> Pid {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     Pid::from_raw(children.split_whitespace().next().unwrap().parse().unwrap())

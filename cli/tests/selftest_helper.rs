@@ -1,4 +1,4 @@
-//! `nlx selftest` through helpers: the same job, the same report.
+//! `nlx selftest` through helpers: the same work, the same report.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -27,8 +27,8 @@ fn passes(args: &[&str]) -> Value {
     report
 }
 
-/// Two nodes, each behind a helper that the self-test starts and ends; every phase, every byte, however events
-/// are taken, and on the loopback of one.
+/// Two nodes, each behind a helper that the self-test starts and ends; every phase, every byte,
+/// with either delivery of events, and also on a helper's loopback.
 // Covers: S-1, S-3, MT-215
 #[test]
 fn it_passes_through_helpers_of_its_own() {
@@ -52,7 +52,7 @@ fn it_passes_through_helpers_of_its_own() {
     assert_eq!(report["settings"]["net"], "lo");
 }
 
-/// A wrong byte is noticed through helpers as well.
+/// A wrong byte is detected through helpers as well.
 #[test]
 fn one_wrong_byte_makes_it_fail() {
     let _held = NIDS.lock().unwrap();
@@ -63,7 +63,7 @@ fn one_wrong_byte_makes_it_fail() {
     assert!(report["errors"].as_u64().unwrap() > 0);
 }
 
-/// Helpers that run already: client and server behind one, or behind one each.
+/// Helpers that run already: client and server behind one, or behind separate ones.
 // Covers: S-3
 #[test]
 fn it_passes_through_helpers_that_run_already() {

@@ -1,4 +1,5 @@
-//! `nlx selftest` with nodes of every kind: in one process, on several hosts, many clients, and ended in the middle.
+//! `nlx selftest` with nodes of every kind: in one process, on several hosts, with many clients,
+//! and interrupted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -39,7 +40,7 @@ fn clients_do_what_they_are_told_and_no_more() {
     }
 }
 
-/// The order and the sizes of a mixed load follow from the seed.
+/// The seed determines order and sizes of a mixed load.
 #[test]
 fn a_seed_gives_the_same_load_again() {
     let bytes = |seed| {
@@ -73,7 +74,8 @@ impl Hosts {
     }
 }
 
-/// A server and a client that know of each other but the address; the server serves the next one too.
+/// A server and a client that only know each other's address; the server then serves the next
+/// client.
 // Covers: MT-170, MT-187
 #[test]
 fn a_server_serves_one_client_after_the_other() {
@@ -93,7 +95,7 @@ fn a_server_serves_one_client_after_the_other() {
     assert!(status.success());
 }
 
-/// Waits for the line that says that a phase has begun.
+/// Waits for the line that reports that a phase has begun.
 fn begun(child: &mut Child) -> BufReader<std::process::ChildStderr> {
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
@@ -122,12 +124,12 @@ fn a_server_that_dies_is_named() {
     assert!(said.contains("127.0.0.63@tcp"), "{said:?}");
 }
 
-/// Ctrl-C in the middle: the report so far, and an exit that says so.
+/// Ctrl-C during a test: the report so far, and the matching exit status.
 #[test]
 fn an_interrupt_ends_it_with_the_report_so_far() {
     for net in ["lo", "tcp"] {
         let mut command = nlx(&["selftest", "--net", net, "--duration", "600", "--clients", "2"]);
-        // Nobody else in this file holds the addresses of --net tcp.
+        // No other test in this file uses the addresses of --net tcp.
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut errors = begun(&mut child);
         kill(pid(&child), Signal::SIGINT).unwrap();
@@ -140,8 +142,8 @@ fn an_interrupt_ends_it_with_the_report_so_far() {
     }
 }
 
-/// A server that is not there is an error that names it, the step and what to try, as of `nlx ping`: at the first attempt that is
-/// refused, through a helper too.
+/// A server that is not there is an error that names it, the step and the advice, as of `nlx ping`:
+/// at the first attempt that is refused, also through a helper.
 // Covers: MT-170
 #[test]
 fn a_server_that_is_not_there_is_named() {
@@ -176,7 +178,7 @@ fn a_server_that_is_not_there_is_named() {
     );
 }
 
-/// A self-test that could not go on says why in its report.
+/// Returns the failure in the report of a self-test that could not continue.
 fn failed(report: &Value) -> String {
     assert_eq!(report["ending"], "failed");
     report["failure"].as_str().unwrap().to_string()

@@ -1,4 +1,4 @@
-//! `nlx serve` and `nlx discover`, as processes: what is told while a node runs and when it ends.
+//! `nlx serve` and `nlx discover`, as processes: output while a node runs and when it ends.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -52,7 +52,7 @@ fn a_node_tells_programs_what_it_does() {
     assert_eq!((&stopped["tcp"]["refusals"], &stopped["tcp"]["protocol_errors"]), (&0.into(), &0.into()));
 }
 
-/// The spin limit that a node has: by default, or as its command line says.
+/// The spin limit of a node: the default, or the one of its command line.
 #[test]
 fn a_node_waits_as_its_command_line_says() {
     let spin_of = |last: u8, more: &[&str]| {
@@ -83,7 +83,7 @@ fn one_message_is_no_messages() {
     );
 }
 
-/// The limit of an ordinary shell is none for a node.
+/// The descriptor limit of an ordinary shell does not limit a node.
 #[test]
 fn a_node_uses_the_descriptors_that_the_system_allows() {
     let there = Ipv4Addr::new(127, 2, 9, 2);
@@ -99,7 +99,7 @@ fn a_node_uses_the_descriptors_that_the_system_allows() {
     assert_eq!(soft, hard);
 }
 
-/// What went wrong between two lines stands in the second, once.
+/// An error between two lines appears in the second, once.
 #[test]
 fn trouble_is_told_while_it_happens() {
     let there = Ipv4Addr::new(127, 2, 6, 2);
@@ -107,7 +107,7 @@ fn trouble_is_told_while_it_happens() {
     let mut server = serve(there, port, &[]);
     let mut stranger = TcpStream::connect((there, port)).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    // The refusal is counted before the connection is closed, with or without a word.
+    // The refusal is counted before the connection is closed, with or without an answer.
     let _ = stranger.read_to_end(&mut Vec::new());
     for told in [true, false] {
         server.signal(Signal::SIGUSR1);
@@ -138,7 +138,7 @@ fn a_node_tells_people_what_it_does() {
     }
 }
 
-/// Logs that go to a file are text alone.
+/// Logs that go to a file are plain text.
 #[test]
 fn a_log_in_a_file_has_no_colours() {
     let there = Ipv4Addr::new(127, 2, 7, 2);
@@ -150,7 +150,7 @@ fn a_log_in_a_file_has_no_colours() {
     assert!(log.contains("NI is up") && !log.contains('\u{1b}'), "{log}");
 }
 
-/// A first signal asks for an orderly end, which hangs here: nobody reads what is printed.
+/// A first signal requests an orderly end, which hangs here: the output is not read.
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let there = Ipv4Addr::new(127, 2, 3, 2);
@@ -173,7 +173,7 @@ fn a_second_signal_ends_it_at_once() {
     while !thread_is_there() {
         std::thread::yield_now();
     }
-    // Two that come together count as one.
+    // Two signals at the same time count as one.
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;

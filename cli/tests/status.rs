@@ -1,4 +1,4 @@
-//! `nlx status`: nodes of other processes, looked at.
+//! `nlx status`: nodes of other processes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,8 @@ use serde_json::Value;
 use support::{Server, ask, complaint, free_port, nlx};
 use tempfile::TempDir;
 
-/// A user's folder for sockets, and nodes in it. Root sees the nodes of other tests as well: so each is asked for by its process.
+/// A user's folder for sockets, with nodes in it. Root sees the nodes of other tests as well, so
+/// each test queries nodes by their process.
 struct Host(TempDir);
 
 impl Host {
@@ -38,7 +39,7 @@ impl Host {
         self.within(nlx(&[&["status"], args].concat())).output().unwrap()
     }
 
-    /// The nodes that answer, as JSON, by their processes.
+    /// Returns the nodes that answer, as JSON.
     fn all(&self) -> Vec<Value> {
         let output = self.status(&["--all", "--json", "--timeout", "60"]);
         let all: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -90,7 +91,7 @@ fn a_node_is_shown_while_it_runs_and_no_longer() {
     assert!(complaint(&shown).contains("has no node") && complaint(&shown).contains("try: "));
 }
 
-/// A peer that is there shows with its credits, its connections by type.
+/// A connected peer is shown with its credits, and its connections by type.
 #[test]
 fn peers_and_connections_are_shown() {
     let host = Host::new();
@@ -127,7 +128,8 @@ fn peers_and_connections_are_shown() {
     assert_eq!((connections["all"].as_u64(), &connections["peers"]), (Some(sum), &1.into()));
 }
 
-/// A process that is stopped is given up after the time it gets; a killed one is not there, and its socket goes.
+/// A stopped process is given up after its timeout; a killed one is not shown, and its socket is
+/// removed.
 #[test]
 fn silent_and_dead_processes_hold_nobody_up() {
     let host = Host::new();
@@ -151,7 +153,7 @@ fn silent_and_dead_processes_hold_nobody_up() {
     assert_eq!(host.sockets(), 1, "what it left behind is gone");
 }
 
-/// A file of configuration has the last word.
+/// The configuration file overrides the default.
 #[test]
 fn a_node_can_be_told_to_be_seen_by_nobody() {
     let host = Host::new();
@@ -163,7 +165,8 @@ fn a_node_can_be_told_to_be_seen_by_nobody() {
     assert_eq!(host.sockets(), 0);
 }
 
-/// Where others could put a folder in the way, no socket is put; the node runs all the same, and says why it is not seen.
+/// No socket is created in a folder that others could replace; the node runs without it, and logs
+/// why it is not shown.
 #[test]
 fn a_folder_that_others_can_enter_is_not_used() {
     let host = Host::new();
@@ -171,7 +174,7 @@ fn a_folder_that_others_can_enter_is_not_used() {
     fs::create_dir(&folder).unwrap();
     make_open(&folder);
     let there = Ipv4Addr::new(127, 6, 5, 2);
-    // There is another folder, below /tmp, which is the user's: it is found there.
+    // There is another folder below /tmp, which is the user's: the node is found there.
     let server = host.serve(there, free_port(there), &[]);
     assert_eq!(host.sockets(), 0);
     assert!(host.status(&[&server.pid().to_string(), "--timeout", "60"]).status.success());
@@ -182,8 +185,8 @@ fn make_open(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// A message for which a node has no buffer is named, in the status and in the log at debug level; with two NIs in one
-/// network the status says which one sends.
+/// A message for which a node has no buffer is shown, in the status and in the log at debug level;
+/// with two NIs in one network the status shows which one sends.
 #[test]
 fn dropped_messages_are_named_and_unused_rails_too() {
     let host = Host::new();
@@ -231,7 +234,7 @@ fn dropped_messages_are_named_and_unused_rails_too() {
     }
 }
 
-/// Other users' folders, which root looks into.
+/// Other users' folders, which root reads.
 mod of_others {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::os::unix::net::UnixListener;
@@ -246,10 +249,10 @@ mod of_others {
 
     use super::*;
 
-    /// Runs of `nlx status` while the folder is exchanged.
+    /// Number of runs of `nlx status` while the folder is exchanged.
     const LOOKS: usize = 200;
 
-    /// A user of each test, of whom nothing else runs.
+    /// A user of one test, without other processes.
     struct User {
         uid: u32,
         folder: PathBuf,
@@ -283,7 +286,8 @@ mod of_others {
             chown(&self.folder, Some(self.uid), Some(self.uid)).unwrap();
         }
 
-        /// A socket of theirs that this process, which is root's, has made and serves.
+        /// Returns a socket in the user's folder that this process, which is root's, has created
+        /// and serves.
         fn socket(&self, name: &str) -> UnixListener {
             let path = self.folder.join(name);
             let listener = UnixListener::bind(&path).unwrap();
@@ -298,11 +302,12 @@ mod of_others {
         }
     }
 
-    /// `nlx`, where any user may run it.
+    /// Copies `nlx` to a place where any user may run it.
     fn shared_nlx(folder: &TempDir) -> PathBuf {
         let path = folder.path().join("nlx");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // Written by another process: a child that another test forks meanwhile would have it open for writing, and it could not be run.
+        // Copied by another process: a child that another test forks meanwhile would inherit the
+        // descriptor that is open for writing, and the file could not be executed.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_nlx")).arg(&path).status().unwrap();
         assert!(copied.success());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -343,7 +348,8 @@ mod of_others {
         assert_eq!(sockets(), 0, "its owner does");
     }
 
-    /// A user's folder becomes a link to a private folder of root's while root looks, and a folder again.
+    /// A user's folder becomes a link to a private folder of root's while root reads it, and a
+    /// folder again.
     #[test]
     fn a_folder_that_becomes_a_link_makes_root_delete_nothing() {
         let Some(user) = User::new(65_432) else { return };
@@ -376,7 +382,7 @@ mod of_others {
         });
         let mut looks = 0;
         while looks < LOOKS || swaps.load(Ordering::Relaxed) < LOOKS {
-            // Of this process there is none; the others are looked for all the same.
+            // The requested process has no node; the others are searched in any case.
             assert_eq!(host.status(&[&std::process::id().to_string()]).status.code(), Some(1));
             looks += 1;
         }
@@ -387,7 +393,8 @@ mod of_others {
         }
     }
 
-    /// A user mounts a file system of theirs where root looks, and never answers: root does not ask it.
+    /// A user mounts an unresponsive file system of theirs where root searches: root does not
+    /// access it.
     #[test]
     fn a_file_system_that_does_not_answer_holds_nobody_up() {
         const SCRIPT: &str = r#"
@@ -409,12 +416,13 @@ mod of_others {
         let output = command.args(["-m", "bash", "-c", SCRIPT, env!("CARGO_BIN_EXE_nlx")]).output().unwrap();
         match output.status.code() {
             Some(99) => nlx_skip::skipped("a file system that does not answer", &complaint(&output)),
-            // Process 1 has no node: it has looked at all folders.
+            // Process 1 has no node: it has read all folders.
             code => assert_eq!(code, Some(1), "{}", complaint(&output)),
         }
     }
 
-    /// Sockets in the name of others, and of a user's own that another user's process serves, are refused by name.
+    /// Sockets in the name of others, and a user's own socket that another user's process serves,
+    /// are refused by name.
     #[test]
     fn a_claim_of_another_process_is_refused() {
         let Some(user) = User::new(65_433) else { return };
@@ -434,7 +442,7 @@ mod of_others {
     }
 }
 
-/// What answers in this user's folder: each hears this, and the end.
+/// Answers every request in this user's folder with this text, then closes.
 fn answer_with(host: &Host, text: String) -> std::thread::JoinHandle<()> {
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
@@ -449,7 +457,7 @@ fn answer_with(host: &Host, text: String) -> std::thread::JoinHandle<()> {
     })
 }
 
-/// A status with what commands a terminal in its texts, of which JSON need not escape all.
+/// A status whose texts contain terminal commands, not all of which JSON must escape.
 #[test]
 fn what_commands_a_terminal_is_escaped() {
     let node = nlx::Domain::in_process(&NodeConfig::new()).unwrap().node().unwrap().status();
@@ -468,7 +476,7 @@ fn what_commands_a_terminal_is_escaped() {
     }
 }
 
-/// An answer in the name of another process is not believed.
+/// An answer in the name of another process is refused.
 #[test]
 fn an_answer_that_names_another_process_is_refused() {
     let host = Host::new();

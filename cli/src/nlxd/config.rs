@@ -243,7 +243,7 @@ pub(super) fn group(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Checks an id: the highest number is not a user or group, but tells chown to change nothing.
+/// Checks an id: the highest number is not a user or group, but makes chown change nothing.
 fn number(what: &str, id: u32) -> Result<u32, String> {
     if id == u32::MAX { Err(format!("{id} is the number of no {what}: 0 to {}", id - 1)) } else { Ok(id) }
 }

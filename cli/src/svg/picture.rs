@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use super::escaped;
 
-/// A picture that is being written. Positions are in units of its own size; the page's classes
+/// A picture that is being written. Positions are in units of the picture; the page's classes
 /// define the style.
 pub(crate) struct Svg {
     body: String,

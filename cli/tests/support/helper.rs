@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-/// It is killed when the test ends.
+/// A running `nlxd`, which is killed when the test ends.
 pub struct Helper {
     child: Child,
     pub socket: PathBuf,
@@ -19,7 +19,7 @@ impl Helper {
         Helper::start_on(&["--net", net, "--accept-port", &port.to_string()])
     }
 
-    /// The same with any options.
+    /// Starts one with any options.
     pub fn start_on(options: &[&str]) -> Helper {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nlxd.sock");
@@ -32,7 +32,8 @@ impl Helper {
         Helper { child, socket, _folder: folder }
     }
 
-    /// Whether it has no clients and nothing left of any, by what `nlx status --json` has printed.
+    /// Returns whether it has no clients and nothing left of any, by the output of `nlx status
+    /// --json`.
     pub fn is_idle(&self, status: &Value) -> bool {
         let own = &self.node(status)["helper"];
         let counts = ["clients", "tms", "buffers", "bytes", "operations"].map(|count| &own[count]);
@@ -44,7 +45,7 @@ impl Helper {
             .all(|count| count.as_u64().unwrap_or_else(|| panic!("{own}")) == 0)
     }
 
-    /// Its node, of all that `nlx status --json` has printed.
+    /// Returns its node from the output of `nlx status --json`.
     pub fn node<'a>(&self, status: &'a Value) -> &'a Value {
         let nodes = status["nodes"].as_array().unwrap_or_else(|| panic!("{status}"));
         let own = nodes.iter().find(|node| node["helper"]["socket"].as_str() == self.socket.to_str());

@@ -1,4 +1,4 @@
-//! Running the tool as a user does, and ending it whatever happens.
+//! Runs the tool as a user does, and ends it in any case.
 
 #![allow(
     dead_code,
@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 pub use nlx_testkit::until;
 
-/// The tool, built by cargo for these tests.
+/// Returns the command of the tool, which cargo has built for these tests.
 pub fn nlx(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nlx"));
     command.args(args).stdin(Stdio::null());
@@ -30,12 +30,12 @@ pub fn run(args: &[&str]) -> Output {
     nlx(args).output().expect("the tool starts")
 }
 
-/// What it wrote to standard error.
+/// Returns its standard error.
 pub fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A port that is free on an address at this moment.
+/// Returns a port that is free on an address at this moment.
 pub fn free_port(address: Ipv4Addr) -> u16 {
     TcpListener::bind(SocketAddr::from((address, 0))).unwrap().local_addr().unwrap().port()
 }
@@ -52,19 +52,19 @@ pub fn ask(command: &str, target: Ipv4Addr, from: Ipv4Addr, port: u16, more: &[&
         .concat())
 }
 
-/// The arguments of such a command.
+/// Returns the arguments of such a command.
 pub fn asking(command: &str, target: Ipv4Addr, from: Ipv4Addr, port: u16) -> [String; 6] {
     [command, &format!("{target}@tcp"), "--from", &format!("{from}@tcp"), "--accept-port", &port.to_string()]
         .map(str::to_string)
 }
 
-/// What it printed, as lines of JSON.
+/// Parses output as lines of JSON.
 pub fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
     let text = String::from_utf8_lossy(bytes);
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}"))).collect()
 }
 
-/// What `nlx status` says of all nodes of this host.
+/// Returns the status of all nodes of this host.
 pub fn status() -> serde_json::Value {
     serde_json::from_slice(&run(&["status", "--json", "--timeout", "60"]).stdout).unwrap()
 }
@@ -73,7 +73,7 @@ pub fn status() -> serde_json::Value {
 pub struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
-    /// Its first line.
+    /// Its first line of output.
     pub greeting: String,
 }
 
@@ -96,14 +96,14 @@ impl Server {
         self.child.id()
     }
 
-    /// The next line of its output.
+    /// Returns the next line of its output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line
     }
 
-    /// Waits for its end; gives the rest of its output.
+    /// Waits for its end; returns the rest of its output.
     pub fn end(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
         let mut rest = String::new();

@@ -1,7 +1,7 @@
 //! The object store of `nlx`'s examples, whose server and clients are programs of helpers.
 //!
-//! `cargo test --workspace` builds the example; where only these tests are asked for,
-//! `cargo build -p nlx --example object_store --profile test` has to come first.
+//! `cargo test --workspace` builds the example; to run these tests alone, run `cargo build -p nlx
+//! --example object_store --profile test` first.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -17,7 +17,7 @@ use super::until;
 pub struct Store {
     server: Running,
     pub address: String,
-    /// Of the server's helper.
+    /// The socket of the server's helper.
     socket: PathBuf,
     folder: tempfile::TempDir,
 }
@@ -37,10 +37,10 @@ impl Store {
         Store { server, address, socket: helper.socket.clone(), folder }
     }
 
-    /// A client behind this helper.
+    /// Returns the command of a client behind this helper.
     pub fn client(&self, helper: &Helper, arguments: &[&str]) -> Command {
         let mut command = program(helper);
-        // Behind the same one it finds the server by itself.
+        // Behind the same helper it finds the server by itself.
         if helper.socket != self.socket {
             command.args(["--server", &self.address]);
         }
@@ -48,7 +48,7 @@ impl Store {
         command
     }
 
-    /// Runs a client to its end, which is a good one; gives what it prints.
+    /// Runs a client to its end, which must be a success; returns its output.
     #[track_caller]
     pub fn succeeds(&self, helper: &Helper, arguments: &[&str]) -> String {
         let output = self.client(helper, arguments).output().unwrap();
@@ -56,7 +56,7 @@ impl Store {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Puts an object of so many bytes and gets it; each client has names of its own.
+    /// Puts an object of this length and gets it; each client uses other names.
     pub fn put_and_get(&self, helper: &Helper, client: usize, length: usize) {
         let name = format!("object-{client}-{length}");
         let (file, copy) = (self.file(&name), self.file(&format!("{name}.copy")));
@@ -66,7 +66,7 @@ impl Store {
         assert!(fs::read(&copy).unwrap() == pattern(client as u64, length), "{name} came back changed");
     }
 
-    /// A client that is in the middle of putting something so large that nobody is done with it.
+    /// Starts a client that uploads a file so large that it never ends.
     pub fn uploading(&self, helper: &Helper) -> Running {
         let (endless, before) = (self.file("endless"), self.last_upload());
         fs::File::create(&endless).unwrap().set_len(1 << 36).unwrap();
@@ -76,27 +76,27 @@ impl Store {
         client
     }
 
-    /// The number of the last upload of which the server has some bytes.
+    /// Returns the number of the last upload of which the server has some bytes.
     fn last_upload(&self) -> Option<u64> {
         let files = fs::read_dir(self.folder.path().join("store")).unwrap().map(Result::unwrap);
         let begun = files.filter(|file| file.metadata().is_ok_and(|data| data.len() > 0));
         begun.filter_map(|file| file.file_name().to_str()?.strip_prefix(".upload-")?.parse().ok()).max()
     }
 
-    /// A file for a client.
+    /// Returns a path for a client's file.
     pub fn file(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// The server ends by itself.
+    /// Waits until the server ends by itself.
     pub fn ends(mut self) {
         until("the server does not end", || !self.server.lives());
     }
 }
 
-/// The example, run through a helper.
+/// Returns the command of the example, behind a helper.
 fn program(helper: &Helper) -> Command {
-    // Programs lie in the folder above.
+    // Examples are in a folder beside the programs.
     let program = Path::new(env!("CARGO_BIN_EXE_nlx")).with_file_name("examples").join("object_store");
     assert!(program.exists(), "not built: cargo build -p nlx --example object_store");
     let mut command = Command::new(program);
@@ -104,7 +104,7 @@ fn program(helper: &Helper) -> Command {
     command
 }
 
-/// A program, which ends with this value: by SIGKILL.
+/// A program, which is killed by SIGKILL when this is dropped.
 pub struct Running(Child);
 
 impl Running {
@@ -112,7 +112,7 @@ impl Running {
         self.0.try_wait().unwrap().is_none()
     }
 
-    /// It ends by itself, and not well; gives what it complains of.
+    /// Waits until it ends with a failure; returns its standard error.
     pub fn fails(mut self) -> String {
         until("it does not end", || !self.lives());
         assert!(!self.0.wait().unwrap().success());
