@@ -1,32 +1,34 @@
-//! What a thread sends in one go leaves together.
+//! Corks: batching of the messages that a thread sends.
 //!
-//! A system call per message costs more than everything else about a small one. Who has several to send says so with
-//! [`corked`]; an LND that can join messages then leaves theirs with [`leave_to_uncork`] instead of writing each. It is
-//! a matter of one thread and of nobody else: nothing is handed over, and nothing waits once [`corked`] has returned.
+//! A system call per message costs more than everything else about a small one. Callers batch sends
+//! with [`corked`]; an LND that can join messages queues them with [`leave_to_uncork`] instead of
+//! writing each. A cork belongs to one thread: no other thread is involved, and no message waits
+//! once [`corked`] has returned.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// What can wait at a time: connections to so many peers. Beyond, messages go as they would without a cork.
+/// The most connections that can wait under a cork. Messages on further ones are sent at once.
 pub const CORKED_MAX: usize = 64;
 
-/// How many times in a row the end writes together what its own completions send. What they send then goes at once.
+/// How many times in a row the cork's end flushes messages that its own completions send. Later
+/// ones are sent at once.
 const ROUNDS_MAX: usize = 8;
 
 thread_local! {
-    /// How many calls of [`corked`] this thread is inside of.
+    /// The number of nested [`corked`] calls of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static WAITING: RefCell<Vec<Arc<dyn Flush>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A connection, or whatever else messages wait on.
+/// A connection, or another object with queued messages.
 pub trait Flush {
-    /// Sends what waits. Called without a lock by the thread that has left it.
+    /// Sends the queued messages. Called without a lock by the thread that queued them.
     fn flush(&self);
 }
 
-/// Runs `send`; messages that it sends may wait for its end, and then leave together. They do leave, also if it panics.
-/// One inside another waits for the outermost.
+/// Runs `send`; messages that it sends may wait for its end, and are then sent together, also if it
+/// panics. In nested calls they wait for the outermost one.
 ///
 /// ```
 /// use lnet_api::{LNet, LNetError, Put, corked};
@@ -40,18 +42,18 @@ pub fn corked<R>(send: impl FnOnce() -> R) -> R {
     send()
 }
 
-/// For LNDs: whether messages of this thread may wait on `connection`. Then it is flushed in time, and need not be at
-/// once.
+/// For LNDs: whether messages of this thread may wait on `connection`. If so, the cork's end
+/// flushes the connection, and the LND need not.
 pub fn leave_to_uncork<F: Flush + 'static>(connection: &Arc<F>) -> bool {
     DEPTH.get() > 0 && note(connection)
 }
 
 fn note<F: Flush + 'static>(connection: &Arc<F>) -> bool {
-    // Not while the thread ends: then nobody would flush it.
+    // Not during the thread's exit: nothing would flush the connection then.
     let noted = WAITING.try_with(|waiting| {
         let mut waiting = waiting.borrow_mut();
         let address = Arc::as_ptr(connection).addr();
-        // A batch often goes to one peer: the latest is looked at first.
+        // A batch often goes to one peer: search from the latest.
         if waiting.iter().rev().any(|known| Arc::as_ptr(known).addr() == address) {
             return true;
         }
@@ -67,7 +69,8 @@ fn note<F: Flush + 'static>(connection: &Arc<F>) -> bool {
     noted.unwrap_or(false)
 }
 
-/// The thread's cork, until it is dropped. Private, for one that is forgotten would keep messages for ever.
+/// The thread's cork, until it is dropped. Private, because a leaked one would hold messages for
+/// ever.
 struct Cork;
 
 impl Cork {
@@ -88,11 +91,12 @@ impl Drop for Cork {
     }
 }
 
-/// Flushes what waited when it was called, the oldest first; gives whether there was anything.
+/// Flushes the connections that waited at the time of the call, oldest first; returns whether there
+/// were any.
 fn flush_all() -> bool {
     let count = WAITING.try_with(|waiting| waiting.borrow().len()).unwrap_or(0);
     for _ in 0..count {
-        // Not borrowed while it is flushed: completions may send.
+        // Not borrowed during the flush: completions may send.
         let next = WAITING.with_borrow_mut(|waiting| waiting.remove(0));
         next.flush();
     }
@@ -106,12 +110,12 @@ mod tests {
 
     use super::*;
 
-    /// A connection: what waits on it, and how often something was written.
+    /// A connection: its queued messages, and the number of writes.
     #[derive(Default)]
     struct Wire {
         waiting: AtomicUsize,
         writes: AtomicUsize,
-        /// A completion sends as long as this is above 0.
+        /// The number of completions that still send a message.
         answers: AtomicUsize,
         me: std::sync::OnceLock<std::sync::Weak<Wire>>,
     }
@@ -130,7 +134,7 @@ mod tests {
             }
         }
 
-        /// Messages that wait, and writes.
+        /// Returns the number of queued messages, and of writes.
         fn state(&self) -> (usize, usize) {
             (self.waiting.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
         }

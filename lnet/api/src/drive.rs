@@ -1,17 +1,19 @@
-//! Who moves a node forward: whoever waits.
+//! Driving a node: the waiting threads poll its shards.
 //!
-//! A hand-off between an I/O thread and the thread that waits for its result costs as much as the network itself, so
-//! the waiting thread polls the network. Each shard has a token; a waiter takes the tokens that are free, polls those
-//! shards, and sleeps on their descriptors and its own [`Sleeper`]. A waiter that gets no token sleeps on its
-//! `Sleeper` alone. Who stops driving wakes one waiter that lacks a token, so that somebody always drives while anybody
-//! waits. A *scheduler thread* (the node's scheduler thread of a shard) takes over a shard that nobody polls for long
-//! ([`drive_shard`]), and gives it back as soon as a waiter asks. One scheduler thread at a time looks which shards are left for
-//! that long ([`Watch`]).
+//! A hand-off between an I/O thread and the thread that waits for its result costs as much as the
+//! network itself, so the waiting thread polls the network. Each shard has a token; a waiter takes
+//! the tokens that are free, polls those shards, and sleeps on their descriptors and its own
+//! [`Sleeper`]. A waiter that gets no token sleeps on its `Sleeper` alone. A waiter that stops
+//! driving wakes one waiter that lacks a token, so that each shard has a driver while any thread
+//! waits. A *scheduler thread* (one per shard of a node) takes over a shard that no thread polls
+//! for long ([`drive_shard`]), and gives it back as soon as a waiter asks. One scheduler thread at
+//! a time checks for shards that have not been polled for that long ([`Watch`]).
 //!
-//! Handlers run while a shard is polled, and may block. So a waiter does not keep what it does not use: while it is awake,
-//! each shard that it has not polled for a while may be taken by another thread that waits, and by the shard's scheduler thread.
-//! A shard whose driver sleeps on it is not taken: that would cost a wake-up each time. [`wait_until`] describes how several
-//! threads share shards under load.
+//! Handlers run while a shard is polled, and may block. So an awake waiter does not keep shards
+//! that it does not use: each shard that it has not polled for a while may be taken by another
+//! waiting thread, or by the shard's scheduler thread. A shard whose driver sleeps on it is not
+//! taken: that would cost a wake-up each time. [`wait_until`] describes how several threads share
+//! shards under load.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use lnet_cpt::PartitionMemory;
 
 use crate::Errno;
 
-// Loom sees it in its own models alone: the drive of other crates' models is the real one.
+// Only this crate's own models use loom's types: models of other crates use the real drive.
 #[cfg(all(test, loom))]
 use nlx_sync::model as sync;
 #[cfg(not(all(test, loom)))]
@@ -41,13 +43,14 @@ pub use tokens::Tokens;
 pub use wait::{Ending, wait_until};
 pub use watch::{Watch, drive_shard};
 
-/// The most shards a node has: some per LND and CPU partition, and one bit each in a waiter's mask.
+/// The most shards of a node: some per LND and CPU partition. A waiter's mask has one bit for each.
 pub const MAX_SHARDS: usize = 64;
 
-/// How many messages one poll of a shard handles before it looks at the others and at what the waiter waits for.
+/// How many messages one poll of a shard handles before the waiter polls other shards and checks
+/// its condition.
 pub const POLL_BUDGET: usize = 64;
 
-/// What a poll found.
+/// The result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Poll {
     /// Messages and other things handled; 0 means it is time to sleep.
@@ -57,7 +60,7 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// Both together: the work of both, the earlier deadline.
+    /// Combines two results: the sum of the work, the earlier deadline.
     pub fn and(self, other: Poll) -> Poll {
         let deadline_ns = match (self.deadline_ns, other.deadline_ns) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -67,62 +70,64 @@ impl Poll {
     }
 }
 
-/// A clock: nanoseconds since some fixed moment, never running backwards.
+/// A monotonic clock: nanoseconds since a fixed moment.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Returns the current time in nanoseconds.
     fn now_ns(&self) -> u64;
 }
 
 /// The drive handle of a node: all shards of all its LNDs, and the engine's timers.
 pub trait Drive: Clock {
-    /// How many shards there are, at most [`MAX_SHARDS`]; it may grow, see [`Tokens::grow`].
+    /// Returns the number of shards, at most [`MAX_SHARDS`]; it may grow, see [`Tokens::grow`].
     fn shards(&self) -> usize {
         self.tokens().count()
     }
-    /// How waits learn that the node has been shut down; by default it never is.
+    /// Returns the flag that ends waits when the node has been shut down; `None` by default, for a
+    /// node that never is.
     fn ending(&self) -> Option<&Ending> {
         None
     }
     /// The shards' tokens.
     fn tokens(&self) -> &Tokens;
-    /// The [spin limit](Sleeper::spinning) of waits on this node; zero by default.
+    /// Returns the [spin limit](Sleeper::spinning) of waits on this node; zero by default.
     fn spin(&self) -> Duration {
         Duration::ZERO
     }
-    /// Moves a shard forward without blocking, and runs the engine's timers. The caller holds the shard's token.
+    /// Drives a shard without blocking, and runs the engine's timers. The caller holds the shard's
+    /// token.
     fn poll(&self, shard: usize, budget: usize) -> Poll {
         let _ = (shard, budget);
         Poll::default()
     }
-    /// Whether there is anything on a shard that a thread should drive; by default there always is.
+    /// Whether a shard has anything to be driven; true by default.
     fn is_active(&self, shard: usize) -> bool {
         let _ = shard;
         true
     }
-    /// The shards of the CPU partition that this thread runs in, a bit each; by default all. A waiter that gives shards to
-    /// others keeps these longest.
+    /// Returns the shards of the calling thread's CPU partition as a mask; by default all. A waiter
+    /// that gives shards to others keeps these longest.
     fn near(&self) -> u64 {
         u64::MAX
     }
-    /// The CPU partition of a shard; by default there is one.
+    /// Returns the CPU partition of a shard; by default there is one.
     fn partition(&self, shard: usize) -> usize {
         let _ = shard;
         0
     }
-    /// Binds this thread to the processors of a CPU partition, as suits a thread that drives its shards, or with `None` to those of
-    /// all partitions; by default it stays where it is.
+    /// Binds this thread to the processors of a CPU partition whose shards it drives, or with
+    /// `None` to those of all partitions; by default it does nothing.
     ///
     /// # Errors
-    /// What the system says: EPERM if this process may not use some of them.
+    /// The system's error: EPERM if this process may not use some of the processors.
     fn bind_thread(&self, partition: Option<usize>) -> Result<(), Errno> {
         let _ = partition;
         Ok(())
     }
-    /// The memory of the CPU partitions (S-305); by default it lies anywhere.
+    /// Returns the memory of the CPU partitions (S-305); by default memory is not placed.
     fn memory(&self) -> PartitionMemory {
         PartitionMemory::default()
     }
-    /// Whether a thread more would find a processor to run on; by default it would.
+    /// Whether another thread would find a free processor; true by default.
     fn has_spare_processor(&self) -> bool {
         true
     }
@@ -131,8 +136,8 @@ pub trait Drive: Clock {
         let _ = shard;
         true
     }
-    /// How many nanoseconds somebody sleeps who has nothing to do until then. A clock that stands still would never get there:
-    /// one of a test may go there instead, and give 0.
+    /// Returns how long to sleep until a time, in nanoseconds. A test's clock that does not run may
+    /// advance to that time instead, and return 0.
     fn sleep_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.now_ns())
     }
@@ -146,13 +151,13 @@ pub trait Drive: Clock {
 }
 
 impl dyn Drive + '_ {
-    /// Whether the node has been shut down: nothing more will come.
+    /// Whether the node has been shut down, so that no further event will come.
     pub fn has_ended(&self) -> bool {
         self.ending().is_some_and(Ending::is_over)
     }
 
-    /// Polls once every shard that is free, or that its driver has not polled for a while; for callers that must not sleep. A
-    /// scheduler thread that drives is asked to leave its shard to them.
+    /// Polls once every shard that is free, or that its driver has not polled for a while; for
+    /// callers that must not sleep. Scheduler threads that drive are asked to give up their shards.
     pub fn poll_free_shards(&self) -> Poll {
         let mut all = Poll::default();
         for shard in 0..self.shards() {
@@ -167,14 +172,14 @@ impl dyn Drive + '_ {
     }
 }
 
-/// A token that is held for a moment; dropping it releases it, also when a handler panics.
+/// A token held for a moment; dropping it releases the token, also when a handler panics.
 struct Claim<'a> {
     drive: &'a dyn Drive,
     shard: usize,
 }
 
 impl Claim<'_> {
-    /// Takes the token if it is free, or its holder has left it lying.
+    /// Takes the token if it is free, or if its holder has not polled the shard for a while.
     fn take(drive: &dyn Drive, shard: usize) -> Option<Claim<'_>> {
         let tokens = drive.tokens();
         let taken = tokens.claim(shard) || tokens.claim_left(shard, drive.now_ns());
@@ -188,7 +193,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The shards of a mask, lowest first.
+/// Iterates over the shards of a mask, in ascending order.
 fn shards_of(mask: u64) -> impl Iterator<Item = usize> {
     let mut left = mask;
     std::iter::from_fn(move || {

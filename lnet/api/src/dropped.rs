@@ -1,27 +1,28 @@
 use lnet_nid::{MatchBits, ProcessId};
 
-/// A PUT that has reached this node and was lost here, because no buffer took it: nothing matched on its portal, or what
-/// did was too short or in use; or it waited on a lazy portal until that was lazy no more, its connection was lost, or there was no
-/// memory for it.
+/// A PUT that has reached this node and was lost here because no buffer took it. Nothing matched on
+/// its portal, or the matching buffer was too short or in use; or it waited on a lazy portal until
+/// that was no longer lazy, its connection was lost, or there was no memory for it.
 ///
-/// Its sender notices at the most that no ACK comes (lnet-wire 10).
+/// Its sender notices at most that no ACK arrives (lnet-wire 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dropped {
     /// The process of this node that it was sent to: one of [`crate::LNet::local_ids`].
     pub target: ProcessId,
-    /// Portal index of the header: any number, for a peer may write what it likes.
+    /// Portal index in the header: any number, as a peer may write any value.
     pub portal: u32,
-    /// Match bits of the header.
+    /// Match bits in the header.
     pub match_bits: MatchBits,
-    /// Who sent it: the *primary* NID of the source's peer, and its PID.
+    /// The initiator: the *primary* NID of the source's peer, and its PID.
     pub initiator: ProcessId,
-    /// Bytes of its payload.
+    /// Payload length in bytes.
     pub length: u32,
 }
 
-/// Hears of messages that nobody took; see [`crate::LNet::watch_drops`].
+/// The callback for messages that no buffer took; see [`crate::LNet::watch_drops`].
 pub trait DropWatcher: Send + Sync {
-    /// A message was dropped. Called without any of LNet's locks, on the thread that found out, perhaps by several at the
-    /// same time. A peer decides how often: it must take constant time, allocate nothing, and not call LNet.
+    /// A message was dropped. Called without any of LNet's locks, on the thread that drops the
+    /// message, possibly by several threads at the same time. Peers decide how often: it must take
+    /// constant time, allocate nothing, and not call LNet.
     fn dropped(&self, message: &Dropped);
 }

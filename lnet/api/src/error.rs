@@ -2,25 +2,25 @@ use lnet_nid::Nid;
 
 use crate::{Errno, LndError};
 
-/// Why an LNet call was refused.
+/// The error of an LNet call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LNetError {
-    /// The handle names nothing (any more).
+    /// The handle refers to no object, or to one that is gone.
     #[error("{object} {handle:#x} does not exist, or is exhausted or unlinked")]
     NoSuch {
-        /// EQ, ME or MD.
+        /// The kind of object: EQ, ME or MD.
         object: &'static str,
         /// The handle's value.
         handle: u64,
     },
-    /// A field of a call has a value that cannot be.
+    /// A field of a call has an invalid value.
     #[error("{field} is {value}: {rule}")]
     Invalid {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What is allowed.
+        /// The values that are allowed.
         rule: &'static str,
     },
     /// The match entry does not fit its portal's type.
@@ -28,13 +28,13 @@ pub enum LNetError {
     PortalType {
         /// The portal's index.
         portal: u32,
-        /// What its type demands.
+        /// The rule of its type.
         rule: &'static str,
     },
     /// The object is in use.
     #[error("{object} {handle:#x} is in use")]
     Busy {
-        /// EQ or ME.
+        /// The kind of object: EQ or ME.
         object: &'static str,
         /// The handle's value.
         handle: u64,
@@ -42,12 +42,12 @@ pub enum LNetError {
     /// A table is full.
     #[error("there are {limit} {objects} already")]
     TooMany {
-        /// What there are too many of.
+        /// The kind of objects.
         objects: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// There is no way to the node.
+    /// No network leads to the node.
     #[error("no network leads to {nid}")]
     NoRoute {
         /// The node.
@@ -62,13 +62,13 @@ pub enum LNetError {
     /// The node is shutting down.
     #[error("the node is shutting down")]
     ShuttingDown,
-    /// A network driver refused.
+    /// The error of a network driver.
     #[error(transparent)]
     Lnd(#[from] LndError),
 }
 
 impl LNetError {
-    /// The errno that LNet users know (lnet-semantics 19).
+    /// Returns the errno that LNet users know (lnet-semantics 19).
     pub fn errno(&self) -> Errno {
         match self {
             LNetError::NoSuch { .. } => Errno::ENOENT,

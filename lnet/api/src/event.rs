@@ -7,7 +7,7 @@ use nlx_fallible::TryArc;
 
 use crate::{Errno, MdHandle};
 
-/// What happened (lnet-semantics 8).
+/// The kind of an event (lnet-semantics 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum EventKind {
@@ -25,44 +25,45 @@ pub enum EventKind {
     Unlink = 6,
 }
 
-/// One event of an MD (lnet-semantics 8: which fields mean something for which kind).
+/// An event of an MD (lnet-semantics 8: which fields are valid for which kind).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
     /// The process the message was sent to.
     pub target: ProcessId,
-    /// Who began the operation: the *primary* NID of the source's peer, and its PID. `Nid::ANY` at the initiator.
+    /// The initiator of the operation: the *primary* NID of the source's peer, and its PID.
+    /// `Nid::ANY` at the initiator.
     pub initiator: ProcessId,
-    /// The source as the header names it.
+    /// The source in the header.
     pub source: ProcessId,
     /// NID of the last hop.
     pub sender: Nid,
-    /// Portal index of the header.
+    /// Portal index in the header.
     pub portal: u32,
-    /// Match bits of the header.
+    /// Match bits in the header.
     pub match_bits: MatchBits,
-    /// The eight bytes beside a PUT's payload; else 0.
+    /// The 64 bits of header data of a PUT; else 0.
     pub hdr_data: u64,
-    /// Bytes the message wanted to move.
+    /// Requested length in bytes.
     pub rlength: u32,
-    /// Bytes moved.
+    /// Bytes actually moved.
     pub mlength: u32,
-    /// First byte in the MD.
+    /// Offset of the first byte in the MD.
     pub offset: u64,
     /// The MD.
     pub md: MdHandle,
     /// The MD's `user_ptr`.
     pub user_ptr: u64,
-    /// Whether it worked.
+    /// Success, or the error of the operation.
     pub status: Result<(), Errno>,
-    /// The MD is gone: this is its last event.
+    /// Set if the MD has ended: this is its last event.
     pub unlinked: bool,
 }
 
 impl Event {
-    /// An event of which nothing is known but what it is, and whose process `here` is: nothing moved, of no MD, and it
-    /// worked.
+    /// Makes a successful event of this kind with empty fields: no bytes, no MD, and `here` as
+    /// every process.
     #[must_use]
     pub fn blank(kind: EventKind, here: ProcessId) -> Event {
         Event {
@@ -85,27 +86,28 @@ impl Event {
     }
 }
 
-/// Takes the events of an event queue.
+/// The callback of an event queue.
 ///
-/// Per MD, calls never overlap, and the one with `unlinked` set is the last; events of different MDs may come at the
-/// same time from several threads (S-311).
+/// Per MD, calls never overlap, and the one with `unlinked` set is the last; events of different
+/// MDs may come at the same time from several threads (S-311).
 pub trait EventHandler: Send + Sync {
-    /// An event. Called under one of LNet's locks: copy what is needed and return; no LNet call, no allocation, no
-    /// system call.
+    /// Handles one event. Called under one of LNet's locks: it must copy what it needs and return,
+    /// without an LNet call, an allocation or a system call.
     fn event(&self, event: &Event);
 
-    /// Called after one or more `event` calls, once the lock is released: the place to wake a sleeper. LNet calls are
-    /// allowed here; the wake-ups that they cause come after this one has returned, so it must not wait for one.
+    /// Called after one or more `event` calls, once the lock is released: the place to wake a
+    /// sleeper. LNet calls are allowed here; the wake-ups that they cause follow after this call
+    /// has returned, so it must not wait for one.
     fn wake(&self);
 }
 
-/// A handler as an event queue keeps it: a program's `Arc`, or a reference whose allocation could fail, for a server that makes
-/// queues for others.
+/// A handler as stored in an event queue: a program's `Arc`, or a reference whose allocation can
+/// fail, for a server that makes queues for its clients.
 #[derive(Clone)]
 pub enum Handler {
-    /// Allocated as everything is.
+    /// Allocated infallibly.
     Shared(Arc<dyn EventHandler>),
-    /// Allocated so that want of memory was an error.
+    /// Allocated with lack of memory as an error.
     Fallible(TryArc<dyn EventHandler>),
 }
 

@@ -1,14 +1,15 @@
-//! Incarnations: numbers that differ from one life of an NI to the next (lnet-wire 24).
+//! Incarnations: numbers that differ between successive starts of an NI (lnet-wire 24).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The last one of this process.
+/// The last incarnation of this process.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A number that no earlier life of an NI had: the wall clock in nanoseconds, as the reference has it; a random number if the
-/// clock says nothing. Within a process no two are the same, however the clock is set.
+/// Returns an incarnation that no earlier start of an NI had: the wall clock in nanoseconds, as in
+/// the reference, or a random number if the clock is not set. Within a process all are distinct,
+/// however the clock is set.
 pub fn next_incarnation() -> u64 {
     after(
         &LAST,
@@ -16,12 +17,13 @@ pub fn next_incarnation() -> u64 {
     )
 }
 
-/// `None` before 1970: then the clock has not been set, and has shown the same in other lives.
+/// Returns `None` before 1970: then the clock is not set, and may have shown the same time in
+/// earlier starts.
 fn since_1970_ns(time: SystemTime) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos() as u64)
 }
 
-/// The wish, or the next number after the last one if that is not smaller.
+/// Returns the wish, or the successor of the last number if that is not smaller.
 fn after(last: &AtomicU64, wish: u64) -> u64 {
     let next = |last: u64| if wish > last { wish } else { last.wrapping_add(1) };
     let mut seen = last.load(Ordering::Relaxed);

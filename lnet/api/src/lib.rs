@@ -1,14 +1,16 @@
 //! The LNet API and the LND interface, as traits with their types.
 //!
-//! - [`LNet`] is what LNet offers to whoever stands above it (`LNetMEAttach`, `LNetPut` and their like): `kcore` uses
-//!   nothing else, so the engine and a scripted fake are interchangeable.
-//! - [`Lnd`] is what a network driver offers to the engine, and [`Upcalls`] what the engine offers to a driver.
-//! - [`Drive`] is the handle by which a waiting thread moves a whole node forward itself, without knowing any LND;
-//!   [`wait_until`] is the one way in which threads wait, and [`Tokens`] keeps two of them off one shard.
-//! - [`corked`] lets messages that are sent in one go leave together.
+//! - [`LNet`] is the API of LNet for the layers above it (`LNetMEAttach`, `LNetPut` and their
+//!   like): `kcore` uses nothing else, so the engine and a scripted fake are interchangeable.
+//! - [`Lnd`] is the interface of a network driver for the engine, and [`Upcalls`] that of the
+//!   engine for a driver.
+//! - [`Drive`] is the handle by which a waiting thread drives a whole node, independent of the
+//!   LNDs. Threads wait only in [`wait_until`], and [`Tokens`] ensures that one thread at a time
+//!   drives a shard.
+//! - [`corked`] batches the messages that a thread sends.
 //!
-//! There is no behaviour here beyond waiting and corks: matching, credits and messages live in the engine, sockets in the LNDs,
-//! and what all LNDs have alike in `lnet-lnd`.
+//! This crate implements waiting and corks only: matching, credits and messages are in the engine,
+//! sockets in the LNDs, and the parts that all LNDs share in `lnet-lnd`.
 
 #![forbid(unsafe_code)]
 
@@ -37,5 +39,5 @@ pub use lnet::{
     AckRequest, Distance, EQ_COUNT_MAX, EqHandle, Get, LNet, Md, MdHandle, MdOptions, MeHandle, MeSpec,
     Polled, Position, Put, Threshold, Unlink,
 };
-/// Errors travel as the errno that LNet users know; `0` is [`Ok`].
+/// The error type: an errno as LNet users know it; `0` is [`Ok`].
 pub use nix::errno::Errno;

@@ -1,4 +1,5 @@
-//! For a program that sleeps in an event loop of its own: one descriptor that stands for all that could end a wait.
+//! The interface for programs that sleep in their own event loop: one descriptor for everything
+//! that could end a wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use super::sync::Mutex;
 use super::{Claim, Drive, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
 
-/// A waiter that sleeps elsewhere: in a program's own loop, on one descriptor among others.
+/// A waiter that sleeps in a program's own event loop, on one descriptor among others.
 ///
-/// Each sleep is announced by [`EventLoopHandle::arm`], and [`EventLoopHandle::disarm`] ends it:
+/// [`EventLoopHandle::arm`] announces each sleep, and [`EventLoopHandle::disarm`] ends it:
 ///
 /// ```text
 ///        +-> disarm, poll the shards, take what has come, until there is nothing more
@@ -25,31 +26,32 @@ use crate::Errno;
 ///        +-------+-------------------------------------------+
 /// ```
 ///
-/// While the loop sleeps no token is held: who knows when it comes back. The shards that were free when it was armed are
-/// watched, each for one wake-up; of those that somebody else drives it hears by the bell, when what it waits for has come
-/// or the shard is given up. A program that stays away for long leaves the shards to their scheduler threads, as any other does; they
-/// also find what a driver may have left behind that no descriptor tells of.
+/// While the loop sleeps no token is held, as it may not come back for long. The shards that were
+/// free when it was armed are watched, each for one wake-up; for shards that another thread drives
+/// it is woken by the sleeper, when the awaited event has come or the shard is released. If the
+/// program stays away for long, scheduler threads take over the shards, as from any other waiter;
+/// they also handle work that a driver may have left and no descriptor reports.
 #[derive(Debug)]
 pub struct EventLoopHandle {
     handle: PollHandle,
-    state: Mutex<State>,
+    state: Mutex<EventLoopState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EventLoopState {
     armed: Option<Armed>,
     /// The shards whose descriptors have been added to the handle.
     registered: u64,
-    /// Those of which a wake-up is to come.
+    /// The shards that still have their one wake-up to give.
     watched: u64,
 }
 
-/// A sleep that has been announced.
+/// An announced sleep.
 #[derive(Debug)]
 pub(crate) struct Armed {
     /// The shards to watch.
     pub(crate) mask: u64,
-    /// It stands among those who want to hear of tokens.
+    /// Whether it is on the list of listeners.
     listens: bool,
     next_ns: Option<u64>,
 }
@@ -61,21 +63,23 @@ impl EventLoopHandle {
         Ok(EventLoopHandle { handle: PollHandle::new()?, state: Mutex::default() })
     }
 
-    /// Readable when the program should come back; of use while it is armed.
+    /// Returns the descriptor that is readable when the program should come back; valid while the
+    /// handle is armed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
 
-    /// Whoever has news wakes it.
+    /// Returns the sleeper that a thread with an event for this waiter wakes.
     pub fn sleeper(&self) -> &Arc<Sleeper> {
         self.handle.sleeper()
     }
 
-    /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. The shards that are
-    /// free have been polled; a spinning sleeper ([`Sleeper::spinning`]) polls them for up to its limit. `ready` is as for [`super::wait_until`].
+    /// Announces sleep, unless there is something to do: then it returns false, and nothing is
+    /// armed. The shards that are free have been polled; a spinning sleeper ([`Sleeper::spinning`])
+    /// polls them for up to its limit. `ready` is as for [`super::wait_until`].
     ///
     /// # Errors
-    /// ENOMEM or ENOSPC if the system has no room for another watched descriptor.
+    /// ENOMEM or ENOSPC if the system cannot watch another descriptor.
     pub fn arm(
         &self,
         drive: &dyn Drive,
@@ -96,13 +100,14 @@ impl EventLoopHandle {
         set.map(|()| true)
     }
 
-    /// The program is back. False if nothing was armed.
+    /// Ends the sleep when the program is back. False if nothing was armed.
     pub fn disarm(&self, drive: &dyn Drive) -> bool {
         self.end(&mut self.state.lock(), drive)
     }
 
-    /// A shard that becomes readable, or is, is told of once; one of which nothing was told needs no new word.
-    fn watch(&self, state: &mut State, drive: &dyn Drive, armed: &Armed) -> Result<(), Errno> {
+    /// Adds the shards to the handle. Each gives one wake-up when it is or becomes readable; one
+    /// that has not given it yet is not added again.
+    fn watch(&self, state: &mut EventLoopState, drive: &dyn Drive, armed: &Armed) -> Result<(), Errno> {
         for shard in shards_of(armed.mask & !state.watched) {
             let bit = 1 << shard;
             self.handle.add_once(drive.wait_fd(shard), shard as u64, state.registered & bit != 0)?;
@@ -112,7 +117,7 @@ impl EventLoopHandle {
         self.handle.set_timer(armed.next_ns, |next_ns| drive.sleep_ns(next_ns))
     }
 
-    fn end(&self, state: &mut State, drive: &dyn Drive) -> bool {
+    fn end(&self, state: &mut EventLoopState, drive: &dyn Drive) -> bool {
         let Some(armed) = state.armed.take() else { return false };
         armed.unlisten(drive, self.sleeper());
         self.handle.finish(|shard| state.watched &= !(1 << shard));
@@ -120,8 +125,8 @@ impl EventLoopHandle {
     }
 }
 
-/// Spins before the sleep; true if there is something to do. What ends a sleep in the program's own loop is not known here: after
-/// spinning in vain, the wait counts as a long one.
+/// Spins before the sleep; returns true if there is something to do. The end of a sleep in the
+/// program's own loop is not visible here: after spinning in vain, the wait counts as a long one.
 fn spins(
     drive: &dyn Drive,
     sleeper: &Sleeper,
@@ -141,8 +146,9 @@ fn spins(
 
 /// The algorithm, without descriptors: a model checker has none.
 ///
-/// A shard that is free is polled, and armed under its token; from then on its descriptor tells of it, whoever drives it next.
-/// Of the others the list of listeners does: after it has been entered there, the shards are looked at once more.
+/// A shard that is free is polled, and armed under its token; from then on its descriptor reports
+/// events, even if another thread drives it next. For the other shards this waiter joins the list
+/// of listeners, and then checks the shards once more.
 pub(crate) fn arm_with(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -161,7 +167,8 @@ pub(crate) fn arm_with(
         let mut polled = drive.poll(shard, POLL_BUDGET);
         let mut idle = polled.work == 0 && drive.arm(shard);
         if !idle && polled.work == 0 {
-            // After spinning, a shard may have skipped the system call that finds news: the next poll makes it.
+            // After spinning, a shard may have skipped the system call that finds new events: the
+            // next poll makes it.
             polled = drive.poll(shard, POLL_BUDGET);
             idle = polled.work == 0 && drive.arm(shard);
         }
@@ -186,7 +193,7 @@ pub(crate) fn arm_with(
 }
 
 impl Armed {
-    /// Awake again.
+    /// Ends the sleep.
     pub(crate) fn end(self, drive: &dyn Drive, sleeper: &Arc<Sleeper>) {
         self.unlisten(drive, sleeper);
         sleeper.finish();

@@ -1,4 +1,5 @@
-//! Every interleaving of waiters, scheduler threads, tokens and arrivals: no wake-up is lost, and no two threads drive one shard.
+//! Checks every interleaving of waiters, scheduler threads, tokens and arrivals: no wake-up is
+//! lost, and no two threads drive one shard.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lnet-api --release --lib model`
 
@@ -19,74 +20,77 @@ mod hand_over;
 mod share;
 mod watch;
 
-/// The most shards and threads of a model.
+/// The maximum number of shards, and of threads of each part, in a model.
 const MOST: usize = 2;
 
-/// The beds of a handler that blocks, and of a program that only looks on.
+/// The beds of a handler that blocks, and of a program that does not drive.
 const HANDLER: usize = 2 * MOST;
 const ONLOOKER: usize = HANDLER + 1;
-/// How many beds there are.
+/// The number of beds.
 const BEDS: usize = ONLOOKER + 1;
 
-/// What has not happened by then never does.
+/// The end of the model's time: nothing happens later.
 const LATEST_NS: u64 = 100;
 
-/// How long a poll takes that finds something, where polls take time. Two of them are load for long enough that a waiter shares its
-/// shards, and leave a third shard alone for less than others wait before they take it.
+/// How long a poll takes that finds something, where polls take time. Two of them are enough load
+/// for a waiter to share its shards, and shorter than the time after which other waiters take an
+/// unpolled third shard.
 const BUSY_NS: u64 = SHARED_AFTER_NS / 2;
 const _: () = assert!(2 * BUSY_NS >= SHARED_AFTER_NS && 2 * BUSY_NS < TAKEN_AFTER_NS);
 
 /// The number of a message that is for no waiter.
 const FOR_NONE: usize = MOST;
 
-/// What a kernel would know: who has been woken, and which messages lie unread.
+/// The state of the kernel: which threads have been woken, and which messages are unread.
 #[derive(Debug, Default)]
 struct Kernel {
     /// The counters of bells: the waiters' first, then the scheduler threads', then the others'.
     woken: [u64; BEDS],
-    /// For each shard: whom its messages are for.
+    /// For each shard, the waiters that its unread messages are for.
     unread: [Vec<usize>; MOST],
-    /// What arrives when time has come to that: when, on which shard, and whom it is for.
+    /// The future arrivals: time, shard, and the waiter that the message is for.
     due: Vec<(u64, usize, usize)>,
-    /// Who sleeps.
+    /// The sleeping threads.
     beds: [Option<Bed>; BEDS],
-    /// Everybody sleeps, and nothing will ever end that.
+    /// Set when all threads sleep, and nothing will ever end that.
     stalled: bool,
-    /// All threads of a part have ended.
+    /// For each part, whether all its threads have ended.
     gone: [bool; 2],
 }
 
-/// What a thread is.
+/// The role of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// It waits for its message.
     Waiter,
-    /// It serves until all is over.
+    /// It serves shards until the model's end.
     SchedThread,
 }
 
-/// What ends somebody's sleep.
+/// The events that end a thread's sleep.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bed {
-    /// Shards that become readable.
+    /// One of these shards becomes readable.
     mask: u64,
-    /// Time.
+    /// This time has come.
     until_ns: Option<u64>,
-    /// That everybody else sleeps for ever.
+    /// All other threads sleep for ever.
     stall: bool,
-    /// The end of the last thread of a part.
+    /// The last thread of this part has ended.
     gone: Option<Part>,
 }
 
-/// The kernel, and the clock.
+/// The kernel and the clock.
 #[derive(Debug, Default)]
 struct System {
     kernel: Mutex<Kernel>,
     bell: Condvar,
-    /// The time. Not loom's: that somebody reads the clock a moment earlier or later is no interleaving of its own.
+    /// The time. Not loom's atomic: the exact moment of reading the clock makes no difference
+    /// between interleavings.
     now_ns: std::sync::atomic::AtomicU64,
-    /// How many threads there are of each part, beside the first one; time passes when all threads sleep. Not loom's: they grow
-    /// while the first thread is awake, and shrink under the kernel's lock.
+    /// The number of threads of each part, beside the first one; time passes when all threads
+    /// sleep. Not loom's atomic: it grows while the first thread is awake, and shrinks under the
+    /// kernel's lock.
     threads: [std::sync::atomic::AtomicUsize; 2],
 }
 
@@ -96,22 +100,24 @@ struct Net {
     system: Arc<System>,
     sleepers: [std::sync::Arc<Sleeper>; BEDS],
     got: [AtomicBool; MOST],
-    /// How often each shard has been polled, as its driver sees it, and in truth. They differ if two threads drive it at the same time,
-    /// or the next driver does not see what the last one did.
+    /// How often each shard has been polled, as its driver sees it and by a true count. They differ
+    /// if two threads drive it at the same time, or if the next driver does not see the writes of
+    /// the last one.
     polls: [AtomicUsize; MOST],
     true_polls: [std::sync::atomic::AtomicUsize; MOST],
-    /// They have differed.
+    /// Set when they have differed.
     clash: std::sync::atomic::AtomicBool,
-    /// How long a poll takes that finds something. Not loom's: it is set once.
+    /// How long a poll takes that finds something. Not loom's atomic: it is set once.
     busy_ns: std::sync::atomic::AtomicU64,
-    /// A bit for each shard on which nothing goes on. Not loom's: no interleaving depends on it alone.
+    /// A bit for each inactive shard. Not loom's atomic: no interleaving depends on it alone.
     quiet: std::sync::atomic::AtomicU64,
-    /// The handler of the first waiter's message blocks until the second's has come. Not loom's: it is set once.
+    /// Whether the handler of the first waiter's message blocks until the second's has come. Not
+    /// loom's atomic: it is set once.
     blocks: std::sync::atomic::AtomicBool,
     over: AtomicBool,
 }
 
-/// The bell of a thread, which the kernel counts for.
+/// The bell of a thread, counted in the model's kernel.
 #[derive(Debug)]
 struct CountedBell {
     system: Arc<System>,
@@ -119,7 +125,7 @@ struct CountedBell {
 }
 
 impl System {
-    /// Gives which of its shards are readable.
+    /// Sleeps in a bed; returns which of the bed's shards are readable.
     fn sleep(&self, number: usize, bed: Bed) -> u64 {
         let mut kernel = self.kernel.lock().unwrap();
         kernel.beds[number] = Some(bed);
@@ -147,7 +153,7 @@ impl System {
         1 + self.threads.iter().map(|threads| threads.load(Relaxed)).sum::<usize>()
     }
 
-    /// A thread ends.
+    /// Ends a thread of a part.
     fn leave(&self, part: Part) {
         let mut kernel = self.kernel.lock().unwrap();
         if self.threads[part as usize].fetch_sub(1, Relaxed) == 1 {
@@ -173,7 +179,8 @@ impl Kernel {
             || bed.gone.is_some_and(|part| self.gone[part as usize])
     }
 
-    /// The time to which it is time to go on, if everybody sleeps and nothing else ends that: the earliest that does.
+    /// Returns the time to advance to, if all threads sleep and nothing else ends that: the
+    /// earliest time that ends a sleep.
     fn pass_time(&mut self, now_ns: u64, threads: usize) -> Option<u64> {
         let asleep = || self.beds.iter().enumerate().filter_map(|(number, bed)| Some((number, (*bed)?)));
         let all_asleep = asleep().count() == threads;
@@ -214,18 +221,18 @@ impl Net {
         })
     }
 
-    /// How a thread sleeps.
+    /// Returns the sleep function of a thread.
     fn sleep(&self, number: usize) -> impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64 {
         move |_, mask, _, until_ns| self.system.sleep(number, Bed { mask, until_ns, ..Bed::default() })
     }
 
-    /// A message for a waiter arrives on a shard.
+    /// Delivers a message for a waiter to a shard.
     fn arrive(&self, shard: usize, number: usize) {
         self.system.kernel.lock().unwrap().unread[shard].push(number);
         self.system.bell.notify_all();
     }
 
-    /// Sleeps in a bed until a message has come, and drives nothing; or until it never will.
+    /// Sleeps in a bed, without driving, until a message has come or never will.
     fn expect(&self, number: usize, bed: usize) {
         let sleeper = &self.sleepers[bed];
         let mut over = false;
@@ -239,7 +246,7 @@ impl Net {
         }
     }
 
-    /// Waits for a message, as a thread does that takes part in the driving.
+    /// Waits for a message as a driving thread.
     fn wait(&self, number: usize) {
         let ready = || self.got[number].load(Ordering::Acquire);
         assert!(wait_with(self, &self.sleepers[number], None, ready, self.sleep(number)));
@@ -249,14 +256,15 @@ impl Net {
         self.system.kernel.lock().unwrap().stalled
     }
 
-    /// Ends every wait, in a model that has failed: one that panics while its threads run cannot be caught.
+    /// Ends every wait in a model that has failed: a panic cannot be caught while the model's
+    /// threads run.
     fn give_up(&self) {
         self.over.store(true, Ordering::SeqCst);
         self.got.iter().for_each(|got| got.store(true, Ordering::SeqCst));
         self.sleepers.iter().for_each(|sleeper| sleeper.wake());
     }
 
-    /// All is over: every token is free, and nobody stands in the list.
+    /// Checks the end state: every token is free, and no waiter is on the list.
     fn check_end(&self) {
         assert!(!self.clash.load(Relaxed), "two threads drive one shard");
         for shard in 0..self.tokens.count() {
@@ -329,12 +337,12 @@ fn start(net: &Arc<Net>, part: Part, run: impl FnOnce(&Net) + 'static) -> Runnin
     })
 }
 
-/// A thread that waits for its message.
+/// Starts a thread that waits for its message.
 fn waiter(net: &Arc<Net>, number: usize) -> Running {
     start(net, Part::Waiter, move |net| net.wait(number))
 }
 
-/// A shard's scheduler thread, which has seen that the shard was neglected.
+/// Starts a shard's scheduler thread, which has found the shard neglected.
 fn sched_thread(net: &Arc<Net>, shard: usize) -> Running {
     let number = MOST + shard;
     let sleeper = net.sleepers[number].clone();
@@ -345,7 +353,8 @@ fn sched_thread(net: &Arc<Net>, shard: usize) -> Running {
     })
 }
 
-/// Sleeps until the last thread of a part has ended, or all threads sleep for ever; then they need not any more.
+/// Sleeps until the last thread of a part has ended, or all threads sleep for ever; in that case it
+/// ends all waits.
 fn until_gone(net: &Net, part: Part) {
     net.system.sleep(ONLOOKER, Bed { stall: true, gone: Some(part), ..Bed::default() });
     if net.is_stalled() {
@@ -374,9 +383,10 @@ fn end(
     net.check_end();
 }
 
-/// Looks at every interleaving with so many preemptions, beyond the switches where a thread sleeps or ends. Each further
-/// one takes ten times as long: a lost wake-up or a second driver needs one thread to be stopped between two steps, and
-/// seldom another within its own, so two are looked for, and three where it is cheap.
+/// Checks every interleaving with up to `preemptions` preemptions, beyond the switches where a
+/// thread sleeps or ends. Each further preemption takes ten times as long. A lost wake-up or a
+/// second driver needs one thread to be stopped between two steps, and seldom another within its
+/// own; so models use two, and three where that is cheap.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -391,7 +401,7 @@ fn one_shard_and_two_waiters() {
     end(&net, waiters, []);
 }
 
-/// The two may divide the shards, or one may have both.
+/// The two waiters may divide the shards, or one may have both.
 fn two_shards_and_two_waiters() {
     let net = Net::new(2);
     let waiters = [0, 1].map(|number| waiter(&net, number));
@@ -415,7 +425,7 @@ fn one_waiter_and_two_stewards() {
     end(&net, [waiter], sched_threads);
 }
 
-/// Two waiters want the shard of one scheduler thread: whichever it wakes passes it on.
+/// Two waiters want the shard of one scheduler thread: the one that it wakes passes the shard on.
 fn two_waiters_and_a_steward() {
     let net = Net::new(1);
     let sched_thread = sched_thread(&net, 0);
@@ -435,7 +445,7 @@ fn a_shard_left_lying() {
     end(&net, waiters, []);
 }
 
-/// A shard comes while one waiter drives and another sleeps for want of a token.
+/// A shard is added while one waiter drives and another sleeps for lack of a token.
 fn a_shard_that_comes() {
     let net = Net::new(1);
     let waiters = [0, 1].map(|number| waiter(&net, number));
@@ -456,14 +466,15 @@ fn each_waiter_gets_its_message_on_whichever_shard() {
     check(2, two_shards_and_two_waiters);
 }
 
-/// A waiter takes a shard from its scheduler thread, or is woken by it; nobody sleeps for ever on a shard that nobody drives.
+/// A waiter takes a shard from its scheduler thread, or is woken by it; no thread sleeps for ever
+/// on a shard without a driver.
 #[test]
 fn a_waiter_and_a_steward_take_turns() {
     check(2, one_waiter_and_its_steward);
 }
 
-/// Each scheduler thread alone is seen above with more preemptions; of the two together one is enough: the other goes on at whatever point
-/// the first is stopped at.
+/// A single scheduler thread is checked above with more preemptions; for two together one
+/// preemption is enough: the other thread continues at any point at which the first is stopped.
 // Covers: S-203
 #[test]
 fn a_waiter_takes_turns_with_two_stewards() {

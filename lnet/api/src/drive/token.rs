@@ -1,4 +1,4 @@
-//! One shard's token: who drives the shard, and how.
+//! One shard's token: its holder, and the holder's activity.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -9,42 +9,47 @@ use super::Sleeper;
 use crate::drive::rules::{BEGIN, CALL, CLAIM, CLAIM_GIVEN, DOZE, DROP, GIVE, HAND_OVER, TAKE};
 use crate::drive::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// How long a shard lies unpolled until another thread may take it from a driver that is awake, in nanoseconds. Longer than a poll
-/// of small messages takes, so that threads whose handlers are short leave each other alone; shorter than a network's timeouts by
-/// far. In a model a little time, which passes at a bidding.
+/// How long a shard must be unpolled before another thread may take it from a driver that is awake,
+/// in nanoseconds. Longer than a poll of small messages takes, so that threads with short handlers
+/// do not take shards from each other; far shorter than a network's timeouts. In a model it is a
+/// small number of the model's clock, which advances explicitly.
 pub(crate) const TAKEN_AFTER_NS: u64 = if cfg!(all(test, loom)) { 5 } else { 200_000 };
 
-/// Nobody has the token.
+/// The token has no holder.
 pub(super) const FREE: u64 = 0;
-/// A waiter that is awake has it and does something else at the moment: it polls another shard, or its handlers run.
+/// A waiter that is awake has it but does not poll the shard at the moment: it polls another shard,
+/// or its handlers run.
 const PARKED: u64 = 1;
-/// A waiter that sleeps has it: news on the shard end the sleep.
+/// A sleeping waiter has it: events on the shard end the sleep.
 const WATCHED: u64 = 2;
 /// A waiter has it, and polls the shard.
 const POLLED: u64 = 3;
-/// Somebody has it alone until they release it.
+/// A thread has it exclusively until it releases it.
 const HELD: u64 = 4;
-/// The bits of a token's word that say what its holder does; the others say who that is.
-const WHAT: u64 = 7;
+/// Mask of the bits of a token's word that encode the holder's activity; the other bits identify
+/// the holder.
+const ACTIVITY: u64 = 7;
 
-/// Whether the holder sees what comes on the shard, by a token's word: asleep, or because nobody else may drive it.
+/// Whether, by a token's word, the holder notices events on the shard: it sleeps on the shard, or
+/// has the token exclusively.
 pub(super) fn is_attended(word: u64) -> bool {
-    matches!(word & WHAT, WATCHED | HELD)
+    matches!(word & ACTIVITY, WATCHED | HELD)
 }
 
-/// A wait, or a scheduler thread to whom a token is given: the address of something that it alone has as long as it may hold tokens.
+/// Identifies a wait, or a scheduler thread that is given tokens, by an address that is unique
+/// while it may hold tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder(u64);
 
-/// Something of which each wait has one, for its address.
+/// An object of each wait whose address identifies the wait.
 #[derive(Debug, Default)]
 #[repr(align(8))]
 pub(crate) struct Mark {
     _place: u8,
 }
 
-const _: () = assert!(align_of::<Sleeper>() as u64 > WHAT, "what a holder does fits below an address");
-const _: () = assert!(align_of::<Mark>() as u64 > WHAT, "what a holder does fits below an address");
+const _: () = assert!(align_of::<Sleeper>() as u64 > ACTIVITY, "what a holder does fits below an address");
+const _: () = assert!(align_of::<Mark>() as u64 > ACTIVITY, "what a holder does fits below an address");
 
 impl Holder {
     pub(crate) fn of_wait(mark: &Mark) -> Holder {
@@ -56,7 +61,7 @@ impl Holder {
     }
 }
 
-/// A token.
+/// The token of a shard.
 ///
 /// | from | by | to |
 /// | --- | --- | --- |
@@ -69,17 +74,17 @@ impl Holder {
 /// | parked by the scheduler thread | its `claim_given` | held |
 /// | held, or a waiter's | `release`, or its `drop_by` | free |
 ///
-/// It stands on cache lines of its own: two CPUs that drive two shards must not slow each other down.
+/// It has its own cache lines: two CPUs that drive two shards must not slow each other down.
 #[repr(align(128))]
 pub(crate) struct Token {
-    /// Who has it, and what they do.
+    /// The holder and its activity.
     word: AtomicU64,
-    /// When it was released, or its holder last polled the shard or woke up. Not loom's: that somebody takes a token a little
-    /// earlier or later is no interleaving of its own.
+    /// When it was released, or its holder last polled the shard or woke up. Not loom's atomic: the
+    /// exact moment at which a token is taken makes no difference between interleavings.
     left_ns: std::sync::atomic::AtomicU64,
     /// The shard's scheduler thread drives, or is about to.
     pub(super) steward_on_duty: AtomicBool,
-    /// A thread that polls found the scheduler thread on duty, and would rather drive itself.
+    /// A polling thread found the scheduler thread on duty and wants to drive instead.
     pub(super) steward_unwanted: AtomicBool,
     pub(super) sched_thread: OnceLock<Arc<Sleeper>>,
 }
@@ -99,8 +104,8 @@ impl Token {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// The same, where it does not matter that it may be old: who goes on to change it fails then, and who looks from time to time
-    /// looks again. A model gives the newest word alone.
+    /// As [`Token::word`], where an old value does no harm: a change based on it fails, or the
+    /// check is repeated. A model always reads the newest value.
     pub(super) fn newest(&self) -> u64 {
         if !cfg!(all(test, loom)) {
             return self.word();
@@ -115,8 +120,8 @@ impl Token {
         self.left_ns.load(Relaxed)
     }
 
-    /// Puts one word in the place of another, in one step. Where a model breaks the step's rule, another thread may come between
-    /// the look and the change.
+    /// Replaces the word `from` by `to` in one step. In a model that breaks the step's rule,
+    /// another thread may run between the check and the change.
     fn turn(&self, step: Rule, from: u64, to: u64) -> bool {
         rule!(
             step,
@@ -135,28 +140,30 @@ impl Token {
         self.word() != FREE
     }
 
-    /// Whether nobody has polled the shard since then although somebody could: it is free, or parked.
+    /// Whether the shard has not been polled since this time although a thread could: it is free or
+    /// parked.
     pub(super) fn is_left_since(&self, since_ns: u64) -> bool {
-        matches!(self.newest() & WHAT, FREE | PARKED) && self.left_ns() <= since_ns
+        matches!(self.newest() & ACTIVITY, FREE | PARKED) && self.left_ns() <= since_ns
     }
 
-    /// Whether it lies there for whoever comes.
+    /// Whether any thread may take it: it is free, or its holder has not polled the shard for a
+    /// while.
     fn can_be_taken(&self, word: u64, now_ns: u64) -> bool {
-        word == FREE || word & WHAT == PARKED && self.left_ns().saturating_add(TAKEN_AFTER_NS) <= now_ns
+        word == FREE || word & ACTIVITY == PARKED && self.left_ns().saturating_add(TAKEN_AFTER_NS) <= now_ns
     }
 
     pub(super) fn claim(&self) -> bool {
-        // The line stays shared as long as somebody else holds it.
+        // The cache line stays shared while another thread holds the token.
         self.newest() == FREE && self.turn(CLAIM, FREE, HELD)
     }
 
-    /// The same, also from a waiter that has left it lying.
+    /// As [`Token::claim`], also from a waiter that has not polled the shard for a while.
     pub(super) fn claim_left(&self, now_ns: u64) -> bool {
         let word = self.newest();
         self.can_be_taken(word, now_ns) && self.turn(CLAIM, word, HELD)
     }
 
-    /// The same, if it was given to this scheduler thread.
+    /// As [`Token::claim`], if it was given to this scheduler thread.
     pub(super) fn claim_given(&self, sched_thread: Holder) -> bool {
         self.is_parked_by(sched_thread) && self.turn(CLAIM_GIVEN, sched_thread.0 | PARKED, HELD)
     }
@@ -171,7 +178,8 @@ impl Token {
         self.word.store(FREE, HAND_OVER.release());
     }
 
-    /// A waiter takes it, if it is free or its holder has left it lying.
+    /// Takes the token for a waiter, if it is free or its holder has not polled the shard for a
+    /// while.
     pub(super) fn take(&self, waiter: Holder, now_ns: u64) -> bool {
         let word = self.newest();
         let taken = self.can_be_taken(word, now_ns) && self.turn(TAKE, word, waiter.0 | PARKED);
@@ -181,33 +189,35 @@ impl Token {
         taken
     }
 
-    /// A waiter that has taken it is about to poll; false if somebody else has taken it since.
+    /// Marks the shard as polled by a waiter that has taken it; false if another thread has taken
+    /// it since.
     pub(super) fn begin(&self, waiter: Holder) -> bool {
         self.turn(BEGIN, waiter.0 | PARKED, waiter.0 | POLLED)
     }
 
-    /// It has polled, or is awake again.
+    /// Marks the end of the waiter's poll or sleep.
     pub(super) fn end(&self, waiter: Holder, now_ns: u64) {
         self.left_ns.store(now_ns, Relaxed);
         self.word.store(waiter.0 | PARKED, HAND_OVER.release());
     }
 
-    /// It is about to sleep; false if somebody else has taken the token.
+    /// Marks the waiter as asleep on the shard; false if another thread has taken the token.
     pub(super) fn doze(&self, waiter: Holder) -> bool {
         self.turn(DOZE, waiter.0 | PARKED, waiter.0 | WATCHED)
     }
 
-    /// A waiter lets go of it, whatever it was doing; false if somebody else has taken it.
+    /// Releases the waiter's token, in any state; false if another thread has taken it.
     pub(super) fn drop_by(&self, waiter: Holder, now_ns: u64) -> bool {
         let word = self.newest();
-        let is_its_own = word & !WHAT == waiter.0;
+        let is_its_own = word & !ACTIVITY == waiter.0;
         if is_its_own {
             self.left_ns.store(now_ns, Relaxed);
         }
         is_its_own && self.turn(DROP, word, FREE)
     }
 
-    /// A waiter gives it to the shard's scheduler thread, if there is one, and wakes that.
+    /// Gives a waiter's token to the shard's scheduler thread, if there is one, and wakes that
+    /// thread.
     pub(super) fn give(&self, waiter: Holder, now_ns: u64) -> bool {
         let Some(sched_thread) = self.sched_thread.get() else { return false };
         self.left_ns.store(now_ns, Relaxed);

@@ -10,43 +10,46 @@ use super::{MAX_SHARDS, Sleeper, shards_of};
 use crate::drive::rules::{LISTENERS, PASS_ON, RELEASE, ROUSE, STEWARD, WAITERS, WAKE};
 use crate::drive::sync::{AtomicUsize, Mutex, Ordering, fence};
 
-/// For how many shards there is room; a model checker has as many tokens as its models look at.
+/// Capacity for shards; a model checker gets no more tokens than its models use.
 const ROOM: usize = if cfg!(all(test, loom)) { 2 } else { MAX_SHARDS };
 
-/// Waiters without a token for which there is room from the start, so that waiting takes no memory: as many as a program
-/// has threads that wait, and then some.
+/// Initial capacity of the list of waiters, so that waiting does not allocate: more than the usual
+/// number of waiting threads.
 const WAITERS_ROOM: usize = 64;
 
-/// Nobody keeps watch asleep without a timer.
-const NOBODY: usize = usize::MAX;
+/// Value of `keeper` while no scheduler thread keeps watch without a timer.
+const NO_KEEPER: usize = usize::MAX;
 
-/// One token per shard, the waiters that lack some, and the scheduler threads.
+/// The tokens of a node's shards, the waiters that lack some, and the scheduler threads.
 pub struct Tokens {
     shards: Box<[Token]>,
-    /// How many of them there are already; it only grows.
+    /// The number of shards that exist; it only grows.
     count: AtomicUsize,
-    /// The scheduler thread that keeps watch and sleeps without a timer, by its shard; or [`NOBODY`].
+    /// The scheduler thread that keeps watch and sleeps without a timer, by its shard; or
+    /// [`NO_KEEPER`].
     keeper: AtomicUsize,
-    /// How often tokens have been released: a waiter that spins looks for free tokens when it has changed, and leaves the tokens
-    /// themselves to those who drive. Not loom's: before it sleeps it looks at the tokens in any case.
+    /// The number of releases: a spinning waiter looks for free tokens only when it has changed,
+    /// and so does not touch the cache lines of the tokens. Not loom's atomic: before it sleeps a
+    /// waiter checks the tokens in any case.
     releases: std::sync::atomic::AtomicUsize,
-    /// How many `waiting` lists, so that a release without waiters takes no lock.
+    /// The length of `waiting`, so that a release without waiters takes no lock.
     waiters: AtomicUsize,
     waiting: Mutex<VecDeque<Arc<Sleeper>>>,
-    /// How many `listening` lists.
+    /// The length of `listening`.
     listeners: AtomicUsize,
-    /// Those who sleep in loops of their own and lack a token. They may be away for long: so they are no waiters, for whom
-    /// scheduler threads make way, but only hear of tokens that become free.
+    /// Programs that sleep in their own event loops and lack a token. They may be away for long, so
+    /// scheduler threads do not make way for them as for waiters; they are only woken when a token
+    /// is released.
     listening: Mutex<Vec<Arc<Sleeper>>>,
 }
 
 impl Tokens {
-    /// Free tokens for this many shards, and room for [`MAX_SHARDS`].
+    /// Makes free tokens for this number of shards, and capacity for [`MAX_SHARDS`].
     pub fn new(shards: usize) -> Tokens {
         let tokens = Tokens {
             shards: (0..ROOM).map(|_| Token::free()).collect(),
             count: AtomicUsize::new(0),
-            keeper: AtomicUsize::new(NOBODY),
+            keeper: AtomicUsize::new(NO_KEEPER),
             releases: std::sync::atomic::AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
             waiting: Mutex::new(VecDeque::with_capacity(WAITERS_ROOM)),
@@ -57,36 +60,37 @@ impl Tokens {
         tokens
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// There are so many shards now, [`MAX_SHARDS`] at the most; never fewer than before. Whoever calls it has made all
-    /// else that belongs to them.
+    /// Raises the number of shards to `shards`, at most [`MAX_SHARDS`]; it never falls. The caller
+    /// has made everything that belongs to the new shards.
     pub fn grow(&self, shards: usize) {
-        // SYNC tokens.count: who sees the number sees what belongs to the shards.
+        // SYNC tokens.count: a thread that sees the number sees what belongs to the shards.
         self.count.fetch_max(shards.min(ROOM), Ordering::Release);
         // The new tokens are free, as if they had been released.
         self.after_release();
     }
 
-    /// Takes a shard's token, if it is free: until it is released nobody else drives the shard.
+    /// Takes a shard's token, if it is free: until it is released no other thread drives the shard.
     pub fn claim(&self, shard: usize) -> bool {
         self.shards[shard].claim()
     }
 
-    /// The same if a waiter has the token and has not polled the shard for long, because its handlers run.
+    /// As [`Tokens::claim`], also from a waiter that has not polled the shard for long, because its
+    /// handlers run.
     pub(crate) fn claim_left(&self, shard: usize, now_ns: u64) -> bool {
         self.shards[shard].claim_left(now_ns)
     }
 
-    /// The same if a waiter has given the token to this scheduler thread.
+    /// As [`Tokens::claim`], if a waiter has given the token to this scheduler thread.
     pub(crate) fn claim_given(&self, shard: usize, sched_thread: &Arc<Sleeper>) -> bool {
         self.shards[shard].claim_given(Holder::of_steward(sched_thread))
     }
 
-    /// Gives a token back, and wakes a waiter that lacks one, if there is one: it will drive.
+    /// Releases a token, and wakes a waiter that lacks one, if there is one: it will drive.
     pub fn release(&self, shard: usize, now_ns: u64) {
         self.shards[shard].release(now_ns);
         self.after_release();
@@ -94,46 +98,50 @@ impl Tokens {
 
     fn after_release(&self) {
         self.releases.fetch_add(1, Relaxed);
-        // SYNC tokens.keeper: either this sees the keeper asleep without a timer, or the keeper sees the token free. It is the
-        // fence of `LISTENERS`, too.
+        // SYNC tokens.keeper: either this thread sees the keeper asleep without a timer, or the
+        // keeper sees the token free. This is also the fence of `LISTENERS`.
         rule!(WAITERS, fence(Ordering::SeqCst));
         rule!(WAKE, self.wake_one());
         rule!(RELEASE, self.wake_keeper());
     }
 
-    /// Whether nobody has polled a shard since then although somebody could.
+    /// Whether a shard has not been polled since this time although a thread could.
     pub fn is_left_since(&self, shard: usize, since_ns: u64) -> bool {
         self.shards[shard].is_left_since(since_ns)
     }
 
-    /// How often tokens have been released.
+    /// Returns the number of releases.
     pub(crate) fn releases(&self) -> usize {
         self.releases.load(Relaxed)
     }
 
-    /// A waiter takes a shard's token, if it is free or its holder has left it lying.
+    /// Takes a shard's token for a waiter, if it is free or its holder has not polled the shard for
+    /// a while.
     pub(crate) fn take(&self, shard: usize, waiter: Holder, now_ns: u64) -> bool {
         self.shards[shard].take(waiter, now_ns)
     }
 
-    /// A waiter begins to poll a shard that it has taken; false if somebody else has taken it since.
+    /// Marks the start of a waiter's poll of a shard that it has taken; false if another thread has
+    /// taken it since.
     pub(crate) fn begin(&self, shard: usize, waiter: Holder) -> bool {
         self.shards[shard].begin(waiter)
     }
 
-    /// It has polled it.
+    /// Marks the end of the waiter's poll.
     pub(crate) fn end(&self, shard: usize, waiter: Holder, now_ns: u64) {
         self.shards[shard].end(waiter, now_ns);
     }
 
-    /// A waiter is about to sleep on the shards of a mask. Gives those that nobody has taken from it.
+    /// Marks a waiter as asleep on the shards of a mask. Returns those that no other thread has
+    /// taken from it.
     pub(crate) fn doze(&self, mask: u64, waiter: Holder) -> u64 {
         shards_of(mask)
             .filter(|&shard| self.shards[shard].doze(waiter))
             .fold(0, |kept, shard| kept | 1 << shard)
     }
 
-    /// It is awake again. From now on somebody must look whether it does too much else.
+    /// Marks the end of the waiter's sleep. From now on a keeper must watch how long it does not
+    /// poll the shards.
     pub(crate) fn rouse(&self, mask: u64, waiter: Holder, now_ns: u64) {
         if mask == 0 {
             return;
@@ -146,7 +154,8 @@ impl Tokens {
         }
     }
 
-    /// A waiter lets go of the tokens of a mask, together: who is woken by it can take them all.
+    /// Releases a waiter's tokens of a mask together, so that the thread that this wakes can take
+    /// them all.
     pub(crate) fn drop_by(&self, mask: u64, waiter: Holder, now_ns: u64) {
         let dropped = shards_of(mask).filter(|&shard| self.shards[shard].drop_by(waiter, now_ns)).count();
         if dropped > 0 {
@@ -154,7 +163,8 @@ impl Tokens {
         }
     }
 
-    /// A waiter gives a shard that it has taken to the shard's scheduler thread. False if there is none, or somebody has taken it.
+    /// Gives a shard that a waiter has taken to the shard's scheduler thread. False if there is
+    /// none, or if another thread has taken the shard.
     pub(crate) fn give(&self, shard: usize, waiter: Holder, now_ns: u64) -> bool {
         self.shards[shard].give(waiter, now_ns)
     }
@@ -164,13 +174,13 @@ impl Tokens {
         self.shards[shard].is_parked_by(Holder::of_steward(sched_thread))
     }
 
-    /// Whether nobody need look at any shard: whoever has a token sees what comes, asleep, or because nobody else may drive the
-    /// shard. A waiter that has the only shard has nothing else to do.
+    /// Whether no shard needs a keeper: each holder notices events, because it sleeps on the shard,
+    /// or has the token exclusively. A waiter that has the node's only shard does not poll others.
     pub(crate) fn all_attended(&self) -> bool {
         self.attended(Token::word)
     }
 
-    /// The same, perhaps as it was a moment ago.
+    /// As [`Tokens::all_attended`], but from possibly old values.
     pub(crate) fn seem_attended(&self) -> bool {
         self.attended(Token::newest)
     }
@@ -180,49 +190,51 @@ impl Tokens {
         self.present().all(|token| if alone { word(token) != FREE } else { is_attended(word(token)) })
     }
 
-    /// The scheduler thread that keeps watch is about to sleep without a timer. It must look once more whether all shards are attended to,
-    /// after its announcement of sleep, and call [`Tokens::keeper_looks`] afterwards.
+    /// Announces that the scheduler thread that keeps watch is about to sleep without a timer. It
+    /// must check [`Tokens::all_attended`] once more after its announcement of sleep, and call
+    /// [`Tokens::keeper_looks`] afterwards.
     pub(crate) fn keeper_rests(&self, shard: usize) {
         self.keeper.store(shard, Ordering::Relaxed);
     }
 
-    /// It is awake, or has a timer.
+    /// Records that the keeper is awake, or has a timer.
     pub(crate) fn keeper_looks(&self) {
-        self.keeper.store(NOBODY, Ordering::Relaxed);
+        self.keeper.store(NO_KEEPER, Ordering::Relaxed);
     }
 
     fn wake_keeper(&self) {
         let keeper = self.keeper.load(Ordering::Relaxed);
-        if keeper != NOBODY {
+        if keeper != NO_KEEPER {
             self.shards[keeper].wake_steward();
         }
     }
 
-    /// Whether some waiter lacks a token.
+    /// Whether a waiter lacks a token.
     pub fn wanted(&self) -> bool {
         self.waiting() > 0
     }
 
-    /// Returns how many waiters lack a token: those that sleep for want of it, or are about to.
+    /// Returns the number of waiters that sleep, or are about to, because they lack a token.
     pub fn waiting(&self) -> usize {
         self.waiters.load(Ordering::SeqCst)
     }
 
-    /// Notes a waiter that lacks a token. It must try [`Tokens::take`] once more before it sleeps, and [`Tokens::leave`]
-    /// afterwards. SchedThreads that drive are asked to stop.
+    /// Adds a waiter that lacks a token to the list. It must try [`Tokens::take`] once more before
+    /// it sleeps, and call [`Tokens::leave`] afterwards. Scheduler threads that drive are asked to
+    /// stop.
     pub(crate) fn join(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut waiting = self.waiting.lock();
             waiting.push_back(sleeper.clone());
             self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
-        // It is the fence of `STEWARD`, too.
+        // This is also the fence of `STEWARD`.
         rule!(WAITERS, fence(Ordering::SeqCst));
         rule!(STEWARD, self.present().for_each(Token::call_off_steward));
     }
 
-    /// Takes a waiter off the list. If a token is free, the next waiter is woken: the wake-up that this one may have got
-    /// must not be lost with it.
+    /// Removes a waiter from the list. If a token is free, the next waiter is woken: a wake-up that
+    /// this waiter may have received must not be lost with it.
     pub(crate) fn leave(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut waiting = self.waiting.lock();
@@ -237,8 +249,8 @@ impl Tokens {
         }
     }
 
-    /// Notes somebody who wants to hear when a token is released. They must look once more whether one [is
-    /// free](Tokens::is_free) before they sleep, and [`Tokens::unlisten`] afterwards.
+    /// Adds a listener, which is woken when a token is released. It must check once more whether
+    /// one [is free](Tokens::is_free) before it sleeps, and call [`Tokens::unlisten`] afterwards.
     pub(crate) fn listen(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut listening = self.listening.lock();
@@ -248,7 +260,7 @@ impl Tokens {
         rule!(LISTENERS, fence(Ordering::SeqCst));
     }
 
-    /// Takes a listener off the list.
+    /// Removes a listener.
     pub(crate) fn unlisten(&self, sleeper: &Arc<Sleeper>) {
         let mut listening = self.listening.lock();
         if let Some(at) = listening.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
@@ -257,23 +269,24 @@ impl Tokens {
         self.listeners.store(listening.len(), Ordering::SeqCst);
     }
 
-    /// Whether nobody holds a shard's token at the moment.
+    /// Whether a shard's token has no holder at the moment.
     pub(crate) fn is_free(&self, shard: usize) -> bool {
         !self.shards[shard].is_held()
     }
 
-    /// Has a waiter that lacks a token look for one: its holder has left it lying.
+    /// Wakes a waiter that lacks a token, to take one whose holder has not polled its shard for a
+    /// while.
     pub(crate) fn offer(&self) {
         self.wake_one();
     }
 
-    /// Names the thread that drives a shard when nobody waits, for good: a waiter that lacks the shard's token wakes it
-    /// while it drives. The first one named stays.
+    /// Sets the thread that drives a shard while no waiter does, once and for all: a waiter that
+    /// lacks the shard's token wakes it while it drives. Later calls have no effect.
     pub fn set_steward(&self, shard: usize, sched_thread: Arc<Sleeper>) {
         self.shards[shard].sched_thread.get_or_init(|| sched_thread);
     }
 
-    /// The thread that was named for a shard, if one was.
+    /// Returns the scheduler thread of a shard, if one was set.
     pub fn sched_thread(&self, shard: usize) -> Option<Arc<Sleeper>> {
         self.shards[shard].sched_thread.get().cloned()
     }
@@ -283,11 +296,12 @@ impl Tokens {
         self.shards[shard].wake_steward();
     }
 
-    /// A scheduler thread begins; from now on waiters call it off.
+    /// Marks a scheduler thread as on duty; from now on waiters call it off.
     pub(crate) fn steward_begins(&self, shard: usize) {
         let token = &self.shards[shard];
         token.steward_unwanted.store(false, Ordering::Relaxed);
-        // The announcement of its sleep is the barrier between this and its last look whether it is called off.
+        // The announcement of its sleep is the barrier between this store and its last check
+        // whether it is called off.
         token.steward_on_duty.store(true, Ordering::Relaxed);
     }
 
@@ -296,12 +310,13 @@ impl Tokens {
         self.wanted() || self.shards[shard].steward_unwanted.load(Ordering::Relaxed)
     }
 
-    /// A scheduler thread has stopped, its token released.
+    /// Marks a scheduler thread as off duty, after it has released its token.
     pub(crate) fn steward_ends(&self, shard: usize) {
         self.shards[shard].steward_on_duty.store(false, Ordering::Relaxed);
     }
 
-    /// Asks a shard's scheduler thread, if it is the one that drives, to leave the shard to threads that poll. They ask again.
+    /// Asks a shard's scheduler thread, if it drives, to leave the shard to polling threads. Each
+    /// poll asks again.
     pub fn ask_steward(&self, shard: usize) {
         let token = &self.shards[shard];
         if token.steward_on_duty.load(Ordering::Relaxed)
@@ -315,7 +330,7 @@ impl Tokens {
         self.shards[..self.count()].iter()
     }
 
-    /// Somebody is to look for a token: a waiter, who drives from then on, or else all who listen.
+    /// Wakes a waiter, which then drives, or all listeners if there is no waiter.
     fn wake_one(&self) {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return self.wake_listeners();

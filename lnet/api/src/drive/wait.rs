@@ -12,24 +12,24 @@ use super::token::{Holder, Mark, TAKEN_AFTER_NS};
 use super::{Drive, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
 
-/// How long a waiter must have had work on several shards, in one round or in several without a break, until it shares them: longer
-/// than a burst of messages takes, so that a thread that keeps up alone is not joined by others. In a model, as long as two polls
-/// that take time.
+/// How long a waiter must have had work on several shards, in one round or in several without a
+/// break, before it shares them: longer than a burst of messages takes, so that no other thread
+/// joins one that keeps up alone. In a model, the duration of two polls that take time.
 pub(super) const SHARED_AFTER_NS: u64 = if cfg!(all(test, loom)) { 4 } else { 1_000_000 };
 
-/// Waits until `ready` says so (`true`), or until the deadline has passed or the node has been shut down
-/// ([`Drive::ending`]; `false`, and `ready` is asked once more then). While it waits it drives the shards whose tokens are
-/// free. `None` waits without end.
+/// Waits until `ready` returns true; returns `true` then. Returns `false` if the deadline has
+/// passed or the node has been shut down ([`Drive::ending`]), after one more call of `ready`. While
+/// it waits it drives the shards whose tokens are free. `None` means no deadline.
 ///
-/// `ready` is asked often and must be cheap; it becomes true by what the polling itself delivers, or by another thread
-/// that then calls `sleeper.wake()`. Once it has said so it is not asked again, so it may use up what it found. One
-/// sleeper serves one waiting thread at a time.
+/// `ready` is called often and must be cheap; it becomes true by what the polling itself delivers,
+/// or by another thread that then calls `sleeper.wake()`. After it has returned true it is not
+/// called again, so it may consume what it found. One sleeper serves one waiting thread at a time.
 ///
 /// It spins before it sleeps if the sleeper does ([`Sleeper::spinning`]).
 ///
-/// Several threads that wait divide the shards when there is load: who has had work on several for long gives half of them
-/// to others that wait, or to their scheduler threads; and a shard that its driver does not come back to, because handlers run, is
-/// taken by whoever comes.
+/// Under load, several waiting threads divide the shards: a thread that has had work on several for
+/// long gives half of them to other waiting threads, or to their scheduler threads; and a shard to
+/// which its driver does not come back, because handlers run, may be taken by any waiting thread.
 pub fn wait_until(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -39,10 +39,11 @@ pub fn wait_until(
     wait_with(drive, sleeper, deadline_ns, ready, sleep_on_descriptors)
 }
 
-/// The algorithm, with the sleep itself left open: a model checker cannot sleep in the kernel.
+/// The algorithm, with the sleep as a parameter: a model checker cannot sleep in the kernel.
 ///
-/// After a sleep only those shards are polled whose descriptors were readable: most often that is one, and brings what is
-/// waited for. Before the next sleep every other shard is polled too, as it is whenever a round has found work.
+/// After a sleep only those shards are polled whose descriptors were readable: mostly that is one,
+/// and brings the awaited event. Before the next sleep every other shard is polled too, as after
+/// each round that has found work.
 pub(crate) fn wait_with(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -54,16 +55,16 @@ pub(crate) fn wait_with(
         return true;
     }
     let mark = Mark::default();
-    let mut held = Held::none(drive, sleeper, &mark);
+    let mut held = HeldTokens::none(drive, sleeper, &mark);
     let never = Poll { work: 0, deadline_ns };
-    let mut idle = Polled { mask: 0, found: never };
+    let mut idle = PollRound { mask: 0, found: never };
     let mut spinning = sleeper.spin_wait();
     let mut now_ns = drive.now_ns();
     loop {
         let began_ns = now_ns;
-        held.look(began_ns);
+        held.take_free(began_ns);
         let polled = held.poll(held.mask & !idle.mask, began_ns);
-        // What came before the end counts.
+        // Events that came before the end count.
         let ended = drive.has_ended();
         if ready() {
             held.remember(polled.mask);
@@ -76,7 +77,7 @@ pub(crate) fn wait_with(
         }
         rule!(SHARE, held.share(polled.mask, (began_ns, now_ns)));
         let all = polled.found.and(idle.found);
-        idle = Polled { mask: 0, found: never };
+        idle = PollRound { mask: 0, found: never };
         if all.work > 0 {
             spinning.event();
             continue;
@@ -102,63 +103,65 @@ pub(crate) fn wait_with(
                     held.remember(polled.mask);
                     return true;
                 }
-                // Those without work need not be polled again.
+                // Shards without work need not be polled again.
                 let found = Poll { work: 0, ..polled.found }.and(never);
-                idle = Polled { mask: readable & !polled.mask, found };
+                idle = PollRound { mask: readable & !polled.mask, found };
             }
         }
     }
 }
 
-/// What polls of some shards found.
-struct Polled {
+/// The combined result of polls of some shards.
+struct PollRound {
     /// The shards: those that had work, or those that had none.
     mask: u64,
     found: Poll,
 }
 
-/// How an attempt to sleep ended.
+/// Result of [`HeldTokens::sleep_unless`].
 enum Slept {
-    /// What is waited for came before the sleep.
+    /// The awaited event came before the sleep.
     Ready,
-    /// There is something to do first.
+    /// It did not sleep: something has to be done first.
     Not,
-    /// Until these shards became readable; none, if something else ended it.
+    /// It slept until these shards became readable; none, if something else ended the sleep.
     Until(u64),
 }
 
-/// The tokens that a waiter has taken: bit `n` for shard `n`. Dropping it lets go of them.
-struct Held<'a> {
+/// The tokens that a waiter has taken: bit `n` for shard `n`. Dropping it releases them.
+struct HeldTokens<'a> {
     drive: &'a dyn Drive,
     sleeper: &'a Arc<Sleeper>,
     waiter: Holder,
     mask: u64,
-    /// What it knows of the tokens that it lacks: the shards there were, and how often tokens had been released, when it last
-    /// looked; and when it looks again whether one has been left lying.
-    looked: Option<(u64, usize)>,
-    look_ns: u64,
-    /// For how long it has had work on several shards.
+    /// The state of the missing tokens when it last checked: the mask of shards, and the number of
+    /// releases.
+    checked: Option<(u64, usize)>,
+    /// When it next checks whether a token can be taken from another holder.
+    check_ns: u64,
+    /// How long it has had work on several shards, in nanoseconds.
     loaded_ns: u64,
 }
 
-impl<'a> Held<'a> {
-    fn none(drive: &'a dyn Drive, sleeper: &'a Arc<Sleeper>, mark: &'a Mark) -> Held<'a> {
+impl<'a> HeldTokens<'a> {
+    fn none(drive: &'a dyn Drive, sleeper: &'a Arc<Sleeper>, mark: &'a Mark) -> HeldTokens<'a> {
         let waiter = Holder::of_wait(mark);
-        Held { drive, sleeper, waiter, mask: 0, looked: None, look_ns: 0, loaded_ns: 0 }
+        HeldTokens { drive, sleeper, waiter, mask: 0, checked: None, check_ns: 0, loaded_ns: 0 }
     }
 
-    /// Takes what has become free. Who has some leaves the others to those who were woken for them.
-    fn look(&mut self, now_ns: u64) {
+    /// Takes tokens that have become free. A waiter that has some leaves the others to the waiters
+    /// that were woken for them.
+    fn take_free(&mut self, now_ns: u64) {
         let tokens = self.drive.tokens();
         let all = all_of(self.drive);
         if self.mask == all || self.mask != 0 && tokens.wanted() {
             return;
         }
         let known = Some((all, tokens.releases()));
-        if self.looked == known && now_ns < self.look_ns {
+        if self.checked == known && now_ns < self.check_ns {
             return;
         }
-        (self.looked, self.look_ns) = (known, now_ns.saturating_add(TAKEN_AFTER_NS));
+        (self.checked, self.check_ns) = (known, now_ns.saturating_add(TAKEN_AFTER_NS));
         self.take(now_ns);
     }
 
@@ -170,10 +173,10 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Polls shards of its own: those first that brought what this sleeper waited for last.
-    fn poll(&mut self, mask: u64, mut now_ns: u64) -> Polled {
+    /// Polls its shards: first those that last brought what this sleeper waited for.
+    fn poll(&mut self, mask: u64, mut now_ns: u64) -> PollRound {
         let first = mask & self.sleeper.memo();
-        let mut polled = Polled { mask: 0, found: Poll::default() };
+        let mut polled = PollRound { mask: 0, found: Poll::default() };
         for shard in shards_of(first).chain(shards_of(mask & !first)) {
             let bit = 1 << shard;
             if !self.drive.tokens().begin(shard, self.waiter) {
@@ -183,7 +186,7 @@ impl<'a> Held<'a> {
             let found = self.drive.poll(shard, POLL_BUDGET);
             if found.work > 0 {
                 polled.mask |= bit;
-                // Its handlers may have taken long, while other shards lay there.
+                // Its handlers may have taken long, while other shards were not polled.
                 if self.mask != bit {
                     now_ns = self.drive.now_ns();
                 }
@@ -194,14 +197,15 @@ impl<'a> Held<'a> {
         polled
     }
 
-    /// What was waited for has come, from one of these shards if there are any.
+    /// Records the shards that brought the awaited event, if any.
     fn remember(&self, mask: u64) {
         if mask != 0 {
             self.sleeper.set_memo(mask);
         }
     }
 
-    /// After a round that found work on some shards: gives half of them to others, if it has been so for long.
+    /// Handles the load after a round that found work on the shards of `worked`: if several have
+    /// had work for long, gives half of them to other threads.
     fn share(&mut self, worked: u64, (began_ns, now_ns): (u64, u64)) {
         if worked.count_ones() < 2 {
             self.loaded_ns = 0;
@@ -223,7 +227,8 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Half of these shards: those of other partitions first, and last those that brought what this waiter waits for.
+    /// Selects half of these shards: first those of other partitions, and last those that bring
+    /// what this waiter waits for.
     fn half(&self, mask: u64) -> u64 {
         let (fed, near) = (self.sleeper.memo(), self.drive.near());
         let by_distance = [!near & !fed, near & !fed, !near & fed, near & fed];
@@ -235,8 +240,9 @@ impl<'a> Held<'a> {
         shards_of(self.mask).all(|shard| self.drive.arm(shard))
     }
 
-    /// Announces sleep, looks once more at everything that could have changed before the announcement, then sleeps. If
-    /// `ready` says so at that look it is not asked again: it may not say so a second time.
+    /// Announces sleep, checks once more everything that could have changed before the
+    /// announcement, then sleeps. If `ready` returns true at that check it is not called again: it
+    /// may not return true a second time.
     fn sleep_unless(
         &mut self,
         next_ns: Option<u64>,
@@ -247,12 +253,13 @@ impl<'a> Held<'a> {
         let had = self.mask;
         self.mask = tokens.doze(had, self.waiter);
         let lacks = self.mask != all_of(self.drive);
-        let bed = Bed::enter(self, lacks);
+        let announced = AnnouncedSleep::enter(self, lacks);
         if lacks {
             self.take(self.drive.now_ns());
         }
-        // A shard that it has lost and taken again must be polled first: who had it may have left something.
-        if self.mask != had || self.mask != bed.watched || !self.arm() {
+        // A shard that it has lost and taken again must be polled first: its holder in between may
+        // have left work.
+        if self.mask != had || self.mask != announced.watched || !self.arm() {
             return Slept::Not;
         }
         if ready() {
@@ -260,37 +267,38 @@ impl<'a> Held<'a> {
         }
         let readable = sleep(self.drive, self.mask, self.sleeper, next_ns);
         if lacks {
-            // While this waiter is on the list, other waiters leave it the shards that it was woken for.
+            // While this waiter is on the list, other waiters leave it the shards for which it was
+            // woken.
             self.take(self.drive.now_ns());
         }
         Slept::Until(readable)
     }
 }
 
-/// A sleep that has been announced. Dropping it ends it, also when what is waited for panics.
-struct Bed<'a> {
+/// An announced sleep. Dropping it ends the sleep, also when a callback panics.
+struct AnnouncedSleep<'a> {
     drive: &'a dyn Drive,
     sleeper: &'a Arc<Sleeper>,
     waiter: Holder,
     /// The shards that it watches.
     watched: u64,
-    /// It stands among those who lack a token.
+    /// Whether it is on the list of waiters that lack a token.
     lacks: bool,
 }
 
-impl<'a> Bed<'a> {
-    /// For a waiter that has dozed off on its shards.
-    fn enter(held: &Held<'a>, lacks: bool) -> Bed<'a> {
-        let &Held { drive, sleeper, waiter, mask: watched, .. } = held;
+impl<'a> AnnouncedSleep<'a> {
+    /// Announces the sleep of a waiter that is marked as asleep on its shards.
+    fn enter(held: &HeldTokens<'a>, lacks: bool) -> AnnouncedSleep<'a> {
+        let &HeldTokens { drive, sleeper, waiter, mask: watched, .. } = held;
         sleeper.prepare();
         if lacks {
             drive.tokens().join(sleeper);
         }
-        Bed { drive, sleeper, waiter, watched, lacks }
+        AnnouncedSleep { drive, sleeper, waiter, watched, lacks }
     }
 }
 
-impl Drop for Bed<'_> {
+impl Drop for AnnouncedSleep<'_> {
     fn drop(&mut self) {
         let tokens = self.drive.tokens();
         if self.lacks {
@@ -301,19 +309,19 @@ impl Drop for Bed<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldTokens<'_> {
     fn drop(&mut self) {
         self.drive.tokens().drop_by(self.mask, self.waiter, self.drive.now_ns());
     }
 }
 
-/// A bit for each shard there is.
+/// Returns the mask of all shards.
 fn all_of(drive: &dyn Drive) -> u64 {
     let none = u64::MAX.checked_shl(drive.shards() as u32).unwrap_or(0);
     !none
 }
 
-/// That a node has been shut down, for whoever waits: a descriptor that is readable from then on.
+/// The flag that a node has been shut down, with a descriptor that is readable from then on.
 #[derive(Debug)]
 pub struct Ending {
     over: AtomicBool,
@@ -321,7 +329,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Of a node that lives.
+    /// Makes the flag of a running node.
     ///
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left.
@@ -329,10 +337,10 @@ impl Ending {
         Ok(Ending { over: AtomicBool::new(false), bell: Bell::new()? })
     }
 
-    /// Ends every wait on the node, those to come as well: nobody ever silences the bell.
+    /// Ends every wait on the node, including later ones: the bell is never silenced.
     pub fn end(&self) {
         if !self.over.swap(true, Ordering::Release) {
-            // No error: the bell is its own.
+            // This cannot fail: the bell is not shared.
             let _ = self.bell.ring();
         }
     }
@@ -346,11 +354,13 @@ impl Ending {
     }
 }
 
-/// Room for the descriptors of every shard, of a sleeper and of the node's ending, in one of the sizes that small vectors have.
+/// Capacity for the descriptors of every shard, of a sleeper and of the node's ending, as one of
+/// the sizes that small vectors support.
 const FDS_MAX: usize = 96;
 const _: () = assert!(FDS_MAX >= MAX_SHARDS + 2);
 
-/// Sleeps until a held shard or the sleeper becomes readable, or until `next_ns`; gives the shards that are readable.
+/// Sleeps until a held shard or the sleeper becomes readable, or until `next_ns`; returns the
+/// shards that are readable.
 pub(super) fn sleep_on_descriptors(
     drive: &dyn Drive,
     mask: u64,
@@ -367,7 +377,7 @@ pub(super) fn sleep_on_descriptors(
             let readable = shards_of(mask).zip(&set).filter(|(_, fd)| is_readable(fd));
             readable.fold(0, |readable, (shard, _)| readable | 1 << shard)
         }
-        // EINTR and every other answer mean the same: look again.
+        // EINTR and every other result: check again.
         _ => 0,
     }
 }

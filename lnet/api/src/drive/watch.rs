@@ -1,4 +1,4 @@
-//! The scheduler threads: how one drives its shard, and which of them keeps watch when nobody drives.
+//! The scheduler threads: how each drives its shard, and which of them keeps watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,18 @@ use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use super::wait::sleep_on_descriptors;
 use super::{Drive, POLL_BUDGET, Sleeper, shards_of};
 
-/// The scheduler threads' watch over the shards of a node (S-203, S-312): each shard has a thread that serves it ([`Watch::serve`]).
+/// The scheduler threads' watch over the shards of a node (S-203, S-312): each shard has a thread
+/// that serves it ([`Watch::serve`]).
 ///
-/// One of them at a time keeps watch: it looks once in a grace period which shards are neglected, and wakes a waiter that lacks
-/// one, or else their scheduler threads; the others sleep without a timer. It leaves the watch to another when its own shard needs it.
-/// No timer runs while each shard is attended to: its driver sleeps on it, or has it alone. Who changes that says so.
+/// One thread at a time keeps watch, the keeper: it checks once in a grace period which shards are
+/// neglected, and wakes a waiter that lacks one, or else their scheduler threads; the other threads
+/// sleep without a timer. The keeper leaves the watch to another thread when its own shard needs
+/// it. No timer runs while each shard is attended to: its driver sleeps on it, or has it
+/// exclusively. A thread that ends this state wakes the keeper.
 #[derive(Debug)]
 pub struct Watch {
     grace_ns: u64,
-    /// Somebody keeps watch.
+    /// Set while a thread keeps watch.
     kept: AtomicBool,
     /// A bit for each scheduler thread that sleeps, or is about to, because another keeps watch.
     resting: AtomicU64,
@@ -26,7 +29,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch without a keeper, over shards that may go unpolled for `grace` before their scheduler threads take them.
+    /// Makes a watch without a keeper, over shards that may go unpolled for `grace` before their
+    /// scheduler threads take them.
     pub fn new(grace: Duration) -> Watch {
         Watch {
             grace_ns: u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX),
@@ -36,13 +40,14 @@ impl Watch {
         }
     }
 
-    /// Serves a shard as its scheduler thread until the watch has ended: drives it while it is neglected, and keeps watch in its turn.
-    /// The sleeper is the one that was named by [`super::Tokens::set_steward`], before.
+    /// Serves a shard as its scheduler thread until the watch has ended: drives the shard while it
+    /// is neglected, and keeps watch in its turn. The sleeper is the one set before by
+    /// [`super::Tokens::set_steward`].
     pub fn serve(&self, drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>) {
         self.serve_with(drive, shard, sleeper, sleep_on_descriptors);
     }
 
-    /// The algorithm, with the sleep itself left open: a model checker cannot sleep in the kernel.
+    /// The algorithm, with the sleep as a parameter: a model checker cannot sleep in the kernel.
     pub(crate) fn serve_with(
         &self,
         drive: &dyn Drive,
@@ -60,7 +65,7 @@ impl Watch {
         }
     }
 
-    /// Ends the watch, and with it what every scheduler thread of the node does.
+    /// Ends the watch, and every scheduler thread of the node.
     pub fn end(&self, drive: &dyn Drive) {
         self.ended.store(true, Ordering::Release);
         (0..drive.shards()).for_each(|shard| drive.tokens().wake_steward(shard));
@@ -70,7 +75,7 @@ impl Watch {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Whether a shard has work to be done and nobody who does it.
+    /// Whether a shard has work to be done and no driver.
     fn is_neglected(&self, drive: &dyn Drive, shard: usize) -> bool {
         let since_ns = drive.now_ns().saturating_sub(self.grace_ns);
         drive.tokens().is_left_since(shard, since_ns) && drive.is_active(shard)
@@ -86,18 +91,20 @@ struct SchedThread<'a, S> {
 }
 
 impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
-    /// Keeps watch until its own shard is neglected, or all is over. If another keeps watch, only tells which it is.
+    /// Keeps watch until its own shard is neglected, or the watch ends. If another thread keeps
+    /// watch, returns at once whether its own shard needs it.
     fn keeps_watch(&self) -> bool {
         let watch = self.watch;
         if watch.kept.swap(true, Ordering::AcqRel) {
             return self.is_needed();
         }
-        // How often tokens had been released when it last saw, by its timer, that all shards were attended to.
+        // The number of releases when it last saw, by its timer, that all shards were attended to.
         let mut quiet = None;
         while !watch.has_ended() && !self.is_needed() {
-            // Its own timer alone ends it: waiters never pay a system call to keep it quiet. Where all shards are attended to, and
-            // no token has changed hands for a grace period, it needs none, and whoever changes that pays: once in a while, for
-            // the next sleep has a timer again.
+            // Only its timer ends this sleep: waiters never pay a system call to prevent it. Where
+            // all shards are attended to, and no token has changed hands for a grace period, it
+            // needs no timer, and the thread that changes that wakes it. That is rare, because the
+            // next sleep has a timer again.
             let tokens = self.drive.tokens();
             let releases = Some(tokens.releases()).filter(|_| tokens.seem_attended());
             let rests = releases.is_some() && quiet == releases;
@@ -105,16 +112,19 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
                 tokens.keeper_rests(self.shard);
             }
             let look_ns = self.drive.now_ns().saturating_add(watch.grace_ns);
-            // SYNC tokens.keeper, tokens.call: the announcement of sleep is the barrier before this look.
+            // SYNC tokens.keeper, tokens.call: the announcement of sleep is the barrier before this
+            // check.
             let stays = || !tokens.is_given(self.shard, self.sleeper) && (!rests || tokens.all_attended());
             self.sleep_while(Some(look_ns).filter(|_| !rests), || !watch.has_ended() && stays());
             tokens.keeper_looks();
             quiet = releases.filter(|_| !rests);
             self.help_neglected();
         }
-        // Not a plain store: a model takes that to come before the attempts of others that it in truth comes behind.
+        // Not a plain store: a model would order that before swaps of other threads that it follows
+        // in reality.
         watch.kept.swap(false, Ordering::AcqRel);
-        // SYNC watch.kept: either this sees a scheduler thread at rest, or that scheduler thread sees that nobody keeps watch.
+        // SYNC watch.kept: either this thread sees a resting scheduler thread, or that thread sees
+        // that the watch is not kept.
         fence(Ordering::SeqCst);
         let next = shards_of(watch.resting.load(Ordering::Relaxed)).next();
         if let Some(next) = next {
@@ -123,22 +133,23 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         true
     }
 
-    /// Sleeps until there may be something to do, or nobody keeps watch.
+    /// Sleeps until there may be something to do, or no thread keeps watch.
     fn rest(&self) {
         let watch = self.watch;
         let announce = || watch.resting.fetch_or(1 << self.shard, Ordering::Relaxed);
-        // SYNC watch.kept: the announcement of sleep is the barrier between that of rest and this look.
+        // SYNC watch.kept: the announcement of sleep is the barrier between the announcement of
+        // rest and this check.
         let stays = || !watch.has_ended() && watch.kept.load(Ordering::Acquire) && !self.is_needed();
         rule!(REST, announce(), then = self.sleep_while(None, stays));
         watch.resting.fetch_and(!(1 << self.shard), Ordering::Relaxed);
     }
 
-    /// Finds somebody for each neglected shard.
+    /// Wakes a driver for each neglected shard.
     fn help_neglected(&self) {
         let tokens = self.drive.tokens();
         let neglected = (0..self.drive.shards()).filter(|&shard| self.watch.is_neglected(self.drive, shard));
         if tokens.wanted() {
-            // Whoever comes takes all that are left.
+            // The waiter takes all shards that are left.
             neglected.take(1).for_each(|_| tokens.offer());
         } else {
             let resting = self.watch.resting.load(Ordering::Relaxed);
@@ -153,7 +164,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         tokens.is_given(self.shard, self.sleeper) || is_neglected()
     }
 
-    /// Announces sleep, and sleeps unless there is no reason to any more.
+    /// Announces sleep, and sleeps unless the reason is gone.
     fn sleep_while(&self, until_ns: Option<u64>, stays: impl FnOnce() -> bool) {
         self.sleeper.prepare();
         if stays() {
@@ -163,15 +174,16 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
     }
 }
 
-/// Drives one shard as its scheduler thread, until a waiter wants it or `over` says so. At once, if somebody else drives it.
+/// Drives one shard as its scheduler thread, until a waiter wants it or `over` returns true.
+/// Returns at once if another thread drives it.
 ///
-/// `over` becomes true by another thread that then calls `sleeper.wake()`. The sleeper is the one that was named by
-/// [`super::Tokens::set_steward`].
+/// `over` is made true by another thread, which then calls `sleeper.wake()`. The sleeper is the one
+/// set before by [`super::Tokens::set_steward`].
 pub fn drive_shard(drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>, over: impl Fn() -> bool) {
     drive_shard_with(drive, shard, sleeper, over, sleep_on_descriptors);
 }
 
-/// The algorithm, with the sleep itself left open: a model checker cannot sleep in the kernel.
+/// The algorithm, with the sleep as a parameter: a model checker cannot sleep in the kernel.
 pub(crate) fn drive_shard_with(
     drive: &dyn Drive,
     shard: usize,
@@ -204,7 +216,8 @@ pub(crate) fn drive_shard_with(
     }
 }
 
-/// A scheduler thread on duty, with the token if it was there to be taken; dropping it ends both.
+/// A scheduler thread on duty, with the token if it could be taken; dropping it ends the duty and
+/// releases the token.
 struct Duty<'a> {
     drive: &'a dyn Drive,
     shard: usize,

@@ -11,7 +11,7 @@ struct Plain {
     tokens: Tokens,
     shard: Sleeper,
     work: AtomicU64,
-    /// What the last poll found is old: the next one asks.
+    /// Set if the result of the last poll is old: the next poll asks the system.
     stale: AtomicBool,
     started: std::time::Instant,
 }
@@ -27,7 +27,7 @@ impl Plain {
         }
     }
 
-    /// There is something to be read on the shard.
+    /// Makes the shard readable.
     fn arrive(&self) {
         self.work.store(1, Ordering::Relaxed);
         self.shard.prepare();
@@ -78,7 +78,8 @@ fn a_shard_that_becomes_readable_is_told_of_once() {
         drive.arrive();
         assert!(is_readable_now(&event_loop_handle));
         assert!(event_loop_handle.disarm(&drive) && !event_loop_handle.disarm(&drive));
-        // It has been told of, though nobody has read it yet; the next time it is found at once.
+        // It has given its wake-up, though no thread has read it yet; the next call finds it at
+        // once.
         assert!(!is_readable_now(&event_loop_handle));
         assert!(!event_loop_handle.arm(&drive, None, || false).unwrap(), "there was work");
     }
@@ -127,7 +128,7 @@ fn news_before_the_announcement_is_seen() {
     assert!(!event_loop_handle.disarm(&drive) && !is_readable_now(&event_loop_handle));
 }
 
-/// A shard that has been looked at for long is asked once more, and what that finds is not slept on.
+/// After spinning, the shard is polled once more, and what that poll finds is not slept on.
 #[test]
 fn old_news_is_no_reason_to_stay_awake() {
     let (net, event_loop_handle) = (Plain::new(), EventLoopHandle::new().unwrap());

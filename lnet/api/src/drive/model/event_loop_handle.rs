@@ -1,9 +1,10 @@
-//! A program that sleeps in a loop of its own, beside waiters and scheduler threads: it hears of what comes for it, whoever drives.
+//! A program that sleeps in its own event loop, beside waiters and scheduler threads: it is woken
+//! for its message, whichever thread drives.
 
 use super::super::event_loop_handle::arm_with;
 use super::*;
 
-/// A thread with such a loop, for its message.
+/// Starts a thread with such a loop, for its message.
 fn listener(net: &Arc<Net>, number: usize) -> Running {
     start(net, Part::Waiter, move |net| {
         let sleeper = &net.sleepers[number];
@@ -18,7 +19,8 @@ fn listener(net: &Arc<Net>, number: usize) -> Running {
     })
 }
 
-/// Either may find the other's message; the waiter holds the shard while it sleeps, and leaves with what is for the other unread.
+/// Either may find the other's message; the waiter holds the shard while it sleeps, and leaves with
+/// the other's message unread.
 pub(super) fn a_listener_and_a_waiter() {
     let net = Net::new(1);
     let threads = [waiter(&net, 0), listener(&net, 1)];
@@ -45,7 +47,8 @@ fn two_listeners_and_no_waiter() {
     check(3, two_listeners);
 }
 
-/// The scheduler thread drives until it is called off or all is over, which no listener does: the message is delivered all the same.
+/// The scheduler thread drives until it is called off or the model ends; a listener does not call
+/// it off. The message is delivered all the same.
 #[test]
 fn a_listener_and_a_steward() {
     check(2, || {

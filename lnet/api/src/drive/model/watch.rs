@@ -1,7 +1,8 @@
-//! The scheduler threads' watch: whichever of them keeps it, no shard stays neglected, and no wake-up is lost.
+//! The scheduler threads' watch: with any of them as keeper, no shard stays neglected, and no
+//! wake-up is lost.
 //!
-//! The program computes: its messages must come without its driving. Time passes when everybody sleeps, and once at any
-//! other moment.
+//! The program computes: its messages must arrive without its driving. Time passes when all threads
+//! sleep, and once at any other moment.
 
 use std::time::Duration;
 
@@ -13,10 +14,12 @@ use crate::drive::rules::{LEAVE, RELEASE, REST, ROUSE};
 
 const GRACE_NS: u64 = 10;
 
-/// It takes two grace periods after a shard was left until its scheduler thread looks: by then everything has come.
+/// A scheduler thread takes a shard at most two grace periods after it was left: by this time
+/// everything has arrived.
 const _: () = assert!(LATEST_NS >= 8 * GRACE_NS);
 
-/// By then the scheduler thread that keeps watch sleeps without a timer, if all shards are attended to from the beginning.
+/// By this time the keeper sleeps without a timer, if all shards have been attended to from the
+/// beginning.
 const QUIET_NS: u64 = 4 * GRACE_NS + 1;
 
 struct World {
@@ -26,16 +29,16 @@ struct World {
 }
 
 impl World {
-    /// SchedThreads for two shards, and a program.
+    /// Makes scheduler threads for two shards, and a program.
     fn new() -> World {
         World::after(|_| {})
     }
 
-    /// The same, after something that no scheduler thread sees.
+    /// The same, after `prepare`, which no scheduler thread sees.
     fn after(prepare: impl FnOnce(&Net)) -> World {
         let net = Net::new(2);
         net.system.set_time(GRACE_NS);
-        // Nobody has neglected them yet.
+        // No shard has been neglected yet.
         (0..2).for_each(|shard| net.tokens.release(shard, GRACE_NS));
         prepare(&net);
         let watch = Arc::new(Watch::new(Duration::from_nanos(GRACE_NS)));
@@ -50,14 +53,14 @@ impl World {
         World { sched_threads: sched_threads.collect(), net, watch }
     }
 
-    /// A grace period passes, whatever goes on.
+    /// Lets a grace period pass at any moment.
     fn pass(&self) {
-        // The lock: nobody is between his last look at the clock and his sleep.
+        // Under the lock, so that no thread is between its last reading of the clock and its sleep.
         let _kernel = self.net.system.kernel.lock().unwrap();
         self.net.system.set_time(self.net.now_ns() + GRACE_NS);
     }
 
-    /// Sleeps until a message has come, and drives nothing; or until it never will.
+    /// Sleeps, without driving, until a message has come or never will.
     fn expect(&self, number: usize) {
         self.net.expect(number, number);
     }
@@ -91,7 +94,8 @@ fn one_after_the_other() {
     world.end();
 }
 
-/// Both scheduler threads drive, or are about to; a waiter calls them off and leaves the shards again.
+/// Both scheduler threads drive, or are about to; a waiter calls them off and later leaves the
+/// shards.
 fn a_waiter_that_comes_and_goes() {
     let world = World::new();
     let waiter = waiter(&world.net, 0);
@@ -102,7 +106,7 @@ fn a_waiter_that_comes_and_goes() {
     world.end();
 }
 
-/// The program has all shards alone, so that no timer runs; then it lets go of them.
+/// The program has all shards exclusively, so that no timer runs; then it releases them.
 fn a_holder_that_goes() {
     let world = World::after(|net| (0..2).for_each(|shard| assert!(net.tokens.claim(shard))));
     world.net.system.sleep(ONLOOKER, Bed { until_ns: Some(QUIET_NS), ..Bed::default() });
@@ -112,8 +116,8 @@ fn a_holder_that_goes() {
     world.end();
 }
 
-/// A message comes on each shard when everybody sleeps, and the handler of the first blocks until the
-/// second has come.
+/// A message arrives on each shard while all threads sleep, and the handler of the first blocks
+/// until the second has come.
 fn with_a_handler_that_blocks() -> World {
     World::after(|net| {
         net.blocks.store(true, Relaxed);
@@ -172,28 +176,29 @@ fn a_waiter_drives_while_anothers_handler_blocks() {
     check(0, a_handler_that_blocks_beside_a_waiter);
 }
 
-/// Whoever keeps watch while a waiter sleeps on all shards sleeps for ever if that waiter wakes up silently.
+/// If a waiter that sleeps on all shards wakes up silently, the keeper sleeps for ever.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn roused_silently_nobody_watches() {
     broken(ROUSE, || check(1, a_handler_that_blocks));
 }
 
-/// Whoever keeps watch over shards that others have alone sleeps for ever if their release is silent.
+/// If exclusively held shards are released silently, the keeper sleeps for ever.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn released_silently_nobody_watches() {
     broken(RELEASE, || check(1, a_holder_that_goes));
 }
 
-/// A scheduler thread that leaves the watch may not see the one that goes to rest: loom finds that nobody watches then.
+/// A scheduler thread that leaves the watch may not see the one that goes to rest: loom finds that
+/// no thread keeps watch then.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn announced_too_late_nobody_watches() {
     broken(REST, || check(2, one_after_the_other));
 }
 
-/// Nor does anybody watch if the one that leaves the watch says nothing.
+/// Nor does any thread keep watch if the one that leaves the watch wakes no other.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn left_silently_nobody_watches() {

@@ -7,17 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::{Clock, Sleeper, Tokens};
 use super::*;
 
-/// A node that notes how it is driven. Its time stands still, but for polls that find work.
+/// A node that records how it is driven. Its time passes only during polls that find work.
 struct Noted {
     tokens: Tokens,
     now_ns: AtomicU64,
-    /// How long a poll takes that finds work; no time at first.
+    /// How long a poll takes that finds work; 0 at first.
     busy_ns: AtomicU64,
     /// The shards of this thread's partition; all at first.
     near: AtomicU64,
     has_spare: bool,
     polls: Mutex<Vec<usize>>,
-    /// What the next polls of each shard find.
+    /// The number of further polls of each shard that find work.
     work: Mutex<Vec<usize>>,
     fds: Vec<Sleeper>,
     ending: Ending,
@@ -42,14 +42,14 @@ impl Noted {
         std::mem::take(&mut self.polls.lock().unwrap())
     }
 
-    /// A shard has so many polls' worth of work, and says so.
+    /// Gives a shard work for this number of polls, and wakes its sleeper.
     fn arrive(&self, shard: usize, polls: usize) {
         self.work.lock().unwrap()[shard] = polls;
         self.fds[shard].prepare();
         self.fds[shard].wake();
     }
 
-    /// A node whose shards have work that does not end, each poll of which takes so long.
+    /// Makes a node whose shards have endless work, each poll of which takes `busy_ns`.
     fn loaded(shards: usize, busy_ns: u64) -> Noted {
         let net = Noted::new(shards);
         net.busy_ns.store(busy_ns, Relaxed);
@@ -57,7 +57,7 @@ impl Noted {
         net
     }
 
-    /// Takes what is free, and for the scheduler threads what they have been given.
+    /// Claims all free tokens, and on behalf of the scheduler threads the tokens given to them.
     fn take_given(&self) -> u64 {
         let tokens = &self.tokens;
         let by_steward = |shard| {
@@ -104,7 +104,7 @@ fn sleeper() -> Arc<Sleeper> {
     Arc::new(Sleeper::new().unwrap())
 }
 
-/// What `ready` says may be true once only, as a wake-up that is taken is.
+/// `ready` may return true only once, like a wake-up that is consumed.
 #[test]
 fn the_first_true_ends_the_wait_at_whichever_look_it_comes() {
     const LOOKS: usize = 8;
@@ -120,7 +120,8 @@ fn the_first_true_ends_the_wait_at_whichever_look_it_comes() {
     }
 }
 
-/// What a waiter polls, between sleeps that `awake` ends with shards that are readable.
+/// Returns the shards that a waiter polls between sleeps; each sleep ends with the readable shards
+/// in `awake`.
 fn polls_between_sleeps(net: &Noted, awake: &[u64]) -> Vec<Vec<usize>> {
     let rounds = RefCell::new(Vec::new());
     let sleep = |_: &dyn Drive, _: u64, _: &Sleeper, _: Option<u64>| {
@@ -153,7 +154,7 @@ fn after_a_sleep_the_readable_shards_are_polled_first() {
     assert_eq!(rounds, [vec![0, 1, 2], one, other, vec![0, 1, 2]]);
 }
 
-/// The answer of the system itself: which descriptors are readable.
+/// The system's own result: which descriptors are readable.
 #[test]
 fn a_sleep_tells_which_shards_are_readable() {
     let (net, sleeper) = (Noted::new(MAX_SHARDS), sleeper());
@@ -169,7 +170,7 @@ fn a_sleep_tells_which_shards_are_readable() {
     assert_eq!(sleep_on_descriptors(&net, 0b10, &sleeper, None), 0);
 }
 
-/// What is ready after the first polls of a round ends the wait: the other shards are left alone.
+/// An event found by the first polls of a round ends the wait: the other shards are not polled.
 #[test]
 fn a_message_costs_one_poll_whatever_the_number_of_shards() {
     let net = Noted::new(4);
@@ -183,15 +184,15 @@ fn a_message_costs_one_poll_whatever_the_number_of_shards() {
     assert_eq!(net.polls(), [3]);
 }
 
-/// A sleeper that spins whatever else the machine does.
+/// Makes a sleeper that spins whatever the load of the machine.
 fn spinning() -> Arc<Sleeper> {
     let sleeper = Sleeper::new().unwrap().spinning(crate::MAX_SPIN);
     sleeper.ignore_load();
     Arc::new(sleeper)
 }
 
-/// Repeats a wait that is ready after so many looks, until one ends without a sleep: one that is preempted ends with one. On one
-/// processor each wait sleeps.
+/// Repeats a wait that is ready after `looks_needed` checks until one ends without a sleep: a wait
+/// that is preempted ends with a sleep. On one processor each wait sleeps.
 fn without_sleep(looks_needed: usize, wait: impl Fn(&mut dyn FnMut() -> bool, &dyn Fn())) {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).unwrap();
     let alone = online == Some(1);
@@ -239,7 +240,7 @@ fn a_steward_spins_before_it_sleeps_too() {
     });
 }
 
-/// Shards that come while a waiter waits are its own from its next round on.
+/// A waiter drives shards that are added during its wait from its next round on.
 #[test]
 fn shards_may_come_while_somebody_waits() {
     let mut net = Noted::new(3);
@@ -258,7 +259,7 @@ fn shards_may_come_while_somebody_waits() {
     assert!((0..3).all(|shard| net.tokens.claim(shard)), "all are free again");
 }
 
-/// A thread that polls gets a shard from its scheduler thread; one that waits gets it too.
+/// A scheduler thread gives its shard to a polling thread, and also to a waiting one.
 #[test]
 fn a_steward_gives_its_shard_to_whoever_wants_it() {
     let net = Arc::new(Noted::new(2));
@@ -291,7 +292,8 @@ fn a_steward_gives_its_shard_to_whoever_wants_it() {
     thread.join().unwrap();
 }
 
-/// The end of the node reaches those who drive, those who lack a token, and those who come later; what is ready counts.
+/// The end of the node ends the waits of threads that drive, that lack a token, and that come
+/// later; an event that is ready counts.
 #[test]
 fn the_end_of_a_node_ends_every_wait() {
     let net = Arc::new(Noted::new(1));
@@ -312,7 +314,7 @@ fn the_end_of_a_node_ends_every_wait() {
     assert!(wait_until(&*net, &sleeper(), None, || true));
 }
 
-/// A driver that lets go and comes back pays for a wake-up of the watch once at the most, not each time.
+/// A driver that releases and reclaims a token wakes the keeper at most once, not each time.
 #[test]
 fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
     let net = Noted::new(1);
@@ -337,12 +339,14 @@ fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
     assert_eq!(timed.into_inner(), [true, false, true, true, false, true]);
 }
 
-/// What a waiter has given away after each of so many rounds. Others take it at once.
+/// Returns the shards that a waiter has given away after each of `rounds` rounds. Other threads
+/// take them at once.
 fn given_after_rounds(net: &Noted, sleeper: &Arc<Sleeper>, rounds: usize) -> Vec<u64> {
     let (mut given, mut looks) = (Vec::new(), 0);
     let ready = || {
         looks += 1;
-        // The first look comes before it drives, the second one before it shares for the first time.
+        // The first check comes before it drives, the second one before it shares for the first
+        // time.
         if looks > 2 {
             given.push(given.last().unwrap_or(&0) | net.take_given());
         }
@@ -357,8 +361,8 @@ fn with_stewards(net: Noted) -> Noted {
     net
 }
 
-/// It gives half of `mask` away: shards of other partitions first, and before all others those that did not bring what it waited for
-/// last.
+/// Returns the half of `mask` that a waiter gives away: shards of other partitions first, and
+/// before all others those that did not bring what it last waited for.
 fn expected_half(mask: u64, fed: u64, near: u64) -> u64 {
     let mut shards: Vec<usize> = (0..MAX_SHARDS).filter(|shard| mask >> shard & 1 == 1).collect();
     shards.sort_by_key(|shard| (fed >> shard & 1, near >> shard & 1, *shard));
@@ -366,8 +370,8 @@ fn expected_half(mask: u64, fed: u64, near: u64) -> u64 {
     shards.into_iter().fold(0, |half, shard| half | 1 << shard)
 }
 
-/// A waiter keeps the shards that feed its queue, then those of its partition, whichever shards they are; and it gives some away
-/// when it has had work for long enough, not before.
+/// A waiter keeps the shards that feed its queue, then those of its partition, for every
+/// combination; it gives shards away when it has had work for long enough, not before.
 // Covers: S-203
 #[test]
 fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
@@ -379,7 +383,8 @@ fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
         net.near.store(near, Relaxed);
         let sleeper = sleeper();
         sleeper.set_memo(fed);
-        // It gives the first half away after two rounds. Later rounds have half the shards, and take half the time.
+        // It gives the first half away after two rounds. Later rounds have half the shards, and
+        // take half the time.
         let first = expected_half(ALL, fed, near);
         let second = first | expected_half(ALL & !first, fed, near);
         let given = given_after_rounds(&net, &sleeper, 6);
@@ -388,7 +393,8 @@ fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
     }
 }
 
-/// One that has no more work than it gets done keeps its shards: a round with work on a single shard ends the load.
+/// A waiter that keeps up with its work keeps its shards: a round with work on a single shard ends
+/// the load.
 #[test]
 fn a_waiter_whose_load_has_breaks_keeps_its_shards() {
     let net = with_stewards(Noted::new(2));
@@ -404,8 +410,8 @@ fn a_waiter_whose_load_has_breaks_keeps_its_shards() {
     assert!(wait_with(&net, &sleeper(), None, ready, |_, _, _, _| unreachable!("there is work")));
 }
 
-/// The others that wait get the shards from which nothing came that this waiter waits for. Which ones those are it learns by itself, and
-/// knows in its next wait.
+/// Other waiting threads get the shards that did not bring the waiter's events. It learns by itself
+/// which ones those are, and remembers them in its next wait.
 // Covers: S-203
 #[test]
 fn a_waiter_keeps_the_shards_that_feed_its_queue() {
@@ -413,14 +419,14 @@ fn a_waiter_keeps_the_shards_that_feed_its_queue() {
     for fed in 0..SHARDS {
         let net = Noted::loaded(SHARDS, 0);
         let sleeper = sleeper();
-        // Its event comes from one shard alone.
+        // Its event comes from one shard only.
         let came = Cell::new(false);
         (0..SHARDS).filter(|&shard| shard != fed).for_each(|shard| net.work.lock().unwrap()[shard] = 0);
         let event = || came.replace(true);
         assert!(wait_with(&net, &sleeper, None, event, |_, _, _, _| unreachable!("there is work")));
         (0..SHARDS).for_each(|shard| net.arrive(shard, usize::MAX));
         net.busy_ns.store(SHARED_AFTER_NS, Relaxed);
-        // It gives half away in each round, the last but one of its shards in the second.
+        // It gives half of its shards away in each round, the last but one in the second.
         let other = self::sleeper();
         net.tokens.join(&other);
         let given = given_after_rounds(&net, &sleeper, 3);
@@ -430,7 +436,7 @@ fn a_waiter_keeps_the_shards_that_feed_its_queue() {
     }
 }
 
-/// Without another that waits, and without a processor for a scheduler thread, it keeps all.
+/// Without another waiting thread, and without a processor for a scheduler thread, it keeps all.
 #[test]
 fn nothing_is_given_where_no_thread_could_drive_it() {
     let net = Noted::loaded(2, SHARED_AFTER_NS);
