@@ -1,4 +1,4 @@
-//! How many strangers are let in: connections of peers that are being opened, or are open, in all and from one address.
+//! Limits on accepted connections of peers, opening or open, in all and per address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,143 +8,146 @@ use hashbrown::HashMap;
 use lnet_api::MAX_SHARDS;
 use parking_lot::Mutex;
 
-/// The most connections of peers that there may be.
+/// The limits on accepted connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// In all, opening and open.
+    /// All connections, opening and open.
     pub all: usize,
-    /// Opening, at one door.
+    /// Opening, on one listener.
     pub opening: usize,
-    /// Opening, from one address: one stalled host must not keep the others out.
+    /// Opening, from one address, so that one stalled host does not keep the others out.
     pub opening_of_address: usize,
-    /// From one address, opening and open.
+    /// Opening and open, from one address.
     pub of_address: usize,
-    /// What every address may have as long as there is room. Beyond, no address may have more than is left for all others:
-    /// whoever takes as many as it can leaves half of them to those who come after.
+    /// The number that every address may have while there is room. Above it, no address may have
+    /// more than the number that is left for all others: an address that takes all it can get
+    /// leaves half of the room to those that come later.
     pub modest: usize,
 }
 
-/// Why a stranger is not let in.
+/// Why a connection is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// Too many are being opened at this door: it may begin once another of them has been dropped.
-    #[error("{0} connections of peers are being opened at a time, and no more")]
+    /// Too many are being opened on this listener; further ones may begin once one of these has
+    /// been dropped.
+    #[error("at most {0} connections of peers are opened at a time")]
     Opening(usize),
     /// Its address has too many.
     #[error("an address has at most {0} connections")]
     OfAddress(usize),
-    /// There is no room to spare for it.
+    /// There is no room left for it.
     #[error("there is no room for further connections")]
     NoRoom,
 }
 
-/// Counts those who were let in, at all doors.
+/// Counts accepted connections on all listeners.
 #[derive(Debug)]
 pub struct Admission {
     bounds: Bounds,
-    book: Mutex<Book>,
+    state: Mutex<AdmissionState>,
 }
 
 #[derive(Debug)]
-struct Book {
+struct AdmissionState {
     all: usize,
-    /// Opening, by door.
+    /// Opening, by listener.
     opening: [usize; MAX_SHARDS],
-    addresses: HashMap<IpAddr, Guests, RandomState>,
+    addresses: HashMap<IpAddr, AddressCounts, RandomState>,
 }
 
 #[derive(Debug, Default)]
-struct Guests {
+struct AddressCounts {
     opening: usize,
     open: usize,
 }
 
-/// Somebody who was let in; counts until it is dropped.
+/// Permission for one accepted connection; it counts until it is dropped.
 #[derive(Debug)]
 pub struct Permit {
     admission: Arc<Admission>,
     ip: IpAddr,
-    door: usize,
+    listener: usize,
     open: bool,
 }
 
 impl Admission {
-    /// Nobody is in.
+    /// Makes counters with no connections.
     pub fn new(bounds: Bounds) -> Admission {
-        let book = Book { all: 0, opening: [0; MAX_SHARDS], addresses: HashMap::default() };
-        Admission { bounds, book: Mutex::new(book) }
+        let state = AdmissionState { all: 0, opening: [0; MAX_SHARDS], addresses: HashMap::default() };
+        Admission { bounds, state: Mutex::new(state) }
     }
 
-    /// Lets in a connection from this address at this door, which is a number below [`MAX_SHARDS`].
+    /// Admits a connection from this address on the listener with number `listener`, which is below
+    /// [`MAX_SHARDS`].
     ///
     /// # Errors
-    /// There are too many.
-    pub fn begin(self: &Arc<Admission>, door: usize, ip: IpAddr) -> Result<Permit, Full> {
+    /// There are too many connections.
+    pub fn begin(self: &Arc<Admission>, listener: usize, ip: IpAddr) -> Result<Permit, Full> {
         let Bounds { all, opening, opening_of_address, of_address, modest } = self.bounds;
-        let mut book = self.book.lock();
-        let book = &mut *book;
-        let permits = book.addresses.entry(ip).or_default();
-        let (own, left) = (permits.opening + permits.open, all.saturating_sub(book.all));
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let permits = state.addresses.entry(ip).or_default();
+        let (own, left) = (permits.opening + permits.open, all.saturating_sub(state.all));
         let full = if permits.opening >= opening_of_address || own >= of_address {
             Some(Full::OfAddress(of_address))
         } else if left == 0 || (own >= modest && own >= left) {
             Some(Full::NoRoom)
         } else {
-            (book.opening[door] >= opening).then_some(Full::Opening(opening))
+            (state.opening[listener] >= opening).then_some(Full::Opening(opening))
         };
         if let Some(full) = full {
-            // The strangers that are turned away while others fill the house leave nothing behind.
-            book.forget_if_empty(ip);
+            // Refused connections leave no entry behind.
+            state.forget_if_empty(ip);
             return Err(full);
         }
         permits.opening += 1;
-        book.opening[door] += 1;
-        book.all += 1;
-        Ok(Permit { admission: self.clone(), ip, door, open: false })
+        state.opening[listener] += 1;
+        state.all += 1;
+        Ok(Permit { admission: self.clone(), ip, listener, open: false })
     }
 
-    /// Connections of this address that are being opened.
+    /// Returns the number of connections from this address that are being opened.
     pub fn opening_of(&self, ip: IpAddr) -> usize {
-        self.book.lock().addresses.get(&ip).map_or(0, |permits| permits.opening)
+        self.state.lock().addresses.get(&ip).map_or(0, |permits| permits.opening)
     }
 }
 
 impl Permit {
-    /// Where it comes from.
+    /// The address from which the connection comes.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// Its connection is open.
+    /// Records that the connection is open.
     #[must_use]
     pub fn opened(mut self) -> Permit {
         self.open = true;
-        let mut book = self.admission.book.lock();
-        book.opening[self.door] -= 1;
-        if let Some(permits) = book.addresses.get_mut(&self.ip) {
+        let mut state = self.admission.state.lock();
+        state.opening[self.listener] -= 1;
+        if let Some(permits) = state.addresses.get_mut(&self.ip) {
             permits.opening -= 1;
             permits.open += 1;
         }
-        drop(book);
+        drop(state);
         self
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut book = self.admission.book.lock();
-        book.all -= 1;
+        let mut state = self.admission.state.lock();
+        state.all -= 1;
         if !self.open {
-            book.opening[self.door] -= 1;
+            state.opening[self.listener] -= 1;
         }
-        if let Some(permits) = book.addresses.get_mut(&self.ip) {
+        if let Some(permits) = state.addresses.get_mut(&self.ip) {
             *(if self.open { &mut permits.open } else { &mut permits.opening }) -= 1;
         }
-        book.forget_if_empty(self.ip);
+        state.forget_if_empty(self.ip);
     }
 }
 
-impl Book {
+impl AdmissionState {
     fn forget_if_empty(&mut self, ip: IpAddr) {
         if self.addresses.get(&ip).is_some_and(|permits| permits.opening + permits.open == 0) {
             self.addresses.remove(&ip);
@@ -173,8 +176,8 @@ mod tests {
     }
 
     fn is_empty(admission: &Admission) -> bool {
-        let book = admission.book.lock();
-        book.addresses.is_empty() && book.all == 0 && book.opening == [0; MAX_SHARDS]
+        let state = admission.state.lock();
+        state.addresses.is_empty() && state.all == 0 && state.opening == [0; MAX_SHARDS]
     }
 
     #[test]
@@ -197,7 +200,7 @@ mod tests {
         assert_eq!(admission.begin(0, ip(200)).unwrap_err(), Full::Opening(BOUNDS.opening));
         assert!(admission.begin(1, ip(200)).is_ok(), "the doors of others are not shut");
         assert_eq!(admission.opening_of(ip(0)), BOUNDS.opening_of_address);
-        assert_eq!(admission.book.lock().addresses.len(), BOUNDS.opening / BOUNDS.opening_of_address);
+        assert_eq!(admission.state.lock().addresses.len(), BOUNDS.opening / BOUNDS.opening_of_address);
         let open: Vec<Permit> = permits.into_iter().map(Permit::opened).collect();
         let more = begin(&admission, 200).unwrap();
         drop((open, more));
@@ -218,7 +221,7 @@ mod tests {
         assert!(is_empty(&admission));
     }
 
-    /// One address after another takes what it can get; there is room for others all the same.
+    /// One address after another takes all it can get; there is still room for others.
     #[test]
     fn no_address_takes_all_the_room() {
         let most = 768;

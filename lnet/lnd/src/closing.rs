@@ -1,4 +1,4 @@
-//! How connections in use end, over any kind of network (lnet-wire 28 and 34).
+//! The end of connections in use, over any kind of network (lnet-wire 28 and 34).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use crate::protocol::{Connection, Conns, Driver};
 use crate::slab::Key;
 use crate::{Cause, Miss, Peer, Protocol, Turn};
 
-/// What of a peer ends with a connection that is broken.
+/// Which connections of a peer end when one breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// That connection, which the peer does without: it is no failure, and the others serve.
+    /// That connection, which the peer does not need: this is no failure, and the others stay in
+    /// use.
     Surplus,
     /// That connection.
     One,
@@ -25,26 +26,27 @@ pub enum Ends {
 
 /// A connection in use.
 pub struct InUse<P: Protocol> {
-    /// The node at its other end.
+    /// The peer at its other end.
     pub peer: Arc<Peer<P>>,
-    /// Itself.
+    /// The connection.
     pub conn: Arc<P::Conn>,
-    /// Where its other end is.
+    /// The address of its other end.
     pub address: SocketAddr,
 }
 
-/// A connection is at its end, for this reason, and others with it ([`Driver::ends_with`]). What was in flight on them fails; what still
-/// waits for the peer is sent over other connections, or new ones.
-pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key: Key, why: Miss) {
+/// Closes a connection that broke for this reason, and the others that end with it
+/// ([`Driver::ends_with`]). Messages in flight on them fail; messages that wait for the peer are
+/// sent over other connections, or new ones.
+pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key: Key, miss: Miss) {
     let Some(InUse { peer, conn, address }) = driver.in_use(turn, key) else { return };
-    let ends = driver.ends_with(turn, key, &why);
+    let ends = driver.ends_with(turn, key, &miss);
     let conns: Conns<P> = if ends == Ends::All { peer.state.lock().conns.clone() } else { smallvec![conn] };
-    let (errno, cause) = (why.errno, why.cause);
+    let (errno, cause) = (miss.errno, miss.cause);
     if ends == Ends::Surplus {
-        debug!(peer = %peer.key.id, %errno, "the peer does without one of its connections; the others stay");
+        debug!(peer = %peer.key.id, %errno, "the peer closed a surplus connection; the others stay open");
     } else {
-        let failure = turn.connection_failed(&peer, address, why);
-        // A peer that ends while nothing is being sent to it is no event for an operator.
+        let failure = turn.connection_failed(&peer, address, miss);
+        // The end of a peer to which nothing is being sent is not logged for operators.
         if cause == Cause::Closed && conns.iter().all(|conn| conn.is_idle()) {
             debug!(%failure, ?ends, "the peer has closed connections");
         } else {
@@ -61,8 +63,8 @@ pub fn close_peer<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, peer: 
     close(driver, turn, peer, &conns, errno);
 }
 
-/// Closes connections of a peer; the peer is lost with the last of them. Its rules hear of it even if there are none: what was known of
-/// the peer's life is void.
+/// Closes connections of a peer; with the last of them the peer is lost. Its link rules are updated
+/// even if there are none: their knowledge of the peer's incarnation is void.
 fn close<P: Protocol>(
     driver: &mut P::Driver,
     turn: Turn<'_, P>,
@@ -84,7 +86,7 @@ fn close<P: Protocol>(
     }
 }
 
-/// Ends connections that have left their peer's state.
+/// Ends connections that have been removed from their peer's state.
 pub(crate) fn end_conns<P: Protocol>(
     driver: &mut P::Driver,
     turn: Turn<'_, P>,

@@ -7,33 +7,34 @@ use crate::HeldLimits;
 
 /// The tunables of an LND.
 pub trait Config: Clone + Send + Sync {
-    /// Those that an NI may have otherwise.
+    /// The tunables that can be set per NI.
     type OfNi: Clone + Send + for<'a> From<&'a Self>;
 
-    /// What an NI has that says something of its own.
+    /// Returns the tunables of the LND with those of an NI in their place.
     #[must_use]
     fn of(&self, ni: &Self::OfNi) -> Self;
 
-    /// Whether every value can be used.
+    /// Checks that every value is valid.
     ///
     /// # Errors
-    /// Names the first that cannot.
+    /// Names the first invalid value.
     fn check(&self) -> Result<(), BadTunable>;
 
-    /// How many partitions there are, and the most shards of each (`nscheds`; 0 counts as 1).
+    /// Returns the number of partitions, and the upper limit for shards per partition (`nscheds`; 0
+    /// counts as 1).
     fn shards(&self) -> (usize, usize);
 
-    /// The memory of the partitions: what a shard has lies near its own.
+    /// The memory of the partitions: a shard's memory lies near its own.
     fn memory(&self) -> &PartitionMemory;
 
-    /// How much of what the engine holds back is taken into memory.
+    /// The limits for held messages in memory.
     fn held(&self) -> HeldLimits;
 
-    /// The connections of an NI to a peer, in the LND's way of counting (`conns_per_peer`).
+    /// The number of connections of an NI to a peer, as the LND counts them (`conns_per_peer`).
     fn conns_per_peer(ni: &mut Self::OfNi) -> &mut u8;
 }
 
-/// A tunable has a value that cannot be.
+/// A tunable has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}={value}: it must be {rule}")]
 pub struct BadTunable {
@@ -41,12 +42,12 @@ pub struct BadTunable {
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What is allowed: "at least 1 s".
+    /// The values that are allowed: "at least 1 s".
     pub rule: String,
 }
 
 impl BadTunable {
-    /// One that breaks this rule.
+    /// Makes the error for a field that breaks this rule.
     pub fn new(field: &'static str, value: impl ToString, rule: impl ToString) -> BadTunable {
         BadTunable { field, value: value.to_string(), rule: rule.to_string() }
     }

@@ -1,4 +1,5 @@
-//! What LNDs count: live counters, and snapshots of them with the same names ([`counters!`](crate::counters)).
+//! Counters of LNDs: live counters, and snapshots of them with the same names
+//! ([`counters!`](crate::counters)).
 
 use std::fmt::Debug;
 use std::ops::AddAssign;
@@ -13,59 +14,59 @@ use crate::Protocol;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// So many more.
+    /// Adds `count`.
     pub fn add(&self, count: usize) {
         self.0.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// One more.
+    /// Adds 1.
     pub fn one(&self) {
         self.add(1);
     }
 
-    /// How many there were so far.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A counter that one thread at a time changes, under the lock of the shard's driver: so it needs no atomic addition, of
-/// which a small message would take three.
+/// A counter that one thread at a time changes, under the lock of the shard's driver. It needs no
+/// atomic addition; a small message would take three.
 #[derive(Debug, Default)]
 pub struct DriverCounter(AtomicU64);
 
 impl DriverCounter {
-    /// So many more.
+    /// Adds `count`.
     pub fn add(&self, count: usize) {
         self.0.store(self.get().wrapping_add(count as u64), Ordering::Relaxed);
     }
 
-    /// One more.
+    /// Adds 1.
     pub fn one(&self) {
         self.add(1);
     }
 
-    /// How many there were so far.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Live counters that can be read all together.
+/// Live counters of which a snapshot can be taken.
 pub trait Snapshot {
-    /// The numbers.
+    /// The type of the snapshot.
     type Counts;
 
-    /// The numbers at this moment; each is exact, but they are not taken at one moment.
+    /// Returns the counts; each is exact, but they are not read at one moment.
     fn snapshot(&self) -> Self::Counts;
 }
 
 /// A snapshot of an LND's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts<T, R> {
-    /// Sending.
+    /// Counted by senders.
     pub tx: T,
-    /// Receiving, and the life of connections.
+    /// Counted by drivers: receiving, and the life of connections.
     pub rx: R,
 }
 
@@ -76,12 +77,12 @@ impl<T: AddAssign, R: AddAssign> AddAssign for Counts<T, R> {
     }
 }
 
-/// The counters of a shard: those of the senders and those of the driver on cache lines of their own.
+/// The counters of a shard, those of the senders and those of the driver on separate cache lines.
 #[derive(Debug, Default)]
 pub struct Counters<T, R> {
-    /// Of the senders.
+    /// Counted by senders.
     pub tx: CachePadded<T>,
-    /// Of the driver.
+    /// Counted by the driver.
     pub rx: CachePadded<R>,
 }
 
@@ -93,15 +94,15 @@ impl<T: Snapshot, R: Snapshot> Snapshot for Counters<T, R> {
     }
 }
 
-/// Two structs with the same fields: a public one of numbers, which can be added up, and one of counters, of the crate's own, whose
-/// [`Snapshot`] is the first.
+/// Defines two structs with the same fields: a public one of numbers, which can be added up, and a
+/// crate-private one of counters, whose [`Snapshot`] is the first.
 ///
 /// ```
 /// use lnet_lnd::counters;
 /// use lnet_lnd::counting::{Counter, Snapshot};
 ///
 /// counters! {
-///     /// What was counted.
+///     /// The counts.
 ///     Counted, Live of Counter {
 ///         /// Messages sent.
 ///         messages,
@@ -121,7 +122,7 @@ macro_rules! counters {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $snapshot { $($(#[$field_doc])* pub $field: u64,)* }
 
-        /// The counters themselves.
+        /// The live counters.
         #[derive(Default)]
         pub struct $live { $(pub(crate) $field: $counter,)* }
 
@@ -141,13 +142,13 @@ macro_rules! counters {
     };
 }
 
-/// What senders of all LNDs count.
+/// The counters that the senders of all LNDs have.
 pub trait CountsWakeups {
     /// Times a sleeping driver was woken.
     fn wakeups(&self) -> &Counter;
 }
 
-/// What drivers of all LNDs count of the life of connections.
+/// The counters of connections that the drivers of all LNDs have.
 pub trait CountsLife {
     /// Attempts to open a connection that failed.
     fn connect_failures(&self) -> &DriverCounter;
@@ -155,7 +156,7 @@ pub trait CountsLife {
     fn protocol_errors(&self) -> &DriverCounter;
     /// Connections that ended because something took too long.
     fn timeouts(&self) -> &DriverCounter;
-    /// Connections closed, but with their NI.
+    /// Connections closed, except with their NI.
     fn closes(&self) -> &DriverCounter;
     /// Peers that went away.
     fn peers_lost(&self) -> &DriverCounter;
@@ -167,11 +168,11 @@ pub trait CountsLife {
     fn held_lost(&self) -> &DriverCounter;
 }
 
-/// What an LND counts.
+/// The counters of an LND.
 pub trait Counted: 'static {
-    /// What its senders count.
+    /// The counters of its senders.
     type Tx: CountsWakeups + Snapshot<Counts: AddAssign + Debug + Default> + Default + Send + Sync;
-    /// What its drivers count.
+    /// The counters of its drivers.
     type Rx: CountsLife + Snapshot<Counts: AddAssign + Debug + Default> + Default + Send + Sync;
 }
 
@@ -179,14 +180,15 @@ pub trait Counted: 'static {
 pub type CountersOf<P> =
     Counters<<<P as Protocol>::Counted as Counted>::Tx, <<P as Protocol>::Counted as Counted>::Rx>;
 
-/// The counters of an LND ([`counters!`](crate::counters)): `TxCounters` of its senders and `RxCounters` of its drivers, `LiveTx` and
-/// `LiveRx` while they count (both are [`Counted`] as `Live`), and a name for both snapshots together.
-/// Beside its own there are those that all LNDs have.
+/// Defines the counters of an LND ([`counters!`](crate::counters)): the snapshots `TxCounters` of
+/// its senders and `RxCounters` of its drivers, the live counters `LiveTx` and `LiveRx` (both
+/// together are `Live`, which implements [`Counted`]), and an alias for both snapshots together.
+/// The counters that all LNDs have are added to its own.
 #[macro_export]
 macro_rules! counters_of_lnd {
     ($both:ident { tx { $($(#[$tx_doc:meta])* $tx:ident,)* } rx { $($(#[$rx_doc:meta])* $rx:ident,)* } }) => {
         $crate::counters! {
-            /// What senders counted, in whichever thread.
+            /// Counted by senders, in any thread.
             TxCounters, LiveTx of $crate::counting::Counter {
                 $($(#[$tx_doc])* $tx,)*
                 /// Times a sleeping driver was woken.
@@ -201,18 +203,19 @@ macro_rules! counters_of_lnd {
         }
 
         $crate::counters! {
-            /// What drivers counted: receiving, and the life of connections.
+            /// Counted by drivers: receiving, and the life of connections.
             RxCounters, LiveRx of $crate::counting::DriverCounter {
                 $($(#[$rx_doc])* $rx,)*
-                /// Looks at what has happened.
+                /// Polls of a shard.
                 polls,
                 /// LNet messages received.
                 messages,
                 /// NOOPs received.
                 noops,
-                /// Payload bytes copied to their place, from a connection's buffer or from a message.
+                /// Payload bytes copied to their sink, from a connection's buffer or from a
+                /// message.
                 bytes_copied,
-                /// Payload bytes that went straight to their place.
+                /// Payload bytes that the system or device wrote directly into their sink.
                 bytes_direct,
                 /// Connections opened.
                 connects,
@@ -220,24 +223,29 @@ macro_rules! counters_of_lnd {
                 connect_failures,
                 /// Connections accepted.
                 accepts,
-                /// Connections turned away: source port, wrong NID, garbage, race, duplicate, limits.
+                /// Connections turned away: source port, wrong NID, garbage, race, duplicate,
+                /// limits.
                 refusals,
-                /// Of these, how many for want of room: the process has no descriptors to spare, or too many of that address, or of all,
-                /// are let in already.
+                /// Refusals for lack of room: the process has no descriptors to spare, or too many
+                /// connections of that address, or of all, are accepted already.
                 no_room,
-                /// Connections that came on one shard's listener for a peer of another shard.
+                /// Connections accepted on one shard's listener for a peer of another shard.
                 handed_over,
-                /// Peers over TCP, connections over verbs, that were closed because the peer broke the protocol.
+                /// Peers over TCP, connections over verbs, that were closed because the peer broke
+                /// the protocol.
                 protocol_errors,
-                /// The same, closed because nothing moved, or something took too long.
+                /// Peers over TCP, connections over verbs, that were closed because nothing moved,
+                /// or something took too long.
                 timeouts,
-                /// Messages that were lost while they waited on a lazy portal: with their connection, or because their payload did not come.
+                /// Messages that were lost while they waited on a lazy portal: with their
+                /// connection, or because their payload did not arrive.
                 held_lost,
-                /// Connections closed, for these and all other reasons but the end of their NI.
+                /// Connections closed, for these and all other reasons except the end of their NI.
                 closes,
                 /// Messages that found no buffer on a lazy portal, and were taken into memory.
                 held_in_memory,
-                /// Messages that were dropped, for they found no buffer on a lazy portal and no memory to wait in (`held_full`).
+                /// Messages that were dropped because they found no buffer on a lazy portal and no
+                /// memory to wait in (`held_full`).
                 held_dropped,
                 /// Peers that went away, for these and all other reasons.
                 peers_lost,
@@ -278,7 +286,7 @@ macro_rules! counters_of_lnd {
             }
         }
 
-        /// What the LND counts.
+        /// The counters of the LND.
         pub enum Live {}
 
         impl $crate::counting::Counted for Live {
@@ -286,7 +294,7 @@ macro_rules! counters_of_lnd {
             type Rx = LiveRx;
         }
 
-        /// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.
+        /// A snapshot of the LND's counters; each is exact, but they are not read at one moment.
         pub type $both = $crate::counting::Counts<TxCounters, RxCounters>;
     };
 }

@@ -1,4 +1,4 @@
-//! What the drivers of all LNDs do alike: serving requests, looking at peers, and ending NIs.
+//! The parts common to all drivers: serving requests, checking peers, and ending NIs.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::protocol::{Connection, Driver, Links};
 use crate::timers::{FAILURES_KEPT, Timers};
 use crate::{Config, LIST_ROOM, Miss, Ni, Peer, Protocol, Request, Shard, Shared};
 
-/// The time, and what everybody shares, for the length of one call.
+/// The context of one call: the time, the shared state and the shard.
 pub struct Turn<'a, P: Protocol> {
-    /// Of all shards.
+    /// The state of all shards.
     pub shared: &'a Shared<P>,
-    /// The driver's.
+    /// The driver's shard.
     pub shard: &'a Shard<P>,
     /// The time of the call.
     pub now_ns: u64,
@@ -29,25 +29,26 @@ impl<P: Protocol> Clone for Turn<'_, P> {
 impl<P: Protocol> Copy for Turn<'_, P> {}
 
 impl<P: Protocol> Turn<'_, P> {
-    /// Runs `work`, which allocates memory for the driver's shard, so that the memory lies near its partition (S-305).
+    /// Runs `work`, which allocates memory for the driver's shard, so that the memory lies near its
+    /// partition (S-305).
     pub fn near<R>(self, work: impl FnOnce() -> R) -> R {
         let partition = self.shared.shards.partition_of(self.shard.number);
         self.shared.config.memory().near(partition, work)
     }
 
-    /// The peers of an NI that are this shard's.
+    /// Returns the peers of an NI that belong to this shard.
     pub fn peers_of(self, ni: &Arc<Ni<P>>) -> Vec<Arc<Peer<P>>> {
         self.shared.peers.all(|peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == self.shard.number)
     }
 }
 
-/// What all drivers have.
+/// The state that all drivers have.
 pub struct Core<P: Protocol> {
-    /// When the driver looks at its connections and peers next.
+    /// When the driver checks its connections and peers next.
     pub timers: Timers,
     /// The time of the last poll.
     pub now_ns: u64,
-    /// What the engine holds back.
+    /// The messages that the engine holds back.
     pub held: HeldTable<P>,
     /// Lists that are filled and emptied within a call, kept for their memory.
     requests: Vec<Request<P>>,
@@ -55,7 +56,8 @@ pub struct Core<P: Protocol> {
 }
 
 impl<P: Protocol> Core<P> {
-    /// Of the driver of the shard of this number, which has done nothing yet; all its connections have a timeout of this length.
+    /// Makes the state of the driver of this shard; `longest_ns` is the default timeout of its
+    /// connections.
     pub fn new(shard: usize, longest_ns: u64) -> Core<P> {
         Core {
             timers: Timers::new(longest_ns),
@@ -66,14 +68,14 @@ impl<P: Protocol> Core<P> {
         }
     }
 
-    /// How a poll ends in which so much was done.
+    /// Returns the result of a poll that did this amount of work.
     pub fn polled(&mut self, work: usize) -> Poll {
         self.held.sign_ns().into_iter().for_each(|at_ns| self.timers.note(at_ns));
         Poll { work, deadline_ns: self.timers.next_ns() }
     }
 }
 
-/// Serves what has been asked of the driver's shard; gives how much that was.
+/// Serves the requests queued for the driver's shard; returns their number.
 pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> usize {
     let mut count = 0;
     for _ in 0..P::Driver::REQUEST_ROUNDS {
@@ -103,8 +105,9 @@ pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) ->
     count
 }
 
-/// Looks at all peers of the driver's shard: shows those that this node lives of which it holds messages back, fails what has waited for
-/// too long, goes on with each, and forgets those of which nothing is remembered. Gives how much was done.
+/// Checks all peers of the driver's shard: sends signs of life to those whose messages are held on
+/// connections, fails overdue messages, lets the driver advance each peer, and removes idle
+/// entries. Returns the amount of work done.
 pub fn look_at_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> usize {
     let mut peers = std::mem::take(&mut driver.core().peers);
     driver.core().held.take_signs(turn.now_ns, &mut peers);
@@ -126,7 +129,8 @@ pub fn look_at_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> 
     count
 }
 
-/// Ends what a shard has of an NI that has left the table: nothing of it is left, and everything in flight is finalised.
+/// Ends a shard's part of an NI that has left the table: closes everything that belongs to it, and
+/// finalises all messages in flight.
 pub(crate) fn end_ni<P: Protocol>(
     driver: &mut P::Driver,
     shared: &Shared<P>,
@@ -152,7 +156,7 @@ pub(crate) fn end_ni<P: Protocol>(
     driver.end_ni(turn, ni);
 }
 
-/// Serves what has been asked of a shard while an NI ended, and has the driver let go of what is closed.
+/// Serves the requests that came while an NI ended, and has the driver release closed resources.
 pub(crate) fn clear_up<P: Protocol>(driver: &mut P::Driver, shared: &Shared<P>, shard: &Shard<P>) {
     let now_ns = driver.core().now_ns;
     serve_requests(driver, Turn { shared, shard, now_ns });

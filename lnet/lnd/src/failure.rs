@@ -12,10 +12,10 @@ use tracing::debug;
 use crate::counting::CountsLife;
 use crate::{Peer, Protocol, Turn};
 
-/// How far a connection had come when it failed.
+/// The step at which a connection failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Finding the peer's address and the way to it, over verbs.
+    /// Finding the peer's address and the route to it, over verbs.
     Resolve,
     /// Getting a socket and a source port, over TCP.
     Bind,
@@ -25,16 +25,16 @@ pub enum Step {
     Connect,
     /// Connection request and hello, over TCP (lnet-wire 24).
     Handshake,
-    /// Afterwards: the connection was in use.
+    /// After the handshake: the connection was in use.
     Established,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Step::Resolve => "finding the way",
+            Step::Resolve => "address resolution",
             Step::Bind => "preparing a connection",
-            Step::Queues => "making queues",
+            Step::Queues => "queue setup",
             Step::Connect => "connecting",
             Step::Handshake => "handshake",
             Step::Established => "connection",
@@ -42,23 +42,23 @@ impl fmt::Display for Step {
     }
 }
 
-/// What was wrong with what the peer said, where that is known.
+/// The peer's mistake, where it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cause {
-    /// Nothing that it said: the errno tells it.
+    /// None that is known: the errno describes the failure.
     #[default]
     Errno,
-    /// It speaks something else than LNet: HTTP, SSH.
+    /// The peer speaks another protocol than LNet: HTTP, SSH.
     NotLNet,
-    /// It speaks LNet, in a version that is not spoken here (lnet-wire 22 and 24).
+    /// The peer speaks LNet, in a version that is not supported here (lnet-wire 22 and 24).
     Version,
-    /// It is another node than the one that was asked for, or another life of it.
+    /// The peer is another node than the one that was asked for, or another incarnation of it.
     WrongNode,
-    /// It rejects the connection for this reason, which peers over verbs tell.
+    /// The peer rejected the connection for this reason, which peers over verbs report.
     Rejected(RejectReason),
-    /// It speaks LNet, and breaks its rules.
+    /// The peer speaks LNet, and breaks its rules.
     Protocol,
-    /// It has closed the connection between two messages, as a node that ends does.
+    /// The peer closed the connection between two messages, as a node that shuts down does.
     Closed,
 }
 
@@ -72,7 +72,7 @@ impl From<&ProtoError> for Cause {
             | ProtoError::WrongEnd { .. }
             | ProtoError::Stale { .. } => Cause::WrongNode,
             ProtoError::Rejected { reason } => Cause::Rejected(*reason),
-            // It hung up, or nobody is there.
+            // The peer closed the connection, or does not listen.
             ProtoError::Closed { .. }
             | ProtoError::NoListener { .. }
             | ProtoError::RetriesExhausted { .. } => Cause::Errno,
@@ -81,45 +81,45 @@ impl From<&ProtoError> for Cause {
     }
 }
 
-/// Why the last connection to a peer failed: for people, and for the tools that show it to them.
+/// Why the last connection to a peer failed, for log lines and tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The peer.
     pub peer: ProcessId,
-    /// Where it was looked for, or where it connected from.
+    /// The address that was connected to, or from which the peer connected.
     pub address: SocketAddr,
     /// The step that failed.
     pub step: Step,
     /// The errno with which messages failed.
     pub errno: Errno,
-    /// What the peer did wrong.
+    /// The peer's mistake, if any.
     pub cause: Cause,
-    /// What was seen, if the errno does not say it all.
+    /// What was observed, if the errno is not specific enough.
     pub detail: String,
     /// What to try, in one sentence.
     pub advice: &'static str,
 }
 
-/// Why an attempt to connect to a peer failed, or a connection.
+/// Why a connection, or an attempt to open one, failed.
 #[derive(Debug, Clone)]
 pub struct Miss {
     /// The step that failed.
     pub step: Step,
     /// The errno with which messages fail.
     pub errno: Errno,
-    /// What the peer did wrong.
+    /// The peer's mistake, if any.
     pub cause: Cause,
-    /// What was seen, if the errno does not say it all.
+    /// What was observed, if the errno is not specific enough.
     pub detail: String,
 }
 
 impl Miss {
-    /// One of which nothing is known but the errno, and what was seen.
+    /// A failure of which only the errno and a description are known.
     pub fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
         Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
     }
 
-    /// What a peer has said makes no sense here.
+    /// The peer sent something that is invalid here.
     pub fn said(step: Step, error: &ProtoError) -> Miss {
         Miss { cause: error.into(), ..Miss::new(step, Errno::from_raw(error.errno()), error) }
     }
@@ -134,7 +134,7 @@ impl Miss {
         Miss { cause: Cause::Protocol, ..Miss::gone(errno, detail) }
     }
 
-    /// What to try, whatever the kind of network.
+    /// Returns the advice that holds for every kind of network.
     fn advice(&self) -> &'static str {
         match (self.step, self.errno, self.cause) {
             (_, _, Cause::Protocol) | (Step::Established, Errno::EPROTO, _) => {
@@ -152,14 +152,14 @@ impl Miss {
 }
 
 impl From<ProtoError> for Miss {
-    /// On a connection in use.
+    /// The error of a connection in use.
     fn from(error: ProtoError) -> Miss {
         Miss::broke(Errno::from_raw(error.errno()), error)
     }
 }
 
 impl<P: Protocol> Turn<'_, P> {
-    /// An attempt to connect to a peer has failed: counts it, and remembers why.
+    /// Counts a failed attempt to connect to a peer, and records the reason.
     pub fn attempt_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) {
         let failure = failure_of(peer, address, miss);
         debug!(%failure, "cannot connect");
@@ -167,7 +167,7 @@ impl<P: Protocol> Turn<'_, P> {
         peer.state.lock().failure = Some(failure);
     }
 
-    /// A connection to a peer, that was in use, has failed: counts it, and remembers why.
+    /// Counts the failure of a connection in use, and records the reason.
     pub(crate) fn connection_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) -> Failure {
         let counters = &self.shard.counters.rx;
         match miss.cause {
@@ -188,8 +188,9 @@ fn failure_of<P: Protocol>(peer: &Peer<P>, address: SocketAddr, miss: Miss) -> F
     Failure { peer: peer.key.id, address, step, errno, cause, detail, advice }
 }
 
-/// Whether this is how the system says, or an LND, that nothing has moved for too long. On a connection that stands the system
-/// tells an unreachable network or host only when it gives up.
+/// Whether the errno means that nothing has moved for too long, as reported by the system or by an
+/// LND. On an established connection the system reports an unreachable network or host only when it
+/// gives up.
 fn is_timeout(errno: Errno) -> bool {
     [Errno::ETIMEDOUT, Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN].contains(&errno)
 }

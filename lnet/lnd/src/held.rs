@@ -1,8 +1,11 @@
-//! Messages that the engine holds back: PUTs for which a lazy portal has no entry yet (lnet-semantics 11).
+//! Messages that the engine holds back: PUTs for which a lazy portal has no entry yet
+//! (lnet-semantics 11).
 //!
-//! They wait without a time limit. Up to a [limit](HeldLimits) they are taken into memory, where they stop nothing. What is beyond stays on
-//! its connection, which over TCP is not read meanwhile, or keeps its receive buffer and with it a credit of the peer's, over verbs; the peer
-//! is shown that this node lives ([`crate::life`]). Or it is dropped, if that is asked for.
+//! They wait without a time limit. Up to a [limit](HeldLimits) they are taken into memory, where
+//! they block nothing. A message beyond the limit stays on its connection: over TCP the connection
+//! is not read meanwhile, over verbs the message keeps its receive buffer and with it a credit of
+//! the peer's; this node sends the peer signs of life ([`crate::life`]). With `held_full=drop` it
+//! is dropped instead.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,78 +21,79 @@ use crate::protocol::Driver;
 use crate::slab::{Key, Slab};
 use crate::{Ni, Peer, Protocol, Turn};
 
-/// What a message in memory counts for beside its payload: what is known of it here and in the engine.
+/// Bytes that a message in memory counts beside its payload: its state here and in the engine.
 const BOOKKEEPING_BYTES: usize = 1024;
 
-/// Memory that is shorter is not registered with a device.
+/// Memory shorter than this is not registered with a device.
 const PAGE_BYTES: usize = 4096;
 
-/// How much of what the engine holds back is taken into memory, by the LND of one kind of network.
+/// Limits for held messages in memory, for the LND of one kind of network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLimits {
-    /// Of one peer, in KiB; a message counts for its memory and 1 KiB (`held_peer_kb`).
+    /// For one peer, in KiB; a message counts its memory and 1 KiB (`held_peer_kb`).
     pub peer_kb: u32,
-    /// Of all peers, in KiB (`held_kb`).
+    /// For all peers, in KiB (`held_kb`).
     pub all_kb: u32,
-    /// A message beyond is dropped and counted, instead of staying on its connection (`held_full=drop`).
+    /// Whether a message beyond the limit is dropped and counted, instead of staying on its
+    /// connection (`held_full=drop`).
     pub drop_beyond: bool,
 }
 
 impl Default for HeldLimits {
-    /// A message of the greatest length and many small ones of a peer; as much of 8 such peers.
+    /// For a peer: a message of the greatest length and many small ones; for all: 8 such peers.
     fn default() -> HeldLimits {
         HeldLimits { peer_kb: 2048, all_kb: 16_384, drop_beyond: false }
     }
 }
 
-/// The messages of a shard that are held back, by the names that the engine has for them.
+/// The held messages of a shard, by the keys that the engine has for them.
 pub struct HeldTable<P: Protocol> {
-    table: Slab<Held<P>>,
-    /// Those that end with a connection.
+    table: Slab<HeldMessage<P>>,
+    /// The messages that end with a connection, as pairs of connection and message.
     by_conn: BTreeSet<(Key, Key)>,
-    /// When the peers of those that stay on connections are shown next that this node lives.
+    /// When signs of life are sent next to the peers of messages that stay on connections.
     sign_ns: Option<u64>,
 }
 
-struct Held<P: Protocol> {
+struct HeldMessage<P: Protocol> {
     peer: Arc<Peer<P>>,
     token: RxToken,
-    place: Place<P>,
+    place: HeldPlace<P>,
 }
 
-/// Where it is.
-enum Place<P: Protocol> {
+/// Where a held message is.
+enum HeldPlace<P: Protocol> {
     /// On its connection.
-    Conn { conn: Key, what: P::Held },
-    /// On the way from there into memory. The engine may have gone on with it meanwhile.
+    Conn { conn: Key, message: P::Held },
+    /// On the way from its connection into memory. The engine may have resumed it meanwhile.
     Coming { conn: Key, counted: usize, resumed: Option<Option<Delivery>> },
-    /// In memory, whatever becomes of its connection.
+    /// In memory. It survives the end of its connection.
     Memory { counted: usize, payload: Option<ReadVec> },
-    /// Lost, while the engine was about to resume it. The engine learns that when it does.
+    /// Lost before the engine resumed it. The engine gets the error when it does.
     Lost,
 }
 
-impl<P: Protocol> Place<P> {
-    /// The connection with which it ends.
+impl<P: Protocol> HeldPlace<P> {
+    /// Returns the connection whose end also ends the message.
     fn conn(&self) -> Option<Key> {
         match self {
-            Place::Conn { conn, .. } | Place::Coming { conn, .. } => Some(*conn),
-            Place::Memory { .. } | Place::Lost => None,
+            HeldPlace::Conn { conn, .. } | HeldPlace::Coming { conn, .. } => Some(*conn),
+            HeldPlace::Memory { .. } | HeldPlace::Lost => None,
         }
     }
 }
 
-/// In what kind of memory a message waits.
+/// The kind of memory in which a message waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// As long as its payload.
+    /// Heap memory of the payload's length.
     Heap,
-    /// In pages of its own, which a device can write to.
+    /// Whole pages, which a device can write to.
     Pages,
 }
 
 impl Memory {
-    /// How many bytes a payload takes.
+    /// Returns the number of bytes that a payload occupies.
     const fn bytes(self, length: usize) -> usize {
         match self {
             Memory::Heap => length,
@@ -110,30 +114,33 @@ impl Memory {
     }
 }
 
-/// What becomes of a message that the engine holds back.
+/// The result of [`HeldTable::admit`].
 pub enum Admitted {
-    /// Its payload goes into this memory, none if it has none, and [`HeldTable::came`] says when it is there.
+    /// The payload goes into this memory (none for an empty payload); [`HeldTable::came`] reports
+    /// its arrival.
     Memory(Key, Option<WriteVec>),
-    /// It stays where it is: [`HeldTable::keep`].
+    /// The message stays on its connection: [`HeldTable::keep`] records it.
     Conn,
-    /// It is dropped: its payload is thrown away.
+    /// The message is dropped, and its payload is to be discarded.
     Dropped,
 }
 
 impl<P: Protocol> HeldTable<P> {
-    /// None, of the shard of this number, which is below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
+    /// Makes an empty table for the shard with this number, which is below
+    /// [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub(crate) fn new(shard: usize) -> HeldTable<P> {
         HeldTable { table: Slab::new(shard as u8), by_conn: BTreeSet::new(), sign_ns: None }
     }
 
-    /// The name of the next message that is held back. The engine gets it with each message that it may hold back: another thread may
-    /// resume the message before the driver knows that it is held.
+    /// Returns the key of the next held message. The engine gets it with each message that it may
+    /// hold back: another thread may resume the message before the driver knows that it is held.
     pub fn next(&self) -> RxContext {
         RxContext(self.table.next_key().0)
     }
 
-    /// The engine holds a message of this connection back, as it was asked under the [next](HeldTable::next) name. Its payload has so
-    /// many bytes, for which `memory` makes a region.
+    /// Admits a message of this connection that the engine holds back; the engine got the
+    /// [next](HeldTable::next) key for it. `length` is the payload's length, for which `memory`
+    /// makes a region.
     pub fn admit(
         &mut self,
         turn: Turn<'_, P>,
@@ -144,7 +151,7 @@ impl<P: Protocol> HeldTable<P> {
     ) -> Admitted {
         if let Some(counted) = count_in(turn, peer, memory.bytes(length)) {
             if let Some(sink) = sink_of(length, memory) {
-                let place = Place::Coming { conn, counted, resumed: None };
+                let place = HeldPlace::Coming { conn, counted, resumed: None };
                 let key = self.enter(turn, peer, token, place);
                 return Admitted::Memory(key, sink);
             }
@@ -153,19 +160,19 @@ impl<P: Protocol> HeldTable<P> {
         if drop_instead(turn, peer, token) { Admitted::Dropped } else { Admitted::Conn }
     }
 
-    /// A message stays on its connection.
+    /// Records a message that stays on its connection.
     pub fn keep(
         &mut self,
         turn: Turn<'_, P>,
         (peer, conn): (&Arc<Peer<P>>, Key),
         token: RxToken,
-        what: P::Held,
+        message: P::Held,
     ) {
         self.note_sign(turn.now_ns, peer);
-        self.enter(turn, peer, token, Place::Conn { conn, what });
+        self.enter(turn, peer, token, HeldPlace::Conn { conn, message });
     }
 
-    /// When peers are to be shown next that this node lives, if any are.
+    /// Returns when signs of life are due next, if any are.
     pub(crate) const fn sign_ns(&self) -> Option<u64> {
         self.sign_ns
     }
@@ -175,14 +182,14 @@ impl<P: Protocol> HeldTable<P> {
         self.sign_ns = Some(self.sign_ns.map_or(at_ns, |sign_ns| sign_ns.min(at_ns)));
     }
 
-    /// Adds the peers to a list that are to be shown now that this node lives: it holds messages of theirs on connections. Each is there
-    /// once.
+    /// Appends the peers to which a sign of life is due now, because their messages are held on
+    /// connections, each once.
     pub(crate) fn take_signs(&mut self, now_ns: u64, peers: &mut Vec<Arc<Peer<P>>>) {
         if self.sign_ns.take_if(|sign_ns| *sign_ns <= now_ns).is_none() {
             return;
         }
         for (_, key) in &self.by_conn {
-            if let Some(Held { peer, place: Place::Conn { .. }, .. }) = self.table.get(*key) {
+            if let Some(HeldMessage { peer, place: HeldPlace::Conn { .. }, .. }) = self.table.get(*key) {
                 peers.push(peer.clone());
             }
         }
@@ -193,40 +200,40 @@ impl<P: Protocol> HeldTable<P> {
         }
     }
 
-    /// The payload of a message that was just admitted cannot come into memory after all: it stays on its connection, or is dropped
-    /// (`false`).
-    pub fn stay(&mut self, turn: Turn<'_, P>, key: Key, what: P::Held) -> bool {
-        let Some(Held { peer, token, place }) = self.table.get_mut(key) else { return false };
-        let Place::Coming { conn, counted, .. } = *place else { return false };
+    /// Records that the payload of a message that was just admitted cannot be taken into memory.
+    /// Returns `true` if the message stays on its connection, `false` if it is dropped.
+    pub fn stay(&mut self, turn: Turn<'_, P>, key: Key, message: P::Held) -> bool {
+        let Some(HeldMessage { peer, token, place }) = self.table.get_mut(key) else { return false };
+        let HeldPlace::Coming { conn, counted, .. } = *place else { return false };
         count_out(turn, peer, counted);
         if drop_instead(turn, peer, *token) {
             self.leave(turn, key);
             return false;
         }
-        *place = Place::Conn { conn, what };
+        *place = HeldPlace::Conn { conn, message };
         let peer = peer.clone();
         self.note_sign(turn.now_ns, &peer);
         true
     }
 
-    fn enter(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, token: RxToken, place: Place<P>) -> Key {
+    fn enter(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, token: RxToken, place: HeldPlace<P>) -> Key {
         let conn = place.conn();
-        let key = self.table.insert(Held { peer: peer.clone(), token, place });
+        let key = self.table.insert(HeldMessage { peer: peer.clone(), token, place });
         self.by_conn.extend(conn.map(|conn| (conn, key)));
-        self.tell_count(turn);
+        self.publish_count(turn);
         key
     }
 
-    /// The payload of a message is in memory.
+    /// Records that the payload of a message is in memory.
     pub fn came(&mut self, turn: Turn<'_, P>, key: Key, payload: Option<ReadVec>) {
-        // It may be gone with its NI.
-        let Some(Held { peer, place, .. }) = self.table.get_mut(key) else { return };
-        let Place::Coming { conn, counted, resumed } = place else { return };
+        // The entry may have been removed with its NI.
+        let Some(HeldMessage { peer, place, .. }) = self.table.get_mut(key) else { return };
+        let HeldPlace::Coming { conn, counted, resumed } = place else { return };
         let counted = *counted;
         turn.shard.counters.rx.held_in_memory().one();
         self.by_conn.remove(&(*conn, key));
         match resumed.take() {
-            None => *place = Place::Memory { counted, payload },
+            None => *place = HeldPlace::Memory { counted, payload },
             Some(delivery) => {
                 let peer = peer.clone();
                 self.leave(turn, key);
@@ -236,26 +243,27 @@ impl<P: Protocol> HeldTable<P> {
         }
     }
 
-    /// The payload of a message does not come into memory, or the message is lost with its connection.
+    /// Handles the failure to take a payload into memory, or the loss of a message with its
+    /// connection.
     pub fn fail(&mut self, turn: Turn<'_, P>, key: Key, errno: Errno) {
-        let Some(Held { peer, token, place }) = self.table.get_mut(key) else { return };
+        let Some(HeldMessage { peer, token, place }) = self.table.get_mut(key) else { return };
         let (peer, token) = (peer.clone(), *token);
-        if !matches!(place, Place::Lost) {
+        if !matches!(place, HeldPlace::Lost) {
             turn.shard.counters.rx.held_lost().one();
         }
         if let Some(conn) = place.conn() {
             self.by_conn.remove(&(conn, key));
         }
-        let resumed = match std::mem::replace(place, Place::Lost) {
-            Place::Coming { counted, resumed, .. } => {
+        let resumed = match std::mem::replace(place, HeldPlace::Lost) {
+            HeldPlace::Coming { counted, resumed, .. } => {
                 count_out(turn, &peer, counted);
                 resumed
             }
-            Place::Memory { counted, .. } => {
+            HeldPlace::Memory { counted, .. } => {
                 count_out(turn, &peer, counted);
                 None
             }
-            Place::Conn { .. } | Place::Lost => None,
+            HeldPlace::Conn { .. } | HeldPlace::Lost => None,
         };
         match resumed {
             Some(delivery) => {
@@ -267,14 +275,15 @@ impl<P: Protocol> HeldTable<P> {
         }
     }
 
-    /// A connection has ended, and with it what is held back on it.
+    /// Fails the messages held on a connection that has ended.
     pub(crate) fn lose(&mut self, turn: Turn<'_, P>, ended: Key) {
         while let Some(&(_, key)) = self.by_conn.range((ended, Key(0))..).next().filter(|of| of.0 == ended) {
             self.fail(turn, key, Errno::ECONNRESET);
         }
     }
 
-    /// An NI has ended, for which no upcall is made any more but that its messages are to be forgotten.
+    /// Fails and removes the messages of an NI that has ended. The only upcall made for it is that
+    /// its messages are forgotten.
     pub(crate) fn end_ni(&mut self, turn: Turn<'_, P>, ni: &Arc<Ni<P>>) {
         for key in self.table.keys(|held| Arc::ptr_eq(&held.peer.ni, ni)) {
             self.fail(turn, key, Errno::ESHUTDOWN);
@@ -282,21 +291,21 @@ impl<P: Protocol> HeldTable<P> {
         }
     }
 
-    fn leave(&mut self, turn: Turn<'_, P>, key: Key) -> Option<Held<P>> {
+    fn leave(&mut self, turn: Turn<'_, P>, key: Key) -> Option<HeldMessage<P>> {
         let held = self.table.remove(key);
         if let Some(conn) = held.as_ref().and_then(|held| held.place.conn()) {
             self.by_conn.remove(&(conn, key));
         }
-        self.tell_count(turn);
+        self.publish_count(turn);
         held
     }
 
-    fn tell_count(&self, turn: Turn<'_, P>) {
+    fn publish_count(&self, turn: Turn<'_, P>) {
         turn.shard.held.store(self.table.len(), Ordering::Relaxed);
     }
 }
 
-/// The engine goes on with a message that it has held back, or throws it away.
+/// Continues with a message that the engine has held back, or discards it.
 pub(crate) fn resume<P: Protocol>(
     driver: &mut P::Driver,
     turn: Turn<'_, P>,
@@ -304,25 +313,25 @@ pub(crate) fn resume<P: Protocol>(
     delivery: Option<Delivery>,
 ) {
     let table = &mut driver.core().held;
-    if let Some(Held { place: Place::Coming { resumed, .. }, .. }) = table.table.get_mut(key) {
+    if let Some(HeldMessage { place: HeldPlace::Coming { resumed, .. }, .. }) = table.table.get_mut(key) {
         *resumed = Some(delivery);
         return;
     }
-    // Its NI may be gone, and no upcall is made for that.
-    let Some(Held { peer, place, .. }) = table.leave(turn, key) else { return };
+    // The entry may have been removed with its NI, which makes no upcall.
+    let Some(HeldMessage { peer, place, .. }) = table.leave(turn, key) else { return };
     match place {
-        Place::Conn { conn, what } => driver.resume(turn, conn, what, delivery),
-        Place::Memory { counted, payload } => {
+        HeldPlace::Conn { conn, message } => driver.resume(turn, conn, message, delivery),
+        HeldPlace::Memory { counted, payload } => {
             count_out(turn, &peer, counted);
-            // If nothing else is known of the peer, its entry goes.
+            // The peer's entry is removed if it holds nothing else.
             driver.core().timers.note_period(turn.now_ns);
             deliver(&peer, payload, delivery);
         }
-        Place::Coming { .. } | Place::Lost => lose(&peer, delivery, Errno::ECONNRESET),
+        HeldPlace::Coming { .. } | HeldPlace::Lost => lose(&peer, delivery, Errno::ECONNRESET),
     }
 }
 
-/// Copies what is in memory to its place. Its bytes were counted when they came.
+/// Copies a payload from memory into its sink. Its bytes were counted when they arrived.
 fn deliver<P: Protocol>(peer: &Peer<P>, payload: Option<ReadVec>, delivery: Option<Delivery>) {
     let Some(Delivery { token, sink }) = delivery else { return };
     if let (Some(mut sink), Some(payload)) = (sink, payload) {
@@ -338,7 +347,7 @@ fn lose<P: Protocol>(peer: &Peer<P>, delivery: Option<Delivery>, errno: Errno) {
     }
 }
 
-/// Counts a message that is taken into memory; `None` if it is beyond a limit.
+/// Counts the bytes of a message that is taken into memory; `None` if that exceeds a limit.
 fn count_in<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, bytes: usize) -> Option<usize> {
     let HeldLimits { peer_kb, all_kb, .. } = turn.shared.config.held();
     let bytes = bytes + BOOKKEEPING_BYTES;
@@ -352,13 +361,13 @@ fn count_in<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, bytes: usize) -> Opt
     Some(bytes)
 }
 
-/// It has left the memory.
+/// Subtracts the bytes of a message that has left memory.
 fn count_out<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, bytes: usize) {
     turn.shared.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     peer.state.lock().held_bytes -= bytes;
 }
 
-/// A message for which there is no memory is dropped, if that is asked for.
+/// Drops a message for which there is no memory, if `held_full=drop`; returns whether it did.
 fn drop_instead<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, token: RxToken) -> bool {
     let dropped = turn.shared.config.held().drop_beyond && peer.ni.upcalls.drop_delayed(token);
     if dropped {
@@ -367,7 +376,7 @@ fn drop_instead<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, token: RxToken) 
     dropped
 }
 
-/// Memory for a payload; `None` if there is none to be had.
+/// Allocates memory for a payload; `None` if the allocation fails.
 fn sink_of(length: usize, memory: Memory) -> Option<Option<WriteVec>> {
     if length == 0 {
         return Some(None);

@@ -1,30 +1,31 @@
-//! What LNDs have in common: a driver for one kind of network is what it dials, accepts, digests and emits, and its system layer;
-//! the rest is here, and stands once.
+//! The parts that all LNDs share. A driver for one kind of network adds how it dials, accepts,
+//! digests and emits, and its system layer.
 //!
-//! [`Network`] implements [`lnet_api::Lnd`] over a [`Protocol`], which is what one kind of network has of its own.
+//! [`Network`] implements [`lnet_api::Lnd`] over a [`Protocol`], which holds everything specific to
+//! one kind of network.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `network` | [`Network`]: an LND, from its first NI to its last |
-//! | [`protocol`] | [`Protocol`]: what one kind of network has of its own, its [`protocol::Driver`] among it |
-//! | `shared` | [`Shared`]: what senders, drivers and everybody else share |
+//! | [`protocol`] | [`Protocol`]: the part specific to one kind of network, including its [`protocol::Driver`] |
+//! | `shared` | [`Shared`]: the state that senders, drivers and all other threads share |
 //! | `ni`, [`peer`] | [`Ni`], [`Peer`], and their tables |
-//! | [`shards`], `shard` | the shards of an LND by CPU partition; [`Shard`]: what senders and the driver of one share |
-//! | [`driver`] | what all drivers do alike: serving requests, looking at peers, ending NIs |
+//! | [`shards`], `shard` | the shards of an LND by CPU partition; [`Shard`]: the state shared by senders and the driver of one shard |
+//! | [`driver`] | the parts common to all drivers: serving requests, checking peers, ending NIs |
 //! | [`closing`] | how connections in use end |
 //! | `held` | [`HeldTable`]: messages that the engine holds back |
-//! | [`life`] | whether a peer lives that takes nothing |
-//! | [`admission`] | how many connections of peers are let in |
-//! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
-//! | [`sources`] | what a driver is told of by name, and the queue of what it looks at unasked |
+//! | [`life`] | liveness of a peer that takes no messages |
+//! | [`admission`] | limits on the number of accepted connections |
+//! | [`slab`] | the table of a shard's connections, indexed by numeric keys with generations |
+//! | [`sources`] | the event sources of a driver, and the queue of those that each poll checks |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
 //! | `failure` | [`Failure`]: why the last connection to a peer failed |
-//! | [`pace`] | how soon a peer is tried again |
-//! | `requests` | [`Requests`]: what any thread asks of a shard's driver |
-//! | [`timers`] | when a shard looks at its connections and peers next |
+//! | [`pace`] | back-off between attempts to connect to a peer |
+//! | `requests` | [`Requests`]: the queue of requests to a shard's driver from any thread |
+//! | [`timers`] | the time of a shard's next pass over its connections and peers |
 //! | `config` | [`Config`]: the tunables of an LND and of its NIs |
 //! | `waiting` | [`Waiting`]: messages for which there is no connection yet |
-//! | `rate_limited_log` | [`RateLimitedLog`]: log lines that strangers, or bad luck, could cause in any number |
+//! | `rate_limited_log` | [`RateLimitedLog`]: a rate limit for log lines that peers can cause in any number |
 
 #![forbid(unsafe_code)]
 
@@ -65,8 +66,8 @@ pub use shard::{PollingHere, Request, Shard};
 pub use shared::Shared;
 pub use waiting::{Waiting, Withdrawn};
 
-/// Names for the types of one kind of network, in its LND's crate: [`Shared`], [`Ni`], [`Peer`], [`PeerState`], [`Shard`], [`Request`]
-/// and [`Turn`] of this [`Protocol`].
+/// Defines type aliases for one [`Protocol`] in its LND's crate: [`Shared`], [`Ni`], [`Peer`],
+/// [`PeerState`], [`Shard`], [`Request`] and [`Turn`].
 #[macro_export]
 macro_rules! names {
     ($protocol:ty) => {

@@ -1,68 +1,75 @@
-//! Whether a peer lives that takes nothing (lnet-semantics 11, lnet-wire 28 and 38).
+//! Liveness of a peer that takes no messages (lnet-semantics 11, lnet-wire 28 and 38).
 //!
-//! A node that holds back more than it takes into memory reads nothing more from its peer, for as long as it takes. To its peer it looks
-//! like one that hangs: over TCP its system goes on answering, over verbs its device. So it shows that its program runs: while it holds
-//! messages on connections, it sends the peer a NOOP in each [period](sign_period_ns), on every connection (over verbs one, until it hears from
-//! the peer: who waits for something answers it). And who cannot send gives
-//! nobody up who was heard within the timeout, on any connection of that peer. What has not begun to leave ends by its own deadline.
+//! A node that holds back more than it takes into memory stops reading from its peer, without a
+//! time limit. To the peer it looks like a node that hangs: over TCP its system still answers, over
+//! verbs its device. So it sends signs of life: while it holds messages on connections, it sends
+//! the peer a NOOP in each [period](sign_period_ns), on every connection (over verbs on one, until
+//! something arrives from the peer: a peer that waits for something answers it). A node that cannot
+//! send does not give up a peer from which something arrived within the timeout, on any connection.
+//! Messages that have not begun to leave end by their own deadline.
 //!
-//! LNet's kernel nodes send no such signs, and give up whoever takes nothing for the timeout.
+//! LNet's kernel nodes send no such signs, and give up a peer that takes nothing for the timeout.
 
 use crate::timers::SHORT_PART;
 
-/// Signs of life in the short part of a timeout: some may be late.
+/// Signs of life in the short part of a timeout. More than one, as some may be late.
 const SIGNS_PER_SHORT_PART: u64 = 4;
 
-/// How often a node that holds messages back shows its peer that it lives.
+/// Returns the interval at which a node that holds messages back sends signs of life to its peer.
 #[must_use]
 pub const fn sign_period_ns(timeout_ns: u64) -> u64 {
     timeout_ns / (SHORT_PART * SIGNS_PER_SHORT_PART)
 }
 
-/// For how long nothing has been heard of a peer.
+/// How long nothing has arrived from a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Silence {
     /// Less than the short part of the timeout.
     None,
-    /// Longer, but this node may not have listened.
+    /// Longer, but this node may not have been reading.
     Doubted,
-    /// The [short part](SHORT_PART) of the timeout, which ends a connection if messages to others wait for its credits.
+    /// The [short part](SHORT_PART) of the timeout, which ends a connection if messages to others
+    /// wait for its credits.
     Short,
     /// The timeout.
     Whole,
 }
 
-/// Since when it is doubted that a peer lives, of which nothing is heard.
+/// The time since which a peer that sends nothing is in doubt.
 ///
-/// What is old when this node looks may be so because this node has slept, and what came meanwhile is not read yet. So a doubt
-/// stands for some periods in which a living peer shows itself before anything follows from it, and this node is awake.
+/// The last receipt may look old only because this node has slept, and what arrived meanwhile is
+/// not read yet. So a doubt must last for some periods in which a live peer sends a sign, while
+/// this node is awake, before anything follows from it.
 #[derive(Debug, Default)]
 pub struct Doubt {
     since_ns: Option<u64>,
-    looked_ns: u64,
+    checked_ns: u64,
 }
 
-/// In so many periods a living peer shows itself: over verbs it may have to hear first that it is waited for.
+/// The number of periods in which a live peer sends a sign: over verbs it may first have to receive
+/// something that shows that its answer is awaited.
 const PERIODS_OF_DOUBT: u64 = 2;
 
-/// Connections are looked at four times in a timeout. A node that has not looked for twice as long as that has slept.
+/// Connections are checked four times in a timeout. A node that has not checked for twice as long
+/// as that has slept.
 const SLEPT_PART: u64 = 2;
 
 impl Doubt {
-    /// There is no reason to doubt: something can be sent.
+    /// Ends the doubt: something can be sent.
     pub fn end(&mut self) {
         self.since_ns = None;
     }
 
-    /// How long a peer has been silent that was heard last at `heard_ns`, and when that changes if it stays so.
+    /// Returns how long a peer has been silent whose last message arrived at `heard_ns`, and when
+    /// the result changes if nothing arrives.
     pub fn look(&mut self, now_ns: u64, heard_ns: u64, timeout_ns: u64) -> (Silence, u64) {
         let short_ns = heard_ns.saturating_add(timeout_ns / SHORT_PART);
         if short_ns > now_ns {
             self.end();
             return (Silence::None, short_ns);
         }
-        let slept = now_ns.saturating_sub(self.looked_ns) > timeout_ns / SLEPT_PART;
-        self.looked_ns = now_ns;
+        let slept = now_ns.saturating_sub(self.checked_ns) > timeout_ns / SLEPT_PART;
+        self.checked_ns = now_ns;
         let since_ns = self.since_ns.filter(|_| !slept).unwrap_or(now_ns);
         self.since_ns = Some(since_ns);
         let stands_ns = since_ns.saturating_add(PERIODS_OF_DOUBT * sign_period_ns(timeout_ns));
@@ -97,7 +104,7 @@ mod tests {
         assert_eq!(doubt.look(1601, 1600, TIMEOUT), (Silence::None, 2000), "it was heard");
     }
 
-    /// What was heard last is old, and nobody has looked since.
+    /// The last receipt is old, and there was no check since.
     #[test]
     fn who_has_slept_waits_for_a_sign() {
         let mut doubt = Doubt::default();
@@ -110,7 +117,7 @@ mod tests {
         assert_eq!(doubt.look(91_300, 50_050, TIMEOUT).0, Silence::Doubted, "it begins anew");
     }
 
-    /// A living peer shows itself several times before it is doubted.
+    /// A live peer sends several signs before it is doubted.
     #[test]
     fn signs_come_in_time() {
         for timeout_ns in [1_000_000_000, 50_000_000_000] {

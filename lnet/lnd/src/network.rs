@@ -18,21 +18,23 @@ use crate::protocol::{Driver, NiConfig, OfShard, OnThisHost};
 use crate::slab::Key;
 use crate::{BadTunable, Config, Failure, Hardware, Protocol, Request, Shared, Step, Turn};
 
-/// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
-const AGAIN_NS: u64 = 1_000_000;
+/// Retry delay when another thread holds the shard's driver lock (NI startup or shutdown in
+/// progress): most of these take less.
+const RETRY_NS: u64 = 1_000_000;
 
 /// An LND: all networks of one kind that a node has.
 ///
-/// It has a shard per CPU partition, which whoever holds the shard's token drives with [`Lnd::poll`]. Further hardware interfaces
-/// bring further shards, up to `nscheds` per partition (S-203, S-312). All connections of a peer are on one shard: that of the NI on the partition
-/// which [`Upcalls::partition_of`] names (S-209).
+/// It has a shard per CPU partition, driven with [`Lnd::poll`] by the thread that holds the shard's
+/// token. Further hardware interfaces bring further shards, up to `nscheds` per partition (S-203,
+/// S-312). All connections of a peer are on one shard: that of the NI on the partition that
+/// [`Upcalls::partition_of`] returns (S-209).
 pub struct Network<P: Protocol> {
     shared: Shared<P>,
-    /// NIs start and end one at a time. What some of them have otherwise than the others.
+    /// Settings by NID, for NIs that have some. The lock also serialises the start and end of NIs.
     setup: Mutex<HashMap<Nid, Setup<P>>>,
 }
 
-/// What is known of an NI before it starts.
+/// The settings of an NI, made before it starts.
 struct Setup<P: Protocol> {
     /// Its own tunables, if it has some.
     own: Option<NiConfig<P>>,
@@ -45,14 +47,14 @@ impl<P: Protocol> Default for Setup<P> {
     }
 }
 
-/// What was counted on all shards.
+/// A snapshot of the counters of all shards.
 type CountsOf<P> = <CountersOf<P> as Snapshot>::Counts;
 
 impl<P: OnThisHost> Network<P> {
-    /// An LND without NIs, over this host's network.
+    /// Makes an LND without NIs, over this host's network.
     ///
     /// # Errors
-    /// EINVAL for a tunable that cannot be; what the host lacks, and what to do.
+    /// EINVAL for an invalid tunable; else the missing part of the host, and what to do.
     pub fn new(config: P::Config) -> Result<Network<P>, LndError> {
         config.check()?;
         let system = P::system()?;
@@ -61,48 +63,51 @@ impl<P: OnThisHost> Network<P> {
 }
 
 impl<P: Protocol> Network<P> {
-    /// The same over another system than this host's: a stand-in whose time is virtual, simulated devices.
+    /// Makes an LND over another system than this host's: a simulated one with virtual time and
+    /// devices.
     ///
     /// # Errors
-    /// EINVAL for a tunable that cannot be; what the system refuses.
+    /// EINVAL for an invalid tunable; else the system's error.
     pub fn over(config: P::Config, system: Arc<P::System>) -> Result<Network<P>, LndError> {
         config.check()?;
         let shared = P::open(config, system)?;
         Ok(Network { shared, setup: Mutex::default() })
     }
 
-    /// How many connections are being opened to peers that have some already: their sets are not complete yet. Waits for the
-    /// polls that are under way.
+    /// Returns the number of connections that are being opened to peers that have some already:
+    /// their sets are not complete yet. Blocks until the current polls have returned.
     #[must_use]
     pub fn completing(&self) -> usize {
         self.shared.shards.iter().map(|slot| slot.driver.lock().completing()).sum()
     }
 
-    /// How many messages the engine holds back that this LND has, in memory and on connections.
+    /// Returns the number of messages that the engine holds back and this LND keeps, in memory and
+    /// on connections.
     #[must_use]
     pub fn held(&self) -> usize {
         self.shared.shards.iter().map(|slot| slot.shard.held()).sum()
     }
 
-    /// How many bytes count of messages that wait in memory for a buffer on a lazy portal.
+    /// Returns the number of bytes that messages in memory count while they wait for a buffer on a
+    /// lazy portal.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.shared.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// The tunables it was made with.
+    /// Returns the tunables that it was made with.
     #[must_use]
     pub fn config(&self) -> &P::Config {
         &self.shared.config
     }
 
-    /// What its shards share: for what one kind of network alone can do.
+    /// Returns the state shared by all shards, for functions that only one kind of network has.
     #[must_use]
     pub fn shared(&self) -> &Shared<P> {
         &self.shared
     }
 
-    /// Its counters, at this moment.
+    /// Returns a snapshot of the counters of all shards.
     #[must_use]
     pub fn counters(&self) -> CountsOf<P> {
         let mut sum = CountsOf::<P>::default();
@@ -110,21 +115,23 @@ impl<P: Protocol> Network<P> {
         sum
     }
 
-    /// Counts peers and connections. Takes time linear in the peers, and the lock of each for a moment.
+    /// Counts peers and connections. Takes time linear in the number of peers, and briefly the lock
+    /// of each.
     #[must_use]
     pub fn conn_stats(&self) -> P::ConnStats {
         P::ConnStats::from(&self.shared)
     }
 
-    /// Why the last connection to a NID failed, if one did since the last success; over whichever NI.
+    /// Returns why the last connection to a NID failed, over any NI; `None` if it succeeded.
     #[must_use]
     pub fn last_failure(&self, nid: Nid) -> Option<Failure> {
         let peers = self.shared.peers.all(|peer| peer.key.id.nid == nid);
         peers.into_iter().find_map(|peer| peer.state.lock().failure.clone())
     }
 
-    /// How far connecting to a NID is at this moment, over whichever NI: [`Step::Established`] if there is a connection, else
-    /// the step of the one that is being opened; `None` if there is neither.
+    /// Returns the connection step that a NID has reached, over any NI: [`Step::Established`] if
+    /// there is a connection, else the step of the one that is being opened; `None` if there is
+    /// neither.
     #[must_use]
     pub fn progress(&self, nid: Nid) -> Option<Step> {
         let peers = self.shared.peers.all(|peer| peer.key.id.nid == nid);
@@ -132,29 +139,31 @@ impl<P: Protocol> Network<P> {
         if connected { Some(Step::Established) } else { peers.iter().find_map(|peer| peer.state.lock().step) }
     }
 
-    /// Gives the NI of this NID tunables of its own, for each time it starts from now on.
+    /// Sets tunables for the NI of this NID only. They take effect each time it starts.
     ///
     /// # Errors
-    /// A value that cannot be.
+    /// Names the first invalid value.
     pub fn configure(&self, nid: Nid, config: NiConfig<P>) -> Result<(), BadTunable> {
         self.shared.config.of(&config).check()?;
         self.setup.lock().entry(nid).or_default().own = Some(config);
         Ok(())
     }
 
-    /// Sets the hardware of the NI with this NID, from its next start on. NIs on one device share their shards; without this call an
-    /// NI counts as one on a separate device (S-312).
+    /// Sets the hardware of the NI with this NID, from its next start on. NIs on one device share
+    /// their shards; without this call an NI counts as one on a separate device (S-312).
     pub fn set_hardware(&self, nid: Nid, hardware: Hardware) {
         self.setup.lock().entry(nid).or_default().hardware = hardware;
     }
 
-    /// Sets how many connections peers have (over TCP: of each bulk type), of one NI or of all there are and will be (S-208); 0
-    /// counts as 1. With more, whichever side has opened a peer's connections opens the missing ones; with fewer, those that stand
-    /// stay: over TCP a peer drops all of them with one (lnet-wire 28).
+    /// Sets the number of connections per peer (over TCP: of each bulk type), for one NI or for all
+    /// present and future ones (S-208); 0 counts as 1. With more, the side that opened a peer's
+    /// connections opens the missing ones; with fewer, existing connections stay: over TCP a peer
+    /// drops all of them with one (lnet-wire 28).
     ///
-    /// How many a node takes is its own setting. Over TCP a peer that takes fewer is asked again `min_reconnect_ms` later, three
-    /// times; then those there are do, until this is called again, with the same number too, or they are gone
-    /// (lnet-wire 24). A peer that resets a connection of which it has enough is asked again `max_reconnect_ms` later.
+    /// The number that a node accepts is its own setting. Over TCP a peer that takes fewer is asked
+    /// again `min_reconnect_ms` later, three times; then the existing connections suffice until
+    /// this function is called again, even with the same number, or until they are gone (lnet-wire
+    /// 24). A peer that resets a surplus connection is asked again `max_reconnect_ms` later.
     pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) {
         let count = count.clamp(1, P::CONNS_PER_PEER_MAX);
         let mut setup = self.setup.lock();
@@ -199,11 +208,12 @@ impl<P: Protocol> Lnd for Network<P> {
             end_ni(&mut *slot.driver.lock(), shared, &slot.shard, &ni);
         }
         P::ending(&ni);
-        // Until then one shard could still hand a connection of the NI over to another. If it was the last NI, nobody polls
-        // any more, and the descriptors would stay.
+        // Until here one shard could hand a connection of the NI over to another. If this was the
+        // last NI, no thread polls any more, and the descriptors would stay open.
         for slot in shared.shards.iter() {
             clear_up(&mut *slot.driver.lock(), shared, &slot.shard);
-            // Whoever polled meanwhile was turned away, and may sleep over what it had left from its last poll.
+            // A poll in the meantime returned at once, and its thread may now sleep although the
+            // driver has work left from its last poll.
             slot.shard.own.wake();
         }
         P::ended(shared, &ni);
@@ -234,17 +244,18 @@ impl<P: Protocol> Lnd for Network<P> {
 
     fn poll(&self, shard: usize, now_ns: u64, budget: usize) -> Poll {
         let Some(slot) = self.shared.shards.slot(shard) else { return Poll::default() };
-        // Somebody else drives only if a caller breaks the rule of the tokens, or polls from inside an upcall; or an NI
-        // is being started or ended.
+        // Another thread holds the driver only if an NI is being started or ended, or if a caller
+        // breaks the token rule or polls from inside an upcall.
         let Some(mut driver) = slot.driver.try_lock() else {
-            return Poll { work: 0, deadline_ns: Some(now_ns.saturating_add(AGAIN_NS)) };
+            return Poll { work: 0, deadline_ns: Some(now_ns.saturating_add(RETRY_NS)) };
         };
         driver.poll(Turn { shared: &self.shared, shard: &slot.shard, now_ns }, budget)
     }
 
     fn arm(&self, shard: usize) -> bool {
         let Some(slot) = self.shared.shards.slot(shard) else { return true };
-        // Where somebody else drives, nothing is armed: the caller is not to sleep yet.
+        // While another thread holds the driver nothing is armed, and the caller must not sleep
+        // yet.
         !slot.shard.has_work() && slot.driver.try_lock().is_some_and(|mut driver| driver.arm(&slot.shard))
     }
 
@@ -267,12 +278,12 @@ impl<P: Protocol> Lnd for Network<P> {
     }
 
     fn deregister(&self, _region: &Region) {
-        // Whatever was registered goes with the region.
+        // The registrations end with the region.
     }
 }
 
 impl<P: Protocol> Drop for Network<P> {
-    /// Ends the NIs that nobody has ended: connections and the upcalls hold each other.
+    /// Ends the NIs that are still up: connections and the upcalls hold references to each other.
     fn drop(&mut self) {
         for nid in self.shared.nis.nids() {
             self.shutdown(nid);

@@ -1,4 +1,4 @@
-//! The local NIs that are up, by their NIDs.
+//! The table of the local NIs that are up, by NID.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use parking_lot::RwLock;
 
 use crate::Protocol;
 
-/// The hardware that an NI lies on: the network device with its queues and interrupts. NIs of one device share their shards
-/// (S-312).
+/// The hardware of an NI: the network device with its queues and interrupts. NIs on one device
+/// share their shards (S-312).
 #[derive(Debug, Clone, Default)]
 pub struct Hardware(Option<Arc<str>>);
 
 impl Hardware {
-    /// The device of this name. By default an NI has a device of its own.
+    /// The device with this name. The default value is a separate device.
     #[must_use]
     pub fn named(name: &str) -> Hardware {
         Hardware(Some(name.into()))
@@ -33,26 +33,26 @@ impl Hardware {
 
 /// A local network interface that is up.
 pub struct Ni<P: Protocol> {
-    /// Its name.
+    /// Its NID and PID.
     pub id: ProcessId,
     /// The address of its NID.
     pub ip: IpAddr,
-    /// Whom it tells.
+    /// The receiver of its upcalls.
     pub upcalls: Arc<dyn Upcalls>,
-    /// How long a message may take, whatever it waits for.
+    /// The time limit for a message, whatever it waits for.
     pub timeout_ns: u64,
-    /// What it lies on.
+    /// The device that it uses.
     pub hardware: Hardware,
-    /// Its peers are on this one of their partition's shards ([`Shards`](crate::shards::Shards)).
+    /// Index of its shard within each partition ([`Shards`](crate::shards::Shards)).
     pub sub: usize,
-    /// Connections to a peer; can change.
+    /// Connections per peer; can change while the NI is up.
     conns_per_peer: AtomicU8,
-    /// What else its kind of network keeps of it.
+    /// Additional state of its kind of network.
     pub own: P::OfNi,
 }
 
 impl<P: Protocol> Ni<P> {
-    /// An NI of this NID and address; [`NiTable::insert`] makes it known.
+    /// Makes an NI with this NID and address; [`NiTable::insert`] publishes it.
     pub fn new(
         (id, ip): (ProcessId, IpAddr),
         upcalls: Arc<dyn Upcalls>,
@@ -69,18 +69,18 @@ impl<P: Protocol> Ni<P> {
         SocketAddr::new(self.ip, port)
     }
 
-    /// Connections to a peer, at this moment.
+    /// Returns the current number of connections per peer.
     pub fn conns_per_peer(&self) -> u8 {
         self.conns_per_peer.load(Ordering::Relaxed)
     }
 
-    /// So many connections to a peer from now on.
+    /// Sets the number of connections per peer.
     pub(crate) fn set_conns_per_peer(&self, count: u8) {
         self.conns_per_peer.store(count, Ordering::Relaxed);
     }
 }
 
-/// The local NIs by NID, as handshakes and senders look them up.
+/// The local NIs by NID, for handshakes and senders.
 pub struct NiTable<P: Protocol>(RwLock<HashMap<Nid, Arc<Ni<P>>, RandomState>>);
 
 impl<P: Protocol> Default for NiTable<P> {
@@ -90,58 +90,58 @@ impl<P: Protocol> Default for NiTable<P> {
 }
 
 impl<P: Protocol> NiTable<P> {
-    /// The one of this NID.
+    /// Returns the NI with this NID.
     pub fn get(&self, nid: Nid) -> Option<Arc<Ni<P>>> {
         self.0.read().get(&nid).cloned()
     }
 
-    /// Adds one; `false` if there is one of this NID.
+    /// Inserts an NI; returns `false` if the NID is taken.
     pub fn insert(&self, ni: Arc<Ni<P>>) -> bool {
         self.0.write().try_insert(ni.id.nid, ni).is_ok()
     }
 
-    /// Takes one out.
+    /// Removes and returns the NI with this NID.
     pub fn remove(&self, nid: Nid) -> Option<Arc<Ni<P>>> {
         self.0.write().remove(&nid)
     }
 
-    /// All NIs, or the one of this NID.
+    /// Returns all NIs, or the one with this NID.
     pub fn matching(&self, nid: Option<Nid>) -> Vec<Arc<Ni<P>>> {
         let found = |ni: &&Arc<Ni<P>>| nid.is_none_or(|nid| ni.id.nid == nid);
         let mut nis: Vec<_> = self.0.read().values().filter(found).cloned().collect();
-        // The same each time: a simulated run can be had again.
+        // Sorted, so that a simulated run can be repeated.
         nis.sort_by_key(|ni| ni.id.nid);
         nis
     }
 
-    /// The names of all.
+    /// Returns the NIDs of all NIs, sorted.
     pub fn nids(&self) -> Vec<Nid> {
         let mut nids: Vec<_> = self.0.read().keys().copied().collect();
         nids.sort();
         nids
     }
 
-    /// How many there are.
+    /// Returns the number of NIs.
     pub fn len(&self) -> usize {
         self.0.read().len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no NI.
     pub fn is_empty(&self) -> bool {
         self.0.read().is_empty()
     }
 
-    /// Whether this very NI is up, and not only one of its NID.
+    /// Whether this NI object is up, and not another with its NID.
     pub fn is_up(&self, ni: &Ni<P>) -> bool {
         self.0.read().get(&ni.id.nid).is_some_and(|listed| std::ptr::eq(&**listed, ni))
     }
 
-    /// Whether one of them is such.
+    /// Whether the predicate holds for an NI.
     pub fn any(&self, is_such: impl FnMut(&Arc<Ni<P>>) -> bool) -> bool {
         self.0.read().values().any(is_such)
     }
 
-    /// Whether one of them has this address.
+    /// Whether an NI has this address.
     pub fn uses(&self, ip: IpAddr) -> bool {
         self.any(|ni| ni.ip == ip)
     }
@@ -151,8 +151,8 @@ impl<P: Protocol> NiTable<P> {
         self.hardware(|_| true).len() + usize::from(self.sub_of(hardware).is_none())
     }
 
-    /// Returns the sub for an NI on `hardware`, out of `subs`: the sub of the NIs that lie there already, else the first of those with
-    /// the fewest hardware interfaces.
+    /// Returns the sub for an NI on `hardware`, out of `subs`: the sub of the NIs that lie there
+    /// already, else the first of those with the fewest hardware interfaces.
     pub fn sub_for(&self, hardware: &Hardware, subs: usize) -> usize {
         let emptiest = || (0..subs).min_by_key(|sub| self.hardware(|ni| ni.sub == *sub).len());
         self.sub_of(hardware).or_else(emptiest).unwrap_or(0)

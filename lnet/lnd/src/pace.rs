@@ -1,26 +1,27 @@
-//! How soon a peer is tried again.
+//! Back-off between attempts to connect to a peer.
 
-/// How often in a row connections may be gone at once before there is a pause: a peer that has just restarted is
-/// connected to again without one.
+/// The number of consecutive short-lived connections without a pause: a peer that has just
+/// restarted is connected to again at once.
 const BRIEF_MAX: u32 = 2;
 
-/// Why, and how long, no attempt is made.
+/// The reason and end of a pause between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// The peer asked for patience, is connecting itself, or its connections do not last; messages wait.
+    /// The peer asked to be tried later, is connecting itself, or its connections are short-lived;
+    /// messages wait.
     Retry {
-        /// Its end.
+        /// The end of the pause, in nanoseconds.
         until_ns: u64,
     },
     /// The last attempt failed; messages without a connection fail.
     Backoff {
-        /// Its end.
+        /// The end of the pause, in nanoseconds.
         until_ns: u64,
     },
 }
 
 impl Pause {
-    /// Its end.
+    /// Returns the end of the pause, in nanoseconds.
     #[must_use]
     pub const fn until_ns(self) -> u64 {
         match self {
@@ -37,24 +38,26 @@ pub struct Backoff {
     /// The pause after the next failure.
     next_ns: u64,
     pause: Option<Pause>,
-    /// How often in a row connections that this side opened were gone sooner than the shortest pause.
+    /// The number of consecutive connections, opened by this side, that lasted less than the
+    /// shortest pause.
     brief: u32,
 }
 
 impl Backoff {
-    /// Between the shortest pause and the longest.
+    /// Makes a back-off with these shortest and longest pauses.
     #[must_use]
     pub const fn new(min_ns: u64, max_ns: u64) -> Backoff {
         Backoff { min_ns, max_ns, next_ns: min_ns, pause: None, brief: 0 }
     }
 
-    /// The pause that there is at this time.
+    /// Returns the pause that is in effect at this time.
     #[must_use]
     pub fn pause(&self, now_ns: u64) -> Option<Pause> {
         self.pause.filter(|pause| now_ns < pause.until_ns())
     }
 
-    /// There is a connection. If those before it did not last, neither may this one: the pause stays.
+    /// Records an established connection. It ends the pause, unless the connections before it were
+    /// short-lived.
     pub fn established(&mut self) {
         if self.brief < BRIEF_MAX {
             self.next_ns = self.min_ns;
@@ -62,19 +65,20 @@ impl Backoff {
         }
     }
 
-    /// The next attempt waits for the shortest pause.
+    /// Delays the next attempt by the shortest pause.
     pub fn be_patient(&mut self, now_ns: u64) {
         self.pause = Some(Pause::Retry { until_ns: now_ns.saturating_add(self.min_ns) });
     }
 
-    /// An attempt failed.
+    /// Records a failed attempt.
     pub fn failed(&mut self, now_ns: u64) {
         self.pause = Some(Pause::Backoff { until_ns: self.back_off(now_ns) });
     }
 
-    /// What this side opened at that time is gone. If that happens again and again soon after, there are pauses as after
-    /// failures: a peer that takes every connection and drops it must not keep both sides busy. A pause that there is `stays`, if
-    /// that is said.
+    /// Records the end of a connection that this side opened at `since_ns`. If that repeatedly
+    /// happens soon after the opening, there are pauses as after failures: a peer that accepts and
+    /// drops every connection must not keep both sides busy. If `stays`, a pause already in effect
+    /// is kept.
     pub fn lost(&mut self, since_ns: u64, now_ns: u64, stays: bool) {
         let brief = now_ns.saturating_sub(since_ns) < self.min_ns;
         self.brief = if brief { self.brief.saturating_add(1) } else { 0 };
@@ -83,7 +87,7 @@ impl Backoff {
         }
     }
 
-    /// The end of a pause that begins now; the next one is longer.
+    /// Returns the end of a pause that begins now, and doubles the next pause.
     fn back_off(&mut self, now_ns: u64) -> u64 {
         let until_ns = now_ns.saturating_add(self.next_ns);
         self.next_ns = self.next_ns.saturating_mul(2).min(self.max_ns);

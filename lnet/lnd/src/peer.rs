@@ -1,4 +1,4 @@
-//! The peers of an LND's NIs, by their names.
+//! The table of an LND's peers.
 
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use crate::protocol::{Conns, Links};
 use crate::timers::Timers;
 use crate::{Failure, Ni, Protocol, Request, Shard, Step, Waiting};
 
-/// Names a peer: the local NI and the remote process (S-204). Where a protocol knows no PIDs, the process is
-/// [`ProcessId::lnet`] of the NID.
+/// The key of a peer: the local NI and the remote process (S-204). In a protocol without PIDs, the
+/// process is [`ProcessId::lnet`] of the NID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerKey {
     /// The local NI.
@@ -26,44 +26,45 @@ pub struct PeerKey {
     pub id: ProcessId,
 }
 
-/// A node this one talks to over one of its NIs.
+/// A node that this one communicates with over one of its NIs.
 pub struct Peer<P: Protocol> {
-    /// Its name.
+    /// Its key in the table.
     pub key: PeerKey,
-    /// The NI over which it is talked to.
+    /// The local NI.
     pub ni: Arc<Ni<P>>,
-    /// All its connections are there.
+    /// The shard of all its connections.
     pub shard: Arc<Shard<P>>,
-    /// What else its kind of network keeps of it, under no lock.
+    /// Additional state of its kind of network, not under the lock.
     pub own: P::OfPeer,
-    /// What changes.
+    /// The mutable state.
     pub state: Mutex<PeerState<P>>,
 }
 
-/// What of a peer changes.
+/// The mutable state of a peer.
 pub struct PeerState<P: Protocol> {
-    /// The rules for its connections. Attempts are begun and ended by its shard's driver alone.
+    /// The rules for its connections. Only its shard's driver begins and ends connection attempts.
     pub links: P::Links,
     /// Its connections in use.
     pub conns: Conns<P>,
-    /// Messages for which there is no connection yet, or no room on any.
+    /// Messages that have no connection yet, or found no connection with room.
     pub waiting: Waiting,
     /// Bytes of its held messages in memory.
     pub(crate) held_bytes: usize,
-    /// The driver has been asked to connect.
+    /// Set while a request to connect is queued at the driver.
     asked: bool,
-    /// The entry has left the table: whoever still holds it must look again (EAGAIN), or fail with this errno.
+    /// Set when the entry has left the table: users of the entry must look the peer up again
+    /// (EAGAIN), or fail with this errno.
     pub retired: Option<Errno>,
-    /// Why the last connection failed, if one did since the last that stood.
+    /// Why the last connection failed; `None` if there was a connection since.
     pub failure: Option<Failure>,
-    /// How far the connection is that is being opened.
+    /// The progress of the connection that is being opened.
     pub step: Option<Step>,
-    /// What else its kind of network keeps of it.
+    /// Additional state of its kind of network.
     pub own: P::OfState,
 }
 
 impl<P: Protocol> Peer<P> {
-    /// One without connections.
+    /// Makes a peer without connections.
     pub(crate) fn new(key: PeerKey, ni: Arc<Ni<P>>, shard: Arc<Shard<P>>, links: P::Links) -> Peer<P> {
         let state = PeerState {
             links,
@@ -79,15 +80,17 @@ impl<P: Protocol> Peer<P> {
         Peer { key, ni, shard, own: P::OfPeer::default(), state: Mutex::new(state) }
     }
 
-    /// A port at its NID's address, without which it would not have become a peer.
+    /// Returns the address of its NID with this port, or the NI's for a NID without an address,
+    /// which cannot become a peer.
     pub fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.key.id.nid.ip().unwrap_or(self.ni.ip), port)
     }
 
-    /// What of it changes, locked; `None` if its entry has left the table, where there may be another one.
+    /// Locks the mutable state; `None` if the entry has left the table, which may contain a new
+    /// entry for the peer.
     ///
     /// # Errors
-    /// ESHUTDOWN if its NI ends.
+    /// ESHUTDOWN if its NI is ending.
     pub fn enter(&self) -> Result<Option<MutexGuard<'_, PeerState<P>>>, Errno> {
         let state = self.state.lock();
         match state.retired {
@@ -97,10 +100,10 @@ impl<P: Protocol> Peer<P> {
         }
     }
 
-    /// A message waits for a connection to it, which the driver is asked to make.
+    /// Queues a message until there is a connection, and requests one from the driver.
     ///
     /// # Errors
-    /// ENOBUFS if too many wait.
+    /// ENOBUFS if too many messages wait.
     pub fn wait(self: &Arc<Peer<P>>, mut state: MutexGuard<'_, PeerState<P>>, tx: Tx) -> Result<Sent, Errno> {
         if state.waiting.is_full() {
             return Err(Errno::ENOBUFS);
@@ -114,14 +117,14 @@ impl<P: Protocol> Peer<P> {
         Ok(Sent::Later)
     }
 
-    /// Fails all messages that wait for a connection to it.
+    /// Fails all messages that wait for a connection to the peer.
     pub fn fail_waiting(&self, errno: Errno) {
         let waiting = self.state.lock().waiting.take_all();
         waiting.fail(&*self.ni.upcalls, errno);
     }
 
-    /// Whether nothing is remembered of it, from now on for good: its entry is of no use any more. If there are too many entries the
-    /// reason of its last failure does not count.
+    /// Marks the peer as retired if its entry holds no information, and returns whether it did. If
+    /// there are too many entries (`crowded`), the reason of the last failure does not count.
     pub(crate) fn retire_if_idle(&self, now_ns: u64, crowded: bool) -> bool {
         let mut state = self.state.lock();
         let idle = state.conns.is_empty()
@@ -138,8 +141,9 @@ impl<P: Protocol> Peer<P> {
 }
 
 impl<P: Protocol> PeerState<P> {
-    /// Its driver looks at what is next for it: whether messages wait, the first of them until a time that the driver notes. `None` if
-    /// the entry has left the table.
+    /// Begins the driver's step for this peer: clears the request to connect, and notes the
+    /// deadline of the first waiting message. Returns whether messages wait; `None` if the entry
+    /// has left the table.
     pub fn look(&mut self, timers: &mut Timers) -> Option<bool> {
         self.asked = false;
         if self.retired.is_some() {
@@ -152,8 +156,8 @@ impl<P: Protocol> PeerState<P> {
     }
 }
 
-/// In how many pieces the table of peers is, each with a lock of its own: threads that send to different peers seldom
-/// meet.
+/// The number of pieces of the peer table. Each has its own lock, so threads that send to different
+/// peers seldom contend.
 const PIECES: usize = 32;
 
 /// All peers of all NIs.
@@ -174,37 +178,38 @@ impl<P: Protocol> Default for PeerTable<P> {
 }
 
 impl<P: Protocol> PeerTable<P> {
-    /// The peer of this name.
+    /// Returns the peer with this key.
     pub fn get(&self, key: PeerKey) -> Option<Arc<Peer<P>>> {
-        let (hash, piece) = self.place(key);
+        let (hash, piece) = self.piece_of(key);
         piece.read().find(hash, |peer| peer.key == key).cloned()
     }
 
-    /// The peer of this name; made if it is not there and its NI is up. An NI that ends leaves its table first and collects
-    /// its peers then: none is made behind its back.
+    /// Returns the peer with this key; makes it if it is missing and its NI is up. An NI that ends
+    /// leaves its table first and then collects its peers, so none is made after that.
     pub(crate) fn get_or_insert(
         &self,
         key: PeerKey,
         is_up: impl FnOnce() -> bool,
         make: impl FnOnce() -> Peer<P>,
     ) -> Option<Arc<Peer<P>>> {
-        let (hash, piece) = self.place(key);
+        let (hash, piece) = self.piece_of(key);
         let rehash = |peer: &Arc<Peer<P>>| self.hasher.hash_one(peer.key);
         match piece.write().entry(hash, |peer| peer.key == key, rehash) {
             Entry::Occupied(peer) => Some(peer.get().clone()),
-            Entry::Vacant(place) => is_up().then(|| place.insert(Arc::new(make())).get().clone()),
+            Entry::Vacant(entry) => is_up().then(|| entry.insert(Arc::new(make())).get().clone()),
         }
     }
 
-    /// Removes this peer; one that has come in its place stays.
+    /// Removes this peer; a newer entry with the same key stays.
     pub(crate) fn remove(&self, peer: &Arc<Peer<P>>) {
-        let (hash, piece) = self.place(peer.key);
+        let (hash, piece) = self.piece_of(peer.key);
         if let Ok(listed) = piece.write().find_entry(hash, |listed| Arc::ptr_eq(listed, peer)) {
             listed.remove();
         }
     }
 
-    /// All peers that are `wanted`, appended to a list, in an order that no hash decides: a simulated run can be had again.
+    /// Appends all peers that are `wanted` to a list, sorted by key, so that a simulated run can be
+    /// repeated.
     pub fn collect(&self, list: &mut Vec<Arc<Peer<P>>>, wanted: impl Fn(&Peer<P>) -> bool) {
         let begin = list.len();
         for piece in &self.pieces {
@@ -213,16 +218,16 @@ impl<P: Protocol> PeerTable<P> {
         list[begin..].sort_unstable_by_key(|peer| peer.key);
     }
 
-    /// The same in a list of its own.
+    /// Returns all peers that are `wanted` in a new list.
     pub fn all(&self, wanted: impl Fn(&Peer<P>) -> bool) -> Vec<Arc<Peer<P>>> {
         let mut list = Vec::new();
         self.collect(&mut list, wanted);
         list
     }
 
-    fn place(&self, key: PeerKey) -> (u64, &Piece<P>) {
+    fn piece_of(&self, key: PeerKey) -> (u64, &Piece<P>) {
         let hash = self.hasher.hash_one(key);
-        // Bits that the hash table itself makes little of: it goes by the lowest and the highest.
+        // Bits that the hash table itself uses little: it uses the lowest and the highest.
         (hash, &self.pieces[(hash >> 40) as usize % PIECES])
     }
 }

@@ -1,33 +1,36 @@
-//! Log lines of which others, or bad luck, could cause any number: each kind is written once in ten seconds.
+//! Rate limit for log lines that peers, or repeated failures, could cause in any number: one line
+//! per kind in ten seconds.
 
 use parking_lot::Mutex;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The time from one line to the next of its kind.
+/// The minimum interval between two lines of a kind.
 const PAUSE_NS: u64 = 10 * NS_PER_S;
 
-/// When something was last said, and what was kept back since.
+/// The rate limit of one kind of line: when the next line may be written, and the number suppressed
+/// since the last.
 #[derive(Debug, Default)]
-pub struct RateLimitedLog(Mutex<State>);
+pub struct RateLimitedLog(Mutex<RateLimitedLogState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct RateLimitedLogState {
     next_ns: u64,
-    unsaid: u64,
+    suppressed: u64,
 }
 
 impl RateLimitedLog {
-    /// Whether to say it now, and how often it has been kept back since it was said last.
+    /// Returns `None` if the line is suppressed, else the number of lines suppressed since the last
+    /// one.
     #[must_use]
     pub fn say(&self, now_ns: u64) -> Option<u64> {
         let mut state = self.0.lock();
         if now_ns < state.next_ns {
-            state.unsaid += 1;
+            state.suppressed += 1;
             return None;
         }
         state.next_ns = now_ns.saturating_add(PAUSE_NS);
-        Some(std::mem::take(&mut state.unsaid))
+        Some(std::mem::take(&mut state.suppressed))
     }
 }
 
@@ -39,8 +42,8 @@ mod tests {
     fn what_is_kept_back_is_counted() {
         let rate_limited_log = RateLimitedLog::default();
         let said: Vec<_> = (0..25).map(|second| rate_limited_log.say(second * NS_PER_S)).collect();
-        let heard: Vec<_> =
-            said.iter().enumerate().filter_map(|(at, unsaid)| Some((at, (*unsaid)?))).collect();
-        assert_eq!(heard, [(0, 0), (10, 9), (20, 9)]);
+        let reported: Vec<_> =
+            said.iter().enumerate().filter_map(|(at, suppressed)| Some((at, (*suppressed)?))).collect();
+        assert_eq!(reported, [(0, 0), (10, 9), (20, 9)]);
     }
 }

@@ -1,13 +1,13 @@
-//! What any thread asks of a shard's driver.
+//! The queue of requests to a shard's driver, from any thread.
 
 use parking_lot::Mutex;
 
-/// Requests for which there is room from the start, in each of the two lists that change places with every poll: else one that is
-/// used for the first time after long still takes memory. Busier shards grow theirs once.
+/// Capacity of the two request lists, which each poll swaps. Without it a list that is first used
+/// after a long time would allocate memory then. Lists of busier shards grow once.
 pub const LIST_ROOM: usize = 64;
 
-/// The requests that the driver has not taken yet. Their number has no limit of its own: there are a few for each connection, peer and
-/// NI, for who has asked to be connected does not ask again.
+/// The requests that the driver has not taken yet. The queue needs no limit: there are a few for
+/// each connection, peer and NI, because a pending request to connect is not repeated.
 #[derive(Debug)]
 pub struct Requests<R>(Mutex<Vec<R>>);
 
@@ -18,14 +18,15 @@ impl<R> Default for Requests<R> {
 }
 
 impl<R> Requests<R> {
-    /// Asks for something. `true` for the first of a batch, with which the driver is to be woken: it takes all of them at once.
+    /// Queues a request. Returns `true` for the first of a batch, for which the caller must wake
+    /// the driver: it takes all of them at once.
     pub fn push(&self, request: R) -> bool {
         let mut requests = self.0.lock();
         requests.push(request);
         requests.len() == 1
     }
 
-    /// Takes all into an empty list; gives whether there were any.
+    /// Moves all requests into an empty list; returns whether there were any.
     pub fn take(&self, into: &mut Vec<R>) -> bool {
         debug_assert!(into.is_empty(), "requests are taken before the last ones are served");
         std::mem::swap(&mut *self.0.lock(), into);

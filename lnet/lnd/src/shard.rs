@@ -1,4 +1,4 @@
-//! What senders and the driver of one shard share, and what is asked of the driver.
+//! The state shared by senders and the driver of one shard, and the requests to the driver.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use crate::protocol::OfShard;
 use crate::slab::Key;
 use crate::{Peer, Protocol, Requests};
 
-/// What any thread may ask of a shard's driver.
+/// A request to a shard's driver, from any thread.
 pub enum Request<P: Protocol> {
     /// Messages wait for this peer, or its turn to be connected has come.
     Connect(Arc<Peer<P>>),
-    /// How many connections this peer may have was set.
+    /// The number of connections of this peer was set.
     Complete(Arc<Peer<P>>),
-    /// Something failed on a connection.
+    /// An operation failed on this connection.
     Broken(Key, Errno),
-    /// Go on with a message that was held.
+    /// Continue with a held message.
     Resume(Key, Option<Delivery>),
-    /// The payload of a held message does not come into memory.
+    /// The payload of a held message cannot be brought into memory.
     Unheld(Key, Errno),
-    /// What only this kind of network asks.
+    /// A request of this kind of network.
     Own(P::Request),
 }
 
-/// What senders and the driver of one shard share.
+/// The state shared by senders and the driver of one shard.
 pub struct Shard<P: Protocol> {
     /// Its number, below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub number: usize,
-    /// What is counted on it.
+    /// Its counters.
     pub counters: CountersOf<P>,
-    /// What is asked of its driver.
+    /// The request queue of its driver.
     pub requests: Requests<Request<P>>,
-    /// How many messages the engine holds back on it.
+    /// The number of messages that the engine holds back on it.
     pub(crate) held: AtomicUsize,
-    /// What its driver sleeps on, and whatever else its kind of network has.
+    /// Additional state of its kind of network, including the object on which the driver sleeps.
     pub own: P::OfShard,
 }
 
 thread_local! {
-    /// The shard that this thread is polling at this moment, or 0.
+    /// The address of the shard that this thread is polling, or 0.
     static POLLING: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -56,7 +56,7 @@ impl Drop for PollingHere {
 }
 
 impl<P: Protocol> Shard<P> {
-    /// One of which nothing is asked.
+    /// Makes a shard without requests.
     pub fn new(number: usize, own: P::OfShard) -> Shard<P> {
         Shard {
             number,
@@ -67,8 +67,8 @@ impl<P: Protocol> Shard<P> {
         }
     }
 
-    /// Asks the driver for something, and wakes it if it sleeps. The first request of a batch wakes: the driver takes all
-    /// of them at once.
+    /// Queues a request for the driver, and wakes the driver if it sleeps. Only the first request
+    /// of a batch wakes it: the driver takes all of them at once.
     pub fn request(&self, request: Request<P>) {
         if self.requests.push(request) && !self.is_polling_here() {
             self.counters.tx.wakeups().one();
@@ -76,12 +76,12 @@ impl<P: Protocol> Shard<P> {
         }
     }
 
-    /// How many messages the engine holds back on it.
+    /// Returns the number of messages that the engine holds back on it.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether the next poll has something to do that the system does not know of.
+    /// Whether the next poll has work that the descriptor does not report.
     pub(crate) fn has_work(&self) -> bool {
         !self.requests.is_empty() || self.own.has_work()
     }
@@ -96,7 +96,7 @@ impl<P: Protocol> Shard<P> {
         PollingHere(POLLING.replace(self.address()))
     }
 
-    /// What threads know this shard by.
+    /// Identifies this shard in `POLLING`.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

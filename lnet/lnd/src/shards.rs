@@ -7,17 +7,19 @@ use parking_lot::Mutex;
 
 use lnet_api::MAX_SHARDS;
 
-/// A shard, and what its driver alone touches.
+/// A shard, and the state that only its driver accesses.
 #[derive(Debug)]
 pub struct Slot<S, D> {
-    /// What all threads reach.
+    /// The part that all threads access.
     pub shard: Arc<S>,
-    /// Uncontended: the holder of the shard's token alone gets here, and who starts or ends an NI.
+    /// Uncontended: only the holder of the shard's token, and a thread that starts or ends an NI,
+    /// lock it.
     pub driver: Mutex<D>,
 }
 
-/// All shards (S-203, S-312): shard `sub * partitions + partition`, so that growing appends. There is one per partition at
-/// first; further hardware interfaces bring further ones, up to `nscheds` per partition.
+/// All shards (S-203, S-312). Index: `sub * partitions + partition`, so that growing appends. There
+/// is one per partition at first; further hardware interfaces bring further ones, up to `nscheds`
+/// per partition.
 #[derive(Debug)]
 pub struct Shards<S, D> {
     partitions: usize,
@@ -27,7 +29,8 @@ pub struct Shards<S, D> {
 }
 
 impl<S, D> Shards<S, D> {
-    /// None yet, of so many partitions and at most `nscheds` in each, and [`MAX_SHARDS`] in all.
+    /// Makes an empty table for this number of partitions, with at most `nscheds` shards in each
+    /// and [`MAX_SHARDS`] in all.
     pub fn new(partitions: usize, nscheds: usize) -> Shards<S, D> {
         let partitions = partitions.clamp(1, MAX_SHARDS);
         Shards {
@@ -38,51 +41,52 @@ impl<S, D> Shards<S, D> {
         }
     }
 
-    /// Makes sure that there are those of so many hardware interfaces, one caller at a time; `make` gets the number of each.
+    /// Makes the missing shards for `subs` hardware interfaces, one caller at a time; `make` gets
+    /// the number of each.
     ///
     /// # Errors
-    /// Those of `make`: the shards that are there by then stay.
+    /// Those of `make`. The shards made before the error stay.
     pub fn grow<E>(&self, subs: usize, mut make: impl FnMut(usize) -> Result<(S, D), E>) -> Result<(), E> {
         for number in self.count()..subs.min(self.subs_max) * self.partitions {
             let (shard, driver) = make(number)?;
             let _ = self.slots[number].set(Slot { shard: Arc::new(shard), driver: Mutex::new(driver) });
-            // SYNC shards.count: who sees the number sees the slot.
+            // SYNC shards.count: a thread that sees the number sees the slot.
             self.count.store(number + 1, Ordering::Release);
         }
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of shards.
     pub fn count(&self) -> usize {
         // SYNC shards.count
         self.count.load(Ordering::Acquire)
     }
 
-    /// How many shards a partition has.
+    /// Returns the number of shards per partition.
     pub fn subs(&self) -> usize {
         self.count() / self.partitions
     }
 
-    /// The partition of a shard.
+    /// Returns the partition of a shard.
     pub fn partition_of(&self, number: usize) -> usize {
         number % self.partitions
     }
 
-    /// The shard of an NI's peers on a partition.
+    /// Returns the shard of an NI's peers on a partition.
     ///
     /// # Panics
-    /// If it is not there: an NI gets its sub when the shards are.
+    /// If the shard is missing: an NI gets its sub only after the shards are made.
     pub fn shard(&self, sub: usize, partition: usize) -> &Arc<S> {
         let number = sub * self.partitions + partition % self.partitions;
         self.slot(number).map_or_else(|| unreachable!("shard {number} is missing"), |slot| &slot.shard)
     }
 
-    /// The one of this number.
+    /// Returns the slot with this number.
     pub fn slot(&self, number: usize) -> Option<&Slot<S, D>> {
         self.slots.get(number)?.get()
     }
 
-    /// All of them, in the order of their numbers.
+    /// Iterates over all slots in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = &Slot<S, D>> {
         self.slots[..self.count()].iter().filter_map(OnceLock::get)
     }

@@ -1,4 +1,4 @@
-//! What senders, drivers and everybody else share, of all shards.
+//! The state of an LND that senders, drivers and all other threads share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::protocol::{Connection, Driver, NiConfig};
 use crate::shards::Shards;
 use crate::{Ni, NiTable, Peer, PeerState, Protocol, Shard};
 
-/// What senders, drivers and everybody else share, of all shards.
+/// The state of an LND that senders, drivers and all other threads share.
 pub struct Shared<P: Protocol> {
     /// The tunables that the LND was made with.
     pub config: P::Config,
@@ -22,16 +22,16 @@ pub struct Shared<P: Protocol> {
     pub peers: PeerTable<P>,
     /// All shards.
     pub shards: Shards<Shard<P>, P::Driver>,
-    /// Bytes of held messages in memory, of all shards.
+    /// Bytes of held messages in memory, on all shards.
     pub(crate) held_bytes: AtomicUsize,
-    /// What NIs have that say nothing of their own.
+    /// The number of connections per peer for NIs that do not set it.
     conns_per_peer: AtomicU8,
-    /// What else its kind of network shares.
+    /// Additional shared state of its kind of network.
     pub own: P,
 }
 
 impl<P: Protocol> Shared<P> {
-    /// Without NIs, and without shards ([`Shards::grow`]).
+    /// Makes the state without NIs and without shards ([`Shards::grow`]).
     pub fn new(config: P::Config, own: P) -> Shared<P> {
         let (partitions, nscheds) = config.shards();
         let conns_per_peer = *P::Config::conns_per_peer(&mut NiConfig::<P>::from(&config));
@@ -46,8 +46,9 @@ impl<P: Protocol> Shared<P> {
         }
     }
 
-    /// Makes sure that there are the shards of so many hardware interfaces; `own` makes what a shard of this number has of its
-    /// kind of network. What a shard has lies in memory near its partition (S-305).
+    /// Makes the shards for `interfaces` hardware interfaces, if they are missing; `own` makes the
+    /// network's part of the shard with this number. A shard's memory lies near its partition
+    /// (S-305).
     ///
     /// # Errors
     /// Those of `own`.
@@ -58,20 +59,21 @@ impl<P: Protocol> Shared<P> {
         })
     }
 
-    /// Connections to a peer that NIs have which say nothing of their own.
+    /// Returns the number of connections per peer for NIs that do not set it.
     pub(crate) fn conns_per_peer(&self) -> u8 {
         self.conns_per_peer.load(Ordering::Relaxed)
     }
 
-    /// So many from now on.
+    /// Sets the number of connections per peer for NIs that do not set it.
     pub(crate) fn set_conns_per_peer(&self, count: u8) {
         self.conns_per_peer.store(count, Ordering::Relaxed);
     }
 
-    /// The peer of a message; made if it is not there, unless this side can connect to no such one.
+    /// Returns the peer of a message; makes it if it is missing, unless this side cannot connect to
+    /// it.
     ///
     /// # Errors
-    /// ESHUTDOWN without the NI, EHOSTUNREACH if the NI's network has no such peer.
+    /// ESHUTDOWN if there is no such NI, EHOSTUNREACH if the NI's network has no such peer.
     pub fn peer_for(&self, tx: &Tx) -> Result<Arc<Peer<P>>, Errno> {
         let id = P::name_of(tx.peer);
         if let Some(peer) = self.peers.get(PeerKey { ni: tx.ni, id }) {
@@ -84,7 +86,8 @@ impl<P: Protocol> Shared<P> {
         self.peer_of(&ni, id).ok_or(Errno::ESHUTDOWN)
     }
 
-    /// The peer of this name; made if it is not there, on the shard of its partition (S-209). `None` if the NI is ending.
+    /// Returns the peer with this id; makes it if it is missing, on the shard of its partition
+    /// (S-209). `None` if the NI is ending.
     pub fn peer_of(&self, ni: &Arc<Ni<P>>, id: ProcessId) -> Option<Arc<Peer<P>>> {
         let key = PeerKey { ni: ni.id.nid, id };
         if let Some(peer) = self.peers.get(key).filter(|peer| Arc::ptr_eq(&peer.ni, ni)) {
@@ -92,11 +95,13 @@ impl<P: Protocol> Shared<P> {
         }
         let shard = self.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
         let make = || Peer::new(key, ni.clone(), shard.clone(), P::links(self, ni, id));
-        // If the NI has ended and started again meanwhile, the entry may be of its next life.
+        // If the NI has ended and started again meanwhile, the entry may belong to its new
+        // incarnation.
         self.peers.get_or_insert(key, || self.nis.is_up(ni), make).filter(|peer| Arc::ptr_eq(&peer.ni, ni))
     }
 
-    /// Looks at what changes of each peer, its lock held. Gives how many of them have connections, and how many connections that is.
+    /// Calls `look` with the locked state of each peer. Returns the number of peers that have
+    /// connections, and the number of connections.
     pub fn look_at_all(&self, mut look: impl FnMut(&PeerState<P>)) -> (usize, usize) {
         self.peers.all(|_| true).iter().fold((0, 0), |(peers, connections), peer| {
             let state = peer.state.lock();
@@ -105,9 +110,10 @@ impl<P: Protocol> Shared<P> {
         })
     }
 
-    /// Takes back a message that waits for its peer to be connected, or on a connection, and of which nothing is gone. It is in
-    /// one of them, or in the hands of a thread that sends it; if that thread has to put it back it fails with ECANCELED. One that moves
-    /// over from a connection that ends is not found in that moment, and is sent.
+    /// Removes a message that waits for its peer to be connected, or on a connection, and of which
+    /// no byte has been sent; returns whether it was found. A message in the hands of a thread that
+    /// sends it fails with ECANCELED if that thread has to put it back. A message that is just
+    /// moving from a connection that ends is not found, and is sent.
     pub(crate) fn withdraw(&self, key: PeerKey, token: TxToken) -> bool {
         let Some(peer) = self.peers.get(key) else { return false };
         let (waiting, conns) = {

@@ -1,58 +1,61 @@
-//! A table for the connections of an LND's shard, for what a peer has asked, and for what is held back: names that travel as numbers.
+//! The table of an LND's shard for connections, requests of peers, and held messages, indexed by
+//! numeric keys.
 
 use nlx_sync::{SlotKey, Slots};
 
-/// Names an entry of a shard's [`Slab`]: generation in the upper half, then the shard, then the place. What comes late for an entry
-/// that is gone finds nothing: a place gets the same key again after 2^32 entries, longer than anything is late.
+/// The key of an entry of a shard's [`Slab`]: generation in the upper half, then the shard, then
+/// the index. A late event for an entry that is gone finds nothing: an index gets the same key
+/// again after 2^32 entries, longer than any event is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(
-    /// As a plain number: of an [`lnet_api::RxContext`], of a poller's event.
+    /// As a plain number: in an [`lnet_api::RxContext`], or in an event of a poller.
     pub u64,
 );
 
-/// The places of a shard: more than the system allows descriptors (2^20 by default), and more messages than peers have credits for.
-const PLACE_MAX: usize = (1 << 24) - 1;
+/// The highest index in a shard: more than the system allows descriptors (2^20 by default), and
+/// more messages than peers have credits for.
+const INDEX_MAX: usize = (1 << 24) - 1;
 
 impl Key {
     fn new(shard: u8, key: SlotKey) -> Key {
         Key(u64::from(key.generation) << 32 | u64::from(shard) << 24 | u64::from(key.index))
     }
 
-    /// The shard whose entry it names.
+    /// Returns the shard of the entry.
     pub fn shard(self) -> usize {
         usize::from((self.0 >> 24) as u8)
     }
 
-    /// What it names there.
+    /// Returns the index and generation within the shard.
     fn in_shard(self) -> SlotKey {
-        SlotKey { index: self.0 as u32 & PLACE_MAX as u32, generation: (self.0 >> 32) as u32 }
+        SlotKey { index: self.0 as u32 & INDEX_MAX as u32, generation: (self.0 >> 32) as u32 }
     }
 }
 
-/// A table whose entries keep their place.
+/// A table whose entries keep their index.
 pub struct Slab<T> {
     shard: u8,
     entries: Slots<T>,
 }
 
 impl<T> Slab<T> {
-    /// An empty one, of the shard of this number.
+    /// Makes an empty table for the shard with this number.
     pub const fn new(shard: u8) -> Slab<T> {
-        Slab { shard, entries: Slots::new(PLACE_MAX) }
+        Slab { shard, entries: Slots::new(INDEX_MAX) }
     }
 
-    /// The key that the next [`Slab::insert`] will give.
+    /// Returns the key that the next [`Slab::insert`] will use.
     pub fn next_key(&self) -> Key {
         Key::new(self.shard, self.entries.next_key())
     }
 
-    /// Enters a value; its key is the one that [`Slab::next_key`] gave.
+    /// Inserts a value; its key is the one that [`Slab::next_key`] returned.
     pub fn insert(&mut self, value: T) -> Key {
         let key = self.entries.insert(value);
-        Key::new(self.shard, key.expect("a shard has fewer connections than places, and memory for them"))
+        Key::new(self.shard, key.expect("a shard has fewer connections than indices, and memory for them"))
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -62,27 +65,28 @@ impl<T> Slab<T> {
         self.entries.is_empty()
     }
 
-    /// The entry of this name, unless it is gone.
+    /// Returns the entry with this key, unless it is gone.
     pub fn get(&self, key: Key) -> Option<&T> {
         self.entries.get(key.in_shard())
     }
 
-    /// The same, to be changed.
+    /// As [`Slab::get`], mutable.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.entries.get_mut(key.in_shard())
     }
 
-    /// Takes the entry of this name out.
+    /// Removes and returns the entry with this key.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         self.entries.remove(key.in_shard())
     }
 
-    /// Puts another value in the place of an entry, which keeps its name; gives the old one.
+    /// Replaces the value of an entry, which keeps its key; returns the old value.
     pub fn replace(&mut self, key: Key, value: T) -> Option<T> {
         Some(std::mem::replace(self.get_mut(key)?, value))
     }
 
-    /// Takes out what an entry holds, if it is what `part` takes it apart for; `rest` lies in its place then, which keeps its name.
+    /// Takes the content out of an entry if `part` accepts it, and leaves `rest` in its place; the
+    /// entry keeps its key.
     pub fn take<U>(&mut self, key: Key, rest: T, part: impl FnOnce(T) -> Result<U, T>) -> Option<U> {
         let place = self.get_mut(key)?;
         match part(std::mem::replace(place, rest)) {
@@ -94,17 +98,17 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The names of those entries that are such, by place.
+    /// Returns the keys of the entries for which the predicate holds, by index.
     pub fn keys(&self, is_such: impl Fn(&T) -> bool) -> Vec<Key> {
         self.iter().filter(|(_, value)| is_such(value)).map(|(key, _)| key).collect()
     }
 
-    /// All entries, by place.
+    /// Iterates over all entries, by index.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().map(|(key, value)| (Key::new(self.shard, key), value))
     }
 
-    /// The same, to be changed.
+    /// As [`Slab::iter`], mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         let shard = self.shard;
         self.entries.iter_mut().map(move |(key, value)| (Key::new(shard, key), value))

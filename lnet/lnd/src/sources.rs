@@ -1,18 +1,18 @@
-//! What a shard's driver is told of, and what it looks at without being told again.
+//! The event sources of a shard's driver, and the queue of those that each poll checks.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
 use crate::slab::{Key, Slab};
 
-/// An entry that may have to be looked at.
+/// An entry that can be queued for the next poll.
 pub trait Queued {
-    /// The mark that it queues to be looked at; `None` for one that never does.
+    /// The flag that is set while it is queued; `None` for an entry that is never queued.
     fn queued(&mut self) -> Option<&mut bool>;
 }
 
-/// A [table](Slab) of what the system, or a device, tells the driver of by name, and the queue of those entries that each poll looks at:
-/// they have something to tell, or may have.
+/// A [table](Slab) of the sources from which the system, or a device, reports events by key, and
+/// the queue of entries that each poll checks because they have events, or may have.
 pub struct Sources<S> {
     table: Slab<S>,
     queue: VecDeque<Key>,
@@ -33,12 +33,13 @@ impl<S> DerefMut for Sources<S> {
 }
 
 impl<S: Queued> Sources<S> {
-    /// None, of the shard of this number, which is below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
+    /// Makes an empty table for the shard with this number, which is below
+    /// [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub fn new(shard: usize) -> Sources<S> {
         Sources { table: Slab::new(shard as u8), queue: VecDeque::new() }
     }
 
-    /// Queues an entry, as the last, unless it does already or never does.
+    /// Appends an entry to the queue, unless it is queued already or is never queued.
     pub fn enqueue(&mut self, key: Key) {
         let Some(queued) = self.table.get_mut(key).and_then(S::queued) else { return };
         if !std::mem::replace(queued, true) {
@@ -46,7 +47,7 @@ impl<S: Queued> Sources<S> {
         }
     }
 
-    /// The first in the queue, which leaves it; it may be gone.
+    /// Removes and returns the first key in the queue; its entry may be gone.
     pub fn dequeue(&mut self) -> Option<Key> {
         let key = self.queue.pop_front()?;
         if let Some(queued) = self.table.get_mut(key).and_then(S::queued) {
@@ -55,13 +56,14 @@ impl<S: Queued> Sources<S> {
         Some(key)
     }
 
-    /// All that queue, the first first.
+    /// Returns the queue, in order.
     pub fn queue(&self) -> &VecDeque<Key> {
         &self.queue
     }
 }
 
-/// What the variants of an enum hold, if it is that one: for each a method of its name, and another for a reference that can change it.
+/// Defines, for variants of an enum, a method that returns the content if the value is that
+/// variant, and one that returns a mutable reference.
 ///
 /// ```
 /// enum Source {

@@ -1,21 +1,22 @@
-//! Timers: coarse, for everything that a shard has is looked at in one pass.
+//! Coarse timers: one pass checks all connections and peers of a shard.
 
 use lnet_api::Upcalls;
 use lnet_nid::Nid;
 use smallvec::SmallVec;
 
-/// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
-const LOOKS_PER_TIMEOUT: u64 = 4;
+/// Passes per timeout: detection takes at most 1.25 times the timeout.
+const PASSES_PER_TIMEOUT: u64 = 4;
 
-/// While messages wait for credits of an NI, a connection that holds some and makes no progress is given up after this part of the
-/// timeout: 12.5 s by default. A peer that takes nothing for as long as TCP needs to repeat a segment five times is stuck; one that
-/// is merely slow takes something, and one without credits that others want gets the whole time.
+/// While messages wait for credits of an NI, a connection that holds some and makes no progress is
+/// given up after this part of the timeout: 12.5 s by default. A peer that takes nothing for the
+/// time in which TCP repeats a segment five times is stuck; a slow peer takes something, and a
+/// connection whose credits no message waits for gets the whole timeout.
 pub const SHORT_PART: u64 = 4;
 
-/// So many peers without connections are remembered for the reason of their last failure.
+/// The number of peers without connections that are kept for the reason of their last failure.
 pub const FAILURES_KEPT: usize = 1024;
 
-/// When the next pass is due.
+/// The time of the next pass.
 #[derive(Debug)]
 pub struct Timers {
     next_ns: Option<u64>,
@@ -24,36 +25,37 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Nothing is due. While there are connections, something of them is, as often as their shortest timeout demands; `longest_ns`
-    /// is one that all of them have.
+    /// Makes timers with nothing due. While there are connections, a pass is due as often as their
+    /// shortest timeout demands; `longest_ns` is an upper bound for all timeouts.
     #[must_use]
     pub const fn new(longest_ns: u64) -> Timers {
-        Timers { next_ns: None, period_ns: longest_ns / LOOKS_PER_TIMEOUT }
+        Timers { next_ns: None, period_ns: longest_ns / PASSES_PER_TIMEOUT }
     }
 
-    /// Something is due then.
+    /// Schedules a pass at this time, or earlier.
     pub fn note(&mut self, at_ns: u64) {
         self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
     }
 
-    /// There are connections to look at, of an NI with this timeout.
+    /// Schedules a pass for the connections of an NI with this timeout.
     pub fn note_activity(&mut self, now_ns: u64, timeout_ns: u64) {
-        self.period_ns = self.period_ns.min(timeout_ns / LOOKS_PER_TIMEOUT);
+        self.period_ns = self.period_ns.min(timeout_ns / PASSES_PER_TIMEOUT);
         self.note_period(now_ns);
     }
 
-    /// There are connections to look at still.
+    /// Schedules a pass one period from now, while there are connections.
     pub fn note_period(&mut self, now_ns: u64) {
         self.note(now_ns.saturating_add(self.period_ns));
     }
 
-    /// When something is due, if anything is.
+    /// Returns when the next pass is due, if any is.
     #[must_use]
     pub const fn next_ns(&self) -> Option<u64> {
         self.next_ns
     }
 
-    /// Begins a pass, if one is due: what is due after it is to be noted anew.
+    /// Begins a pass if one is due, and returns whether it is. The pass notes anew what is due
+    /// after it.
     pub fn begin(&mut self, now_ns: u64) -> bool {
         let is_due = self.next_ns.is_some_and(|next_ns| next_ns <= now_ns);
         if is_due {
@@ -63,13 +65,13 @@ impl Timers {
     }
 }
 
-/// Of the NIs that have been asked in one pass, whether messages wait for their credits.
+/// A cache, for one pass, of whether messages wait for the credits of an NI.
 #[derive(Debug, Default)]
 pub struct Shortages(SmallVec<[(Nid, bool); 4]>);
 
 impl Shortages {
-    /// Whether messages wait for credits of an NI. It is asked once in a pass, and may look into all partitions: to be called under no
-    /// lock of a connection.
+    /// Whether messages wait for credits of an NI. The engine is asked once in a pass, and may
+    /// check all partitions: not to be called under the lock of a connection.
     pub fn is_short(&mut self, ni: Nid, upcalls: &dyn Upcalls) -> bool {
         if let Some((_, short)) = self.0.iter().find(|(known, _)| *known == ni) {
             return *short;

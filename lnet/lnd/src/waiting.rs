@@ -4,80 +4,83 @@ use std::collections::VecDeque;
 
 use lnet_api::{Errno, Tx, TxToken, Upcalls};
 
-/// The most messages that wait for one peer. An NI has 256 credits by default and seldom more than ten times that; a program that
-/// queues more does not look at its results.
+/// The limit of messages that wait for one peer. An NI has 256 credits by default and seldom more
+/// than ten times that; a program that queues more ignores its results.
 const WAITING_MAX: usize = 4096;
 
-/// The messages that wait for one peer, oldest first, in its lock; [`Withdrawn`] ends them outside of it.
+/// The messages that wait for one peer, oldest first, under its lock; [`Withdrawn`] ends them after
+/// the lock has been released.
 #[derive(Debug, Default)]
 pub struct Waiting {
     queue: VecDeque<Tx>,
-    /// The message that the peer's driver has in hand outside of the lock, to send it.
+    /// The message that the peer's driver is sending outside of the lock.
     in_hand: Option<InHand>,
 }
 
 #[derive(Debug)]
 struct InHand {
     token: TxToken,
-    /// It was to be taken back meanwhile.
+    /// Set if the message was withdrawn meanwhile.
     is_cancelled: bool,
 }
 
 impl Waiting {
-    /// Whether none waits, nor is in hand: the next message would overtake none.
+    /// Whether no message waits or is being sent: the next one would overtake none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.in_hand.is_none()
     }
 
-    /// How many wait.
+    /// Returns the number of messages that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// The one that has waited longest.
+    /// Returns the message that has waited longest.
     #[must_use]
     pub fn first(&self) -> Option<&Tx> {
         self.queue.front()
     }
 
-    /// The same, taken out, for a driver that sends it before it gives up the peer's lock.
+    /// Removes and returns the first message, for a driver that sends it before it releases the
+    /// peer's lock.
     pub fn take_first(&mut self) -> Option<Tx> {
         self.queue.pop_front()
     }
 
-    /// The same, for a driver that sends it outside of the lock: no other message is sent before it until
-    /// [`Waiting::let_go`].
+    /// Removes and returns the first message, for a driver that sends it outside of the lock: no
+    /// other message is sent before it until [`Waiting::let_go`].
     pub fn hand_out(&mut self) -> Option<Tx> {
         let tx = self.queue.pop_front()?;
         self.in_hand = Some(InHand { token: tx.token, is_cancelled: false });
         Some(tx)
     }
 
-    /// The driver has nothing in hand any more. Whether the message that it had was to be taken back meanwhile: if it has not
-    /// been sent, it is to fail with ECANCELED, outside of the lock.
+    /// Ends [`Waiting::hand_out`]. Returns whether the message was withdrawn meanwhile: if it has
+    /// not been sent, the caller fails it with ECANCELED, outside of the lock.
     pub fn let_go(&mut self) -> bool {
         self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled)
     }
 
-    /// A message waits again, before all others.
+    /// Puts a message back at the front.
     pub fn put_back(&mut self, tx: Tx) {
         self.queue.push_front(tx);
     }
 
-    /// Whether so many wait that no more are taken: ENOBUFS.
+    /// Whether the limit is reached, and further messages fail with ENOBUFS.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.queue.len() >= WAITING_MAX
     }
 
-    /// One more waits, behind all others.
+    /// Appends a message.
     pub fn push(&mut self, tx: Tx) {
         self.queue.push_back(tx);
     }
 
-    /// Takes out the message of this token. Of one that is in hand it is noted: it fails if it cannot be sent.
+    /// Removes and returns the message with this token. A message that is being sent is only
+    /// marked: it fails if it cannot be sent.
     pub fn take(&mut self, token: TxToken) -> Option<Tx> {
         if let Some(in_hand) = self.in_hand.as_mut().filter(|in_hand| in_hand.token == token) {
             in_hand.is_cancelled = true;
@@ -87,7 +90,7 @@ impl Waiting {
         self.queue.remove(place)
     }
 
-    /// Takes out those that have waited for too long.
+    /// Removes the messages whose deadline has passed.
     pub fn take_overdue(&mut self, now_ns: u64) -> Withdrawn {
         let mut overdue = VecDeque::new();
         while self.queue.front().is_some_and(|tx| tx.deadline_ns <= now_ns) {
@@ -96,19 +99,19 @@ impl Waiting {
         Withdrawn(overdue)
     }
 
-    /// Takes out all.
+    /// Removes all messages.
     pub fn take_all(&mut self) -> Withdrawn {
         Withdrawn(std::mem::take(&mut self.queue))
     }
 }
 
-/// Messages that wait no more, and are to fail.
+/// Messages that were removed from the queue and are to fail.
 #[derive(Debug)]
 #[must_use = "each of them is to be finalised"]
 pub struct Withdrawn(VecDeque<Tx>);
 
 impl Withdrawn {
-    /// Fails them, under no lock of their peer, and gives how many there were.
+    /// Fails the messages, without the lock of their peer; returns their number.
     pub fn fail(self, upcalls: &dyn Upcalls, errno: Errno) -> usize {
         let count = self.0.len();
         for Tx { token, payload, .. } in self.0 {
@@ -170,12 +173,12 @@ mod tests {
         assert!(waiting.take(TxToken(1)).is_none(), "it may still leave");
         assert!(waiting.let_go());
         drop(first);
-        // The next has not inherited that.
+        // The mark is not inherited by the next message.
         let second = waiting.hand_out().unwrap();
         assert!(!waiting.let_go());
         waiting.put_back(second);
         assert_eq!(waiting.len(), 1);
-        // Nor has one that comes after a cancelled message which has been sent after all.
+        // Nor by one that follows a cancelled message which was sent nevertheless.
         waiting.push(tx(3));
         let sent = waiting.hand_out().unwrap();
         assert!(waiting.take(sent.token).is_none());

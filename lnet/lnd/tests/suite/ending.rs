@@ -1,4 +1,4 @@
-//! NIs and peers that go and come back.
+//! NIs and peers that end and start again.
 
 use lnet_api::{EventKind, MdOptions};
 use nlx_testkit::buffers::{bytes, filled, pattern, whole};
@@ -7,7 +7,8 @@ use nlx_testkit::lnds::{Load, S, TestBed, exchange};
 use super::on_pairs;
 use crate::{AT_ONCE, Bed, Config, NOBODY, Node, connections};
 
-/// An NI that ends takes nothing with it: what was under way ends, and the peer works on.
+/// The end of an NI under load leaves nothing behind: operations under way end, and the peer goes
+/// on working.
 // Covers: S-108
 #[test]
 fn shutdown_under_load() {
@@ -27,10 +28,11 @@ fn shutdown_under_load() {
                 a.take();
                 b.start();
             }
-            // What was being received ends when a node learns that its connection has ended: not by time, which is to pass now.
+            // A receive under way ends when the node learns of the connection's end, not by the
+            // time that is to pass now.
             bed.until(&[a, b], || Bed::is_at_rest(a) && Bed::is_at_rest(b));
             [a, b].into_iter().for_each(|node| drop(node.take()));
-            // After a failure a peer is left in peace for a while.
+            // After a failure there is a pause before the peer is tried again.
             bed.later(&[a, b], 60 * S);
             exchange(bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
             exchange(bed, [b, a], &filled(whole(70_000), 1), &whole(70_000));
@@ -38,7 +40,8 @@ fn shutdown_under_load() {
     }
 }
 
-/// lnet-wire 24, 34: a peer in another life is found out, whoever connects, and old connections go.
+/// lnet-wire 24, 34: a peer's new incarnation is noticed whichever side connects, and old
+/// connections are closed.
 #[test]
 fn a_node_comes_back_in_another_life() {
     on_pairs(&Config::default(), |bed, [a, b]| {
@@ -46,7 +49,7 @@ fn a_node_comes_back_in_another_life() {
         for life in 0..4 {
             b.end();
             b.start();
-            // The test does not wait until `a` has learnt of the end.
+            // The test does not wait until `a` has noticed the end.
             let ways = if life % 2 == 0 { [a, b] } else { [b, a] };
             bed.until(&[a, b], || a.lnd.conn_stats().connections == 0);
             exchange(bed, ways, &filled(whole(5000), life), &whole(5000));
@@ -56,12 +59,12 @@ fn a_node_comes_back_in_another_life() {
     });
 }
 
-/// Its PUT has left and was acknowledged, and the other's is here.
+/// Its PUT was sent and acknowledged, and the other side's PUT has arrived.
 fn has_settled(node: &Node) -> bool {
     [EventKind::Send, EventKind::Ack, EventKind::Put].iter().all(|kind| node.count(*kind).1 == 1)
 }
 
-/// Both begin at once: whoever wins, they agree on the connections there are, and nothing is lost.
+/// Both sides connect at once: they agree on the connections, and nothing is lost.
 #[test]
 fn both_connect_at_once() {
     on_pairs(&Config::default(), |bed, [a, b]| {
@@ -74,7 +77,7 @@ fn both_connect_at_once() {
             bed.until(&[a, b], || [a, b].iter().all(|node| has_settled(node)));
             assert!(sinks.iter().all(|sink| bytes(sink) == pattern(1, 5000)));
             [a, b].into_iter().for_each(Node::clear);
-            // The loser of a race asks again a second later, if then still something is missing.
+            // The loser of a race asks again a second later, if a connection is still missing then.
             let agree = || {
                 let [there, here] = [a, b].map(|node| node.lnd.conn_stats().connections);
                 there == here && AT_ONCE.contains(&there)
@@ -89,7 +92,8 @@ fn both_connect_at_once() {
     });
 }
 
-/// No node listens at an address that exists: the message fails, and says what is wrong; a node that starts there is found.
+/// With no node at an existing address, the message fails and the failure says why; a node that
+/// starts there is found.
 #[test]
 fn nobody_listens() {
     on_pairs(&Config::default(), |bed, [a, b]| {

@@ -1,4 +1,4 @@
-//! Messages of all lengths, in memory of all shapes.
+//! Messages of all lengths, in memory of all layouts.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use nlx_testkit::lnds::{S, TestBed, exchange};
 use super::on_pairs;
 use crate::{Bed, Config, Node, connections};
 
-/// Nothing, a byte, either side of what leaves with its header over verbs, of what goes on a bulk connection over TCP and of
-/// buffers, LNet's largest.
+/// 0, 1, and lengths on either side of what leaves with its header over verbs, of what goes on a
+/// bulk connection over TCP and of buffers, up to LNet's largest.
 const LENGTHS: [usize; 15] =
     [0, 1, 64, 95, 927, 928, 1023, 3975, 3976, 3977, 4096, 4097, 65_537, (1 << 20) - 1, 1 << 20];
 
-/// Memory of so many bytes, also of none.
+/// Memory of `length` bytes, also of none.
 fn memory(length: usize) -> IoVec {
     whole(length.max(1)).trimmed(length).unwrap()
 }
@@ -41,8 +41,8 @@ fn each_length_arrives_by_put_and_by_get() {
     });
 }
 
-/// Messages of all sizes queue in both directions at once: none is lost, none is doubled, each arrives as it was sent. Those that go
-/// the same way keep their order.
+/// Messages of all sizes queue in both directions at once: none is lost or duplicated, and each
+/// arrives as it was sent. Those on the same connection keep their order.
 #[test]
 fn many_messages_in_both_directions_at_once() {
     const MIXED: [usize; 8] = [64, 4000, 1, 70_000, 3976, 95, 928, 65_537];
@@ -50,7 +50,7 @@ fn many_messages_in_both_directions_at_once() {
     for (lengths, ordered) in [(mixed.collect(), false), (vec![40; 1000], true)] {
         on_pairs(&Config::default(), |bed, [a, b]| {
             if ordered {
-                // There is no order between two connections, and both may make one.
+                // There is no order between two connections, and each side may open one.
                 exchange(bed, [a, b], &filled(whole(1), 1), &whole(1));
             }
             let sinks: Vec<[IoVec; 2]> =
@@ -80,7 +80,8 @@ fn many_messages_in_both_directions_at_once() {
     }
 }
 
-/// LNet's 256 fragments at both ends, cut differently; in one region, and each in one of its own.
+/// LNet's 256 fragments at both ends, cut differently; in one region, and each in a separate
+/// region.
 // Covers: S-210, S-502, S-504
 #[test]
 fn scattered_memory_at_both_ends() {
@@ -96,7 +97,8 @@ fn scattered_memory_at_both_ends() {
     });
 }
 
-/// The sink takes what it has room for, and the rest is not written; the next message is whole.
+/// A payload longer than the sink is cut to the sink's length and nothing beyond is written; the
+/// next message is whole.
 // Covers: S-210
 #[test]
 fn truncation() {
@@ -120,7 +122,7 @@ fn truncation() {
             assert!(bytes(&sink) == pattern(3, room));
             [a, b].into_iter().for_each(Node::clear);
             exchange(bed, [a, b], &source, &whole(length));
-            // A GET for more than there is gets what there is.
+            // A GET for more than the source's length gets that length.
             let (source, sink) = (filled(whole(room), 4), whole(length));
             b.post(&source, 7, MdOptions::OP_GET | MdOptions::TRUNCATE);
             a.get(b.id, &sink, 7);
@@ -133,7 +135,7 @@ fn truncation() {
     });
 }
 
-/// Each asks the other who it is (lnet-wire 15).
+/// Each node pings the other (lnet-wire 15).
 #[test]
 fn pings() {
     on_pairs(&Config::default(), |bed, [a, b]| {
@@ -150,7 +152,7 @@ fn pings() {
     });
 }
 
-/// Whoever connects makes them all, and messages go over all of them.
+/// The side that connects opens all connections, and messages go over all of them.
 // Covers: S-208, S-209, S-312
 #[test]
 fn connections_per_peer() {
@@ -170,8 +172,8 @@ fn connections_per_peer() {
     }
 }
 
-/// A node that wants more connections than its peer allows: they agree on how many there are, traffic goes on in both directions, and
-/// whatever becomes of the surplus is no failure of the peer.
+/// A node that wants more connections than its peer allows: they agree on the number, traffic goes
+/// on in both directions, and the end of the surplus ones is no failure of the peer.
 #[test]
 fn surplus_connections() {
     for partitions in [1, 2, 4] {

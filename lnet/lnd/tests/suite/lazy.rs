@@ -9,18 +9,19 @@ use nlx_testkit::lnds::{S, TestBed, exchange, portal};
 use super::on_pairs;
 use crate::{BEHIND, BEHIND_LENGTH, Bed, Config, FIRST, HELD, Node, PAYLOAD_IN_MEMORY, PEER_KB, connections};
 
-/// Over verbs, the first comes with its header, and the others are fetched, one of less than a page; over TCP they go on two connections.
+/// Over verbs, the first comes with its header, and the others are fetched, one of less than a
+/// page; over TCP they use two connections.
 const LENGTHS: [usize; 4] = [64, 3980, 5000, 1 << 20];
 
-/// Of messages that wait nothing is taken into memory.
+/// Limits with which no held message is taken into memory.
 const NONE: HeldLimits = HeldLimits { peer_kb: 0, all_kb: 0, drop_beyond: false };
 
-/// How many messages the engine of a node holds back, and how many its LND.
+/// The numbers of held messages of a node's engine and of its LND.
 fn held(node: &Node) -> [usize; 2] {
     [node.engine.waiting(portal()), node.lnd.held()]
 }
 
-/// How many bytes of them are in memory.
+/// Bytes of held messages in memory.
 fn in_memory(node: &Node) -> usize {
     node.lnd.held_bytes()
 }
@@ -55,7 +56,8 @@ fn are_filled(sinks: &[IoVec; 4]) -> bool {
     (0..).zip(sinks).all(|(bits, sink)| bytes(sink) == pattern(bits, sink.len()))
 }
 
-/// What comes too early waits for its buffer, small or large, in memory or on its connection.
+/// A message that comes too early waits for its buffer, small or large, in memory or on its
+/// connection.
 // Covers: S-109
 #[test]
 fn a_lazy_portal_holds_back() {
@@ -70,7 +72,7 @@ fn a_lazy_portal_holds_back() {
             assert!(are_filled(&sinks));
             assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
             [a, b].into_iter().for_each(Node::clear);
-            // What waits when it is lazy no longer is dropped.
+            // Messages that wait when the portal stops being lazy are dropped.
             put_all([a, b]);
             bed.until(&[a, b], || held(b) == [at_a_time; 2]);
             b.engine.set_lazy(portal(), false);
@@ -86,7 +88,7 @@ fn a_lazy_portal_holds_back() {
     }
 }
 
-/// What is in memory stops no other message of its peer, and waits without a time limit.
+/// A message in memory blocks no other message of its peer, and waits without a time limit.
 // Covers: S-109
 #[test]
 fn other_messages_go_on_beside_what_is_in_memory() {
@@ -113,7 +115,7 @@ fn other_messages_go_on_beside_what_is_in_memory() {
     });
 }
 
-/// A message that was reported as sent is not lost with its connection.
+/// A message in memory that was reported as sent survives the end of its connection.
 // Covers: S-109
 #[test]
 fn what_is_in_memory_outlives_its_connection() {
@@ -134,7 +136,8 @@ fn what_is_in_memory_outlives_its_connection() {
     });
 }
 
-/// It ends with its NI. What is on a connection ends with that, too. A buffer that comes later finds none of it.
+/// A message in memory ends with its NI, one on a connection also with the connection. A later
+/// buffer gets none of them.
 #[test]
 fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
     for (limits, receiver_ends) in [(NONE, false), (NONE, true), (HeldLimits::default(), true)] {
@@ -144,12 +147,12 @@ fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
             let [ending, other] = if receiver_ends { [b, a] } else { [a, b] };
             ending.end();
             if !receiver_ends {
-                // Nothing is read on its connection, so that a look at it finds its end.
+                // The connection is not read; its check by timer finds its end.
                 bed.later(&[b], 20 * S);
                 bed.until(&[b], || b.lnd.conn_stats().connections == 0);
             }
             assert_eq!((held(b), in_memory(b)), ([0, 0], 0));
-            // The engine drops what waits when its NI ends.
+            // The engine drops waiting messages when its NI ends.
             assert_eq!(b.lnd.counters().rx.held_lost >= HELD as u64, !receiver_ends);
             bed.until(&[other], || other.lnd.conn_stats().connections == 0);
             ending.start();
@@ -166,7 +169,8 @@ fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
     }
 }
 
-/// Nor has a message a time limit for which there is no memory: its connection stands as long as the peer is there.
+/// A message without memory has no time limit either: its connection stays open while the peer is
+/// there.
 // Covers: S-109
 #[test]
 fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
@@ -184,8 +188,8 @@ fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
     });
 }
 
-/// Nor is it lost by what its sender has behind it, more than can leave: a peer that holds back shows that it lives, and its
-/// sender waits.
+/// Nor does its connection end because of further messages that its sender cannot send: a peer that
+/// holds back sends signs of life, and its sender waits.
 // Covers: S-109, S-310
 #[test]
 fn what_waits_behind_it_does_not_end_its_connection() {
@@ -196,7 +200,7 @@ fn what_waits_behind_it_does_not_end_its_connection() {
         for bits in &behind {
             a.put_unasked(b.id, &filled(whole(BEHIND_LENGTH), *bits), *bits);
         }
-        // Time passes as on hosts that are awake: no longer between two looks than a peer may be silent.
+        // Time passes in steps shorter than a peer may be silent, as on a host that does not sleep.
         for _ in 0..1000 {
             bed.later(&[a, b], S);
         }
@@ -207,7 +211,7 @@ fn what_waits_behind_it_does_not_end_its_connection() {
         b.post(&sink, 3, MdOptions::OP_PUT);
         bed.until(&[a, b], || b.has(EventKind::Put));
         assert!(bytes(&sink) == pattern(3, FIRST));
-        // Each of the others is lost to its sender, or comes.
+        // Each of the others fails at its sender, or arrives.
         b.engine.set_lazy(portal(), false);
         bed.until(&[a, b], || a.count(EventKind::Send).0 == 1 + BEHIND && held(b) == [0, 0]);
         a.take();
@@ -216,7 +220,8 @@ fn what_waits_behind_it_does_not_end_its_connection() {
     });
 }
 
-/// `held_full=drop`: what there is no memory for is dropped and counted, and stops nothing.
+/// `held_full=drop`: a message for which there is no memory is dropped and counted, and blocks
+/// nothing.
 // Covers: S-109
 #[test]
 fn what_there_is_no_memory_for_can_be_dropped() {
@@ -232,11 +237,12 @@ fn what_there_is_no_memory_for_can_be_dropped() {
     });
 }
 
-/// The limit of a peer counts payloads and 1 KiB for each message; a message that has left makes room.
+/// The limit of a peer counts payloads and 1 KiB for each message; a message that has left makes
+/// room.
 // Covers: S-109
 #[test]
 fn the_limit_of_a_peer() {
-    // Over verbs they are in pages.
+    // Over verbs payloads lie in pages.
     let most = 2 * (PAYLOAD_IN_MEMORY + 1024);
     on_lazy_pairs(
         HeldLimits { peer_kb: PEER_KB, drop_beyond: true, ..HeldLimits::default() },
@@ -261,7 +267,8 @@ fn the_limit_of_a_peer() {
     );
 }
 
-/// The limit of all peers: what one has in memory is missing to the others, and what has left is there for any of them.
+/// The limit of all peers: memory used for one peer is missing for the others, and freed memory is
+/// available to all of them.
 // Covers: S-109
 #[test]
 fn the_limit_of_all_peers() {
@@ -285,7 +292,7 @@ fn the_limit_of_all_peers() {
             bed.until(&all, || b.lnd.counters().rx.held_dropped == dropped);
         }
         assert_eq!((held(&b), in_memory(&b)), ([2, 2], most));
-        // The message of the one makes room for one of the other.
+        // The message of one peer makes room for one of the other.
         let sink = whole(5000);
         b.post(&sink, 0, MdOptions::OP_PUT);
         bed.until(&all, || b.has(EventKind::Put) && in_memory(&b) == most / 2);

@@ -1,4 +1,4 @@
-//! What an LND owes the engine, whatever network it is for.
+//! Tests of the LND interface, for any kind of network.
 
 mod ending;
 mod exchange;
@@ -8,7 +8,8 @@ use nlx_testkit::lnds::TestBed;
 
 use crate::{Bed, Config, Node};
 
-/// Runs a test on two nodes with these tunables and 1, 2 and 4 partitions, which leave nothing behind.
+/// Runs a test on two nodes with these tunables and 1, 2 and 4 partitions, and checks that nothing
+/// is left behind.
 fn on_pairs(config: &Config, test: impl Fn(&Bed, [&Node; 2])) {
     for partitions in [1, 2, 4] {
         Bed::on_pair(&Config { partitions, ..config.clone() }, &test);
