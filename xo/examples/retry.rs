@@ -1,5 +1,5 @@
-//! Testing what a program makes of failures, without a network: the program's own code runs over a
-//! scripted LNet, and waits for deadlines take no time.
+//! Tests how a program handles failures, without a network: the program's code runs over a scripted
+//! LNet, where waiting for a deadline takes no time.
 //!
 //! ```text
 //! cargo run -p nlx --features fake --example retry
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use nlx::{Buffer, Domain, EndPoint, Errno, Error, NodeConfig, Op, Started, TmOptions, TransferMachine};
 
-/// What is to be tested: sends a message, again if its peer could not be reached, but no more than
-/// `attempts` times. Gives the buffer back, and how many attempts it took.
+/// The code under test: sends a message, and again if its peer could not be reached, at most
+/// `attempts` times. Returns the buffer and the number of attempts.
 fn send_with_retry(
     tm: &TransferMachine,
     mut buffer: Buffer,
@@ -21,7 +21,7 @@ fn send_with_retry(
     let mut last = Errno::EINVAL;
     for attempt in 1..=attempts {
         match tm.start(Op::send(buffer, to).timeout(Duration::from_secs(1))) {
-            // Refused at once: no event comes.
+            // Refused at once: no event follows.
             Err(refused) => (buffer, last) = (refused.buffer, refused.error.errno()),
             Ok(Started { op, .. }) => {
                 let event = loop {
@@ -43,7 +43,7 @@ fn send_with_retry(
     Err(nlx::CoreError::Transport { action: "send with retry", reason: last.to_string(), errno: last }.into())
 }
 
-/// The same code over a real node: a message to itself.
+/// Runs the same code over a real node: a message to itself.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let domain = Domain::in_process(&NodeConfig::new())?;
     let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
@@ -62,13 +62,13 @@ mod tests {
 
     use super::*;
 
-    /// Attempts to reach a peer of this LNet, five at the most.
+    /// Returns the number of attempts to reach a peer over this LNet, at most five.
     fn attempts(lnet: &Arc<FakeLnet>, drive: &Arc<FakeDrive>) -> Result<u32, Errno> {
         let domain = Domain::over_fake(lnet.clone(), drive.clone());
         let tm = domain.transfer_machine("10.0.0.1@tcp:12345:31:*", TmOptions::default()).unwrap();
         let to = tm.end_point("10.0.0.2@tcp:12345:31:1").unwrap();
         let outcome = send_with_retry(&tm, domain.buffer_of(b"hello").unwrap(), &to, 5);
-        // Whatever came, every attempt sent the whole message, and to the right place.
+        // In any case, each attempt sent the whole message, to the right node.
         assert!(lnet.puts().iter().all(|put| put.target.nid == to.address().nid));
         drop(tm);
         lnet.assert_quiet();
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_peer_that_is_back_at_the_third_attempt_is_reached() {
         let (lnet, drive) = fake();
-        // The first is refused by the call, the second fails on its way.
+        // The first attempt is refused by the call, the second fails in transit.
         lnet.fail(CallKind::BindPut, Errno::ENOMEM);
         lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send().failed(Errno::EHOSTUNREACH)]);
         lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send()]);
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(lnet.puts().len(), 1);
     }
 
-    /// What has been sent leaves; and arrives, or is lost. Gives how many messages there were.
+    /// Completes the messages sent so far; delivers them if `arrives`. Returns their number.
     fn carry(lnet: &FakeLnet, arrives: bool) -> usize {
         let puts = lnet.puts();
         lnet.take_calls();
@@ -123,8 +123,8 @@ mod tests {
         puts.len()
     }
 
-    /// A requester and the server that it asks, on one node: so the sender of each message is its
-    /// receiver's process.
+    /// A requester and its server on one node, so that each message arrives at the node that sent
+    /// it.
     fn ends(lnet: &Arc<FakeLnet>, drive: &Arc<FakeDrive>) -> (Requester, Responder, EndPoint) {
         let domain = Domain::over_fake(lnet.clone(), drive.clone());
         let tm = |address| domain.transfer_machine(address, TmOptions::default()).unwrap();
@@ -148,13 +148,14 @@ mod tests {
                 ran += 1;
             }
             carry(&lnet, true);
-            // Time passes while nothing comes: no longer than this at once.
+            // While no message arrives, time passes in steps of at most this length.
             if let Some(finished) = client.wait(Some(Duration::from_millis(10))).unwrap() {
                 break finished;
             }
         };
         assert_eq!((finished.call, &*finished.outcome.unwrap(), ran), (call, &b"world"[..], 1));
-        // Three times, after pauses of 500, 1,000 and 2,000 ms, each up to a quarter shorter.
+        // Four requests for a session, with delays of 500, 1,000 and 2,000 ms between them, each up
+        // to a quarter shorter.
         assert!(finished.after > Duration::from_millis(2_625) && client.counters().opens == 4);
         drop((client, server));
         lnet.assert_quiet();

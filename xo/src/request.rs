@@ -16,7 +16,7 @@
 //! std::thread::spawn(move || {
 //!     while let Ok(Some(request)) = server.next(None) {
 //!         let answer: Vec<u8> = request.iter().rev().copied().collect();
-//!         server.answer(&request, &answer).expect("it is as long as the request");
+//!         server.answer(&request, &answer).expect("the answer fits into a message");
 //!     }
 //! });
 //! let server = client.machine().end_point("0@lo:12345:31:1")?;

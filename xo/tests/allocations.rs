@@ -1,7 +1,7 @@
-//! In its steady state, message passing allocates nothing (over the loopback: the whole stack but
-//! the network driver).
+//! Message passing allocates nothing in steady state (over the loopback: the whole stack except the
+//! network driver).
 
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/helper.rs"]
@@ -101,7 +101,7 @@ fn operations_allocate_nothing_once_the_tables_have_grown() {
 }
 
 /// A machine that is provisioned by a pool, messages that outlive their events, buffers that are
-/// got and dropped: with buffers to spare and without.
+/// taken and dropped: with spare buffers and without.
 #[test]
 fn pools_allocate_nothing_once_they_have_grown() {
     for spare in [0, 2] {
@@ -116,7 +116,7 @@ fn pools_allocate_nothing_once_they_have_grown() {
             for _ in 0..2 {
                 let event = tm.wait(None).unwrap().unwrap();
                 event.status.unwrap();
-                // It outlives its event, and goes when another comes.
+                // It outlives its event, and is dropped when the next message arrives.
                 message = event.message.or(message.take());
             }
         };

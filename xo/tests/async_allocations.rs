@@ -1,7 +1,7 @@
-//! In its steady state, an asynchronous machine allocates nothing, in none of its threads: slots
-//! are used again.
+//! An asynchronous machine allocates nothing in steady state, in any of its threads: slots are
+//! reused.
 
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Op};
 use nlx_testkit::heap::WatchedHeap;
 
-/// Of all threads.
+/// The allocations of all threads.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 #[global_allocator]
@@ -51,7 +51,7 @@ impl Pair {
     }
 }
 
-/// Looks again and again, so that no executor has a part in the count.
+/// Polls in a loop, so that no executor adds to the count.
 fn spin_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
@@ -65,8 +65,8 @@ fn spin_on<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn futures_allocate_nothing_once_the_slots_are_there() {
     let (pair, mut buffers) = Pair::new();
-    // A table grows, or a lock allocates for a thread that has never slept on one, at some rare
-    // moment: not in each of these windows.
+    // A table grows, or a lock allocates for a thread that sleeps on one for the first time, at
+    // some rare moment: not in each of these windows.
     let mut windows = [0; 10];
     for allocations in &mut windows {
         let before = ALLOCATIONS.load(Ordering::Relaxed);

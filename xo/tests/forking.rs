@@ -1,7 +1,7 @@
-//! A child that is forked while the network runs: it can do nothing to its parent's domain, which
-//! goes on (motr-transport 7.3).
+//! A child that is forked while the network runs does not disturb its parent's domain
+//! (motr-transport 7.3).
 #![cfg(feature = "in-process")]
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,15 @@ use nlx::{
     PoolCounts, PoolOptions, Provision, Queue, RegionError, Stop, TmOptions, TmState, TransferMachine,
 };
 
-/// What hangs for so long will do so for ever.
+/// A child that takes longer is considered hung.
 const HUNG_SECONDS: u32 = 60;
 
-/// Runs this in a forked child, which ends as programs do; fails if it says no, panics, or hangs.
+/// Runs `check` in a forked child, which exits as programs do; fails if it returns false, panics,
+/// or hangs.
 fn in_a_child(check: impl FnOnce() -> bool) {
-    // SAFETY: in the child this one thread goes on. What it does takes no lock that another thread
-    // of this program could have held (that is the matter of the test), but the allocator's, which
-    // the C library makes usable in a child.
+    // SAFETY: only this thread exists in the child. It takes no lock that another thread of this
+    // program could have held (which is what the test checks), except the allocator's, which the C
+    // library makes usable in a child.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => {
             assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
@@ -35,13 +36,13 @@ fn in_a_child(check: impl FnOnce() -> bool) {
     }
 }
 
-/// Two nodes over TCP: a client that waits, with buffers posted, and a server that answers in its
+/// Two nodes over TCP: a client that waits, with posted buffers, and a server that answers in its
 /// callback.
 struct World {
     client: TransferMachine,
-    /// The server, as the client names it.
+    /// The server's end point at the client.
     to: EndPoint,
-    /// In flight as long as the machine lives.
+    /// In flight while the machine exists.
     _server: TransferMachine,
     domain: Domain,
     idle: Buffer,
@@ -56,7 +57,7 @@ fn node(address: &str, port: u16) -> Domain {
 }
 
 impl World {
-    /// On a port of its own, and on addresses that end so and one higher.
+    /// On a separate port, and on the addresses 127.0.0.`host` and the next one.
     fn new(port: u16, host: u8) -> World {
         let [own, peer] = [host, host + 1].map(|host| format!("127.0.0.{host}"));
         let (domain, other) = (node(&own, port), node(&peer, port));
@@ -87,7 +88,7 @@ impl World {
     }
 }
 
-/// A fresh buffer for one that comes back with its last message.
+/// Posts a new buffer after an event that returned one.
 fn post_again(domain: &Domain, tm: &Machine, event: &Event) {
     if event.queue == Queue::MessageReceive && event.is_last() {
         tm.start(Op::receive(domain.allocate(4096).unwrap()).min_receive_size(64).max_messages(16)).unwrap();
@@ -108,7 +109,7 @@ fn echo_of(domain: &Domain, client: &TransferMachine, to: &EndPoint, bytes: &[u8
     }
 }
 
-/// Every call of what the child has inherited.
+/// Makes every call on the objects that the child has inherited.
 fn everything_is_refused(world: World, parent: u32) -> bool {
     let World { client: tm, to, domain, idle, mut large, message, _server: server } = world;
     let forked = Error::Forked { process: parent };
@@ -141,7 +142,7 @@ fn everything_is_refused(world: World, parent: u32) -> bool {
     batch.push(Op::send(back.buffer, tm.own_end_point()).length(5));
     let outcomes: Vec<_> = tm.submit(&mut batch).collect();
     assert!(matches!(&outcomes[..], [Err(back)] if back.error == forked));
-    // Over a helper there is none.
+    // Over a helper there is no node.
     if let Some(node) = domain.node() {
         assert_eq!(node.remove_ni(tm.address().nid).unwrap_err().errno(), Errno::ESTALE);
         node.shutdown(Duration::from_secs(1));
@@ -156,7 +157,8 @@ fn a_child_can_do_nothing_and_its_parent_goes_on() {
     let parent = std::process::id();
     for _ in 0..3 {
         in_a_child(|| everything_is_refused(world.take().unwrap(), parent));
-        // As long as no message was received into the whole buffer again, the old one is as it was.
+        // The old message is unchanged, because no message was received into the whole buffer
+        // since.
         let World { client, to, domain, message, .. } = world.as_ref().unwrap();
         assert_eq!(&message[..], b"before");
         assert_eq!(&echo_of(domain, client, to, b"after")[..], b"after");
@@ -201,8 +203,8 @@ fn a_child_may_open_a_domain_of_its_own() {
     });
 }
 
-/// Buffers of a pool, messages in them, and machines that take from it: whatever a child drops
-/// stays the parent's, also if another thread was in the pool when the child was forked.
+/// Buffers of a pool, messages in them, and machines that use it: objects that a child drops stay
+/// the parent's, even if another thread was in the pool during the fork.
 #[test]
 fn a_child_leaves_pools_alone() {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();

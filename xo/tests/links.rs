@@ -1,11 +1,11 @@
-//! What a client links.
+//! The crates that a client links.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Our own crates among those that `nlx` links with these features, without itself.
+/// The workspace's crates among those that `nlx` links with these features, except `nlx`.
 fn linked(features: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--package", "nlx"])
@@ -20,8 +20,7 @@ fn linked(features: &str) -> BTreeSet<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// A client of the helper links, of LNet, its names and its memory, and nothing that speaks to a
-/// network.
+/// Of LNet, a client of the helper links only names and memory, and no crate that uses a network.
 // Covers: S-1, S-405
 #[test]
 fn of_lnet_a_client_of_the_helper_links_names_and_memory() {
@@ -29,14 +28,14 @@ fn of_lnet_a_client_of_the_helper_links_names_and_memory() {
     let of_lnet: Vec<_> = ours.iter().filter(|name| name.starts_with("lnet")).collect();
     assert_eq!(of_lnet, ["lnet-nid", "lnet-region"]);
     assert!(ours.contains("nlx-ucore") && !ours.contains("nlx-kcore"), "{ours:?}");
-    // The same question, asked of a client with the stack inside it, finds it.
+    // The same check of a client with the stack inside it finds the other crates.
     assert!(
         linked("in-process").is_superset(&["lnet", "lnet-socklnd", "nlx-kcore"].map(str::to_owned).into())
     );
 }
 
-/// A program with the stack inside it links neither the helper, which is a socket server, nor what
-/// is said to it.
+/// A program with the stack inside it links neither the helper, which is a socket server, nor the
+/// helper's protocol.
 #[test]
 fn a_program_with_the_stack_inside_it_links_no_helper() {
     let of_the_helper = |ours: BTreeSet<String>| -> Vec<String> {

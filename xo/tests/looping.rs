@@ -1,7 +1,7 @@
-//! Transfer machines in a program's own event loop: nothing is missed, whoever moves the network
-//! (S-412).
+//! Transfer machines in a program's event loop: no event is missed, whichever thread drives the
+//! network (S-412).
 #![cfg(feature = "in-process")]
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/helper.rs"]
@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nlx::{Domain, Errno, Error, Event, NodeConfig, Op, Queue, Quotas, Stop, TmOptions, TransferMachine};
 
-/// What has not happened by then never does, in milliseconds.
+/// A test that waits longer, in milliseconds, is considered hung.
 const HUNG_MS: u16 = 60_000;
 
 fn loopback() -> Domain {
@@ -40,7 +40,7 @@ fn send(domain: &Domain, from: &TransferMachine, to: &TransferMachine, bytes: &[
     from.start(Op::send(domain.buffer_of(bytes).unwrap(), &to)).unwrap();
 }
 
-/// The next event, by a loop of one descriptor.
+/// Returns the next event, from a loop over one descriptor.
 fn next(tm: &TransferMachine) -> Result<Event, Error> {
     loop {
         if let Some(event) = tm.poll()? {
@@ -53,7 +53,7 @@ fn next(tm: &TransferMachine) -> Result<Event, Error> {
     }
 }
 
-/// The next message; what was sent meanwhile has left.
+/// Returns the next message; sends that end before it have succeeded.
 fn message(tm: &TransferMachine) -> Vec<u8> {
     loop {
         let event = next(tm).unwrap();
@@ -101,7 +101,7 @@ fn a_timeout_makes_the_descriptor_readable() {
     let tm = machine(&domain);
     post(&domain, &tm, Some(Duration::from_secs(3600)));
     assert!(tm.arm().unwrap());
-    // The loop sleeps until the later one, and does not know of this.
+    // The loop sleeps until the later deadline, and does not know this one.
     let start = || post(&domain, &tm, Some(Duration::from_millis(5)));
     std::thread::scope(|scope| scope.spawn(start).join().unwrap());
     let mut set = [PollFd::new(tm.descriptor().unwrap(), PollFlags::POLLIN)];
@@ -116,7 +116,7 @@ fn another_thread_drives() {
     let nodes = [node("127.0.0.27"), node("127.0.0.28")];
     let [looped, waited, peer] = [machine(&nodes[0]), machine(&nodes[0]), machine(&nodes[1])];
     let rounds = 200u64;
-    // Before the first could come, for a message that finds no buffer is lost.
+    // Posted before the first message can arrive, because a message without a buffer is lost.
     for _ in 0..rounds {
         post(&nodes[0], &looped, None);
         post(&nodes[1], &peer, None);
@@ -126,7 +126,7 @@ fn another_thread_drives() {
             for round in 0..rounds {
                 post(&nodes[0], &waited, None);
                 send(&nodes[0], &waited, &peer, &round.to_le_bytes());
-                // Waits for its answer, and drives the loop's messages on the way.
+                // Waits for its answer, and meanwhile drives the loop's messages.
                 while waited.wait(None).unwrap().is_none_or(|event| event.message.is_none()) {}
             }
         });

@@ -1,5 +1,5 @@
-//! Nodes with addresses of a network namespace of the test's own. Needs root, so
-//! `./test namespaces` runs it.
+//! Nodes with addresses in a separate network namespace. Needs root, so `./test namespaces` runs
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,10 +11,10 @@ use nlx::{
     Descriptor, DescriptorForm, Domain, Event, MatchCounters, NodeConfig, Op, TmOptions, TransferMachine,
 };
 
-/// Bytes of a bulk transfer: as many as there can be.
+/// Bytes of a bulk transfer: the most of one operation.
 const BULK: usize = 1 << 20;
 
-/// Whatever hangs has failed.
+/// A wait that takes longer is considered hung.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
 fn ip(args: &str) {
@@ -22,7 +22,7 @@ fn ip(args: &str) {
     assert!(status.success(), "ip {args}");
 }
 
-/// Gives the loopback an address, and waits for the route to it, which the system makes a moment
+/// Adds an address to the loopback, and waits for the route to it, which the system adds a moment
 /// later.
 fn add_address(address: &str) {
     ip(&format!("-6 addr add {address}/128 dev lo nodad"));
@@ -31,7 +31,7 @@ fn add_address(address: &str) {
     assert!((0..10_000).any(is_reachable), "there is no route to {address}");
 }
 
-/// The next event; the other side waits too, for each drives its own node.
+/// The next event of both sides; both wait, because each drives its node.
 fn ends(active: &TransferMachine, passive: &TransferMachine) -> [Event; 2] {
     std::thread::scope(|scope| {
         let waits = [active, passive].map(|tm| scope.spawn(|| tm.wait(PATIENCE).unwrap().unwrap()));
@@ -39,12 +39,12 @@ fn ends(active: &TransferMachine, passive: &TransferMachine) -> [Event; 2] {
     })
 }
 
-/// A passive buffer behind an IPv6 NID: its descriptor is one of ours, travels as bytes, and is
-/// written into and read from over TCP. Motr's form has no room for such a NID.
+/// A passive buffer behind an IPv6 NID: its descriptor has nlx's extended form, travels as bytes,
+/// and its buffer is written and read over TCP. Motr's form has no room for such a NID.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn bulk_goes_both_ways_over_ipv6() {
-    // This thread's alone, and that of the threads and programs that it starts.
+    // A namespace of this thread, and of the threads and programs that it starts.
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
     add_address("fd00::1");

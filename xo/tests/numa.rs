@@ -1,5 +1,5 @@
-//! What transfer machines have, on a machine of two NUMA nodes of four CPUs each, which
-//! `./test verbs` makes.
+//! Memory and threads of transfer machines on a machine of two NUMA nodes with four CPUs each,
+//! which `./test verbs` starts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![cfg(feature = "in-process")]
@@ -10,10 +10,10 @@ use lnet_cpt::{Topology, bind_thread};
 use nlx::{Domain, NodeConfig, Op, TmOptions, TransferMachine};
 use nlx_testkit::numa::{mappings, pages_of};
 
-/// Held by each test: what pages a process has is its tests' in common.
+/// Held by each test, because the pages of the process are counted.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A domain of a node with a partition per NUMA node, over TCP.
+/// A domain of a node with a partition for each NUMA node, over TCP.
 fn domain(address: &str) -> Domain {
     let config = NodeConfig::new().cpt(r#"cpu_pattern="N""#.parse().unwrap()).accept_port(21_947);
     Domain::in_process(&config.net(&format!("tcp({address})")).unwrap()).unwrap()
@@ -21,11 +21,11 @@ fn domain(address: &str) -> Domain {
 
 /// The address of a machine whose entries lie in this partition.
 fn address(domain: &Domain, home: usize) -> String {
-    // The portal is even: the home follows from the id alone.
+    // The portal is even, so the home depends only on the id.
     format!("{}:12345:30:{}", domain.nids()[0], 10 + home)
 }
 
-/// Runs on a thread of its own that is bound to a partition.
+/// Runs `work` on a new thread that is bound to a partition.
 fn bound<T: Send>(domain: &Domain, cpt: usize, work: impl FnOnce() -> T + Send) -> T {
     let table = domain.node().unwrap().partitions();
     let bound = || {
@@ -35,7 +35,7 @@ fn bound<T: Send>(domain: &Domain, cpt: usize, work: impl FnOnce() -> T + Send) 
     std::thread::scope(|scope| scope.spawn(bound).join().unwrap())
 }
 
-/// The event queue of a machine, and what is allocated for it, lie on the NUMA node of its
+/// The event queue of a machine, and buffers allocated for it, lie on the NUMA node of its
 /// partition, whichever thread starts it.
 // Covers: S-305
 #[test]
@@ -61,7 +61,7 @@ fn queues_and_buffers_lie_on_the_node_of_their_machine() {
         assert!(pages[home] * 4096 >= BUFFERS * BYTES, "{pages:?} of partition {home}");
         assert!(pages[1 - home] * 20 < pages[home], "{pages:?} of partition {home}");
     }
-    // Each page of a queue is where it should be.
+    // Each page of a queue is on the intended node.
     for (node, policy) in [(0, "prefer:0"), (1, "prefer:1")] {
         for mapping in mappings().into_iter().filter(|mapping| mapping.policy == policy) {
             assert!(mapping.pages.keys().eq([&node]), "{mapping:?}");
@@ -69,7 +69,7 @@ fn queues_and_buffers_lie_on_the_node_of_their_machine() {
     }
 }
 
-/// The event thread of a machine runs on the NUMA node of its partition; messages come there over
+/// The event thread of a machine runs on the NUMA node of its partition; messages arrive there over
 /// TCP.
 // Covers: S-306
 #[test]

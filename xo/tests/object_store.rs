@@ -1,8 +1,8 @@
-//! The object store of the examples, as processes over TCP: a server, and clients that come, work
-//! at once, and die.
+//! The object store example, as processes over TCP: a server, and clients that work at the same
+//! time, and die.
 //!
-//! `cargo test -p nlx` builds the example; where only this test is asked for,
-//! `cargo build -p nlx --example object_store` has to come first.
+//! `cargo test -p nlx` builds the example; to run only this test, run
+//! `cargo build -p nlx --example object_store` first.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whatever takes longer hangs.
+/// A test that takes longer is considered hung.
 const HUNG: Duration = Duration::from_secs(60);
 
 fn program() -> PathBuf {
-    // Tests lie in `deps`, examples beside it.
+    // Test programs are in `deps`, examples beside it.
     let folder = std::env::current_exe().unwrap().parent().unwrap().with_file_name("examples");
     let program = folder.join("object_store");
     assert!(program.exists(), "not built: cargo build -p nlx --example object_store");
     program
 }
 
-/// A server on a NID of its own. Killed when dropped.
+/// A server on a separate NID. Killed when dropped.
 struct Store {
     child: Child,
     folder: tempfile::TempDir,
-    /// Of the network 127.62.N.0; the server is .1 there, on a port of its own.
+    /// N in the network 127.62.N.0; the server is host 1, on a separate port.
     network: u8,
 }
 
@@ -43,7 +43,7 @@ impl Store {
         Store { child, folder, network }
     }
 
-    /// A file beside the store.
+    /// The path of a file beside the store.
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -153,12 +153,12 @@ fn objects_are_replaced_and_deleted_and_nothing_else_is_reached() {
     assert_eq!(store.objects(), Vec::<String>::new());
 }
 
-// A client that is killed in the middle of bulk harms nobody, and leaves no object.
+// A client that is killed in the middle of a bulk transfer disturbs no other, and leaves no object.
 #[test]
 fn a_client_that_dies_leaves_nothing() {
     let store = Store::start(3);
     let file = store.file("endless");
-    // A file without content, so large that nobody is done with it.
+    // A sparse file, so large that the transfer does not end.
     fs::File::create(&file).unwrap().set_len(1 << 36).unwrap();
     let mut dying = store.client(10, &["put", text(&file), "endless"]).spawn().unwrap();
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! The client: one request at a time, and the bytes that go with it.
+//! The client: sends one request at a time, and the bytes that belong to it.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -11,23 +11,23 @@ use nlx::{Buffer, Domain, EndPoint, Errno, Event, Op, OpId, Queue, TmOptions, Tr
 use crate::Outcome;
 use crate::protocol::{MESSAGE_MAX, Name, Numbered, Object, PIECE, PORTAL, Reply, Request, decode, encode};
 
-/// A server that takes longer is gone.
+/// The timeout of a request: a server that takes longer is considered dead.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a get begins anew because the object was replaced meanwhile.
+/// The most restarts of a get whose object is replaced during the transfer.
 const RESTARTS_MAX: usize = 5;
 
 pub(crate) struct Client {
     domain: Domain,
     tm: TransferMachine,
     server: EndPoint,
-    /// Of the last request.
+    /// The number of the last request.
     number: u64,
-    /// Memory for a piece; a new one is made if that was lost.
+    /// Memory for a piece; allocated again if an error has lost it.
     piece: Option<Buffer>,
 }
 
-/// Takes answers into a buffer.
+/// A receive for answers.
 fn answers(buffer: Buffer) -> Op {
     Op::receive(buffer).min_receive_size(MESSAGE_MAX).max_messages(64)
 }
@@ -36,18 +36,18 @@ impl Client {
     pub(crate) fn new(domain: &Domain, server: &str) -> Outcome<Client> {
         let nid = domain.nids().first().copied().ok_or("a node without a network")?;
         let tm = domain.transfer_machine(&format!("{nid}:12345:{PORTAL}:*"), TmOptions::default())?;
-        // Two, so that one takes answers while the other is taken back.
+        // Two, so that one receives while the other is posted again.
         for _ in 0..2 {
             tm.start(answers(domain.allocate(2 * MESSAGE_MAX)?))?;
         }
         let server = tm.end_point(server)?;
-        // Whoever had this address before, and died, may still be answered: nobody counts from the
-        // same number.
+        // An earlier program at this address may still be sent answers: each program starts from a
+        // different number.
         let number = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
         Ok(Client { domain: domain.clone(), tm, server, number, piece: None })
     }
 
-    /// Stores as many bytes as this says, which `source` gives.
+    /// Stores `length` bytes of `source` as an object.
     pub(crate) fn put(&mut self, name: &Name, length: u64, mut source: impl Read) -> Outcome<()> {
         let upload = match self.call(Request::Create { name: name.clone(), length }, None)? {
             (Reply::Upload { upload }, _) => upload,
@@ -67,7 +67,8 @@ impl Client {
         self.done(name, Request::Commit { upload })
     }
 
-    /// Gives all bytes of an object to `target`, which begins anew with each call of `start`.
+    /// Writes all bytes of an object to the target that `start` returns; `start` is called again
+    /// after each restart.
     pub(crate) fn get<W: Write>(&mut self, name: &Name, mut start: impl FnMut() -> Outcome<W>) -> Outcome<W> {
         for _ in 0..RESTARTS_MAX {
             let mut target = start()?;
@@ -78,7 +79,7 @@ impl Client {
         Err(format!("{name} has been replaced {RESTARTS_MAX} times while it was read").into())
     }
 
-    /// False if the object was replaced meanwhile.
+    /// Returns false if the object was replaced during the transfer.
     fn get_version(&mut self, name: &Name, target: &mut impl Write) -> Outcome<bool> {
         let (length, version) = match self.call(Request::Stat { name: name.clone() }, None)? {
             (Reply::Stat { length, version }, _) => (length, version),
@@ -131,7 +132,7 @@ impl Client {
         self.put(name, length, file)
     }
 
-    /// The file is there when it is complete.
+    /// Writes an object to a file, which is renamed to `path` once it is complete.
     pub(crate) fn get_file(&mut self, name: &Name, path: &Path) -> Outcome<()> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
@@ -178,7 +179,7 @@ impl Client {
             match event.queue {
                 Queue::MessageReceive => {
                     let answer = self.read(&mut event)?;
-                    // A server that says no does not touch the buffer any more.
+                    // A server that refuses a request does not use the buffer.
                     if let (Some(Reply::Failed { .. }), Some(op)) = (&answer, moving) {
                         self.tm.cancel(op);
                     }
@@ -196,7 +197,7 @@ impl Client {
         }
     }
 
-    /// The answer in a message, unless it is one to a request of old.
+    /// Returns the answer in a message, unless it belongs to an earlier request.
     fn read(&self, event: &mut Event) -> Outcome<Option<Reply>> {
         let answer = event.message.take().map(|message| decode::<Reply>(&message)).transpose()?;
         if let Some(buffer) = event.buffer.take() {
@@ -207,7 +208,7 @@ impl Client {
     }
 }
 
-/// Why something was not done with an object.
+/// The error for a refused request, or an unexpected answer.
 fn unexpected(
     what: impl Display,
     (reply, _): (Reply, Option<Buffer>),

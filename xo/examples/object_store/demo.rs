@@ -1,4 +1,4 @@
-//! It all in one process: a server, four clients, and objects of all sizes, over the loopback
+//! The demo, in one process: a server, four clients, and objects of all sizes, over the loopback
 //! network.
 
 use std::io::Read;
@@ -72,13 +72,13 @@ fn client(domain: &Domain, number: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// As many bytes, by which one can tell whose and where they are.
+/// A stream of `length` pseudo-random bytes that depends on the seed.
 fn bytes(seed: u64, length: u64) -> impl Read {
     struct Bytes(u64);
     impl Read for Bytes {
         fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
             for byte in &mut *target {
-                // Knuth's generator; the upper bits are the good ones.
+                // Knuth's generator; its upper bits are the most random.
                 self.0 =
                     self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 *byte = (self.0 >> 56) as u8;

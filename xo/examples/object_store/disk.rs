@@ -1,5 +1,5 @@
-//! Objects as files. A new one is written under a name of its own and renamed when it is complete:
-//! whoever reads sees the old object or the new one, and after a crash there is one of the two.
+//! Objects as files. A new object is written to a temporary file, which is renamed when it is
+//! complete: a reader sees the old object or the new one, and so does a restart after a crash.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -14,13 +14,13 @@ use nlx::{Address, Errno};
 
 use crate::protocol::{Name, Object, PAGE};
 
-/// Unfinished uploads at a time. Each is an open file.
+/// The most unfinished uploads at a time. Each is an open file.
 const UPLOADS_MAX: usize = 256;
 
-/// Whoever has not sent anything for so long does not come back.
+/// An upload without a request for this time is considered abandoned.
 const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// No object's name begins like this.
+/// The prefix of temporary files; no object's name begins with it.
 const UPLOAD: &str = ".upload-";
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -31,7 +31,7 @@ pub(crate) struct Disk {
     next: AtomicU64,
 }
 
-/// An object that is being written. Its file goes with it, unless it was renamed.
+/// An object that is being written. Dropping it removes its file, unless the file was renamed.
 struct Upload {
     name: Name,
     client: Address,
@@ -44,14 +44,14 @@ struct Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        // Gone already, if it has become an object.
+        // Fails after the rename to an object, because the file has another name then.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Disk {
-    /// The store in a directory, which is made if it is not there. What uploads of old have left is
-    /// removed.
+    /// Opens the store in a directory, which is created if it does not exist. Files of earlier
+    /// uploads are removed.
     pub(crate) fn open(directory: &Path) -> io::Result<Disk> {
         fs::create_dir_all(directory)?;
         for entry in fs::read_dir(directory)? {
@@ -90,7 +90,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The upload becomes an object.
+    /// Makes the upload an object.
     pub(crate) fn commit(&self, client: Address, number: u64) -> Result<()> {
         let upload = self.upload(client, number)?;
         lock(&self.uploads).remove(&number);
@@ -103,12 +103,12 @@ impl Disk {
         File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(errno)
     }
 
-    /// Length and version of an object.
+    /// Returns the length and the version of an object.
     pub(crate) fn stat(&self, name: &Name) -> Result<(u64, u64)> {
         identity(&File::open(self.path(name)).map_err(errno)?)
     }
 
-    /// Reads bytes of an object; ESTALE if it has been replaced since it had this version.
+    /// Reads bytes of an object; ESTALE if its version differs.
     pub(crate) fn read(&self, name: &Name, version: u64, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let file = File::open(self.path(name)).map_err(errno)?;
         if identity(&file)?.1 != version {
@@ -117,16 +117,16 @@ impl Disk {
         file.read_exact_at(bytes, offset).map_err(errno)
     }
 
-    /// The next objects after this name, and whether there are more.
+    /// Returns the next objects after this name, and whether there are more.
     pub(crate) fn list(&self, after: &str) -> Result<(Vec<Object>, bool)> {
         let mut objects = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(errno)? {
             let entry = entry.map_err(errno)?;
-            // What is no object, nobody has put there with this program.
+            // Skips files that this program has not written.
             let Some(name) = entry.file_name().to_str().and_then(|name| name.parse::<Name>().ok()) else {
                 continue;
             };
-            // It may have been deleted a moment ago.
+            // It may have been deleted since the directory was read.
             let Ok(data) = entry.metadata() else { continue };
             if name.as_str() > after && data.is_file() {
                 objects.push(Object { name, length: data.len() });
@@ -146,7 +146,7 @@ impl Disk {
         self.directory.join(name.as_str())
     }
 
-    /// An upload is its client's alone.
+    /// Finds an upload of this client; EPERM for one of another client.
     fn upload(&self, client: Address, number: u64) -> Result<Arc<Mutex<Upload>>> {
         let upload = lock(&self.uploads).get(&number).cloned().ok_or(Errno::ENOENT)?;
         let theirs = lock(&upload).client == client;
@@ -154,7 +154,7 @@ impl Disk {
     }
 }
 
-/// Length and version of a file. Every object is a file of its own, made at a time of its own.
+/// The length and version of a file. Two objects differ in their inode or their modification time.
 fn identity(file: &File) -> Result<(u64, u64)> {
     let data = file.metadata().map_err(errno)?;
     let changed_ns = (data.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(data.mtime_nsec() as u64);
@@ -165,7 +165,7 @@ fn errno(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// What a thread that panicked has left is whole: nothing in here is changed in two steps.
+/// Locks a mutex, also after a panic: no state behind it is changed in two steps.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! A small object store on nlx: objects of any size, put, got, listed and deleted by several
-//! clients at once; files on disk.
+//! A small object store on nlx: several clients put, get, list and delete objects of any size at
+//! once; the server stores them as files.
 //!
 //! ```text
 //! cargo run --release -p nlx --example object_store -- demo
@@ -11,7 +11,7 @@
 //! object_store delete services
 //! ```
 //!
-//! With `--helper` server and clients are programs of this host's helper `nlxd`, and share its NID;
+//! With `--helper`, server and clients are clients of this host's helper `nlxd`, and share its NID;
 //! nothing else changes:
 //!
 //! ```text
@@ -20,10 +20,10 @@
 //! object_store --helper put /etc/services services
 //! ```
 //!
-//! Requests and answers are messages; the bytes of objects go in bulk, in pieces of 16 MiB,
-//! straight between the server's memory and the client's: a request carries the offer of the
-//! client's buffer, and the server reads from there or writes to there. So the server decides when
-//! and how much moves, and however many clients there are, its memory stays the same.
+//! Requests and answers are messages. The bytes of objects are transferred in bulk, in pieces of 16
+//! MiB, directly between the server's memory and the client's: a request carries the offer of the
+//! client's buffer, and the server reads from it or writes to it. So the server decides when each
+//! transfer starts and how long it is, and its memory does not grow with the number of clients.
 //!
 //! ```text
 //!   client                                     server
@@ -56,7 +56,7 @@ use crate::disk::Disk;
 use crate::protocol::{Name, PORTAL};
 use crate::server::Server;
 
-/// What everything in here ends with.
+/// The result of every fallible function in this example.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A small object store: put, get, list and delete objects of any size.
@@ -85,7 +85,7 @@ enum Command {
     /// Serve the objects in this directory, until killed.
     Serve {
         directory: PathBuf,
-        /// Threads that take requests, and write and read files.
+        /// Number of threads that handle requests, and write and read files.
         #[arg(long, default_value_t = 4)]
         workers: usize,
     },
@@ -97,12 +97,12 @@ enum Command {
     List,
     /// Delete an object.
     Delete { name: Name },
-    /// Show it all in one process: a server and four clients.
+    /// Run a demo in one process: a server and four clients.
     Demo,
 }
 
 impl Arguments {
-    /// The place on the network: the one line that tells the ways there apart.
+    /// Opens the domain: the only code that differs between a node and a helper.
     fn domain(&self, default: &str) -> Outcome<Domain> {
         let node = || NodeConfig::new().net(self.net.as_deref().unwrap_or(default));
         Ok(match &self.helper {

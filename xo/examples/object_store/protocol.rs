@@ -1,5 +1,5 @@
-//! What clients and server say to each other: JSON, and behind it the offer of a buffer if bytes
-//! are to move.
+//! The messages of clients and server: JSON, followed by the offer of a buffer if bytes are
+//! transferred.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-/// The portal of the store: far from Lustre's own, and open to any user of a helper.
+/// The store's portal: not one of those that Lustre uses, and open to any client of a helper.
 pub(crate) const PORTAL: u32 = 41;
 
-/// Bytes of the longest message: a page of the list, whose names are as long as can be.
+/// The longest message in bytes: a page of the list, with names of the greatest length.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
 
-/// Bytes that move at a time, at the most.
+/// The most bytes of one transfer.
 pub(crate) const PIECE: usize = 16 << 20;
 
-/// Objects in a page of the list: so many of the longest names fit into a message.
+/// The objects in a page of the list: this number of the longest names fits into a message.
 pub(crate) const PAGE: usize = 128;
 
 /// A request, or the answer with the same number.
@@ -31,7 +31,7 @@ pub(crate) struct Numbered<T> {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Begin an object of this many bytes.
+    /// Begin an object of `length` bytes.
     Create {
         name: Name,
         length: u64,
@@ -41,21 +41,21 @@ pub(crate) enum Request {
         upload: u64,
         offset: u64,
     },
-    /// The object is complete.
+    /// Complete the object.
     Commit {
         upload: u64,
     },
-    /// How long is it?
+    /// Return the length and the version.
     Stat {
         name: Name,
     },
-    /// Write bytes of this version into the offer, as many as it has room for.
+    /// Write bytes of this version into the offer, up to its length.
     Read {
         name: Name,
         version: u64,
         offset: u64,
     },
-    /// The objects whose names come after this one.
+    /// List the objects whose names come after this one.
     List {
         after: String,
     },
@@ -80,7 +80,7 @@ pub(crate) struct Object {
     pub(crate) length: u64,
 }
 
-/// The name of an object, which is that of its file too: it leads nowhere else.
+/// The name of an object and of its file. It cannot lead to another directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Name(String);
@@ -129,7 +129,7 @@ impl Reply {
     }
 }
 
-/// A message: the length of the JSON in 4 bytes, the JSON, the offer.
+/// Encodes a message: the length of the JSON in 4 bytes, the JSON, the offer.
 pub(crate) fn encode<T: Serialize>(message: &Numbered<T>, offer: Option<&Offer>) -> Outcome<Vec<u8>> {
     let json = serde_json::to_vec(message)?;
     let mut bytes = u32::try_from(json.len())?.to_le_bytes().to_vec();
@@ -141,7 +141,7 @@ pub(crate) fn encode<T: Serialize>(message: &Numbered<T>, offer: Option<&Offer>)
     Ok(bytes)
 }
 
-/// The other way, whoever has written it.
+/// Decodes a message; accepts any bytes.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Outcome<(Numbered<T>, Option<Offer>)> {
     let (length, rest) = bytes.split_first_chunk().ok_or("a message without a length")?;
     let length = u32::from_le_bytes(*length) as usize;

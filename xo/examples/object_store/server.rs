@@ -1,4 +1,4 @@
-//! The server: threads that wait for events of one transfer machine, and do what each asks for.
+//! The server: threads that wait for events of one transfer machine, and handle each.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -13,16 +13,16 @@ use crate::Outcome;
 use crate::disk::{self, Disk, lock};
 use crate::protocol::{MESSAGE_MAX, Name, Numbered, PIECE, Reply, Request, decode, encode};
 
-/// A client that takes longer for a piece is gone.
+/// The timeout of a piece: a client that takes longer is considered dead.
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
 
-/// Memory for pieces: so many are on their way at a time, of all clients together.
+/// The number of buffers for pieces: the most transfers at a time, of all clients together.
 const PIECES: usize = 8;
 
-/// Requests that wait for such memory; more are told to come again.
+/// The most requests that wait for such a buffer; further ones get EAGAIN.
 const WAITING_MAX: usize = 1024;
 
-/// Buffers of 1 MiB that take requests; as many again wait in their pool.
+/// Posted receive buffers, 1 MiB each; the same number is free in their pool.
 const REQUEST_BUFFERS: usize = 4;
 const REQUESTS: Provision = Provision {
     min_receive_size: MESSAGE_MAX,
@@ -34,24 +34,24 @@ const REQUESTS: Provision = Provision {
 pub(crate) struct Server {
     tm: TransferMachine,
     disk: Disk,
-    /// Memory for pieces. A buffer of a pool goes back when it is dropped.
+    /// Memory for pieces. Dropping a buffer returns it to its pool.
     pieces: BufferPool,
-    /// Memory for answers, as much as is needed.
+    /// Memory for answers, which grows as needed.
     answers: BufferPool,
     work: Mutex<Work>,
 }
 
-/// What its threads share.
+/// The state that the threads share.
 #[derive(Default)]
 struct Work {
-    /// For memory.
+    /// Pieces that wait for a buffer.
     waiting: VecDeque<Piece>,
-    /// The pieces on their way, by the tags of their buffers.
+    /// The pieces in transfer, by the tags of their buffers.
     moving: HashMap<u64, Piece>,
     last_tag: u64,
 }
 
-/// Bytes that a client wants to be moved.
+/// A transfer that a client has requested.
 struct Piece {
     client: EndPoint,
     number: u64,
@@ -69,12 +69,12 @@ impl Server {
         let pieces = domain.pool(PoolOptions::new(PIECE))?;
         pieces.provision(PIECES)?;
         let answers = domain.pool(PoolOptions::new(MESSAGE_MAX).below_threshold(|pool| {
-            // Without memory there is no answer; whoever asked asks again.
+            // Without memory, no answer is sent, and the client repeats its request.
             let _ = pool.provision(8);
         }))?;
         answers.provision(8)?;
-        // The transfer machine keeps itself in buffers: as many are posted as this says, as long as
-        // the pool has some.
+        // The transfer machine takes its receive buffers from this pool, and keeps
+        // `REQUEST_BUFFERS` of them posted.
         let requests = domain.pool(PoolOptions::new(1 << 20))?;
         requests.provision(2 * REQUEST_BUFFERS)?;
         let tm = domain.machine().pool(&requests, REQUESTS).start(address)?;
@@ -85,7 +85,7 @@ impl Server {
         self.tm.address()
     }
 
-    /// Serves, with this many threads, until it is stopped.
+    /// Serves with this number of threads until the machine is stopped.
     pub(crate) fn run(&self, workers: usize) -> Outcome<()> {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(|| self.work())).collect();
@@ -100,7 +100,7 @@ impl Server {
         Ok(self.tm.stop(Stop::Abort, TIMEOUT)?)
     }
 
-    /// Whoever waits drives the network; here several threads take turns.
+    /// Handles events. A waiting thread drives the network; here several threads take turns.
     fn work(&self) -> Outcome<()> {
         loop {
             match self.tm.wait(None) {
@@ -116,8 +116,8 @@ impl Server {
         match event.queue {
             Queue::MessageReceive => {
                 let message = event.message.as_deref().map(decode::<Request>);
-                // Its bytes are not needed any more. The buffer goes back to its pool when the last
-                // of its messages does.
+                // The message is no longer needed. The buffer returns to its pool once all its
+                // messages are dropped.
                 drop(event.message);
                 drop(event.buffer);
                 match (message, event.sender) {
@@ -162,13 +162,13 @@ impl Server {
         self.reply(&client, number, result);
     }
 
-    /// Moves a piece now, or when there is memory for it.
+    /// Starts the transfer of a piece, or queues it until a buffer is free.
     fn queue(&self, piece: Piece) {
         if piece.offer.length() > PIECE as u64 {
             return self.reply(&piece.client, piece.number, Err(Errno::EFBIG));
         }
         let mut work = lock(&self.work);
-        // Under the lock: what comes back now is given to whoever waits, and else taken here.
+        // Under the lock: a buffer that is returned now goes to a waiting piece, or is taken here.
         match self.pieces.get(Colour::Any).ok().flatten() {
             Some(buffer) => {
                 drop(work);
@@ -184,7 +184,7 @@ impl Server {
 
     /// Reads the client's offer, or fills it.
     fn begin(&self, piece: Piece, mut buffer: Buffer) {
-        // Checked, when it was queued.
+        // The length was checked when the piece was queued.
         let length = piece.offer.length() as usize;
         if let What::Read { name, version, offset } = &piece.what
             && let Err(errno) = self.fill(&mut buffer, length, name, *version, *offset)
@@ -194,7 +194,7 @@ impl Server {
         let mut work = lock(&self.work);
         work.last_tag += 1;
         let tag = work.last_tag;
-        // The event brings the tag, perhaps before this returns, and to another thread.
+        // The event carries the tag, and may come before this returns, in another thread.
         buffer.set_tag(tag);
         let op = match piece.what {
             What::Write { .. } => Op::active_receive(buffer, &piece.offer),
@@ -222,7 +222,7 @@ impl Server {
         self.disk.read(name, version, offset, &mut bytes[..length])
     }
 
-    /// A piece has been moved, or could not be.
+    /// Handles the end of a transfer.
     fn moved(&self, event: Event) {
         let Some(piece) = lock(&self.work).moving.remove(&event.tag) else { return };
         let Some(buffer) = event.buffer else { return };
@@ -236,7 +236,7 @@ impl Server {
         self.end(piece, buffer, result);
     }
 
-    /// Answers, and gives the memory to the next piece.
+    /// Sends the answer, and passes the buffer to the next piece.
     fn end(&self, piece: Piece, buffer: Buffer, result: disk::Result<()>) {
         self.reply(&piece.client, piece.number, result.map(|()| Reply::Done));
         let mut work = lock(&self.work);
@@ -249,7 +249,7 @@ impl Server {
         }
     }
 
-    /// Sends an answer. A client that does not get it asks again, or is gone.
+    /// Sends an answer. A client that does not get it repeats its request, or is gone.
     fn reply(&self, client: &EndPoint, number: u64, result: disk::Result<Reply>) {
         let body = result.unwrap_or_else(|errno| Reply::failed(errno, errno.desc()));
         let sent = encode(&Numbered { number, body }, None).and_then(|bytes| {

@@ -1,4 +1,4 @@
-//! Operations that end before their time, and machines that do.
+//! Operations and machines that are ended early.
 
 use nlx::{Errno, Queue, TmEvent, TmState};
 
@@ -11,7 +11,7 @@ fn a_dropped_future_cancels_and_its_buffer_is_given_up() {
     let mut polled = a.machine.start(Op::passive_receive(a.empty(100)));
     assert!(poll_once(&mut polled).is_pending());
     drop((offered, polled));
-    // A stop without abort waits for the end of every operation.
+    // A stop with `Drain` waits for the end of every operation.
     block_on(a.machine.stop(Stop::Drain, HUNG)).unwrap();
     let counters = a.machine.statistics()[Queue::PassiveBulkReceive.index()];
     assert_eq!((counters.adds, counters.cancels, counters.failures), (2, 2, 2));
@@ -60,7 +60,7 @@ async fn a_task_may_lose_its_patience() {
     a.machine.stop(Stop::Drain, HUNG).await.unwrap();
 }
 
-/// For futures.
+/// MT-238 for futures.
 // Covers: MT-238
 #[test]
 fn a_stop_ends_every_future_with_its_buffer() {
@@ -76,7 +76,7 @@ fn a_stop_ends_every_future_with_its_buffer() {
         let failed = block_on(offer).unwrap_err();
         assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::ECANCELED, 100));
     }
-    // First the receive buffer that was posted, then nothing any more, and no new operation either.
+    // First comes the posted receive buffer, then no further one, and new operations are refused.
     let failed = block_on(message).unwrap_err();
     assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::ECANCELED, 4096));
     assert_eq!(block_on(machine.next_message()).unwrap_err().errno(), Errno::ESHUTDOWN);
@@ -124,7 +124,7 @@ fn a_machine_that_fails_ends_every_future() {
     let offered = failing.start(Op::passive_receive(a.empty(100)));
     let mut message = failing.next_message();
     assert!(poll_once(&mut message).is_pending());
-    // A message that it has no buffer for.
+    // A message without a buffer there.
     let to = a.machine.end_point(&failing.address().to_string()).unwrap();
     block_on(a.machine.start(Op::send(a.empty(1), &to).timeout(HUNG))).unwrap();
     let failed = block_on(offered).unwrap_err();

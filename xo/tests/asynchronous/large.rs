@@ -10,7 +10,7 @@ async fn both_ways(pair: &Pair) {
     let bytes = pattern(LENGTH);
     let written = pair.b.machine.start(Op::passive_receive(pair.b.empty(LENGTH)).timeout(HUNG));
     let offer = written.offer().clone();
-    // It travels in a message.
+    // As if received in a message.
     let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
     let sent =
         pair.a.machine.start(Op::active_send(pair.a.filled(&bytes), &offer).timeout(HUNG)).await.unwrap();

@@ -1,6 +1,6 @@
 //! Operations as futures, under several runtimes, over the loopback and over TCP.
 
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -22,10 +22,10 @@ mod operations;
 mod pooled;
 mod wakers;
 
-/// No test waits this long unless something hangs.
+/// A wait that takes longer is considered hung.
 const HUNG: Option<Duration> = Some(Duration::from_secs(60));
 
-/// Two machines that can reach each other.
+/// Two machines that reach each other.
 struct Pair {
     a: End,
     b: End,
@@ -46,7 +46,7 @@ impl Pair {
         Pair { a: end(), b: end() }
     }
 
-    /// Two nodes on addresses of a test of their own, and on a port that was free a moment ago.
+    /// Two nodes on addresses of this test only, and on a port that was free just before.
     fn over_tcp(test: u8) -> Pair {
         let nids = [1, 2].map(|host| format!("127.67.{test}.{host}"));
         let port = std::net::TcpListener::bind((nids[0].as_str(), 0)).unwrap().local_addr().unwrap().port();
@@ -93,7 +93,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The smallest executor there is.
+/// A minimal executor.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

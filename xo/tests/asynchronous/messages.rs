@@ -57,7 +57,7 @@ fn a_task_that_does_not_wait_any_more_loses_no_message() {
     assert!(poll_once(&mut first).is_pending());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || {
-            // It stands behind `first`.
+            // It waits in the queue behind `first`.
             assert!(poll_once(&mut second).is_pending());
             pair_ready().wait();
             block_on(second).unwrap().message.len()
@@ -71,7 +71,7 @@ fn a_task_that_does_not_wait_any_more_loses_no_message() {
     });
 }
 
-/// Where the two threads of a test meet.
+/// The barrier of the two threads of a test.
 fn pair_ready() -> &'static std::sync::Barrier {
     static READY: std::sync::Barrier = std::sync::Barrier::new(2);
     &READY

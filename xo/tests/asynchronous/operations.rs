@@ -6,7 +6,7 @@ use nlx::{Errno, Error, Offer, Queue};
 
 use super::*;
 
-/// All six operations, from `a` to `b`.
+/// Runs all six operations, from `a` to `b`.
 async fn every_operation(pair: &Pair) {
     let (a, b) = (&pair.a, &pair.b);
     let bytes = pattern(4096);
@@ -18,7 +18,7 @@ async fn every_operation(pair: &Pair) {
     assert_eq!(received.sender.unwrap().address(), a.machine.address());
     assert_eq!(received.buffer.unwrap().len(), 4096);
 
-    // Written by `a`, and then read by it.
+    // A buffer is written by `a`, and then read by it.
     let written = b.machine.start(Op::passive_receive(b.empty(8192)).timeout(HUNG));
     let offer = written.offer().clone();
     a.machine.start(Op::active_send(a.filled(&bytes), &offer).timeout(HUNG)).await.unwrap();
@@ -57,7 +57,7 @@ async fn every_operation_under_tokio_on_several_threads_and_over_tcp() {
     every_operation(&pair).await;
 }
 
-/// Some bulk transfers, one after the other.
+/// Runs some bulk transfers, one after the other.
 async fn bulk(pair: &Pair, number: usize) {
     let bytes = pattern(10_000 * (number + 1));
     for _ in 0..10 {
@@ -75,7 +75,7 @@ fn an_operation_starts_at_the_call() {
     let pair = Pair::over_loopback();
     pair.b.post();
     let sending = pair.a.machine.start(Op::send(pair.a.filled(b"soon"), &pair.to_b()).timeout(HUNG));
-    // It is never polled before the message is there.
+    // The send is not polled before the message has arrived.
     assert_eq!(&*block_on(pair.b.machine.next_message()).unwrap().message, b"soon");
     block_on(sending).unwrap();
 }
@@ -91,7 +91,7 @@ fn what_is_refused_gives_its_buffer_back_at_once() {
     assert_eq!(refused.offer(), &Offer::NONE);
     let failed = block_on(refused).unwrap_err();
     assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));
-    // Its messages would have nowhere to go.
+    // A receive is refused, because its messages would not be delivered.
     let failed = block_on(a.machine.start(Op::receive(a.empty(100)))).unwrap_err();
     assert!(matches!(failed.error, Error::NoFuture), "{failed}");
     assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));

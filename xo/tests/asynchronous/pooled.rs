@@ -1,4 +1,4 @@
-//! Futures whose buffers come from a pool, and go home to it.
+//! Futures whose buffers come from a pool, and return to it.
 
 use nlx::{BufferPool, Colour, PoolOptions, Provision};
 
@@ -12,7 +12,7 @@ fn pool(domain: &Domain) -> BufferPool {
     pool
 }
 
-/// The last event of a dropped future comes when it comes.
+/// Waits for the last events of dropped futures, which have no fixed time.
 fn await_home(pool: &BufferPool) {
     while pool.counts().free < BUFFERS {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Wakers are other people's code.
+//! Wakers are foreign code, which may panic or call back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use nlx::{Errno, TmState};
 
 use super::*;
 
-/// Counts, and panics.
+/// Counts its wake-ups, and panics.
 #[derive(Default)]
 struct Panicking(AtomicUsize);
 
@@ -33,7 +33,7 @@ fn one_that_panics_harms_nobody() {
     while panicking.0.load(Ordering::SeqCst) < 2 {
         std::thread::yield_now();
     }
-    // Both got what they waited for, and the machine goes on.
+    // Both futures got their results, and the machine goes on.
     assert_eq!(block_on(offered).unwrap_err().errno(), Errno::ECANCELED);
     assert_eq!(block_on(message).unwrap_err().errno(), Errno::ECANCELED);
     assert_eq!(pair.a.machine.state(), TmState::Started);
@@ -42,7 +42,7 @@ fn one_that_panics_harms_nobody() {
     block_on(pair.b.machine.next_message()).unwrap();
 }
 
-/// Starts, polls and drops operations within the event thread that wakes it.
+/// Starts, polls and drops operations in the event thread that wakes it.
 struct Inline(std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Wake for Inline {

@@ -1,10 +1,10 @@
-//! How many messages are delivered at a time, and by which threads: several transfer machines of
-//! one node get a message each, from peers that are spread over the node's partitions.
+//! The number of messages delivered at a time, and the threads that deliver them: several transfer
+//! machines of one node get a message each, from peers that are spread over the node's partitions.
 //!
 //! Each message is held inside the call that drives the network, before its event is in the
-//! machine's queue ([`watched::Gate`]). What the held thread keeps from others, a shard or a lock,
-//! no other message passes. So exactly as many messages are held at a time as the node has
-//! partitions: fewer if the threads do not share the shards, or if the machines share a partition.
+//! machine's queue ([`watched::Gate`]). No other message passes a shard or a lock that the held
+//! thread holds. So the number of messages held at a time is exactly the number of partitions:
+//! fewer if the threads do not share the shards, or if the machines share a partition.
 
 #![cfg(all(feature = "in-process", feature = "helper"))]
 // All of this crate is test code, helpers included.
@@ -31,20 +31,20 @@ use crate::watched::{Delivery, Gate, Opens, Watched};
 mod helper;
 mod watched;
 
-/// What takes longer has hung.
+/// A wait that takes longer is considered hung.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many machines there are: as many as the node has partitions, or more.
+/// The number of machines: the number of partitions, or more.
 const MACHINES: usize = 4;
 
-/// The threads beside one that drives, if each machine has one. While so many wait, scheduler
-/// threads leave the shards to them.
+/// The threads that do not drive, if each machine has one thread. While this number of them waits,
+/// scheduler threads leave the shards to them.
 const OTHERS: usize = MACHINES - 1;
 
 const PORTAL: u32 = 31;
 
-/// What messages say, the same number of bytes each: the first one, which connects; those that show
-/// who drives; the last one.
+/// The texts of messages, all of one length: the first one, which connects; those that show which
+/// thread drives; the last one.
 const FIRST: &[u8] = b"hello";
 const PROBE: &[u8] = b"probe";
 const NEWS: &[u8] = b"news!";
@@ -55,18 +55,18 @@ const MESSAGES: u32 = 1 << 14;
 /// How the machines' events are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// This many threads of the program wait, each for the events of one machine.
+    /// This number of threads of the program wait, each for the events of one machine.
     Waiting(usize),
     /// Event threads call back.
     Callbacks,
-    /// Threads of the program wait; the machines are a helper's, which drives the network.
+    /// Threads of the program wait; the machines belong to a helper, which drives the network.
     Helper,
 }
 
-/// A machine that takes messages.
+/// A machine that receives messages.
 struct Target {
     tm: TransferMachine,
-    /// The events that its callback was given, if it has one.
+    /// The events passed to its callback, if it has one.
     called: Option<Mutex<Receiver<Event>>>,
 }
 
@@ -84,7 +84,7 @@ impl Target {
         Target { tm, called: (by == By::Callbacks).then(|| Mutex::new(called)) }
     }
 
-    /// Takes the next message that is no probe.
+    /// Takes the next message that is not a probe.
     fn take(&self, text: &[u8]) {
         let mut message = self.next();
         while message == PROBE {
@@ -103,7 +103,7 @@ impl Target {
     }
 }
 
-/// A machine on a node of its own, which sends to a target.
+/// A machine on a separate node, which sends to a target.
 struct Peer {
     domain: Domain,
     tm: TransferMachine,
@@ -118,7 +118,7 @@ impl Peer {
         Peer { domain, tm, to }
     }
 
-    /// Sends a message; it has left when this returns.
+    /// Sends a message, and waits until it has left.
     fn send(&self, text: &[u8]) {
         self.tm.start(Op::send(self.domain.buffer_of(text).unwrap(), &self.to)).unwrap();
         assert_eq!(self.tm.wait(Some(PATIENCE)).unwrap().expect("it hangs").status, Ok(()));
@@ -139,7 +139,7 @@ fn unused() -> Nid {
     format!("{}@tcp", addresses::unused()).parse().unwrap()
 }
 
-/// The deliveries that a node of so many partitions holds at a time.
+/// The deliveries that a node with this number of partitions holds at a time.
 fn held_at_once(partitions: usize, by: By) -> Vec<Delivery> {
     let nid = unused();
     let free = TcpListener::bind(SocketAddr::from((nid.ipv4().unwrap(), 0))).unwrap();
@@ -153,7 +153,7 @@ fn held_at_once(partitions: usize, by: By) -> Vec<Delivery> {
         None => Domain::over(Kcore::new(lnet.clone(), node.drive())),
     };
     let targets: Vec<Target> = (1..=MACHINES).map(|id| Target::start(&domain, nid, id, by)).collect();
-    // The peer of a machine is one whose shard is that of the machine's partition.
+    // The peer of a machine is chosen so that its shard is that of the machine's partition.
     let peers: Vec<Peer> = (1..=MACHINES)
         .zip(&targets)
         .map(|(id, target)| {
@@ -194,12 +194,12 @@ fn held_at_once(partitions: usize, by: By) -> Vec<Delivery> {
     held
 }
 
-/// Waits until the threads that are to drive do, in place of scheduler threads.
+/// Waits until the threads under test drive, instead of scheduler threads.
 fn until_driven(node: &Node, gate: &Gate, by: By, peers: &[Peer]) {
     let begun = Instant::now();
     let goes_on = || assert!(begun.elapsed() < PATIENCE, "no thread drives");
     let mut sent = peers.len();
-    // A waiter that has delivered a message has the shard, and leaves it to other waiters alone.
+    // A waiter that has delivered a message holds the shard, and gives it only to other waiters.
     let mut until_delivered = |peer: &Peer| {
         let mut name = String::from("lnet-sched-");
         while name.starts_with("lnet-sched-") {
@@ -217,18 +217,19 @@ fn until_driven(node: &Node, gate: &Gate, by: By, peers: &[Peer]) {
     };
     match by {
         By::Waiting(1) => until_delivered(&peers[MACHINES - 1]),
-        // The waiters have all shards, and `OTHERS` of them lack one.
+        // The waiters hold all shards, and `OTHERS` of them lack one.
         By::Waiting(_) | By::Callbacks => {
             until_others_wait();
             peers.iter().for_each(&mut until_delivered);
             until_others_wait();
         }
-        // Its threads always drive.
+        // The helper's threads always drive.
         By::Helper => {}
     }
 }
 
-/// How many of them are threads with names that begin so. Each delivers for another machine.
+/// The number of deliveries by threads whose names begin with `name`. Checks that each is for
+/// another machine.
 fn count(held: &[Delivery], name: &str) -> usize {
     for (number, one) in held.iter().enumerate() {
         let same = |other: &Delivery| other.machine == one.machine || other.thread == one.thread;
@@ -237,7 +238,7 @@ fn count(held: &[Delivery], name: &str) -> usize {
     held.iter().filter(|delivery| delivery.name.starts_with(name)).count()
 }
 
-/// Threads that wait drive as many partitions as there are.
+/// Waiting threads drive all partitions at once.
 // Covers: S-203, S-311, S-316
 #[test]
 fn threads_that_wait_for_machines_deliver_at_once() {
@@ -248,7 +249,7 @@ fn threads_that_wait_for_machines_deliver_at_once() {
     }
 }
 
-/// Beside one thread that waits, the scheduler threads drive what it leaves lying.
+/// Beside one waiting thread, the scheduler threads drive the shards that it leaves idle.
 // Covers: S-203, S-312
 #[test]
 fn scheduler_threads_deliver_beside_a_thread_that_waits_for_a_machine() {
@@ -259,7 +260,7 @@ fn scheduler_threads_deliver_beside_a_thread_that_waits_for_a_machine() {
     }
 }
 
-/// So do the event threads of machines with callbacks.
+/// Event threads of machines with callbacks drive all partitions at once.
 // Covers: S-203, S-316
 #[test]
 fn event_threads_deliver_at_once() {
@@ -270,8 +271,8 @@ fn event_threads_deliver_at_once() {
     }
 }
 
-/// So do the threads of a helper, while threads of its client wait; none of these
-/// drives.
+/// The threads of a helper drive all partitions at once, while threads of its client wait without
+/// driving.
 // Covers: S-203, S-316
 #[test]
 fn the_threads_of_a_helper_deliver_at_once() {

@@ -12,10 +12,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::PATIENCE;
 
-/// A thread that delivers the message of a machine.
+/// A delivery of a message, and the thread that makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delivery {
-    /// Index of the machine, in the order in which they were started.
+    /// Index of the machine, in the order of their starts.
     pub(crate) machine: usize,
     pub(crate) thread: ThreadId,
     /// The name of the thread.
@@ -23,7 +23,7 @@ pub(crate) struct Delivery {
 }
 
 /// Holds each message of a machine between its arrival and the event in the machine's queue, until
-/// it is opened.
+/// the gate is opened.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<GateState>,
@@ -33,13 +33,13 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct GateState {
     is_closed: bool,
-    /// How many machines have been started.
+    /// The number of machines started.
     machines: usize,
-    /// How many messages have passed while it was open, and the name of the thread that delivered
-    /// the last one.
+    /// The number of messages that passed while the gate was open, and the name of the thread that
+    /// delivered the last one.
     passed: usize,
     last: String,
-    /// Deliveries since the gate was closed, and how many are held now, or were at a time.
+    /// The deliveries since the gate was closed, the number that is held now, and its maximum.
     deliveries: Vec<Delivery>,
     held: usize,
     most_held: usize,
@@ -55,10 +55,10 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many deliveries are held. Returns those that have begun.
+    /// Waits until this number of deliveries is held. Returns those that have begun.
     ///
     /// # Panics
-    /// If that takes so long that it hangs.
+    /// If it hangs.
     pub(crate) fn wait_for(&self, held: usize) -> Vec<Delivery> {
         let mut state = self.state.lock();
         let late = self.changed.wait_while_for(&mut state, |state| state.held < held, PATIENCE);
@@ -66,11 +66,11 @@ impl Gate {
         state.deliveries.clone()
     }
 
-    /// Waits until so many messages have passed an open gate. Returns the name of the thread that
-    /// delivered the last one.
+    /// Waits until this number of messages has passed an open gate. Returns the name of the thread
+    /// that delivered the last one.
     ///
     /// # Panics
-    /// If that takes so long that it hangs.
+    /// If it hangs.
     pub(crate) fn wait_for_passed(&self, messages: usize) -> String {
         let mut state = self.state.lock();
         let late = self.changed.wait_while_for(&mut state, |state| state.passed < messages, PATIENCE);
@@ -78,8 +78,8 @@ impl Gate {
         state.last.clone()
     }
 
-    /// Returns the deliveries that have begun since the gate was closed, and how many were held at
-    /// a time at the most.
+    /// Returns the deliveries that have begun since the gate was closed, and the most that were
+    /// held at a time.
     pub(crate) fn deliveries(&self) -> (Vec<Delivery>, usize) {
         let state = self.state.lock();
         (state.deliveries.clone(), state.most_held)
@@ -98,13 +98,13 @@ impl Gate {
         state.held += 1;
         state.most_held = state.most_held.max(state.held);
         self.changed.notify_all();
-        // After that time the test fails, and this thread must not keep it from its end.
+        // The test has failed by then, and this thread must not block its end.
         self.changed.wait_while_for(&mut state, |state| state.is_closed, 2 * PATIENCE);
         state.held -= 1;
     }
 }
 
-/// Opens a gate where its test ends, also by a panic.
+/// Opens a gate when its test ends, also by a panic.
 pub(crate) struct Opens<'a>(pub(crate) &'a Gate);
 
 impl Drop for Opens<'_> {

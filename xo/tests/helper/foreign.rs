@@ -14,7 +14,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// It is refused, and the refusal names what to do instead.
+/// It is refused, and the error names the alternative.
 // Covers: S-3
 #[test]
 fn foreign_memory_is_refused_by_name() {
@@ -26,12 +26,12 @@ fn foreign_memory_is_refused_by_name() {
         assert_eq!(error.errno(), Errno::EFAULT, "{error}");
         assert!(error.to_string().contains("register it copying"), "{error}");
     }
-    // Nothing is left of them: as many as ever fit.
+    // Refused memory leaves nothing registered.
     assert_eq!(domain.adopt(Vec::new()).unwrap_err().errno(), Errno::EINVAL);
     assert!(domain.node().is_none());
 }
 
-/// By copy it sends and receives, in one segment and in several, in one part and in many.
+/// By copy it sends and receives, in one or several segments, and in one or several parts.
 // Covers: S-3
 #[test]
 fn foreign_memory_sends_and_receives_by_copy() {
@@ -69,7 +69,7 @@ fn bytes_of(buffer: &Buffer) -> Vec<u8> {
     }
 }
 
-/// Where nobody listens, there is no domain, and the error tells where that was.
+/// Without a helper at the socket the domain is not opened, and the error has the socket's path.
 // Covers: MT-167
 #[test]
 fn a_helper_that_is_not_there_is_named() {

@@ -1,4 +1,4 @@
-//! The end of a helper, as its clients see it.
+//! The loss of a helper, as its clients see it.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ fn machine(domain: &Domain) -> nlx::TransferMachine {
     domain.transfer_machine("0@lo:12345:41:*", TmOptions::default()).unwrap()
 }
 
-/// Waits end, what is in flight ends with ENOTCONN and its buffer, calls are refused; drops are
-/// quiet, and the program opens its domain anew.
+/// Waits end; operations in flight end with ENOTCONN and their buffers; calls are refused; drops
+/// report no error; and the program opens its domain anew.
 // Covers: S-1, S-6, MT-167
 #[test]
 fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
@@ -63,14 +63,14 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
     );
     tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
-    // Its event thread gives the event, and finds nothing more to wait for.
+    // Its event thread delivers the event, and then finds the machine ended.
     let mut heard: Vec<_> = (0..3).map(|_| told.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
     heard.sort();
     assert_eq!(heard, ["Err(ENOTCONN) true", "Failed", "Started"]);
     called.stop(Stop::Abort, HUNG).unwrap();
     drop((refused, tm, called, domain));
 
-    // Who has another helper notices nothing; and there is a next one.
+    // Clients of another helper are not disturbed, and a new helper can be used.
     let next = Helper::over(&node);
     let domain = next.domain();
     let tm = machine(&domain);

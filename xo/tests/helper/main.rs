@@ -1,10 +1,10 @@
-//! Tests of the transport once more, through a helper: the same programs, whose domains are its
+//! Runs tests of the transport again through a helper: the same programs, with domains that are its
 //! clients (MT-215).
 //!
-//! What is not here has reasons: `scripted` is about a scripted LNet, `async_allocations` counts
-//! what all threads of its process allocate, `network` is about processes with nodes of their own,
-//! and `forking` would fork the helper, too, which is in this process. Of `request`, what runs over
-//! a script comes along.
+//! Some are not here, with reasons: `scripted` tests over a scripted LNet, `async_allocations`
+//! counts the allocations of all threads of its process, `network` tests processes with separate
+//! nodes, and `forking` would fork the helper too, which is in this process. The parts of `request`
+//! that run over a script are included.
 
 #![cfg(all(feature = "in-process", feature = "helper"))]
 // All of this crate is test code, helpers included.

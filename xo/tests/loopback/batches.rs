@@ -6,7 +6,7 @@ use super::*;
 
 const BYTES: usize = 100;
 
-/// Submits, and sorts what has started from what was refused.
+/// Submits, and separates started operations from refused ones.
 fn submit(tm: &TransferMachine, batch: &mut Batch) -> (Vec<Started>, Vec<nlx::Refused>) {
     let (mut started, mut refused) = (Vec::new(), Vec::new());
     for outcome in tm.submit(batch) {
@@ -70,7 +70,7 @@ fn a_batch_has_operations_of_all_kinds() {
     );
 }
 
-/// Each refusal gives its buffer back, at its place, whoever refuses.
+/// Each refusal returns its buffer at its place in the order, from whichever layer it comes.
 // Covers: MT-226
 #[test]
 fn a_refusal_gives_its_buffer_back_and_the_others_start() {
@@ -91,13 +91,13 @@ fn a_refusal_gives_its_buffer_back_and_the_others_start() {
     let adds: u64 = pair.a.statistics().iter().map(|queue| queue.adds).sum();
     assert_eq!(adds, 2, "what was refused was never there");
     pair.a.stop(Stop::Abort, None).unwrap();
-    // A stopped transfer machine refuses them all.
+    // A stopped transfer machine refuses all operations.
     batch.push(Op::passive_receive(pair.empty(6)));
     let (_, refused) = submit(&pair.a, &mut batch);
     assert_eq!((refused[0].buffer.len(), refused[0].error.errno()), (6, Errno::ESHUTDOWN));
 }
 
-/// What is refused and not looked at is gone; the batch can be used again.
+/// Refusals that are not read are dropped; the batch can be reused.
 #[test]
 fn outcomes_that_nobody_takes_are_no_outcomes_of_the_next_batch() {
     let pair = Pair::new();
@@ -118,7 +118,7 @@ fn a_batch_that_is_dropped_starts_nothing() {
     assert_eq!(pair.a.in_flight(), 0);
 }
 
-/// Timeouts count from the submission; one of the batch that is cancelled ends alone.
+/// Timeouts count from the submission; an operation of the batch that is cancelled ends alone.
 #[test]
 fn operations_of_a_batch_end_one_by_one() {
     let pair = Pair::new();

@@ -30,7 +30,7 @@ fn a_buffer_whose_messages_are_gone_is_posted_again() {
     }
 }
 
-// A message that lies across two segments of its buffer is copied into one piece.
+// A message that crosses two segments of its buffer is copied into one slice.
 // Covers: MT-65, MT-67, MT-228
 #[test]
 fn buffers_of_many_segments_send_and_receive() {
@@ -53,8 +53,8 @@ fn buffers_of_many_segments_send_and_receive() {
     assert_eq!(event.buffer.unwrap().memory().read(0..3000).unwrap().to_vec(), text);
 }
 
-/// What begins anywhere in a program's memory is a buffer of its own; several of one region are in
-/// flight at once.
+/// A buffer may begin anywhere in the program's memory; several buffers of one region are in flight
+/// at once.
 //
 #[test]
 fn an_operation_begins_anywhere_in_the_programs_memory() {
@@ -91,7 +91,7 @@ fn a_buffer_belongs_to_its_domain() {
 fn buffers_beyond_the_limits_are_refused() {
     let domain = domain();
     assert_eq!(domain.allocate(0).unwrap_err().errno(), Errno::EINVAL);
-    // Copies of so much would take as much memory.
+    // Copies of that amount would take the same amount of memory.
     if module_path!().starts_with("helper::") {
         return;
     }
@@ -105,8 +105,8 @@ fn buffers_beyond_the_limits_are_refused() {
     assert_eq!(gibibytes(17).unwrap_err().errno(), Errno::EFBIG);
 }
 
-// What is larger than an operation takes is one buffer all the same; messages are not split,
-// whatever their length.
+// More memory than one operation accepts is still one buffer; messages are not split, whatever
+// their length.
 #[test]
 fn messages_refuse_a_large_buffer() {
     let pair = Pair::new();

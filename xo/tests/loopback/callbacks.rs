@@ -7,7 +7,7 @@ use nlx::{Domain, Errno, Error, NodeConfig, Op, Stop, TmEvent, TmState};
 
 use super::domain;
 
-/// The observer hears each change of state once, the last one after the last callback.
+/// The observer gets each change of state once, the last one after the last callback.
 #[test]
 fn the_observer_hears_of_each_state() {
     let (tell, told) = mpsc::channel();
@@ -46,13 +46,13 @@ fn confining_without_an_event_thread_or_to_no_processor_is_refused() {
     assert_eq!([start(&[]), start(&[1 << 20]), start(&[1023])], [Errno::EINVAL; 3]);
     let without = domain.machine().confine(&[0]).start("0@lo:12345:31:9").unwrap_err();
     assert!(matches!(without, Error::ConfineWithoutThread));
-    // None of them has kept the address.
+    // None of the refused machines has kept the address.
     domain.transfer_machine("0@lo:12345:31:9", Default::default()).unwrap();
 }
 
 /// Without `confine` the event thread runs on the processors of the partition in which its
-/// machine's entries lie, which follows from portal and id (`docs/engine.md`). With one partition
-/// of all processors it runs anywhere.
+/// machine's entries lie, which depends on portal and id (`docs/engine.md`). With one partition of
+/// all processors it runs on any.
 // Covers: S-306
 #[test]
 fn an_event_thread_runs_where_its_machine_lies() {

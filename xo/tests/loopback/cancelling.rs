@@ -12,7 +12,7 @@ fn messages_before_the_cancel_are_not_lost() {
     assert_eq!(end_of(&pair.b, op).status, Err(Errno::ECANCELED));
 }
 
-// Whoever wins, the operation ends once.
+// Whichever wins, the operation ends once.
 // Covers: S-414
 #[test]
 fn a_cancel_races_with_the_message_and_one_of_them_wins() {

@@ -1,4 +1,4 @@
-//! Bulk of any size: split into parts, and one event for the whole.
+//! Bulk of any size: split into parts, with one event for the whole transfer.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const PART: usize = 1 << 20;
 
-/// The event of the whole: no event of a part comes before it.
+/// Takes the event of the transfer: no event of a part comes before it.
 fn whole(tm: &TransferMachine, op: OpId) -> Event {
     let event = end_of(tm, op);
     assert!(tm.poll().unwrap().is_none());
@@ -23,8 +23,8 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Refused>, errno: Errno, buffer
     refused
 }
 
-// The offer of a small buffer is a descriptor, as Motr's programs know it. Either side's buffer may
-// be large all the same.
+// The offer of a small buffer is a descriptor that Motr's programs can use. The buffer of the other
+// side may still be large.
 #[test]
 fn small_and_large_buffers_meet() {
     const LENGTH: usize = 1000;
@@ -51,7 +51,8 @@ fn small_and_large_buffers_meet() {
     assert_eq!(whole(&pair.b, takes).buffer.unwrap().read().unwrap()[..], text[..LENGTH]);
 }
 
-// A descriptor tells how long its buffer is, so an offer of less room has a header that tells it.
+// A descriptor has the length of its buffer, so an offer of less room has a header with the offered
+// length.
 #[test]
 fn less_than_a_small_buffer_is_offered() {
     let pair = Pair::new();
@@ -88,7 +89,7 @@ fn a_peer_may_send_less_than_the_last_part_has_room_for() {
     assert_eq!(event.buffer.unwrap().read().unwrap()[..text.len()], text);
 }
 
-// A peer that knows nothing of offers uses the descriptors one by one, in any order.
+// A peer that does not know offers uses the descriptors separately, in any order.
 #[test]
 fn each_descriptor_of_an_offer_is_an_ordinary_one() {
     let pair = Pair::new();
@@ -104,7 +105,7 @@ fn each_descriptor_of_an_offer_is_an_ordinary_one() {
     assert_eq!(whole(&pair.b, sent).status, Ok(()));
 }
 
-// A hole is no success: the whole would seem to be there.
+// A transfer with a hole must fail, because its data would seem complete.
 #[test]
 fn a_part_that_is_filled_short_fails_the_whole() {
     let pair = Pair::new();
@@ -137,7 +138,7 @@ fn memory_of_the_callers_own_is_split_across_its_segments() {
     assert_eq!(whole(&pair.b, sent).status, Ok(()));
 }
 
-// The memory is 4 MiB, named again and again.
+// The memory is 4 MiB, named repeatedly.
 #[test]
 fn a_gibibyte_is_one_operation() {
     let pair = Pair::new();
@@ -169,8 +170,8 @@ fn no_more_parts_are_in_flight_than_the_window_has() {
         let buffer = || domain.allocate(10 * PART).unwrap();
         let Started { op: sent, offer } = peer.start(Op::passive_send(buffer()).length(10 * PART)).unwrap();
         let got = tm.start(Op::active_receive(buffer(), &offer)).unwrap().op;
-        // Over the loopback the parts have ended already, but the next start when their events are
-        // taken.
+        // Over the loopback the parts have ended already, but the next parts start when their
+        // events are taken.
         assert_eq!(tm.in_flight(), expected);
         assert_eq!(whole(&tm, got).status, Ok(()));
         assert_eq!(whole(&peer, sent).status, Ok(()));
@@ -187,14 +188,14 @@ fn a_large_transfer_is_cancelled_by_its_name() {
     assert_eq!(event.buffer.unwrap().len(), 9 * PART);
     assert!(!pair.b.cancel(waits), "it is over");
     assert_eq!(pair.b.statistics()[Queue::PassiveBulkReceive.index()].cancels, 9);
-    // The offer leads nowhere now.
+    // The offer is no longer valid.
     let sent = pair.a.start(Op::active_send(pair.empty(9 * PART), &offer)).unwrap().op;
     assert!(pair.a.cancel(sent), "parts are still to be started");
     assert_eq!(whole(&pair.a, sent).status, Err(Errno::ECANCELED));
     assert!(pair.a.statistics()[Queue::ActiveBulkSend.index()].adds < 9);
 }
 
-// One timeout for the whole, on either side.
+// One timeout for the whole transfer, on either side.
 #[test]
 fn a_large_transfer_times_out_as_a_whole() {
     let pair = Pair::new();
@@ -207,7 +208,7 @@ fn a_large_transfer_times_out_as_a_whole() {
     assert_eq!(event.status, Err(Errno::ETIMEDOUT));
     assert!(began.elapsed() >= span && event.after >= span);
     assert_eq!(event.buffer.unwrap().len(), 9 * PART);
-    // The reader of an offer of old is refused.
+    // The reader of a used offer is refused.
     let reads = pair.a.start(Op::active_receive(pair.empty(9 * PART), &offer)).unwrap().op;
     assert_eq!(whole(&pair.a, reads).status, Err(Errno::ENODATA));
     assert_eq!(pair.a.statistics()[Queue::ActiveBulkReceive.index()].adds, 8, "no part is started in vain");
@@ -246,8 +247,8 @@ fn what_cannot_be_is_refused_with_the_whole_buffer() {
     refused(a.start(Op::passive_receive(pair.empty(bytes))), Errno::ESHUTDOWN, bytes);
 }
 
-// What is in flight goes on when the machine is to stop, with those of its parts that have not been
-// started.
+// Operations in flight go on while the machine stops with `Drain`, including those of their parts
+// that have not been started.
 #[test]
 fn a_stop_without_abort_waits_for_all_parts() {
     let domain = domain();

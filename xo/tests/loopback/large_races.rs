@@ -1,4 +1,4 @@
-//! Large transfers that several threads move, cancel and stop at once; and the largest.
+//! Large transfers that several threads drive, cancel and stop at once; and the largest one.
 
 use nlx::{Fragment, IoVec, Offer, Pages, Region};
 
@@ -25,7 +25,7 @@ impl Course {
     }
 }
 
-/// However the threads meet, there is one event, and it brings all of the buffer.
+/// In any interleaving there is one event, and it returns the whole buffer.
 #[track_caller]
 fn one_event(events: Vec<Event>, op: OpId) -> Event {
     let [event] = <[Event; 1]>::try_from(events).expect("one event");
@@ -54,14 +54,14 @@ fn a_cancel_meets_the_parts_at_any_point() {
         assert!(tm.poll().unwrap().is_none());
         assert_eq!(tm.in_flight(), 0);
         assert!(!tm.cancel(course.op), "it is over");
-        // Parts of the other side may have been read, or none.
+        // Some parts of the other side may have been read.
         course.pair.b.cancel(course.other);
         assert_eq!(next(&course.pair.b).op, course.other);
         assert_eq!(course.pair.b.in_flight(), 0);
     }
 }
 
-// With abort it ends before its time or has won; without, it ends as it would have.
+// With abort it ends early, or has won; without, it ends by itself.
 #[test]
 fn a_stop_meets_the_parts_at_any_point() {
     for round in 0..100 {
@@ -92,12 +92,12 @@ fn a_stop_meets_the_parts_at_any_point() {
     }
 }
 
-// All parts there can be, offered and taken back; the offer is a message.
+// The most parts, offered and cancelled; the offer is one message.
 #[test]
 fn the_largest_buffer_is_offered_and_cancelled() {
     let pair = Pair::new();
     if pair.domain.node().is_none() {
-        // The memory is named sixteen times; by copy it would be as much.
+        // The memory is named sixteen times; a copy would need sixteen times the memory.
         return;
     }
     let region = Region::memfd(1 << 30, Pages::Normal).unwrap();
@@ -112,7 +112,7 @@ fn the_largest_buffer_is_offered_and_cancelled() {
     assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 16 << 30));
 }
 
-/// Two stops at once: whoever takes the last part, its event has come before anybody hears that
+/// Two stops at once: whichever takes the last part, its event comes before a wait reports that
 /// there are no more.
 #[test]
 fn two_stops_lose_no_event() {

@@ -1,7 +1,7 @@
-//! The whole stack over the loopback network `0@lo`: every operation, as a storage client sees it
-//! (MT-211, S-417).
+//! The whole stack over the loopback network `0@lo`: every operation, through the client's
+//! interface (MT-211, S-417).
 
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ mod timeouts;
 
 const PORTAL: u32 = 31;
 
-/// A domain whose only network is the loopback, with two transfer machines.
+/// A domain with only the loopback network, and two transfer machines.
 struct Pair {
     domain: Domain,
     a: TransferMachine,
@@ -52,7 +52,7 @@ impl Pair {
         self.domain.allocate(bytes).unwrap()
     }
 
-    /// Sends a message from `a` to `b`, and takes the event of the sending.
+    /// Sends a message from `a` to `b`, and takes the event of the send.
     fn send(&self, bytes: &[u8]) {
         let to = self.a.end_point(&self.b.address().to_string()).unwrap();
         let op = self.a.start(Op::send(self.filled(bytes), &to)).unwrap().op;
@@ -69,12 +69,12 @@ fn machine(domain: &Domain) -> TransferMachine {
     domain.transfer_machine(&format!("0@lo:12345:{PORTAL}:*"), TmOptions::default()).unwrap()
 }
 
-/// The next event, however long it takes.
+/// Waits for the next event without limit.
 fn next(tm: &TransferMachine) -> Event {
     tm.wait(None).unwrap().expect("a wait without end brings an event")
 }
 
-/// The last event of this operation, which is the next to come.
+/// Takes the next event, which must be the last one of this operation.
 fn end_of(tm: &TransferMachine, op: OpId) -> Event {
     let event = next(tm);
     assert!(event.is_last());

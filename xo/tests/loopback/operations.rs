@@ -36,8 +36,8 @@ fn the_statistics_count_what_happened() {
     assert_eq!((sent.adds, sent.successes, sent.bytes, sent.bytes_max), (2, 2, 40, 30));
 }
 
-/// Each operation with each setting: alone, in a batch, and of a large buffer. What does not have
-/// the setting is refused for its name, with its buffer.
+/// Each operation with each setting: alone, in a batch, and with a large buffer. An operation
+/// without the setting is refused by the setting's name, with its buffer.
 #[test]
 fn a_setting_that_an_operation_lacks_is_refused_by_name() {
     let pair = Pair::new();
@@ -90,7 +90,7 @@ fn a_setting_that_an_operation_lacks_is_refused_by_name() {
     }
 }
 
-/// One side of a conversation: sends `first` if it has one, and then answers each number with
+/// One side of a conversation: sends `first` if it is given, and then answers each number with
 /// `answer` of it.
 fn converse(
     domain: &Domain,
@@ -129,7 +129,7 @@ fn converse(
 
 const ROUNDS: u64 = 4000;
 
-// The numbers go to and fro: one side has the even ones, the other the odd ones.
+// The numbers are passed back and forth: one side has the even ones, the other the odd ones.
 // Covers: S-5, MT-84, MT-215, MT-244
 #[test]
 fn two_threads_answer_each_other() {

@@ -1,4 +1,4 @@
-//! Code of the client's that panics where it should not.
+//! Panics in code of the client.
 
 use std::sync::mpsc;
 use std::thread;
@@ -7,7 +7,7 @@ use nlx::{BufferPool, Colour, Error, PoolOptions, TmEvent, TmState};
 
 use super::*;
 
-/// What takes longer has hung.
+/// A wait that takes longer is considered hung.
 const HUNG: Duration = Duration::from_secs(60);
 
 /// Panics when it is dropped, unless its thread panics already.
@@ -21,7 +21,7 @@ impl Drop for Bomb {
     }
 }
 
-/// What a callback has captured panics as it goes: its machine has ended all the same, and nobody
+/// A capture of a callback panics in its drop: its machine has ended all the same, and no thread
 /// waits for it in vain.
 #[test]
 fn a_callback_that_panics_when_it_is_dropped_has_ended() {
@@ -35,7 +35,7 @@ fn a_callback_that_panics_when_it_is_dropped_has_ended() {
     assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
 }
 
-/// The payload of a panic is the client's own, too.
+/// The payload of a panic is a value of the client too.
 #[test]
 fn a_panic_whose_payload_panics_is_contained() {
     let (tell, told) = mpsc::channel();
@@ -57,7 +57,7 @@ fn a_panic_whose_payload_panics_is_contained() {
     assert_eq!(tm.state(), TmState::Failed);
 }
 
-/// So is that of what a pool tells.
+/// The same for a panic in a callback of a pool.
 #[test]
 fn a_pool_contains_a_panic_whose_payload_panics() {
     let domain = domain();
@@ -69,7 +69,7 @@ fn a_pool_contains_a_panic_whose_payload_panics() {
     assert_eq!(pool.counts().free, 2);
 }
 
-/// An observer that panics makes an application-driven machine fail at once, whoever waits.
+/// An observer that panics makes a machine without callbacks fail at once, whichever thread waits.
 #[test]
 fn an_observer_that_panics_while_a_thread_waits_fails_its_machine() {
     let domain = domain();

@@ -6,7 +6,7 @@ use nlx::{Error, Machine, TmEvent, TmState};
 
 use super::*;
 
-/// An observer is called while a thread waits, and may wait itself, and stop the machine.
+/// An observer is called while a thread waits; it may wait too, and stop the machine.
 #[test]
 fn an_observer_may_wait_and_stop() {
     let domain = domain();

@@ -40,12 +40,12 @@ fn a_stop_ends_the_waits_of_others() {
     });
 }
 
-/// A node that is shut down below its transfer machines leaves nobody waiting: who waits hears of
-/// it, a machine with callbacks fails and gives everything back, and a stop ends.
+/// When a node is shut down below its transfer machines, no thread waits on: a wait ends with an
+/// error, a machine with callbacks fails and returns all buffers, and a stop ends.
 #[test]
 fn a_node_that_is_shut_down_leaves_nobody_waiting() {
     let domain = domain();
-    // Over a helper the node is the helper's, and the helper's end is a test of its own.
+    // Over a helper the node belongs to the helper, whose loss has a separate test.
     let Some(node) = domain.node() else { return };
     let waited = machine(&domain);
     let (tell, told) = std::sync::mpsc::channel();
@@ -70,13 +70,13 @@ fn a_node_that_is_shut_down_leaves_nobody_waiting() {
     });
     waited.stop(Stop::Abort, None).unwrap();
     assert_eq!((waited.state(), waited.in_flight()), (TmState::Stopped, 0));
-    // Its thread hears of the end by itself.
+    // Its event thread notices the end by itself.
     let mut heard = vec![told.recv().unwrap(), told.recv().unwrap()];
     called.stop(Stop::Abort, None).unwrap();
     assert_eq!((called.state(), called.in_flight()), (TmState::Failed, 0));
     drop(called);
     heard.extend(told.iter());
-    // It has failed when its operations have ended; their events are given all the same.
+    // It fails once its operations have ended; their events are delivered all the same.
     assert_eq!(heard.len(), 3, "{heard:?}");
     assert!(heard[0].contains("Started"), "{heard:?}");
     assert!(heard[1].contains("Failed") && heard[1].contains("ESHUTDOWN"), "{heard:?}");

@@ -8,8 +8,8 @@ fn begin(domain: &Domain, text: &str) -> Result<TransferMachine, Errno> {
     domain.transfer_machine(text, TmOptions::default()).map_err(|error| error.errno())
 }
 
-/// What could not start is no domain; what has started has limits, NIDs and room for transfer
-/// machines.
+/// A node that does not start gives no domain; one that has started has limits, NIDs and room for
+/// transfer machines.
 // Covers: MT-13
 #[test]
 fn a_domain_is_there_only_when_it_has_started() {
@@ -24,7 +24,7 @@ fn a_domain_is_there_only_when_it_has_started() {
     begin(&domain, "127.61.1.1@tcp:12345:31:*").unwrap();
 }
 
-/// However many NIDs a node has, all are told, in the order in which its interfaces came.
+/// All NIDs of a node are listed, in the order of its interfaces.
 // Covers: MT-54
 #[test]
 fn all_nids_of_a_node_are_told() {
@@ -40,8 +40,8 @@ fn all_nids_of_a_node_are_told() {
     assert_eq!(nids, expected);
 }
 
-/// A buffer is of one domain, a message goes from any to any; and the node lasts as long as the
-/// last of its domains.
+/// A buffer belongs to one domain, a message goes from any to any; the node lasts until the last of
+/// its domains is dropped.
 #[test]
 fn domains_of_one_node_reach_each_other() {
     let first = Domain::in_process(&NodeConfig::new()).unwrap();

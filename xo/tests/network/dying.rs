@@ -1,5 +1,5 @@
-//! A process that dies in the middle of bulk. It is this test program once more, told to run the
-//! ignored test at the end of this file.
+//! A process that dies in the middle of bulk transfers. The process is this test program, which
+//! runs the ignored test at the end of this file.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -15,15 +15,15 @@ const PORT: u16 = 21_799;
 const OURS: &str = "127.61.9.1";
 const THEIRS: &str = "127.61.9.2";
 const BULK: usize = 1 << 20;
-/// Of each direction.
+/// The number of offers in each direction.
 const OFFERS: usize = 24;
 
-/// What takes longer has hung.
+/// A wait that takes longer is considered hung.
 const HUNG: Option<Duration> = Some(Duration::from_secs(60));
 
 fn node(address: &str) -> (Domain, TransferMachine) {
     let config = NodeConfig::new().net(&format!("tcp({address})")).unwrap().accept_port(PORT);
-    // Nothing waits longer for a node that is gone.
+    // The longest wait for a dead node.
     let domain = Domain::in_process(&config.transaction_timeout(Duration::from_secs(4))).unwrap();
     let tm = domain.transfer_machine(&format!("{address}@tcp:12345:31:1"), TmOptions::default()).unwrap();
     (domain, tm)
@@ -33,7 +33,7 @@ fn byte_of(number: usize) -> u8 {
     number as u8 + 1
 }
 
-/// The other process, and what it offers: buffers to be read, and buffers to be written.
+/// The other process, and its offers: buffers to read, and buffers to write.
 struct Peer {
     child: Child,
     sends: Vec<Descriptor>,
@@ -59,7 +59,7 @@ impl Peer {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// It runs no more when this returns.
+    /// Stops the process with a signal, and waits until it has stopped.
     fn stand_still(&self) {
         self.signal(Signal::SIGSTOP);
         let pid = Pid::from_raw(self.child.id() as i32);
@@ -80,8 +80,8 @@ fn descriptor(text: &str) -> Descriptor {
     Descriptor::from_bytes(&bytes.collect::<Vec<_>>()).unwrap()
 }
 
-/// Whatever was under way with it ends once, well or badly; what was read well is right; and its
-/// successor is reached.
+/// Each operation with it ends once, with success or an error; data that was read with success is
+/// correct; and its successor can be reached.
 // Covers: MT-241
 #[test]
 fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
@@ -96,8 +96,8 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
             tm.start(Op::active_send(domain.allocate(BULK).unwrap(), receives).timeout(HUNG)).unwrap().op;
         [(read, number), (written, number)]
     };
-    // The connections are there; then it stands still with as much under way as fits between the
-    // two, and dies.
+    // First the connections are opened. Then the process is stopped while operations fill the space
+    // between the two, and killed.
     ops.extend(start(0));
     for _ in 0..2 {
         let event = tm.wait(HUNG).unwrap().expect("it hangs");
@@ -107,7 +107,7 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     ops.clear();
     peer.stand_still();
     (1..OFFERS).for_each(|number| ops.extend(start(number)));
-    // What it was offered in turn, and will never use.
+    // An offer to the process that it will not use.
     let offered = tm.start(Op::passive_receive(domain.allocate(64).unwrap())).unwrap().op;
 
     peer.signal(Signal::SIGKILL);
@@ -119,7 +119,7 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
         failed += usize::from(event.status.is_err());
         check(event, number);
     }
-    // More than between the two there is room for.
+    // More than fit between the two.
     assert!(failed > OFFERS, "{failed} have failed");
     assert_eq!(tm.in_flight(), 1);
     assert!(tm.cancel(offered));
@@ -127,7 +127,7 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     drop(peer);
 
     let successor = Peer::start();
-    // For a moment the way there may still be known to be closed.
+    // For a moment the connection may still be known as broken.
     loop {
         tm.start(Op::active_receive(domain.allocate(BULK).unwrap(), successor.sends[0]).timeout(HUNG))
             .unwrap();
@@ -140,7 +140,7 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     }
 }
 
-/// The buffer is the client's again; what was read well is what was offered.
+/// Checks that the buffer can be used again, and that data read with success is the offered data.
 fn check(event: Event, number: usize) {
     let is_read = event.queue == Queue::ActiveBulkReceive;
     let mut buffer = event.buffer.expect("it was the last event");
@@ -170,7 +170,7 @@ fn peer() {
     for _ in 0..OFFERS {
         print(tm.start(Op::passive_receive(domain.allocate(BULK).unwrap())).unwrap().offer);
     }
-    // Until it is killed.
+    // Runs until it is killed.
     loop {
         let _ = tm.wait(None).unwrap();
     }

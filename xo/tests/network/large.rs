@@ -7,7 +7,7 @@ use nlx::{Buffer, Domain, Event, NodeConfig, Offer, Op, TmOptions, TransferMachi
 const PART: usize = 1 << 20;
 const LENGTH: usize = 24 * PART + 3;
 
-/// Whatever takes longer hangs.
+/// A wait that takes longer is considered hung.
 const HUNG: Option<Duration> = Some(Duration::from_secs(60));
 
 struct Peer {
@@ -21,7 +21,7 @@ impl Peer {
         let ip = format!("127.61.{network}.{host}");
         let config =
             NodeConfig::new().net(&format!("tcp({ip})")).unwrap().accept_port(21_780 + u16::from(network));
-        // Nothing waits longer for a node that is gone.
+        // The longest wait for a dead node.
         let domain = Domain::in_process(&config.transaction_timeout(Duration::from_secs(2))).unwrap();
         let tm = domain.transfer_machine(&format!("{ip}@tcp:12345:31:*"), TmOptions::default()).unwrap();
         Peer { domain, tm }
@@ -36,7 +36,7 @@ fn content() -> Vec<u8> {
     (0..LENGTH).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// The events of both machines' transfers: each has one.
+/// Waits for both machines' events: each transfer has one.
 fn ends(a: &Peer, b: &Peer) -> [Event; 2] {
     std::thread::scope(|scope| {
         [a, b]
@@ -66,7 +66,7 @@ fn large_buffers_cross_the_network_both_ways() {
     }
 }
 
-// The node that offers ends while the other reads: that one is told, once, and has its whole
+// The offering node ends while the other reads: the reader gets one event, an error, with its whole
 // buffer.
 #[test]
 fn a_node_that_goes_in_the_middle_fails_the_whole() {
@@ -74,7 +74,7 @@ fn a_node_that_goes_in_the_middle_fails_the_whole() {
     let tm = a.domain.machine().large_window(2).start("127.61.4.1@tcp:12345:31:*").unwrap();
     let offer = b.tm.start(Op::passive_send(b.filled(&content()))).unwrap().offer;
     let op = tm.start(Op::active_receive(a.domain.allocate(LENGTH).unwrap(), &offer)).unwrap().op;
-    // Its first parts are on their way: two of 25.
+    // Its first parts are in flight: two of 25.
     drop(b);
     let event = tm.wait(HUNG).unwrap().expect("it fails");
     assert_eq!(event.op, op);

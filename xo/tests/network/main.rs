@@ -1,5 +1,5 @@
-//! Domains on nodes, and nodes in processes: to whom an address belongs (S-404), and what crosses
-//! between them.
+//! Domains on nodes, and nodes in processes: the owner of an address (S-404), and traffic between
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

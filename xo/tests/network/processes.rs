@@ -1,5 +1,5 @@
-//! Two processes that want the same NID. The other one is this test program once more, told to run
-//! the ignored test at the end of this file.
+//! Two processes that want the same NID. The other process is this test program, which runs the
+//! ignored test at the end of this file.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -33,7 +33,7 @@ impl Holder {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // The test program says something of its own first, perhaps on the same line.
+        // The test program first prints other text, perhaps on the same line.
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let held = |line: String| line.split_once(HELD).map(|(_, address)| address.to_owned());
         let address = lines.filter_map(held).next().expect("it says what it holds");
@@ -48,8 +48,9 @@ impl Drop for Holder {
     }
 }
 
-/// Transfer machine ids of two programs cannot meet, for a NID is one program's; whoever wants it
-/// too is told whose. When that program has been killed, the next has the NID, and all ids.
+/// Transfer machine ids of two programs cannot collide, because a NID belongs to one process; the
+/// error of another process names the owner. When the owner has been killed, the next process gets
+/// the NID, and all ids.
 // Covers: S-404, MT-224
 #[test]
 fn a_nid_is_one_processes_until_that_dies() {
@@ -59,7 +60,7 @@ fn a_nid_is_one_processes_until_that_dies() {
     assert_eq!(error.errno(), Errno::EADDRINUSE);
     let (words, pid) = (error.to_string(), holder.child.id().to_string());
     assert!(words.contains(NID) && words.contains(&pid), "{words}");
-    // What is not on that NID goes on.
+    // Addresses that are not on that NID still work.
     let other = Domain::in_process(&NodeConfig::new()).unwrap();
     other.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
 
@@ -76,6 +77,6 @@ fn holder() {
     let domain = Domain::in_process(&config()).unwrap();
     let tm = domain.transfer_machine(&wanted(), TmOptions::default()).unwrap();
     println!("{HELD}{}", tm.address());
-    // Until it is killed, or whoever started it is gone.
+    // Until it is killed, or the process that started it is gone.
     let _ = std::io::stdin().read_line(&mut String::new());
 }

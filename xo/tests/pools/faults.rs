@@ -44,7 +44,7 @@ fn a_buffer_that_is_refused_goes_back_to_the_pool() {
     let tms = [0; 2].map(|_| provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap());
     let state = || tms.each_ref().map(|tm| (posted(tm), tm.deficit()));
     assert_eq!((state(), pool.counts()), ([(0, 2); 2], PoolCounts { free: 1, total: 1 }));
-    // Nor is the machine that could not use it forgotten.
+    // The machine that could not use it is served later.
     drop(lease);
     pool.provision(3).unwrap();
     assert_eq!((state(), pool.counts()), ([(2, 0); 2], PoolCounts { free: 0, total: 4 }));
@@ -61,14 +61,14 @@ fn a_machine_that_fails_gives_its_buffers_back() {
         assert!(Instant::now() < hung, "{tm:?}");
         thread::yield_now();
     }
-    // Returns when the event thread has given up what it had.
+    // Returns after the event thread has dropped its buffers.
     tm.stop(Stop::Abort, None).unwrap();
     assert_eq!(pool.counts(), PoolCounts { free: 8, total: 8 });
     assert_eq!((tm.set_provision(4), posted(&tm)), (Ok(()), 0));
 }
 
-/// What a callback does while it is told that the pool runs short must not stand still: it may use
-/// the pool and the machine.
+/// The callback for a pool that is short of buffers must not block: it may use the pool and the
+/// machine.
 #[test]
 fn a_pool_that_runs_short_can_grow_while_a_machine_is_provisioned() {
     let domain = domain();
@@ -80,7 +80,7 @@ fn a_pool_that_runs_short_can_grow_while_a_machine_is_provisioned() {
     pool.provision(2).unwrap();
     let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
     tm.set_provision(20).unwrap();
-    // As often as the pool has grown it has served, until the machine had all.
+    // The pool serves the machine each time that it grows, until the machine has all its buffers.
     assert_eq!((posted(&tm), tm.deficit()), (20, 0));
     assert_eq!(pool.counts().total, 20 + free(&pool));
 }
@@ -97,7 +97,7 @@ fn a_machine_outlives_what_the_program_has_of_its_pool() {
     }
 }
 
-/// A buffer that is dropped while its thread panics goes home all the same.
+/// A buffer that is dropped while its thread panics returns to the pool.
 #[test]
 fn a_panic_loses_no_buffer() {
     let (_domain, pool) = with_pool(1);

@@ -1,7 +1,7 @@
 //! Buffer pools, and transfer machines that are provisioned from them, over the loopback network
 //! `0@lo` (MT-112 to 129).
 #![cfg(feature = "in-process")]
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use nlx::{
@@ -27,7 +27,7 @@ fn domain() -> Domain {
     helper::domain(module_path!(), &NodeConfig::new())
 }
 
-/// A pool of this many buffers, with 10 colours.
+/// A pool of this number of buffers, with 10 colours.
 fn pool(domain: &Domain, buffers: usize) -> BufferPool {
     let pool = domain.pool(PoolOptions::new(BYTES).colours(10)).unwrap();
     assert_eq!(pool.provision(buffers).unwrap_or_default(), buffers);
@@ -45,7 +45,7 @@ fn free(pool: &BufferPool) -> usize {
     pool.counts().free
 }
 
-/// A transfer machine that is to have two receive buffers from the pool.
+/// A transfer machine that keeps two receive buffers of the pool posted.
 fn provisioned<'a>(domain: &'a Domain, pool: &BufferPool, colour: Colour) -> MachineBuilder<'a> {
     domain.machine().pool(pool, one_message(colour))
 }
@@ -59,7 +59,7 @@ fn posted(machine: &Machine) -> usize {
     machine.posted(Queue::MessageReceive)
 }
 
-/// Sends bytes; they have arrived when this returns, or nobody took them.
+/// Sends bytes, and waits until they have arrived or were dropped.
 struct Sender {
     tm: TransferMachine,
     buffer: Option<Buffer>,
@@ -82,7 +82,7 @@ impl Sender {
     }
 }
 
-/// The next event.
+/// Waits for the next event.
 fn next(tm: &TransferMachine) -> Event {
     tm.wait(None).unwrap().expect("a wait without end brings an event")
 }

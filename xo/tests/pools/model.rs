@@ -1,4 +1,4 @@
-//! Transfer machines with a pool, against what must be true of them whatever happened.
+//! Transfer machines with a pool: invariants that hold after any steps.
 
 use proptest::prelude::*;
 
@@ -10,14 +10,14 @@ const MACHINES: usize = 3;
 enum Step {
     /// To this machine; the event is kept.
     Message(usize),
-    /// Lets go of something kept: first the buffer of an event or first its message.
+    /// Drops an event or buffer that was kept: first the buffer of an event, or first its message.
     LetGo(usize, bool),
     SetProvision(usize, usize),
     Grow(usize),
     Prune,
-    /// Takes a buffer for itself.
+    /// Takes a buffer and keeps it.
     Get(u32),
-    /// Takes a buffer out of the pool for good.
+    /// Removes a buffer from the pool.
     Leave(u32),
     Stop(usize),
     Start(usize),
@@ -38,7 +38,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Something that keeps a buffer from its pool.
+/// A kept event or buffer, which is not free in its pool.
 struct Kept {
     event: Option<Event>,
     _buffer: Option<Buffer>,
@@ -98,7 +98,7 @@ impl World {
         let Some((tm, _)) = &self.machines[at] else { return };
         let buffers = posted(tm);
         self.sender.send(b"hello", tm);
-        // Through a helper it comes a little later than the sender hears that it has left.
+        // Through a helper it arrives a little after the sender's event.
         let event = if buffers > 0 { tm.wait(None).unwrap() } else { tm.poll().unwrap() };
         assert_eq!(event.is_some(), buffers > 0);
         self.kept.extend(event.map(|event| Kept { event: Some(event), _buffer: None }));
@@ -145,7 +145,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Buffers are neither lost nor made, and while a machine wants for any, none is free.
+    /// Buffers are neither lost nor duplicated, and while a machine lacks one, none is free.
     // Covers: MT-121, X-7
     #[test]
     fn buffers_are_where_they_are_wanted(steps in prop::collection::vec(steps(), 1..150)) {

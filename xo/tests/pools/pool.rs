@@ -46,7 +46,7 @@ fn a_buffer_that_is_got_and_dropped_is_free_again() {
     assert_eq!(pool.counts(), counts(10, 10));
 }
 
-/// Any, put with a colour, got with that colour, put without.
+/// Taken without a colour, returned with one, taken with that colour, returned without.
 // Covers: MT-125
 #[test]
 fn a_buffer_comes_back_to_its_colour() {
@@ -57,13 +57,13 @@ fn a_buffer_comes_back_to_its_colour() {
     assert_eq!(pool.counts(), counts(10, 10));
     let buffer = pool.get(Colour::Of(3)).unwrap().unwrap();
     assert_eq!(buffer.read().unwrap()[..4], b"ours"[..]);
-    // Got for a colour, it goes back under it.
+    // Taken for a colour, it returns under it.
     drop(buffer);
     let buffer = pool.get(Colour::Of(3)).unwrap().unwrap();
     assert_eq!(buffer.read().unwrap()[..4], b"ours"[..]);
     pool.put(buffer, Colour::Any).unwrap();
     assert_eq!(pool.counts(), counts(10, 10));
-    // Without a colour it is the last to be used again.
+    // Without a colour it is reused last.
     let buffer = pool.get(Colour::Of(3)).unwrap().unwrap();
     assert_eq!(buffer.read().unwrap()[..4], [0; 4]);
 }
@@ -88,7 +88,7 @@ fn a_pool_shrinks_to_its_threshold() {
     assert_eq!(pool.counts(), counts(2, 2));
 }
 
-/// Buffers that are out keep what they need, and go with the last of them.
+/// Buffers in use keep what they need, which is freed with the last of them.
 // Covers: MT-129
 #[test]
 fn buffers_outlive_their_pool() {
@@ -174,15 +174,15 @@ fn waiting_for_a_buffer_ends_at_its_timeout() {
     assert!(pool.get_wait(Colour::Of(1), Some(Duration::ZERO)).unwrap().is_some());
 }
 
-/// Motr-transport 2.10: below the threshold whenever a buffer is taken, not empty when the first
-/// comes back.
+/// Motr-transport 2.10: `below_threshold` is called whenever a buffer is taken below the threshold,
+/// `not_empty` when the first one returns.
 #[test]
 fn callbacks_tell_of_shortage_and_of_its_end() {
     let [short, not_empty] = [0; 2].map(|_| Arc::new(AtomicUsize::new(0)));
     let count = |counter: &Arc<AtomicUsize>| {
         let counter = counter.clone();
         move |pool: &BufferPool| {
-            // The pool can be asked from within: no lock is held.
+            // A callback may call the pool: no lock is held.
             assert!(free(pool) <= pool.counts().total);
             counter.fetch_add(1, Ordering::Relaxed);
         }
@@ -221,7 +221,7 @@ fn a_callback_that_panics_loses_no_buffer() {
     assert_eq!(pool.counts(), counts(1, 1));
 }
 
-/// A buffer whose bytes a message lends out is not given out again before the message is gone.
+/// A buffer whose bytes a message lends out is not given out again before the message is dropped.
 #[test]
 fn a_buffer_is_free_when_its_messages_are_gone() {
     let (domain, pool) = with_pool(1);
@@ -238,7 +238,7 @@ fn a_buffer_is_free_when_its_messages_are_gone() {
         let [received, sent] = events;
         assert_eq!((received.queue, sent.queue), (Queue::MessageReceive, Queue::MessageSend));
         source = sent.buffer.unwrap();
-        // The buffer goes with the second event; the message stays.
+        // The second event has the buffer, which is dropped; the message stays.
         messages.extend(received.message);
     }
     assert_eq!(pool.counts(), counts(0, 1));

@@ -4,7 +4,7 @@ use nlx::{Errno, TmEvent, TmState};
 
 use super::*;
 
-/// Failures in the statistics of the receive queue.
+/// The failures in the statistics of the receive queue.
 fn failures(machine: &Machine) -> u64 {
     machine.statistics()[Queue::MessageReceive.index()].failures
 }
@@ -19,13 +19,14 @@ fn colours_and_lengths_are_set_and_read_back() {
     assert_eq!(tm.colour(), Colour::Of(9));
     assert_eq!(tm.set_colour(Colour::Of(10)), Err(Error::Colour { colour: 10, colours: 10 }));
     assert_eq!(tm.colour(), Colour::Of(9));
-    // Never less than two; what is posted stays.
+    // At least two; posted buffers stay.
     tm.set_provision(3).unwrap();
     tm.set_provision(0).unwrap();
     assert_eq!((posted(&tm), tm.deficit()), (3, 0));
 }
 
-/// MT-113. Better than there: the queue is full when it is told that the machine has started.
+/// MT-113. Better than required there: all buffers are posted when the observer learns that the
+/// machine has started.
 // Covers: MT-113
 #[test]
 fn the_queue_is_full_when_the_machine_has_started() {
@@ -42,7 +43,7 @@ fn the_queue_is_full_when_the_machine_has_started() {
     assert_eq!((posted(&tm), free(&pool)), (2, 6));
 }
 
-/// One machine takes what there is, is served when more comes, and so is a second one.
+/// A machine takes the buffers there are, is served when more arrive, and so is a second machine.
 // Covers: MT-114, MT-115, MT-116, MT-117, MT-118, X-7
 #[test]
 fn what_a_pool_lacks_follows_when_it_comes() {
@@ -95,8 +96,8 @@ fn a_buffer_comes_back_to_the_machine_that_used_it() {
         }
         assert_eq!(free(&pool), 0);
         for number in [0, 1] {
-            // The third to be used is the one that came last; a shorter message leaves of the old
-            // one what it can.
+            // The third buffer used is the one that was returned last; a shorter message leaves the
+            // rest of the old one.
             let third = [0; 3].map(|_| {
                 sender.send(b"-", &tms[number]);
                 let mut event = next(&tms[number]);
@@ -109,7 +110,7 @@ fn a_buffer_comes_back_to_the_machine_that_used_it() {
 }
 
 /// The buffers of a machine that stops go to another one; at the end all are in the pool, and each
-/// machine has told of its start and its stop.
+/// machine has reported its start and its stop.
 // Covers: MT-120, MT-121
 #[test]
 fn a_stop_refills_another_machine() {
@@ -145,7 +146,7 @@ fn a_stop_refills_another_machine() {
     assert_eq!(*states.lock().unwrap(), [both(TmState::Started), both(TmState::Stopped)].concat());
 }
 
-/// What a provisioned buffer is like, seen in the callback.
+/// The properties of a provisioned buffer, checked in the callback.
 // Covers: MT-122
 #[test]
 fn provisioned_buffers_are_as_asked_for() {
@@ -154,13 +155,13 @@ fn provisioned_buffers_are_as_asked_for() {
     let provision =
         Provision { min_receive_size: BYTES / 4, max_messages: 3, buffers: 2, colour: Colour::Of(5) };
     let callback = move |machine: &Machine, event: Event| {
-        // Before a last event is given, another buffer is there.
+        // Before a last event is delivered, another buffer is posted.
         tell.send((posted(machine), event)).unwrap();
     };
     let tm = domain.machine().pool(&pool, provision).callbacks(callback).start(ADDRESS).unwrap();
     let mut sender = Sender::new(&domain);
     for number in 0..3 {
-        // One that is longer than the least room does not match, and is lost.
+        // A message longer than `min_receive_size` does not match, and is lost.
         sender.send(&[0; BYTES / 4 + 1], &tm);
         sender.send(&[number; BYTES / 8], &tm);
         let (posted, event) = told.recv().unwrap();
@@ -172,7 +173,7 @@ fn provisioned_buffers_are_as_asked_for() {
     assert_eq!((tm.dropped_messages(), pool.counts()), (3, PoolCounts { free: 1, total: 3 }));
 }
 
-/// The program's own receive buffers count as well, and are replaced from the pool.
+/// Receive buffers that the program posts count as well, and are replaced from the pool.
 #[test]
 fn a_buffer_of_the_programs_own_counts() {
     let (domain, pool) = with_pool(4);
@@ -197,8 +198,7 @@ fn a_machine_without_a_pool_wants_for_nothing() {
     assert_eq!((error.errno(), tm.set_colour(Colour::Any)), (Errno::EINVAL, Err(error)));
 }
 
-/// A number that no pool can satisfy, asked for again and again, is counted as far as one can
-/// count.
+/// A number that no pool can satisfy, requested repeatedly, is counted up to the largest number.
 #[test]
 fn any_number_may_be_wanted() {
     let (domain, pool) = with_pool(4);

@@ -1,4 +1,4 @@
-//! What a pool asks of the transport.
+//! A pool's calls of the transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use nlx_core::BufferHandle;
 
 use super::*;
 
-/// A transport that counts the buffers that are registered, and takes only so many.
+/// A transport that counts the registered buffers, and accepts a limited number.
 #[derive(Default)]
 struct Counting {
     registered: AtomicUsize,
@@ -50,8 +50,8 @@ impl Core for Counting {
     }
 }
 
-/// 127, 129, and MT-213's registration: a buffer is registered once, however often it is used, and
-/// deregistered with its pool, when it is pruned, or, out of its pool, when it is dropped.
+/// 127, 129, and the registration of MT-213: a buffer is registered once, however often it is used,
+/// and deregistered with its pool, when it is pruned, or, if it left its pool, when it is dropped.
 // Covers: MT-126, MT-129
 #[test]
 fn buffers_are_registered_once_and_deregistered_at_the_end() {
@@ -65,7 +65,7 @@ fn buffers_are_registered_once_and_deregistered_at_the_end() {
     assert_eq!(state(), [4, 4]);
     assert!(pool.prune());
     assert_eq!(state(), [3, 4]);
-    // As many as there may be; the sixth is refused.
+    // Up to the limit; the sixth is refused.
     assert_eq!(pool.provision(4), Ok(2));
     assert_eq!(state(), [5, 6]);
     let error = pool.provision(1).expect_err("no more are taken");

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Ten threads share fewer buffers than there are of them, half of them any, half of them their own
-/// colour, and wait where none is free.
+/// Ten threads share five buffers, half of them with any colour, half of them with their colour,
+/// and wait when none is free.
 // Covers: MT-128
 #[test]
 fn ten_threads_share_five_buffers() {
@@ -22,7 +22,7 @@ fn ten_threads_share_five_buffers() {
                 start.wait();
                 for round in 0..2000u32 {
                     let mut buffer = pool.get_wait(colour, None).unwrap().unwrap();
-                    // Nobody else has it meanwhile.
+                    // No other thread has it meanwhile.
                     let mine = [thread.to_le_bytes(), round.to_le_bytes()].concat();
                     buffer.write().unwrap()[..8].copy_from_slice(&mine);
                     assert!(free(pool) < 5);
@@ -37,7 +37,7 @@ fn ten_threads_share_five_buffers() {
     assert_eq!(pool.counts(), PoolCounts { free: 5, total: 5 });
 }
 
-/// Growing and shrinking meanwhile: the counts stay those of the buffers that are there.
+/// The pool grows and shrinks while it is used: the counts match the existing buffers.
 #[test]
 fn a_pool_grows_and_shrinks_in_use() {
     let (_domain, pool) = with_pool(4);
@@ -63,8 +63,8 @@ fn a_pool_grows_and_shrinks_in_use() {
     assert_eq!((counts.free, counts.total as isize), (counts.total, 4 + changes));
 }
 
-/// Machines with callbacks share a pool that is too small for them, while others hold their
-/// messages: in the end every buffer is where it belongs, and every message was taken or counted as
+/// Machines with callbacks share a pool that is too small for them, while other threads hold their
+/// messages: in the end every buffer is in its pool, and every message was received or counted as
 /// dropped.
 // Covers: MT-121
 #[test]
@@ -77,7 +77,8 @@ fn machines_share_a_pool_under_load() {
         let (hand, taken) = (hand.clone(), taken.clone());
         let callback = move |_: &Machine, mut event: Event| {
             taken.fetch_add(u64::from(event.message.is_some()), Ordering::Relaxed);
-            // Some buffers go home here, before or after their message, and others elsewhere.
+            // Some buffers are dropped here, before or after their message, and others in another
+            // thread.
             drop(event.buffer.take_if(|_| event.offset == 0));
             drop(hand.send(event));
         };

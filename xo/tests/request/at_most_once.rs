@@ -62,8 +62,8 @@ fn a_new_server_says_that_it_does_not_know_what_was_sent_to_the_old_one() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
     rig.client.start(&rig.to, b"before").unwrap();
     rig.run().0.outcome.unwrap();
-    // Taken by a server that is started anew before it answers; then one that only the new server
-    // hears of.
+    // A request received by a server that is restarted before it answers; then one that only the
+    // new server receives.
     for sent in [2, 1] {
         if sent == 2 {
             rig.client.start(&rig.to, b"taken").unwrap();
@@ -75,7 +75,7 @@ fn a_new_server_says_that_it_does_not_know_what_was_sent_to_the_old_one() {
         }
         let (finished, ran) = rig.run();
         assert_eq!((finished.outcome.unwrap_err(), ran.len()), (RequestError::Forgotten { sent }, 0));
-        // With the next call all is well.
+        // The next call succeeds.
         rig.client.start(&rig.to, b"after").unwrap();
         let (finished, ran) = rig.run();
         assert_eq!((&finished.outcome.unwrap()[..], ran.len()), (&b"retfa"[..], 1));
@@ -120,14 +120,14 @@ fn a_refusal_of_the_program_is_an_answer_too() {
     assert_eq!(rig.server().counters().repeated, 1);
 }
 
-/// What becomes of messages, one after the other and again from the beginning.
+/// The fates of messages, one after the other and repeated from the beginning.
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let fate = prop_oneof![
         3 => Just(Vec::new()),
         5 => Just(arrives()),
         2 => prop::collection::vec(0..900 * MS_NS, 1..4),
     ];
-    // The last one arrives, so that something does.
+    // The last one arrives, so that there is progress.
     prop::collection::vec(fate, 1..40).prop_map(|mut fates| {
         fates.push(arrives());
         fates
@@ -135,8 +135,8 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
 }
 
 proptest! {
-    /// Losses, delays and repetitions, a server that is started anew: no request runs twice, each
-    /// answer is that of its request, and each call ends once.
+    /// Losses, delays and duplicates, and a restarted server: no request runs twice, each answer is
+    /// that of its request, and each call ends once.
     #[test]
     fn no_request_runs_twice(fates in fates(), calls in 1..30_u8, restart in 0..40_usize) {
         let mut fates = fates.into_iter().cycle();
@@ -166,7 +166,7 @@ proptest! {
                 break;
             }
         }
-        // What was not known any more after the new start has not been run by both servers either.
+        // Requests that were forgotten by the restart have not run at both servers either.
         prop_assert!(ran.values().all(|times| *times == 1), "{:?}", ran);
         for (number, answered) in ended {
             prop_assert!(!answered || ran.contains_key(&vec![number, 1, 2, 3]));

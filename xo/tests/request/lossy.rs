@@ -1,5 +1,5 @@
-//! A network in memory that does with each message what it is told: loses it, delays it, brings it
-//! twice. Its clock moves only while somebody waits, and then at once to what happens next.
+//! A network in memory that loses, delays or duplicates each message by a given fate. Its clock
+//! advances only while a machine waits, and then directly to the next arrival.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nlx::{Address, Core, CoreError, CoreTm, Errno, IoVec, Limits, Nid, StartAddress, TmId, TmOptions};
 use nlx_core::{BufferEvent, BufferHandle, EventFlags, Operation, OperationKind, Submitted};
 
-/// What becomes of a message: after how many nanoseconds it arrives; each time is one arrival.
+/// The fate of a message: for each arrival, the delay in nanoseconds.
 pub(crate) type Fate = Vec<u64>;
 
-/// At once, once.
+/// One arrival, without delay.
 pub(crate) fn arrives() -> Fate {
     vec![0]
 }
@@ -25,7 +25,7 @@ struct State {
     on_the_way: Vec<(u64, Sent)>,
     fate: Box<dyn FnMut(&Sent) -> Fate + Send>,
     sent: Vec<Sent>,
-    /// Sends end with this instead, and nothing arrives.
+    /// If set, sends end with this error, and nothing arrives.
     failing: Option<Errno>,
 }
 
@@ -52,7 +52,7 @@ struct Posted {
 }
 
 impl Lossy {
-    /// A network of which every message has this fate.
+    /// A network in which `fate` decides about every message.
     pub(crate) fn new(fate: impl FnMut(&Sent) -> Fate + Send + 'static) -> Lossy {
         Lossy(Arc::new(Mutex::new(State {
             now_ns: 0,
@@ -65,12 +65,12 @@ impl Lossy {
         })))
     }
 
-    /// From now on another fate.
+    /// Sets another fate for later messages.
     pub(crate) fn change(&self, fate: impl FnMut(&Sent) -> Fate + Send + 'static) {
         self.state().fate = Box::new(fate);
     }
 
-    /// From now on sends fail, or succeed again.
+    /// Makes later sends fail, or succeed again.
     pub(crate) fn fail_sends(&self, failing: Option<Errno>) {
         self.state().failing = failing;
     }
@@ -83,12 +83,12 @@ impl Lossy {
         self.state().now_ns
     }
 
-    /// What has been sent since this was asked last.
+    /// Returns the messages sent since the last call.
     pub(crate) fn take_sent(&self) -> Vec<Sent> {
         std::mem::take(&mut self.state().sent)
     }
 
-    /// Sends on behalf of somebody who has no machine here.
+    /// Sends on behalf of a machine that does not exist here.
     pub(crate) fn send(&self, from: Address, to: Address, bytes: Vec<u8>) {
         let mut state = self.state();
         let at_ns = state.now_ns;
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// What finds no machine or no buffer is lost, as it is with LNet.
+    /// A message that finds no machine or no buffer is lost, as with LNet.
     fn arrive(&mut self, sent: &Sent) {
         let to = self.machines.iter_mut().find(|machine| machine.address == sent.to && !machine.stopped);
         let Some(Machine { posted, events, .. }) = to else { return };

@@ -1,7 +1,7 @@
-//! Requests and answers: over a network of memory that loses, delays and repeats, with a clock of
-//! its own; and over TCP.
+//! Requests and answers: over a network in memory that loses, delays and duplicates messages, with
+//! a simulated clock; and over TCP.
 
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ const SERVER: &str = "0@lo:12345:31:1";
 const MS: Duration = Duration::from_millis(1);
 const MS_NS: u64 = 1_000_000;
 
-/// Where the kind of a message stands.
+/// The offset of a message's kind.
 const KIND: usize = 5;
 const OPEN: u8 = 1;
 const ONCE: u8 = 3;
@@ -65,7 +65,7 @@ impl Rig {
         rig
     }
 
-    /// Anew, if there is one.
+    /// Starts the server, or restarts it.
     fn start_server(&mut self, options: ResponderOptions) {
         self.server = None;
         let tm = self.domain.transfer_machine(SERVER, TmOptions::default()).unwrap();
@@ -76,12 +76,12 @@ impl Rig {
         self.server.as_mut().unwrap()
     }
 
-    /// The next request of those that have come.
+    /// Returns the next request that has arrived.
     fn request(&mut self) -> Option<Request> {
         self.server().next(Some(Duration::ZERO)).unwrap()
     }
 
-    /// Answers what has come; gives the requests that ran.
+    /// Answers the requests that have arrived; returns those that ran.
     fn serve(&mut self) -> Vec<Vec<u8>> {
         let mut ran = Vec::new();
         while let Some(request) = self.request() {
@@ -91,7 +91,7 @@ impl Rig {
         ran
     }
 
-    /// Lets client and server work until a call has ended; gives the requests that ran meanwhile.
+    /// Lets client and server work until a call has ended; returns the requests that ran.
     fn run(&mut self) -> (Finished, Vec<Vec<u8>>) {
         let mut ran = Vec::new();
         loop {
@@ -102,7 +102,7 @@ impl Rig {
         }
     }
 
-    /// The server takes and answers what has come, and so does the client.
+    /// Lets the server handle the requests that have arrived, and the client the answers.
     fn settle(&mut self) {
         self.serve();
         assert!(self.client.wait(Some(Duration::ZERO)).unwrap().is_none());

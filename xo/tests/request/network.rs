@@ -1,4 +1,4 @@
-//! Over TCP, with messages that are lost as they are in life.
+//! Over TCP, with lost messages.
 
 use std::net::TcpListener;
 
@@ -22,8 +22,8 @@ fn start(domain: &Domain, address: &str) -> Responder {
     Responder::new(domain.transfer_machine(address, TmOptions::default()).unwrap(), RESPONDER).unwrap()
 }
 
-/// A server whose node is there, but who is not; whose session is forgotten; and who is asked by
-/// several clients at once.
+/// A server whose node runs before it does, whose session is forgotten, and which several clients
+/// call at once.
 #[test]
 fn messages_that_find_no_server_are_sent_again_over_tcp() {
     let port = TcpListener::bind("127.68.1.1:0").unwrap().local_addr().unwrap().port();
@@ -33,7 +33,7 @@ fn messages_that_find_no_server_are_sent_again_over_tcp() {
     let mut client = Requester::new(tm, PATIENT).unwrap();
     let to = client.machine().end_point(address).unwrap();
     client.start(&to, b"early").unwrap();
-    // Nobody is there yet: the node drops what comes.
+    // There is no server yet: the node drops the messages.
     while client.counters().opens < 3 {
         assert!(client.wait(Some(10 * MS)).unwrap().is_none());
     }
@@ -60,8 +60,8 @@ fn messages_that_find_no_server_are_sent_again_over_tcp() {
         let answer = next(&mut client, &mut server, &mut ran).unwrap();
         assert_eq!((answer[0], answer[1]), (0, answer[2]));
     }
-    // Gone for a while, with what it knew: it says so, or it hears of the request again after the
-    // client has opened anew.
+    // The server is restarted without its sessions: it reports that, or it gets the request after
+    // the client has opened a new session.
     drop(server);
     client.start(&to, b"again").unwrap();
     let mut server = start(&there, address);
@@ -73,8 +73,8 @@ fn messages_that_find_no_server_are_sent_again_over_tcp() {
     assert!(ran.windows(2).all(|pair| pair[0] != pair[1]), "{ran:?}");
 }
 
-/// One message in four is lost on each side: every call is answered all the same, and nothing runs
-/// twice.
+/// One message in four is lost on each side: every call is answered all the same, and no request
+/// runs twice.
 #[test]
 fn requests_and_answers_that_are_lost_over_tcp_are_made_up_for() {
     const CALLS: u32 = 60;
@@ -106,17 +106,16 @@ fn requests_and_answers_that_are_lost_over_tcp_are_made_up_for() {
     }
     ran.sort();
     ran.dedup();
-    // As many different ones as there were requests given to the program: each once.
+    // The number of different requests is that of requests passed to the program: each ran once.
     assert_eq!((ran.len() as u64, server.counters().requests), (u64::from(CALLS), u64::from(CALLS)));
-    // Over a helper the node is the helper's; that messages were lost, the retries tell.
+    // Over a helper the node is the helper's; there, the retries show that messages were lost.
     for node in [&there, &here].into_iter().filter_map(|domain| domain.node()) {
         assert!(node.faults()[0].dropped > 0);
     }
     assert!(client.counters().retries > 0 && server.counters().repeated > 0);
 }
 
-/// Nothing listens at the address of the server's node: the call says so, and waits for no
-/// deadline.
+/// No node listens at the server's address: the call reports that before its deadline.
 #[test]
 fn a_node_that_refuses_connections_is_named_with_the_reason() {
     let port = TcpListener::bind("127.68.3.1:0").unwrap().local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! Requests that carry an offer: what it leads to can be read once.
+//! Requests that carry an offer: the offered buffer can be read once.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ const AT_LEAST_ONCE: RequestOptions = RequestOptions {
     ..OPTIONS
 };
 
-/// A client whose answers are lost every other time, and what the server needs.
+/// A client that loses every other answer, and the domains of both sides.
 struct Ends {
     here: Domain,
     there: Domain,
@@ -45,8 +45,8 @@ fn bulk(domain: &Domain) -> TransferMachine {
     domain.transfer_machine(&format!("{}:12345:32:*", domain.nids()[0]), TmOptions::default()).unwrap()
 }
 
-/// A server that reads what each request offers, and answers with a byte of it, until the client is
-/// done.
+/// A server that reads the offer of each request, and answers with a byte of the data, until the
+/// client is done.
 fn serve(domain: &Domain, to: &EndPoint, done: &AtomicBool) -> ResponderCounters {
     let tm = domain.transfer_machine(&to.to_string(), TmOptions::default()).unwrap();
     let mut server = Responder::new(tm, RESPONDER).unwrap();
@@ -61,7 +61,7 @@ fn serve(domain: &Domain, to: &EndPoint, done: &AtomicBool) -> ResponderCounters
     server.counters()
 }
 
-/// The last byte of what a request offers.
+/// Reads a request's offer, and returns its last byte.
 fn read(bulk: &TransferMachine, domain: &Domain, request: &Request) -> Result<u8, Errno> {
     let offer = Offer::from_bytes(request).unwrap();
     let op = bulk.start(Op::active_receive(domain.allocate(LENGTH).unwrap(), &offer)).unwrap().op;
@@ -70,7 +70,7 @@ fn read(bulk: &TransferMachine, domain: &Domain, request: &Request) -> Result<u8
     event.status.map(|()| event.buffer.unwrap().read().unwrap()[LENGTH - 1])
 }
 
-/// Ends the server of a test, however that ends.
+/// Ends the server when the test ends, also by a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -87,8 +87,7 @@ fn stage(bulk: &TransferMachine, domain: &Domain, value: u8) -> (OpId, Vec<u8>) 
     (op, offer.as_bytes().to_vec())
 }
 
-/// The answers are lost, and the requests come again; but the offers of those that have run are
-/// used up.
+/// The answers are lost, and the requests repeated; but the offers of those that have run are used.
 #[test]
 fn a_request_with_an_offer_is_answered_though_its_first_answers_are_lost() {
     const CALLS: u8 = 6;
@@ -113,8 +112,8 @@ fn a_request_with_an_offer_is_answered_though_its_first_answers_are_lost() {
     assert!(client.counters().retries > 0 && served.repeated > 0, "no answer was lost");
 }
 
-/// A request that is run twice by who does not care how often: what it offers is there once, and
-/// the second run learns that at once.
+/// A request that runs twice, as its delivery allows: its offer works once, and the second run gets
+/// an error at once.
 #[test]
 fn a_request_that_runs_again_with_the_same_offer_is_refused() {
     let Ends { here, there, mut client, to } = Ends::new(2);
@@ -123,7 +122,7 @@ fn a_request_that_runs_again_with_the_same_offer_is_refused() {
     std::thread::scope(|scope| {
         scope.spawn(|| serve(&there, &to, &done));
         let _done = Done(&done);
-        // The first answer arrives, and each other one after it.
+        // The first answer arrives, and every other one after it.
         let outcomes = [(); 2].map(|()| client.call(&to, &request).map(|answer| answer.to_vec()));
         assert_eq!(outcomes[0], Ok(vec![7]));
         assert_eq!(outcomes[1], Err(RequestError::Refused { errno: Errno::ENODATA }));
@@ -131,8 +130,8 @@ fn a_request_that_runs_again_with_the_same_offer_is_refused() {
     assert_eq!(bulk.wait(None).unwrap().unwrap().op, op);
 }
 
-/// A server that has taken what was offered is started anew before it answers: it is asked again,
-/// with a fresh offer.
+/// A server that has read the offer is restarted before it answers: the request is repeated with a
+/// new offer.
 #[test]
 fn a_server_that_is_started_anew_is_asked_again_with_a_fresh_offer() {
     let Ends { here, there, mut client, to } = Ends::new(3);

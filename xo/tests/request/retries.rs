@@ -5,7 +5,7 @@ use nlx::request::{Delivery, RequestError};
 
 use super::*;
 
-/// How long after the one before each of them was sent.
+/// The intervals between them.
 fn gaps(sent: &[Sent]) -> Vec<u64> {
     sent.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns).collect()
 }
@@ -98,8 +98,8 @@ fn a_deadline_is_kept_though_the_session_is_there() {
     assert_eq!((finished.after, rig.network.now() - began_ns), (OPTIONS.deadline, 10_000 * MS_NS));
 }
 
-/// The server's node is not there: that is said at once, with its reason, whether a session is
-/// asked for or a request sent.
+/// The server's node cannot be reached: the call ends at once with the reason, whether a session is
+/// requested or a request sent.
 #[test]
 fn a_call_to_a_server_that_is_not_there_ends_at_once() {
     for delivery in [Delivery::AtMostOnce, Delivery::AtLeastOnce] {
@@ -116,7 +116,7 @@ fn a_call_to_a_server_that_is_not_there_ends_at_once() {
             }
             assert_eq!((rig.network.now(), rig.client.in_flight()), (0, 0), "no time passes");
             assert_eq!(rig.client.counters().unreachable, 2);
-            // It is there again: the next call is answered.
+            // It can be reached again: the next call is answered.
             rig.network.fail_sends(None);
             rig.client.start(&rig.to, b"hello").unwrap();
             assert_eq!(rig.run().0.outcome.unwrap()[..], *b"olleh");
@@ -133,7 +133,7 @@ fn a_patient_call_waits_for_its_server_and_says_at_its_deadline_why_it_was_not_t
         assert!(rig.client.wait(Some(3000 * MS)).unwrap().is_none());
         rig.network.fail_sends(None);
         assert_eq!(rig.run().0.outcome.unwrap()[..], *b"olleh");
-        // Neither a session nor a message.
+        // Neither a session nor a message gets through.
         rig.network.fail_sends(Some(Errno::ECONNREFUSED));
         rig.client = requester(&rig.domain, RequestOptions { delivery, patient: true, ..OPTIONS });
         let error = rig.client.call(&rig.to, b"anybody?").unwrap_err();
@@ -142,7 +142,7 @@ fn a_patient_call_waits_for_its_server_and_says_at_its_deadline_why_it_was_not_t
     }
 }
 
-/// A connection that breaks says nothing about the server: the request is sent again.
+/// A broken connection does not prove that the server is gone: the request is sent again.
 #[test]
 fn a_request_whose_connection_breaks_is_sent_again() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());

@@ -1,4 +1,4 @@
-//! Answers that nobody waits for, and messages that nobody wants.
+//! Answers that no call waits for, and invalid messages.
 
 use nlx::request::RequestError;
 use nlx::{Errno, Queue, Quotas};
@@ -14,7 +14,7 @@ fn an_answer_that_comes_twice_is_dropped_and_counted() {
     assert_eq!((rig.client.counters().duplicates, rig.client.counters().late), (2, 0));
 }
 
-/// What has become of a call is known also when its slot has been used again.
+/// The end of a call is known even after its slot has been reused.
 #[test]
 fn a_late_answer_and_a_second_one_are_told_apart_after_the_next_call() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
@@ -25,7 +25,8 @@ fn a_late_answer_and_a_second_one_are_told_apart_after_the_next_call() {
     }
     assert!(rig.client.wait(Some(50 * MS)).unwrap().is_none());
     assert_eq!((rig.client.counters().duplicates, rig.client.counters().late), (3, 0));
-    // Given up; its answer comes after the next call in the same slot has been answered.
+    // This call is given up; its answer arrives after the next call in the same slot has been
+    // answered.
     rig.network.change(|sent| if is(ANSWER)(sent) { vec![500 * MS_NS] } else { arrives() });
     let call = rig.client.start(&rig.to, b"hi").unwrap();
     rig.settle();
@@ -65,12 +66,12 @@ fn a_call_can_be_given_up() {
     assert_eq!((rig.client.counters().late, rig.client.in_flight()), (1, 0));
 }
 
-/// A program may hold requests and answers for long: it can be reached all the same.
+/// A program may hold requests and answers for long without blocking further ones.
 #[test]
 fn what_is_held_makes_nobody_deaf() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
-    // As often as receive buffers are filled and the first messages of each are kept.
+    // Each round fills receive buffers, and keeps the first messages of each.
     for round in 0..8 {
         for number in 0..64_u8 {
             rig.client.start(&rig.to, &[number]).unwrap();
@@ -95,8 +96,7 @@ fn what_is_held_makes_nobody_deaf() {
     assert!(requests.iter().zip(&answers).all(|(request, answer)| request[..] == answer[..]));
 }
 
-/// A server without room to post a receive buffer goes on: what is in flight will end, and make
-/// room.
+/// A server without room to post a receive buffer goes on: operations in flight end, and make room.
 #[test]
 fn a_server_without_room_goes_on() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
@@ -161,7 +161,7 @@ fn no_more_calls_are_in_flight_than_the_options_allow() {
     rig.client.start(&rig.to, b"one more").unwrap();
 }
 
-/// Whatever strangers send, both ends go on, and count it.
+/// Whatever other machines send, both ends go on, and count it.
 #[test]
 fn nonsense_harms_nobody() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
@@ -181,7 +181,7 @@ fn nonsense_harms_nobody() {
             rig.network.send(stranger, server, junk.to_vec());
         }
     }
-    // Each of ours at the wrong end, and from somebody else.
+    // Each valid message at the wrong end, and from another machine.
     rig.network.send(server, client, question.bytes.clone());
     rig.network.send(client, server, answer.bytes.clone());
     rig.network.send(stranger, client, answer.bytes.clone());
@@ -199,7 +199,7 @@ fn nonsense_harms_nobody() {
     assert_eq!(rig.run().0.outcome.unwrap()[..], *b"llits");
 }
 
-/// An answer to an earlier program at the client's address is not taken for one of its own.
+/// An answer to an earlier program at the client's address is not accepted.
 #[test]
 fn a_client_that_is_started_anew_is_another() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());

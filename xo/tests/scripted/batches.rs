@@ -6,11 +6,10 @@ use nlx_core::BufferEvent;
 
 use super::*;
 
-/// What takes longer has hung.
+/// A wait that takes longer is considered hung.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// The last events of so many operations that have been started, each with as many bytes as its
-/// number.
+/// Starts `count` operations, and returns their last events, each with its number as the length.
 fn endings(rig: &Rig, count: usize) -> (Vec<OpId>, Vec<BufferEvent>) {
     let started = (0..count).map(|number| {
         let op = rig.receive(None);
@@ -19,8 +18,8 @@ fn endings(rig: &Rig, count: usize) -> (Vec<OpId>, Vec<BufferEvent>) {
     started.unzip()
 }
 
-/// The transport is asked once for many events; the client gets them one by one, in order, and
-/// until it has the last one there are events and operations.
+/// One call of the transport returns many events; the client gets them one by one, in order, and
+/// events and operations are counted until it has taken the last.
 // Covers: MT-230, MT-231
 #[test]
 fn many_events_are_one_call_of_the_transport() {
@@ -39,8 +38,8 @@ fn many_events_are_one_call_of_the_transport() {
     assert!(!rig.tm.pending() && rig.tm.take().unwrap().is_none());
 }
 
-/// A thread sleeps in the transport, which wakes it for the events that lie there: another thread
-/// that takes one leaves it the rest.
+/// A thread sleeps in the transport, which wakes it for queued events: another thread that takes
+/// one leaves it the rest.
 // Covers: MT-230
 #[test]
 fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
@@ -62,8 +61,8 @@ fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
     waiter.join().unwrap().unwrap();
 }
 
-/// What a thread has taken together with its own event is another thread's next one, without the
-/// transport.
+/// An event that a thread has taken together with another is the next event of another thread,
+/// without a call of the transport.
 #[test]
 fn a_thread_gets_what_another_has_taken() {
     let rig = Arc::new(Rig::new());
@@ -76,7 +75,7 @@ fn a_thread_gets_what_another_has_taken() {
     assert_eq!(rig.tm.poll().unwrap().map(|event| event.op), Some(ops[2]));
 }
 
-/// A program must not sleep in its event loop while events are left of those that were taken.
+/// A program must not sleep in its event loop while events taken from the transport are left.
 #[test]
 fn an_event_loop_is_not_armed_beside_taken_events() {
     let rig = Rig::new();
@@ -85,11 +84,11 @@ fn an_event_loop_is_not_armed_beside_taken_events() {
     assert_eq!(rig.now().op, ops[0]);
     assert!(!rig.tm.arm().unwrap());
     assert_eq!(rig.now().op, ops[1]);
-    // This transport has no descriptor, so it would say so now.
+    // Now the call reaches the transport, which has no descriptor.
     assert!(rig.tm.arm().is_err());
 }
 
-/// What was taken before a stop is given after it, and ends its operation.
+/// An event taken before a stop is delivered after it, and ends its operation.
 #[test]
 fn events_that_were_taken_outlive_a_stop() {
     let rig = Rig::new();
@@ -103,8 +102,8 @@ fn events_that_were_taken_outlive_a_stop() {
     assert_eq!(rig.tm.state(), TmState::Stopped);
 }
 
-/// A callback that panics takes none of the events along that were taken with its own: their
-/// operations end, and their buffers go.
+/// A callback that panics loses none of the events that were taken with its event: their operations
+/// end, and their buffers are dropped.
 #[test]
 fn a_callback_that_panics_loses_no_event_of_its_batch() {
     const EVENTS: usize = 5;

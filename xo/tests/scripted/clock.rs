@@ -1,4 +1,4 @@
-//! Deadlines in numbers, and clocks that jump.
+//! Many deadlines, and clocks that jump.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use super::*;
 const COUNT: u64 = 100_000;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// With 100,000 operations that have timeouts each is cancelled at its own deadline, to the
-/// nanosecond, and none twice.
+/// Each of 100,000 operations with timeouts is cancelled at its deadline, to the nanosecond, and
+/// once.
 // Covers: MT-240, X-1
 #[test]
 fn a_hundred_thousand_deadlines_are_each_met() {
     let rig = Rig::new();
     let mut deadlines = HashMap::new();
     for number in 0..COUNT {
-        // A permutation of 1 to COUNT microseconds and some.
+        // A permutation of the multiples of 1009 ns.
         let timeout = Duration::from_nanos((number * 7_919 % COUNT + 1) * 1009);
         rig.tm.start(Op::passive_receive(rig.domain.allocate(1).unwrap()).timeout(timeout)).unwrap();
         deadlines.insert(rig.script.last_operation().cookie, timeout.as_nanos() as u64);
@@ -31,7 +31,7 @@ fn a_hundred_thousand_deadlines_are_each_met() {
     assert_eq!(rig.script.take_cancels(), []);
 }
 
-/// A clock that jumps ahead makes late what is late by it, once, and nothing else.
+/// A clock that jumps ahead ends the operations that are late by it, once, and no others.
 // Covers: MT-240
 #[test]
 fn a_clock_that_jumps_ahead_times_out_what_is_late() {
@@ -49,8 +49,7 @@ fn a_clock_that_jumps_ahead_times_out_what_is_late() {
     assert_eq!(rig.script.take_cancels(), [(2 * HOUR_NS, cookies[2])]);
 }
 
-/// A clock that jumps back, which none should, delays what it is asked about, and loses and doubles
-/// nothing.
+/// A clock that jumps back, which no clock should, delays timeouts, and loses and duplicates none.
 // Covers: MT-240
 #[test]
 fn a_clock_that_jumps_back_loses_nothing() {
@@ -72,8 +71,8 @@ fn a_clock_that_jumps_back_loses_nothing() {
     assert!(rig.tm.cancel(later) && !rig.tm.cancel(op));
 }
 
-/// An operation's time counts from the moment from which its timeout does, however long it takes to
-/// be handed over: one that times out is at least as old as its timeout (MT-85).
+/// An operation's time counts from the same moment as its timeout, however long the submission
+/// takes: one that times out is at least as old as its timeout (MT-85).
 #[test]
 fn an_operation_is_as_old_as_its_timeout_says() {
     let rig = Rig::new();

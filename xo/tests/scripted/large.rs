@@ -1,4 +1,4 @@
-//! Large transfers whose parts go wrong: refused, late, ended by others.
+//! Large transfers with faulty parts: refused, late, ended by another thread.
 
 use std::sync::OnceLock;
 
@@ -17,14 +17,14 @@ impl Rig {
         self.domain.allocate(parts * PART).unwrap()
     }
 
-    /// Offers room in that many parts.
+    /// Offers room of this number of parts.
     fn offer(&self, parts: usize, timeout: Option<Duration>) -> (OpId, Offer) {
         let op = Op::passive_receive(self.large(parts)).timeout(timeout);
         let Started { op, offer } = self.tm.start(op).unwrap();
         (op, offer)
     }
 
-    /// Lets the transport end what was started as number `at`.
+    /// Lets the transport end the operation that was started as number `at`.
     fn end_part(&self, at: usize, status: Result<(), Errno>, length: usize) {
         let operation = self.script.operations().nth(at).unwrap();
         self.script.inject(last(happened(&operation, status, length as u64)));
@@ -51,7 +51,7 @@ fn a_transfer_whose_first_part_is_refused_was_never_there() {
     assert_eq!(refused.error.errno(), Errno::ENOMEM);
     assert_eq!((refused.buffer.len(), rig.tm.in_flight()), (3 * PART, 0));
     rig.nothing();
-    // All its parts are there.
+    // All its parts have been put back.
     rig.tm.start(Op::passive_receive(refused.buffer)).unwrap();
     assert_eq!(rig.tm.in_flight(), 3);
 }
@@ -73,7 +73,7 @@ fn a_later_part_that_is_refused_ends_those_before() {
 }
 
 // The first part has ended, and another thread has taken its event, when the second one is refused:
-// no event of the transport's is left that could tell of the end.
+// the transport has no further event that could end the transfer.
 #[test]
 fn a_transfer_that_ends_while_it_is_started_has_its_event() {
     let rig = Rig::new();
@@ -109,7 +109,7 @@ fn the_first_failure_is_the_reason_and_ends_the_others() {
     assert_eq!((counted.adds, counted.cancels, counted.successes, counted.failures), (4, 3, 1, 3));
 }
 
-// A part that won against its timeout: those behind it have none left.
+// A part that won against its timeout: the parts after it have no time left.
 #[test]
 fn no_part_is_started_after_the_timeout_of_the_whole() {
     let rig = Rig::new();
@@ -124,7 +124,7 @@ fn no_part_is_started_after_the_timeout_of_the_whole() {
     assert_eq!(rig.script.last_operation().cookie, part.cookie, "none was started");
 }
 
-// The timeout of each part is what is left of the whole's.
+// The timeout of each part is the time left of the transfer's.
 #[test]
 fn the_parts_share_one_timeout() {
     let rig = Rig::new();
@@ -140,7 +140,7 @@ fn the_parts_share_one_timeout() {
     assert_eq!((event.op, event.status), (op, Err(Errno::ETIMEDOUT)));
 }
 
-/// Reads what another machine offers, whose descriptors are real.
+/// Reads the offer of another machine, whose descriptors are real.
 fn start_active(rig: &Rig, tm: &Machine, parts: usize, timeout: Option<Duration>) -> (OpId, Offer) {
     let real = Domain::in_process(&nlx::NodeConfig::new()).unwrap();
     let peer = real.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
@@ -150,8 +150,8 @@ fn start_active(rig: &Rig, tm: &Machine, parts: usize, timeout: Option<Duration>
     (op, offer)
 }
 
-/// A batch keeps its order: what stands before an operation that is split is asked for before its
-/// parts, and what stands behind it after them. One that is refused is told of in its place.
+/// A batch keeps its order: the operations before a split one are submitted before its parts, and
+/// the operations after it follow the parts. A refusal is reported at its place.
 #[test]
 fn a_large_operation_of_a_batch_starts_in_its_turn() {
     let rig = Rig::new();
@@ -171,7 +171,7 @@ fn a_large_operation_of_a_batch_starts_in_its_turn() {
     let (receive, send) = (Queue::PassiveBulkReceive, Queue::PassiveBulkSend);
     assert_eq!(asked, [receive, send, send, send, receive, receive, receive]);
     assert_eq!((batch.len(), rig.tm.in_flight()), (0, 7));
-    // The timeout is that of the whole.
+    // The timeout is that of the transfer.
     rig.script.set_now_ns(1_000_000_000);
     rig.nothing();
     assert_eq!(rig.script.take_cancels().len(), 3);

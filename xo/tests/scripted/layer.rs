@@ -1,5 +1,5 @@
-//! What reaches the transport, and how often (MT-89 to MT-111); several domains and machines over
-//! it, in both ways of delivery (MT-213).
+//! The calls that reach the transport, and how often (MT-89 to MT-111); several domains and
+//! machines over it, with and without callbacks (MT-213).
 
 use std::sync::mpsc::channel;
 
@@ -9,10 +9,10 @@ use nlx_core::{Operation, OperationKind};
 use super::*;
 use crate::transport::limits;
 
-/// What takes longer has hung.
+/// A wait that takes longer is considered hung.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// The six operations of a machine, in the order of their queues.
+/// Starts the six operations of a machine, in the order of their queues.
 fn one_of_each(rig: &Rig, to: &EndPoint, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
     let tm = &rig.tm;
     let offers = tm.start(Op::passive_receive(rig.buffer()).timeout(timeout)).unwrap();
@@ -28,17 +28,17 @@ fn one_of_each(rig: &Rig, to: &EndPoint, timeout: Option<Duration>) -> [OpId; Qu
     ]
 }
 
-/// What the transport was told of an operation.
+/// The operation as the transport got it.
 fn operation_of(rig: &Rig, op: OpId) -> Operation {
     rig.script.operations().find(|operation| same(operation, op)).expect("it has reached the transport")
 }
 
-/// An operation's name is the slot and the tenancy of its cookie.
+/// An operation's id is the slot and the generation of its cookie.
 fn same(operation: &Operation, op: OpId) -> bool {
     op.to_string() == format!("{}.{}", operation.cookie as u32, operation.cookie >> 32)
 }
 
-/// A domain asks nothing of the transport but its limits, and says them.
+/// A domain asks the transport only for its limits, and returns them.
 // Covers: MT-90, MT-91
 #[test]
 fn a_domain_has_the_limits_of_its_transport() {
@@ -70,8 +70,8 @@ fn a_buffer_is_registered_and_deregistered_once() {
     assert_eq!(rig.script.deregistered(), rig.script.registered());
 }
 
-/// The transport hears of a machine when it starts, and not of one that does not; its own end point
-/// counts one, and outlives it if somebody holds it.
+/// The transport starts a machine when the builder does, and never one that is dropped before; its
+/// end point counts one, and outlives it while a clone exists.
 // Covers: MT-93, MT-95, MT-108
 #[test]
 fn a_machine_is_started_once() {
@@ -88,7 +88,7 @@ fn a_machine_is_started_once() {
     assert_eq!((own.references(), own.to_string()), (1, "0@lo:12345:31:9".into()));
 }
 
-/// Each operation reaches the transport as it was asked for; a message counts its peer.
+/// Each operation reaches the transport as requested; a message counts its peer.
 // Covers: MT-100, MT-101, MT-213
 #[test]
 fn each_operation_reaches_the_transport() {
@@ -110,7 +110,7 @@ fn each_operation_reaches_the_transport() {
     assert!(buffers.iter().all(|buffer| rig.script.registered().contains(buffer)));
 }
 
-/// The last event of each queue ends its operation, is counted, and counts the peer no longer.
+/// The last event of each queue ends its operation, is counted, and releases the peer.
 // Covers: MT-102, MT-106, MT-213, X-6
 #[test]
 fn each_operation_ends_with_its_last_event() {
@@ -135,7 +135,8 @@ fn each_operation_ends_with_its_last_event() {
     assert_eq!(rig.script.take_cancels(), []);
 }
 
-/// Cancelling reaches the transport, is counted by queue, and leaves the end to the last event.
+/// A cancel reaches the transport, is counted by queue, and does not end the operation before its
+/// last event.
 // Covers: MT-103
 #[test]
 fn each_operation_is_cancelled() {
@@ -151,8 +152,8 @@ fn each_operation_is_cancelled() {
     }
 }
 
-/// An event that is not the last leaves its operation in flight, its buffer and its timeout where
-/// they are.
+/// An event that is not the last leaves its operation in flight, and its buffer and its timeout
+/// unchanged.
 // Covers: MT-104, X-14
 #[test]
 fn an_event_that_is_not_the_last_ends_nothing() {
@@ -175,13 +176,13 @@ fn an_event_that_is_not_the_last_ends_nothing() {
         let event = rig.now();
         assert_eq!((event.op, event.is_last()), (op, true));
         let counters = rig.tm.statistics()[index];
-        // One event more than operations: it was kept once.
+        // One event more than operations: it was delivered once.
         assert_eq!((counters.adds, counters.successes, counters.failures), (1, 2, 0));
     }
     assert_eq!((rig.tm.in_flight(), own.references()), (0, 2));
 }
 
-/// All counters at once, which begin anew.
+/// All counters are read and reset in one step.
 // Covers: MT-107
 #[test]
 fn all_counters_are_taken_at_once() {
@@ -196,7 +197,7 @@ fn all_counters_are_taken_at_once() {
     assert_eq!(rig.tm.statistics(), [QueueStatistics::default(); Queue::COUNT]);
 }
 
-/// Asking is the transport's answer, and changes nothing.
+/// The call returns the transport's answer, and changes nothing.
 // Covers: MT-110
 #[test]
 fn pending_is_what_the_transport_says() {
@@ -209,9 +210,8 @@ fn pending_is_what_the_transport_says() {
     assert!(!rig.tm.pending());
 }
 
-/// Events that the transport makes up reach the callbacks of their own machine, one message after
-/// the other, on its event thread; the domains know nothing of each other; everything ends in
-/// order.
+/// Events of a scripted transport reach the callbacks of their machine, one message after the
+/// other, on its event thread; the domains are independent; everything ends in order.
 // Covers: MT-111, MT-213
 #[test]
 fn several_machines_of_several_domains_call_back() {

@@ -1,7 +1,7 @@
-//! Transfer machines over a scripted transport with a clock of its own: timeouts to the nanosecond,
+//! Transfer machines over a scripted transport with a simulated clock: timeouts to the nanosecond,
 //! refusals, and events in any order (MT-85 to MT-88, MT-213, MT-240, MT-243).
 
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails ends the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -48,12 +48,12 @@ impl Rig {
             .op
     }
 
-    /// The next event there is; the clock does not move.
+    /// Takes the next event, which must exist; the clock does not move.
     fn now(&self) -> Event {
         self.tm.poll().unwrap().expect("there is an event")
     }
 
-    /// Lets the transport end what was started last.
+    /// Lets the transport end the operation that was started last.
     fn end(&self, status: Result<(), Errno>) {
         self.script.inject(last(happened(&self.script.last_operation(), status, 0)));
     }
@@ -71,7 +71,7 @@ fn operations_are_cancelled_at_their_deadlines_in_the_order_of_these() {
     let cancels = rig.script.take_cancels();
     assert_eq!(cancels.iter().map(|cancel| cancel.0).collect::<Vec<_>>(), [1, 3, 5, 7].map(|ms| ms * MS_NS));
     assert!(rig.tm.wait(Some(100 * MS)).unwrap().is_none());
-    // Once each, whenever the last event comes.
+    // Each is cancelled once, although its last event has not come.
     assert_eq!(rig.script.take_cancels().iter().map(|cancel| cancel.0).collect::<Vec<_>>(), [9 * MS_NS]);
     assert_eq!(rig.script.now_ns(), 108 * MS_NS);
 }
@@ -102,7 +102,7 @@ fn success_beats_the_timeout() {
     assert_eq!(event.message.unwrap().len(), 10);
 }
 
-// The timeout of an operation is not that of the next.
+// The timeout of an operation does not apply to the next.
 // Covers: MT-88
 #[test]
 fn a_timeout_that_lost_does_not_follow_the_buffer() {
@@ -157,7 +157,7 @@ fn what_is_cancelled_twice_ends_once() {
     assert!(!rig.tm.cancel(op));
 }
 
-// A message between the cancel and the end does not make the timeout a cancel.
+// A message between the cancel and the end does not change the timeout to a cancel.
 // Covers: MT-104, MT-240, X-1
 #[test]
 fn the_reason_of_an_end_stays_whatever_comes_between() {
@@ -191,7 +191,7 @@ fn other_failures_keep_their_errno() {
     assert_eq!(rig.now().status, Err(Errno::EHOSTUNREACH));
 }
 
-// Another thread may have entered an operation and not started it yet when its deadline passes.
+// Another thread may have entered an operation, but not started it, when its deadline passes.
 #[test]
 fn a_cancel_that_comes_too_early_is_tried_again() {
     let rig = Rig::new();
@@ -220,7 +220,7 @@ fn a_refused_operation_gives_its_buffer_back_and_leaves_no_trace() {
     assert_eq!(rig.script.take_cancels(), []);
 }
 
-// A transport over a loopback ends operations before it has started them.
+// A loopback transport ends operations before the call that starts them returns.
 // Covers: S-1
 #[test]
 fn an_operation_that_ends_inside_its_start_is_reported() {
@@ -248,7 +248,7 @@ fn an_event_of_no_operation_is_passed_over() {
     assert_eq!(rig.now().op, op);
 }
 
-// An offset and length beyond the buffer are the transport's fault, and no more than an error.
+// An offset and length beyond the buffer are the transport's fault, and are reported as an error.
 // Covers: MT-25, X-12
 #[test]
 fn a_message_outside_of_its_buffer_is_an_error() {
@@ -266,7 +266,8 @@ fn a_message_outside_of_its_buffer_is_an_error() {
     assert!(rig.now().buffer.is_some());
 }
 
-/// The same at the end of its buffer: one event, the buffer is back, and both counts are right.
+/// The same in the last event of its buffer: one event, the buffer is returned, and both counts are
+/// right.
 // Covers: MT-26, X-12
 #[test]
 fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
@@ -281,8 +282,8 @@ fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
     assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
 }
 
-/// A program that has overwritten its queue of events hears of it, however it looks for them; a
-/// machine that calls back fails.
+/// A program that has overwritten its event queue gets an error from each call that takes events; a
+/// machine with callbacks fails.
 // Covers: MT-219
 #[test]
 fn events_that_are_lost_are_told_as_an_error() {

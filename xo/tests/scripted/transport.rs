@@ -1,5 +1,5 @@
-//! A transport that does as it is told. Its clock stands still but for waits: one without an event
-//! moves it to the wait's deadline.
+//! A scripted transport. Its clock advances only in waits: one without an event advances it to the
+//! wait's deadline.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use nlx_core::{
 pub(crate) struct Scripted {
     now_ns: AtomicU64,
     script: Mutex<Script>,
-    /// Something has happened for those who wait without end.
+    /// Notified for waits without limit.
     happened: Condvar,
 }
 
@@ -24,10 +24,10 @@ struct Script {
     operations: Vec<Operation>,
     began: Vec<Option<u64>>,
     events: VecDeque<BufferEvent>,
-    /// When, and the cookie of the operation.
+    /// The time, and the cookie of the operation.
     cancels: Vec<(u64, u64)>,
     refuse_submit: Option<CoreError>,
-    /// Operations to be started before this is called, once.
+    /// Called once, after this number of operations has been started.
     at_submit: Option<(usize, Hook)>,
     refuse_cancels: u32,
     refuse_stops: u32,
@@ -35,9 +35,9 @@ struct Script {
     complete_inside: bool,
     woken: bool,
     corrupt: bool,
-    /// Threads that sleep in a wait without end.
+    /// The number of threads in a wait without limit.
     asleep: usize,
-    /// How often the transport was asked for events.
+    /// The number of calls that asked for events.
     asked: usize,
     registered: Vec<BufferHandle>,
     deregistered: Vec<BufferHandle>,
@@ -45,7 +45,7 @@ struct Script {
     started: Vec<Address>,
 }
 
-/// Called by the transport without any lock, as another thread could call at that moment.
+/// Called by the transport without any lock, where another thread could call too.
 type Hook = Box<dyn FnOnce(&Scripted) + Send>;
 
 /// An event of an operation that is not its last one.
@@ -56,7 +56,7 @@ pub(crate) fn happened(operation: &Operation, status: Result<(), Errno>, length:
     event
 }
 
-/// The same, as the last event of its operation.
+/// Makes it the last event of its operation.
 pub(crate) fn last(mut event: BufferEvent) -> BufferEvent {
     event.flags |= EventFlags::UNLINKED;
     event
@@ -75,7 +75,7 @@ impl Scripted {
         self.now_ns.load(Ordering::Relaxed)
     }
 
-    /// The clock jumps; back, which no clock should, too.
+    /// Sets the clock, also back, which no real clock allows.
     pub(crate) fn set_now_ns(&self, now_ns: u64) {
         self.now_ns.store(now_ns, Ordering::Relaxed);
     }
@@ -85,22 +85,22 @@ impl Scripted {
         self.happened.notify_all();
     }
 
-    /// The events are there, and have not woken anybody yet.
+    /// Queues events without a wake-up.
     pub(crate) fn inject_silently(&self, events: impl IntoIterator<Item = BufferEvent>) {
         self.script().events.extend(events);
     }
 
-    /// Wakes those who wait without end.
+    /// Wakes waits without limit.
     pub(crate) fn wake_all(&self) {
         self.happened.notify_all();
     }
 
-    /// Threads that sleep in a wait without end.
+    /// The number of threads in a wait without limit.
     pub(crate) fn asleep(&self) -> usize {
         self.script().asleep
     }
 
-    /// How often the transport was asked for events since this was asked last.
+    /// The number of calls that asked for events, since the last call of this.
     pub(crate) fn take_asked(&self) -> usize {
         std::mem::take(&mut self.script().asked)
     }
@@ -117,19 +117,19 @@ impl Scripted {
         self.script().started.clone()
     }
 
-    /// The events are lost, and every sleep is over.
+    /// Loses the events, and ends every wait.
     pub(crate) fn corrupt(&self) {
         let mut script = self.script();
         (script.corrupt, script.woken) = (true, true);
         self.happened.notify_all();
     }
 
-    /// The next operation is refused.
+    /// Refuses the next operation.
     pub(crate) fn refuse_submit(&self, error: CoreError) {
         self.script().refuse_submit = Some(error);
     }
 
-    /// Called after so many more operations have been started, while the next one is.
+    /// Calls `hook` while an operation is started, after `after` more.
     pub(crate) fn at_submit(&self, after: usize, hook: impl FnOnce(&Scripted) + Send + 'static) {
         let mut script = self.script();
         let at = script.operations.len() + after;
@@ -142,17 +142,17 @@ impl Scripted {
         script.at_submit.take_if(|(at, _)| *at == now).map(|(_, hook)| hook)
     }
 
-    /// So many cancels do not find their operation.
+    /// Makes this number of cancels fail to find their operation.
     pub(crate) fn refuse_cancels(&self, count: u32) {
         self.script().refuse_cancels = count;
     }
 
-    /// So many stops find the transfer machine busy.
+    /// Makes this number of stops find the transfer machine busy.
     pub(crate) fn refuse_stops(&self, count: u32) {
         self.script().refuse_stops = count;
     }
 
-    /// Operations end within the call that starts them.
+    /// Ends operations within the call that starts them.
     pub(crate) fn complete_inside(&self) {
         self.script().complete_inside = true;
     }
@@ -161,7 +161,7 @@ impl Scripted {
         *self.script().operations.last().expect("an operation was started")
     }
 
-    /// When each operation began, as the transport was told.
+    /// The start time of each operation that was passed to the transport.
     pub(crate) fn began(&self) -> Vec<Option<u64>> {
         self.script().began.clone()
     }
@@ -183,7 +183,7 @@ impl Scripted {
     }
 }
 
-/// Not those of LNet, to tell them apart.
+/// Limits that differ from LNet's.
 pub(crate) fn limits() -> Limits {
     let mut limits = Limits::LNET;
     (limits.segments_max, limits.messages_max) = (77, 7777);

@@ -34,7 +34,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// An operation of each queue ends well, and its future with it.
+/// An operation of each queue succeeds, and its future with it.
 // Covers: MT-102, MT-173, X-15
 #[test]
 fn an_operation_of_each_queue_is_awaited() {
@@ -59,7 +59,7 @@ fn an_operation_of_each_queue_is_awaited() {
     });
 }
 
-/// A stop with everything in flight ends every future, with its buffer.
+/// A stop with operations of all queues in flight ends every future, with its buffer.
 // Covers: MT-238
 #[test]
 fn a_stop_ends_every_future() {
@@ -95,7 +95,7 @@ fn a_stop_ends_every_future() {
             );
         }
         for completion in active {
-            // What leaves by itself may have left, and what leads nowhere may have been refused.
+            // Sends may have left, and active operations may have been refused.
             if let Err(failed) = completion.await {
                 let errno = failed.errno();
                 assert!(

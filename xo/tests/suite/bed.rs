@@ -1,4 +1,4 @@
-//! What a test stands on.
+//! The set-up of tests: machines, pairs, and their checks.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ mod world;
 
 pub(crate) use world::World;
 
-/// What takes longer has hung.
+/// A wait that takes longer is considered hung.
 pub(crate) const HUNG: Option<Duration> = Some(Duration::from_secs(60));
 
 /// A timeout that is meant to pass.
@@ -23,11 +23,11 @@ pub(crate) const PORTAL: u32 = 31;
 pub(crate) struct Side {
     pub(crate) tm: TransferMachine,
     pub(crate) domain: Domain,
-    /// What its callbacks were given, if it has callbacks.
+    /// The events passed to its callbacks, if it has callbacks.
     pub(crate) called: Option<Receiver<Event>>,
 }
 
-/// Two transfer machines that reach each other. They end before the world does.
+/// Two transfer machines that reach each other. They are dropped before the world.
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -40,7 +40,7 @@ impl Pair {
         Pair { a: side(0), b: side(1), world }
     }
 
-    /// A message from `a` to `b`, whose sending has ended well.
+    /// Sends a message from `a` to `b`, and checks that the send has succeeded.
     pub(crate) fn send(&self, bytes: &[u8]) {
         let op = self.a.send(&self.b, bytes);
         let event = self.a.end_of(op);
@@ -48,7 +48,7 @@ impl Pair {
         assert!(event.sender.is_none() && event.message.is_none());
     }
 
-    /// The same, and `b` has it.
+    /// Sends a message, and returns the event of its arrival at `b`.
     pub(crate) fn pass(&self, bytes: &[u8]) -> Event {
         self.send(bytes);
         let event = self.b.next();
@@ -58,12 +58,12 @@ impl Pair {
         event
     }
 
-    /// What `a` has sent to the other place so far has arrived, and found its buffer or none.
+    /// Waits until all messages that `a` has sent have arrived or were dropped.
     pub(crate) fn settle(&self) {
         self.a.settle(&self.world);
     }
 
-    /// `b` has an event, which stays where it is. `a` drives, and has none.
+    /// Waits until `b` has an event, without taking it. `a` drives, and has no event.
     pub(crate) fn until_pending(&self) {
         let start = Instant::now();
         while !self.b.tm.pending() {
@@ -86,7 +86,7 @@ impl Side {
         Side::of(tm, domain)
     }
 
-    /// A transfer machine whose events are waited for.
+    /// A transfer machine without callbacks.
     pub(crate) fn of(tm: TransferMachine, domain: Domain) -> Side {
         Side { tm, domain, called: None }
     }
@@ -102,18 +102,18 @@ impl Side {
         buffer
     }
 
-    /// Posts a buffer for as many messages, the last of which has this much room at least.
+    /// Posts a buffer for this number of messages, the last of which has at least this room.
     pub(crate) fn receive(&self, bytes: usize, messages: u32, room: usize) -> OpId {
         let op = Op::receive(self.empty(bytes)).max_messages(messages).min_receive_size(room);
         self.tm.start(op).unwrap().op
     }
 
-    /// Posts a buffer for one message of up to so many bytes.
+    /// Posts a buffer for one message of up to `bytes` bytes.
     pub(crate) fn receive_one(&self, bytes: usize) -> OpId {
         self.tm.start(Op::receive(self.empty(bytes))).unwrap().op
     }
 
-    /// Another one, as this one knows it.
+    /// The end point of another side at this one.
     pub(crate) fn knows(&self, other: &Side) -> EndPoint {
         self.tm.end_point(&other.tm.address().to_string()).unwrap()
     }
@@ -122,8 +122,8 @@ impl Side {
         self.tm.start(Op::send(self.filled(bytes), &self.knows(to)).timeout(HUNG)).unwrap().op
     }
 
-    /// What this one, at the first place, has sent to the other so far has arrived, and found its
-    /// buffer or none.
+    /// Waits until all messages that this side, at the first place, has sent to the other place
+    /// have arrived or were dropped.
     pub(crate) fn settle(&self, world: &World) {
         let witness = Side::on(world, 1, "*");
         witness.receive_one(1);
@@ -132,7 +132,7 @@ impl Side {
         assert_eq!(witness.next().length, 1);
     }
 
-    /// The next event, however long it takes.
+    /// Waits for the next event.
     pub(crate) fn next(&self) -> Event {
         match &self.called {
             Some(called) => called.recv_timeout(HUNG.unwrap()).expect("it hangs"),
@@ -140,7 +140,7 @@ impl Side {
         }
     }
 
-    /// No event comes for a while.
+    /// Checks that no event comes for a while.
     pub(crate) fn has_nothing(&self) {
         match &self.called {
             Some(called) => {
@@ -150,7 +150,7 @@ impl Side {
         }
     }
 
-    /// The events that are left after a stop; there are none to come.
+    /// The events that are left after a stop; no more follow.
     pub(crate) fn rest(&self) -> Vec<Event> {
         if let Some(called) = &self.called {
             let rest = called.try_iter().collect();
@@ -169,7 +169,7 @@ impl Side {
         }
     }
 
-    /// The last event of this operation, which is the next to come.
+    /// Takes the next event, which must be the last one of this operation.
     pub(crate) fn end_of(&self, op: OpId) -> Event {
         let event = self.next();
         assert!(event.is_last(), "{event:?}");
@@ -177,7 +177,7 @@ impl Side {
         event
     }
 
-    /// Cancels an operation, and sees it end.
+    /// Cancels an operation, and takes its last event.
     pub(crate) fn cancel(&self, op: OpId) {
         assert!(self.tm.cancel(op));
         let event = self.end_of(op);
@@ -192,7 +192,7 @@ impl Side {
     }
 }
 
-/// What an address is to be at one of the places.
+/// The text of an address at one of the places.
 pub(crate) fn wanted(world: &World, place: usize, id: &str) -> String {
     format!("{}:12345:{PORTAL}:{id}", world.nids[place])
 }
@@ -201,12 +201,12 @@ pub(crate) fn begin(domain: &Domain, address: &str) -> Result<TransferMachine, n
     domain.transfer_machine(address, TmOptions::default())
 }
 
-/// Bytes that differ wherever one looks.
+/// Bytes that differ at each position.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
-/// What a message carries a descriptor in.
+/// The descriptor in the bytes of a message.
 pub(crate) fn parsed(bytes: &[u8]) -> Descriptor {
     Descriptor::from_bytes(bytes).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Bulk data.
+//! Bulk transfers.
 
 use nlx::{Errno, Offer, Op, OpId, Queue, Refused, Started};
 
@@ -22,8 +22,8 @@ fn passive_buffers_are_offered_and_cancelled() {
     assert_ne!(receives, sends);
 }
 
-/// Refused in the wrong direction and where it does not fit; read into what is larger, both sides
-/// told once.
+/// Refused in the wrong direction and where it does not fit; read into a larger buffer, with one
+/// event on each side.
 // Covers: MT-81, MT-102, MT-172, MT-215
 #[test]
 fn what_is_offered_is_read() {
@@ -55,8 +55,7 @@ fn what_is_offered_is_read() {
     assert_eq!(b.counts(Queue::ActiveBulkSend), (0, 0, 0, 0));
 }
 
-/// The same for a buffer that peers write into; what is larger than it is refused before anything
-/// happens.
+/// The same for a buffer that peers write into; data that is longer is refused before any transfer.
 // Covers: MT-82, MT-102, MT-197, MT-215
 #[test]
 fn what_is_offered_is_written() {
@@ -84,7 +83,7 @@ fn what_is_offered_is_written() {
     }
 }
 
-/// A descriptor used in the wrong direction is refused, and its buffer waits on.
+/// A descriptor used in the wrong direction is refused, and its buffer stays in flight.
 // Covers: MT-81, MT-82, MT-196, MT-246
 #[test]
 fn a_wrong_pairing_harms_nobody() {
@@ -100,8 +99,8 @@ fn a_wrong_pairing_harms_nobody() {
     a.cancel(receives_op);
 }
 
-/// A descriptor that was used, or whose buffer was cancelled, says so to whoever uses it then: at
-/// once, and not at the timeout; and what is written to it is not lost unheard.
+/// A descriptor that was used, or whose operation was cancelled, gives an error at once, and not at
+/// the timeout; a write to it gets an error too.
 // Covers: MT-198
 #[test]
 fn a_descriptor_that_was_used_or_cancelled_says_so() {
@@ -129,8 +128,8 @@ fn a_descriptor_that_was_used_or_cancelled_says_so() {
     }
 }
 
-/// The descriptor of a buffer that was cancelled and offered again leads nowhere, and the new offer
-/// is untouched.
+/// The descriptor of a buffer that was cancelled and offered again is invalid, and the new offer is
+/// not affected.
 // Covers: MT-198
 #[test]
 fn a_stale_descriptor_does_not_reach_the_next_offer() {
@@ -144,7 +143,7 @@ fn a_stale_descriptor_does_not_reach_the_next_offer() {
     assert_ne!(stale, fresh);
     let lost = b.tm.start(Op::active_receive(b.empty(1000), &stale)).unwrap().op;
     let event = b.end_of(lost);
-    // A GET that matches nothing has no answer in LNet; but this peer is of our kind.
+    // A GET that matches nothing has no answer in LNet; but this peer runs nlx.
     assert_eq!((event.status, event.length), (Err(Errno::ENODATA), 0));
     assert!(event.buffer.unwrap().read().unwrap().iter().all(|&byte| byte == 0));
     a.has_nothing();
@@ -153,7 +152,7 @@ fn a_stale_descriptor_does_not_reach_the_next_offer() {
     assert_eq!(a.end_of(op).status, Ok(()));
 }
 
-/// Both machines move data in both directions at once.
+/// Both machines transfer data in both directions at once.
 #[test]
 fn bulk_goes_both_ways_at_once() {
     let Pair { a, b, world: _world } = &pair();
@@ -187,7 +186,7 @@ fn bulk_goes_both_ways_at_once() {
     }
 }
 
-/// Of an operation that is refused, with its buffer of so many bytes.
+/// The errno of a refused operation, whose buffer has this length.
 fn errno_of(result: Result<Started, Refused>, bytes: usize) -> Errno {
     let refused = result.expect_err("it is refused");
     assert_eq!(refused.buffer.len(), bytes);

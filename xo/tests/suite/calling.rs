@@ -9,7 +9,7 @@ use super::stopping::of_each_queue;
 use super::world;
 use crate::bed::*;
 
-/// A callback posts the buffer it was given again, starts others and cancels others.
+/// A callback posts its event's buffer again, and starts and cancels other operations.
 // Covers: MT-244
 #[test]
 fn a_callback_starts_and_cancels_anything() {
@@ -51,7 +51,7 @@ fn a_callback_starts_and_cancels_anything() {
 
 struct Server {
     domain: Domain,
-    /// Waits for nobody, and is cancelled at the next message.
+    /// Gets no message, and is cancelled at the next one.
     doomed: Option<OpId>,
     cancelled: u32,
 }
@@ -73,8 +73,8 @@ impl Server {
     }
 }
 
-/// All callbacks of a machine come on one thread, which is not that of those who start operations;
-/// it runs where the last `confine` put it.
+/// All callbacks of a machine come on one thread, which is not a thread that starts operations; it
+/// runs where the last `confine` put it.
 // Covers: S-416, MT-58, MT-84, MT-94, MT-109
 #[test]
 fn callbacks_come_on_one_confined_thread() {
@@ -107,8 +107,8 @@ fn callbacks_come_on_one_confined_thread() {
     assert_eq!(a.tm.wait(HUNG).unwrap_err().errno(), Errno::EINVAL);
 }
 
-/// The observer hears of each state once, with the machine's own end point when it has
-/// started; a machine that fails to start has failed, once.
+/// The observer gets each state once, with the machine's end point when it has started; a machine
+/// that fails to start reports that once.
 // Covers: MT-56, MT-57, MT-95, MT-105, MT-238, X-3
 #[test]
 fn each_state_is_told_once() {
@@ -133,13 +133,13 @@ fn each_state_is_told_once() {
     let builder = domain.machine().observer(observer).callbacks(|_, _| ()).confine(&nowhere);
     assert_eq!(builder.start(&text).unwrap_err().errno(), Errno::EINVAL);
     assert_eq!(told.iter().collect::<Vec<_>>(), [(TmState::Failed, Err(Errno::EINVAL), None)]);
-    // MT-238: what is not started needs no stop.
+    // MT-238: a machine that is not started needs no stop.
     drop(domain.machine().callbacks(|_, _| ()));
     begin(&domain, &text).unwrap();
 }
 
-/// With everything in flight, a callback that panics ends its own machine and no other: it has
-/// failed, once; its address is free.
+/// With operations of all queues in flight, a callback that panics ends its machine and no other:
+/// it fails, once; its address is free.
 // Covers: MT-238
 #[test]
 fn a_callback_that_panics_ends_its_machine_alone() {
@@ -149,7 +149,7 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     let builder = domain.machine().observer(observer);
     let tm = builder.callbacks(|_, _| panic!("as it should")).start(&wanted(&world, 0, "9")).unwrap();
     let pair = Pair { a: Side::of(tm, domain), b: Side::on(&world, 1, "10"), world };
-    // The first that ends may end the machine before the last is started.
+    // The first operation that ends may end the machine before the last is started.
     let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| of_each_queue(&pair, SOON)));
     drop(panicking);
     let own = pair.a.tm.address().to_string();
@@ -167,8 +167,8 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     assert!(told.recv().is_err(), "it has failed once");
 }
 
-/// A callback drops another machine and stops its own, with receive buffers in flight; each has its
-/// last event.
+/// A callback drops another machine and stops its machine, with receive buffers in flight; each has
+/// its last event.
 // Covers: MT-238, X-11
 #[test]
 fn a_callback_stops_its_own_machine() {
@@ -193,7 +193,7 @@ fn a_callback_stops_its_own_machine() {
     assert_eq!(tm.state(), TmState::Stopped);
 }
 
-/// A state that was told, with the end point's text.
+/// A reported state, with the end point's text.
 type Told = (TmState, Result<(), Errno>, Option<String>);
 
 fn observer() -> (impl Fn(&Machine, &TmEvent) + Send + Sync + 'static, Receiver<Told>) {
@@ -202,7 +202,7 @@ fn observer() -> (impl Fn(&Machine, &TmEvent) + Send + Sync + 'static, Receiver<
         TmEvent::State { state, status, end_point } => {
             let _ = tell.send((*state, *status, end_point.as_ref().map(ToString::to_string)));
         }
-        // What was sent to nobody.
+        // Messages without a buffer.
         TmEvent::NoBuffer { .. } => {}
         other => panic!("{other:?}"),
     };

@@ -8,7 +8,7 @@ use nlx::{Errno, Machine, Op, TmEvent, TmOptions};
 use super::world;
 use crate::bed::*;
 
-/// What an observer has been told of dropped messages.
+/// The dropped messages that an observer has counted.
 #[derive(Default)]
 struct Heard {
     messages: AtomicU64,
@@ -29,7 +29,7 @@ impl Heard {
         }
     }
 
-    /// Waits until so many have been told; no other event comes.
+    /// Waits until this number is reported; no other event comes.
     fn until(&self, side: &Side, total: u64) {
         while self.total.load(Ordering::SeqCst) < total {
             side.has_nothing();
@@ -48,7 +48,8 @@ fn pair_that_hears(options: TmOptions) -> (Pair, Arc<Heard>) {
     (pair, heard)
 }
 
-/// The sender knows nothing, the receiver is told: ENOBUFS, and how many; then it goes on.
+/// The sender gets no error, the observer of the receiver gets ENOBUFS and the number; then it goes
+/// on.
 // Covers: MT-194, X-13
 #[test]
 fn a_message_without_a_buffer_is_told_to_its_receiver() {
@@ -63,7 +64,7 @@ fn a_message_without_a_buffer_is_told_to_its_receiver() {
     assert_eq!(heard.total.load(Ordering::SeqCst), 3);
 }
 
-/// So it is told of messages that are longer than what its buffers take.
+/// The same for messages that are longer than its buffers allow.
 // Covers: MT-195
 #[test]
 fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
@@ -75,7 +76,7 @@ fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
     assert_eq!(pair.pass(&pattern(64)).op, op);
 }
 
-/// What is meant for others is told to nobody.
+/// A message to another machine is not reported.
 // Covers: MT-194
 #[test]
 fn a_message_to_another_machine_is_not_told() {

@@ -1,12 +1,12 @@
-//! Peers by name.
+//! End points.
 
 use nlx::{Errno, Op, Stop};
 
 use super::{pair, world};
 use crate::bed::*;
 
-/// Texts that are no address of a peer, and those that are; a refused one is not known
-/// afterwards.
+/// Texts that are no address of a peer, and those that are; a refused one leaves no end point
+/// behind.
 // Covers: MT-70, MT-96, MT-130, MT-192
 #[test]
 fn an_end_point_has_a_whole_address() {
@@ -35,7 +35,7 @@ fn an_end_point_has_a_whole_address() {
     }
 }
 
-/// One address is one object, counted, the own one too; the last count ends it.
+/// One address is one counted object, the machine's address included; the last drop releases it.
 // Covers: MT-97, MT-98, MT-192
 #[test]
 fn end_points_are_shared_and_counted() {
@@ -54,11 +54,11 @@ fn end_points_are_shared_and_counted() {
     assert_eq!(peer.references(), 1);
     drop(peer);
     assert_eq!(a.tm.end_points(), 1);
-    // The other one knows nothing of all this.
+    // The other machine is not affected.
     assert_eq!(b.tm.end_points(), 1);
 }
 
-/// A peer is counted while something is sent to it, whoever drops its end point meanwhile.
+/// A peer is counted while a message to it is in flight, even if its end point is dropped.
 // Covers: MT-101, MT-242
 #[test]
 fn a_message_in_flight_counts_its_peer() {
@@ -67,7 +67,7 @@ fn a_message_in_flight_counts_its_peer() {
     pair.b.receive_one(64);
     let to = pair.a.knows(&pair.b);
     let op = pair.a.tm.start(Op::send(pair.a.filled(b"x"), &to).timeout(HUNG)).unwrap().op;
-    // A callback may have been given the event already.
+    // The event may already be in a callback.
     assert!(to.references() == 2 || pair.world.is_called());
     drop(to);
     assert!(pair.a.tm.end_points() == before + 1 || pair.world.is_called());
@@ -76,8 +76,8 @@ fn a_message_in_flight_counts_its_peer() {
     assert_eq!(pair.b.next().message.as_deref(), Some(&b"x"[..]));
 }
 
-/// The sender of a message is counted as long as somebody holds it, beyond the message, the stop
-/// and the transfer machine; its text is good at any other.
+/// The sender of a message is counted while its end point exists, after the message, the stop and
+/// the transfer machine have ended; its text is valid at any other machine.
 // Covers: MT-22, MT-98, MT-242
 #[test]
 fn the_end_point_of_a_stopped_machine_is_still_a_name() {
@@ -96,7 +96,7 @@ fn the_end_point_of_a_stopped_machine_is_still_a_name() {
     assert_eq!((same.address(), same.references(), first.references()), (a.tm.address(), 1, 1));
 }
 
-/// An end point of another transfer machine is as good: it is a name.
+/// An end point of another transfer machine is valid too: it is a name.
 // Covers: MT-242
 #[test]
 fn end_points_are_names() {

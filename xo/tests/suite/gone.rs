@@ -6,7 +6,7 @@ use nlx_core::PassiveBuffer;
 use super::pair;
 use crate::bed::*;
 
-/// Whatever is asked of a node that is gone ends with an error, and everything else goes on.
+/// Every operation with a node that is gone ends with an error, and everything else goes on.
 // Covers: MT-241
 #[test]
 fn what_is_asked_of_a_node_that_is_gone_fails() {
@@ -24,7 +24,7 @@ fn what_is_asked_of_a_node_that_is_gone_fails() {
     fails(&a, || a.tm.start(Op::send(a.empty(100), &peer).timeout(HUNG)));
     fails(&a, || a.tm.start(Op::active_send(a.empty(100), &receives).timeout(HUNG)));
     fails(&a, || a.tm.start(Op::active_receive(a.empty(100), &sends).timeout(HUNG)));
-    // What waits for it, waits on.
+    // An operation that waits for that node stays in flight.
     assert_eq!(a.tm.in_flight(), 1);
     a.cancel(offered);
     let other = Side::on(&world, 0, "*");
@@ -34,7 +34,7 @@ fn what_is_asked_of_a_node_that_is_gone_fails() {
     assert_eq!(other.next().message.as_deref(), Some(&b"still here"[..]));
 }
 
-/// Until the node knows that the other one is gone, bytes may leave.
+/// Until the node knows that the other one is gone, sends may succeed.
 fn fails(side: &Side, start: impl Fn() -> Result<Started, Refused>) {
     loop {
         let event = side.end_of(start().unwrap().op);
@@ -55,9 +55,9 @@ fn fails(side: &Side, start: impl Fn() -> Result<Started, Refused>) {
     }
 }
 
-/// What is asked of a node that never says a word ends when it is cancelled, at its timeout, or
-/// with the stop. It waits for nothing else: a connection is given up long after the test counts as
-/// hung.
+/// Operations with a node that never answers end when they are cancelled, at their timeouts, or
+/// with the stop. The test relies on nothing else: a connection is given up long after the test is
+/// considered hung.
 // Covers: MT-238, MT-241
 #[test]
 fn what_is_asked_of_a_node_that_says_nothing_is_cancelled_times_out_or_is_stopped() {
@@ -88,7 +88,7 @@ fn what_is_asked_of_a_node_that_says_nothing_is_cancelled_times_out_or_is_stoppe
     end(start(SOON), Errno::ETIMEDOUT);
     let ops = start(None);
     for op in ops {
-        // What leaves by itself may have ended.
+        // Sends may have ended.
         let _ = a.tm.cancel(op);
     }
     end(ops, Errno::ECANCELED);
@@ -102,7 +102,7 @@ fn what_is_asked_of_a_node_that_says_nothing_is_cancelled_times_out_or_is_stoppe
     }
 }
 
-/// Only where there are no connections can something leave for a node that says nothing.
+/// Only without connections can a message leave for a node that never answers.
 fn ends_with(event: &Event, errno: Errno) -> OpId {
     let left = event.queue != Queue::ActiveBulkReceive && event.status.is_ok();
     assert!(left || event.status == Err(errno), "{event:?}");

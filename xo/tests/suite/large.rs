@@ -1,4 +1,4 @@
-//! Bulk of more than one operation moves.
+//! Large bulk transfers.
 
 use nlx::{Errno, Offer, Op, Queue, Started, Stop};
 
@@ -7,7 +7,7 @@ use crate::bed::*;
 
 const PART: usize = 1 << 20;
 
-/// Read and written, of sizes around the borders of parts; one event on each side, and all parts
+/// Reads and writes, of lengths around the limits of parts; one event on each side, and all parts
 /// counted.
 #[test]
 fn large_buffers_are_read_and_written() {
@@ -45,8 +45,7 @@ fn large_buffers_are_read_and_written() {
     assert_eq!([a.counts(Queue::PassiveBulkSend), a.counts(Queue::PassiveBulkReceive)], [all; 2]);
 }
 
-/// What is offered can be taken back, times out as a whole, and is stopped; each brings the whole
-/// buffer.
+/// An offer can be cancelled, times out as a whole, and is stopped; each returns the whole buffer.
 #[test]
 fn what_nobody_takes_up_ends_as_a_whole() {
     let Pair { a, .. } = &pair();

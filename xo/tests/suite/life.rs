@@ -1,12 +1,11 @@
-//! Starting transfer machines, and ending them.
+//! Starting and stopping transfer machines.
 
 use nlx::{Errno, Stop, TmState};
 
 use super::world;
 use crate::bed::*;
 
-/// A transfer machine that did nothing leaves nothing behind: the same address can be started
-/// again.
+/// An unused transfer machine leaves nothing behind: the same address can be started again.
 // Covers: MT-53, X-3
 #[test]
 fn a_transfer_machine_that_did_nothing_can_be_had_again() {
@@ -18,7 +17,7 @@ fn a_transfer_machine_that_did_nothing_can_be_had_again() {
     }
 }
 
-/// An address that is none is refused by the call, and the domain is as good as before.
+/// A text that is not an address is refused by the call, and the domain can still be used.
 // Covers: MT-55
 #[test]
 fn a_bad_address_is_refused_at_once() {
@@ -30,7 +29,7 @@ fn a_bad_address_is_refused_at_once() {
     begin(&domain, &wanted(&world, 0, "*")).unwrap();
 }
 
-/// A portal that LNet does not have, or keeps for itself.
+/// A portal that LNet does not have, or reserves.
 // Covers: MT-56
 #[test]
 fn a_bad_portal_is_refused_at_once() {
@@ -42,8 +41,8 @@ fn a_bad_portal_is_refused_at_once() {
     }
 }
 
-/// A fixed id is the one asked for, and no one else gets it, nor a NID or PID
-/// that is not the node's; the own end point counts one; a stop with abort ends it.
+/// A fixed id is the requested one, and no other machine gets it, nor a NID or PID that is not the
+/// node's; the machine's end point counts one; a stop with abort ends it.
 // Covers: MT-55, MT-56, MT-57, MT-95, MT-105, MT-130, MT-191, MT-221, MT-223
 #[test]
 fn a_fixed_id_is_the_one_asked_for() {
@@ -64,7 +63,7 @@ fn a_fixed_id_is_the_one_asked_for() {
     assert_eq!(tm.state(), TmState::Stopped);
 }
 
-/// Dynamic ids fall, across domains; one that was given back is given again.
+/// Dynamic ids fall, across domains; a released one is assigned again.
 // Covers: MT-59, MT-60, MT-61
 #[test]
 fn dynamic_ids_fall_across_domains_and_come_again() {

@@ -1,20 +1,20 @@
-//! Transfer machines on every network they work on, with one, two and four CPU partitions.
+//! Transfer machines on every supported network, with one, two and four CPU partitions.
 //!
-//! Each test is compiled once for each network and number of partitions, which are the name of its
-//! first module: `sim_2::messages::…` runs over the simulated network with two partitions. With
-//! `called_` before it, the events come by callbacks on event threads instead of being waited for.
+//! Each test is compiled once for each network and number of partitions, which name its first
+//! module: `sim_2::messages::…` runs over the simulated network with two partitions. With the
+//! prefix `called_`, the events come by callbacks on event threads instead of waits.
 //!
 //! | network | what it is | who drives |
 //! | --- | --- | --- |
-//! | `lo` | one node, over `0@lo`: everything ends inside the call that starts it | nobody needs to |
-//! | `tcp` | two nodes over TCP on `127.0.0.0/8` | whoever waits, and the nodes' own threads |
-//! | `sim` | two engines over `lnet-sim`, in virtual time | whoever waits |
+//! | `lo` | one node, over `0@lo`: everything ends inside the call that starts it | no thread needs to |
+//! | `tcp` | two nodes over TCP on `127.0.0.0/8` | waiting threads, and the nodes' scheduler threads |
+//! | `sim` | two engines over `lnet-sim`, in virtual time | waiting threads |
 //! | `helper_lo`, `helper_tcp` | the same nodes, each behind a helper, whose clients the domains are (MT-215) | the helper |
 
 #![cfg(all(feature = "in-process", feature = "helper"))]
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
-// The point of it.
+// Each network compiles the tests again.
 #![allow(clippy::duplicate_mod)]
 
 mod bed;

@@ -15,7 +15,7 @@ fn a_posted_buffer_is_cancelled() {
     assert!(!pair.b.tm.cancel(op));
 }
 
-/// The check that all others rely on notices a wrong length and wrong bytes.
+/// The check that all other tests rely on detects a wrong length and wrong bytes.
 // Covers: MT-63
 #[test]
 fn patterns_of_other_lengths_and_positions_differ() {
@@ -27,8 +27,8 @@ fn patterns_of_other_lengths_and_positions_differ() {
     }
 }
 
-/// Four messages, the first of a third of the size and the others full; each found at its place,
-/// with its sender; the buffer comes back with the fourth. After each, the counters and the count
+/// Four messages, the first of a third of the size and the others full; each arrives at its offset,
+/// with its sender; the buffer is returned with the fourth. After each, the counters and the count
 /// of the peer's end point agree.
 // Covers: S-1, S-403, MT-20, MT-64, MT-68, MT-102, MT-153, MT-174, MT-215
 #[test]
@@ -38,7 +38,7 @@ fn a_buffer_takes_as_many_messages_as_it_may() {
     let op = pair.b.receive(4 * full, 4, full);
     let (mut offset, mut kept) = (0, Vec::new());
     for (number, length) in (1..).zip([full / 3, full, full, full]) {
-        // The room that is left holds a full message each time.
+        // The free room holds a full message each time.
         let event = pair.pass(&pattern(length));
         assert_eq!((event.op, event.offset, event.length), (op, offset, length));
         assert_eq!(event.is_last(), number == 4);
@@ -48,14 +48,14 @@ fn a_buffer_takes_as_many_messages_as_it_may() {
         assert_eq!(kept[0].sender.as_ref().unwrap().references() as u64, number);
         offset += length;
     }
-    // Those that came first are as they were.
+    // The first messages are unchanged.
     for event in &kept {
         assert_eq!(event.message.as_deref(), Some(&pattern(event.length)[..]));
     }
     assert_eq!(pair.b.tm.in_flight(), 0);
 }
 
-/// The first message is larger than a segment; a second buffer takes over where the first ends.
+/// The first message is larger than a segment; a second buffer takes over when the first ends.
 // Covers: MT-65, MT-67
 #[test]
 fn a_second_buffer_takes_over_after_the_most_messages() {
@@ -67,7 +67,7 @@ fn a_second_buffer_takes_over_after_the_most_messages() {
     take_over(&pair, ops, [SEGMENT + 1, full]);
 }
 
-/// Eight messages were allowed, but less room than the smallest message needs is left after two.
+/// Eight messages are allowed, but after two, less room is left than the smallest message needs.
 // Covers: S-403, MT-66
 #[test]
 fn a_buffer_ends_when_little_room_is_left() {
@@ -96,7 +96,7 @@ fn a_second_buffer_takes_over_when_little_room_is_left() {
     take_over(&pair, ops, [length, length]);
 }
 
-/// A message that no buffer waits for has left all the same, and nobody has failed.
+/// The send of a message without a buffer succeeds, and neither side fails.
 // Covers: MT-69
 #[test]
 fn a_message_without_a_buffer_has_left() {
@@ -111,7 +111,7 @@ fn a_message_without_a_buffer_has_left() {
     pair.pass(b"again");
 }
 
-/// Neither does one to a transfer machine that does not exist fail; the end point counts one again.
+/// The send to a transfer machine that does not exist succeeds too; the end point counts one again.
 // Covers: MT-27, MT-71, MT-101
 #[test]
 fn a_message_to_nobody_has_left() {
@@ -124,8 +124,8 @@ fn a_message_to_nobody_has_left() {
     assert_eq!(pair.a.counts(Queue::MessageSend), (1, 0, 1, 0));
 }
 
-/// Lengths that cannot be are refused, and nothing is in flight (the preconditions of
-/// motr-transport 2.6.2).
+/// Invalid lengths are refused, and no operation is in flight (the preconditions of motr-transport
+/// 2.6.2).
 #[test]
 fn what_cannot_be_sent_or_received_is_refused_with_its_buffer() {
     let pair = pair();
@@ -145,13 +145,13 @@ fn what_cannot_be_sent_or_received_is_refused_with_its_buffer() {
 
 const SEGMENT: usize = 512;
 
-/// A buffer of so many segments, each in memory of its own.
+/// A buffer of this number of segments, each in separate memory.
 fn segments(side: &Side, count: usize) -> nlx::Buffer {
     let fragments = (0..count).map(|_| side.empty(SEGMENT).memory().fragments()[0].clone());
     side.domain.register(IoVec::new(fragments.collect::<Vec<_>>()).unwrap()).unwrap()
 }
 
-/// Messages of these lengths fill one buffer after the other.
+/// Sends messages of these lengths, which fill one buffer after the other.
 fn take_over(pair: &Pair, ops: [nlx::OpId; 2], lengths: [usize; 2]) {
     for op in ops {
         let mut offset = 0;

@@ -1,4 +1,4 @@
-//! Over one node; the client takes the events.
+//! Over one node, without callbacks.
 
 use crate::bed::{Pair, World};
 

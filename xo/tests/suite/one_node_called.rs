@@ -1,4 +1,4 @@
-//! Over one node; event threads call back with the events.
+//! Over one node, with callbacks.
 
 use crate::bed::{Pair, World};
 

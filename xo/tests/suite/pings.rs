@@ -5,8 +5,8 @@ use nlx::{Buffer, Descriptor, Errno, Op, Queue, Started};
 use super::{pair, world};
 use crate::bed::*;
 
-/// A message to and fro, in sizes from 4096 down by 511; what comes back is what was sent, and was
-/// not there before.
+/// A message back and forth, in sizes from 4096 down by 511; the answer is the sent data, and was
+/// not in the buffer before.
 // Covers: MT-153
 #[test]
 fn pings_of_falling_sizes_come_back() {
@@ -35,8 +35,8 @@ fn pings_of_falling_sizes_come_back() {
     }
 }
 
-/// The client offers a buffer to be read and one to be written, two descriptors in one message; the
-/// server reads the one, and writes what it read into the other.
+/// The client offers a buffer for reading and one for writing, two descriptors in one message; the
+/// server reads the first, and writes the data into the second.
 // Covers: MT-154, MT-168
 #[test]
 fn bulk_comes_back_by_two_descriptors_of_one_message() {
@@ -77,8 +77,8 @@ fn bulk_comes_back_by_two_descriptors_of_one_message() {
     assert!(sent == data && received == data);
 }
 
-/// A ping whose server is not there: the message has left, the answer times out; once the server is
-/// there the next try is answered, with as much as a buffer holds.
+/// A ping without a server: the message leaves, the answer times out; once the server runs, the
+/// next try is answered, with a full buffer.
 // Covers: MT-199
 #[test]
 fn a_ping_without_a_server_times_out_and_is_answered_later() {
@@ -95,7 +95,8 @@ fn a_ping_without_a_server_times_out_and_is_answered_later() {
     events.sort_by_key(|event| event.queue != Queue::MessageSend);
     assert_eq!((events[0].queue, events[0].status), (Queue::MessageSend, Ok(())));
     assert_eq!((events[1].op, events[1].status), (answers, Err(Errno::ETIMEDOUT)));
-    // A message that has left may still be on its way; it is not for a server that is there later.
+    // A message that has left may still be in transit; it must not reach a server that starts
+    // later.
     client.settle(&world);
 
     let there = Side::on(&world, 1, "1001");

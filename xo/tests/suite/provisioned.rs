@@ -7,8 +7,8 @@ use crate::bed::*;
 
 const BYTES: usize = 4096;
 
-/// A pair whose `b` takes its receive buffers, two at a time, from a pool of so many, each for one
-/// message.
+/// A pair whose `b` takes its receive buffers, two at a time and each for one message, from a pool
+/// of this number of buffers.
 fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
     let world = world();
     let domain = world.domain(1);
@@ -19,12 +19,12 @@ fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
     (Pair { a: Side::on(&world, 0, "8"), b: Side::of(tm, domain), world }, pool)
 }
 
-/// Buffers that wait for messages, those that are missing, and those that are free.
+/// The numbers of posted, missing and free buffers.
 fn balance(pair: &Pair, pool: &BufferPool) -> (usize, usize, usize) {
     (pair.b.tm.posted(Queue::MessageReceive), pair.b.tm.deficit(), pool.counts().free)
 }
 
-/// Messages find buffers that nobody has posted, as many as come; after the stop all are free.
+/// Messages find the pool's buffers, without a post by the program; after the stop all are free.
 // Covers: MT-113, MT-121, MT-213
 #[test]
 fn messages_find_buffers_of_the_pool() {
@@ -43,8 +43,8 @@ fn messages_find_buffers_of_the_pool() {
     assert_eq!(balance(&pair, &pool), (0, 0, 4));
 }
 
-/// Who keeps its messages runs out of buffers, which counts as a failure; the queue is full again
-/// when they are dropped.
+/// A program that keeps its messages runs out of buffers, which counts as a failure; all buffers
+/// are posted again when the messages are dropped.
 // Covers: MT-115, MT-116
 #[test]
 fn a_deficit_lasts_until_buffers_come_back() {

@@ -3,7 +3,7 @@
 #![cfg(all(feature = "in-process", feature = "helper", feature = "verbs"))]
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
-// The point of it.
+// Each network compiles the tests again.
 #![allow(clippy::duplicate_mod)]
 
 mod bed;

@@ -1,4 +1,4 @@
-//! Several machines of one node: what their events mean is done at once.
+//! Several machines of one node: their events are handled at the same time.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
@@ -8,10 +8,10 @@ use nlx::{Errno, Stop};
 use super::world;
 use crate::bed::*;
 
-/// How many machines there are: as many as there are partitions at the most.
+/// The number of machines: the largest number of partitions.
 const MACHINES: usize = 4;
 
-/// A place where all meet: nobody goes on until everybody is there.
+/// A barrier that counts: `join` blocks until all machines' threads are in it.
 #[derive(Default)]
 struct Meeting {
     there: Mutex<usize>,
@@ -19,7 +19,7 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// How many were there at a time; all, unless that takes so long that it hangs.
+    /// The number of threads that were in it at a time; less than all if it hangs.
     fn join(&self) -> usize {
         let mut there = self.there.lock().unwrap();
         *there += 1;
@@ -29,9 +29,9 @@ impl Meeting {
     }
 }
 
-/// Each machine gets a message, and no thread that handles one goes on until all do: so none keeps
-/// another machine's message or event from its thread. They handle messages that have been
-/// delivered, by few threads or many; `at_once` counts those.
+/// Each machine gets a message, and no thread that handles one goes on until all do: so none blocks
+/// another machine's message or event. The messages handled here have been delivered, by few
+/// threads or many; `at_once` counts those.
 #[test]
 fn messages_of_several_machines_are_handled_at_once() {
     let world = world().with_threads();

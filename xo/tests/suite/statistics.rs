@@ -9,8 +9,7 @@ use crate::bed::*;
 
 const LENGTH: usize = 1000;
 
-/// An operation of each queue, then its counters; reading them all takes them to 0 if that is
-/// wanted.
+/// An operation of each queue, then its counters; a read resets them to 0 on request.
 // Covers: MT-102, MT-106, MT-107, X-6
 #[test]
 fn each_queue_counts_its_own() {
@@ -59,7 +58,8 @@ fn each_queue_counts_its_own() {
     }
 }
 
-/// A cancel and a timeout are failures; no bytes are counted for them; only the one is a cancel.
+/// A cancel and a timeout are failures; no bytes are counted for them; only the first counts as a
+/// cancel.
 // Covers: MT-106
 #[test]
 fn failures_are_counted_apart() {
@@ -74,7 +74,7 @@ fn failures_are_counted_apart() {
     assert!(counters.time_in_queue > Duration::ZERO);
 }
 
-/// What the counters of a queue say when these were its events, each its operation's only one.
+/// The expected counters of a queue with these events, each the only one of its operation.
 fn counted(events: &[Event]) -> QueueStatistics {
     let bytes = || events.iter().map(|event| event.length as u64);
     QueueStatistics {

@@ -1,4 +1,4 @@
-//! Stopping, with everything in flight.
+//! Stopping with operations of all queues in flight.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::bed::*;
 
 const LENGTH: usize = 1000;
 
-/// With abort, an operation of each queue ends; its buffer is given back after the stop, and the
+/// With abort, an operation of each queue ends; its buffer is returned after the stop, and the
 /// address is free.
 // Covers: MT-57, MT-95, MT-105, MT-215, MT-238, MT-239, X-4
 #[test]
@@ -34,7 +34,7 @@ fn a_stop_with_abort_ends_operations_of_all_queues() {
     assert_eq!(again.address(), pair.a.tm.address());
 }
 
-/// Without abort a stop waits until each has ended by itself; here, timed out.
+/// With `Drain`, a stop waits until each has ended by itself; here, by a timeout.
 // Covers: MT-238
 #[test]
 fn a_stop_without_abort_waits_for_the_timeouts() {
@@ -48,8 +48,8 @@ fn a_stop_without_abort_waits_for_the_timeouts() {
     }
 }
 
-/// A stop that did not end in time goes on; it refuses what is new, gives what ends, and is stopped
-/// again.
+/// A stop that did not end in time goes on; it refuses new operations, delivers the ends of others,
+/// and can be called again.
 // Covers: MT-238, X-2, X-3
 #[test]
 fn a_stop_is_stopped_again_from_stopping() {
@@ -62,15 +62,15 @@ fn a_stop_is_stopped_again_from_stopping() {
         assert_eq!(refused.error.errno(), Errno::ESHUTDOWN);
         assert_eq!(pair.a.tm.end_point("0@lo:12345:31:1").unwrap_err().errno(), Errno::ESHUTDOWN);
     }
-    // What is cancelled by hand is given as ever.
+    // The event of a cancelled operation is delivered as usual.
     pair.a.cancel(op);
     pair.a.tm.stop(Stop::Drain, HUNG).unwrap();
     pair.a.tm.stop(Stop::Abort, HUNG).unwrap();
     assert!(pair.a.rest().is_empty());
 }
 
-/// What is dropped with everything in flight leaves nothing behind: its buffers can be used no
-/// more, but its address can.
+/// A machine dropped with operations of all queues in flight leaves nothing behind: its buffers
+/// cannot be used again, but its address can.
 // Covers: MT-53, MT-238, MT-239
 #[test]
 fn what_is_dropped_with_everything_in_flight_is_gone() {
@@ -81,7 +81,7 @@ fn what_is_dropped_with_everything_in_flight_is_gone() {
     drop(tm);
     let tm = begin(&domain, &address.to_string()).unwrap();
     let pair = Pair { a: Side::of(tm, domain), b, world };
-    // A message of before may have found a buffer of now.
+    // An earlier message may have found a buffer of the new machine.
     pair.b.tm.stop(Stop::Abort, HUNG).unwrap();
     let Pair { a, b, world } = pair;
     drop(b);
@@ -90,8 +90,8 @@ fn what_is_dropped_with_everything_in_flight_is_gone() {
     pair.pass(b"as if nothing had been");
 }
 
-/// Whether one of [`of_each_queue`] may have ended before the stop: a message that has left, and
-/// bulk that the peer has refused.
+/// Whether an operation of [`of_each_queue`] may have ended before the stop: a message that has
+/// left, or bulk that the peer has refused.
 fn ended_by_itself(event: &Event) -> bool {
     match event.queue {
         Queue::MessageSend => event.status.is_ok(),
@@ -100,7 +100,7 @@ fn ended_by_itself(event: &Event) -> bool {
     }
 }
 
-/// An operation of each queue of `a`; those that need `b` ask for what nobody gives.
+/// Starts an operation of each queue of `a`; active ones use offers that are no longer valid.
 pub(super) fn of_each_queue(pair: &Pair, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
     let Pair { a, b, .. } = pair;
     let stale = |Started { op, offer }| {

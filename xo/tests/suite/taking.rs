@@ -1,4 +1,4 @@
-//! Events taken by the client's own thread.
+//! Events taken by the client's threads.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use nlx::{Errno, Queue, Stop, TransferMachine};
 use super::{pair, world};
 use crate::bed::*;
 
-/// With nothing to do nothing is pending, polling and waiting bring nothing.
+/// Without operations nothing is pending, and polls and waits return no event.
 // Covers: MT-83, MT-109, MT-110
 #[test]
 fn nothing_comes_of_nothing() {
@@ -21,8 +21,8 @@ fn nothing_comes_of_nothing() {
     assert!(!a.tm.pending());
 }
 
-/// Four messages into one buffer: nobody takes them while the sends end; they are pending however
-/// often one asks, and all are had without a look at the network.
+/// Four messages into one buffer, not taken while the sends end: they stay pending however often
+/// the program asks, and all are taken without driving the network.
 // Covers: MT-84, MT-110
 #[test]
 fn messages_wait_until_they_are_taken() {
@@ -46,7 +46,7 @@ fn messages_wait_until_they_are_taken() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 4, 0));
 }
 
-/// Waiting threads are woken by what another brings about; each event is given once, and the end to
+/// Waiting threads are woken by what another drives; each event is delivered once, and the end to
 /// all.
 // Covers: MT-84, MT-110, X-11, X-15
 #[test]
@@ -67,7 +67,7 @@ fn waiting_threads_share_the_events() {
     assert!(taken.into_iter().eq(0..count as u8));
 }
 
-/// Takes messages of one byte. Whoever has the last one stops the transfer machine.
+/// Takes messages of one byte. The thread that gets the last one stops the transfer machine.
 fn until_stopped(tm: &TransferMachine) -> Vec<u8> {
     let mut taken = Vec::new();
     loop {

@@ -10,7 +10,7 @@ use crate::bed::*;
 const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 
 /// Each passive queue: late, but not early; counted as a failure and not as a cancel; and a buffer
-/// with a timeout that has passed is as good as before.
+/// whose operation has timed out can be used again.
 // Covers: MT-85, MT-86, MT-99
 #[test]
 fn what_nobody_completes_times_out() {
@@ -29,14 +29,14 @@ fn what_nobody_completes_times_out() {
         assert!(event.after >= SOON.unwrap());
         assert_eq!(a.counts(event.queue), (1, 0, 0, 1));
         assert!(a.tm.statistics()[event.queue.index()].time_in_queue >= SOON.unwrap());
-        // The timeout was the operation's, not the buffer's.
+        // The timeout applied to the operation, not to the buffer.
         let again = start(a, event.buffer.unwrap(), None).unwrap().op;
         a.has_nothing();
         a.cancel(again);
     }
 }
 
-/// Two at the same time on one queue: both, and their times add up.
+/// Two at the same time on one queue: both end, and their times add up.
 // Covers: MT-86
 #[test]
 fn two_time_out_at_the_same_time() {
@@ -54,7 +54,7 @@ fn two_time_out_at_the_same_time() {
     assert!(a.tm.statistics()[Queue::MessageReceive.index()].time_in_queue >= 2 * SOON.unwrap());
 }
 
-/// Only what has a timeout expires, the earliest first.
+/// Only operations with a timeout expire, the earliest first.
 // Covers: MT-87
 #[test]
 fn only_what_has_a_timeout_expires() {
@@ -67,8 +67,8 @@ fn only_what_has_a_timeout_expires() {
     a.cancel(late);
 }
 
-/// What ends in time does not time out; nor does what has messages time out without their having
-/// been told.
+/// An operation that ends in time does not time out; one that has messages does not time out before
+/// they are delivered.
 // Covers: MT-88, MT-240
 #[test]
 fn success_comes_before_the_timeout() {
@@ -90,7 +90,7 @@ fn success_comes_before_the_timeout() {
     pair.send(b"before the end");
     let first = pair.b.next();
     assert_eq!(first.op, op);
-    // On a slow day it has timed out before.
+    // On a slow machine it has timed out before.
     if !first.is_last() {
         assert_eq!(first.message.as_deref(), Some(&b"before the end"[..]));
         assert_eq!(pair.b.end_of(op).status, Err(Errno::ETIMEDOUT));

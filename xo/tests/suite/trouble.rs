@@ -1,12 +1,12 @@
-//! What a network does to those who ask too much of each other.
+//! Errors of the program: messages and operations that cannot succeed.
 
 use nlx::{Errno, Op, Queue};
 
 use super::{pair, world};
 use crate::bed::*;
 
-/// A message to a transfer machine that is not started has left; what it is started with later is
-/// not it.
+/// A message to a transfer machine that is not started has left; a machine that is started later
+/// does not get it.
 // Covers: MT-193
 #[test]
 fn a_message_to_a_machine_that_is_not_started_is_gone() {
@@ -23,7 +23,7 @@ fn a_message_to_a_machine_that_is_not_started_is_gone() {
     assert_eq!(late.next().message.as_deref(), Some(&b"in time"[..]));
 }
 
-/// A message longer than what a buffer takes leaves it alone, and shorter ones find it.
+/// A message longer than a buffer allows does not use it, and shorter ones find it.
 // Covers: MT-195
 #[test]
 fn a_message_that_is_too_long_leaves_the_buffer_alone() {
@@ -37,8 +37,7 @@ fn a_message_that_is_too_long_leaves_the_buffer_alone() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
 }
 
-/// A receive buffer that has taken messages is cancelled: what it took stays, the rest goes
-/// elsewhere.
+/// A receive buffer that has messages is cancelled: its messages stay, later ones go elsewhere.
 // Covers: MT-240
 #[test]
 fn a_buffer_with_messages_is_cancelled() {
@@ -58,7 +57,7 @@ fn a_buffer_with_messages_is_cancelled() {
     assert_eq!(pair.pass(b"two").op, second);
 }
 
-/// What an event brings is used at once: the same buffer again, another one, and another is
+/// Reactions to an event: the same buffer is posted again, another is started, and another
 /// cancelled.
 // Covers: MT-244
 #[test]

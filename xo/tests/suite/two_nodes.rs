@@ -1,4 +1,4 @@
-//! Between two nodes; the client takes the events.
+//! Between two nodes, without callbacks.
 
 use crate::bed::{Pair, World};
 

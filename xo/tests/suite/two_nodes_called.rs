@@ -1,4 +1,4 @@
-//! Between two nodes; event threads call back with the events.
+//! Between two nodes, with callbacks.
 
 use crate::bed::{Pair, World};
 

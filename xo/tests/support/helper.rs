@@ -1,4 +1,4 @@
-//! What `nlxd` is made of, in this process: the service of a helper over a node.
+//! The service of `nlxd`, in this process: a helper over a node.
 
 #![allow(dead_code, reason = "each test file has its own copy of this module and uses a part of it")]
 
@@ -11,9 +11,10 @@ use nlx::{Domain, Node, NodeConfig};
 use nlx_helper::service::{self, Service, ServiceConfig};
 use nlx_helper::{Host, HostConfig, Policy, Rights};
 
-/// A helper with a socket of its own; both end with this value. Its domains must have ended before.
+/// A helper and its socket; both end when this value is dropped. Its domains must be dropped
+/// before.
 pub(crate) struct Helper {
-    // The first to end, before its node and the folder of its socket.
+    // Dropped first, before its node and the folder of its socket.
     _service: Service,
     socket: PathBuf,
     _folder: tempfile::TempDir,
@@ -24,11 +25,11 @@ impl Helper {
         Helper::serving(node.lnet(), node.drive())
     }
 
-    /// A helper over a node's LNet, or over something between that and the helper.
+    /// A helper over a node's LNet, or over a layer between that and the helper.
     pub(crate) fn serving(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Helper {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nlxd.sock");
-        // Tests use portals of all kinds, whoever runs them.
+        // Tests use all portals, under any user.
         let policy = Policy::default().others(Some(Rights::all()));
         let host = Host::new(lnet, drive, HostConfig { policy, ..HostConfig::default() });
         let listener = service::bind(&socket).unwrap();
@@ -36,19 +37,19 @@ impl Helper {
         Helper { _service: service, socket, _folder: folder }
     }
 
-    /// A new client of it.
+    /// Opens a domain, which is a new client.
     pub(crate) fn domain(&self) -> Domain {
         Domain::helper_at(&self.socket).unwrap()
     }
 }
 
 thread_local! {
-    /// What the test of this thread has asked for. It ends with the thread, when all that the test
-    /// had is dropped.
+    /// The helpers of this thread's test. They are dropped at the end of the thread, after
+    /// everything that the test holds.
     static HELPERS: RefCell<Vec<(Helper, Arc<Node>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A domain on a node of its own: in the crate of tests that is named after it, through a helper.
+/// A domain on a new node: through a helper in the test crate `helper`, else in this process.
 pub(crate) fn domain(module: &str, config: &NodeConfig) -> Domain {
     if !module.starts_with("helper::") {
         return Domain::in_process(config).unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 use nlx::Nid;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Whoever has this has the devices to itself: nodes listen at the service's port.
+/// Exclusive use of the devices: nodes listen at the service's port.
 pub(super) struct Alone(#[allow(dead_code, reason = "it is held")] MutexGuard<'static, ()>);
 
 impl Alone {
@@ -14,7 +14,7 @@ impl Alone {
         Alone(ONE_AT_A_TIME.lock())
     }
 
-    /// The NID of a node whose place in the network is known, and where everything gets lost.
+    /// The NID of a node with a fixed neighbour entry, to which all packets are lost.
     pub(super) fn silent(&self) -> Nid {
         const NOWHERE: &str = "10.77.0.99";
         let netdev = told("NLX_GUEST_NETDEVS").remove(0);
@@ -26,7 +26,7 @@ impl Alone {
     }
 }
 
-/// The NIDs of its two addresses.
+/// The NIDs of the guest's two addresses.
 pub(super) fn nids() -> [Nid; 2] {
     let nids: Vec<Nid> = told("NLX_GUEST_ADDRESSES").iter().map(|address| nid(address)).collect();
     nids.try_into().unwrap()

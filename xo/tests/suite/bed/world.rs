@@ -16,13 +16,14 @@ use parking_lot::Mutex;
 use super::rdma;
 use crate::helper::Helper;
 
-/// A test that waited until a node that says nothing is given up would hang.
+/// The time after which a silent node is given up: a test that waited for it would hang.
 const GIVEN_UP_S: u32 = 300;
 
 /// Two places on a network; on the loopback both are the same.
 pub(crate) struct World {
     pub(crate) nids: [Nid; 2],
-    /// One for each node, if the domains are clients of helpers. They end before their nodes.
+    /// One for each node, if the domains are clients of helpers. They are dropped before their
+    /// nodes.
     helpers: Option<Vec<Mutex<Option<Helper>>>>,
     network: Network,
     /// Whether event threads call back.
@@ -36,14 +37,14 @@ enum Network {
 }
 
 struct Nodes {
-    /// One that has gone is none.
+    /// `None` once the node has been taken away.
     at: [Mutex<Option<Arc<Node>>>; 2],
     by: By,
 }
 
 /// How two nodes reach each other.
 enum By {
-    /// All take connections on this port.
+    /// All nodes listen on this port.
     Tcp(u16),
     #[cfg(feature = "verbs")]
     Rdma(rdma::Alone),
@@ -55,7 +56,7 @@ struct Simulated {
 }
 
 impl World {
-    /// The one after which a test's first module is named.
+    /// The world named by a test's first module.
     pub(crate) fn named(module: &str) -> World {
         let name = module.rsplit("::").next().unwrap();
         let (rest, partitions) = name.rsplit_once('_').unwrap();
@@ -75,7 +76,7 @@ impl World {
         if called { World { called, ..world }.with_threads() } else { world }
     }
 
-    /// Each node is a helper's, and its domains are clients of it.
+    /// Puts each node behind a helper, whose clients the domains are.
     fn helped(self) -> World {
         let over = |node: &Arc<Node>| Mutex::new(Some(Helper::over(node)));
         let helpers = match &self.network {
@@ -83,8 +84,7 @@ impl World {
             Network::Two(Nodes { at, .. }) => {
                 at.iter().map(|node| over(node.lock().as_ref().expect("it is there"))).collect()
             }
-            // Its clock stands still while nobody waits, and a helper's clients wait for it by that
-            // of the system.
+            // Its clock advances only in waits, but clients of a helper wait by the system's clock.
             Network::Simulated(_) => panic!("a helper needs a network that goes on by itself"),
         };
         World { helpers: Some(helpers), ..self }
@@ -140,7 +140,7 @@ impl World {
         World { nids, network: Network::Two(Nodes { at, by }), helpers: None, called: false }
     }
 
-    /// Two engines over a simulated network, on which nothing goes wrong by itself.
+    /// Two engines over a simulated network without errors.
     fn simulated(partitions: usize) -> World {
         let net = SimNet::new(0x5eed, Arc::new(()));
         let link = LinkModel { shards: partitions, ..LinkModel::reliable() };
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Threads that wait all the time must not let virtual time fly.
+    /// Lets virtual time run slowly while threads wait all the time.
     pub(crate) fn with_threads(self) -> World {
         if let Network::Simulated(Simulated { drive, .. }) = &self.network {
             drive.flow();
@@ -181,15 +181,15 @@ impl World {
         self
     }
 
-    /// A node that can be reached and never says a word, in place of the second one; on the
-    /// loopback there is none.
+    /// A node that can be reached but never answers, in place of the second one; on the loopback
+    /// there is none.
     pub(crate) fn silent(&self) -> Option<Silent> {
         match &self.network {
             Network::Loopback(_) => None,
             Network::Two(Nodes { by: By::Tcp(port), .. }) => {
                 let [a, b, c, _] = self.nids[0].ipv4().unwrap().octets();
                 let address = Ipv4Addr::new(a, b, c, 3);
-                // Connections are made by the system, and wait to be accepted.
+                // The system accepts connections into the listener's queue.
                 let listener = TcpListener::bind(SocketAddr::from((address, *port))).unwrap();
                 Some(Silent { nid: nid(&address.to_string()), _listener: Some(listener) })
             }
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// The node at one of the places is gone; its domains must be, too.
+    /// Ends the node at one of the places; its domains must have ended before.
     pub(crate) fn take_away(&self, place: usize) {
         drop(self.helpers.as_ref().map(|helpers| helpers[place].lock().take()));
         match &self.network {
@@ -219,14 +219,14 @@ impl World {
     }
 }
 
-/// A node that says nothing, as long as this lives.
+/// A node that never answers, until this value is dropped.
 pub(crate) struct Silent {
     pub(crate) nid: Nid,
     _listener: Option<TcpListener>,
 }
 
 impl Drop for Simulated {
-    /// Engines and their network hold each other.
+    /// Engines and their network refer to each other, which is undone here.
     fn drop(&mut self) {
         for engine in &self.engines {
             assert_eq!(engine.audit(), Ok(()));
@@ -243,8 +243,8 @@ fn nid(address: &str) -> Nid {
     format!("{address}@tcp").parse().unwrap()
 }
 
-/// Two addresses that no other test has, and hardly another process: a NID is one process's at a
-/// time.
+/// Two addresses that no other test uses, and hardly another process: a NID belongs to one process
+/// at a time.
 fn addresses() -> [Ipv4Addr; 2] {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
