@@ -1,4 +1,5 @@
-//! A [`Conn`] in the hands of a peer that breaks the rules, and of one that is late (lnet-wire 35.5, 36 and 38).
+//! A [`Conn`] with a peer that breaks the rules, and with one that is late (lnet-wire 35.5, 36 and
+//! 38).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -60,7 +61,7 @@ fn done(cookie: Cookie, status: i32) -> Completion {
     Completion { cookie, status }
 }
 
-/// What was wrong, which must be the peer's fault.
+/// Returns the error, which must be a violation by the peer.
 fn breach(answer: Answer) -> ConnError {
     let error = answer.map(|_| ()).unwrap_err();
     assert_eq!(error.errno(), Errno::EPROTO, "{error}");
@@ -74,7 +75,7 @@ fn say(conn: &mut Conn<u32>) -> (What, Option<Ended<u32>>) {
     (what, conn.completed(id.bits()).unwrap())
 }
 
-/// A PUT or GET of 100 bytes that the peer has heard of.
+/// Queues and sends a PUT or GET of 100 bytes; returns its cookie.
 fn asked(conn: &mut Conn<u32>, own: Own) -> Cookie {
     conn.queue(own, NEVER, 5).unwrap();
     match say(conn) {
@@ -87,7 +88,7 @@ fn put(conn: &mut Conn<u32>) -> Cookie {
     asked(conn, Own::Put { length: 100 })
 }
 
-/// A PUT of 100 bytes of the peer's.
+/// Receives a PUT_REQ of 100 bytes.
 fn takes(conn: &mut Conn<u32>) -> Key {
     let (receipt, Received::PutReq(key)) = hear(conn, 0, put_req()).unwrap() else { panic!("a PUT_REQ") };
     conn.reposted(receipt);
@@ -110,7 +111,7 @@ fn a_peer_without_credits_may_not_send() {
         let (receipt, Received::Immediate) = hear(&mut conn, 0, immediate()).unwrap() else {
             panic!("IMMEDIATE")
         };
-        // The credit is owed, and not given yet.
+        // The credit is owed, and not yet returned.
         conn.reposted(receipt);
     }
     let overrun = ConnError::Overrun { kind: MessageKind::Immediate, limit: 4 };
@@ -119,7 +120,7 @@ fn a_peer_without_credits_may_not_send() {
     assert!(hear(&mut conn, 0, immediate()).is_ok());
 }
 
-/// The credit of a GET_REQ comes back before its answer: the peer's transfers have a limit of their own.
+/// The credit of a GET_REQ returns before its answer: the peer's transfers have a separate limit.
 #[test]
 fn a_peer_may_not_have_more_transfers_than_the_depth() {
     let mut conn = conn();
@@ -158,7 +159,8 @@ fn cookies_that_name_nothing_are_a_breach() {
     }
 }
 
-/// A message of the right connection in the wrong state: each kind of answer to each kind of operation.
+/// A message on the right connection in the wrong state: each kind of answer to each kind of
+/// operation.
 #[test]
 fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
     let pieces = [Fragment { length: 100, address: 0 }];
@@ -188,7 +190,7 @@ fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
     breach(hear(&mut own, 0, Body::GetDone(done(cookie, 30))));
 }
 
-/// It would have the driver take memory for written that nobody was told of.
+/// Otherwise the driver would count memory as written that no peer has the address of.
 #[test]
 fn a_peer_cannot_answer_what_has_not_been_sent() {
     let mut own = conn();
@@ -202,7 +204,7 @@ fn a_peer_cannot_answer_what_has_not_been_sent() {
     assert!(hear(&mut own, 0, Body::PutDone(done(Cookie::new(key.bits()), 100))).is_ok());
 }
 
-/// What the status of an answer may be, and what it means.
+/// The permitted values of an answer's status, and their meanings.
 #[test]
 fn a_status_is_at_most_what_was_asked_for() {
     let cases = [
@@ -217,7 +219,7 @@ fn a_status_is_at_most_what_was_asked_for() {
         (MessageKind::GetDone, -100_000, Some(Err(Errno::EIO))),
         (MessageKind::GetDone, i32::MIN, Some(Err(Errno::EIO))),
         (MessageKind::PutDone, 100, Some(Ok(100))),
-        // All that was asked for, as the table of lnet-wire 32 has it.
+        // All bytes that were asked for, as in the table of lnet-wire 32.
         (MessageKind::PutDone, 0, Some(Ok(100))),
         (MessageKind::PutDone, 99, None),
         (MessageKind::PutDone, 101, None),
@@ -245,7 +247,7 @@ fn a_status_is_at_most_what_was_asked_for() {
     }
 }
 
-/// lnet-wire 35.2: the source then says so, and writes nothing.
+/// lnet-wire 35.2: the source then reports an error, and writes nothing.
 #[test]
 fn a_descriptor_of_more_than_there_is_gets_nothing() {
     let mut conn = conn();
@@ -266,7 +268,8 @@ fn a_handshake_has_no_place_on_a_connection() {
     }
 }
 
-/// lnet-wire 36: after 100 s; and at most two NOOPs are posted, whatever happens to their sends.
+/// lnet-wire 36: a NOOP after 100 s; and at most two NOOPs are posted, whatever happens to their
+/// sends.
 #[test]
 fn a_connection_that_is_idle_says_that_it_lives() {
     let mut conn = conn();
@@ -287,7 +290,8 @@ fn a_connection_that_is_idle_says_that_it_lives() {
     assert!(matches!(conn.completed(id.bits()), Err(ConnError::UnknownSend { .. })), "it has completed");
 }
 
-/// It has buffers for two NOOPs: one shows that this side lives, and the other one is for credits.
+/// The peer has buffers for two NOOPs: one shows that this side lives, and the other one is for
+/// credits.
 #[test]
 fn a_silent_peer_gets_credits_after_a_sign_of_life() {
     let mut conn = conn();
@@ -323,7 +327,7 @@ fn what_is_late_is_told_by_how_far_it_is() {
     assert_eq!(conn.late(9), Some(Late::Posted));
     conn.completed(id.bits()).unwrap();
     assert_eq!(conn.late(9), Some(Late::Unanswered));
-    // Wanted by the peer, and not prepared.
+    // The peer wants the payload, and the writes are not prepared.
     let pieces = [Fragment { length: 100, address: 0 }];
     let descriptor = Descriptor::new(1, &pieces).unwrap();
     let answer = hear(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
@@ -371,7 +375,7 @@ fn chains_wait_for_room_and_are_never_split() {
     assert_eq!(say(&mut conn).0, What::Immediate);
 }
 
-/// Keys of operations that are over name nothing, though their place is taken again.
+/// Keys of ended operations name nothing, even when their slot is in use again.
 #[test]
 fn a_key_is_never_valid_twice() {
     let mut conn = conn();

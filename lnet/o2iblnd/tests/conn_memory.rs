@@ -16,7 +16,8 @@ const LENGTH: u32 = 1 << 20;
 const LIMITS: Limits =
     Limits { depth: 8, high_water: 4, sends: 8, works: 2080, messages: 256, keepalive_ns: NEVER };
 
-/// Sends what there is from one side to the other and back, until nothing is left. Messages stay values.
+/// Sends queued messages from one side to the other and back, until none is left. Messages are not
+/// encoded.
 fn talk(conns: &mut [Conn<u64>; 2], links: &[Link; 2], ended: &mut usize) {
     let memory = pieces(LENGTH);
     loop {
@@ -55,7 +56,7 @@ fn a_connection_allocates_nothing_after_it_is_made() {
     let links = [link(0), link(1)];
     let mut ended = 0;
     let mut round = |round: u64| {
-        // All queues as long as they may be, and something to withdraw.
+        // All queues at their limits, and messages to withdraw.
         for item in 0..u64::from(LIMITS.messages) {
             let own = [Own::Immediate, Own::Put { length: LENGTH }, Own::Get { length: LENGTH }];
             conns[0].queue(own[item as usize % 3], NEVER, item).unwrap();

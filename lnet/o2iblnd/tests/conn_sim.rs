@@ -1,5 +1,6 @@
-//! Two connections in a simulated world, thousands of seeds: no credit is lost or made, no message meets a peer without a
-//! buffer, nothing waits for ever, and each operation ends exactly once (lnet-wire 35 and 36).
+//! Two connections in a simulated world, thousands of seeds: no credit is lost or created, no
+//! message meets a peer without a buffer, no operation waits forever, and each ends exactly once
+//! (lnet-wire 35 and 36).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -40,8 +41,8 @@ fn whenever_the_connection_is_lost_each_operation_ends_once() {
     });
 }
 
-/// Messages that a lazy portal holds keep their credits: the others must still get through, though the high-water mark is never
-/// reached.
+/// Messages that a lazy portal holds keep their credits: other messages must still pass, although
+/// the high-water mark is never reached.
 #[test]
 fn held_messages_do_not_stop_the_others() {
     for held in 0..usize::from(DEFAULT.depth) {
@@ -54,7 +55,7 @@ fn held_messages_do_not_stop_the_others() {
                     && world.process(1)
             );
         }
-        // Their receipts stay where they are.
+        // Their receipts are kept.
         for _ in 0..100 {
             assert!(world.nodes[0].queue(Own::Immediate));
         }
@@ -73,7 +74,8 @@ fn held_messages_do_not_stop_the_others() {
     }
 }
 
-/// lnet-wire 36: one NOOP for each high-water mark of messages in one direction, and none where messages go back anyway.
+/// lnet-wire 36: one NOOP for each high-water mark of messages in one direction, and none if
+/// messages are sent in the other direction anyway.
 #[test]
 fn noops_are_as_many_as_the_high_water_mark_makes_them() {
     for both in [false, true] {
@@ -94,8 +96,8 @@ fn noops_are_as_many_as_the_high_water_mark_makes_them() {
     }
 }
 
-/// The worst that may come to a peer that looks at nothing: as many credit messages and as many answers as the connection is
-/// deep, and two NOOPs, though more credits could be returned.
+/// The most messages that a peer which processes nothing may get: credit messages and answers to
+/// the connection's depth each, and two NOOPs, even if more credits could be returned.
 #[test]
 fn a_peer_that_looks_at_nothing_has_buffers_enough() {
     for depth in 1..=16 {
@@ -106,7 +108,7 @@ fn a_peer_that_looks_at_nothing_has_buffers_enough() {
             while world.deliver(at) {}
             while world.nodes[at].complete() {}
         };
-        // The peer asks for data, has its credits back, and uses them again.
+        // The peer asks for data, gets its credits back, and uses them again.
         for own in [get, Own::Immediate] {
             for _ in 0..depth {
                 assert!(world.nodes[1].queue(own));
@@ -115,14 +117,14 @@ fn a_peer_that_looks_at_nothing_has_buffers_enough() {
             while world.process(0) {
                 assert!(world.repost_at(0, 0));
                 all(&mut world, 0);
-                // It does not look after this.
+                // It processes no message after this.
                 while own == get && world.process(1) {
                     assert!(world.repost_at(1, 0));
                     all(&mut world, 1);
                 }
             }
         }
-        // The answers, and everything else that may be sent.
+        // The answers, and all other messages that may be sent.
         while !world.nodes[0].requests.is_empty() {
             assert!(world.act(0, 7));
             assert!(world.nodes[0].queue(Own::Immediate));

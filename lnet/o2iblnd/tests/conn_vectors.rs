@@ -1,5 +1,6 @@
-//! Each side of the recorded connections of kernel nodes, played by a [`Conn`]: it says what the kernel node said, with the
-//! same meaning, and takes what the other one answered (lnet-measured, o2ib).
+//! A [`Conn`] replays each side of the recorded connections of kernel nodes: it sends what the
+//! kernel node sent, with the same meaning, and accepts the other one's answers (lnet-measured,
+//! o2ib).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 const NEVER: u64 = u64::MAX;
 
-/// The messages behind the handshake, each with the NID address of its sender.
+/// Returns the messages after the handshake, each with the NID address of its sender.
 fn recorded(file: &str) -> Vec<(String, Vec<u8>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(file);
     let recording: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -31,9 +32,9 @@ fn hex(digits: &str) -> Vec<u8> {
 /// One side of a recording.
 struct Player {
     conn: Conn<MessageKind>,
-    /// The recorded node's own cookies, and those that stand for them.
+    /// The recorded node's own cookies, and the player's in their place.
     cookies: HashMap<Cookie, Cookie>,
-    /// What is to be answered: by the kind of the request.
+    /// The requests to be answered, by kind.
     open: Vec<(MessageKind, Key, u32)>,
     ended: Vec<(MessageKind, u32)>,
     begun: usize,
@@ -58,7 +59,7 @@ impl Player {
         Completion { cookie: self.cookies[&done.cookie], ..*done }
     }
 
-    /// The recorded node sent this: so does the player.
+    /// Sends a message that the recorded node sent.
     fn says(&mut self, message: &Message<'_>) {
         self.decide(&message.body);
         let emit = self.conn.next(0).unwrap_or_else(|| panic!("it may send {}", message.body.kind()));
@@ -87,7 +88,7 @@ impl Player {
         }
     }
 
-    /// What makes a connection send this.
+    /// Calls the function of the connection that leads to this message.
     fn decide(&mut self, body: &Body<'_>) {
         let kind = body.kind();
         self.begun += 1;
@@ -114,7 +115,7 @@ impl Player {
                 let (key, length) = answered(self, MessageKind::PutAck);
                 assert_eq!(done.outcome(), Ok(length));
                 self.conn.done(key, Ok(length), 1, NEVER).unwrap();
-                // It is the PUT that goes on.
+                // The PUT continues: it is not a new one.
                 self.begun -= 1;
             }
             Body::GetDone(done) => {
@@ -126,7 +127,7 @@ impl Player {
         }
     }
 
-    /// The other recorded node sent this.
+    /// Receives a message that the other recorded node sent.
     fn hears(&mut self, message: &Message<'_>) {
         let body = match message.body {
             Body::PutAck { source, sink, descriptor } => {

@@ -1,5 +1,5 @@
-//! Hosts that lack devices or rights, and what they are told (S-4). `./test verbs` runs each test by its name, in a guest
-//! that lacks just that.
+//! Hosts without devices or permissions, and their error messages (S-4). `./test verbs` runs each
+//! test by its name, in a guest that lacks exactly that.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -10,13 +10,13 @@ use lnet_region::Region;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
-/// What Debian lets an ordinary user lock.
+/// The memory that Debian lets an ordinary user lock.
 const MEMLOCK: usize = 8 << 20;
 
 #[test]
 #[ignore = "needs a host without RDMA devices: ./test verbs"]
 fn without_devices() {
-    // SAFETY: nothing is posted, and what is registered is forgotten before its region.
+    // SAFETY: nothing is posted, and each registration ends before its region.
     let host = unsafe { Host::new() };
     for error in [host.open(ADDRESS).err(), host.channel().err()].map(|error| error.expect("a refusal")) {
         assert_eq!(error.errno, Errno::ENODEV, "{error}");
@@ -24,11 +24,12 @@ fn without_devices() {
     }
 }
 
-/// An ordinary user may use RDMA with as much memory as he may lock; where more is needed he learns of the limit.
+/// An ordinary user may use RDMA with as much memory as the limit allows; beyond it, the error
+/// names the limit.
 #[test]
 #[ignore = "needs to be an ordinary user: ./test verbs"]
 fn as_ordinary_user() {
-    // SAFETY: nothing is posted, and what is registered is forgotten before its region.
+    // SAFETY: nothing is posted, and each registration ends before its region.
     let host = unsafe { Host::new() };
     let device = host.open(ADDRESS).expect("the device");
     let half = Region::heap(MEMLOCK / 2).expect("memory");
@@ -37,7 +38,7 @@ fn as_ordinary_user() {
     assert_eq!(error.errno, Errno::ENOMEM, "{error}");
     assert!(error.what.contains(&format!("may lock {MEMLOCK} bytes (RLIMIT_MEMLOCK)")), "{error}");
     drop(registered);
-    // What is given back may be locked again.
+    // Memory whose registration has ended may be locked again.
     device.register(&half, true).expect("half of what may be locked");
 
     let channel = host.channel().expect("a channel");

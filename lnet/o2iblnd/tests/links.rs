@@ -1,4 +1,4 @@
-//! What becomes of attempts and connections, case by case (lnet-wire 33, 34, 38; lnet-semantics 35).
+//! The results of attempts and connections, case by case (lnet-wire 33, 34, 38; lnet-semantics 35).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -36,7 +36,7 @@ fn begin(links: &mut Links, now_ns: u64) -> Vec<LinkId> {
     begun
 }
 
-/// What the CONNREQ of an attempt asks for.
+/// Returns what the CONNREQ of an attempt asks for.
 fn request(links: &mut Links, id: LinkId) -> (End, ConnParams) {
     let made = links.params();
     let message = Message::parse(links.request(id, made).unwrap()).unwrap();
@@ -50,7 +50,7 @@ fn record(reason: RejectReason, stamp: u64, params: ConnParams) -> Vec<u8> {
     bytes
 }
 
-/// The peer rejects the attempt, while a message waits.
+/// Rejects the attempt in the peer's name, while a message waits.
 fn reject(links: &mut Links, id: LinkId, reason: RejectReason, offered: ConnParams) -> Outcome {
     request(links, id);
     let record = record(reason, LIFE.stamp, offered);
@@ -59,7 +59,7 @@ fn reject(links: &mut Links, id: LinkId, reason: RejectReason, offered: ConnPara
     }
 }
 
-/// What a peer of this life offers.
+/// Returns the offer of a peer of this incarnation.
 fn offer(stamp: u64) -> Offer {
     let wanted = Attempt {
         local: peer(stamp),
@@ -84,7 +84,7 @@ fn accept(links: &mut Links, stamp: u64) -> LinkId {
     }
 }
 
-/// lnet-wire 34: with the first message, all at once; and the passive side opens none.
+/// lnet-wire 34: with the first message, all at once; the passive side opens none.
 #[test]
 fn all_connections_are_begun_at_once_on_first_use() {
     let mut active = links(4);
@@ -123,14 +123,14 @@ fn each_rejection_has_its_reaction() {
         let mut links = links(1);
         let id = begin(&mut links, 0)[0];
         assert_eq!(reject(&mut links, id, reason, less), outcome, "{reason}");
-        // It is remembered, also by the next attempt.
+        // The parameters are remembered, also by the next attempt.
         assert_eq!(links.params(), params, "{reason}");
         if outcome == again() {
             let stamp = if reason == RejectReason::ConnStale { LIFE.stamp } else { 0 };
             assert_eq!(request(&mut links, id), (peer(stamp), params), "{reason}");
             assert_eq!(links.next(0, true), Next::Nothing, "it is still the same attempt");
         }
-        // Nothing smaller is offered.
+        // The second offer is not smaller.
         if [RejectReason::RdmaFrags, RejectReason::MsgQueueSize].contains(&reason) {
             assert_eq!(reject(&mut links, id, reason, DEEP), Outcome::Failed, "{reason}");
         }
@@ -145,7 +145,8 @@ fn each_rejection_has_its_reaction() {
     }
 }
 
-/// A rejected attempt without a purpose is given up: nothing waits, or the peer's own connection is being made.
+/// A rejected attempt without a purpose is given up: no message waits, or the peer's own connection
+/// is being made.
 #[test]
 fn an_attempt_is_not_repeated_for_nothing() {
     let deep = record(RejectReason::MsgQueueSize, 2, ConnParams::DEFAULT);
@@ -156,7 +157,7 @@ fn an_attempt_is_not_repeated_for_nothing() {
         let theirs = incoming.then(|| accept(&mut links, 2));
         assert_eq!(links.rejected(id, Rejection::Record(&deep), incoming, 0), Ok(Outcome::GoOn));
         assert_eq!(links.next(0, incoming), Next::Nothing);
-        // If theirs fails, the next attempt knows more.
+        // If the peer's attempt fails, the next attempt has the new parameters.
         if let Some(theirs) = theirs {
             assert_eq!(links.failed(theirs, 0), Outcome::GoOn);
         }
@@ -164,7 +165,7 @@ fn an_attempt_is_not_repeated_for_nothing() {
     }
 }
 
-/// Both machines connect; the peer refuses this side's attempt.
+/// Both nodes connect; the peer rejects this side's attempt.
 #[test]
 fn after_a_lost_race_the_peers_connection_is_used() {
     let mut links = links(1);
@@ -175,7 +176,7 @@ fn after_a_lost_race_the_peers_connection_is_used() {
     assert!(!links.established(theirs, LIFE, 0));
     assert_eq!((links.pick(|_| true), links.next(0, true)), (Some(theirs), Next::Nothing));
 
-    // Should none come, it is tried again after a while; not for ever.
+    // If none is made, the attempt is repeated after a while, but not forever.
     let mut links = self::links(1);
     for race in 0..=RETRIES_MAX {
         let now_ns = u64::from(race) * S;
@@ -208,7 +209,7 @@ fn a_peer_cannot_send_an_attempt_back_for_ever() {
     assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Failed);
 }
 
-/// What the device cannot make is not asked for; it may make more for the next attempt.
+/// The node does not ask for what the device cannot make; it may make more for the next attempt.
 // Covers: S-503
 #[test]
 fn a_small_device_asks_for_what_it_can() {
@@ -264,12 +265,12 @@ fn attempts_end_in_time() {
     let mut links = links(1);
     let (id, deadline_ns) = links.begin(S);
     assert_eq!((deadline_ns, links.deadline_ns()), (13_500_000_000, Some(13_500_000_000)));
-    // Tries do not prolong it.
+    // Tries do not extend the deadline.
     assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Again { close_all: false });
     assert_eq!((links.overdue(deadline_ns - 1), links.overdue(deadline_ns)), (None, Some(id)));
     assert_eq!(links.failed(id, deadline_ns), Outcome::Failed);
     assert_eq!(links.failed(id, deadline_ns), Outcome::GoOn, "it is over");
-    // A peer's as well.
+    // A peer's attempt has a deadline as well.
     let theirs = accept(&mut links, 2);
     assert_eq!(links.overdue(100 * S), Some(theirs));
 }
@@ -281,7 +282,7 @@ fn failures_make_pauses_that_grow_up_to_a_minute() {
     for expected_s in [1, 2, 4, 8, 16, 32, 60, 60] {
         let begun = begin(&mut links, now_ns);
         assert_eq!(begun.len(), 2);
-        // Both fail: it is one failure, and the first leaves the messages to the second.
+        // Both fail: it counts as one failure, and the first leaves the messages to the second.
         assert_eq!(links.failed(begun[0], now_ns), Outcome::GoOn);
         assert_eq!(links.next(now_ns, true), Next::Wait { until_ns: now_ns + expected_s * S });
         assert_eq!(links.failed(begun[1], now_ns), Outcome::Failed);
@@ -297,7 +298,7 @@ fn failures_make_pauses_that_grow_up_to_a_minute() {
     assert_eq!(begin(&mut links, now_ns + 2 * S).len(), 2, "the success has made up for the failures");
 }
 
-/// The peer does not want so many connections.
+/// The peer does not accept the whole set of connections.
 #[test]
 fn a_set_that_cannot_be_completed_is_taken_as_it_is() {
     let mut links = links(2);
@@ -314,7 +315,7 @@ fn a_set_that_cannot_be_completed_is_taken_as_it_is() {
     }
     assert_eq!(links.failed(id, now_ns), Outcome::GoOn);
     assert_eq!(links.next(1000 * S, true), Next::Nothing);
-    // Whoever sets the number again asks again.
+    // Setting the number again makes the node ask again.
     links.set_conns(3);
     assert_eq!(begin(&mut links, 1000 * S).len(), 2);
 }
@@ -331,7 +332,7 @@ fn a_lost_connection_is_opened_again_by_the_side_that_opened_it() {
     theirs.iter().for_each(|id| assert!(!passive.established(*id, LIFE, 0)));
     passive.lost(theirs[1], 10 * S);
     assert_eq!((passive.is_connected(), passive.next(10 * S, true)), (true, Next::Nothing));
-    // The second time it is gone already.
+    // The second call finds it gone.
     for _ in 0..2 {
         passive.lost(theirs[0], 10 * S);
         assert_eq!((passive.is_connected(), passive.next(10 * S, false)), (false, Next::Nothing));
@@ -361,13 +362,13 @@ fn messages_take_turns() {
     let mut sorted = picked[..3].to_vec();
     sorted.sort_unstable();
     assert_eq!((&sorted, &picked[3..]), (&begun, &picked[..3]));
-    // One that is full is passed over.
+    // A full connection is skipped.
     let full = picked[0];
     assert!((0..6).all(|_| links.pick(|id| id != full).unwrap() != full));
     assert_eq!(links.pick(|_| false), None);
 }
 
-/// An answer to nobody, and one that is wrong.
+/// An answer without an attempt, and a wrong one.
 #[test]
 fn an_acceptance_is_checked() {
     let mut links = links(1);

@@ -20,8 +20,9 @@ fn habits(rng: &mut Rng) -> Habits {
     }
 }
 
-/// However their requests cross: both are connected, by connections both know of, with the smaller parameters of both. One may
-/// be a kernel node, which refuses what comes while it connects itself.
+/// In whatever order their requests cross, both are connected, by connections that both know, with
+/// the smaller parameters of both. One may be a kernel node, which rejects requests while it
+/// connects itself.
 #[test]
 fn two_nodes_agree() {
     let (mut raced, mut crossed) = (0, 0);
@@ -55,8 +56,8 @@ fn two_nodes_agree() {
     assert!(raced > 0 && crossed > 0, "{raced} races, {crossed} connections that crossed");
 }
 
-/// Connections break, nodes restart, what is on the way is lost: in the end all connections are of this life, and a message
-/// gets through, or fails and gets through later.
+/// Connections break, nodes restart, messages in flight are lost: in the end all connections are of
+/// the current incarnations, and a message is delivered, or fails and is delivered later.
 #[test]
 fn nodes_find_each_other_again_after_any_trouble() {
     let mut failed = 0;
@@ -95,7 +96,7 @@ fn nodes_find_each_other_again_after_any_trouble() {
     assert!(failed > 0, "no message ever failed");
 }
 
-/// A peer that loses everything on the way, or every connection at once: attempts become rarer.
+/// A peer that loses all messages in flight, or all connections at once: attempts become rarer.
 #[test]
 fn nobody_is_kept_busy() {
     seeds(200, |seed| {
@@ -117,7 +118,8 @@ fn nobody_is_kept_busy() {
             }
             world.now_ns += S / 2;
         }
-        // 1, 2, 4 … 60 s: some 20 pauses; with each, all connections, and a few without a pause before.
+        // 1, 2, 4 … 60 s: some 20 pauses; with each, all connections, and a few without a pause
+        // before.
         assert!(world.nodes[0].attempts <= 40 * u32::from(conns), "{} attempts", world.nodes[0].attempts);
     });
 }

@@ -1,10 +1,11 @@
-//! A program that could do RDMA, on a machine without its libraries (`./test verbs` runs it in such a guest).
+//! A program that supports RDMA, on a machine without its libraries (`./test verbs` runs it in such
+//! a guest).
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::Fabric;
 use lnet_o2iblnd::verbs::{Host, devices};
 
-/// It starts, and says what to install as soon as RDMA is asked for.
+/// It starts, and reports what to install as soon as it uses RDMA.
 #[test]
 #[ignore = "needs a guest without RDMA libraries: ./test verbs"]
 fn without_libraries_everything_says_so() {
@@ -22,8 +23,8 @@ fn without_libraries_everything_says_so() {
             "libibverbs.so.1 is not installed (Debian: apt install libibverbs1 ibverbs-providers librdmacm1)"
         );
     }
-    // Not even a function of the library's own: it fails as the library says that it does.
-    // SAFETY: it is not there, so nothing is called.
+    // Even one of the library's own functions: it fails as the documentation says.
+    // SAFETY: the function is not loaded, so nothing is called.
     assert!(unsafe { nlx_ibverbs_sys::rdma_create_event_channel() }.is_null());
     assert_eq!(Errno::last(), Errno::ENOSYS);
 }

@@ -1,5 +1,6 @@
-//! A device is taken away while it is used (S-4). It runs in a guest (`./test verbs`) as a process of its own: soft-RoCE's
-//! devices go only when every process that has them open has ended, and so this one opens none.
+//! A device is removed while it is used (S-4). It runs in a guest (`./test verbs`) as a process of
+//! its own: soft-RoCE's devices are removed only when every process that has them open has ended,
+//! and so this process opens none.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -12,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
-/// Names the process that has the device open.
+/// The variable that marks the process with the open device.
 const USER: &str = "NLX_VERBS_USER";
 
 fn new_host() -> Host {
@@ -25,7 +26,8 @@ fn rdma(arguments: &[&str]) {
     assert!(rdma.expect("rdma").success(), "rdma {arguments:?}");
 }
 
-/// Everything that was on the device ends, and the channel is silent afterwards: nothing spins over what is gone.
+/// Everything on the device ends, and the channel is silent afterwards: no thread spins over
+/// removed objects.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn the_user_of_a_device() {
@@ -88,6 +90,6 @@ fn a_device_is_removed_and_comes_back() {
     let netdevs = std::env::var("NLX_GUEST_NETDEVS").expect("the guest's netdevs (tests/guest/run)");
     rdma(&["link", "add", "rxe0", "type", "rxe", "netdev", &netdevs]);
     let opened = new_host().open(ADDRESS);
-    // Its port may take a moment to be up.
+    // Its port may take a moment to come up.
     assert!(opened.is_ok() || opened.is_err_and(|error| error.errno == Errno::ENETDOWN));
 }

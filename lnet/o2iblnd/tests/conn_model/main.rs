@@ -1,5 +1,5 @@
-//! A [`Conn`] against a plain model of lnet-wire 36: lists and counters, searched from the start each time. Sends complete in
-//! any order here, and answers before or after them.
+//! A [`Conn`] against a plain model of lnet-wire 36: lists and counters, searched from the start
+//! each time. Sends complete in any order here, and answers arrive before or after them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use lnet_proto::ib::{Completion, Cookie, MessageKind};
 use model::{Model, Queued};
 use proptest::prelude::*;
 
-/// What to do; numbers choose among what there is.
+/// A step of the test; its numbers select among the possible objects.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Queue(usize),
@@ -24,16 +24,16 @@ enum Step {
     /// The peer sends IMMEDIATE, PUT_REQ, GET_REQ.
     Hear(usize),
     Repost(usize),
-    /// A request of the peer's is answered: ACK or DONE, NAK.
+    /// This side answers a request of the peer's: ACK or DONE, NAK.
     Answer(usize, bool),
-    /// The writes of a PUT are prepared: so many.
+    /// The writes of a PUT are prepared: their number.
     Write(usize, u32),
-    /// The PUT_DONE of a transfer comes.
+    /// The PUT_DONE of a transfer arrives.
     Taken(usize),
-    /// The peer returns so many credits of those it could.
+    /// The peer returns this number of credits, if it has them.
     Return(u8),
     Withdraw(usize),
-    /// The peer is to see that this side lives.
+    /// The peer must see that this side lives.
     ShowLife,
 }
 
@@ -59,7 +59,7 @@ const PUT: Own = Own::Put { length: 10 };
 const GET: Own = Own::Get { length: 10 };
 const KINDS: [MessageKind; 3] = [MessageKind::Immediate, MessageKind::PutReq, MessageKind::GetReq];
 
-/// An operation that waits for something.
+/// An operation that waits for an event.
 #[derive(Clone, Copy)]
 struct Waits {
     op: usize,
@@ -242,7 +242,7 @@ impl Test {
         }
     }
 
-    /// The peer sends what it may.
+    /// The peer sends a message, if it may.
     fn heard(&mut self, kind: MessageKind) {
         let transfer = kind != MessageKind::Immediate;
         if self.model.granted == 0 || (transfer && self.model.peer_reserved == 0) {
@@ -341,7 +341,7 @@ proptest! {
         let limits = Limits { depth, high_water, sends, works, messages, keepalive_ns: NEVER };
         let mut test = Test::new(limits);
         steps.into_iter().for_each(|step| test.run(step));
-        // Whatever has not ended comes back now, once.
+        // Operations that have not ended are returned now, once.
         let Test { conn, ops, mut ended, .. } = test;
         ended.extend(conn.close().map(|left| left.item));
         ended.sort_unstable();

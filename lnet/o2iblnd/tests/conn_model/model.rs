@@ -3,7 +3,7 @@
 use lnet_o2iblnd::conn::Limits;
 use lnet_proto::ib::MessageKind;
 
-/// A message to be sent: what, of which operation, with how many work requests.
+/// A message to be sent: its kind, its operation, and its work requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Queued {
     pub(crate) kind: MessageKind,
@@ -18,18 +18,19 @@ pub(crate) struct Model {
     pub(crate) credits: usize,
     pub(crate) reserved: usize,
     pub(crate) outstanding: usize,
-    /// Credits that the peer has, or has on the way.
+    /// Credits that the peer has, or that are in flight to it.
     pub(crate) granted: usize,
     pub(crate) peer_reserved: usize,
     pub(crate) no_credit: Vec<Queued>,
     pub(crate) credit: Vec<Queued>,
     pub(crate) waiting: Vec<Queued>,
     pub(crate) posted: Vec<(u64, Queued)>,
-    /// For each NOOP with credits: how many of the credits that the peer had then it has still not used.
+    /// For each NOOP with credits, the number of credits that the peer had then and has still not
+    /// used.
     pub(crate) unseen: Vec<usize>,
-    /// The peer is to see that this side lives.
+    /// The peer must see that this side lives.
     pub(crate) shows_life: bool,
-    /// NOOPs since the peer was heard.
+    /// NOOPs sent since a message was last received.
     pub(crate) unheard: usize,
 }
 
@@ -66,7 +67,7 @@ impl Model {
         self.unseen.iter_mut().for_each(|left| *left = left.saturating_sub(1));
     }
 
-    /// What is emitted next, with how many credits.
+    /// Returns the next message to emit, with its credits.
     pub(crate) fn next(&mut self) -> Option<(Queued, usize)> {
         let used: u32 = self.posted.iter().map(|(_, queued)| queued.works).sum();
         let fits =
@@ -83,7 +84,7 @@ impl Model {
             self.credit.remove(0)
         } else {
             let posted = self.posted.iter().filter(|(_, queued)| queued.kind == MessageKind::Noop).count();
-            // One that is not known to be seen is one whose first credit is not used.
+            // A NOOP is not known to be handled until its first credit is used.
             let unseen = self.unseen.iter().filter(|left| **left > 0).count();
             let stuck = self.granted == 0 && self.outstanding > 0;
             let credits = unseen < 2 && self.unheard < 2 && (stuck || self.outstanding >= self.high_water);

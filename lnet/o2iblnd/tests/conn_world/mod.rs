@@ -1,6 +1,7 @@
-//! Two connections and the network between them: reliable and in order, with delays, as a seed has it.
+//! Two connections and the network between them: reliable and in order, with delays that a seed
+//! determines.
 //!
-//! The world keeps its own books: of buffers, of credits, of what each operation must come to.
+//! The world counts buffers and credits itself, and records the expected result of each operation.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of this")]
 
@@ -27,7 +28,7 @@ pub(crate) struct World {
     pub(crate) nodes: [Node; 2],
     pub(crate) rng: Rng,
     depth: u16,
-    /// Nothing new is begun, everything is answered.
+    /// No new operations are begun; all requests are answered.
     pub(crate) draining: bool,
     pub(crate) now_ns: u64,
 }
@@ -50,13 +51,13 @@ impl World {
         World { nodes, rng, depth: depth as u16, draining: false, now_ns: 0 }
     }
 
-    /// A world whose sides both have these limits.
+    /// Creates a world whose sides both have these limits.
     pub(crate) fn of(limits: &Limits) -> World {
         let nodes = [0, 1].map(|index| Node::new(index, limits));
         World { nodes, rng: Rng::new(0), depth: limits.depth.into(), draining: false, now_ns: 0 }
     }
 
-    /// Something happens; `false` if what was chosen cannot.
+    /// Carries out a random step; `false` if it is not possible now.
     pub(crate) fn step(&mut self) -> bool {
         let (at, choice) = (self.rng.index(2), self.rng.below(12));
         let happened = self.act(at, choice);
@@ -64,7 +65,7 @@ impl World {
         happened
     }
 
-    /// All that is left to do, until nothing is.
+    /// Carries out all remaining steps.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
         loop {
@@ -97,7 +98,7 @@ impl World {
         }
     }
 
-    /// The oldest message on the way from this node arrives.
+    /// Delivers the oldest message in flight from this node.
     pub(crate) fn deliver(&mut self, from: usize) -> bool {
         let Some(bytes) = self.nodes[from].wire.pop_front() else { return false };
         self.nodes[from].undelivered -= 1;
@@ -108,7 +109,7 @@ impl World {
         true
     }
 
-    /// A node looks at the oldest message that has arrived.
+    /// Lets a node process the oldest message that has arrived.
     pub(crate) fn process(&mut self, at: usize) -> bool {
         let [node, peer] = self.both(at);
         let Some(bytes) = node.arrived.pop_front() else { return false };
@@ -141,7 +142,7 @@ impl World {
         self.repost_at(at, place)
     }
 
-    /// A node posts the buffer of a message again.
+    /// Lets a node post the buffer of a message again.
     pub(crate) fn repost_at(&mut self, at: usize, place: usize) -> bool {
         let [node, peer] = self.both(at);
         if place >= node.receipts.len() {
@@ -164,7 +165,7 @@ impl World {
         true
     }
 
-    /// A node answers a request.
+    /// Lets a node answer a request.
     fn answer(&mut self, at: usize) -> bool {
         let choice = self.rng.below(4);
         let World { nodes: [a, b], rng, .. } = self;
@@ -200,7 +201,7 @@ impl World {
             }
             return true;
         }
-        // Now and then more than there is.
+        // Sometimes asks for more than the payload.
         let wanted = if rng.below(20) == 0 { length + 1 } else { length - length / 2 };
         let op = node.note(Role::Sink { length: wanted, origin });
         node.conn().attach(key, op).unwrap();
@@ -213,7 +214,7 @@ impl World {
         true
     }
 
-    /// A node has prepared the writes of a PUT.
+    /// Reports that a node has prepared the writes of a PUT.
     fn write(&mut self, at: usize) -> bool {
         let World { nodes: [a, b], rng, .. } = self;
         let (node, peer) = if at == 0 { (a, b) } else { (b, a) };
@@ -233,7 +234,7 @@ impl World {
         if at == 0 { [a, b] } else { [b, a] }
     }
 
-    /// No credit is lost or made.
+    /// Checks that no credit is lost or created.
     fn check(&self) {
         for (node, peer) in [(0, 1), (1, 0)].map(|(node, peer)| (&self.nodes[node], &self.nodes[peer])) {
             let (Some(conn), Some(other)) = (&node.conn, &peer.conn) else { continue };
@@ -246,7 +247,8 @@ impl World {
         }
     }
 
-    /// Everything has ended well, nothing is left of it, and all credits are back.
+    /// Checks that all operations have ended well, nothing of them is left, and all credits have
+    /// returned.
     pub(crate) fn check_end(&mut self) {
         for at in 0..2 {
             let node = &mut self.nodes[at];
@@ -262,7 +264,7 @@ impl World {
         }
     }
 
-    /// The connection is lost now.
+    /// Loses the connection now.
     pub(crate) fn lose(&mut self) {
         for node in &mut self.nodes {
             for ended in node.conn.take().unwrap().close() {

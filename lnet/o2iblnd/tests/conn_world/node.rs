@@ -8,31 +8,31 @@ use super::NEVER;
 use super::wire::{encode, link};
 use lnet_sim::Rng;
 
-/// What an operation is.
+/// The role of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     Own(Own),
-    /// Takes a PUT; `origin` is the peer's operation.
+    /// Receives a PUT; `origin` is the peer's operation.
     Sink {
         length: u32,
         origin: usize,
     },
-    /// Gives the data of a GET.
+    /// Sends the data of a GET.
     Source(Result<u32, Errno>),
 }
 
-/// An operation as the world knows it.
+/// An operation, as the world records it.
 #[derive(Clone, Debug)]
 pub(crate) struct WorldOp {
     pub(crate) role: Role,
     pub(crate) left: bool,
-    /// Messages of it that are posted.
+    /// Its posted messages.
     pub(crate) sends: u32,
     pub(crate) ended: bool,
     pub(crate) withdrawn: bool,
-    /// What it must come to, when that is decided.
+    /// The expected result, once that is determined.
     pub(crate) expected: Option<Result<u32, Errno>>,
-    /// Of a PUT, the operation of the peer that takes it.
+    /// For a PUT, the peer's operation that receives it.
     pub(crate) sink: Option<usize>,
 }
 
@@ -50,31 +50,31 @@ pub(crate) struct Node {
     index: usize,
     pub(crate) conn: Option<Conn<usize>>,
     pub(crate) ops: Vec<WorldOp>,
-    /// Sends that have not completed for the driver, the oldest first.
+    /// Sends that the driver has not seen complete, the oldest first.
     pub(crate) posted: VecDeque<(u64, What, Option<usize>)>,
-    /// How many of the newest of them have not been delivered.
+    /// The number of the newest of them that have not been delivered.
     pub(crate) undelivered: usize,
-    /// Messages on the way to the peer.
+    /// Messages in flight to the peer.
     pub(crate) wire: VecDeque<Vec<u8>>,
-    /// Messages in this node's buffers that the driver has not seen.
+    /// Messages in this node's buffers that the driver has not processed.
     pub(crate) arrived: VecDeque<Vec<u8>>,
-    /// Buffers that are posted.
+    /// Posted buffers.
     pub(crate) buffers: u32,
-    /// Of messages whose buffers are not posted again.
+    /// Receipts of messages whose buffers are not posted again.
     pub(crate) receipts: Vec<Receipt>,
     /// The peer's requests that wait for an answer, with the peer's operation.
     pub(crate) requests: Vec<(Key, MessageKind, usize)>,
     /// PUT_REQs that were refused before their buffer was posted again, and the other way round.
     pub(crate) refused: Vec<Key>,
     pub(crate) reposted: Vec<Key>,
-    /// Own PUTs whose writes are to be prepared.
+    /// Own PUTs whose writes are not prepared yet.
     pub(crate) wanted: Vec<(Key, u32, usize)>,
     /// Credits that this node has used, and that the peer does not owe yet.
     pub(crate) used: u32,
-    /// Credits in messages of this node's that the peer has not seen.
+    /// Credits in this node's messages that the peer has not received.
     pub(crate) credits_on_wire: u32,
     pub(crate) noops: u32,
-    /// Messages sent that needed a credit.
+    /// Messages sent that needed a credit, and received ones.
     pub(crate) credit_messages: u32,
     pub(crate) credit_messages_in: u32,
 }
@@ -177,7 +177,7 @@ impl Node {
         true
     }
 
-    /// The driver sees that the oldest send has completed, if it was delivered.
+    /// Completes the oldest send, if it was delivered.
     pub(crate) fn complete(&mut self) -> bool {
         if self.posted.len() == self.undelivered {
             return false;

@@ -1,6 +1,6 @@
-//! Runs of worlds that a seed determines.
+//! Runs of worlds from seeds.
 
-/// Runs these seeds, or the one that `NLX_SIM_SEED` names; one that fails is named.
+/// Runs this number of seeds, or the one in `NLX_SIM_SEED`; reports the seed of a failed run.
 pub(crate) fn seeds(count: u64, mut run: impl FnMut(u64)) {
     struct Name(u64);
     impl Drop for Name {

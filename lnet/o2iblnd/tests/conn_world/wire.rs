@@ -1,11 +1,11 @@
-//! Real bytes for what a connection says.
+//! Encodes a connection's messages.
 
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_o2iblnd::conn::What;
 use lnet_proto::ib::{Body, Descriptor, End, Fragment, Link, MESSAGE_MAX, Message, Version};
 use lnet_proto::{Header, WireHandle};
 
-/// The ends, seen from a node.
+/// Returns both ends, from the view of a node.
 pub(crate) fn link(at: usize) -> Link {
     let end = |index: usize| End {
         nid: format!("10.0.0.{}@o2ib", index + 1).parse::<Nid>().unwrap(),
@@ -14,12 +14,12 @@ pub(crate) fn link(at: usize) -> Link {
     Link { version: Version::V2, local: end(at), peer: end(1 - at) }
 }
 
-/// Memory of so many bytes.
+/// Returns the pieces of memory of this length.
 pub(crate) fn pieces(length: u32) -> [Fragment; 2] {
     [Fragment { length: length / 2, address: 1 << 40 }, Fragment { length: length - length / 2, address: 77 }]
 }
 
-/// The message that says this of operation `op`, and of so many bytes in these pieces.
+/// Returns the message of operation `op`, for `length` bytes in these pieces.
 pub(crate) fn message<'a>(
     link: &Link,
     credits: u8,
@@ -64,14 +64,14 @@ pub(crate) fn message<'a>(
     Message { head: link.head(credits), body }
 }
 
-/// Its bytes.
+/// Returns the message's bytes.
 pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u32) -> Vec<u8> {
     let mut bytes = [0; MESSAGE_MAX];
     let total = message(link, credits, what, (op, length), &pieces(length)).emit(&mut bytes).unwrap();
     bytes[..total].to_vec()
 }
 
-/// The operation that a message is of.
+/// Returns the operation of a message.
 pub(crate) fn decode_origin(header: &Header) -> usize {
     match header.body {
         lnet_proto::Body::Put { match_bits, .. } | lnet_proto::Body::Get { match_bits, .. } => {

@@ -1,4 +1,4 @@
-//! Two nodes that connect to each other, and a network that delivers in any order, or not at all.
+//! Two nodes that connect to each other, over a network that delivers in any order, or not at all.
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
@@ -15,7 +15,7 @@ pub(crate) use node::{Habits, Node, Standing};
 
 pub(crate) const S: u64 = 1_000_000_000;
 
-/// What is on the way.
+/// An event in flight.
 #[derive(Clone, Debug)]
 enum Event {
     Request {
@@ -72,7 +72,8 @@ impl World {
         }
     }
 
-    /// What a node does by itself: send what can be sent, begin what is to be begun, give up what is overdue.
+    /// Carries out a node's own actions: send waiting messages, begin due attempts, give up overdue
+    /// ones.
     pub(crate) fn act(&mut self, at: usize) -> bool {
         let node = &mut self.nodes[at];
         if node.waiting && node.links.pick(|_| true).is_some_and(|id| node.live.contains_key(&id)) {
@@ -114,7 +115,7 @@ impl World {
         self.events.push(Event::Request { from, id, bytes, life: node.end.stamp });
     }
 
-    /// When something happens by itself.
+    /// Returns the time of a node's next own action.
     fn wakes_ns(&self, at: usize) -> Option<u64> {
         let node = &self.nodes[at];
         let next = match node.links.next(self.now_ns, node.waiting) {
@@ -124,7 +125,7 @@ impl World {
         [next, node.links.deadline_ns()].into_iter().flatten().min()
     }
 
-    /// One thing happens; `false` if nothing is left to happen.
+    /// Carries out one event; `false` if none is left.
     pub(crate) fn step(&mut self, rng: &mut Rng) -> bool {
         let first = rng.index(2);
         if rng.below(2) == 0 && (self.act(first) || self.act(1 - first)) {
@@ -146,7 +147,7 @@ impl World {
         true
     }
 
-    /// Until nothing is left to happen.
+    /// Carries out events until none is left.
     pub(crate) fn settle(&mut self, rng: &mut Rng) {
         for _ in 0..20_000 {
             if !self.step(rng) {
@@ -156,21 +157,22 @@ impl World {
         panic!("they never come to rest");
     }
 
-    /// Something on the way is lost.
+    /// Loses an event in flight.
     pub(crate) fn lose_event(&mut self, rng: &mut Rng) {
-        // A node hears of the end of a connection sooner or later.
+        // The end of a connection always reaches a node sooner or later.
         let lossy: Vec<_> =
             (0..self.events.len()).filter(|at| !matches!(self.events[*at], Event::Closed { .. })).collect();
         if let Some(&at) = lossy.get(rng.index(lossy.len())) {
             let event = self.events.swap_remove(at);
-            // What is accepted and never established ends by the passive side's own deadline, and the other way round.
+            // A connection that is accepted and never established ends by the passive side's own
+            // deadline, and the other way round.
             if let Event::Confirmed { to, pair, .. } = event {
                 self.events.push(Event::Closed { to: 1 - to, pair });
             }
         }
     }
 
-    /// A connection breaks; both hear of it.
+    /// Breaks a connection; both sides are notified.
     pub(crate) fn break_one(&mut self, rng: &mut Rng) {
         let pairs: Vec<u32> = self.nodes[0].live.values().map(|standing| standing.pair).collect();
         if let Some(&pair) = pairs.get(rng.index(pairs.len())) {
@@ -178,7 +180,7 @@ impl World {
         }
     }
 
-    /// A node starts anew, and knows nothing. The other hears of it by and by.
+    /// Restarts a node without state. The other detects it later.
     pub(crate) fn restart(&mut self, at: usize) {
         let Node { habits, end, live, accepting, .. } = &self.nodes[at];
         let closed: Vec<_> = live
@@ -213,7 +215,7 @@ impl World {
         }
     }
 
-    /// A connection request arrives.
+    /// Handles a connection request.
     fn asked(&mut self, at: usize, id: LinkId, life: u64, bytes: &[u8]) {
         let node = &mut self.nodes[at];
         let interface = Interface { end: node.end, limits: node.habits.params() };
@@ -259,7 +261,7 @@ impl World {
         let node = &mut self.nodes[at];
         let granted = (life == node.end.stamp).then(|| node.links.granted(id, bytes)).and_then(Result::ok);
         let Some(established) = granted else {
-            // It was given up: the peer hears that it is gone.
+            // The attempt was given up: notify the peer.
             return self.events.push(Event::Closed { to: 1 - at, pair });
         };
         node.dialling.remove(&id);
@@ -268,7 +270,7 @@ impl World {
         node.live.insert(id, Standing { pair, own: true, life: known, params: established.params });
         let life = established.link.peer.stamp;
         if life != self.nodes[1 - at].end.stamp || self.dead.contains(&pair) {
-            // It has accepted, and restarted or given up.
+            // The peer has accepted, and restarted or given up.
             self.events.push(Event::Closed { to: at, pair });
         }
         self.events.push(Event::Confirmed { to: 1 - at, id: accepted, life, pair });
@@ -325,7 +327,7 @@ impl World {
         }
     }
 
-    /// Both know of the same connections, which are of the lives that there are.
+    /// Checks that both nodes know the same connections, of their current incarnations.
     pub(crate) fn check(&self) {
         let [a, b] = &self.nodes;
         for (node, peer) in [(a, b), (b, a)] {

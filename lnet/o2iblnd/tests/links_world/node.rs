@@ -5,15 +5,16 @@ use lnet_proto::ib::{ConnParams, End, Known};
 
 use super::S;
 
-/// What a node is like.
+/// The properties of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     pub(crate) conns: u8,
     pub(crate) depth: u16,
     pub(crate) fragments: u16,
-    /// What its device can make.
+    /// The largest depth that its device can make.
     pub(crate) device_depth: u16,
-    /// It refuses with CONN_RACE what comes while it connects itself, as kernel nodes of a higher NID do, up to 20 times.
+    /// The number of requests, up to 20, that it rejects with CONN_RACE while it connects itself,
+    /// as kernel nodes of a higher NID do.
     pub(crate) races: u32,
 }
 
@@ -30,7 +31,8 @@ impl Habits {
     }
 }
 
-/// A connection that stands at a node: which of the world's it is, of which life of the peer, and with what parameters.
+/// An established connection at a node: its number in the world, the peer's incarnation, and its
+/// parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Standing {
     pub(crate) pair: u32,
@@ -49,7 +51,7 @@ pub(crate) struct Node {
     pub(crate) failed: u32,
     pub(crate) attempts: u32,
     pub(crate) live: BTreeMap<LinkId, Standing>,
-    /// Attempts of the peer's that it accepts.
+    /// Attempts of the peer that it accepts.
     pub(crate) accepting: BTreeMap<LinkId, Standing>,
     pub(crate) dialling: BTreeSet<LinkId>,
 }

@@ -1,4 +1,5 @@
-//! What a connection takes of the device and of memory is what the arithmetic says, which `nlx o2iblnd-calc` shows.
+//! A connection takes the device resources and memory that the arithmetic computes, which `nlx
+//! o2iblnd-calc` shows.
 
 use std::sync::Arc;
 
@@ -13,21 +14,23 @@ use nlx_testkit::lnds::{TestBed as _, exchange, get, put};
 
 use crate::{Bed, Node};
 
-/// What counting finds beside what is calculated, and the other way round: names, lists with room to spare.
+/// The tolerated relative difference between counted and calculated bytes: names, spare capacity of
+/// lists.
 const ABOUT: f64 = 0.05;
 
 pub(crate) fn limits(fabric: &Arc<dyn Fabric>, node: &Node) -> DeviceLimits {
     *fabric.open(node.id.nid.ipv4().unwrap()).unwrap().limits()
 }
 
-/// A short message, which connects them and registers nothing of its own; and all the connections that there shall be.
+/// Sends a short message, which connects the nodes and registers nothing itself; then waits for all
+/// connections.
 fn connect(bed: &Bed, [a, b]: [&Node; 2], connections: usize) {
     exchange(bed, [a, b], &filled(whole(64), 1), &whole(64));
     bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.conn_stats().connections == connections));
 }
 
-/// The last queues that were made are those calculated; the device says that it has made at least that. Inline bytes are its own
-/// affair.
+/// Checks that the last queues made are those calculated; the device reports that it has made at
+/// least that. Inline bytes depend on the device.
 pub(crate) fn check_queues(seen: &Seen, connections: usize, wanted: &ConnSizes) {
     let queues = seen.queues();
     assert!(queues.len() >= connections, "{queues:?}");
@@ -41,7 +44,7 @@ pub(crate) fn check_queues(seen: &Seen, connections: usize, wanted: &ConnSizes) 
     }
 }
 
-/// Queues and registered memory, of both sides, for tunables that differ.
+/// Queues and registered memory, of both sides, for different tunables.
 // Covers: S-501, S-503, S-504, S-506, S-508
 #[test]
 fn a_connection_takes_what_is_calculated() {
@@ -58,7 +61,7 @@ fn a_connection_takes_what_is_calculated() {
         // They agree on the smaller one, after a rejection.
         (one(128), one(8), as_it_is),
         (four(8), one(128), as_it_is),
-        // A device cuts the depth, and whoever has asked adopts that.
+        // A device reduces the depth, and the side that asked adopts that.
         (one(8), one(8), small),
         (O2ibConfig { wrq_sge: 1, concurrent_sends: 64, ..one(32) }, one(32), as_it_is),
         (O2ibConfig { wrq_sge: 4, concurrent_sends: 4, ..one(8) }, one(8), as_it_is),
@@ -100,7 +103,7 @@ fn the_pool_takes_what_is_calculated() {
     // The sink's two parts have no registration: they lie in memory without one key.
     let pools = sizes::pools(&sizes::adjust(&config), 1);
     assert_eq!(seen[0].bytes() - before, pools.bounce_bytes() / 2);
-    // Nor have pieces that are too short to be registered.
+    // Pieces that are too short to be registered have none either.
     put(&bed, [a, b], &filled(apart(&[3000; 3]), 2), &whole(9000));
     assert_eq!(seen[0].bytes() - before, pools.bounce_bytes());
     assert_eq!((pools.all_transmits(), pools.all_registrations()), (0, 0));
@@ -108,7 +111,7 @@ fn the_pool_takes_what_is_calculated() {
     bed.end(nodes);
 }
 
-/// What the heap has for a connection, counted: three more of them on both sides.
+/// The heap bytes of a connection, counted: three more of them on both sides.
 // Covers: S-506
 #[test]
 fn bookkeeping_is_about_what_is_calculated() {
@@ -122,7 +125,7 @@ fn bookkeeping_is_about_what_is_calculated() {
         let one = live_bytes();
         a.lnd.set_conns_per_peer(None, 4);
         connect(&bed, [a, b], 4);
-        // A message on each, so that what is made with the first one is there.
+        // A message on each connection, so that allocations of the first message are included.
         for _ in 0..8 {
             b.post(&whole(64), 9, MdOptions::OP_PUT);
             a.put(b.id, &whole(64), 9);
@@ -133,7 +136,7 @@ fn bookkeeping_is_about_what_is_calculated() {
         let adjusted = sizes::adjust(&config);
         let device = limits(&bed.host(1).1, a);
         let made = sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, &device).unwrap();
-        // The message buffers are pages of the system's.
+        // The message buffers are pages of the system, not heap memory.
         let calculated = (6 * made.bookkeeping_bytes.unwrap()) as f64;
         let off = (counted - calculated).abs() / calculated;
         assert!(off < ABOUT, "{peer_credits}: {counted} counted, {calculated} calculated");

@@ -1,4 +1,4 @@
-//! Each exchange of lnet-wire 35, in both directions, at every length that matters.
+//! Each exchange of lnet-wire 35, in both directions, at all relevant lengths.
 
 use lnet_api::{Errno, EventKind, LNet};
 use lnet_o2iblnd::O2ibConfig;
@@ -8,10 +8,11 @@ use nlx_testkit::lnds::{TestBed as _, exchange, get, put};
 
 use crate::{Bed, Node};
 
-/// The longest payload that goes with its message (lnet-wire 35).
+/// The longest payload of an IMMEDIATE (lnet-wire 35).
 pub(crate) const IMMEDIATE: usize = 3976;
 
-/// Empty but for a byte, the largest that goes with its message and one more, a page and its neighbours, LNet's largest.
+/// One byte, the longest payload of an IMMEDIATE and one more, a page and its neighbours, LNet's
+/// longest.
 const LENGTHS: [usize; 9] = [1, 64, 3975, 3976, 3977, 4097, 65_537, (1 << 20) - 1, 1 << 20];
 
 fn exchange_all_ways(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
@@ -19,7 +20,7 @@ fn exchange_all_ways(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec
     exchange(bed, [b, a], source, sink);
 }
 
-/// What is registered is written straight to its place, and is registered once.
+/// Registered memory is written directly, and is registered once.
 // Covers: S-401
 #[test]
 fn each_length_is_written_to_its_place_or_goes_with_its_message() {
@@ -44,7 +45,7 @@ fn each_length_is_written_to_its_place_or_goes_with_its_message() {
     bed.end(nodes);
 }
 
-/// Memory that lies together is one fragment, and one work request.
+/// Contiguous memory is one fragment, and one work request.
 // Covers: S-505, S-506
 #[test]
 fn neighbours_are_written_as_one() {
@@ -72,8 +73,8 @@ fn odd_offsets_at_both_ends() {
     });
 }
 
-/// lnet-wire 35.2 and 35.3: a PUT that nobody wants is answered by PUT_NAK with status 0 and has been sent well; a GET that
-/// nobody answers ends with ENODATA.
+/// lnet-wire 35.2 and 35.3: a PUT without a matching buffer is answered by PUT_NAK with status 0
+/// and has been sent well; a GET without a matching buffer ends with ENODATA.
 #[test]
 fn what_nobody_wants_is_dropped() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
@@ -89,7 +90,7 @@ fn what_nobody_wants_is_dropped() {
                 bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
                 assert_eq!(a.outcome(EventKind::Send, get), Some(Err(Errno::ENODATA)), "{length} bytes");
             } else {
-                // Nothing comes back: whoever waits gives it up.
+                // There is no answer: the waiting side gives up.
                 bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
                 a.engine.md_unlink(get).unwrap();
             }
@@ -100,8 +101,8 @@ fn what_nobody_wants_is_dropped() {
     });
 }
 
-/// Between nodes of nlx that ask for it: a PUT, and a GET that goes with its message, are refused by the engine, a GET_REQ by
-/// GET_DONE, and each once.
+/// Between nodes of nlx that ask for it: the engine refuses a PUT, and a GET that fits a message; a
+/// GET_REQ is refused by GET_DONE; and each once.
 #[test]
 fn what_nobody_wants_is_refused() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {

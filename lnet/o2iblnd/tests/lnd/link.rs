@@ -11,15 +11,16 @@ fn is_up(node: &Node) -> bool {
     node.engine.ni_statistics(node.id.nid).unwrap().up
 }
 
-/// Sends a PUT that nobody waits for at the other side, and gives how that ended.
+/// Sends a PUT without a matching buffer at the other side, and returns its result.
 fn put([a, b]: [&Node; 2], bed: &Bed) -> Result<(), Errno> {
     let put = a.put_unasked(b.id, &whole(5000), 9);
     bed.until(&[a, b], || a.outcome(EventKind::Send, put).is_some());
     a.outcome(EventKind::Send, put).unwrap()
 }
 
-/// lnet-semantics 16: while its port is down an NI is shown as down, and what has no connection fails at once; when it is
-/// up, so is the NI, and nobody is left in peace for what failed meanwhile.
+/// lnet-semantics 16: while its port is down an NI is shown as down, and messages without a
+/// connection fail at once; when the port is up, so is the NI, and no peer is in a back-off for
+/// failures meanwhile.
 // Covers: S-4
 #[test]
 fn without_its_port_an_ni_is_down() {
@@ -50,8 +51,8 @@ fn without_its_port_an_ni_is_down() {
     });
 }
 
-/// A link that is down for a moment loses nothing: devices send again what got lost. (Soft-RoCE does not: what it cannot
-/// send, for its netdev is down, breaks the connection.)
+/// A link that is down for a moment loses nothing: devices resend lost packets. (Soft-RoCE does
+/// not: a send that fails because its netdev is down breaks the connection.)
 #[test]
 fn a_connection_outlasts_a_moment() {
     let bed = Bed::simulated();
@@ -71,7 +72,7 @@ fn a_connection_outlasts_a_moment() {
     bed.end(nodes);
 }
 
-/// What is under way ends, each message once; when the link is back, so are the connections.
+/// Operations under way end, each message once; when the link is back, so are the connections.
 // Covers: S-4
 #[test]
 fn the_link_goes_down_under_load() {
@@ -84,7 +85,8 @@ fn the_link_goes_down_under_load() {
             bed.set_port(1, false);
             bed.until(&[a, b], || load.has_ended(a));
             bed.set_port(1, true);
-            // What either still waits for is given up, and after a failure a peer is left in peace for a while.
+            // Operations that either side still waits for are given up, and after a failure a node
+            // does not retry a peer for a while.
             bed.later(&[a, b], 60 * S);
             bed.later(&[a, b], 60 * S);
             bed.until(&[a, b], || [a, b].iter().all(|node| node.engine.sending() == 0));

@@ -1,5 +1,6 @@
-//! The verbs LND under two engines and more: each scene runs over a simulated RDMA network anywhere, and over this host's
-//! devices where there are some, which is in the guest (`./test verbs`).
+//! The verbs LND under two engines and more: each scene runs over a simulated RDMA network
+//! anywhere, and over this host's devices if it has any, which is the case in the guest (`./test
+//! verbs`).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +21,7 @@ use nlx_testkit::heap::{COUNTING, WatchedHeap};
 type Bed = nlx_testkit::lnds::VerbsBed;
 type Node = nlx_testkit::lnds::Node<O2ib>;
 
-/// What the simulated network has of the heap is not the LND's.
+/// Excludes the simulated network's memory from the LND's heap.
 #[global_allocator]
 static HEAP: WatchedHeap = WatchedHeap {
     gives: |layout| lnet_sim::ib::is_inside() || (COUNTING.gives)(layout),

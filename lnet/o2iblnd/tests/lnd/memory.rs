@@ -1,4 +1,4 @@
-//! What is registered, and what is copied.
+//! Registered memory, and copied memory.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use nlx_testkit::lnds::{S, TestBed as _, exchange, get, put};
 
 use crate::{Bed, Node};
 
-/// Two nodes whose fabrics count.
+/// Returns two nodes whose fabrics count registrations and queues.
 fn watched(bed: &Bed, config: &O2ibConfig) -> ([Node; 2], [Arc<Seen>; 2]) {
     watched_pair(bed, [config, config], |_| ())
 }
 
-/// The first transfer out of or into memory registers it, and none after that; no byte is copied.
+/// The first transfer out of or into memory registers it, and later ones do not; no byte is copied.
 // Covers: S-401
 #[test]
 fn an_operation_registers_nothing() {
@@ -48,8 +48,8 @@ fn an_operation_registers_nothing() {
     bed.end(nodes);
 }
 
-/// What lies in several registrations has no key of its own: as a sink it is written to a bounce buffer, and counted. As a
-/// source it is gathered by the device.
+/// Memory of several registrations has no single key: as a sink it is written through a bounce
+/// buffer, and counted. As a source it is gathered by the device.
 // Covers: S-504
 #[test]
 fn memory_without_one_key_goes_through_the_pool() {
@@ -91,8 +91,8 @@ fn transfers_wait_for_the_pool() {
     });
 }
 
-/// Memory that may not be locked is copied, through as many bounce buffers as may. An ordinary user has 8 MiB of it (in the
-/// guest with `--user`).
+/// Memory that may not be locked is copied, through as many bounce buffers as may be locked. An
+/// ordinary user may lock 8 MiB (in the guest with `--user`).
 #[test]
 fn more_than_may_be_locked() {
     const BYTES: usize = 1 << 20;
@@ -118,8 +118,8 @@ fn more_than_may_be_locked() {
     bed.end(nodes);
 }
 
-/// What a device has refused is offered to it again, after a while: other memory may have been given back, or the limit raised. Until
-/// then it is copied, and the device not asked.
+/// Memory that a device has refused is offered to it again after a while: other memory may have
+/// been freed, or the limit raised. Until then it is copied without asking the device.
 // Covers: S-401
 #[test]
 fn what_was_refused_is_registered_later() {
@@ -131,7 +131,8 @@ fn what_was_refused_is_registered_later() {
         exchange(&bed, [a, b], source, sink);
         exchange(&bed, [b, a], source, sink);
     };
-    // By now there are connections, and bounce buffers both ways: pieces of less than a page are not registered.
+    // Now there are connections, and bounce buffers in both directions: pieces of less than a page
+    // are not registered.
     move_all(&filled(apart(&[3000, 3000]), 1), &apart(&[5000, 5000]));
     let bounced = || {
         let [a, b] = [a, b].map(|node| node.lnd.counters());
@@ -158,8 +159,8 @@ fn what_was_refused_is_registered_later() {
     bed.end(nodes);
 }
 
-/// While a shard's driver is at work nobody else arms it, and who polls it looks again soon: a sleeper that took it for armed would
-/// not hear of what comes.
+/// While a shard's driver runs, no other thread arms the shard, and a thread that polls it retries
+/// soon: if a thread slept as if it were armed, it would miss events.
 #[test]
 fn nobody_sleeps_while_another_drives() {
     let bed = Bed::new();
@@ -182,7 +183,8 @@ fn nobody_sleeps_while_another_drives() {
     bed.end(nodes);
 }
 
-/// Memory takes long to register. Meanwhile other messages go out on the same connection, whichever end of a PUT or GET it is.
+/// Memory takes long to register. Meanwhile other messages are sent on the same connection,
+/// whichever end of a PUT or GET registers.
 #[test]
 fn registering_holds_up_no_other_message() {
     const BYTES: usize = 1 << 20;
@@ -218,7 +220,8 @@ fn registering_holds_up_no_other_message() {
     bed.end(nodes);
 }
 
-/// A pool that could not be had is asked for again as well: until then what needs it fails, and is told of.
+/// A pool whose memory was refused is also tried again: until then transfers that need it fail,
+/// with a warning.
 #[test]
 fn a_pool_that_was_refused_is_made_later() {
     let bed = Bed::new();
@@ -253,7 +256,7 @@ fn an_arena_is_registered_once() {
     nix::unistd::ftruncate(&memory, 8 << 20).unwrap();
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).unwrap();
-    // SAFETY: nobody else has the memory.
+    // SAFETY: no other owner has the memory.
     #[allow(unsafe_code, reason = "as above")]
     let arena = unsafe { Arena::trusted(vec![memory]) }.unwrap();
     for number in 0..8 {

@@ -30,7 +30,7 @@ impl Server {
         Server(child)
     }
 
-    /// As SIGKILL does it.
+    /// Kills the process with SIGKILL.
     fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -56,7 +56,8 @@ fn server() {
     }
 }
 
-/// A peer that is killed under load: each message ends, once; its next life is found, and is as good as the first.
+/// A peer that is killed under load: each message ends once; the restarted peer is found, and works
+/// as the first did.
 // Covers: S-4
 #[test]
 #[ignore = "needs two processes with RDMA: in the guest"]
@@ -77,7 +78,7 @@ fn a_peer_is_killed_under_load() {
         bed.until(&[&node], || load.has_ended(&node));
         assert!(node.events().iter().any(|event| event.status.is_err()));
         node.take();
-        // After a failure a peer is left in peace for a while.
+        // After a failure a node does not retry a peer for a while.
         bed.later(&[&node], 60 * S);
     }
     bed.end([node]);

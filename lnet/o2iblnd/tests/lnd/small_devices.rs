@@ -1,4 +1,4 @@
-//! Devices that can do little, and memory in many pieces: S-504, S-505.
+//! Devices with low limits, and memory in many pieces: S-504, S-505.
 
 use lnet_api::{Errno, EventKind, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
@@ -9,8 +9,8 @@ use nlx_testkit::warnings::Warnings;
 
 use crate::{Bed, Node};
 
-/// One piece for each work request; a queue for one transfer; requests of few bytes, with which LNet's largest payload takes just
-/// what there is.
+/// One piece for each work request; a queue for one transfer; requests of few bytes, with which
+/// LNet's largest payload just fits.
 const SMALL: [Change; 4] = [
     |limits| limits.pieces = 1,
     |limits| limits.queue_entries = 258,
@@ -18,7 +18,8 @@ const SMALL: [Change; 4] = [
     |limits| (limits.pieces, limits.queue_entries, limits.transfer_bytes) = (1, 300, 1 << 16),
 ];
 
-/// Each path of a payload, with the small device on either side: source of a PUT and of a REPLY, sink of a PUT and of a GET.
+/// Each path of a payload, with the small device on either side: source of a PUT and of a REPLY,
+/// sink of a PUT and of a GET.
 // Covers: S-504
 #[test]
 fn scattered_memory_on_small_devices() {
@@ -35,7 +36,7 @@ fn scattered_memory_on_small_devices() {
                 }
             }
         }
-        // As long as LNet's messages are.
+        // As long as LNet's messages may be.
         exchange(&bed, [a, b], &filled(whole(1 << 20), 1), &whole(1 << 20));
         exchange(&bed, [b, a], &filled(whole(1 << 20), 2), &whole(1 << 20));
         drop(seen);
@@ -43,8 +44,8 @@ fn scattered_memory_on_small_devices() {
     }
 }
 
-/// A megabyte is more than 257 requests of 2048 bytes, however it lies: it fails at both sides, and it is told why. What is shorter
-/// goes on, over the same connection.
+/// A megabyte is more than 257 requests of 2048 bytes, wherever it lies: it fails at both sides,
+/// with a warning. Shorter payloads still work, over the same connection.
 // Covers: S-504
 #[test]
 fn what_a_device_cannot_write_is_refused_with_advice() {
@@ -80,7 +81,8 @@ fn what_a_device_cannot_write_is_refused_with_advice() {
     bed.end(nodes);
 }
 
-/// A device that has less than it promises is asked a few times, once in a while, and not by each peer that connects.
+/// A device that supports less than it reports is asked a few times, at intervals, and not with
+/// each peer that connects.
 #[test]
 fn a_device_that_has_less_than_it_promises() {
     let bed = Bed::new();
@@ -112,7 +114,8 @@ fn a_device_that_has_less_than_it_promises() {
     bed.end(nodes);
 }
 
-/// A device that cannot have a queue for one transfer is no device for a network: that is told when the NI starts.
+/// A device that cannot make a queue for one transfer cannot serve a network: starting the NI
+/// fails.
 #[test]
 fn a_device_that_is_too_small() {
     let bed = Bed::new();

@@ -1,4 +1,5 @@
-//! Threads that race for a node's shards while all of them send: each message ends once, and nobody sleeps over what has come.
+//! Threads that race for a node's shards while all of them send: each message ends once, and no
+//! thread misses an event in its sleep.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,14 +24,14 @@ use crate::{Bed, Node};
 const THREADS: usize = 3;
 /// Messages of each thread.
 const MESSAGES: usize = 120;
-/// Messages that a thread sends before it waits for them, at the most.
+/// The most messages that a thread sends before it waits for them.
 const BURST: u64 = 12;
 const LENGTHS: [usize; 4] = [64, 3976, 5000, 70_000];
 
-/// After this long nothing more is expected to happen.
+/// Nothing more is expected to happen after this time.
 const HUNG_NS: u64 = 60 * S;
 
-/// A node as its threads drive it.
+/// A node that several threads drive.
 struct Driven<'a> {
     bed: &'a Bed,
     node: &'a Node,
@@ -63,9 +64,10 @@ impl Drive for Driven<'_> {
     }
 }
 
-/// What has happened at a node; its threads are woken when something has.
+/// The events of a node; a new one wakes its threads.
 struct Board {
-    /// By number: how often a message of this node's has left and was acknowledged, and how often one of the other's came.
+    /// By message number: how often a message of this node has been sent and acknowledged, and how
+    /// often one of the other node has arrived.
     sent: Vec<AtomicU32>,
     acked: Vec<AtomicU32>,
     arrived: Vec<AtomicU32>,
@@ -107,7 +109,7 @@ impl Board {
     }
 }
 
-/// One side: a node, what happens there, and to whom it sends.
+/// One side: a node, its events, and the node that it sends to.
 struct Side<'a> {
     drive: Driven<'a>,
     board: Arc<Board>,
@@ -147,14 +149,15 @@ impl<'a> Side<'a> {
         engine.put(&put).unwrap();
     }
 
-    /// Waits as a program does, driving what is free.
+    /// Waits as a program does, driving free shards.
     fn wait(&self, thread: usize, what: &str, so: impl FnMut() -> bool) {
         let deadline_ns = self.drive.now_ns() + HUNG_NS;
         let came = wait_until(&self.drive, &self.board.sleepers[thread], Some(deadline_ns), so);
         assert!(came, "{what}: {}", states(&[self.drive.node]));
     }
 
-    /// What one thread does: it sends, and waits for the answers, or polls once and leaves the rest to others.
+    /// The work of one thread: it sends, and waits for the answers, or polls once and leaves the
+    /// rest to others.
     fn work(&self, thread: usize) {
         let mut rng = Rng::new(thread as u64);
         let memory = LENGTHS.map(|length| filled(whole(length), length as u64));
@@ -182,7 +185,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
     let nodes = bed.pair(config);
     let ids = [nodes[0].id, nodes[1].id];
     let sides = [Side::new(&bed, &nodes[0], ids[1]), Side::new(&bed, &nodes[1], ids[0])];
-    // Threads that are not through.
+    // Threads that have not finished.
     let left = AtomicUsize::new(2 * THREADS);
     let over = AtomicBool::new(false);
     let all_ended = |side: &Side<'_>| {
@@ -191,7 +194,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| bed.keep_time(&over));
-        // Also after a panic: or else nobody hears of it.
+        // Also after a panic: otherwise the other threads would not end.
         struct End<'a>(&'a AtomicBool);
         impl Drop for End<'_> {
             fn drop(&mut self) {
@@ -203,7 +206,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
             side.work(thread);
             left.fetch_sub(1, Ordering::SeqCst);
             sides.iter().for_each(|side| side.board.wake_all());
-            // Whoever is through drives on for the other node.
+            // A thread that has finished goes on driving for the other node.
             side.wait(thread, "the others are not through", || {
                 left.load(Ordering::SeqCst) == 0 && sides.iter().all(all_ended)
             });
@@ -226,7 +229,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
     bed.end(nodes);
 }
 
-/// No timer helps whoever has slept over something.
+/// No timer wakes a thread that has missed an event.
 fn patient() -> O2ibConfig {
     O2ibConfig { timeout_s: 1_000, keepalive_s: 4_000, ..O2ibConfig::default() }
 }
@@ -240,7 +243,7 @@ fn threads_race_for_a_shard() {
     }
 }
 
-/// The same where completions are told of much later than they can be seen, or at once.
+/// The same with completions that are reported much later than they are visible, or at once.
 #[test]
 fn threads_race_with_late_interrupts() {
     for interrupt_ns in [(0, 0), (0, 300_000)] {

@@ -1,4 +1,4 @@
-//! What leaves together, and what is sent from where it is.
+//! Messages that are posted together, and payloads that are sent from their own memory.
 
 use lnet_api::{EventKind, MdOptions, corked};
 use lnet_o2iblnd::{O2ibConfig, TxCounters};
@@ -14,15 +14,15 @@ fn tx(node: &Node) -> TxCounters {
     node.lnd.counters().tx
 }
 
-/// The first `length` bytes of memory that is registered by sending all of it.
+/// Returns the first `length` bytes of memory that has been registered by sending all of it.
 fn part_of_registered(bed: &Bed, [a, b]: [&Node; 2], length: usize) -> IoVec {
     let region = Region::heap(1 << 16).unwrap();
     put(bed, [a, b], &filled(IoVec::whole(region.clone()), 1), &whole(1 << 16));
     IoVec::new(vec![Fragment::new(region, 0, length).unwrap()]).unwrap()
 }
 
-/// A program that sends several messages under a cork tells the device once; what they cause at the peer takes along the credits
-/// that it owes.
+/// A program that sends several messages under a cork causes one post to the device; the messages
+/// that they cause at the peer return the credits that it owes.
 #[test]
 fn a_cork_holds_messages_together() {
     const COUNT: u64 = 4;
@@ -52,7 +52,7 @@ fn a_cork_holds_messages_together() {
     });
 }
 
-/// More than a few messages begin to leave before the cork's end.
+/// More than a few messages begin to be sent before the cork's end.
 #[test]
 fn a_long_batch_does_not_wait_for_its_end() {
     const COUNT: usize = 30;
@@ -71,8 +71,8 @@ fn a_long_batch_does_not_wait_for_its_end() {
     });
 }
 
-/// A payload that goes with its message is sent from where it is, if that is registered already and it is long enough to
-/// be worth it. Nothing is registered for it.
+/// The payload of an IMMEDIATE is sent from its own memory, if that is registered already and long
+/// enough to be worth it. Nothing is registered for it.
 // Covers: S-401
 #[test]
 fn payloads_in_registered_memory_are_gathered() {
@@ -93,7 +93,8 @@ fn payloads_in_registered_memory_are_gathered() {
     }
 }
 
-/// A little that lies in no registered memory is written from the message's own buffer: no bounce buffer is made for it.
+/// A short payload in memory that is not registered is written from the message's own buffer: no
+/// bounce buffer is made for it.
 #[test]
 fn small_answers_need_no_bounce_buffer() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {

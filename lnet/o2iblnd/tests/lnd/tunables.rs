@@ -1,4 +1,4 @@
-//! Tunables and what comes of them; partitions; more than two nodes.
+//! Tunables and their effects; partitions; more than two nodes.
 
 use lnet_api::{EventKind, MdOptions};
 use lnet_o2iblnd::O2ibConfig;
@@ -14,8 +14,8 @@ fn both_ways(bed: &Bed, [a, b]: [&Node; 2]) {
     }
 }
 
-/// Nodes that disagree on the depth of queues use the smaller one. The one that asks for more is refused, and asks
-/// again for what it was offered (lnet-wire 34).
+/// Nodes that disagree on the depth of queues use the smaller one. The one that asks for more is
+/// rejected, and asks again for what it was offered (lnet-wire 34).
 // Covers: S-501
 #[test]
 fn different_peer_credits() {
@@ -31,7 +31,7 @@ fn different_peer_credits() {
     }
 }
 
-/// As little of everything as can be had.
+/// All tunables at their minimum.
 #[test]
 fn the_smallest_queues() {
     let config =
@@ -56,7 +56,7 @@ fn checksums() {
     });
 }
 
-/// An idle connection is kept alive by empty messages, and stays.
+/// An idle connection is kept alive by NOOPs, and stays.
 #[test]
 fn keepalive() {
     Bed::on_pair(&O2ibConfig { keepalive_s: 30, ..O2ibConfig::default() }, |bed, [a, b]| {

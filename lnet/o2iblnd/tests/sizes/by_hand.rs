@@ -1,11 +1,13 @@
-//! Expected values that were worked out on paper; `docs/rdma-tunables.md` has the same tables, with the working.
+//! Expected values that were computed by hand; `docs/rdma-tunables.md` has the same tables, with
+//! the working.
 
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::sizes::{self, Mapping, Release, Side, SizesError, connection, pools, shallower};
 
 use super::{device, node};
 
-/// The table of lnet-semantics 32: f = 257, fast registration, m = 260, but for the cut one.
+/// The table of lnet-semantics 32: f = 257, fast registration, m = 260, without the row of the
+/// reduced depth.
 // Covers: S-503
 #[test]
 fn the_queues_of_a_current_kernel_node() {
@@ -20,8 +22,8 @@ fn the_queues_of_a_current_kernel_node() {
     }
 }
 
-/// 126 × 260 = 32 760 just fits 32 768; 128 × 260 does not, and the completion queue is counted with 32 768 sends and either
-/// 2 × 126 + 2 or 2 × 128 + 2 receives.
+/// 126 × 260 = 32 760 just fits 32 768; 128 × 260 does not, and the completion queue is counted
+/// with 32 768 sends and either 2 × 126 + 2 or 2 × 128 + 2 receives.
 // Covers: S-503
 #[test]
 fn a_send_queue_at_its_limit_cuts_the_depth() {
@@ -60,7 +62,8 @@ fn the_queues_of_each_release() {
     }
 }
 
-/// Without fast registration there are no two work requests more: with FMR, and with a global region (S-508: before 693).
+/// Without fast registration the two additional work requests are not needed: with FMR, and with a
+/// global region (S-508: before 693).
 #[test]
 fn registration_decides_how_many_sends_an_entry_has() {
     let sends = |kernel_build, mapping| {
@@ -72,8 +75,8 @@ fn registration_decides_how_many_sends_an_entry_has() {
     assert_eq!(sends(692, Mapping::FastReg), 8 * 257);
 }
 
-/// In 2.8 and 2.10 `concurrent_sends` decides the sends, and in later releases not (S-508: "if you set concurrent_sends to a
-/// value X, how many work requests will be created?").
+/// In 2.8 and 2.10 `concurrent_sends` determines the sends, in later releases it does not (S-508:
+/// "if you set concurrent_sends to a value X, how many work requests will be created?").
 // Covers: S-508
 #[test]
 fn concurrent_sends_made_work_requests_once() {
@@ -85,8 +88,8 @@ fn concurrent_sends_made_work_requests_once() {
     assert_eq!([Release::V2_12, Release::V2_14].map(sends), [259 * 8; 2]);
 }
 
-/// 2.12 asks for one less until the device agrees: 16 384 / 259 = 63.2. Its completion queue is that of the first try,
-/// 2 × 128 + 2 and 2 × 128. 2.10 cannot lower its sends, and fails.
+/// 2.12 asks for one less until the device agrees: 16 384 / 259 = 63.2. Its completion queue is
+/// that of the first try, 2 × 128 + 2 and 2 × 128. 2.10 cannot lower its sends, and fails.
 #[test]
 fn older_releases_on_a_smaller_device() {
     let limits = device(16_384);
@@ -102,7 +105,7 @@ fn older_releases_on_a_smaller_device() {
     assert!(least(517).is_err());
 }
 
-/// The defaults: 8 × 258 sends, 18 receives, and devices that can have 3 entries, 1, or none.
+/// The defaults: 8 × 258 sends, 18 receives, and devices that support 3 entries, 1, or none.
 #[test]
 fn the_queues_of_nlx() {
     let adjusted = sizes::adjust(&O2ibConfig::default());
@@ -115,7 +118,7 @@ fn the_queues_of_nlx() {
     // 2·(sends + receives) entries of 64 bytes: a completion for each.
     assert_eq!(made.queue_bytes_least(), 64 * 2 * u64::from(made.sends + made.receives));
     assert_eq!(made.transmit_bytes, 8 * 4096);
-    // No more buffers to send from than two for each entry, whatever concurrent_sends is.
+    // At most two send buffers for each entry, whatever concurrent_sends is.
     let many =
         sizes::adjust(&O2ibConfig { peer_credits: 128, concurrent_sends: 256, ..O2ibConfig::default() });
     let sends = |depth| connection(&many, depth, 256, &device(32_768)).map(|made| made.transmit_bytes / 4096);
@@ -135,7 +138,8 @@ fn the_queues_of_nlx() {
     assert_eq!(connection(&adjusted, 8, 1, &device(10)).map(|made| made.depth), Ok(4));
 }
 
-/// A device that refuses what it promised is asked for a quarter less each time, down to 2.
+/// A device that refuses what it reports to support is asked for a quarter less each time, down to
+/// 2.
 #[test]
 fn a_refused_depth_is_lowered() {
     let adjusted = sizes::adjust(&O2ibConfig::default());
@@ -165,7 +169,7 @@ fn the_pools_of_an_ni() {
     };
     assert_eq!(of(1), (512, 512, 512, 256, 256));
     assert_eq!(of(2), (256, 512, 256, 128, 256));
-    // 256 / 8 = 32 credits are less than for 8 peers of 8.
+    // 256 / 8 = 32 credits are fewer than for 8 peers of 8.
     assert_eq!(of(8), (256, 2048, 256, 64, 512));
     let fmr = Side { mapping: Mapping::Fmr, ..Side::of(Release::V2_12) }.adjust().unwrap();
     assert_eq!(
@@ -175,8 +179,8 @@ fn the_pools_of_an_ni() {
     assert_eq!(sizes::pools(&node, 1).flush_trigger, None, "fast registration has none");
 }
 
-/// 4096 + (8 + 12·257) + 8·256 + 32·257 + 56·257 + 16·(257·2 + 1) + 200 = 40 292: about 40 KiB, as 2.15 has it. 512 are
-/// 20.6 MB, 2048 are 82.5 MB.
+/// 4096 + (8 + 12·257) + 8·256 + 32·257 + 56·257 + 16·(257·2 + 1) + 200 = 40 292: about 40 KiB, as
+/// in 2.15. 512 are 20.6 MB, 2048 are 82.5 MB.
 #[test]
 fn the_memory_of_transmit_descriptors() {
     let kernel = node(Release::V2_15, |_| ());
@@ -187,7 +191,8 @@ fn the_memory_of_transmit_descriptors() {
         (pools(&kernel, 1).transmit_bytes(), pools(&kernel, 8).transmit_bytes()),
         (20_629_504, 82_518_016)
     );
-    // nlx has none: its connections have their own buffers. 16 bounce buffers of 1 MiB, once one is needed.
+    // nlx has none: its connections have their own buffers. 16 bounce buffers of 1 MiB, once one is
+    // needed.
     let own = pools(&sizes::adjust(&O2ibConfig::default()), 8);
     assert_eq!((own.all_transmits(), own.transmit_bytes(), own.all_registrations()), (0, 0, 0));
     assert_eq!((own.bounce_bytes(), pools(&kernel, 1).bounce_bytes()), (16 << 20, 0));

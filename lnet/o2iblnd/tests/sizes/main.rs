@@ -1,5 +1,5 @@
-//! The arithmetic against tables that were worked out by hand, against the protocol's own code, and against properties that
-//! hold for all values.
+//! The arithmetic against tables that were computed by hand, against the protocol's own code, and
+//! against properties that hold for all values.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,7 +12,7 @@ mod tunables;
 use lnet_o2iblnd::fabric::DeviceLimits;
 use lnet_o2iblnd::sizes::{Adjusted, Release, Side, Tunables};
 
-/// A device of so many work requests per queue, and as much as one likes of all else.
+/// Returns a device with this number of work requests per queue, and otherwise high limits.
 fn device(queue_entries: u32) -> DeviceLimits {
     DeviceLimits {
         queue_entries,
@@ -23,7 +23,7 @@ fn device(queue_entries: u32) -> DeviceLimits {
     }
 }
 
-/// A node of a release on a current kernel, with something tuned.
+/// Returns a node of a release on a current kernel, with changed tunables.
 fn node(release: Release, tune: impl FnOnce(&mut Tunables)) -> Adjusted {
     let mut side = Side::of(release);
     tune(&mut side.tunables);

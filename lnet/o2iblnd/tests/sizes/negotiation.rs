@@ -1,4 +1,4 @@
-//! Two sides agree: as the table of lnet-semantics 35 says, and as the code that speaks the protocol does.
+//! Two sides agree: as in the table of lnet-semantics 35, and as the code of the protocol does.
 
 use lnet_nid::Nid;
 use lnet_o2iblnd::fabric::DeviceLimits;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{device, node};
 
-/// What each try asked for, and how it was answered: a reason, or nothing if it was accepted.
+/// Returns what each try asked for, with the reason of its rejection, if it was rejected.
 fn course(negotiation: &Negotiation) -> Vec<(u16, u16, Option<RejectReason>)> {
     let told = negotiation.tries.iter().map(|one| {
         let reason = match one.answer {
@@ -53,7 +53,8 @@ fn each_case_of_the_table() {
     assert_eq!(of(&node(Release::Nlx, |_| ()), &tuned), (vec![(8, 257, frags), (8, 32, None)], 8, 32));
 }
 
-/// A device of 1024 work requests has 3 entries of 260, and 2.15 says so in its CONNREQ or in its CONNACK.
+/// A device of 1024 work requests has 3 entries of 260, and 2.15 reports that in its CONNREQ or in
+/// its CONNACK.
 // Covers: S-501
 #[test]
 fn a_small_device_announces_less() {
@@ -65,7 +66,7 @@ fn a_small_device_announces_less() {
     assert_eq!(asked.tries[0].answer, Answer::Accepted { depth: 3, fragments: 257 });
     let agreed = asked.outcome.unwrap();
     assert_eq!((agreed.depth, agreed.active.depth, agreed.passive.depth), (3, 3, 3));
-    // Whoever asked has made queues for 16 already.
+    // The side that asked has already made queues for 16.
     assert_eq!((agreed.active.sends, agreed.passive.sends), (16 * 260, 3 * 260));
     assert_eq!((agreed.active.high_water, agreed.passive.high_water), (1, 1));
     // No connection at all.
@@ -76,7 +77,7 @@ fn a_small_device_announces_less() {
     assert_eq!(course(&none), []);
 }
 
-/// 2.12 wants its own depth first, and what its device could from then on.
+/// 2.12 asks for its own depth first, and afterwards for what its device supported.
 // Covers: S-501
 #[test]
 fn what_is_wanted_first_is_what_is_set() {
@@ -105,7 +106,8 @@ fn any_node() -> impl Strategy<Value = Adjusted> {
     )
 }
 
-/// A node whose only limit is its send queue, of today's releases: what it can depends on the fragments alone.
+/// Returns a node whose only limit is its send queue, of current releases: its depth depends on the
+/// fragments alone.
 fn any_current() -> impl Strategy<Value = (Adjusted, DeviceLimits)> {
     let releases = prop::sample::select(vec![Release::V2_14, Release::V2_15, Release::Nlx]);
     let node = (releases, 8..300_u32).prop_map(|(release, peer_credits)| credits(release, peer_credits));
@@ -113,7 +115,7 @@ fn any_current() -> impl Strategy<Value = (Adjusted, DeviceLimits)> {
 }
 
 proptest! {
-    /// The formula of lnet-semantics 35, and the same whoever begins.
+    /// The formula of lnet-semantics 35, with the same result whichever side begins.
     // Covers: S-501
     #[test]
     fn both_directions_agree_on_the_minimum(a in any_current(), b in any_current()) {
@@ -124,14 +126,15 @@ proptest! {
         let there = negotiate((&a.0, &a.1), (&b.0, &b.1));
         let back = negotiate((&b.0, &b.1), (&a.0, &a.1));
         prop_assert!(there.tries.len() <= 4 && back.tries.len() <= 4);
-        // Whoever cannot even ask with its own fragments never comes to ask with fewer.
+        // A side that cannot ask with its own fragments never asks with fewer.
         if let (Ok(there), Ok(back)) = (there.outcome, back.outcome) {
             prop_assert_eq!((there.depth, there.fragments), (can(&a).unwrap().min(can(&b).unwrap()), fragments));
             prop_assert_eq!((there.depth, there.fragments), (back.depth, back.fragments));
         }
     }
 
-    /// Of all releases and tunables: no side gets more than it wanted, queues hold the depth, and it ends.
+    /// For all releases and tunables: no side gets more than it wanted, queues hold the depth, and
+    /// the negotiation ends.
     #[test]
     fn nobody_gets_more_than_it_has(a in any_node(), b in any_node(), w in 1..40_000_u32) {
         let (limits, ample) = (device(w), device(1 << 20));
@@ -150,7 +153,7 @@ proptest! {
         }
     }
 
-    /// The code that speaks the protocol comes to the same end, by the same requests.
+    /// The code of the protocol has the same result, by the same requests.
     // Covers: S-501
     #[test]
     fn the_protocol_goes_the_same_way(a in any_node(), b in any_node()) {
@@ -164,7 +167,7 @@ proptest! {
     }
 }
 
-/// What a connector asks for, and what a listener and it settle.
+/// Returns what a connector asks for, and what it and a listener agree on.
 fn spoken(a: &Adjusted, b: &Adjusted) -> (Vec<(u16, u16)>, (u16, u16)) {
     let params = |node: &Adjusted| ConnParams {
         queue_depth: node.peer_credits,

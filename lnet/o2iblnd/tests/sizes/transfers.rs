@@ -29,8 +29,8 @@ fn a_megabyte_by_each_way_of_registration() {
     assert_eq!(works(&node(Release::Nlx, |_| ())), (Means::Registered, 1, 1));
 }
 
-/// Seed 004: with `map_on_demand` 32 on an old kernel the global region serves buffers of up to 32 fragments, and those of
-/// more are mapped.
+/// Seed 004: with `map_on_demand` 32 on an old kernel the global region serves buffers of up to 32
+/// fragments; larger ones are mapped.
 // Covers: S-506
 #[test]
 fn map_on_demand_is_the_threshold_of_the_global_region() {
@@ -69,8 +69,9 @@ fn gaps_in_each_release() {
     assert_eq!(of(Release::Nlx, 0, 0).unwrap().work_requests, 34);
 }
 
-/// Each side has its own way: nlx writes 256 fragments of an old node's descriptor by 256 requests, and an old node writes
-/// its pages into nlx's one run of memory one by one; with two pieces for each request half as many would do.
+/// Each side maps in its own way: nlx writes 256 fragments of an old node's descriptor by 256
+/// requests, and an old node writes its pages into nlx's one contiguous range one by one; with two
+/// pieces for each request half of the requests would be enough.
 #[test]
 fn each_side_maps_its_own_memory() {
     let (old, own) = (side(Release::V2_10, 514, Mapping::FastReg, 0), node(Release::Nlx, |_| ()));
@@ -83,7 +84,7 @@ fn each_side_maps_its_own_memory() {
 }
 
 proptest! {
-    /// A transfer that is allowed has room in the queue that was made for it.
+    /// A transfer that is allowed fits the queue that was made for it.
     // Covers: S-506
     #[test]
     fn an_entry_has_room_for_its_transfer(
@@ -95,7 +96,8 @@ proptest! {
         let buffer = Buffer { fragments, gaps };
         if let Ok(made) = transfer((&source, buffer), (&sink, buffer), limit) {
             prop_assert!(made.writes <= u32::from(limit) && made.writes >= 1);
-            // 2.8 and 2.10 forgot the two of fast registration: that holds for later releases.
+            // 2.8 and 2.10 did not count the two of fast registration: the property holds for later
+            // releases.
             if release >= Release::V2_12 {
                 prop_assert!(made.work_requests < source.per_entry(limit));
             }

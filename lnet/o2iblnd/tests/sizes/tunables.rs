@@ -1,4 +1,4 @@
-//! What a node makes of its tunables.
+//! A node's adjustment of its tunables.
 
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::sizes::{
@@ -12,7 +12,7 @@ fn changes(adjusted: &Adjusted) -> Vec<(&'static str, u32, u32, Rule)> {
     told.map(|change| (change.tunable, change.from, change.to, change.rule)).collect()
 }
 
-/// lnet-semantics 31: 8, 4 and 8, and nothing to tell.
+/// lnet-semantics 31: 8, 4 and 8, and no change to report.
 #[test]
 fn the_defaults_stay() {
     for release in Release::ALL {
@@ -33,7 +33,7 @@ fn each_rule_moves_its_tunable() {
         of(&|tuned| (tuned.peer_credits, tuned.credits) = (300, 1024)),
         [("peer_credits", 300, 255, Rule::PeerCreditsMax)]
     );
-    // Raised to 8 first, and lowered to the credits then.
+    // Raised to 8 first, and then lowered to the credits.
     assert_eq!(
         of(&|tuned| (tuned.peer_credits, tuned.credits) = (2, 6)),
         [("peer_credits", 2, 8, Rule::PeerCreditsMin), ("peer_credits", 8, 6, Rule::PeerCreditsOverCredits)]
@@ -57,7 +57,7 @@ fn each_rule_moves_its_tunable() {
     assert_eq!(of(&|tuned| tuned.conns_per_peer = 0), [("conns_per_peer", 0, 1, Rule::ConnsPerPeerMin)]);
 }
 
-/// `map_on_demand` is a number of fragments in 2.8 and 2.10, and none since (S-502).
+/// `map_on_demand` is a number of fragments in 2.8 and 2.10, and not since (S-502).
 // Covers: S-502
 #[test]
 fn map_on_demand_limits_fragments_in_old_releases() {
@@ -99,7 +99,7 @@ fn a_pool_of_too_few_registrations_does_not_start() {
     assert_eq!(start(Release::Nlx, 255), Ok(()), "nlx has no such pool");
 }
 
-/// The driver's own way to the same numbers, and values that only a program can set.
+/// The driver's own path to the same numbers, and values that only a program can set.
 #[test]
 fn the_drivers_configuration_is_adjusted_alike() {
     let config =
@@ -116,7 +116,7 @@ fn the_drivers_configuration_is_adjusted_alike() {
     assert_eq!((nothing.high_water_of(1), nothing.concurrent_sends), (1, 1));
 }
 
-/// What a connection of nlx does is what is computed: it never holds back more than half of its depth.
+/// A connection of nlx behaves as computed: it never owes more than half of its depth.
 // Covers: S-507
 #[test]
 fn nlx_holds_back_half_whatever_is_set() {
@@ -132,7 +132,8 @@ fn nlx_holds_back_half_whatever_is_set() {
     assert_eq!(changes(&told), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
 }
 
-/// Nlx makes no more pieces than that, whatever is set; of a kernel's the device alone decides.
+/// nlx makes no more pieces than that, whatever is set; for a kernel node only the device limits
+/// them.
 // Covers: S-508
 #[test]
 fn nlx_gathers_no_more_pieces_than_it_makes() {

@@ -12,16 +12,16 @@ use lnet_o2iblnd::verbs::Host;
 use lnet_region::{IoVec, Region};
 use nix::poll::{PollFd, PollFlags, poll};
 
-/// This host's devices.
+/// Opens this host's devices.
 pub(crate) fn new_host() -> Host {
-    // SAFETY: these tests keep their buffers until the queues that know of them are gone.
+    // SAFETY: these tests keep their buffers until the queues that use them are gone.
     unsafe { Host::new() }
 }
 
-/// The addresses that the guest's device has.
+/// The addresses of the guest's device.
 pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
 
-/// What the device is made of.
+/// Returns the netdev of the guest's soft-RoCE device.
 pub(crate) fn netdev() -> String {
     let all = std::env::var("NLX_GUEST_NETDEVS").expect("the guest's netdevs (tests/guest/run)");
     all.split([' ', ',']).next().expect("one").to_owned()
@@ -36,7 +36,7 @@ pub(crate) fn link(setting: &[&str]) {
 /// The port of the listener.
 pub(crate) const SERVICE: u16 = 987;
 
-/// After this long nothing more is expected to happen.
+/// Nothing more is expected to happen after this time.
 const HUNG_MS: u16 = 60_000;
 
 pub(crate) const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
@@ -69,7 +69,7 @@ impl Node {
         SocketAddrV4::new(self.address, port)
     }
 
-    /// The next thing that happens, slept for.
+    /// Sleeps until the next event, and returns it.
     pub(crate) fn cm_event(&self) -> CmEvent {
         loop {
             if let Some(cm_event) = self.heard() {
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// What has happened, if anything has.
+    /// Returns the next event, if there is one.
     pub(crate) fn heard(&self) -> Option<CmEvent> {
         self.channel.rest();
         self.channel.next()
@@ -91,7 +91,7 @@ impl Node {
         (token, listener.expect("a listener"))
     }
 
-    /// An endpoint that has found its way to the peer.
+    /// Returns an endpoint that has resolved the route to the peer.
     pub(crate) fn resolved(&self, to: SocketAddrV4) -> (Token, Box<dyn Endpoint>) {
         let token = token();
         let endpoint = self.channel.dial(token, &self.device, self.at(0), to, &DIAL).expect("dialling");
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// Memory of its own, registered so that peers can write to it.
+    /// Allocates memory and registers it so that peers can write to it.
     pub(crate) fn memory(&self, bytes: usize) -> Slab {
         let region = Region::heap(bytes).expect("memory");
         let memory = self.device.register(&region, true).expect("a registration");
@@ -153,7 +153,7 @@ pub(crate) struct Side {
     pub(crate) token: Token,
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) slab: Slab,
-    /// Whether its end has been told.
+    /// Whether its end has been reported.
     ended: Cell<bool>,
 }
 
@@ -173,14 +173,14 @@ impl Side {
         Side { node, token, endpoint, slab, ended: Cell::new(false) }
     }
 
-    /// The next completions, looked for without sleeping.
+    /// Returns the next `count` completions, by polling without sleep.
     pub(crate) fn completions(&self, count: usize) -> Vec<Completion> {
         let mut all = Vec::new();
         while all.len() < count {
             let mut done = Completions::new();
             self.endpoint.poll(&mut done).expect("completions");
             if done.is_empty() {
-                // The channel sleeps until there is one, unless it came meanwhile.
+                // The channel sleeps until there is a completion, unless it came meanwhile.
                 self.endpoint.arm().expect("arming");
                 self.endpoint.poll(&mut done).expect("completions");
                 if done.is_empty() {
@@ -192,7 +192,7 @@ impl Side {
         all
     }
 
-    /// Sleeps until it is told that there are completions, or that the connection has ended.
+    /// Sleeps until the channel reports completions, or the end of the connection.
     fn hear(&self) {
         match self.node.cm_event() {
             CmEvent::Ready(of) if of == self.token => (),
@@ -218,7 +218,7 @@ impl Side {
     }
 }
 
-/// What an event log would say.
+/// Formats an event for a panic message.
 pub(crate) fn told(cm_event: &CmEvent) -> String {
     match cm_event {
         CmEvent::Request { listener, request } => {
@@ -235,7 +235,7 @@ pub(crate) fn told(cm_event: &CmEvent) -> String {
     }
 }
 
-/// The passive half of making a connection, up to accepting it.
+/// Makes the passive half of a connection, up to accepting it.
 pub(crate) fn accept(node: Node, data: &[u8]) -> Side {
     let request = node.request();
     let token = token();
@@ -245,7 +245,7 @@ pub(crate) fn accept(node: Node, data: &[u8]) -> Side {
     side
 }
 
-/// The active half, up to asking for it.
+/// Makes the active half of a connection, up to the request.
 pub(crate) fn connect(node: Node, to: SocketAddrV4, data: &[u8]) -> Side {
     let (token, endpoint) = node.resolved(to);
     let mut side = Side::new(node, token, endpoint);
@@ -254,7 +254,7 @@ pub(crate) fn connect(node: Node, to: SocketAddrV4, data: &[u8]) -> Side {
 }
 
 impl Side {
-    /// The peer's answer to the request.
+    /// Returns the peer's answer to the request.
     pub(crate) fn established(&mut self) -> PrivateData {
         match self.node.cm_event() {
             CmEvent::Accepted(of, data) if of == self.token => {
@@ -273,12 +273,12 @@ impl Side {
     }
 }
 
-/// A connection: who asked for it, and who accepted.
+/// Makes a connection; returns its active and its passive side.
 pub(crate) fn pair(host: &Host) -> (Side, Side) {
     pair_with(host, SIZES)
 }
 
-/// A connection whose active side has these queues.
+/// Makes a connection whose active side has these queues.
 pub(crate) fn pair_with(host: &Host, sizes: QueueSizes) -> (Side, Side) {
     let (active, passive) = (node(host, 0), node(host, 1));
     let (_, _listener) = passive.listen();

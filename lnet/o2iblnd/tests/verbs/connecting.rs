@@ -1,4 +1,4 @@
-//! Connections are made, refused, and not made.
+//! Connections that are made, rejected, and not made.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -7,7 +7,7 @@ use lnet_o2iblnd::fabric::*;
 
 use crate::common::*;
 
-/// A CONNREQ is as long as a request can carry; zeros follow what is shorter.
+/// A CONNREQ is as long as a request can carry; zeros follow shorter data.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn private_data_goes_both_ways() {
@@ -33,7 +33,7 @@ fn private_data_goes_both_ways() {
     assert!(matches!(established, CmEvent::Established(Token(7))), "{}", told(&established));
 }
 
-/// Another shard takes the request that one has heard (its shard is known by the peer only).
+/// One shard adopts a request that another has received (only the peer determines its shard).
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn another_channel_takes_a_request() {
@@ -54,7 +54,8 @@ fn another_channel_takes_a_request() {
     assert!(hearing.heard().is_none());
 }
 
-/// The record of a reject reaches whoever asked, before and after the request is adopted; without one it is empty.
+/// The record of a reject reaches the peer, before and after the request is adopted; without one it
+/// is empty.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn rejects_bring_their_record() {
@@ -80,7 +81,7 @@ fn rejects_bring_their_record() {
     }
 }
 
-/// Nothing tells who rejects without a record from a port at which nobody listens.
+/// A reject without a record cannot be distinguished from a port without a listener.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_request_that_is_dropped_is_rejected_without_a_record() {
@@ -110,7 +111,7 @@ fn nobody_listens() {
 fn nobody_has_the_address() {
     let host = new_host();
     let node = node(&host, 0);
-    // Where it does not ask who has an address, it finds a way to all.
+    // Without ARP the address seems reachable: a route to any address is resolved.
     link(&["arp", "on"]);
     let to = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 99), SERVICE);
     let dial = DialOptions { resolve_ms: 500, tos: Some(8) };
@@ -118,14 +119,15 @@ fn nobody_has_the_address() {
     loop {
         match node.cm_event() {
             CmEvent::Failed(Token(7), Errno::ETIMEDOUT | Errno::EHOSTUNREACH) => break,
-            // The setting may be told of.
+            // The setting may be reported as an event.
             CmEvent::Device { .. } => (),
             other => panic!("{}", told(&other)),
         }
     }
 }
 
-/// The peer sees the port that was asked for, which two connections may have at once (lnet-wire 31).
+/// The peer sees the source port that was asked for, which two connections may have at once
+/// (lnet-wire 31).
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn privileged_source_ports_are_used_again() {

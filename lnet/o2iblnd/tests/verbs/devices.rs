@@ -1,4 +1,4 @@
-//! Devices whose link goes, and which go themselves.
+//! Devices whose link goes down, and devices that are removed.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn a_device_is_opened_once() {
     assert!(limits.transfer_bytes >= 1 << 20 && limits.memory_bytes >= 1 << 20, "{limits:?}");
 }
 
-/// What an operator is shown is what connections use.
+/// The list for operators shows the GIDs that connections use.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn devices_are_listed_with_their_gids() {
@@ -53,7 +53,7 @@ fn devices_are_listed_with_their_gids() {
     assert_eq!(port.gids[0].usage, Usage::NotIpv4, "{}", port.gids[0].usage);
 }
 
-/// All shards of a device hear of its port.
+/// All shards of a device receive its port's events.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn ports_go_down_and_up() {

@@ -1,4 +1,4 @@
-//! Connections end, whoever ends them.
+//! Connections that end, by either side.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ fn flushed(count: u64) -> Vec<Completion> {
     (0..count).map(|id| Completion { id, length: 0, status: Err(WorkError::Flushed) }).collect()
 }
 
-/// The buffers of both sides come back, each once.
+/// The buffers of both sides are returned, each once.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn disconnecting_flushes_both_sides() {
@@ -28,14 +28,15 @@ fn disconnecting_flushes_both_sides() {
         all.sort_by_key(|done| done.id);
         assert_eq!(all, flushed(receives as u64));
     }
-    // Posting to what has ended ends at once, or is refused.
+    // Posting to an ended connection completes at once, or is refused.
     let work = ReceiveWork { id: 0, piece: active.slab.piece(0, 64) };
     if active.endpoint.post_receives(&[work]).is_ok() {
         assert_eq!(active.completions(1), flushed(1));
     }
 }
 
-/// A completion queue that nobody looks at until it runs over is broken, and so is its connection: that is told.
+/// A completion queue that overflows because it is not polled is broken, and so is its connection;
+/// the channel reports that.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn queues_that_run_over() {
@@ -58,7 +59,7 @@ fn queues_that_run_over() {
         active.send(7, &[active.slab.piece(0, 8)], false);
         active.completions(1);
     }
-    // This one may never be acknowledged.
+    // This send may never be acknowledged.
     active.send(7, &[active.slab.piece(0, 8)], false);
     loop {
         match passive.cm_event() {
@@ -69,7 +70,7 @@ fn queues_that_run_over() {
     }
 }
 
-/// An endpoint that is dropped ends its connection, with requests posted and events on their way.
+/// An endpoint that is dropped ends its connection, even with posted requests and unread events.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn dropping_ends() {
@@ -89,7 +90,7 @@ fn dropping_ends() {
     }
 }
 
-/// Names the process that is to be killed.
+/// The variable that marks the process that is to be killed.
 const VICTIM: &str = "NLX_VERBS_VICTIM";
 
 /// The other half of [`a_killed_peer`].
@@ -105,11 +106,11 @@ fn the_peer_that_is_killed() {
     println!("\nlistening");
     let passive = accept(passive, b"welcome");
     passive.expect_established();
-    // Until it is killed.
+    // It waits here until it is killed.
     panic!("{}", told(&passive.node.cm_event()));
 }
 
-/// What is posted when a peer is killed ends, and its end is told.
+/// Work requests that are posted when a peer is killed end, and the channel reports the end.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_killed_peer() {
@@ -130,14 +131,15 @@ fn a_killed_peer() {
     victim.wait().expect("its end");
     active.send(7, &[active.slab.piece(0, 64)], false);
     let sent = active.completions(1);
-    // It was killed before the send: it either finds nobody, or the end has been told already.
+    // The peer was killed before the send: the send either gets no answer, or the end has been
+    // reported already.
     let statuses = [WorkError::RetriesExceeded, WorkError::Flushed, WorkError::NoReceiver].map(Err);
     assert!(statuses.contains(&sent[0].status), "{sent:?}");
 }
 
-/// What is sent and received is the parent's as before, while a child lives that has been forked with it: neither side's first
-/// write after the fork leaves the device with another page than the program. Both buffers are shorter than those that children
-/// never get.
+/// The parent sends and receives as before while a child lives that was forked with it: neither
+/// side's first write after the fork leaves the device with another page than the program has. Both
+/// buffers are shorter than those that children never get.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_parent_notices_nothing_of_a_child() {
@@ -146,7 +148,8 @@ fn a_parent_notices_nothing_of_a_child() {
     let memory = active.node.memory(4096);
     memory.fill(0, &[1; 64]);
     let (lasts, lives) = nix::unistd::pipe().expect("a pipe");
-    // SAFETY: the child only reads from a pipe, and ends without running what the parent has registered to run.
+    // SAFETY: the child only reads from a pipe, and ends without running the parent's exit
+    // handlers.
     match unsafe { fork() }.expect("a child") {
         ForkResult::Child => {
             drop(lives);
@@ -167,14 +170,15 @@ fn a_parent_notices_nothing_of_a_child() {
     }
 }
 
-/// A forked child can do nothing with what its parent has, and what it drops stays the parent's.
+/// A forked child cannot use its parent's objects, and dropping them in the child does not destroy
+/// the parent's.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn forked_children_touch_nothing() {
     let host = new_host();
     let (active, passive) = pair(&host);
-    // SAFETY: the child calls what it may: nothing of it takes a lock that another thread could hold, for the tests run one
-    // at a time.
+    // SAFETY: the child calls only permitted functions: none takes a lock that another thread could
+    // hold, as the tests run one at a time.
     match unsafe { fork() }.expect("a child") {
         ForkResult::Child => {
             let mut done = Completions::new();
@@ -185,7 +189,7 @@ fn forked_children_touch_nothing() {
             let told = active.node.heard().is_none();
             let opened = host.open(ADDRESSES[0]).err().is_some_and(|error| error.errno == Errno::EPERM);
             drop((active, passive, host));
-            // SAFETY: the child ends without running what the parent has registered to run.
+            // SAFETY: the child ends without running the parent's exit handlers.
             unsafe { nix::libc::_exit(i32::from(!(polled && armed && told && opened))) }
         }
         ForkResult::Parent { child } => {

@@ -1,4 +1,4 @@
-//! More than a device or the system gives.
+//! More than a device or the system supports.
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
@@ -26,7 +26,7 @@ fn queues_beyond_the_device() {
         assert!(matches!(error.errno, Errno::ENOMEM | Errno::EINVAL), "{error}");
         assert!(error.what.contains("at most") && error.what.contains("peer_credits"), "{error}");
     }
-    // It takes less then; inline bytes are what the device has.
+    // It makes less then; inline bytes are as many as the device supports.
     let made = endpoint.make_queues(&QueueSizes { inline: 1 << 20, ..SIZES }).expect("queues");
     assert!(made.inline < 1 << 20, "{made:?}");
     assert_eq!(endpoint.make_queues(&SIZES).map_err(|error| error.errno), Err(Errno::EALREADY));
@@ -43,7 +43,7 @@ fn nothing_goes_without_queues() {
     assert_eq!(endpoint.connect(&[], &OPTIONS).map_err(|error| error.errno), Err(Errno::ENOTCONN));
 }
 
-/// Whoever may not lock so much is told which limit it is, and how it is raised.
+/// A user who may not lock enough memory gets the name of the limit and how to raise it.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn memory_beyond_memlock() {
@@ -53,7 +53,7 @@ fn memory_beyond_memlock() {
     let before = getrlimit(Resource::RLIMIT_MEMLOCK).expect("the limit");
     let region = Region::heap(2 * LIMIT as usize).expect("memory");
     node.device.register(&region, false).expect("root may");
-    // The right to lock as much as it likes is a thread's own.
+    // The capability to lock memory without limit belongs to each thread.
     let ordinary = std::thread::scope(|scope| {
         let register = || {
             capabilities::drop_lock_right();
@@ -82,11 +82,12 @@ mod capabilities {
     const VERSION_3: u32 = 0x2008_0522;
     const IPC_LOCK: u32 = 14;
 
-    /// This thread's effective right to lock memory without limit.
+    /// Drops this thread's effective capability to lock memory without limit.
     pub(super) fn drop_lock_right() {
         let mut header = Header { version: VERSION_3, thread: 0 };
         let mut sets = [[0u32; 3]; 2];
-        // SAFETY: both structures are as capget(2) and capset(2) have them, and valid for the calls.
+        // SAFETY: both structures have the layout of capget(2) and capset(2), and are valid for the
+        // calls.
         unsafe {
             assert_eq!(libc::syscall(libc::SYS_capget, &mut header, &mut sets), 0);
             sets[0][0] &= !(1 << IPC_LOCK);

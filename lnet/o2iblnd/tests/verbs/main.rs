@@ -1,5 +1,5 @@
-//! The real fabric on real devices (S-4): two nodes are two addresses of one of them. They run in a guest with soft-RoCE
-//! (`./test verbs`), one at a time, for some take the link away.
+//! The real fabric on real devices (S-4): two nodes are two addresses of one device. The tests run
+//! in a guest with soft-RoCE (`./test verbs`), one at a time, as some take the link down.
 
 mod common;
 mod connecting;

@@ -1,4 +1,4 @@
-//! What connections carry.
+//! Data transfers over connections.
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
@@ -23,7 +23,8 @@ fn sends_of_several_pieces() {
     assert_eq!(passive.slab.bytes(0, 64), [vec![3; 16], vec![1; 16], vec![2; 32]].concat());
 }
 
-/// The memory of an inline send is free at once. It is registered: this process reads it itself, and reads nothing else.
+/// The memory of an inline send is free at once. It must be registered: this process reads it
+/// itself, and reads nothing else.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn inline_sends_are_copied_at_once() {
@@ -54,8 +55,9 @@ fn inline_sends_are_copied_at_once() {
     assert_eq!(active.endpoint.post_sends(&[gone]), Err(PostError { place: 0, errno: Errno::EFAULT }));
 }
 
-/// Who has a descriptor of shared memory can punch holes into it while it is registered. The device keeps the pages that it has:
-/// writes go there and nowhere else, and what the program reads are the zeros of the new ones.
+/// A process with a descriptor of shared memory can punch holes into it while it is registered. The
+/// device keeps its pages: writes go to those and nowhere else, and the program reads the zeros of
+/// the new ones.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn holes_under_registered_memory() {
@@ -80,8 +82,8 @@ fn holes_under_registered_memory() {
     assert_eq!(buffer.read(0..BYTES).expect("a lease").to_vec(), expected);
 }
 
-/// 1 MiB in 40 unsignalled writes of four pieces each, more than one call takes, and a send behind them: when it arrives,
-/// so have they, and nothing else has completed.
+/// 1 MiB in 40 unsignalled writes of four pieces each, more than one call takes, and a send behind
+/// them: when it arrives, so have they, and nothing else has completed.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_chain_of_writes_with_a_send_behind_it() {
@@ -113,13 +115,14 @@ fn a_chain_of_writes_with_a_send_behind_it() {
     assert!(sink.bytes(0, BYTES) == payload, "the payload differs");
     assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
 
-    // The rest of a chain that is too long for the queue is named by its first.
+    // If a chain is too long for the queue, the error names the first work request of the rest.
     let work = SendWork { id: 7, pieces: &done, kind: SendKind::Send, signalled: false, inline: false };
     let made = active.endpoint.post_sends(&vec![work; 5000]).expect_err("5000 sends");
     assert!((WRITES..5000).contains(&made.place), "{made}");
 }
 
-/// A write to memory that is not registered, or not for peers, ends the connection and is told to its sender.
+/// A write to memory that is not registered, or not for peers, ends the connection, and its sender
+/// gets an error.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn writes_that_the_peer_does_not_allow() {
@@ -135,7 +138,7 @@ fn writes_that_the_peer_does_not_allow() {
     assert!(done[1..].iter().all(|done| done.status == Err(WorkError::Flushed)), "{done:?}");
 }
 
-/// Nobody looks at the queue: an armed endpoint tells by its channel, once.
+/// Without polling the queue: an armed endpoint notifies by its channel, once.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn armed_endpoints_tell() {
@@ -149,13 +152,13 @@ fn armed_endpoints_tell() {
         let mut done = Completions::new();
         passive.endpoint.poll(&mut done).expect("completions");
         assert_eq!(done[..], [Completion { id: round, length: 8, status: Ok(()) }]);
-        // Not armed again: it comes without a word.
+        // Not armed again: it arrives without a notification.
         active.completions(1);
     }
     assert!(passive.node.heard().is_none());
 }
 
-/// The bell wakes whoever sleeps on the channel, and a look silences it.
+/// A ring wakes a thread that sleeps on the channel, and a poll silences it.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn the_bell_wakes() {

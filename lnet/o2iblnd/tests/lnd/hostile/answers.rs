@@ -1,4 +1,4 @@
-//! A node that connects to the stranger, and what it is answered.
+//! A node that connects to the stranger, and the stranger's answers.
 
 use lnet_api::{Errno, EventKind};
 use lnet_o2iblnd::fabric::ConnectOptions;
@@ -10,7 +10,7 @@ use super::stranger::{Line, Scene};
 
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
-/// The node sends a message, is answered, and its message fails; gives how.
+/// The node sends a message, the stranger answers, and the message fails; returns its error.
 fn fails(scene: &Scene, answer: impl FnOnce(&Scene, &mut Line)) -> Errno {
     let listener = scene.listen();
     let put = scene.victim().put_unasked(scene.id(), &filled(whole(5000), 1), 7);
@@ -26,12 +26,12 @@ fn fails(scene: &Scene, answer: impl FnOnce(&Scene, &mut Line)) -> Errno {
     let errno = outcome().unwrap().unwrap_err();
     assert!(scene.victim().lnd.last_failure(scene.id().nid).is_some());
     scene.victim().take();
-    // After a failure a peer is left in peace for a while.
+    // After a failure the node does not retry the peer for a while.
     scene.later(60 * S);
     errno
 }
 
-/// Records of no use: the attempt fails, and the honest peer is served.
+/// Invalid records: the attempt fails, and the honest peer is served.
 #[test]
 fn wrong_rejections() {
     let scene = Scene::new();
@@ -43,7 +43,7 @@ fn wrong_rejections() {
     scene.end();
 }
 
-/// A CONNACK that is wrong in each field tears its connection down.
+/// A CONNACK that is wrong in each field ends its connection.
 #[test]
 fn wrong_acceptances() {
     let scene = Scene::new();
@@ -68,7 +68,7 @@ fn wrong_acceptances() {
     scene.end();
 }
 
-/// The node's incarnation, which it tells whoever connects.
+/// Returns the node's incarnation, which it sends to each peer.
 fn stamp_of_victim(scene: &Scene) -> u64 {
     let (line, other) = scene.connected();
     line.endpoint.disconnect();

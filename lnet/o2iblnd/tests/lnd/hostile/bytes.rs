@@ -1,4 +1,4 @@
-//! Bytes as lnet-wire 32 and 33 have them, little-endian.
+//! Bytes in the format of lnet-wire 32 and 33, little-endian.
 
 use lnet_nid::Nid;
 
@@ -23,12 +23,12 @@ pub(super) struct End {
     pub(super) stamp: u64,
 }
 
-/// `o2ib` is network type 5 (lnet-wire 2).
+/// Returns the NID as a number; `o2ib` is network type 5 (lnet-wire 2).
 pub(super) fn number(nid: Nid) -> u64 {
     5 << 48 | u64::from(u32::from(nid.ipv4().unwrap()))
 }
 
-/// A message: the head, and what follows.
+/// Returns a message: the head, and the body.
 pub(super) fn message(kind: u8, from: End, to: End, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(MAGIC.to_le_bytes());
@@ -43,12 +43,12 @@ pub(super) fn message(kind: u8, from: End, to: End, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The body of CONNREQ and CONNACK.
+/// Returns the body of CONNREQ and CONNACK.
 pub(super) fn params(depth: u16, fragments: u16, bytes: u32) -> Vec<u8> {
     [&depth.to_le_bytes()[..], &fragments.to_le_bytes(), &bytes.to_le_bytes()].concat()
 }
 
-/// LNet's header (lnet-wire 6): `kind` 1 is a PUT, 2 a GET.
+/// Returns LNet's header (lnet-wire 6): `kind` 1 is a PUT, 2 a GET.
 pub(super) fn header(kind: u32, from: u64, to: u64, length: u32, match_bits: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(to.to_le_bytes());
@@ -70,7 +70,7 @@ fn portal_and(offset: u32) -> [u8; 8] {
     (u64::from(offset) << 32 | u64::from(nlx_testkit::lnds::PORTAL)).to_le_bytes()
 }
 
-/// An RDMA descriptor that says it has `count` fragments.
+/// Returns an RDMA descriptor that claims to have `count` fragments.
 pub(super) fn descriptor(key: u32, count: u32, fragments: &[(u32, u64)]) -> Vec<u8> {
     let mut bytes = [key.to_le_bytes(), count.to_le_bytes()].concat();
     for (length, address) in fragments {
@@ -80,7 +80,7 @@ pub(super) fn descriptor(key: u32, count: u32, fragments: &[(u32, u64)]) -> Vec<
     bytes
 }
 
-/// The same bytes with others at an offset.
+/// Returns the bytes with a part replaced.
 pub(super) fn changed(bytes: &[u8], offset: usize, others: &[u8]) -> Vec<u8> {
     let mut changed = bytes.to_vec();
     changed[offset..offset + others.len()].copy_from_slice(others);

@@ -1,4 +1,5 @@
-//! Peers that take fewer fragments than LNet's payloads have, as 2.10 with `map_on_demand` does: S-502 to S-505.
+//! Peers that accept fewer fragments than LNet's payloads have, as 2.10 with `map_on_demand` does:
+//! S-502 to S-505.
 
 use std::sync::Arc;
 
@@ -16,14 +17,14 @@ use super::stranger::{Line, Scene};
 use crate::Bed;
 use crate::calculated::{check_queues, limits};
 
-/// What the peer asks for.
+/// The fragments that the peer asks for.
 const FRAGMENTS: u16 = 2;
 
-/// A payload in many pieces of one region, and how long it is: no longer than the stranger's memory.
+/// A payload in many pieces of one region, and its length, at most that of the stranger's memory.
 const BYTES: usize = 20_000;
 const PIECES: usize = 100;
 
-/// Where the second of two fragments begins, and how long each is.
+/// The offset of the second of two fragments, and the length of each.
 const SECOND: usize = HALF + 100;
 const HALF: usize = BYTES / 2;
 
@@ -37,8 +38,8 @@ fn pieces() -> IoVec {
     gapped(&cut(BYTES, PIECES))
 }
 
-/// Nothing of nlx depends on `map_on_demand`, `ntx` and what else is the kernel's; a peer that has it gets queues for as
-/// few fragments as it asks for.
+/// nlx does not depend on `map_on_demand`, `ntx` and other tunables of the kernel; a peer that sets
+/// them gets queues for the fragments that it asks for.
 // Covers: S-502, S-508
 #[test]
 fn its_queues_are_as_calculated() {
@@ -64,7 +65,7 @@ fn its_queues_are_as_calculated() {
     }
 }
 
-/// What the stranger hears next.
+/// Returns the next message that the stranger receives.
 fn heard(scene: &Scene, line: &Line) -> Vec<u8> {
     let mut heard = Vec::new();
     scene.until(|| {
@@ -78,23 +79,23 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// The stranger's memory in two fragments, with a gap between them.
+/// Returns a descriptor of the stranger's memory in two fragments, with a gap between them.
 fn target(line: &Line) -> Vec<u8> {
     let (address, key) = line.target();
     descriptor(key, 2, &[(HALF as u32, address), (HALF as u32, address + SECOND as u64)])
 }
 
-/// What stands there.
+/// Returns the memory's contents.
 fn written(line: &Line) -> Vec<u8> {
     [line.written(0, HALF), line.written(SECOND, HALF)].concat()
 }
 
-/// What a PUT_DONE or GET_DONE says.
+/// Returns the status of a PUT_DONE or GET_DONE.
 fn status(message: &[u8]) -> i32 {
     word(message, 56) as i32
 }
 
-/// The node is the source of a PUT.
+/// The node is the source of a PUT; returns the status of its PUT_DONE.
 fn puts(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     scene.victim().put_unasked(scene.id(), source, 7);
     let request = heard(scene, line);
@@ -106,7 +107,7 @@ fn puts(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     status(&done)
 }
 
-/// The node is asked for its memory.
+/// The node is the source of a REPLY; returns the status of its GET_DONE.
 fn replies(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     scene.victim().post(source, 8, MdOptions::OP_GET);
     let own = scene.own();
@@ -117,7 +118,8 @@ fn replies(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     status(&done)
 }
 
-/// The node is the sink of a PUT; gives how many fragments it says, or why it refuses.
+/// The node is the sink of a PUT; returns the number of fragments that it describes, or the error
+/// with which it refuses.
 fn takes(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> Result<u32, i32> {
     scene.victim().post(sink, 9, MdOptions::OP_PUT);
     let own = scene.own();
@@ -133,7 +135,7 @@ fn takes(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> Result<u32
     Ok(word(&answer, 68))
 }
 
-/// The node is the sink of a GET; gives how many fragments it says.
+/// The node is the sink of a GET; returns the number of fragments that it describes.
 fn gets(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> u32 {
     scene.victim().get(scene.id(), sink, 7);
     let request = heard(scene, line);
@@ -143,7 +145,8 @@ fn gets(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> u32 {
     word(&request, 132)
 }
 
-/// What lies in more fragments than the peer takes is divided as far as may be, and goes through one that is in one piece.
+/// Memory in more fragments than the peer accepts is split as far as possible, and otherwise copied
+/// through a contiguous bounce buffer.
 // Covers: S-504
 #[test]
 fn too_many_pieces_become_one() {
@@ -164,7 +167,7 @@ fn too_many_pieces_become_one() {
     assert_eq!(takes(&scene, &mut line, other, &pieces()), Ok(1));
     assert_eq!(gets(&scene, &mut line, other, &pieces()), 1);
     drop(source);
-    // What the peer takes as it lies is not copied.
+    // Memory that the peer accepts as it is, is not copied.
     let source = filled(gapped(&cut(BYTES, 4)), 5);
     assert_eq!(puts(&scene, &mut line, other, &source), BYTES as i32);
     assert!(written(&line) == pattern(5, BYTES));
@@ -177,15 +180,15 @@ fn too_many_pieces_become_one() {
     scene.end();
 }
 
-/// Where nothing can be copied either, the transfer fails with EMSGSIZE at both sides, and it is told what to change; shorter
-/// lists go on.
+/// If copying is not possible either, the transfer fails with EMSGSIZE at both sides, and a warning
+/// says what to change; shorter lists still work.
 // Covers: S-504
 #[test]
 fn too_many_pieces_are_refused_with_advice() {
     let (scene, seen) = scene();
     let [victim, honest] = [&scene.nodes[0], &scene.nodes[1]];
     let (source, sink, short) = (filled(pieces(), 1), pieces(), filled(whole(BYTES), 2));
-    // Registered for both ways, while that goes.
+    // Register the memory for both directions while that is possible.
     exchange(&scene.bed, [victim, honest], &source, &whole(BYTES));
     exchange(&scene.bed, [honest, victim], &filled(whole(BYTES), 1), &sink);
     exchange(&scene.bed, [victim, honest], &short, &whole(BYTES));

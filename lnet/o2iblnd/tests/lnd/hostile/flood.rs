@@ -1,4 +1,4 @@
-//! Connections that are begun and left, by more peers than there are.
+//! Connections that are begun and abandoned, by more peers than an NI admits.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ const OPENING_MAX: usize = 1024;
 
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
-/// Nobody speaks for another, in the same life or in another one: whose NID it is keeps its connection, and nothing is remembered. That
-/// is told once in a while, however often it happens.
+/// A node cannot use another's NID, with the same incarnation or with another one: the owner of the
+/// NID keeps its connection, and no state is kept. A rate-limited warning reports it.
 #[test]
 fn one_address_has_no_others_nid() {
     let scene = Scene::new();
@@ -51,12 +51,14 @@ fn one_address_has_no_others_nid() {
     scene.end();
 }
 
-/// Requests that are accepted and never established: one address has as many as one peer may have, and nothing is remembered of the
-/// others. They are given up, and honest peers are served all the while.
+/// Requests that are accepted and never established: one address has as many as one peer may have,
+/// and no state is kept of the others. They are given up, and honest peers are served all the
+/// while.
 #[test]
 fn one_address_with_too_many() {
     const BEYOND: usize = 100;
-    // An attempt may take a quarter of that, which is more than a slow machine takes for all of them.
+    // An attempt may take a quarter of that, which is more than a slow machine takes for all of
+    // them.
     let scene = Scene::with(&O2ibConfig { timeout_s: 1600, ..O2ibConfig::default() });
     let told = Warnings::heard();
     let mut lines = Vec::new();
@@ -89,11 +91,12 @@ fn one_address_with_too_many() {
     scene.end();
 }
 
-/// Many addresses, each with a few: what is being opened is bounded over all of them, and costs what is calculated.
+/// Many addresses, each with a few: the attempts are bounded over all addresses, and cost what is
+/// calculated.
 #[test]
 fn many_addresses() {
     let scene = Scene::new();
-    // Elsewhere there are not so many addresses.
+    // The guest does not have this number of addresses.
     let Bed::Simulated(Network { net, .. }) = &scene.bed else { return };
     let addresses: Vec<Ipv4Addr> = (0..OPENING_MAX + 50)
         .map(|number| Ipv4Addr::new(10, 78, (number / 200) as u8, (number % 200) as u8))
@@ -132,7 +135,7 @@ fn many_addresses() {
     assert_eq!((accepted, refused), (OPENING_MAX, 50));
     assert!(net.now_ns() - began < 10 * S, "none of them was given up meanwhile");
     assert_eq!(scene.victim().lnd.counters().rx.no_room, 50);
-    // Peers of ours are none of these, and those that we know connect to us still.
+    // Honest peers are none of these, and known peers can still connect.
     scene.check_honest();
     scene.later(60 * S);
     let (_, told) = scene.ask(&scene.request());

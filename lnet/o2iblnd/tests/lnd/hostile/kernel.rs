@@ -1,4 +1,5 @@
-//! A simulated kernel node: how it answers GETs, and how it writes, as was measured. Its bytes are made by hand (lnet-wire 35, lnet-measured "Short replies over o2ib").
+//! A simulated kernel node: its measured way to answer GETs, and to write. Its bytes are made by
+//! hand (lnet-wire 35, lnet-measured "Short replies over o2ib").
 
 use std::sync::Arc;
 
@@ -11,24 +12,24 @@ use super::stranger::{Line, Scene};
 /// The longest payload of an immediate message (lnet-wire 35).
 const IMMEDIATE_MAX: usize = 3976;
 
-/// Pieces of its own memory: pages.
+/// Bytes of the pieces of its own memory: pages.
 const PAGE: usize = 4096;
 
-/// Its memory that is written from.
+/// Bytes of the memory that it writes from.
 const BYTES: usize = 1 << 17;
 
 pub(super) struct Kernel<'a> {
     scene: &'a Scene,
     line: Line,
     node: End,
-    /// Pieces that one write takes: the module parameter of this name, 2 by default.
+    /// Pieces of one write: the module parameter of this name, 2 by default.
     wrq_sge: usize,
     region: Region,
     memory: Arc<dyn Memory>,
     buffer: IoVec,
     /// Messages received and not handled.
     heard: Vec<Vec<u8>>,
-    /// Credits to give back.
+    /// Credits to return.
     owed: u8,
 }
 
@@ -59,7 +60,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl<'a> Kernel<'a> {
-    /// It connects to the node of the scene.
+    /// Connects to the node of the scene.
     pub(super) fn connected(scene: &'a Scene, wrq_sge: usize) -> Kernel<'a> {
         let (line, node) = scene.connected();
         let region = Region::heap(BYTES).unwrap();
@@ -68,7 +69,7 @@ impl<'a> Kernel<'a> {
         Kernel { scene, line, node, wrq_sge, region, memory, buffer, heard: Vec::new(), owed: 0 }
     }
 
-    /// The next message of the node that is no NOOP.
+    /// Returns the node's next message that is not a NOOP.
     pub(super) fn next(&mut self) -> Vec<u8> {
         let Kernel { scene, line, heard, .. } = self;
         scene.until(|| {
@@ -80,7 +81,8 @@ impl<'a> Kernel<'a> {
         next
     }
 
-    /// Answers the node's next GET with these bytes, as far as they have room; gives the type of the message that asked.
+    /// Answers the node's next GET with as many of these bytes as fit; returns the type of the
+    /// request.
     pub(super) fn answer_get(&mut self, payload: &[u8]) -> u8 {
         let request = self.next();
         let sink = word(&request, 112) as usize;
@@ -102,7 +104,8 @@ impl<'a> Kernel<'a> {
         request[6]
     }
 
-    /// LNet's header of the reply to a GET (lnet-wire 6): type 3, and the handle that the GET has brought.
+    /// Returns LNet's header of the reply to a GET (lnet-wire 6): type 3, and the handle from the
+    /// GET.
     fn reply(&self, request: &[u8], length: usize) -> Vec<u8> {
         let mut bytes = header(1, self.scene.own().nid, self.node.nid, length as u32, 0);
         bytes[24..28].copy_from_slice(&3u32.to_le_bytes());
@@ -111,7 +114,8 @@ impl<'a> Kernel<'a> {
         bytes
     }
 
-    /// Announces a payload to the node, and writes as much of it as that wants; gives how much.
+    /// Announces a payload to the node, and writes as much of it as the node wants; returns the
+    /// length.
     pub(super) fn put(&mut self, payload: &[u8], match_bits: u64) -> usize {
         let header = header(1, self.scene.own().nid, self.node.nid, payload.len() as u32, match_bits);
         self.say(PUT_REQ, &[&header[..], &[7; 8]].concat());
@@ -124,8 +128,8 @@ impl<'a> Kernel<'a> {
         wanted
     }
 
-    /// The rule: pieces are collected until there are `wrq_sge`, or a fragment of the sink is full. Those that are collected at the
-    /// end are lost.
+    /// The rule: pieces are collected until there are `wrq_sge`, or a fragment of the sink is full.
+    /// Pieces that are still collected at the end are lost.
     fn write(&self, target: &Target, payload: &[u8]) {
         if !payload.is_empty() {
             self.buffer.write(0..payload.len()).unwrap().copy_from(0, payload);
@@ -156,7 +160,8 @@ impl<'a> Kernel<'a> {
         self.line.endpoint.post_sends(&[work]).unwrap();
     }
 
-    /// Ends a transfer: the cookie as it came, and the bytes that were to be written.
+    /// Ends a transfer: with the received cookie, and the number of bytes that should have been
+    /// written.
     fn done(&mut self, kind: u8, cookie: &[u8], bytes: usize) {
         self.say(kind, &[cookie, &(bytes as u32).to_le_bytes()].concat());
     }
@@ -167,7 +172,7 @@ impl<'a> Kernel<'a> {
         self.line.say(&bytes);
     }
 
-    /// It leaves.
+    /// Disconnects.
     pub(super) fn leave(self) {
         self.line.endpoint.disconnect();
     }

@@ -1,4 +1,5 @@
-//! Messages on a connection that stands, each wrong in its own way: that connection ends, and no other.
+//! Messages on an established connection, each with another error: that connection ends, and no
+//! other.
 
 use lnet_api::{Errno, EventKind, LNet, MdOptions};
 use lnet_o2iblnd::sizes::BOUNCES;
@@ -10,10 +11,10 @@ use super::bytes::*;
 use super::stranger::{Line, Scene};
 use crate::Node;
 
-/// What is said, to the node of this incarnation.
+/// Returns the message for the node with this incarnation.
 type Saying<'a> = &'a dyn Fn(End) -> Vec<u8>;
 
-/// Has the line say it, and waits for the end of it.
+/// Sends the message on a line, and waits for the end of the line.
 fn ends(scene: &Scene, what: &str, say: impl FnOnce(&Scene, &mut Line, End)) {
     let before = scene.victim().lnd.counters().rx.closes;
     let (mut line, other) = scene.connected();
@@ -105,7 +106,7 @@ fn an_oversize_message() {
     scene.end();
 }
 
-/// lnet-wire 36: whoever has eight credits cannot begin nine transfers.
+/// lnet-wire 36: a peer with eight credits cannot begin nine transfers.
 #[test]
 fn more_than_its_credits() {
     let scene = Scene::new();
@@ -118,7 +119,7 @@ fn more_than_its_credits() {
     scene.end();
 }
 
-/// A PUT_DONE that says more than was asked for.
+/// A PUT_DONE that counts more than was asked for.
 #[test]
 fn more_than_was_asked_for() {
     let scene = Scene::new();
@@ -140,14 +141,15 @@ fn more_than_was_asked_for() {
     scene.end();
 }
 
-/// A PUT_DONE without a write: the sink that is copied to gets nothing of what went through the pool before, which is another's.
+/// A PUT_DONE without a write: the sink gets no data of other transfers that used the bounce buffer
+/// before.
 #[test]
 fn done_without_a_write() {
     const PARTS: [usize; 3] = [4096, 5000, 4096];
     let length: usize = PARTS.iter().sum();
     let scene = Scene::new();
     let [victim, honest] = &scene.nodes;
-    // Each buffer of the pool has had something in it.
+    // Each buffer of the pool has been used.
     let sinks: Vec<IoVec> = (0..BOUNCES).map(|_| apart(&PARTS)).collect();
     for (bits, sink) in sinks.iter().enumerate() {
         victim.post(sink, 100 + bits as u64, MdOptions::OP_PUT);
@@ -176,8 +178,9 @@ fn done_without_a_write() {
     scene.end();
 }
 
-/// A peer that never writes to the bounce buffers that it was told of has half of them; others' transfers have theirs at once.
-/// Of its own, those that wait are refused, before its connection is closed for those that it owes.
+/// A peer that never writes to the bounce buffers that were described to it occupies half of them;
+/// other peers' transfers get buffers at once. Its own waiting transfers are refused, before its
+/// connection is closed for the unanswered ones.
 // Covers: S-505
 #[test]
 fn one_peer_holds_half_of_the_pool() {
@@ -202,7 +205,7 @@ fn one_peer_holds_half_of_the_pool() {
     assert_eq!(victim.lnd.conn_stats().bounces, HELD);
     put(&scene.bed, [honest, victim], &filled(whole(9096), 1), &apart(&[4096, 5000]));
     assert_eq!(victim.lnd.conn_stats().bounces, HELD);
-    // Half of the timeout, and a quarter until it is looked at.
+    // Half of the timeout, and a quarter until the next check.
     (0..4).for_each(|_| scene.later(10 * S));
     hear(&line, PUT_NAK, usize::from(ASKED) - HELD);
     assert_eq!(victim.lnd.conn_stats().connections, 2);
@@ -213,8 +216,8 @@ fn one_peer_holds_half_of_the_pool() {
     scene.end();
 }
 
-/// A GET that has waited for a bounce buffer has the peer's whole time from then on: its connection is not closed for the
-/// wait.
+/// A GET that has waited for a bounce buffer gives the peer the whole timeout from then on: its
+/// connection is not closed for the wait.
 // Covers: S-505
 #[test]
 fn a_get_that_waits_for_the_pool() {
@@ -253,7 +256,8 @@ fn a_get_that_waits_for_the_pool() {
     scene.end();
 }
 
-/// Keys that name nothing: the node's device is refused, and the node has lost that connection and nothing else.
+/// Keys that name nothing: the peer refuses the node's write, and the node loses that connection
+/// only.
 #[test]
 fn wrong_keys() {
     let scene = Scene::new();
@@ -278,14 +282,15 @@ fn wrong_keys() {
 fn deafness() {
     let scene = Scene::new();
     let (mut line, other) = scene.deaf();
-    // It is answered that nobody wants this.
+    // The node answers that no buffer matches.
     line.say(&put_req(scene.own(), other, 1));
     scene.expect_ended(&line, "deaf");
     drop(line);
     scene.end();
 }
 
-/// A peer that takes everything and answers nothing is given up after the timeout, and so is what was sent to it.
+/// A peer that receives everything and answers nothing is given up after the timeout, and so are
+/// the messages sent to it.
 #[test]
 fn silence() {
     let scene = Scene::new();

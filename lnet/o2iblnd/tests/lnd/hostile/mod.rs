@@ -1,5 +1,5 @@
-//! A hostile verbs client, and a kernel node as it was measured: the bytes they say are made here and by hand, out of lnet-wire 32
-//! to 35.
+//! A hostile verbs client, and a kernel node as it was measured: their bytes are made here by hand,
+//! from lnet-wire 32 to 35.
 
 mod answers;
 mod bytes;

@@ -1,4 +1,4 @@
-//! Requests to connect that are wrong in each field, and connections that are begun and left.
+//! Requests to connect that are wrong in each field, and connections that are begun and abandoned.
 
 use std::os::fd::BorrowedFd;
 
@@ -27,7 +27,8 @@ fn rejected(scene: &Scene, what: &str, data: &[u8]) -> Record {
     }
 }
 
-/// lnet-wire 33, 34: each wrong field is answered by the record and the reason for it; nothing else happens.
+/// lnet-wire 33, 34: each wrong field is answered by the record and its reason; nothing else
+/// happens.
 // Covers: S-502
 #[test]
 fn each_field_of_a_request() {
@@ -79,7 +80,7 @@ fn each_field_of_a_request() {
     scene.end();
 }
 
-/// A peer of the other byte order is no stranger.
+/// A peer of the other byte order is accepted.
 #[test]
 fn the_other_byte_order() {
     let scene = Scene::new();
@@ -94,13 +95,13 @@ fn the_other_byte_order() {
     scene.end();
 }
 
-/// Whoever leaves at any step leaves nothing behind, and disturbs nobody.
+/// A peer that disconnects at any step leaves no state, and does not disturb others.
 #[test]
 fn leaving_at_each_step() {
     let scene = Scene::new();
     for _ in 0..3 {
         drop(scene.dial());
-        // Asked, and not waited for.
+        // Requested, without waiting for the answer.
         let mut line = scene.dial();
         line.receive();
         line.endpoint.connect(&scene.request(), &OPTIONS).unwrap();
@@ -118,7 +119,7 @@ fn leaving_at_each_step() {
         drop(line);
         scene.until(|| scene.victim().lnd.conn_stats().connections == 1);
     }
-    // What was begun and left is given up.
+    // The abandoned attempts are given up.
     scene.later(60 * S);
     scene.end();
 }
@@ -129,7 +130,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
     poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
 }
 
-/// Ends the node's NI, and starts it again; returns how this request was rejected.
+/// Ends the node's NI, and starts it again; returns the rejection of the line's request.
 fn rejected_at_the_end(scene: &Scene, line: Line) -> Rejected {
     scene.victim().end();
     let Told::Rejected(rejected) = scene.told(line.token) else { panic!("it is not rejected") };
@@ -140,8 +141,9 @@ fn rejected_at_the_end(scene: &Scene, line: Line) -> Rejected {
     rejected
 }
 
-/// A request that is pending in the connection manager when the NI ends is rejected with LNet's record: kernel nodes log any other
-/// reject as a fatal error (lnet-measured). EARLY ends this attempt and nothing else.
+/// A request that is pending in the connection manager when the NI ends is rejected with LNet's
+/// record: kernel nodes log any other reject as a fatal error (lnet-measured). EARLY ends this
+/// attempt and nothing else.
 // Covers: S-4
 #[test]
 fn pending_when_the_ni_ends() {
@@ -158,9 +160,9 @@ fn pending_when_the_ni_ends() {
     scene.end();
 }
 
-/// A peer that was accepted and has not established its connection yet is rejected without a record. A reject with a record after
-/// the accept would make Linux block the NI's thread for a minute: the guest's kernel complains of that, and the simulated
-/// devices call it wrong.
+/// A peer that was accepted and has not established its connection yet is rejected without a
+/// record. A reject with a record after the accept would make Linux block the NI's thread for a
+/// minute: the guest's kernel logs that, and the simulated devices report an error.
 // Covers: S-4
 #[test]
 fn half_open_when_the_ni_ends() {

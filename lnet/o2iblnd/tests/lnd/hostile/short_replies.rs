@@ -1,5 +1,5 @@
-//! GETs of a kernel node that loses part of a short reply (lnet-measured, "Short replies over o2ib"): what is reported has been
-//! written, and the ways around it work.
+//! GETs of a kernel node that loses part of a short reply (lnet-measured, "Short replies over
+//! o2ib"): all reported bytes have been written, and the workarounds work.
 
 use std::sync::Arc;
 
@@ -20,13 +20,14 @@ use super::stranger::Scene;
 use crate::Bed;
 use crate::exchange::IMMEDIATE as IMMEDIATE_MAX;
 
-/// Pieces that a kernel's write takes unless it is told otherwise.
+/// Pieces of a kernel's write by default.
 const WRQ_SGE: usize = 2;
 
-/// What memory contains before anything is written to it.
+/// The contents of memory before it is written.
 const UNWRITTEN: u8 = 0xee;
 
-/// How a GET into this memory ends that the kernel answers with these bytes: those that are reported, and the errno without a REPLY.
+/// Returns the result of a GET into this memory that the kernel answers with these bytes: the
+/// reported length, or the errno without a REPLY.
 fn gets(scene: &Scene, kernel: &mut Kernel<'_>, sink: &IoVec, payload: &[u8]) -> Result<usize, Errno> {
     fill(sink, &vec![UNWRITTEN; sink.len()]);
     let md = scene.victim().get(scene.id(), sink, 7);
@@ -44,7 +45,7 @@ fn gets(scene: &Scene, kernel: &mut Kernel<'_>, sink: &IoVec, payload: &[u8]) ->
     }
 }
 
-/// The ping info of a node with so many NIDs.
+/// Returns the ping info of a node with `nids` NIDs.
 fn info(scene: &Scene, nids: u8) -> Vec<u8> {
     let first = u32::from(scene.id().nid.ipv4().unwrap());
     let nid = |number: u32| format!("{}@o2ib", std::net::Ipv4Addr::from(first + number)).parse().unwrap();
@@ -64,7 +65,7 @@ fn answered(scene: &Scene, ping: &mut Ping) -> Result<PingInfo, Errno> {
     answer.unwrap().map_err(|error| error.errno())
 }
 
-/// A ping asks for what goes with its message, as kernels do.
+/// A ping asks for a reply that fits a message, as kernels do.
 // Covers: S-4
 #[test]
 fn a_ping_is_answered() {
@@ -81,8 +82,8 @@ fn a_ping_is_answered() {
     scene.end();
 }
 
-/// More NIDs than the first answer has room for: the second is asked for with exactly as many bytes as there are, in a message or by
-/// RDMA, through a bounce buffer or not.
+/// More NIDs than fit the first answer: the second request asks for exactly their length, in a
+/// message or by RDMA, through a bounce buffer or not.
 #[test]
 fn a_long_ping_info_arrives_by_an_exact_second_ask() {
     let scene = Scene::new();
@@ -103,7 +104,7 @@ fn a_long_ping_info_arrives_by_an_exact_second_ask() {
     scene.end();
 }
 
-/// As long as the reply, or not longer than what goes with a message.
+/// GETs as long as the reply, or not longer than an IMMEDIATE's payload.
 #[test]
 fn exact_gets_arrive() {
     let scene = Scene::new();
@@ -126,8 +127,9 @@ fn exact_gets_arrive() {
     scene.end();
 }
 
-/// A shorter reply fails the GET, whether it was written (`wrq_sge=1`) or not: no message tells them apart. It is counted, a warning
-/// says what to change, and the connection goes on.
+/// A shorter reply fails the GET, whether it was written (`wrq_sge=1`) or not: no message
+/// distinguishes the two. It is counted, a warning says what to change, and the connection
+/// continues.
 #[test]
 fn longer_gets_fail() {
     let told = Warnings::heard();
@@ -150,7 +152,8 @@ fn longer_gets_fail() {
         let payload = pattern(9, 4096);
         assert_eq!(gets(&scene, &mut kernel, &sink, &payload), Ok(4096));
         assert!(bytes(&sink) == payload);
-        // The end of a fragment is as good as the end of the memory, and nothing cannot be lost.
+        // The end of a fragment is as good as the end of the memory, and an empty reply cannot lose
+        // bytes.
         let two = gapped(&[4096, 5000]);
         let payload = pattern(2, 4096);
         assert_eq!(gets(&scene, &mut kernel, &two, &payload), Ok(4096));
@@ -165,7 +168,7 @@ fn longer_gets_fail() {
     scene.end();
 }
 
-/// Nodes of nlx write every byte that they count, and know each other.
+/// Nodes of nlx write every byte that they count, and recognise each other.
 #[test]
 fn nodes_of_nlx_get_what_there_is() {
     let scene = Scene::new();
@@ -181,7 +184,8 @@ fn nodes_of_nlx_get_what_there_is() {
     scene.end();
 }
 
-/// Memory of these pieces: in one region, from an odd offset on, or each in one of its own, which takes a bounce buffer.
+/// Returns memory of these pieces: in one region, from an odd offset on, or each piece in a
+/// separate region, which takes a bounce buffer.
 fn memory(way: usize, lengths: &[usize]) -> IoVec {
     match way {
         0 => gapped(lengths),
@@ -197,7 +201,7 @@ fn pieces() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(some_cases())]
 
-    /// Whatever memory a GET has, and however long the reply is: bytes that are reported have been written.
+    /// Whatever memory a GET has, and however long the reply is: reported bytes have been written.
     // Covers: S-4
     #[test]
     fn what_is_reported_was_written(
@@ -220,7 +224,8 @@ proptest! {
         scene.end();
     }
 
-    /// A PUT_ACK describes as many bytes as are wanted, cut off or not, so that a PUT of the kernel is written whole.
+    /// A PUT_ACK describes exactly the wanted bytes, truncated or not, so that a PUT of the kernel
+    /// is written whole.
     // Covers: S-4
     #[test]
     fn puts_arrive_whole(
@@ -244,7 +249,7 @@ proptest! {
     }
 }
 
-/// Few in the guest, whose processor is emulated: they use simulated devices there too.
+/// Few cases in the guest, whose processor is emulated: the tests use simulated devices there too.
 fn some_cases() -> ProptestConfig {
     let cases = if std::env::var_os("NLX_GUEST").is_some() { 2 } else { 48 };
     ProptestConfig { cases, ..ProptestConfig::default() }

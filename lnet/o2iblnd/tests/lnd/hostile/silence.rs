@@ -1,4 +1,5 @@
-//! Peers that make no progress, while others wait for the credits of the NI that they hold, and while nobody does. In virtual time.
+//! Peers that make no progress, while messages to other peers wait for the NI's credits that they
+//! hold, and while none does. In virtual time.
 
 use lnet_api::{EventKind, MdHandle, Upcalls};
 use lnet_o2iblnd::O2ibConfig;
@@ -12,16 +13,17 @@ use crate::Bed;
 /// Seconds of the timeout.
 const TIMEOUT_S: u64 = 40;
 
-/// Looks at the connections in a timeout.
+/// Checks of the connections per timeout.
 const LOOKS: u64 = 4;
 
-/// Of the NI, all of which one peer may hold.
+/// Credits of the NI, all of which one peer may hold.
 const CREDITS: usize = 8;
 
-/// A payload that goes with its message, and one that does not.
+/// The length of a payload in an IMMEDIATE, and of one that is written by RDMA.
 const LENGTHS: [usize; 2] = [1000, 5000];
 
-/// A node with as many credits as one peer may have, and a stranger that is connected to it.
+/// Returns a node with as many credits as one peer may have, and a stranger that is connected to
+/// it.
 fn scene() -> (Scene, Line, End) {
     let credits = CREDITS as u32;
     let timeout_s = TIMEOUT_S as u32;
@@ -34,10 +36,11 @@ fn scene() -> (Scene, Line, End) {
     (scene, line, other)
 }
 
-/// The node sends the stranger more than it has credits for, of which the stranger gives none back.
+/// Sends the stranger more than the node has credits for; the stranger returns none.
 fn hold_all(scene: &Scene, length: usize) {
     let victim = scene.victim();
-    // What goes with its message has ended when it is there: as many again wait for the stranger's credits.
+    // An IMMEDIATE ends when it has been sent: the same number of messages again waits for the
+    // stranger's credits.
     let count = if length > 4000 { CREDITS } else { 2 * CREDITS };
     for bits in 0..count as u64 {
         victim.put_unasked(scene.id(), &filled(whole(length), 1), bits);
@@ -45,7 +48,7 @@ fn hold_all(scene: &Scene, length: usize) {
     scene.until(|| victim.count(EventKind::Send).1 == count - CREDITS);
 }
 
-/// A message to the honest peer, which waits for a credit.
+/// Sends a message to the honest peer, which waits for a credit.
 fn wait_for_a_credit(scene: &Scene) -> MdHandle {
     let [victim, honest] = &scene.nodes;
     let put = victim.put_unasked(honest.id, &filled(whole(100), 1), 7);
@@ -53,8 +56,8 @@ fn wait_for_a_credit(scene: &Scene) -> MdHandle {
     put
 }
 
-/// The time until the node gives the stranger up, which does something every fifth of the timeout; `None` if that takes longer than
-/// so many of them.
+/// Returns the time until the node gives the stranger up, calling `at_each` every fifth of the
+/// timeout; `None` if that takes more than `fifths` of them.
 fn given_up_after(scene: &Scene, fifths: u64, mut at_each: impl FnMut()) -> Option<u64> {
     let begun_ns = scene.bed.now_ns();
     let connections = || scene.victim().lnd.conn_stats().connections;
@@ -70,7 +73,7 @@ fn given_up_after(scene: &Scene, fifths: u64, mut at_each: impl FnMut()) -> Opti
     None
 }
 
-/// The honest peer's message has left, and the stranger's have failed.
+/// Checks that the honest peer's message has been sent, and the stranger's have failed.
 fn end(scene: Scene, line: Line, waiting: MdHandle) {
     let victim = scene.victim();
     scene.until(|| victim.outcome(EventKind::Send, waiting) == Some(Ok(())));
@@ -84,7 +87,8 @@ fn end(scene: Scene, line: Line, waiting: MdHandle) {
     scene.end();
 }
 
-/// A quarter from the first look that finds it so, of which there are four in a timeout; and what passes until all is sent.
+/// A quarter of the timeout from the first check that finds the peer stuck, of which there are four
+/// in a timeout; and the time until all is sent.
 #[track_caller]
 fn assert_short(ended_ns: Option<u64>) {
     let short_ns = TIMEOUT_S * S / LOOKS;
@@ -92,7 +96,8 @@ fn assert_short(ended_ns: Option<u64>) {
     assert!(ended_ns.is_some_and(|ns| range.contains(&ns)), "{ended_ns:?} of {TIMEOUT_S} s");
 }
 
-/// A message to another peer waits for a credit that the silent one holds: that one is given up after a quarter of the timeout.
+/// A message to another peer waits for a credit that the silent peer holds: the silent peer is
+/// given up after a quarter of the timeout.
 #[test]
 fn silence_while_others_wait_for_credits() {
     for length in LENGTHS {
@@ -104,7 +109,7 @@ fn silence_while_others_wait_for_credits() {
     }
 }
 
-/// Where nobody waits, it has all of the timeout.
+/// If no message waits, the peer has all of the timeout.
 #[test]
 fn silence_while_nobody_waits() {
     for length in LENGTHS {
@@ -112,7 +117,8 @@ fn silence_while_nobody_waits() {
         hold_all(&scene, length);
         assert_eq!(given_up_after(&scene, 4, || {}), None, "nobody wants its credits");
         let waiting = wait_for_a_credit(&scene);
-        // It has made no progress for long: it goes at the next look, if not by its own timeout before.
+        // The peer has made no progress for a long time: it is given up at the next check, if not
+        // by its own timeout before.
         let victim = scene.victim();
         assert!(given_up_after(&scene, 2, || {}).is_some());
         scene.until(|| victim.outcome(EventKind::Send, waiting) == Some(Ok(())));
@@ -122,8 +128,10 @@ fn silence_while_nobody_waits() {
     }
 }
 
-/// What it asks for, and is answered, is no progress with what it holds: others get its credits after a quarter of the timeout. But it
-/// lives, and may hold messages back (lnet-semantics 11): its connection stands. What it wants later does not come, and it is told so.
+/// The peer's own requests, which are answered, are no progress of the messages to it: other peers
+/// get their credits after a quarter of the timeout. But the peer lives, and may hold messages back
+/// (lnet-semantics 11): its connection stays. A payload that it asks for later is not sent; it gets
+/// an error instead.
 // Covers: S-109
 #[test]
 fn who_lives_keeps_its_connection_and_no_credits() {
@@ -137,7 +145,7 @@ fn who_lives_keeps_its_connection_and_no_credits() {
         let header = header(1, own.nid, other.nid, 5000, 99);
         let asks = [&header[..], &[1; 8]].concat();
         let lives = |line: &mut Line| {
-            // It is answered that nobody wants this.
+            // The node answers that no buffer matches.
             line.say(&message(PUT_REQ, own, other, &asks));
             line.say(&message(NOOP, own, other, &[]));
         };
@@ -150,7 +158,7 @@ fn who_lives_keeps_its_connection_and_no_credits() {
             line.taken();
         });
         assert_eq!((ended, victim.lnd.counters().rx.timeouts), (None, 0));
-        // It is looked at every fifth of the timeout.
+        // The node is polled every fifth of the timeout.
         assert!(sent_ns.is_some_and(|ns| ns <= TIMEOUT_S * S), "{sent_ns:?}");
         let (all, well) = victim.count(EventKind::Send);
         assert_eq!(all - well, CREDITS, "what it held has failed");
@@ -168,8 +176,9 @@ fn who_lives_keeps_its_connection_and_no_credits() {
     }
 }
 
-/// Where nobody wants the credits, PUTs that it has not answered wait for as long as it lives, and what has not left has its own time. A
-/// device answers for a program that is stopped: when nothing is heard of it any more, it is given up.
+/// If no message waits for the credits, PUTs that the peer has not answered wait while it lives,
+/// and messages that have not been sent keep their own deadlines. A device answers for a program
+/// that is stopped: when the program sends nothing any more, the peer is given up.
 // Covers: S-109
 #[test]
 fn who_lives_is_waited_for_until_it_falls_silent() {
@@ -189,7 +198,7 @@ fn who_lives_is_waited_for_until_it_falls_silent() {
         if failed > 0 {
             victim.put_unasked(scene.id(), &filled(whole(length), 1), 99);
         }
-        // It has said something a fifth ago.
+        // It has sent a message a fifth ago.
         assert_eq!(given_up_after(&scene, 3, || {}), None, "it has all of the timeout");
         assert!(given_up_after(&scene, 4, || {}).is_some());
         assert_eq!(victim.lnd.counters().rx.timeouts, 1);
@@ -199,7 +208,7 @@ fn who_lives_is_waited_for_until_it_falls_silent() {
     }
 }
 
-/// A peer that is slow is none that makes no progress: it answers one transfer every fifth of the timeout, and stays.
+/// A slow peer does make progress: it answers one transfer every fifth of the timeout, and stays.
 #[test]
 fn a_slow_peer_is_kept_while_others_wait_for_credits() {
     let (scene, mut line, other) = scene();
@@ -213,7 +222,8 @@ fn a_slow_peer_is_kept_while_others_wait_for_credits() {
         cookies.extend(asked.map(|heard| heard[120..128].to_vec()));
         cookies.len() == CREDITS
     });
-    // What the stranger gives back, more messages to it take again: after the honest peer's, which never have one at once.
+    // Further messages to the stranger take the credits that it returns, but only after the honest
+    // peer's messages, which never get a credit at once.
     for _ in 0..CREDITS {
         victim.put_unasked(scene.id(), &filled(whole(5000), 1), 50);
     }

@@ -1,4 +1,4 @@
-//! The hostile client, beside a node and an honest peer of it.
+//! The hostile client, with a node and an honest peer of the node.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::{Bed, Node};
 
 const SERVICE: u16 = 987;
 const BUFFER: usize = 8192;
-/// Receive buffers, and as many to send from.
+/// Receive buffers, and the same number of send buffers.
 const BUFFERS: usize = 32;
-/// Where it lets peers write: into receive buffers that it never comes to.
+/// The memory that it lets peers write to: receive buffers that it never uses.
 const TARGET: usize = (BUFFERS - 4) * BUFFER;
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
-/// A node, its honest peer, and a host from which it is attacked.
+/// A node, its honest peer, and a host that attacks the node.
 pub(super) struct Scene {
     pub(super) bed: Bed,
     pub(super) nodes: [Node; 2],
@@ -32,7 +32,7 @@ pub(super) struct Scene {
     _fabric: Arc<dyn Fabric>,
 }
 
-/// What a [`Channel`] has told.
+/// An event of a [`Channel`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
     Resolved,
@@ -44,7 +44,7 @@ pub(super) enum Told {
     Other,
 }
 
-/// A connection of the stranger's, or its beginning.
+/// A connection of the stranger's, or the beginning of one.
 pub(super) struct Line {
     pub(super) token: Token,
     pub(super) endpoint: Box<dyn Endpoint>,
@@ -65,7 +65,7 @@ impl Scene {
         Scene::of(bed, nodes)
     }
 
-    /// A stranger to these nodes.
+    /// Creates a stranger to these nodes.
     pub(super) fn of(bed: Bed, nodes: [Node; 2]) -> Scene {
         let (address, fabric) = bed.host(3);
         let (device, channel) = (fabric.open(address).unwrap(), fabric.channel().unwrap());
@@ -83,22 +83,22 @@ impl Scene {
         ProcessId::lnet(Nid::new_v4(Net::new(NetType::O2IB, 0), self.address))
     }
 
-    /// This side of a connection.
+    /// Returns this side of a connection.
     pub(super) fn own(&self) -> End {
         End { nid: number(self.id().nid), stamp: 0x5eed }
     }
 
-    /// The node's side, as far as it is known before it is asked.
+    /// Returns the node's side, as far as it is known before a connection.
     pub(super) fn other(&self) -> End {
         End { nid: number(self.victim().id.nid), stamp: 0 }
     }
 
-    /// The request of a well-behaved peer.
+    /// Returns the request of a well-behaved peer.
     pub(super) fn request(&self) -> Vec<u8> {
         message(CONNREQ, self.own(), self.other(), &params(8, 257, 4096))
     }
 
-    /// The honest peer is served, in both directions.
+    /// Checks that the honest peer is served, in both directions.
     pub(super) fn check_honest(&self) {
         let [a, b] = &self.nodes;
         let memory = whole(5000);
@@ -114,7 +114,8 @@ impl Scene {
         self.bed.later(&[&self.nodes[0], &self.nodes[1]], ns);
     }
 
-    /// Nothing of the stranger is left at the node, and the honest peer is served by the connection it had.
+    /// Checks that the node has no state of the stranger left, and that the honest peer is served
+    /// by the connection it had.
     pub(super) fn end(self) {
         let connections = || self.victim().lnd.conn_stats().connections;
         self.until(|| connections() == 1);
@@ -145,7 +146,7 @@ impl Scene {
         self.line(token, endpoint)
     }
 
-    /// A request of the node's, as a line.
+    /// Returns the node's request to connect, as a line.
     pub(super) fn asked(&self) -> Line {
         let mut request = None;
         self.until(|| {
@@ -169,7 +170,7 @@ impl Scene {
         Line { token, endpoint, buffer: IoVec::whole(region.clone()), region, memory, sent: 0 }
     }
 
-    /// What the channel tells next of a line.
+    /// Returns the channel's next event of a line.
     pub(super) fn told(&self, token: Token) -> Told {
         let mut told = None;
         self.until(|| {
@@ -182,7 +183,7 @@ impl Scene {
         told.unwrap()
     }
 
-    /// Asks with this private data.
+    /// Connects with this private data.
     pub(super) fn ask(&self, private_data: &[u8]) -> (Line, Told) {
         let mut line = self.dial();
         line.receive();
@@ -191,19 +192,19 @@ impl Scene {
         (line, told)
     }
 
-    /// A connection that stands, and who the node says that it is.
+    /// Returns an established connection, and the node's end of it.
     pub(super) fn connected(&self) -> (Line, End) {
         let (line, told) = self.ask(&self.request());
         self.establish(line, &told)
     }
 
-    /// One with other parameters than usual.
+    /// Returns a connection with unusual parameters.
     pub(super) fn connected_with(&self, params: &[u8]) -> (Line, End) {
         let (line, told) = self.ask(&message(CONNREQ, self.own(), self.other(), params));
         self.establish(line, &told)
     }
 
-    /// One that cannot receive.
+    /// Returns a connection that cannot receive.
     pub(super) fn deaf(&self) -> (Line, End) {
         let mut line = self.dial();
         line.endpoint.connect(&self.request(), &OPTIONS).unwrap();
@@ -262,18 +263,18 @@ impl Line {
         Piece { address, length: length as u32, key }
     }
 
-    /// So many bytes of it, from an offset on.
+    /// Returns `length` bytes of its memory, from an offset on.
     pub(super) fn written(&self, offset: usize, length: usize) -> Vec<u8> {
         let start = TARGET + offset;
         self.buffer.read(start..start + length).unwrap().to_vec()
     }
 
-    /// Where peers may write, and the key for it.
+    /// Returns the address that peers may write to, and its key.
     pub(super) fn target(&self) -> (u64, u32) {
         (self.region.address_of(TARGET), self.memory.remote_key())
     }
 
-    /// Says something; if the connection has ended meanwhile, in vain.
+    /// Sends a message; an error because the connection has ended is ignored.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         let place = BUFFERS + self.sent % BUFFERS;
         self.sent += 1;
@@ -287,12 +288,12 @@ impl Line {
         let _ = self.endpoint.post_sends(&[work]);
     }
 
-    /// The messages that have come, of which the buffers are not used again.
+    /// Returns the received messages, and does not use their buffers again.
     pub(super) fn heard(&self) -> Vec<Vec<u8>> {
         self.received().into_iter().map(|(_, message)| message).collect()
     }
 
-    /// The messages that have come; their buffers are posted again.
+    /// Returns the received messages, and posts their buffers again.
     pub(super) fn taken(&self) -> Vec<Vec<u8>> {
         let taken = self.received().into_iter().map(|(place, message)| {
             let work = ReceiveWork { id: place as u64, piece: self.piece(place, BUFFER) };
@@ -302,7 +303,7 @@ impl Line {
         taken.collect()
     }
 
-    /// The messages that have come, each with the place of its buffer.
+    /// Returns the received messages, each with the index of its buffer.
     fn received(&self) -> Vec<(usize, Vec<u8>)> {
         let mut done = Completions::new();
         let _ = self.endpoint.poll(&mut done);
