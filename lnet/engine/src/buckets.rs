@@ -23,8 +23,8 @@ pub(crate) trait Hashed: Linked<CHAIN> {
 }
 
 /// Linear hashing over the objects of a table, whose chains are links in the objects. One insert
-/// splits at most two buckets, so no insert stalls on a growing table. There are twice as many
-/// buckets as objects, which keeps most chains at one object. The index does not shrink.
+/// splits at most two buckets, so no insert stalls on a growing table. There are two buckets per
+/// object, which keeps most chains at one object. The index does not shrink.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     chunks: Vec<Box<[u32; CHUNK]>>,

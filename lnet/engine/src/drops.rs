@@ -24,7 +24,8 @@ pub enum DropReason {
     /// A program holds the memory of the matching entry, or the region has its maximum number of
     /// leases.
     Busy,
-    /// A table of the node is full: messages being received, or messages that wait on a lazy portal.
+    /// A table of the node is full: messages being received, or messages that wait on a lazy
+    /// portal.
     NoRoom,
     /// It waited on a lazy portal, and there is no memory for it to wait in.
     NoMemory,
@@ -84,7 +85,7 @@ pub struct RecentDrop {
     pub length: u32,
     /// Reason of the drop.
     pub reason: DropReason,
-    /// Number of such messages for as long as this node remembers them.
+    /// Number of such messages since this node remembers them.
     pub count: u64,
     /// Nanoseconds since the last one, by the node's clock; 0 on a node without NIs, which has no
     /// clock.

@@ -44,7 +44,8 @@ use crate::resources::{Bound, Posted, Resources};
 
 /// An LNet node; see the [crate's page](crate).
 ///
-/// All methods may be called from any thread, but none from inside [`lnet_api::EventHandler::event`]. None blocks.
+/// All methods may be called from any thread, but none from inside
+/// [`lnet_api::EventHandler::event`]. None blocks.
 pub struct Engine {
     this: Weak<Engine>,
     common: Arc<Common>,

@@ -268,8 +268,7 @@ fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
     check(move || attach_spec_against_block(2, unique, |_| {}));
 }
 
-/// The same if the message, as long as it does not know of the buffer, has no reason to search its
-/// partition.
+/// The same if the message, until it knows of the buffer, has no reason to search its partition.
 // Covers: S-109, S-310
 #[test]
 fn a_buffer_in_another_partition_meets_a_message_too() {

@@ -27,7 +27,7 @@ pub(crate) struct Place {
     pub(crate) partition: usize,
 }
 
-/// Names an MD in any room. The MD exists for as long as a message in a table uses it.
+/// Names an MD in any room. The MD exists while a message in a table uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MdName {
     pub(crate) place: Place,

@@ -315,8 +315,9 @@ impl Net {
     /// Returns the route of a message to a process (lnet-semantics 14), from an MD of this
     /// partition: straight to the target, as this node does not route and knows no router.
     ///
-    /// # Errors EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM
-    /// if this partition has too many messages.
+    /// # Errors
+    /// EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM if this
+    /// partition has too many messages.
     pub(crate) fn route(
         &mut self,
         shared: &NetShared,

@@ -101,8 +101,9 @@ impl PortalState {
 
     /// Returns the kind of a new entry, which decides the portal's type if it is the first (S-101).
     ///
-    /// # Errors EPERM if the entry does not fit the portal's type, or is to be inserted before
-    /// others on a portal without an order (S-103).
+    /// # Errors
+    /// EPERM if the entry does not fit the portal's type, or is to be inserted before others on a
+    /// portal without an order (S-103).
     pub(crate) fn decide(&self, spec: &MeSpec) -> Result<Kind, LNetError> {
         let kind = Kind::of(&spec.match_id, spec.ignore_bits);
         if kind == Kind::Unique && spec.position == Position::Before {

@@ -121,7 +121,7 @@ impl MdTable {
         md.busy += 1;
     }
 
-    /// Delivers an event with this status and `unlinked` in place of its own.
+    /// Delivers an event with this status and `unlinked` instead of those in the event.
     fn deliver(
         &mut self,
         md: u32,

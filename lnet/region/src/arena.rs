@@ -17,8 +17,8 @@ use crate::{ForkGuard, Fragment, Region, RegionError};
 
 /// Memory from which regions are allocated. It is mapped once, from one descriptor or from several
 /// whose memory lies here in one piece, and registered with a device at once
-/// ([`Region::registration`]). Clones are the same arena, which stays mapped as long as any clone
-/// or region exists.
+/// ([`Region::registration`]). Clones are the same arena, which stays mapped until the last clone
+/// and the last region are dropped.
 ///
 /// A region of an arena is private memory ([`Region::is_shared`] is false): its leases give slices,
 /// and are independent of those of other regions. It cannot be shared by itself, and returns to the
@@ -65,11 +65,13 @@ impl Arena {
     /// (`F_SEAL_FUTURE_WRITE`): after that no process can create a writable mapping, or remove
     /// pages.
     ///
-    /// # Errors As [`Region::attach`], [`RegionError::Length`] also for an empty list.
+    /// # Errors
+    /// As [`Region::attach`], [`RegionError::Length`] also for an empty list.
     ///
-    /// # Safety Any other mapping of the memory is written only at bytes on which this process
-    /// holds a transport's lease to receive ([`crate::IoVec::incoming`]) throughout. This process
-    /// may expose all other bytes as slices.
+    /// # Safety
+    /// Any other mapping of the memory is written only at bytes on which this process holds a
+    /// transport's lease to receive ([`crate::IoVec::incoming`]) throughout. This process may
+    /// expose all other bytes as slices.
     pub unsafe fn trusted(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
         let (memory, length) = Memory::join(&fds)?;
         let registrations = Registrations::new(*memory.fork_guard());
@@ -80,8 +82,8 @@ impl Arena {
     /// Allocates a region of zeros. [`Arena::place`] returns its position.
     ///
     /// # Errors
-    /// [`RegionError::Length`] as for [`Region::heap`], [`RegionError::System`] with ENOMEM if no free range is as long,
-    /// [`RegionError::Forked`].
+    /// [`RegionError::Length`] as for [`Region::heap`], [`RegionError::System`] with ENOMEM if no
+    /// free range is long enough, [`RegionError::Forked`].
     pub fn allocate(&self, bytes: usize) -> Result<Region, RegionError> {
         // Before the lock, which a thread may have held when this process was forked.
         self.0.memory.fork_guard().check()?;

@@ -72,8 +72,8 @@ impl<'a> PartMut<'a> {
     /// Creates a part of a leased buffer.
     ///
     /// # Safety
-    /// For `'a` they are mapped, and no other reference to them exists; this process accesses them by [`shared::copy`] or the
-    /// system only.
+    /// For `'a` they are mapped, and no other reference to them exists; this process accesses them
+    /// by [`shared::copy`] or the system only.
     pub(crate) unsafe fn leased(start: *mut u8, length: usize) -> PartMut<'a> {
         PartMut(libc::iovec { iov_base: start.cast(), iov_len: length }, PhantomData)
     }
@@ -103,7 +103,8 @@ impl<'a> PartMut<'a> {
 
 /// Sends the parts in order by one `sendmsg`; returns the number of accepted bytes.
 ///
-/// # Errors The system's error: EAGAIN if there is no room now, EMSGSIZE for more than 1024 parts.
+/// # Errors
+/// The system's error: EAGAIN if there is no room now, EMSGSIZE for more than 1024 parts.
 pub fn send(socket: BorrowedFd<'_>, parts: &[Part<'_>], flags: MsgFlags) -> Result<usize, Errno> {
     let mut message = empty_message();
     // sendmsg does not write to the list.
@@ -122,8 +123,8 @@ pub fn send(socket: BorrowedFd<'_>, parts: &[Part<'_>], flags: MsgFlags) -> Resu
 /// Receives into the parts in order by one `recvmsg`; returns the number of received bytes, 0 at
 /// the end of a stream.
 ///
-/// # Errors The system's error: EAGAIN if there are no bytes now, EMSGSIZE for more than 1024
-/// parts.
+/// # Errors
+/// The system's error: EAGAIN if there are no bytes now, EMSGSIZE for more than 1024 parts.
 pub fn receive(socket: BorrowedFd<'_>, parts: &mut [PartMut<'_>], flags: MsgFlags) -> Result<usize, Errno> {
     let call = || {
         let mut message = empty_message();
@@ -141,7 +142,8 @@ pub fn receive(socket: BorrowedFd<'_>, parts: &mut [PartMut<'_>], flags: MsgFlag
 /// Reads the system's information on a TCP connection (TCP_INFO, tcp(7)) into `info`; returns the
 /// number of written bytes: the length of `info`, or fewer on older systems.
 ///
-/// # Errors The system's error: EOPNOTSUPP or ENOPROTOOPT for a socket that is not of TCP.
+/// # Errors
+/// The system's error: EOPNOTSUPP or ENOPROTOOPT for a socket that is not of TCP.
 pub fn tcp_info(socket: BorrowedFd<'_>, info: &mut [u8]) -> Result<usize, Errno> {
     let mut length = libc::socklen_t::try_from(info.len()).unwrap_or(libc::socklen_t::MAX);
     // SAFETY: the system writes at most `length` bytes to `info`, which has at least that length

@@ -65,8 +65,8 @@ impl IoVec {
     /// Creates a buffer of these fragments, in this order.
     ///
     /// # Errors
-    /// [`RegionError::Fragments`] for none or more than [`MAX_FRAGMENTS`]; [`RegionError::System`] with ENOMEM if there is no
-    /// memory for the list.
+    /// [`RegionError::Fragments`] for none or more than [`MAX_FRAGMENTS`]; [`RegionError::System`]
+    /// with ENOMEM if there is no memory for the list.
     pub fn new(fragments: impl Into<Vec<Fragment>>) -> Result<IoVec, RegionError> {
         let fragments = fragments.into();
         if fragments.is_empty() || fragments.len() > MAX_FRAGMENTS {
@@ -120,7 +120,8 @@ impl IoVec {
     /// Takes a program's lease to read a range of bytes, which do not change during the lease.
     ///
     /// # Errors
-    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there or a transport receives.
+    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there or a
+    /// transport receives.
     pub fn read(&self, range: Range<usize>) -> Result<ReadVec, RegionError> {
         Leased::take(self, range, Access::Read).map(ReadVec)
     }
@@ -192,7 +193,8 @@ impl IoVec {
     /// into it, meanwhile: its content then is the application's responsibility, as in LNet.
     ///
     /// # Errors
-    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program reads or writes there.
+    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program reads or writes
+    /// there.
     pub fn incoming(&self, range: Range<usize>) -> Result<WriteVec, RegionError> {
         Leased::take(self, range, Access::Receive).map(WriteVec)
     }

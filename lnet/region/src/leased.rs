@@ -17,7 +17,7 @@ pub(crate) struct Leased {
     access: Access,
 }
 
-/// Contiguous bytes that the holder of a [`Leased`] may access for as long as that exists.
+/// Contiguous bytes that the holder of a [`Leased`] may access while that exists.
 #[derive(Clone, Copy)]
 struct Piece {
     start: *mut u8,
@@ -116,7 +116,8 @@ impl Piece {
     /// Returns the bytes as a mutable slice.
     ///
     /// # Safety
-    /// They are private memory, under a program's write lease for `'a`, and no other reference to them exists meanwhile.
+    /// They are private memory, under a program's write lease for `'a`, and no other reference to
+    /// them exists meanwhile.
     unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
         debug_assert!(!self.shared);
         // SAFETY: as in `slice`; the write lease excludes all others in this process.
@@ -180,8 +181,7 @@ impl ReadVec {
 
     /// Adds the bytes from `skip` on to a gather list, at most `limit` pieces.
     pub fn gather<'a>(&'a self, skip: usize, parts: &mut impl Extend<Part<'a>>, limit: usize) {
-        // SAFETY: the pieces lie within their regions, and the lease on them exists as long as
-        // `self`.
+        // SAFETY: the pieces lie within their regions, and `self` keeps the lease on them.
         let part = |piece: Piece| unsafe { Part::leased(piece.start, piece.length) };
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
@@ -205,8 +205,8 @@ impl ReadVec {
                 break;
             }
             let count = piece.length.min(target.len() - done);
-            // SAFETY: the lease exists as long as `self`; there is no `&mut` without a write lease,
-            // which excludes it.
+            // SAFETY: `self` keeps the lease; there is no `&mut` without a write lease, which
+            // excludes it.
             unsafe { piece.load(&mut target[done..done + count]) };
             done += count;
         }
@@ -257,8 +257,8 @@ impl WriteVec {
 
     /// Adds the bytes from `skip` on to a scatter list, at most `limit` pieces.
     pub fn scatter<'a>(&'a mut self, skip: usize, parts: &mut impl Extend<PartMut<'a>>, limit: usize) {
-        // SAFETY: the pieces lie within their regions, and the lease on them exists as long as
-        // `self`, which is borrowed mutably: so there is no slice of them.
+        // SAFETY: the pieces lie within their regions, and `self`, which is borrowed mutably, keeps
+        // the lease on them: so there is no slice of them.
         let part = |piece: Piece| unsafe { PartMut::leased(piece.start, piece.length) };
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
@@ -277,8 +277,8 @@ impl WriteVec {
                 break;
             }
             let count = piece.length.min(source.len() - done);
-            // SAFETY: the lease exists as long as `self`, which is borrowed mutably, so that there
-            // is no reference.
+            // SAFETY: `self` keeps the lease and is borrowed mutably, so that there is no
+            // reference.
             unsafe { piece.store(&source[done..done + count]) };
             done += count;
         }

@@ -304,8 +304,9 @@ fn new_memfd(flags: MFdFlags) -> Result<OwnedFd, Errno> {
 /// Seals memory against further writers: existing mappings stay writable, but no process can create
 /// a writable mapping or remove pages any more. Blocks while another process is doing so.
 ///
-/// # Errors [`RegionError::NotRegion`] for a descriptor that is not a memfd, or may not be sealed;
-/// Linux before 5.1 has no such seal.
+/// # Errors
+/// [`RegionError::NotRegion`] for a descriptor that is not a memfd, or may not be sealed; Linux
+/// before 5.1 has no such seal.
 pub fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
     let sealed = fcntl(fd, FcntlArg::F_ADD_SEALS(FUTURE_WRITE));
     sealed.map(drop).map_err(|errno| RegionError::NotRegion { what: "its seals", errno })

@@ -47,7 +47,8 @@ impl LndSlot {
 /// Data of an LND for a region, for instance its RDMA keys; dropped with the region.
 pub type Registration = Box<dyn Any + Send + Sync>;
 
-/// Reference-counted memory with a stable address. Clones share the memory; it is freed with the last of them.
+/// Reference-counted memory with a stable address. Clones share the memory; it is freed with the
+/// last of them.
 ///
 /// A region has no accessors for its bytes; leases on an [`crate::IoVec`] give access. Its memory
 /// is *private* to this process, or *shared* with other processes, which may write it at any time;
@@ -162,7 +163,8 @@ impl Region {
     /// ```
     ///
     /// # Errors
-    /// [`RegionError::Length`] for no bytes, or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES).
+    /// [`RegionError::Length`] for no bytes, or more than
+    /// [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES).
     pub fn from_vec(bytes: Vec<u8>) -> Result<Region, RegionError> {
         let length = bytes.len();
         Region::over(Memory::vector(bytes)?, length, false)
@@ -170,8 +172,9 @@ impl Region {
 
     /// Returns the vector of [`Region::from_vec`].
     ///
-    /// # Errors The region, if it has another source, or if it has other users: a buffer, a
-    /// message, an operation in flight.
+    /// # Errors
+    /// The region, if it has another source, or if it has other users: a buffer, a message, an
+    /// operation in flight.
     pub fn into_vec(self) -> Result<Vec<u8>, Region> {
         let inner = TryArc::try_unwrap(self.0).map_err(Region)?;
         let Inner { watched, mut registrations, memory, length, shared, leases } = inner;
@@ -206,8 +209,9 @@ impl Region {
     /// the start. Within one process the leases of two such regions are independent.
     ///
     /// # Errors
-    /// [`RegionError::NotRegion`] unless it is a memfd whose size is sealed, [`RegionError::Length`] for no bytes or too
-    /// many, [`RegionError::System`] if it cannot be mapped.
+    /// [`RegionError::NotRegion`] unless it is a memfd whose size is sealed,
+    /// [`RegionError::Length`] for no bytes or too many, [`RegionError::System`] if it cannot be
+    /// mapped.
     pub fn attach(fd: OwnedFd) -> Result<Region, RegionError> {
         let (memory, length) = Memory::attach(fd)?;
         Region::over(memory, length, true)
@@ -231,9 +235,10 @@ impl Region {
     /// Returns the descriptor by which another process [attaches](Region::attach) the memory. The
     /// region is shared from now on, permanently.
     ///
-    /// # Errors [`RegionError::NotShareable`] for memory on the heap or of an
-    /// [arena](crate::Arena); [`RegionError::InUse`] while there are leases, whose bytes may be
-    /// visible as slices; [`RegionError::Forked`].
+    /// # Errors
+    /// [`RegionError::NotShareable`] for memory on the heap or of an [arena](crate::Arena);
+    /// [`RegionError::InUse`] while there are leases, whose bytes may be visible as slices;
+    /// [`RegionError::Forked`].
     pub fn share(&self) -> Result<BorrowedFd<'_>, RegionError> {
         self.fork_guard().check()?;
         let fd = self.0.memory.fd().ok_or(RegionError::NotShareable { bytes: self.len() })?;
@@ -381,7 +386,7 @@ impl Region {
         }
     }
 
-    /// Returns the address of a byte. It is valid for as long as the region exists.
+    /// Returns the address of a byte. It is valid while the region exists.
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.0.length);
         self.0.memory.base().wrapping_add(offset)

@@ -145,7 +145,8 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..2000 {
                         let skip = round % 17;
-                        // SAFETY: both have 5000 bytes; all accesses to the target are copies until the threads have ended.
+                        // SAFETY: both have 5000 bytes; all accesses to the target are copies until
+                        // the threads have ended.
                         unsafe { copy(source[skip..].as_ptr(), (base as *mut u8).add(skip), 5000 - skip) };
                     }
                 });

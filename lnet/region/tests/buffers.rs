@@ -53,7 +53,8 @@ fn shapes() -> impl Strategy<Value = Vec<(usize, usize)>> {
 }
 
 proptest! {
-    /// Trimming at every byte count over mixed vectors, and copying between any two shapes (MT-190).
+    /// Trimming at every byte count over mixed vectors, and copying between any two shapes
+    /// (MT-190).
     // Covers: MT-16, MT-190, MT-227
     #[test]
     fn bytes_survive_a_copy_between_buffers_of_any_shape(

@@ -28,7 +28,8 @@ impl Engine {
     /// other callback, or while another thread is in the engine, it may report a state that is
     /// about to be corrected.
     ///
-    /// # Errors The first invariant that does not hold, and where.
+    /// # Errors
+    /// The first invariant that does not hold, and where.
     pub fn audit(&self) -> Result<(), AuditError> {
         let held = self.held.lock();
         // The queues of portals before the partitions' locks, as in all other code.

@@ -62,8 +62,9 @@ pub enum FaultRate {
 ///
 /// Its text, as on a command line, has an action, a rate, and the messages to which it applies. An
 /// omitted part matches everything.
-/// | part | forms | without it |
+///
 /// | part | forms | if omitted |
+/// | --- | --- | --- |
 /// | action | `drop`, `delay 5ms`, `delay 100us..2s` | – |
 /// | rate | `1/100`: one of each hundred, at a position that the seed decides; `every 100`: each hundredth | always |
 /// | kinds | `put`, `get`, `ack`, `reply`, several with commas | all |
@@ -158,7 +159,8 @@ impl FaultRule {
 
     /// Checks the rule.
     ///
-    /// # Errors [`FaultRuleError`], except those of a text.
+    /// # Errors
+    /// [`FaultRuleError`], except those of a text.
     pub fn check(&self) -> Result<(), FaultRuleError> {
         match self.action {
             FaultAction::Delay { at_least, at_most } if at_least > at_most || at_most > DELAY_MAX => {

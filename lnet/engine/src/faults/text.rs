@@ -25,7 +25,8 @@ const PART: &str =
 impl FaultRule {
     /// Parses several rules separated by semicolons; an empty text has none.
     ///
-    /// # Errors As for a single rule.
+    /// # Errors
+    /// As for a single rule.
     pub fn parse_all(text: &str) -> Result<Vec<FaultRule>, FaultRuleError> {
         text.split(';').map(str::trim).filter(|rule| !rule.is_empty()).map(str::parse).collect()
     }

@@ -1,4 +1,5 @@
-//! The credits of peers, hosts and NIs, and the queues of messages that wait for them (lnet-semantics 13).
+//! The credits of peers, hosts and NIs, and the queues of messages that wait for them
+//! (lnet-semantics 13).
 
 use lnet_api::{Errno, NiLimits};
 
@@ -161,7 +162,7 @@ impl Net {
             peer.max_credits += more;
             peer.min_credits += more;
             peer.credits += more.min(0);
-            // One by one as long as messages wait for them.
+            // One by one while messages wait for them.
             let mut left = more.max(0);
             while left > 0 && self.peers[index].credits < 0 {
                 self.give_back_peer_credit(index, work);

@@ -51,9 +51,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Hosts take as much as they may and give back, in any order: none has more than half or
-        /// one peer's credits, and as long as fewer than half of the credits can be held by floors,
-        /// a new host gets its peer's credits.
+        /// Hosts take every credit that they may and give back, in any order: none has more than
+        /// half or one peer's credits, and while fewer than half of the credits can be held by
+        /// floors, a new host gets its peer's credits.
         #[test]
         fn no_host_has_more_than_its_share(
             steps in proptest::collection::vec((0_usize..4, any::<bool>()), 1..2000),

@@ -47,9 +47,10 @@ impl Ping {
     /// Returns the node's answer, or the error; `None` while neither has arrived. Further calls
     /// return the same.
     ///
-    /// # Errors [`LNetError::Lnd`] with EPROTO for an answer that is no ping info or longer than
-    /// the sink; with ETIMEDOUT if none arrived in the transaction timeout; otherwise the error of
-    /// the network, such as EHOSTUNREACH or ECONNREFUSED.
+    /// # Errors
+    /// [`LNetError::Lnd`] with EPROTO for an answer that is no ping info or longer than the sink;
+    /// with ETIMEDOUT if none arrived in the transaction timeout; otherwise the error of the
+    /// network, such as EHOSTUNREACH or ECONNREFUSED.
     pub fn poll(&mut self) -> Option<Result<PingInfo, LNetError>> {
         Some(self.exchange.outcome("no answer")?.and_then(|length| self.parse(length as usize)))
     }

@@ -73,8 +73,8 @@ impl PingTarget {
     }
 
     /// Posts the present list of NIs under a new sequence number. The new entry is posted before
-    /// the old one is unlinked, so that no ping in between finds none. Answers with the old list
-    /// that have not left yet still leave, as no one sends them again.
+    /// the old one is unlinked, so that no ping in between finds none. Pending answers with the old
+    /// list are not cancelled, as nothing would repeat them.
     pub(crate) fn publish(&self, engine: &Engine) {
         let mut published = self.published.lock();
         published.sequence += 1;

@@ -78,7 +78,7 @@ proptest! {
             Lookup::EachPartition => prop_assert!(local || !unpublished),
             Lookup::WholeList => prop_assert!(!local),
         }
-        // If all entries lie at the homes of their bits, it searches the home of its own bits
+        // If all entries lie at the homes of their bits, it searches the home of the message's bits
         // alone.
         let own = home_of_bits(PORTAL, wanted, partitions);
         let at_home = |entry: &&Posted| {
@@ -94,8 +94,8 @@ proptest! {
     }
 }
 
-/// The buffers of as many transfer machines as there are partitions lie in different partitions,
-/// those of each machine in one.
+/// With one transfer machine per partition, the buffers of each machine lie in one partition, those
+/// of different machines in different ones.
 // Covers: S-308
 #[test]
 fn the_buffers_of_a_machine_are_in_a_partition_of_their_own() {

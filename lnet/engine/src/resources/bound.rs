@@ -95,8 +95,9 @@ impl Bound {
     /// Commits an MD that takes another operation to a PUT or GET, and returns the message to
     /// launch.
     ///
-    /// # Errors EBUSY while its memory is being written, ENOMEM if its memory has too many leases
-    /// or there are too many expected answers.
+    /// # Errors
+    /// EBUSY while its memory is being written, ENOMEM if its memory has too many leases or there
+    /// are too many expected answers.
     pub(crate) fn commit(&mut self, md: u32, request: &Request, route: &Route) -> Result<Launch, LNetError> {
         let &Request { op, target, answer, .. } = request;
         let descriptor = self.mds.objects.md(md);
@@ -250,7 +251,8 @@ impl Bound {
 
     /// Processes an ACK or REPLY.
     ///
-    /// # Errors The reason why it is dropped.
+    /// # Errors
+    /// The reason why it is dropped.
     pub(crate) fn take_answer(
         &mut self,
         message: Admitted<'_>,

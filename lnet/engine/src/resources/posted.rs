@@ -129,7 +129,8 @@ impl Posted {
     /// Posts an entry right before or after another.
     ///
     /// # Errors
-    /// As for [`Posted::attach_entry`]; ENOENT if the other is gone, EINVAL if it is on another portal.
+    /// As for [`Posted::attach_entry`]; ENOENT if the other is gone, EINVAL if it is on another
+    /// portal.
     pub(crate) fn insert_entry(
         &mut self,
         (beside, key): (MeHandle, Key),
@@ -161,7 +162,8 @@ impl Posted {
     /// together with the answers that the MD still has to send; with `idle`, once the MD's messages
     /// in flight have ended as if it were still attached.
     ///
-    /// # Errors ENOENT if it is gone.
+    /// # Errors
+    /// ENOENT if it is gone.
     pub(crate) fn unlink_entry(
         &mut self,
         (me, key): (MeHandle, Key),
@@ -200,8 +202,9 @@ impl Posted {
 
     /// Attaches an MD to an entry, which is removed if that fails.
     ///
-    /// # Errors ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an invalid MD,
-    /// ENOMEM if there are too many.
+    /// # Errors
+    /// ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an invalid MD, ENOMEM if
+    /// there are too many.
     pub(crate) fn attach_md(
         &mut self,
         (me, key): (MeHandle, Key),

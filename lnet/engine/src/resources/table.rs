@@ -1,4 +1,5 @@
-//! The match entries of one portal in one partition, in the order in which messages try them (lnet-semantics 10).
+//! The match entries of one portal in one partition, in the order in which messages try them
+//! (lnet-semantics 10).
 
 use lnet_api::{LNetError, MeSpec, Position};
 use lnet_nid::{MatchBits, ProcessId};

@@ -68,8 +68,8 @@ fn rules(unique: bool) -> impl Strategy<Value = Rules> {
     })
 }
 
-/// Bits of at most as many transfer machines as there are partitions, few of each, so that entries
-/// and messages often match.
+/// Bits of at most one transfer machine per partition, few of each, so that entries and messages
+/// often match.
 fn bits() -> impl Strategy<Value = u64> {
     (0u64..4, 0u64..2).prop_map(|(machine, low)| machine << 52 | low)
 }
