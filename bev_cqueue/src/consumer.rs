@@ -12,12 +12,13 @@ use crate::layout::{Event, MIN_SLOTS, Slot, Stamp};
 use crate::memory::{Memory, take_consumer, told};
 use crate::rules::{GET, PUT};
 
-/// The half that takes events out, and makes room for them.
+/// The half that pops events, and provisions room for them.
 ///
-/// It can be moved to another thread, but not be used by two at once: it is [`Send`] but neither [`Sync`] nor [`Clone`].
+/// It can be moved to another thread, but two threads cannot use it at the same time: it is
+/// [`Send`] but neither [`Sync`] nor [`Clone`].
 ///
-/// The consumer relies on the producer to be right, but not to live: a producer that is killed in the middle of a push
-/// leaves the events before it and nothing else.
+/// The consumer relies on the producer to be correct, but not to live: a producer that is killed
+/// during a push leaves the earlier events and nothing else.
 ///
 /// ```compile_fail,E0277
 /// let (producer, consumer) = nlx_bev_cqueue::heap::<u64>(8)?;
@@ -36,25 +37,26 @@ use crate::rules::{GET, PUT};
 #[derive(Debug)]
 pub struct Consumer<T, M> {
     memory: M,
-    /// The slot of the event taken last, or one that never held any: not to be filled by the producer.
+    /// The slot of the event taken last, or one that never held any: the producer must not fill it.
     divider: u32,
-    /// The slot of the event to take next. Its successor is in its stamp, put there by the producer.
+    /// The slot of the event to take next. The producer put the index of its successor into its
+    /// stamp.
     front: u32,
-    /// Events taken since the start.
+    /// The number of events taken since the start.
     taken: u64,
-    /// Events taken that the producer has been told of.
+    /// The number of taken events that was published to the producer.
     published: u64,
-    /// Slots in the ring.
+    /// The number of slots in the ring.
     slots: u32,
-    /// The others.
+    /// The slots outside of the ring.
     spare: Spare,
-    /// Events that operations under way can still produce.
+    /// The number of events that operations under way can still produce.
     needed: u32,
     _events: PhantomData<Cell<T>>,
 }
 
 impl<T: Event, M: Memory> Consumer<T, M> {
-    /// Takes the consumer's half of the queue in `memory`.
+    /// Creates the consumer of the queue in `memory`.
     ///
     /// # Errors
     ///
@@ -75,12 +77,12 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         })
     }
 
-    /// Takes the oldest event out.
+    /// Removes and returns the oldest event.
     ///
     /// # Errors
     ///
-    /// [`PopError::Empty`] when there is none, and [`PopError::Corrupt`], from then on for ever, when the ring leads out
-    /// of its memory.
+    /// [`PopError::Empty`] when there is none; [`PopError::Corrupt`] when the ring leads out of its
+    /// memory; it is permanent.
     ///
     /// # Examples
     ///
@@ -100,13 +102,13 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(event)
     }
 
-    /// Takes up to `max` events out, oldest first, and gives their slots back to the producer all at once when the
-    /// iterator is dropped.
+    /// Returns an iterator that removes up to `max` events, oldest first. All their slots return to
+    /// the producer when the iterator is dropped.
     ///
-    /// An event belongs to the caller once the iterator has returned it; those it has not returned stay in the queue. The
-    /// iterator ends early when no event is waiting, or when [`pop`](Consumer::pop) would say that the ring is corrupt.
-    /// Should the iterator be forgotten rather than dropped, the slots are given back by the next call that takes an
-    /// event or makes room.
+    /// An event belongs to the caller once the iterator has returned it; the others remain in the
+    /// queue. The iterator ends early when no event waits, or when [`pop`](Consumer::pop) would
+    /// return that the ring is corrupt. If the iterator is forgotten instead of dropped, the next
+    /// call that takes an event or makes room returns the slots.
     ///
     /// # Examples
     ///
@@ -125,15 +127,16 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Drain { consumer: self, left: max }
     }
 
-    /// Whether no event is waiting.
+    /// Returns whether no event waits.
     ///
-    /// False when the ring is corrupt, so that whoever waits for events comes and hears of it.
+    /// False when the ring is corrupt, so that a waiter calls [`pop`](Consumer::pop) and gets the
+    /// error.
     #[inline]
     pub fn is_empty(&self) -> bool {
         matches!(self.front(), Err(PopError::Empty))
     }
 
-    /// Where the ring leads out of its memory, if that is why nothing more comes out of it.
+    /// Returns the corruption, if the ring leads out of its memory at the next event.
     pub fn corruption(&self) -> Option<Corruption> {
         match self.front() {
             Err(PopError::Corrupt(corruption)) => Some(corruption),
@@ -141,11 +144,13 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         }
     }
 
-    /// How many events are waiting. Looks at each of them: for tests and reports, not for the way of an event.
+    /// Returns the number of waiting events. Reads each of them: for tests and reports, not for the
+    /// path of an event.
     pub fn ready(&self) -> u32 {
         let slots = self.memory.slots();
         let (mut index, mut count) = (self.front, 0);
-        // At most all slots but the divider hold events, even if the links form a shorter circle.
+        // At most all slots but the divider hold events; this also bounds the loop if the links
+        // form a shorter circle.
         while count < self.capacity() {
             let Some(slot) = slots.get(index as usize) else { break };
             let stamp = stamp_of(slot);
@@ -158,53 +163,55 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         count
     }
 
-    /// How many events the ring can hold: its slots, less the divider.
+    /// The number of events that the ring can hold: its slots less the divider.
     pub fn capacity(&self) -> u32 {
         self.slots - 1
     }
 
-    /// The slots in the ring, free ones and the divider included.
+    /// The number of slots in the ring, including free ones and the divider.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The slots that the memory holds: the most that the ring can grow to.
+    /// The number of slots that the memory holds: the limit of the ring's growth.
     pub fn max_slots(&self) -> u32 {
-        // No memory has more: `check_slot_count`.
+        // Fits: `check_slot_count` limits the slots of every memory.
         self.memory.slots().len() as u32
     }
 
-    /// The events that operations under way can still produce: what was provisioned and has not been released.
+    /// The number of events that operations under way can still produce: provisioned and not
+    /// released.
     pub fn needed(&self) -> u32 {
         self.needed
     }
 
-    /// The number that the producer has told last ([`Producer::tell`](crate::Producer::tell)), 0 at first.
+    /// The number that the producer set last ([`Producer::tell`](crate::Producer::tell)), 0 at
+    /// first.
     pub fn told(&self) -> u64 {
         told(&self.memory)
     }
 
-    /// The memory the queue lives in.
+    /// The memory of the queue.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Makes sure that `events` more events find room, whatever else is under way: to be called before the operation is
-    /// started that can produce them (S-407, motr-transport 6.4).
+    /// Provisions room for `events` more events, in addition to earlier provisions. To be called
+    /// before the operation that can produce them is started (S-407, motr-transport 6.4).
     ///
-    /// Grows the ring by as many slots as are missing, never by more: a longer ring takes more of the cache.
+    /// Grows the ring by exactly the slots that are missing: a longer ring takes more of the cache.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRoom`] when the memory does not hold so many slots; nothing has changed then.
+    /// [`Error::NoRoom`] when the memory does not hold enough slots; nothing has changed then.
     pub fn provision(&mut self, events: u32) -> Result<(), Error> {
         let needed = u64::from(self.needed) + u64::from(events);
-        // One more than the events: nothing is put into the divider.
+        // One more than the events: the divider takes none.
         let missing = (needed + 1).saturating_sub(u64::from(self.slots));
-        // A forgotten `Drain` may still hold slots back.
+        // A forgotten `Drain` may have left slots unpublished.
         self.publish();
         self.grow(u32::try_from(missing).unwrap_or(u32::MAX))?;
-        // Less than the slots there are now, so no cast cuts it.
+        // Less than the number of slots, so the cast does not truncate.
         self.needed = needed as u32;
         debug_assert!(
             self.needed < self.slots,
@@ -215,12 +222,13 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Gives back what [`provision`](Consumer::provision) reserved: when the operation could not be started, or when its
-    /// last event has been taken. The ring stays as large as it is; see [`shrink`](Consumer::shrink).
+    /// Releases what [`provision`](Consumer::provision) reserved: when the operation could not be
+    /// started, or when its last event has been taken. The ring keeps its size; see
+    /// [`shrink`](Consumer::shrink).
     ///
     /// # Errors
     ///
-    /// [`Error::NotProvisioned`] when less than that is provisioned; nothing has changed then.
+    /// [`Error::NotProvisioned`] when fewer events are provisioned; nothing has changed then.
     pub fn release(&mut self, events: u32) -> Result<(), Error> {
         let Some(needed) = self.needed.checked_sub(events) else {
             return Err(Error::NotProvisioned { released: events, needed: self.needed });
@@ -235,7 +243,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         self.divider
     }
 
-    /// Pretends that so many events have passed through the new queue.
+    /// Makes a new queue behave as if `events` events had passed through it.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn start_at(&mut self, events: u64) {
         use core::sync::atomic::Ordering::Relaxed;
@@ -247,7 +255,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         }
     }
 
-    /// Copies the oldest event out and steps on to the next, without telling the producer yet.
+    /// Copies the oldest event out and advances to the next, without publishing that to the
+    /// producer yet.
     #[inline]
     fn take(&mut self) -> Result<T, PopError> {
         let (slot, stamp) = self.front()?;
@@ -261,7 +270,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(event)
     }
 
-    /// The slot of the oldest event.
+    /// Returns the slot of the oldest event.
     #[inline]
     fn front(&self) -> Result<(&Slot, Stamp), PopError> {
         let slot = self.slot(self.front)?;
@@ -279,7 +288,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Corruption::Link { index, slots: self.max_slots() }
     }
 
-    /// Tells the producer what has been taken.
+    /// Publishes the count of taken events to the producer.
     #[inline]
     fn publish(&mut self) {
         if self.published != self.taken {
@@ -297,7 +306,7 @@ fn stamp_of(slot: &Slot) -> Stamp {
     Stamp::from_bits(slot.stamp.load(PUT.acquire()))
 }
 
-/// The events that [`Consumer::drain`] takes out.
+/// Iterator of [`Consumer::drain`].
 #[derive(Debug)]
 pub struct Drain<'a, T: Event, M: Memory> {
     consumer: &'a mut Consumer<T, M>,

@@ -4,104 +4,104 @@ use nix::errno::Errno;
 /// Why a queue cannot be made, attached, grown or shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No queue has so few or so many slots.
+    /// The number of slots is outside of the limits of a queue.
     #[error("a queue of {slots} slots: there must be between {min} and {max}")]
     SlotCount {
-        /// The slots asked for.
+        /// The number asked for.
         slots: u32,
-        /// The fewest there can be.
+        /// The minimum.
         min: u32,
-        /// The most there can be.
+        /// The maximum.
         max: u32,
     },
-    /// The ring would outgrow its memory; nothing was changed.
+    /// The ring would exceed its memory; nothing was changed.
     #[error("the ring has {slots} slots and cannot take {more} more: its memory holds {max}")]
     NoRoom {
-        /// The slots in the ring.
+        /// The number of slots in the ring.
         slots: u32,
-        /// The slots that would have to be linked in.
+        /// The number of slots that would have to be linked in.
         more: u32,
-        /// The slots its memory holds.
+        /// The number of slots that its memory holds.
         max: u32,
     },
     /// The ring cannot shrink while events wait or operations under way can still produce some; nothing was changed.
     #[error("the ring cannot shrink: {needed} events are provisioned, {waiting} wait")]
     InUse {
-        /// The events provisioned.
+        /// The number of provisioned events.
         needed: u32,
-        /// The events waiting.
+        /// The number of waiting events.
         waiting: u32,
     },
-    /// The ring leads out of its memory; it was left as it is.
+    /// The ring leads out of its memory; nothing was changed.
     #[error("the event queue is corrupt: {0}")]
     Corrupt(#[from] Corruption),
-    /// There is not so much memory.
+    /// The allocation failed.
     #[error("no memory for a queue of {slots} slots")]
     NoMemory {
-        /// The slots asked for.
+        /// The number of slots asked for.
         slots: usize,
     },
     /// More events were released than had been provisioned; nothing was changed.
     #[error("cannot release {released} events: only {needed} are provisioned")]
     NotProvisioned {
-        /// The events to release.
+        /// The number of events to release.
         released: u32,
-        /// The events provisioned.
+        /// The number of provisioned events.
         needed: u32,
     },
-    /// The queue has, or had, such a half already.
+    /// The queue has, or had, a producer or consumer already.
     #[error("the queue's {half} has been taken already")]
     Taken {
-        /// Which half.
+        /// `producer` or `consumer`.
         half: &'static str,
     },
-    /// The memory does not start as a queue does.
+    /// The memory does not begin with the magic word of a queue.
     #[error("not an event queue: it starts with {magic:#018x} in place of {expected:#018x}")]
     NotAQueue {
         /// The first word.
         magic: u64,
-        /// What it should be.
+        /// The expected first word.
         expected: u64,
     },
     /// The queue was made by another version of this crate.
     #[error("the event queue has layout version {version}, this program knows {expected}")]
     Version {
-        /// The version found.
+        /// The version in the memory.
         version: u32,
-        /// The version known.
+        /// The version of this program.
         expected: u32,
     },
-    /// The memory is not as large as a queue of its number of slots.
+    /// The size of the memory does not match its number of slots.
     #[error("the event queue's memory has {bytes} bytes in place of {expected}")]
     Size {
-        /// The bytes found.
+        /// The size found, in bytes.
         bytes: i64,
-        /// The bytes a queue needs.
+        /// The size expected, in bytes.
         expected: usize,
     },
-    /// The memory could change its size, so that touching it could kill this process.
+    /// The memory could change its size, so that accessing it could kill this process.
     #[cfg(feature = "std")]
     #[error("the event queue's memory has seals {seals:#x}, it needs {required:#x}")]
     Unsealed {
         /// The seals found, `F_SEAL_*`.
         seals: i32,
-        /// The seals it needs.
+        /// The seals required.
         required: i32,
     },
-    /// The system refused.
+    /// A system call failed.
     #[cfg(feature = "std")]
     #[error("{call} failed: {errno}")]
     System {
-        /// The system call.
+        /// The name of the system call.
         call: &'static str,
-        /// The system's reason.
+        /// Its error.
         errno: Errno,
     },
 }
 
 #[cfg(feature = "std")]
 impl Error {
-    /// The errno that a Motr or LNet user knows for this error.
+    /// Returns the errno that Motr or LNet use for this error.
     pub fn errno(&self) -> Errno {
         match self {
             Error::SlotCount { .. } | Error::NotProvisioned { .. } => Errno::EINVAL,
@@ -122,7 +122,7 @@ impl Error {
 
     #[cfg(not(loom))]
     pub(crate) fn io(call: &'static str) -> impl Fn(std::io::Error) -> Error {
-        // The system call left a number; an error without one would be of the library's own making.
+        // A failed system call has an errno; an error without one could only come from the library.
         move |error| Error::System { call, errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw) }
     }
 }
@@ -130,23 +130,23 @@ impl Error {
 /// Why an event was not pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
-    /// The ring is full. Where room is provisioned before each operation this cannot happen, so it is the peer's fault
-    /// (motr-transport 6.4).
+    /// The ring is full. If room is provisioned before each operation this cannot happen, so the
+    /// peer is at fault (motr-transport 6.4).
     #[error("the event queue is full: {slots} slots, {capacity} events")]
     Full {
-        /// The slots in the ring.
+        /// The number of slots in the ring.
         slots: u32,
-        /// The events it holds, all of them waiting.
+        /// The number of events it holds, all of them waiting.
         capacity: u32,
     },
-    /// The peer has spoilt the ring. It stays so.
+    /// The peer has corrupted the ring; the error is permanent.
     #[error("the event queue is corrupt: {0}")]
     Corrupt(#[from] Corruption),
 }
 
 #[cfg(feature = "std")]
 impl PushError {
-    /// The errno that a Motr or LNet user knows for this error.
+    /// Returns the errno that Motr or LNet use for this error.
     pub fn errno(&self) -> Errno {
         match self {
             PushError::Full { .. } => Errno::ENOBUFS,
@@ -155,20 +155,20 @@ impl PushError {
     }
 }
 
-/// Why there is no event to pop.
+/// Why no event was popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PopError {
-    /// No event is waiting.
+    /// No event waits.
     #[error("the event queue is empty")]
     Empty,
-    /// The ring leads out of its memory. It stays so.
+    /// The ring leads out of its memory; the error is permanent.
     #[error("the event queue is corrupt: {0}")]
     Corrupt(#[from] Corruption),
 }
 
 #[cfg(feature = "std")]
 impl PopError {
-    /// The errno that a Motr or LNet user knows for this error.
+    /// Returns the errno that Motr or LNet use for this error.
     pub fn errno(&self) -> Errno {
         match self {
             PopError::Empty => Errno::EAGAIN,
@@ -177,26 +177,26 @@ impl PopError {
     }
 }
 
-/// What is wrong with words that the peer wrote.
+/// The contradiction found in words that the peer wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Corruption {
-    /// A link leads to a slot that is not there.
+    /// A link leads to a slot that does not exist.
     #[error("a link leads to slot {index} of {slots}")]
     Link {
-        /// Where it leads.
+        /// The index in the link.
         index: u32,
-        /// The slots there are.
+        /// The number of slots.
         slots: u32,
     },
-    /// More events were taken than were put in.
+    /// More events were taken than were pushed.
     #[error("{consumed} events were taken, {produced} put in")]
     ConsumedTooMany {
-        /// The events taken, says the consumer.
+        /// The number of taken events, according to the consumer.
         consumed: u64,
-        /// The events put in.
+        /// The number of pushed events.
         produced: u64,
     },
-    /// The count of taken events went back.
+    /// The count of taken events decreased.
     #[error("the count of taken events went back from {before} to {consumed}")]
     ConsumedFewer {
         /// The count now.
@@ -204,7 +204,8 @@ pub enum Corruption {
         /// The count before.
         before: u64,
     },
-    /// The ring lost slots, and nobody had told the producer ([`Producer::accept_shrink`](crate::Producer::accept_shrink)).
+    /// The ring lost slots, and the producer had not been notified
+    /// ([`Producer::accept_shrink`](crate::Producer::accept_shrink)).
     #[error("the ring shrank from {before} slots to {slots}")]
     Shrunk {
         /// The count now.
@@ -212,27 +213,27 @@ pub enum Corruption {
         /// The count before.
         before: u32,
     },
-    /// The ring lost slots while events were waiting in it.
+    /// The ring lost slots while events waited in it.
     #[error("the ring shrank to {slots} slots while {waiting} events were waiting")]
     ShrunkInUse {
-        /// The count of slots now.
+        /// The number of slots now.
         slots: u32,
-        /// The events that nobody had taken.
+        /// The number of events not taken.
         waiting: u64,
     },
     /// The ring has more slots than its memory.
     #[error("the ring has {slots} slots, its memory holds {max}")]
     Outgrown {
-        /// The slots in the ring, says the consumer.
+        /// The number of slots in the ring, according to the consumer.
         slots: u32,
-        /// The slots its memory holds.
+        /// The number of slots that its memory holds.
         max: u32,
     },
 }
 
 #[cfg(feature = "std")]
 impl Corruption {
-    /// `EPROTO`: the peer broke the rules of the queue.
+    /// Returns `EPROTO`: the peer violated the protocol of the queue.
     pub fn errno(&self) -> Errno {
         Errno::EPROTO
     }

@@ -1,4 +1,4 @@
-//! What lies in the shared memory: a header, the links, the slots.
+//! The layout of the shared memory: a header, the links, the slots.
 //!
 //! | part | bytes | written by |
 //! | --- | --- | --- |
@@ -6,8 +6,8 @@
 //! | links | 4 per slot | the consumer, when it grows the ring |
 //! | slots | 128 each, from the next multiple of 128 | the producer |
 //!
-//! Every word is an atomic, since the process at the other end may write any of them at any time; every bit pattern of
-//! every word is valid. Words are in host order: both processes run on one machine.
+//! Every word is an atomic, since the other process may write any of them at any time; every bit
+//! pattern of every word is valid. Words are in host order: both processes run on one machine.
 
 use core::mem::size_of;
 #[cfg(not(loom))]
@@ -16,11 +16,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use nlx_sync::{AtomicU32, AtomicU64, SleepWord};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The fewest slots a ring can have: the divider, and one to fill (motr-transport 6.2, `init`).
+/// The minimum number of slots of a ring: the divider, and one to fill (motr-transport 6.2,
+/// `init`).
 pub const MIN_SLOTS: u32 = 2;
 
-/// The most slots a ring can have: a million events outstanding on one transfer machine, in 132 MiB. It must stay far
-/// below 2^32, so that a stamp left over from an earlier round is never taken for a new one.
+/// The maximum number of slots of a ring: a million events outstanding on one transfer machine, in
+/// 132 MiB. It must be far below 2^32, so that a stamp of an earlier round is never taken for a new
+/// one.
 pub const MAX_SLOTS: u32 = 1 << 20;
 
 /// The bytes of a slot that hold the event.
@@ -32,12 +34,12 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"nlx bevq");
 /// The version of this layout.
 pub(crate) const VERSION: u32 = 2;
 
-/// Payload words in a slot.
+/// The number of payload words in a slot.
 const WORDS: usize = PAYLOAD_BYTES / size_of::<u64>();
 
 /// A buffer event: plain data of at most [`PAYLOAD_BYTES`] bytes, aligned to 8 at most, without padding.
 ///
-/// Implemented for every type that qualifies. One that is too large does not compile:
+/// Implemented for every type that qualifies. A type that is too large does not compile:
 ///
 /// ```compile_fail
 /// let _ = nlx_bev_cqueue::heap::<[u64; 16]>(8);
@@ -52,16 +54,18 @@ pub trait Event: FromBytes + IntoBytes + KnownLayout + Immutable + Copy + 'stati
 
 impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Copy + 'static> Event for T {}
 
-/// The head of the shared memory. Each group has cache lines of its own, in pairs, because processors fetch pairs.
+/// The header of the shared memory. No two groups share a pair of cache lines; in pairs, because
+/// processors fetch pairs.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
     pub(crate) identity: Identity,
     pub(crate) consumer: ConsumerLine,
-    /// Of a thread that sleeps.
+    /// For a thread that sleeps.
     pub(crate) wake: WakeLine,
-    /// Of an event loop that sleeps on a descriptor; or of the producer, when it waits until the consumer has taken.
+    /// For an event loop that sleeps on a descriptor; or for the producer, while it waits until the
+    /// consumer has taken events.
     pub(crate) loop_handle: WakeLine,
     pub(crate) producer: ProducerLine,
 }
@@ -75,15 +79,16 @@ impl Header {
     }
 }
 
-/// Which of a queue's two sleepers: the thread that waits for its events, or an event loop that does so beside other things. In
-/// a queue without such a loop, the second may be the producer, which waits until the consumer has taken.
+/// Selects one of a queue's two sleep words: that of the thread that waits for its events, or that
+/// of an event loop, which waits for other descriptors too. In a queue without an event loop, the
+/// producer may use the second one while it waits until the consumer has taken events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     Thread,
     Loop,
 }
 
-/// What the memory is; written once, before it is shared, and checked when a peer attaches.
+/// Identifies the memory; written once, before it is shared, and checked when a peer attaches.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -91,24 +96,24 @@ pub(crate) struct Identity {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
     pub(crate) max_slots: AtomicU32,
-    /// Not zero once there is, or was, a producer.
+    /// Not zero once a producer has been created.
     pub(crate) producer_taken: AtomicU32,
-    /// Not zero once there is, or was, a consumer.
+    /// Not zero once a consumer has been created.
     pub(crate) consumer_taken: AtomicU32,
 }
 
-/// What the consumer tells the producer.
+/// Words of the consumer for the producer.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct ConsumerLine {
-    /// Events taken since the start.
+    /// The number of events taken since the start.
     pub(crate) consumed: AtomicU64,
-    /// Slots in the ring.
+    /// The number of slots in the ring.
     pub(crate) nr: AtomicU32,
 }
 
-/// What the producer tells the consumer beside events.
+/// The producer's word for the consumer, beside the events.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -116,8 +121,8 @@ pub(crate) struct ProducerLine {
     pub(crate) word: AtomicU64,
 }
 
-/// How the producer learns that the consumer sleeps. Apart from the counters, so that the producer's look at it after
-/// each event stays in its own cache.
+/// Announces to the producer that the consumer sleeps. It is in a separate pair of lines from the
+/// counters, so that the producer's read of it after each event hits the producer's cache.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -128,9 +133,10 @@ pub(crate) struct WakeLine {
 
 /// The successor of a slot in the ring.
 ///
-/// Links lie together rather than in the slots: thirty-two to a pair of cache lines, written only by growth, so both
-/// processors keep them. With the link inside the slot the producer would have to wait for the slot's line to come back
-/// from the consumer's cache before it knew the address of the one after.
+/// Links are in an array and not in the slots: thirty-two share a pair of cache lines, which only
+/// growth writes, so both processors keep them cached. With the link inside the slot, the producer
+/// would have to wait for the slot's line to return from the consumer's cache before it knew the
+/// address of the next slot.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(transparent)]
@@ -138,8 +144,8 @@ pub struct Link(pub(crate) AtomicU32);
 
 /// One element of the ring: an event and its stamp.
 ///
-/// The stamp comes last: the producer then writes the two cache lines in the order of their addresses, and the line
-/// that a waiting consumer keeps looking at is taken from it once per event.
+/// The stamp comes last: the producer then writes the two cache lines in the order of their
+/// addresses, and takes the line that a waiting consumer polls from it once per event.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -149,21 +155,22 @@ pub struct Slot {
     pub(crate) stamp: AtomicU64,
 }
 
-/// Says which event a slot holds, and where the next one will be.
+/// The number of the event in a slot, and the index of the next slot.
 ///
-/// One word, so that both become visible at once. The consumer needs no counter of the producer's: the event is there
-/// when the slot has its number. That saves one cache line's journey per event.
+/// Both are in one word, so that they become visible together. The consumer needs no counter of the
+/// producer's: the event is present when its slot has the expected number. That saves the transfer
+/// of one cache line per event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The low half of the event's number; the first event has number 1.
     pub(crate) number: u32,
-    /// The slot that the producer fills next.
+    /// The index of the slot that the producer fills next.
     pub(crate) next: u32,
 }
 
 impl Stamp {
     pub(crate) fn new(event_number: u64, next: u32) -> Self {
-        // The low half is meant: `MAX_SLOTS` says why it is enough.
+        // Truncation is intended: `MAX_SLOTS` has the reason why the low half is enough.
         Stamp { number: event_number as u32, next }
     }
 
@@ -175,11 +182,12 @@ impl Stamp {
         u64::from(self.number) << 32 | u64::from(self.next)
     }
 
-    /// Where the next event will be, if this is the stamp of slot `index`: `self.next`.
+    /// Returns `self.next`, for the stamp of slot `index`.
     ///
-    /// Most slots lead to their neighbour. Asked as a question, the processor guesses the answer and fetches the next slots
-    /// before this stamp has come; taken from the stamp, each slot would wait for the one before. `black_box` keeps the
-    /// compiler from seeing that both ways give the same.
+    /// Most slots lead to their neighbour. With a comparison, the processor predicts the branch and
+    /// fetches the next slots before this stamp has arrived; with the value from the stamp alone,
+    /// each slot would wait for the one before. `black_box` hides from the compiler that both
+    /// branches give the same value.
     #[inline]
     pub(crate) fn predicted_next(self, index: u32) -> u32 {
         let neighbour = index.wrapping_add(1);
@@ -193,11 +201,12 @@ impl Stamp {
 
 /// The bytes of an event.
 ///
-/// Copied word by word with relaxed atomics: ordering comes from the stamp, and a hostile peer that writes at the same
-/// time spoils the event's value but causes no undefined behaviour. Measured, it costs the same as a plain copy; the
-/// journey of the cache lines hides it.
+/// Copied word by word with relaxed atomics: the stamp orders them, and a hostile peer that writes
+/// at the same time corrupts the event's value but causes no undefined behaviour. Measured, it
+/// costs the same as a plain copy: the transfer of the cache lines hides it.
 ///
-/// An event fills the last of the words, so that one of up to 56 bytes shares a single cache line with its stamp.
+/// An event fills the last of the words, so that an event of up to 56 bytes shares a single cache
+/// line with its stamp.
 #[cfg(not(loom))]
 #[derive(Debug, zerocopy::FromZeros, KnownLayout)]
 #[repr(transparent)]
@@ -207,7 +216,7 @@ pub(crate) struct Payload([AtomicU64; WORDS]);
 impl Payload {
     #[inline]
     pub(crate) fn write<T: Event>(&self, event: &T) {
-        // Whole words apart from what is left, so that the compiler knows all lengths.
+        // Whole words and the rest separately, so that the compiler knows all lengths.
         let (whole, rest) = event.as_bytes().as_chunks();
         let (words, last) = self.words_of::<T>().split_at(whole.len());
         for (word, bytes) in words.iter().zip(whole) {
@@ -234,20 +243,20 @@ impl Payload {
         event
     }
 
-    /// No underflow: `Event::FITS`.
+    /// Does not underflow: `Event::FITS`.
     fn words_of<T: Event>(&self) -> &[AtomicU64] {
         &self.0[WORDS - size_of::<T>().div_ceil(size_of::<u64>())..]
     }
 }
 
-/// The bytes of an event, as loom wants to see them: a plain cell, so that loom reports any write that is not ordered
-/// with a read. What holds for plain memory holds all the more for relaxed atomics.
+/// The bytes of an event under loom: a plain cell, so that loom reports any write that is not
+/// ordered with a read. A proof for plain memory holds for relaxed atomics, too.
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct Payload(nlx_sync::UnsafeCell<[u64; WORDS]>);
 
-// SAFETY: only one thread writes a payload while no other touches it: that is what the queue promises and what loom
-// checks at each access.
+// SAFETY: a thread writes a payload only while no other thread accesses it: the queue guarantees
+// this, and loom checks it at each access.
 #[cfg(loom)]
 unsafe impl Sync for Payload {}
 
@@ -255,7 +264,7 @@ unsafe impl Sync for Payload {}
 impl Payload {
     pub(crate) fn write<T: Event>(&self, event: &T) {
         let bytes = event.as_bytes();
-        // SAFETY: loom has just checked that nobody else accesses the cell.
+        // SAFETY: loom has just checked that no other thread accesses the cell.
         self.0
             .with_mut(|words| unsafe { (&mut *words).as_mut_bytes()[..bytes.len()].copy_from_slice(bytes) });
     }
@@ -263,13 +272,13 @@ impl Payload {
     pub(crate) fn read<T: Event>(&self) -> T {
         let mut event = T::new_zeroed();
         let bytes = event.as_mut_bytes();
-        // SAFETY: loom has just checked that nobody writes the cell.
+        // SAFETY: loom has just checked that no other thread writes the cell.
         self.0.with(|words| unsafe { bytes.copy_from_slice(&(&*words).as_bytes()[..bytes.len()]) });
         event
     }
 }
 
-/// Loom's types have no all-zero form that can be mapped, so its memory is built piece by piece.
+/// Loom's types have no all-zero form that can be mapped, so its memory is built field by field.
 #[cfg(loom)]
 mod zeroed {
     use super::*;
@@ -305,7 +314,7 @@ mod zeroed {
     }
 }
 
-/// MT-220: the layout both processes rely on.
+/// MT-220: the layout that both processes rely on.
 #[cfg(not(loom))]
 mod assertions {
     use core::mem::offset_of;
@@ -349,7 +358,7 @@ mod assertions {
     const_assert_eq!(size_of::<Payload>(), PAYLOAD_BYTES);
     const_assert_eq!(align_of::<Payload>(), 8);
 
-    // Words that both processes write are whole, on every machine.
+    // Both processes write these words: each access must be a single instruction, on every machine.
     const_assert!(cfg!(target_has_atomic = "32") && cfg!(target_has_atomic = "64"));
     const_assert_eq!(size_of::<AtomicU32>(), 4);
     const_assert_eq!(size_of::<AtomicU64>(), 8);

@@ -1,7 +1,7 @@
-//! The memory a queue lives in.
+//! The memory of a queue.
 //!
-//! The two halves know it only through [`Memory`], so that the same algorithm runs on the heap, in memory shared with
-//! another process, and under a model checker.
+//! The two halves access it only through [`Memory`], so that the same algorithm runs on the heap,
+//! in memory shared with another process, and under a model checker.
 
 use core::fmt::Debug;
 use core::ops::Range;
@@ -29,44 +29,46 @@ pub use shared::SharedMemory;
 
 /// Memory that holds one queue.
 ///
-/// Each call returns the same places, and there are as many links as slots. An implementation that does otherwise gets
-/// a queue that loses events, reports corruption or panics, but no undefined behaviour: the lengths of the slices bound
-/// every index that the halves follow, and all words in them are atomic.
+/// Each call returns the same references, and there is one link per slot. An implementation that
+/// violates this gets a queue that loses events, reports corruption or panics, but no undefined
+/// behaviour: the lengths of the slices bound every index that the halves follow, and all words in
+/// them are atomic.
 pub trait Memory: Debug {
-    /// The header.
+    /// Returns the header.
     fn header(&self) -> &Header;
 
-    /// The successor of each slot.
+    /// Returns the link of each slot to its successor.
     fn links(&self) -> &[Link];
 
-    /// The slots, those outside of the ring included.
+    /// Returns the slots, including those outside of the ring.
     fn slots(&self) -> &[Slot];
 
-    /// Nobody needs what stands in these slots, which have left the ring: the memory may give their pages back to the
-    /// system. Their bytes may change, to whatever values.
+    /// Discards the contents of these slots, which have left the ring: the memory may return their
+    /// pages to the system. Their bytes may change to any value.
     fn discard(&self, slots: Range<u32>) {
         let _ = slots;
     }
 }
 
-/// Events that the consumer has taken and given back the slots of since the start, as it says: for whoever waits until one has
-/// been taken ([`Producer::pushed`]). With [`Consumer::drain`] that is when the iterator is dropped, so what the consumer
-/// did before is seen by who sees this.
+/// Returns the number of events whose slots the consumer has returned since the start, according to
+/// the consumer: for a thread that waits until an event ([`Producer::pushed`]) has been taken.
+/// [`Consumer::drain`] returns slots when its iterator is dropped. A thread that sees the number
+/// also sees what the consumer did before it returned the slots.
 pub fn taken(memory: &impl Memory) -> u64 {
     // SYNC bevq.get: with Consumer::publish.
     memory.header().consumer.consumed.load(GET.acquire())
 }
 
-/// Returns the producer's number of [`Producer::tell`] and [`tell`], 0 at first. Needs no half of the queue, so a thread that
-/// is not the consumer can read it without a lock.
+/// Returns the number set by [`Producer::tell`] or [`tell`], 0 at first. Needs no half of the
+/// queue, so a thread that is not the consumer can read it without a lock.
 pub fn told(memory: &impl Memory) -> u64 {
     memory.header().producer.word.load(Relaxed)
 }
 
-/// Tells the consumer a number that only grows, as [`Producer::tell`] does: for those that are not the producer, several at a
-/// time if need be. Of all that were told the greatest stays.
+/// Sets a number for the consumer that only increases, as [`Producer::tell`] does: for threads that
+/// do not have the producer, also several at a time. The greatest number set remains.
 pub fn tell(memory: &impl Memory, word: u64) {
-    // Nothing hangs on its order but itself.
+    // No other data depends on the order of this word.
     memory.header().producer.word.fetch_max(word, Relaxed);
 }
 
@@ -102,13 +104,14 @@ pub struct QueueWord<M> {
 }
 
 impl<M: Memory> QueueWord<M> {
-    /// For a thread that waits for events. The producer wakes it after [`push`](Producer::push).
+    /// Creates the word of a thread that waits for events. The producer wakes it after
+    /// [`push`](Producer::push).
     pub fn consumer(memory: M) -> Self {
         QueueWord { memory, line: Line::Thread }
     }
 
-    /// A second word of the consumer, for an event loop that sleeps on a descriptor among others, while a thread may sleep by
-    /// the first one.
+    /// Creates a second word of the consumer, for an event loop that sleeps on a descriptor among
+    /// others, while a thread may sleep by the first one.
     pub fn event_loop(memory: M) -> Self {
         QueueWord { memory, line: Line::Loop }
     }
@@ -130,10 +133,10 @@ impl<M: Memory> AsRef<SleepWord> for QueueWord<M> {
     }
 }
 
-/// Both halves of one queue.
+/// Producer and consumer of one queue.
 pub type Halves<T, M> = (Producer<T, M>, Consumer<T, M>);
 
-/// Refuses a number of slots that no queue can have.
+/// Returns an error for a number of slots that no queue can have.
 pub(crate) fn check_slot_count(slots: u32) -> Result<usize, Error> {
     if (MIN_SLOTS..=MAX_SLOTS).contains(&slots) {
         Ok(slots as usize)
@@ -142,20 +145,20 @@ pub(crate) fn check_slot_count(slots: u32) -> Result<usize, Error> {
     }
 }
 
-/// Makes an empty ring of [`MIN_SLOTS`] in zeroed memory that nobody else knows yet: slot 0 is the first to be filled,
-/// slot 1 is the divider (motr-transport 6.2, `init`).
+/// Makes an empty ring of [`MIN_SLOTS`] in zeroed memory that is not shared yet: slot 0 is the
+/// first to be filled, slot 1 is the divider (motr-transport 6.2, `init`).
 pub(crate) fn format(memory: &impl Memory) {
     let (header, links) = (memory.header(), memory.links());
     links[0].0.store(1, Relaxed);
     links[1].0.store(0, Relaxed);
     header.consumer.nr.store(MIN_SLOTS, Relaxed);
-    // No memory has more slots than fit into 32 bits: `check_slot_count`.
+    // Fits into 32 bits: `check_slot_count` limits the slots of every memory.
     header.identity.max_slots.store(memory.slots().len() as u32, Relaxed);
     header.identity.version.store(VERSION, Relaxed);
     header.identity.magic.store(MAGIC, Relaxed);
 }
 
-/// Makes sure that a queue gets at most one producer in its life.
+/// Ensures that a queue gets at most one producer in its life.
 pub(crate) fn take_producer(memory: &impl Memory) -> Result<(), Error> {
     match memory.header().identity.producer_taken.swap(1, AcqRel) {
         0 => Ok(()),
@@ -163,7 +166,7 @@ pub(crate) fn take_producer(memory: &impl Memory) -> Result<(), Error> {
     }
 }
 
-/// Makes sure that a queue gets at most one consumer in its life.
+/// Ensures that a queue gets at most one consumer in its life.
 pub(crate) fn take_consumer(memory: &impl Memory) -> Result<(), Error> {
     match memory.header().identity.consumer_taken.swap(1, AcqRel) {
         0 => Ok(()),

@@ -1,11 +1,11 @@
-//! What a queue must do, said a second time and plainly.
+//! A second, simple implementation of the queue's specification, for tests.
 //!
-//! One set of operations ([`OracleOp`]) drives every test of the queue: property test and fuzzer compare with the [`Oracle`], which
-//! knows the result of each operation; the models and the tests with two processes give each side its operations and
-//! check what must hold however they interleave ([`Source`], [`Sequence`]); and hostile memory is checked by the
-//! [`Victim`].
+//! One set of operations ([`OracleOp`]) drives every test of the queue. The property test and the
+//! fuzzer compare with the [`Oracle`], which knows the result of each operation. The models and the
+//! tests with two processes give each side its operations and check the invariants of any
+//! interleaving ([`Source`], [`Sequence`]). The [`Victim`] checks hostile memory.
 //!
-//! It is for tests: everything here panics when the queue does something wrong.
+//! Everything here panics when the queue violates its specification.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,15 +20,16 @@ mod sides;
 pub use hostile::{Guarded, Victim};
 pub use sides::{Sequence, Source};
 
-/// An event as large as a slot allows, every word of which tells its number: a torn or stale one is noticed.
+/// An event of the maximum size, whose every word depends on its number: a torn or stale one is
+/// noticed.
 pub type Sample = [u64; 15];
 
-/// The event with this number; the first pushed has number 1.
+/// Returns the event with this number; the first pushed has number 1.
 pub fn sample(number: u64) -> Sample {
     std::array::from_fn(|word| mix(number ^ (word as u64) << 56))
 }
 
-/// Scatters the bits of a number (splitmix64), for events and for reproducible disorder.
+/// Scrambles the bits of a number (splitmix64), for events and for reproducible random choices.
 pub fn mix(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,35 +37,36 @@ pub fn mix(number: u64) -> u64 {
     bits ^ bits >> 31
 }
 
-/// Everything that can be done with a queue.
+/// An operation of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OracleOp {
     /// Pushes an event.
     Push,
-    /// Pushes so many events in one go.
+    /// Pushes this number of events in one call.
     PushIter(usize),
-    /// Takes an event.
+    /// Pops an event.
     Pop,
-    /// Takes up to so many events in one go.
+    /// Pops up to this number of events in one call.
     Drain(usize),
-    /// The same, but the iterator is forgotten instead of dropped.
+    /// Like `Drain`, but the iterator is forgotten instead of dropped.
     Forget(usize),
-    /// Links so many slots in.
+    /// Links this number of slots in.
     Grow(u32),
-    /// Makes the ring so small.
+    /// Reduces the ring to this size.
     Shrink(u32),
-    /// Makes the ring so small with both halves at hand.
+    /// Reduces the ring to this size with both halves.
     ShrinkWith(u32),
-    /// Tells the producer that the ring may have become smaller.
+    /// Notifies the producer that the ring may have become smaller.
     AcceptShrink,
-    /// Makes room for so many more events.
+    /// Provisions room for this number of events.
     Provision(u32),
-    /// Gives so much room back.
+    /// Releases room for this number of events.
     Release(u32),
 }
 
 impl OracleOp {
-    /// The operation that a byte stands for; small numbers of everything, and all of them about as often.
+    /// Returns the operation that a byte encodes: all kinds about equally often, with small
+    /// numbers.
     pub fn of_byte(byte: u8) -> OracleOp {
         let number = u32::from(byte / 16);
         match byte % 16 {
@@ -83,11 +85,13 @@ impl OracleOp {
     }
 }
 
-/// A queue without concurrency, links or shared memory; knows the result of each operation.
+/// A model of the queue without concurrency, links or shared memory; it knows the result of each
+/// operation.
 #[derive(Debug)]
 pub struct Oracle {
     waiting: VecDeque<Sample>,
-    /// Events taken whose slots the producer does not know to be free: a forgotten drain.
+    /// The number of taken events whose slots the producer does not know to be free: after a
+    /// forgotten drain.
     held_back: u32,
     pushed: u64,
     slots: u32,
@@ -96,12 +100,12 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A fresh queue.
+    /// Creates the oracle of a new queue.
     pub fn new(max_slots: u32) -> Self {
         Oracle { waiting: VecDeque::new(), held_back: 0, pushed: 0, slots: MIN_SLOTS, needed: 0, max_slots }
     }
 
-    /// Does `op` to the queue and to the oracle, and compares.
+    /// Applies `op` to the queue and to the oracle, and compares the results.
     pub fn step<M: Memory>(
         &mut self,
         op: OracleOp,
@@ -121,7 +125,7 @@ impl Oracle {
                 let mut drain = consumer.drain(max);
                 let taken: Vec<_> = drain.by_ref().collect();
                 std::mem::forget(drain);
-                // The oracle's count of them is at most `max`, a handful.
+                // The oracle has taken at most `max`, a small number.
                 self.held_back += taken.len() as u32;
                 let held_back = self.held_back;
                 assert_eq!(taken, self.drain(max));
@@ -136,7 +140,7 @@ impl Oracle {
             }
             OracleOp::Shrink(slots) => {
                 assert_eq!(consumer.shrink(slots), self.shrink(slots, self.needed > 0));
-                // Before anything else is pushed.
+                // Before the next push.
                 assert_eq!(producer.accept_shrink(), Ok(()));
             }
             OracleOp::Grow(more) => assert_eq!(consumer.grow(more), self.grow(more)),
@@ -196,7 +200,7 @@ impl Oracle {
         if slots < MIN_SLOTS {
             return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots });
         }
-        // A handful, or the test would not end.
+        // A small number, or the test would not end.
         let waiting = self.waiting.len() as u32;
         if in_use || waiting > 0 {
             return Err(Error::InUse { needed: self.needed, waiting });

@@ -9,13 +9,15 @@ use crate::layout::{Event, MIN_SLOTS, Stamp};
 use crate::memory::{Memory, take_producer};
 use crate::rules::{GET, GROW, PUT};
 
-/// The half that puts events in.
+/// The half that pushes events.
 ///
-/// It can be moved to another thread, but not be used by two at once: it is [`Send`] but neither [`Sync`] nor [`Clone`].
+/// It can be moved to another thread, but two threads cannot use it at the same time: it is
+/// [`Send`] but neither [`Sync`] nor [`Clone`].
 ///
-/// The producer relies on nothing that the other half can write. Whatever the consumer's process does to the shared
-/// memory, a push ends after a bounded number of steps, touches no memory but the queue's, and either succeeds or says
-/// what is wrong; a link bent to another slot of the same queue spoils the consumer's own events and nothing else.
+/// The producer relies on nothing that the other half can write. Whatever the consumer's process
+/// does to the shared memory, a push ends after a bounded number of steps, touches only the queue's
+/// memory, and either succeeds or returns the corruption. A link changed to another slot of the
+/// same queue corrupts the consumer's events and nothing else.
 ///
 /// ```compile_fail,E0277
 /// let (mut producer, consumer) = nlx_bev_cqueue::heap::<u64>(8)?;
@@ -28,7 +30,7 @@ use crate::rules::{GET, GROW, PUT};
 ///
 /// ```compile_fail,E0599
 /// let (producer, consumer) = nlx_bev_cqueue::heap::<u64>(8)?;
-/// let another = producer.clone(); // error: there is one producer
+/// error: there is one producer
 /// # Ok::<(), nlx_bev_cqueue::Error>(())
 /// ```
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub struct Producer<T, M> {
     place: Place,
     /// Slots known to be free.
     room: u64,
-    /// The consumer's counters when they were last read.
+    /// The consumer's counters as last read.
     consumed: u64,
     slots: u32,
     corruption: Option<Corruption>,
@@ -45,12 +47,12 @@ pub struct Producer<T, M> {
 }
 
 impl<T: Event, M: Memory> Producer<T, M> {
-    /// Takes the producer's half of the queue in `memory`.
+    /// Creates the producer of the queue in `memory`.
     ///
     /// # Errors
     ///
-    /// [`Error::Taken`] if the queue has or had a producer already. (A hostile peer can provoke this, for its own queue;
-    /// take the half before the memory is shared.)
+    /// [`Error::Taken`] if the queue has or had a producer already. (A hostile peer can provoke
+    /// this, for the queue that it shares; create the half before the memory is shared.)
     pub fn new(memory: M) -> Result<Self, Error> {
         let () = T::FITS;
         take_producer(&memory)?;
@@ -65,14 +67,15 @@ impl<T: Event, M: Memory> Producer<T, M> {
         })
     }
 
-    /// Puts an event in. It is visible to the consumer when this returns.
+    /// Pushes an event. It is visible to the consumer when this returns.
     ///
     /// Takes no lock and makes no system call; never waits for the consumer.
     ///
     /// # Errors
     ///
-    /// [`PushError::Full`] when every slot but the divider holds an event, and [`PushError::Corrupt`], from then on for
-    /// ever, when the consumer's words contradict themselves. The event was not put in.
+    /// [`PushError::Full`] when every slot but the divider holds an event. [`PushError::Corrupt`]
+    /// when the consumer's words contradict themselves; it is permanent. In both cases the event
+    /// was not pushed.
     ///
     /// # Examples
     ///
@@ -102,15 +105,16 @@ impl<T: Event, M: Memory> Producer<T, M> {
         }
     }
 
-    /// Puts `events` in until there are no more or the ring is full, and returns how many those were. Each becomes visible
-    /// as soon as it is in. Faster than pushing them one by one.
+    /// Pushes `events` until there are no more or the ring is full, and returns the number pushed.
+    /// Each event becomes visible at once. Faster than single pushes.
     ///
-    /// When the ring is full, nothing more is taken from the iterator: pass `events.by_ref()` to go on later.
+    /// When the ring is full, no more events are taken from the iterator: pass `events.by_ref()` to
+    /// continue later.
     ///
     /// # Errors
     ///
-    /// [`PushError::Full`] when there is no room for even one event, and [`PushError::Corrupt`] as
-    /// [`push`](Producer::push), even after some events.
+    /// [`PushError::Full`] when there is no room for any event; [`PushError::Corrupt`] as in
+    /// [`push`](Producer::push), possibly after some events.
     ///
     /// # Examples
     ///
@@ -134,8 +138,8 @@ impl<T: Event, M: Memory> Producer<T, M> {
                     result => result?,
                 }
             }
-            // Kept apart from `self` on the way, so that nothing but slots is written; put back when it is dropped, since the
-            // iterator may panic.
+            // A copy of the position: the loop writes only slots. `Walk` stores it back when
+            // dropped, since the iterator may panic.
             let mut walk = Walk { place: self.place, room: self.room, producer: self };
             while walk.room > 0 {
                 let Some(event) = events.next() else { return Ok(pushed) };
@@ -151,21 +155,22 @@ impl<T: Event, M: Memory> Producer<T, M> {
         }
     }
 
-    /// How many events can be pushed now, at least.
+    /// Returns a lower bound of the number of events that can be pushed now.
     ///
     /// # Errors
     ///
     /// [`Corruption`] as in [`push`](Producer::push).
     pub fn free(&mut self) -> Result<u32, Corruption> {
         self.refresh()?;
-        // Less than the slots of the ring.
+        // Less than the number of slots of the ring.
         Ok(self.room as u32)
     }
 
-    /// Takes note that the consumer has made the ring smaller ([`Consumer::shrink`](crate::Consumer::shrink)).
+    /// Accepts a smaller ring ([`Consumer::shrink`](crate::Consumer::shrink)).
     ///
-    /// To be called after the consumer's call has returned and before anything is pushed for an operation that is started
-    /// later. It is told rather than seen, so that a push costs nothing for it.
+    /// To be called after the consumer's call has returned and before any event of a later
+    /// operation is pushed. The producer is notified and does not detect the change, so that a push
+    /// does no extra work for it.
     ///
     /// # Errors
     ///
@@ -187,24 +192,26 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.reckon(MIN_SLOTS)
     }
 
-    /// Events put in since the start.
+    /// The number of events pushed since the start.
     pub fn pushed(&self) -> u64 {
         self.place.produced
     }
 
-    /// The slots that the memory holds: the most that the ring can grow to.
+    /// The number of slots that the memory holds: the limit of the ring's growth.
     pub fn max_slots(&self) -> u32 {
-        // No memory has more: `check_slot_count`.
+        // Fits: `check_slot_count` limits the slots of every memory.
         self.memory.slots().len() as u32
     }
 
-    /// Tells the consumer a number that is no event: a counter, say. Whoever waits for it must be woken.
+    /// Sets a number for the consumer that is not an event, such as a counter. The caller must wake
+    /// a consumer that waits for it.
     pub fn tell(&self, word: u64) {
-        // Beside the wake-up, nothing hangs on its order: a word of its own, which only grows newer.
+        // No other data depends on the order of this word, except for the wake-up: it is
+        // independent of the events, and only increases.
         self.memory.header().producer.word.store(word, Relaxed);
     }
 
-    /// The memory the queue lives in.
+    /// The memory of the queue.
     pub fn memory(&self) -> &M {
         &self.memory
     }
@@ -215,7 +222,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.place.fill
     }
 
-    /// Pretends that so many events have passed through the new queue.
+    /// Makes a new queue behave as if `events` events had passed through it.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn start_at(&mut self, events: u64) {
         (self.place.produced, self.consumed) = (events, events);
@@ -230,12 +237,12 @@ impl<T: Event, M: Memory> Producer<T, M> {
         }
     }
 
-    /// Reads the consumer's counters again, which can only have grown.
+    /// Reads the consumer's counters again, which can only have increased.
     fn refresh(&mut self) -> Result<(), Corruption> {
         self.reckon(self.slots)
     }
 
-    /// Reckons the room from the consumer's counters. There are at least `fewest` slots.
+    /// Computes the room from the consumer's counters. The ring has at least `fewest` slots.
     fn reckon(&mut self, fewest: u32) -> Result<(), Corruption> {
         if let Some(corruption) = self.corruption {
             return Err(corruption);
@@ -249,8 +256,8 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.check(consumed, slots, fewest).map_err(|corruption| self.condemn(corruption))?;
         self.consumed = consumed;
         self.slots = slots;
-        // Not negative: before, at most `slots - 1` events waited; `consumed` has not gone back, and `slots` has shrunk only
-        // if nothing waits.
+        // Does not underflow: before, at most `slots - 1` events waited; `consumed` has not
+        // decreased, and `slots` has decreased only if no event waits.
         self.room = u64::from(slots - 1) - (self.place.produced - consumed);
         point!(RoomReckoned);
         Ok(())
@@ -282,7 +289,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
         PushError::Corrupt(self.condemn(corruption))
     }
 
-    /// From now on every push looks for room, and finds this.
+    /// Records the corruption: every later push looks for room, and returns it.
     fn condemn(&mut self, corruption: Corruption) -> Corruption {
         self.room = 0;
         self.corruption = Some(corruption);
@@ -290,7 +297,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
     }
 }
 
-/// A producer on its way through several slots.
+/// The local state of a producer that pushes several events.
 struct Walk<'a, T, M> {
     producer: &'a mut Producer<T, M>,
     place: Place,
@@ -304,30 +311,33 @@ impl<T, M> Drop for Walk<'_, T, M> {
     }
 }
 
-/// Where the producer stands in the ring.
+/// The producer's position in the ring.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// The slot to fill next.
     ///
-    /// Read from the link of a slot right after that slot was filled and before it is published: until then it cannot
-    /// become the divider, whose link the consumer changes when it grows the ring. (Read only when needed, the link of
-    /// the last slot could meanwhile lead to the new divider itself.)
+    /// Read from the link of a slot right after that slot was filled and before it is published:
+    /// until then it cannot become the divider, whose link the consumer changes when it grows the
+    /// ring. (If it were read only when needed, the link of the last slot could meanwhile lead to
+    /// the new divider itself.)
     fill: u32,
-    /// Events put in since the start.
+    /// The number of events pushed since the start.
     produced: u64,
 }
 
 impl Place {
-    /// Fills the slot here, which must be free, and returns the place after it; none if there is no such slot.
+    /// Fills the slot at this position, which must be free, and returns the next position; `None`
+    /// if there is no such slot.
     ///
-    /// The stores to a slot stand together and in the order of their addresses: processors drain stores in order and fetch
-    /// the lines of only a few ahead, so a store to another line in between would hold the next slot up.
+    /// The stores to a slot follow each other in the order of their addresses: processors drain
+    /// stores in order and prefetch the lines of only a few, so a store to another line in between
+    /// would delay the next slot.
     #[inline]
     fn put<T: Event, M: Memory>(self, memory: &M, event: &T) -> Option<Place> {
         let index = self.fill as usize;
         let (slot, link) = (memory.slots().get(index)?, memory.links().get(index)?);
-        // Relaxed: whatever made the slot known to be free (bevq.get, bevq.grow) ordered its link before as well. A link
-        // that leads nowhere is found when it is followed.
+        // Relaxed: the load that showed the slot to be free (bevq.get, bevq.grow) ordered its link
+        // before, too. An invalid link is found when it is followed.
         let next = Place { fill: link.0.load(Relaxed), produced: self.produced + 1 };
         point!(LinkRead);
         slot.payload.write(event);

@@ -1,4 +1,5 @@
-//! The names of the pairs of memory orderings. The model tests weaken each end of a pair, and loom finds the fault.
+//! The names of the pairs of memory orderings. The model tests weaken each end of a pair, and loom
+//! must find the fault.
 
 use nlx_sync::Rule;
 

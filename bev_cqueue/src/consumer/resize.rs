@@ -1,4 +1,4 @@
-//! How the ring grows and shrinks.
+//! Growing and shrinking the ring.
 
 use core::ops::DerefMut;
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,16 +12,17 @@ use crate::rules::GROW;
 use nlx_sync::{AtomicU32, point};
 
 impl<T: Event, M: Memory> Consumer<T, M> {
-    /// Links `more` slots in, those first that [`shrink`](Consumer::shrink) has put aside. The producer sees all of them at
-    /// once; events that wait keep their order.
+    /// Links `more` slots in, first those that [`shrink`](Consumer::shrink) has cut off. The
+    /// producer sees all of them at once; waiting events keep their order.
     ///
-    /// The new slots go behind the divider, and the last of them becomes the divider: the old divider and the others are
-    /// then the last free slots. Only the link of a slot that the producer will not read is changed (motr-transport 6.3).
+    /// The new slots go behind the divider, and the last of them becomes the divider: the old
+    /// divider and the others are then the last free slots. Only the link of a slot that the
+    /// producer will not read is changed (motr-transport 6.3).
     ///
     /// # Errors
     ///
-    /// [`Error::NoRoom`] when the memory does not hold so many slots, and [`Error::Corrupt`] when the slots put aside lead out
-    /// of it; nothing has changed then.
+    /// [`Error::NoRoom`] when the memory does not hold enough slots, and [`Error::Corrupt`] when
+    /// the spare slots lead out of it; nothing has changed then.
     pub fn grow(&mut self, more: u32) -> Result<(), Error> {
         let (slots, max) = (self.slots, self.max_slots());
         if more > max - slots {
@@ -50,17 +51,20 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Makes the ring smaller: as large as `slots`, if it is larger. The other slots are put aside; memory that is shared
-    /// gives their pages back to the system.
+    /// Reduces the ring to `slots`, if it is larger. The other slots become spare; shared memory
+    /// returns their pages to the system.
     ///
-    /// The producer must be told before it pushes again, by [`Producer::accept_shrink`](crate::Producer::accept_shrink). As
-    /// nothing is provisioned nothing is under way, so whoever submits the next operation can tell it. A producer that was
-    /// not told may fill more slots than there are, and reports [`Corruption::Shrunk`] when it looks for room.
+    /// The producer must be notified before it pushes again, by
+    /// [`Producer::accept_shrink`](crate::Producer::accept_shrink). Since nothing is provisioned,
+    /// no operation is under way, so the caller that submits the next operation can notify it. A
+    /// producer that was not notified may fill more slots than there are, and reports
+    /// [`Corruption::Shrunk`] when it looks for room.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] while something is provisioned or an event waits, [`Error::SlotCount`] for a ring too small, and
-    /// [`Error::Corrupt`] when the ring leads out of its memory; nothing has changed then.
+    /// [`Error::InUse`] while something is provisioned or an event waits, [`Error::SlotCount`] if
+    /// `slots` is too small, and [`Error::Corrupt`] when the ring leads out of its memory; nothing
+    /// has changed then.
     ///
     /// # Examples
     ///
@@ -82,14 +86,15 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Makes the ring smaller though operations are under way, for who can hold this queue's producer still: `hold` gives it,
-    /// and it is told and let go after a few stores, however large the ring is. What is provisioned keeps its room.
+    /// Reduces the ring although operations are under way, for a caller that can lock this queue's
+    /// producer: `hold` locks it, and it is notified and unlocked after a few stores, however large
+    /// the ring is. Provisioned room remains.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] while an event waits or when the smaller ring would have no room for what is provisioned, and else as
-    /// [`shrink`](Consumer::shrink); nothing has changed then. [`Error::Corrupt`] also from a producer that has found
-    /// something wrong.
+    /// [`Error::InUse`] while an event waits or if the smaller ring would lack room for the
+    /// provisioned events; otherwise as [`shrink`](Consumer::shrink). Nothing has changed then.
+    /// [`Error::Corrupt`] also if the producer has found a corruption.
     ///
     /// # Examples
     ///
@@ -107,7 +112,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     {
         let Some(cut) = self.find_cut(slots, self.needed >= slots)? else { return Ok(()) };
         let mut producer = hold();
-        // Again: an event may have come meanwhile.
+        // Checked again: an event may have arrived meanwhile.
         self.check_nothing_waits(false)?;
         self.close(&cut)?;
         producer.accept_shrink()?;
@@ -116,18 +121,19 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Where to cut the ring, if it is larger.
+    /// Returns the slots to cut off, or `None` if the ring is not larger than `slots`.
     fn find_cut(&mut self, slots: u32, in_use: bool) -> Result<Option<Cut>, Error> {
         if slots < MIN_SLOTS {
             return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots() });
         }
         self.check_nothing_waits(in_use)?;
-        // A forgotten `Drain` may still hold slots back.
+        // A forgotten `Drain` may have left slots unpublished.
         self.publish();
         if slots >= self.slots {
             return Ok(None);
         }
-        // All slots but the divider are free; of those that stay the last is so many steps from the first.
+        // All slots but the divider are free; the last one that remains is `slots - 2` steps after
+        // the first.
         let count = self.slots - slots;
         let last = self.walk(self.front, slots - 2)?;
         let first_spare = self.next_of(last)?;
@@ -146,7 +152,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         }
     }
 
-    /// Takes the last of the free slots, in which no event waits, out of the ring: those before the divider.
+    /// Removes the slots of `Cut` from the ring: the last free ones, before the divider, in which
+    /// no event waits.
     fn close(&mut self, &Cut { last, first_spare, last_spare, count }: &Cut) -> Result<(), Error> {
         self.link(last)?.store(self.divider, Relaxed);
         point!(ShrinkClosed);
@@ -159,12 +166,13 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Tells the memory of the first `count` spare slots that nobody needs them, in as long runs as there are.
+    /// Discards the first `count` spare slots, in runs of consecutive indices that are as long as
+    /// possible.
     fn discard(&self, count: u32) {
         let mut run = self.spare.first..self.spare.first;
         let mut index = self.spare.first;
         for _ in 0..count {
-            // If it leads nowhere, `grow` will say so.
+            // `grow` reports an invalid link.
             let Ok(next) = self.next_of(index) else { break };
             if index != run.end {
                 self.memory.discard(core::mem::replace(&mut run, index..index));
@@ -176,9 +184,9 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         point!(ShrinkDiscarded);
     }
 
-    /// Takes a slot that is not in the ring out of `spare`.
+    /// Removes a slot from `spare` and returns it.
     fn fetch(&self, spare: &mut Spare) -> Result<u32, Corruption> {
-        // A number that none of the events to come has: `MAX_SLOTS`.
+        // A number that no later event has: `MAX_SLOTS`.
         let old = Stamp::new(self.taken, 0).bits();
         let index = if spare.count == 0 {
             spare.fresh += 1;
@@ -211,28 +219,28 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     }
 }
 
-/// A piece of the ring: free slots, the last ones before the divider.
+/// The slots to cut off the ring: free ones, the last before the divider.
 struct Cut {
-    /// The last one that stays.
+    /// The last slot that remains in the ring.
     last: u32,
     first_spare: u32,
     last_spare: u32,
     count: u32,
 }
 
-/// The slots of the memory that are not in the ring.
+/// The slots of the memory that are outside of the ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spare {
-    /// The first of those that have been in the ring; each leads to the next by its link.
+    /// The first of the slots that were in the ring earlier; each one's link leads to the next.
     first: u32,
-    /// How many those are.
+    /// The number of these slots.
     count: u32,
-    /// From this one on, no slot has ever been in the ring.
+    /// The first slot that has never been in the ring; the following ones have not either.
     fresh: u32,
 }
 
 impl Spare {
-    /// Those of a ring that has just been made.
+    /// The spare slots of a new ring.
     pub(super) fn new() -> Spare {
         Spare { first: 0, count: 0, fresh: MIN_SLOTS }
     }

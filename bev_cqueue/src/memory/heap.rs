@@ -16,7 +16,8 @@ use crate::layout::{Event, Header, Link, Slot};
 use crate::memory::{Halves, Memory, check_slot_count, format};
 use crate::producer::Producer;
 
-/// Both halves of a queue between two threads of this process, whose ring can grow to `max_slots` slots.
+/// Creates both halves of a queue between two threads of this process, whose ring can grow to
+/// `max_slots` slots.
 ///
 /// # Errors
 ///
@@ -35,33 +36,34 @@ pub fn heap<T: Event>(max_slots: u32) -> Result<Halves<T, Heap>, Error> {
     Ok((Producer::new(memory.clone())?, Consumer::new(memory)?))
 }
 
-/// Ordinary memory of this process, for a queue between two of its threads.
+/// Process-private memory, for a queue between two threads.
 ///
 /// A clone is another handle to the same memory.
 #[derive(Clone, Debug)]
 pub struct Heap(Parts);
 
 impl Heap {
-    /// Memory for a ring that can grow to `max_slots` slots.
+    /// Creates memory for a ring that can grow to `max_slots` slots.
     ///
-    /// It is not there in forked children, which must not use either half.
+    /// Forked children do not inherit it, and must not use either half.
     ///
-    /// Slots that have not been linked in yet are address space only; the system gives them pages when they are used, small
-    /// ones whatever its rule for huge pages is, and takes them back when [shrinking](crate::Consumer::shrink) has put them
-    /// out of the ring. (Without the feature `std` there is no system to ask: all slots take memory from the start.)
+    /// Slots that have not been linked in yet take only address space; the system provides their
+    /// pages on first use, small ones whatever its setting for huge pages is, and gets them back
+    /// when [shrinking](crate::Consumer::shrink) has removed them from the ring. (Without the
+    /// feature `std`, all slots take memory from the start.)
     ///
     /// # Errors
     ///
     /// [`Error::SlotCount`] outside of [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS), and
-    /// [`Error::NoMemory`] when there is not so much memory.
+    /// [`Error::NoMemory`] when the allocation fails.
     pub fn new(max_slots: u32) -> Result<Self, Error> {
         let heap = Heap(Parts::zeroed(check_slot_count(max_slots)?)?);
         format(&heap);
         Ok(heap)
     }
 
-    /// The same in a mapping that the caller provides, for callers that decide where memory lies. The mapping is private and
-    /// zeroed, and has at least [`Heap::bytes`] bytes.
+    /// Creates the memory in a mapping of the caller, who decides where memory lies. The mapping is
+    /// private and zeroed, and has at least [`Heap::bytes`] bytes.
     ///
     /// # Errors
     ///
@@ -73,7 +75,7 @@ impl Heap {
         Ok(heap)
     }
 
-    /// Returns the bytes of a mapping for a ring that can grow to `max_slots` slots.
+    /// Returns the size in bytes of a mapping for a ring that can grow to `max_slots` slots.
     ///
     /// # Errors
     ///

@@ -9,16 +9,17 @@ use nlx_fallible::{NoMemory, TryArc, try_box};
 
 use crate::layout::{Header, Link, Slot};
 
-/// What is given back to the system begins and ends at multiples of this: the largest page of any machine that Linux runs
-/// on, and enough of them to be worth a system call.
+/// Ranges returned to the system begin and end at multiples of this: the largest page of any
+/// machine that Linux runs on, and large enough to be worth a system call.
 const DISCARD_BYTES: usize = 64 << 10;
 
-/// A queue's memory as the system maps it: pages that are there once they are used. A clone is another handle to the same
-/// mapping.
+/// A queue's memory as a mapping: the system provides pages on first use. A clone is another handle
+/// to the same mapping.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
-    /// The parts of the mapping. Kept here, because asking `map` for its address at each access halves the throughput;
-    /// and reckoned once by this process, never again from what stands in the memory.
+    /// Pointers to the parts of the mapping. Kept here, because calling `map` for its address at
+    /// each access halves the throughput. This process computes them once; they never depend on the
+    /// contents of the memory.
     header: NonNull<Header>,
     links: NonNull<[Link]>,
     slots: NonNull<[Slot]>,
@@ -26,28 +27,30 @@ pub(super) struct Mapping {
     map: TryArc<Map>,
 }
 
-/// What unmaps queues, if not the thread that drops the last handle.
+/// The function that unmaps queues; without it, the thread that drops the last handle does.
 static UNMAPPER: OnceLock<fn(Box<dyn Send>)> = OnceLock::new();
 
-/// From now on the mapping of a queue goes to this function when its last handle is dropped; dropping the argument
-/// unmaps it, which takes a millisecond for a queue of some MiB. For a process whose threads have no time for that. The first
-/// call counts, in the whole process.
+/// Makes this process pass the mapping of a queue to `unmapper` when its last handle is dropped;
+/// dropping the argument unmaps it, which takes a millisecond for a queue of some MiB. For
+/// processes with threads that must not be delayed. Only the first call in the process has an
+/// effect.
 pub fn unmap_by(unmapper: fn(Box<dyn Send>)) {
     let _ = UNMAPPER.set(unmapper);
 }
 
-/// A mapping that forked children do not get: they would have a queue of which the other half is somewhere else.
+/// A mapping that forked children do not inherit: they would have a queue whose other half is in
+/// another process.
 #[derive(Debug)]
 struct Map {
-    /// On the heap from the start, so that dropping the last handle allocates nothing.
+    /// Boxed from the start, so that dropping the last handle allocates nothing.
     map: ManuallyDrop<Box<MmapRaw>>,
-    /// Whose it is.
+    /// The process that made the mapping.
     process: u32,
 }
 
 impl Map {
     fn new(map: MmapRaw) -> Result<Self, NoMemory> {
-        // A system that cannot do so lets children have pages that nobody uses there.
+        // On failure ignored: children then inherit pages that they do not use.
         let _ = map.advise(Advice::DontFork);
         Ok(Map { map: ManuallyDrop::new(try_box(map)?), process: std::process::id() })
     }
@@ -55,9 +58,9 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // In a child something else may have been mapped where the queue was.
+        // In a child another mapping may have taken the place of the queue.
         if std::process::id() == self.process {
-            // SAFETY: it is taken out here only.
+            // SAFETY: `map` is taken out here only.
             let map = unsafe { ManuallyDrop::take(&mut self.map) };
             match UNMAPPER.get() {
                 Some(unmap) => unmap(map),
@@ -67,21 +70,22 @@ impl Drop for Map {
     }
 }
 
-// SAFETY: the parts are memory that is mapped as long as any handle lives, at the same addresses for all threads, and they
-// consist of atomics, which any thread may access at any time; unmapping is up to the last handle, in whatever thread.
+// SAFETY: the parts are memory that is mapped while any handle lives, at the same addresses for all
+// threads, and they consist of atomics, which any thread may access at any time; the last handle
+// unmaps, in any thread.
 unsafe impl Send for Mapping {}
 
-// SAFETY: as above; a shared handle gives out nothing but shared references to atomics.
+// SAFETY: as above; a shared handle returns only shared references to atomics.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The parts of a queue of so many slots in a mapping that is as long as they are ([`Places`]), readable and writable.
-    /// If there is a file beneath it, that cannot become shorter.
+    /// Creates the parts of a queue of `slots` slots in a readable and writable mapping that is
+    /// long enough ([`Places`]). If it maps a file, the file cannot become shorter.
     pub(super) fn of(map: MmapRaw, slots: usize) -> Result<Self, NoMemory> {
         let places = Places::of(slots);
         assert!(map.len() >= places.end, "a mapping of {} bytes for {slots} slots", map.len());
         let start = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address zero");
-        // SAFETY: both offsets lie within the mapping, whose length has just been looked at.
+        // SAFETY: both offsets lie within the mapping, whose length was checked above.
         let (links_at, slots_at) =
             unsafe { (start.add(places.links).cast(), start.add(places.slots).cast()) };
         Ok(Mapping {
@@ -94,10 +98,10 @@ impl Mapping {
 
     #[inline]
     pub(super) fn header(&self) -> &Header {
-        // SAFETY: `of` reckoned the address and the length within a mapping that begins on a page boundary, at a multiple
-        // of the alignment (`Places::of`). The mapping lives as long as `self.map`, and a file beneath it keeps its size.
-        // All of it are atomics, for which every bit pattern is valid, so that other writers, in whatever process, are
-        // harmless.
+        // SAFETY: `of` computed the address and the length within a mapping that begins at a page
+        // boundary, a multiple of the alignment (`Places::of`). The mapping lives as long as
+        // `self.map`, and a file beneath it keeps its size. It consists of atomics, for which every
+        // bit pattern is valid, so that other writers, in any process, are harmless.
         unsafe { self.header.as_ref() }
     }
 
@@ -113,34 +117,35 @@ impl Mapping {
         unsafe { self.slots.as_ref() }
     }
 
-    /// Where the parts lie, all together, and how many bytes they are.
+    /// Returns the address of the mapping and the size of its parts in bytes.
     pub(super) fn bytes(&self) -> (*const u8, usize) {
         (self.header.as_ptr().cast_const().cast(), Places::of(self.slots.len()).end)
     }
 
-    /// Gives the pages that hold these slots and nothing else back to the system, by this advice: one after which they read
-    /// as zeros.
+    /// Returns the pages that hold only these slots to the system, by `advice`: one after which the
+    /// pages read as zeros.
     pub(super) fn discard(&self, slots: Range<u32>, advice: UncheckedAdvice) {
         let start = Places::of(self.slots.len()).slots;
         let at = |index: u32| start + self.slots.len().min(index as usize) * size_of::<Slot>();
-        // The mapping begins at a page.
+        // The mapping begins at a page boundary.
         if let Some(pages) = whole_pages(at(slots.start)..at(slots.end)) {
-            // SAFETY: these pages hold slots and nothing else. They read as zeros afterwards, and are given anew when they
-            // are written; a slot consists of atomics, for which every value is valid, whoever reads them meanwhile.
+            // SAFETY: these pages hold only slots. They read as zeros afterwards, and the system
+            // provides them again when they are written; a slot consists of atomics, for which
+            // every value is valid, even if another thread reads them meanwhile.
             let discarded = unsafe { self.map.map.unchecked_advise_range(advice, pages.start, pages.len()) };
-            // A system that cannot do so keeps them.
+            // On failure ignored: the pages remain.
             drop(discarded);
         }
     }
 }
 
-/// The part of these bytes that can be given back to the system, if there is one.
+/// Returns the part of these bytes that can be returned to the system, if there is one.
 fn whole_pages(bytes: Range<usize>) -> Option<Range<usize>> {
     let pages = bytes.start.next_multiple_of(DISCARD_BYTES)..bytes.end / DISCARD_BYTES * DISCARD_BYTES;
     (!pages.is_empty()).then_some(pages)
 }
 
-/// Where the parts of a queue lie: byte offsets from the start of the mapping.
+/// The byte offsets of a queue's parts from the start of the mapping.
 pub(super) struct Places {
     links: usize,
     slots: usize,
@@ -148,7 +153,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// No overflow: `check_slot_count` has limited `slots`.
+    /// Does not overflow: `check_slot_count` has limited `slots`.
     pub(super) const fn of(slots: usize) -> Self {
         let links = size_of::<Header>();
         let slots_at = (links + slots * size_of::<Link>()).next_multiple_of(align_of::<Slot>());
@@ -156,7 +161,7 @@ impl Places {
     }
 }
 
-/// MT-220: where both processes find the parts.
+/// MT-220: the offsets that both processes use.
 mod assertions {
     use static_assertions::{const_assert, const_assert_eq};
 

@@ -16,26 +16,27 @@ use crate::layout::{Header, Link, MAGIC, Slot, VERSION};
 use crate::memory::mapping::{Mapping, Places};
 use crate::memory::{Memory, check_slot_count, format};
 
-/// How the memory shows in `/proc/PID/maps`.
+/// The name of the memory in `/proc/PID/maps`.
 const NAME: &CStr = c"nlx-bev-cqueue";
 
 /// Memory shared with another process: a sealed memfd, mapped.
 ///
-/// The size is fixed and sealed. Whoever attaches it seals it against further writers, too (`F_SEAL_FUTURE_WRITE`): from then on
-/// no process can take pages away under another's feet, nor map it anew so as to write. Slots that were never linked in cost no
-/// memory; those that [shrinking](crate::Consumer::shrink) has put out of the ring cost none until it is attached. A clone is
-/// another handle to the same mapping, which forked children do not inherit.
+/// The size is fixed and sealed. The process that attaches it seals it against further writers, too
+/// (`F_SEAL_FUTURE_WRITE`): from then on no process can remove pages that another one uses, nor map
+/// it again for writing. Slots that were never linked in take no memory; those that
+/// [shrinking](crate::Consumer::shrink) has removed from the ring take none until it is attached. A
+/// clone is another handle to the same mapping, which forked children do not inherit.
 #[derive(Clone, Debug)]
 pub struct SharedMemory(Mapping);
 
 impl SharedMemory {
-    /// Makes memory for a ring that can grow to `max_slots` slots, and the descriptor by which another process
-    /// [attaches](SharedMemory::attach) it.
+    /// Creates memory for a ring that can grow to `max_slots` slots. Returns also the descriptor by
+    /// which another process [attaches](SharedMemory::attach) it.
     ///
     /// # Errors
     ///
     /// [`Error::SlotCount`] outside of [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS);
-    /// [`Error::System`] when the system refuses.
+    /// [`Error::System`] when a system call fails.
     pub fn create(max_slots: u32) -> Result<(Self, OwnedFd), Error> {
         let slots = check_slot_count(max_slots)?;
         let fd = new_memfd().map_err(Error::system("memfd_create"))?;
@@ -47,7 +48,7 @@ impl SharedMemory {
         Ok((memory, fd))
     }
 
-    /// Bytes of the memory of a ring that can grow to `max_slots` slots.
+    /// Returns the size in bytes of the memory of a ring that can grow to `max_slots` slots.
     ///
     /// # Errors
     ///
@@ -56,16 +57,18 @@ impl SharedMemory {
         Ok(Places::of(check_slot_count(max_slots)?).end)
     }
 
-    /// Maps memory that another process made, whose descriptor it passed to this one, and seals it: it can be attached once.
+    /// Maps memory that another process made and whose descriptor it passed to this one, and seals
+    /// it: it can be attached once.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsealed`] when the memory could still shrink, [`Error::NotAQueue`], [`Error::Version`],
-    /// [`Error::SlotCount`] and [`Error::Size`] when it is not what this version of the crate makes, and
-    /// [`Error::System`].
+    /// [`Error::Unsealed`] when the memory could still shrink; [`Error::NotAQueue`],
+    /// [`Error::Version`], [`Error::SlotCount`] and [`Error::Size`] when this version of the crate
+    /// did not make it; and [`Error::System`].
     pub fn attach(fd: OwnedFd) -> Result<Self, Error> {
         let memory = Self::map_all(&fd)?;
-        // It waits for who takes pages away at this moment, and nobody does so afterwards.
+        // The call waits for processes that are removing pages; later attempts to remove pages
+        // fail.
         fcntl(&fd, FcntlArg::F_ADD_SEALS(FUTURE_WRITE)).map_err(Error::system("fcntl"))?;
         Ok(memory)
     }
@@ -73,7 +76,7 @@ impl SharedMemory {
     pub(crate) fn map_all(fd: &OwnedFd) -> Result<Self, Error> {
         check_seals(fd)?;
         let bytes = fstat(fd).map_err(Error::system("fstat"))?.st_size;
-        // Sealed, so the size stays what it is from here on.
+        // The size seals were checked: the size does not change any more.
         let smallest = Places::of(crate::MIN_SLOTS as usize).end;
         if bytes < smallest as i64 {
             return Err(Error::Size { bytes, expected: smallest });
@@ -86,15 +89,16 @@ impl SharedMemory {
         }
     }
 
-    /// Where this process has the memory mapped, and how many bytes it is; the mapping begins at a page. For whoever wants to
-    /// survive that another process takes pages of it away: the queue bears that they become zeros at any moment, and then
-    /// loses events or reports corruption.
+    /// Returns the address of this process's mapping and its size in bytes; the mapping begins at a
+    /// page boundary. For a process that must survive that another process removes pages of it: the
+    /// queue tolerates that pages become zeros at any moment, and then loses events or reports
+    /// corruption.
     pub fn bytes(&self) -> (*const u8, usize) {
         self.0.bytes()
     }
 
-    /// Maps the first bytes of `fd`, as many as `max_slots` slots need. The caller has made sure that the file has them
-    /// and cannot shrink.
+    /// Maps the first bytes of `fd` that `max_slots` slots need. The caller has checked that the
+    /// file has them and cannot shrink.
     fn map(fd: &OwnedFd, max_slots: usize) -> Result<Self, Error> {
         let bytes = Places::of(max_slots).end;
         let map = MmapOptions::new().len(bytes).map_raw(fd).map_err(Error::io("mmap"))?;
@@ -133,12 +137,13 @@ impl Memory for SharedMemory {
 
     #[cold]
     fn discard(&self, slots: Range<u32>) {
-        // A hole in the file: the pages are gone for all who map it.
+        // Punches a hole into the file: the pages vanish for all processes that map it.
         self.0.discard(slots, UncheckedAdvice::Remove);
     }
 }
 
-/// A file in memory that can be sealed, and never be executed where the system knows of that (since Linux 6.3).
+/// Creates a memory file that can be sealed, and that cannot be executed if the kernel supports
+/// that (since Linux 6.3).
 fn new_memfd() -> Result<OwnedFd, Errno> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     match memfd_create(NAME, flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL)) {
@@ -147,16 +152,17 @@ fn new_memfd() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// With these nobody can change the size.
+/// The seals that fix the size.
 const SIZE: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
-/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix does not know: what is mapped can be written to, and nothing else.
+/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix lacks: existing mappings remain writable,
+/// everything else is not.
 const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 
 fn check_seals(fd: &OwnedFd) -> Result<(), Error> {
     let bits = fcntl(fd.as_fd(), FcntlArg::F_GET_SEALS).map_err(Error::system("fcntl"))?;
     let seals = SealFlag::from_bits_retain(bits);
-    // Memory sealed against writing could not be mapped as below; the system says so there.
+    // Memory sealed against writing cannot be mapped as below; `mmap` returns the error.
     if seals.contains(SIZE) {
         Ok(())
     } else {

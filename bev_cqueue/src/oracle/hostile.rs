@@ -1,4 +1,5 @@
-//! What must hold when the consumer's process writes whatever it likes into the shared memory.
+//! The invariants that hold when the consumer's process writes arbitrary values into the shared
+//! memory.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -6,15 +7,15 @@ use super::{OracleOp, Sample, mix, sample};
 use crate::layout::{Header, Link, Slot};
 use crate::{Corruption, Error, Heap, Memory, Producer, PushError};
 
-/// Slots on either side of a queue that must never be touched.
+/// The number of guard slots on either side of a queue, which must never be touched.
 const GUARD: usize = 16;
 
-/// A queue in the middle of other memory.
+/// A queue with guard slots around it.
 #[derive(Clone, Debug)]
 pub struct Guarded(Heap);
 
 impl Guarded {
-    /// A queue whose ring can grow to `max_slots` slots.
+    /// Creates a queue whose ring can grow to `max_slots` slots.
     ///
     /// # Errors
     ///
@@ -36,14 +37,15 @@ impl Guarded {
         (0..).zip(all[..GUARD].iter().chain(&all[all.len() - GUARD..]))
     }
 
-    /// Panics if anything outside of the queue has been written.
+    /// Panics if anything outside of the queue was written.
     pub fn check(&self) {
         for (index, slot) in self.guards() {
             assert_eq!((slot.payload.read(), slot.stamp.load(Relaxed)), (sample(index), mix(index)));
         }
     }
 
-    /// Writes `value` over some word that the peer can reach: counters first of all, as they decide most.
+    /// Overwrites a word that the peer can reach with `value`: mostly counters, which have the
+    /// greatest effect.
     pub fn scribble(&self, place: usize, value: u64) {
         let line = &self.header().consumer;
         match place % 6 {
@@ -72,7 +74,8 @@ impl Memory for Guarded {
     }
 }
 
-/// A producer whose consumer is hostile: each call ends, and bad news is final.
+/// A producer whose consumer is hostile: checks that each call ends, and that a corruption is
+/// permanent.
 #[derive(Debug)]
 pub struct Victim {
     producer: Producer<Sample, Guarded>,
@@ -80,7 +83,7 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// The producer of the queue in `memory`.
+    /// Creates the producer of the queue in `memory`.
     ///
     /// # Errors
     ///
@@ -89,7 +92,7 @@ impl Victim {
         Ok(Victim { producer: Producer::new(memory)?, verdict: None })
     }
 
-    /// Does the producer's `op` and checks the answer.
+    /// Applies the producer's `op` and checks the result.
     pub fn step(&mut self, op: OracleOp) {
         let found = match op {
             OracleOp::Push => corruption(self.producer.push(sample(1))),
@@ -106,7 +109,7 @@ impl Victim {
         }
     }
 
-    /// What it has found.
+    /// The corruption found, if any.
     pub fn verdict(&self) -> Option<Corruption> {
         self.verdict
     }

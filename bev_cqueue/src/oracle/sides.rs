@@ -1,17 +1,18 @@
-//! What must hold for each side while the other works beside it, in whatever order.
+//! The invariants of each side while the other runs concurrently, in any interleaving.
 
 use super::{OracleOp, Sample, sample};
 use crate::{Consumer, Memory, PopError, Producer, PushError};
 
-/// What a producer does while a consumer runs beside it: events that tell their numbers, in order.
+/// The operations of a producer while a consumer runs concurrently: pushes numbered events in
+/// order.
 #[derive(Debug, Default)]
 pub struct Source {
-    /// Events pushed so far.
+    /// The number of events pushed.
     pub pushed: u64,
 }
 
 impl Source {
-    /// Does the producer's `op`; a full ring is no fault.
+    /// Applies the producer's `op`; a full ring is not an error.
     pub fn step<M: Memory>(&mut self, op: OracleOp, producer: &mut Producer<Sample, M>) {
         match op {
             OracleOp::Push => match producer.push(sample(self.pushed + 1)) {
@@ -36,15 +37,15 @@ fn assert_full(error: PushError) {
     assert!(matches!(error, PushError::Full { .. }), "{error}");
 }
 
-/// What a consumer must see while a producer runs beside it: whole events, each once, in order.
+/// The checks of a consumer while a producer runs concurrently: whole events, each once, in order.
 #[derive(Debug, Default)]
 pub struct Sequence {
-    /// Events seen so far.
+    /// The number of events seen.
     pub seen: u64,
 }
 
 impl Sequence {
-    /// Does the consumer's `op` and checks the events it takes.
+    /// Applies the consumer's `op` and checks the events it takes.
     pub fn step<M: Memory>(&mut self, op: OracleOp, consumer: &mut Consumer<Sample, M>) {
         match op {
             OracleOp::Push | OracleOp::PushIter(_) | OracleOp::AcceptShrink => unreachable!("the producer's"),

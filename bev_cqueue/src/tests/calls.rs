@@ -1,5 +1,5 @@
-//! An event costs no system call while its consumer is awake. The system itself is the witness: the other process gives up
-//! the right to make any, and dies if it does.
+//! An event costs no system call while its consumer is awake. The kernel checks this: the other
+//! process installs a seccomp filter that kills it at the first system call.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -13,9 +13,9 @@ use crate::{Consumer, Producer, QueueWord, SharedMemory};
 
 const EVENTS: u64 = 20_000;
 
-/// From now on this thread dies, and its process with it, by any system call but `exit_group`.
+/// Makes any further system call except `exit_group` kill this thread, and with it the process.
 fn give_up_system_calls() {
-    /// Where a filter finds the number of the call: first of all.
+    /// The offset of the call's number in the filter's data.
     const NUMBER_AT: u32 = 0;
     let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let mut filter = [
@@ -25,8 +25,8 @@ fn give_up_system_calls() {
         step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS, 0),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the first call takes plain numbers; the second reads the filter, which lives until it has returned, at its
-    // length.
+    // SAFETY: the first call takes plain numbers; the second reads the filter, which lives until
+    // the call has returned, at its length.
     let refused = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
@@ -34,14 +34,14 @@ fn give_up_system_calls() {
     assert_eq!(refused, 0);
 }
 
-/// Ends this process without touching anything.
+/// Ends this process without running any other code.
 fn exit() -> ! {
     // SAFETY: takes a plain number and does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, 0) };
     unreachable!("the process has ended")
 }
 
-/// Both sides of a queue in which nobody sleeps make no system call.
+/// If neither side of a queue sleeps, neither makes a system call.
 // Covers: MT-189
 #[test]
 fn an_event_costs_its_producer_no_system_call_while_the_consumer_is_awake() {
@@ -73,7 +73,7 @@ fn an_event_costs_its_consumer_no_system_call() {
     assert!(ended.success(), "{ended}");
 }
 
-/// The witness is awake, too: where the consumer sleeps, the producer makes its call.
+/// The filter works: where the consumer sleeps, the producer's call kills it.
 #[test]
 fn the_system_notices_a_call() {
     let (mut other, memory, board) = Other::start_with("calls::produce_for_a_sleeper", "");
@@ -82,7 +82,7 @@ fn the_system_notices_a_call() {
     assert_eq!(other.finish().signal(), Some(Signal::SIGSYS as i32));
 }
 
-// From here on: what the other process does.
+// The code of the other process.
 
 struct Pushing {
     producer: Producer<Sample, SharedMemory>,
@@ -121,7 +121,7 @@ fn produce_for_a_sleeper() {
     }
     give_up_system_calls();
     Source::default().step(OracleOp::Push, &mut producer);
-    // Does not come back.
+    // Does not return.
     waker.wake().unwrap();
     exit()
 }
@@ -138,7 +138,7 @@ fn consume() {
     while sequence.seen < EVENTS {
         sequence.step(OracleOp::Drain(64), &mut consumer);
         if !consumer.is_empty() {
-            // Announced and taken back, as there is something to do.
+            // Announced and withdrawn at once, as an event is present.
             sleeper.sleep(None, || true).unwrap();
         }
     }

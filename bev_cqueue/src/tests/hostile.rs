@@ -1,4 +1,4 @@
-//! MT-219: a consumer whose process writes whatever it likes into the shared memory.
+//! MT-219: a consumer whose process writes arbitrary values into the shared memory.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use crate::layout::Stamp;
 use crate::oracle::{Guarded, OracleOp, Victim, mix, sample};
 use crate::{Consumer, Corruption, Heap, MIN_SLOTS, Memory, Producer, PushError, heap};
 
-/// Numbers that go wrong most easily, and any others.
+/// Values that are most likely to cause faults, and any others.
 fn value() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..40u64, 1 => any::<u64>(), 1 => any::<u32>().prop_map(u64::from), 1 => Just(u64::MAX)]
 }
@@ -20,7 +20,8 @@ fn pushing() -> impl Strategy<Value = OracleOp> {
 }
 
 proptest! {
-    /// However the words change between two pushes, a push ends, stays inside, and bad news is final.
+    /// However the words change between two pushes, a push ends, stays within the queue, and a
+    /// corruption is permanent.
     // Covers: MT-219
     #[test]
     fn a_producer_survives_any_words(
@@ -38,7 +39,7 @@ proptest! {
         memory.check();
     }
 
-    /// A consumer that meets impossible stamps ends too, and its counts stay within bounds.
+    /// A consumer that finds impossible stamps ends too, and its counts stay within bounds.
     #[test]
     fn a_consumer_survives_any_stamps(
         max_slots in MIN_SLOTS as usize..20,
@@ -75,7 +76,7 @@ fn a_producer_survives_a_peer_that_scribbles_all_the_time() {
                 let mut dice = mix(round);
                 while !stop.load(Relaxed) {
                     dice = mix(dice);
-                    // Mostly believable values, so that the producer gets far.
+                    // Mostly plausible values, so that the producer gets far.
                     memory.scribble((dice >> 32) as usize, dice % (1 << (dice >> 58)));
                 }
             }
@@ -104,7 +105,7 @@ fn each_broken_rule_is_named() {
         assert_eq!(producer.free(), Ok(1));
         damage(producer.memory());
         let first = producer.free().unwrap_err();
-        // A peer that mends the damage is not forgiven.
+        // Corruption is permanent even if the peer repairs the words.
         producer.memory().header().consumer.consumed.store(1, Relaxed);
         producer.memory().header().consumer.nr.store(4, Relaxed);
         assert_eq!(producer.push(4), Err(PushError::Corrupt(first)));

@@ -18,31 +18,32 @@ use crate::layout::Line;
 use crate::tests::wake::BELLS;
 use crate::{Heap, Memory, QueueWord};
 
-/// Signals handled since the start.
+/// The number of signals handled.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
-/// One test at a time has the handler.
+/// Held by the one test that uses the signal handler.
 static TURN: Mutex<()> = Mutex::new(());
 
 extern "C" fn count(_signal: libc::c_int) {
     HANDLED.fetch_add(1, Relaxed);
 }
 
-/// From now on `SIGUSR1` interrupts system calls: `SA_RESTART` is not among the flags.
+/// Makes `SIGUSR1` interrupt system calls: `SA_RESTART` is not among the flags.
 fn count_signals() {
     let action = SigAction::new(SigHandler::Handler(count), SaFlags::empty(), SigSet::empty());
-    // SAFETY: the handler does nothing but add to an atomic, which is allowed in a handler.
+    // SAFETY: the handler only adds to an atomic, which is allowed in a handler.
     unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
 }
 
-/// Waits until the thread sleeps in the system, having announced it in `memory`. False if it has ended.
+/// Waits until the thread sleeps in the kernel, having announced it in `memory`. Returns false if
+/// it has ended.
 fn sleeps<T>(thread: &JoinHandle<T>, tid: Pid, memory: &Heap) -> bool {
     while !thread.is_finished() {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
-        // The state follows the name, which stands in parentheses.
+        // The state follows the name, which is in parentheses.
         let asleep = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'));
         let announced = |line: Line| asleep && memory.header().word(line).is_announced();
-        // One of them is the bell's.
+        // One of the two words is used with the bell.
         if announced(Line::Thread) || announced(Line::Loop) {
             return true;
         }
@@ -51,17 +52,18 @@ fn sleeps<T>(thread: &JoinHandle<T>, tid: Pid, memory: &Heap) -> bool {
     false
 }
 
-/// Interrupts the sleeping thread and waits until it has handled that.
+/// Interrupts the sleeping thread and waits until it has handled the signal.
 fn interrupt<T>(thread: &JoinHandle<T>) {
     let before = HANDLED.load(Relaxed);
-    // SAFETY: the thread has not been joined, so its identity is valid; it may have ended, which the call then says.
+    // SAFETY: the thread has not been joined, so its identity is valid; if it has ended, the call
+    // returns an error.
     let sent = unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) };
     while sent == 0 && HANDLED.load(Relaxed) == before && !thread.is_finished() {
         std::thread::yield_now();
     }
 }
 
-/// A thread that sleeps, and its number for the system.
+/// Starts a thread that sleeps, and returns it with its thread id.
 fn sleeping_thread(
     bells: usize,
     memory: &Heap,
@@ -89,7 +91,7 @@ fn a_signal_does_not_end_sleep() {
             interrupt(&thread);
         }
         assert!(sleeps(&thread, tid, &memory));
-        // In the moment of a look a second it is awake, and would be woken by no one.
+        // During its check once a second the thread is awake, and a wake has no effect.
         while !waker.wake().unwrap() {
             std::thread::yield_now();
         }
@@ -105,7 +107,7 @@ fn a_signal_does_not_move_the_deadline() {
     for bells in 0..BELLS.len() {
         let memory = Heap::new(8).unwrap();
         let before = HANDLED.load(Relaxed);
-        // On a busy machine a deadline may pass before anybody sees the thread asleep.
+        // On a busy machine a deadline may pass before the thread is seen asleep.
         while HANDLED.load(Relaxed) == before {
             let deadline = Instant::now() + Duration::from_millis(50);
             let (thread, tid, _waker) = sleeping_thread(bells, &memory, Some(deadline));

@@ -1,8 +1,10 @@
-//! S-2: either side is killed or stopped at each named point, and the other neither stands still nor finds anything wrong.
+//! S-2: either side is killed or stopped at each named point; the other continues and finds no
+//! corruption.
 //!
-//! The consumer provisions, submits and takes, grows and shrinks its ring, and sleeps when there is nothing; the producer
-//! pushes what was submitted and wakes it. One of them runs in another process and ends at the point; that it was this
-//! point stands in a word which both share, and in its exit status.
+//! The consumer provisions, submits and takes, grows and shrinks its ring, and sleeps when there is
+//! no event. The producer pushes what was submitted and wakes the consumer. One of them runs in
+//! another process and ends at the point; a shared word and its exit status prove that it was this
+//! point.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -16,13 +18,13 @@ use crate::tests::other::{Board, MAX_SLOTS, Other, Word, inherited, words};
 use crate::tests::points::{Half, Point, Trap};
 use crate::{Consumer, Corruption, MIN_SLOTS, PopError, Producer, PushError, QueueWord, SharedMemory};
 
-/// At which of its visits to a point the other process ends: the first, and one in full swing.
+/// The visits to a point at which the other process ends: the first, and one in full operation.
 const VISITS: [u32; 2] = [1, 6];
 
-/// A process that has not come to its point by then will not: nobody has placed the point.
+/// A process that has not reached its point by then never will: the point is missing in the code.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// Events that pass after a process that was stopped goes on.
+/// Events that pass after a stopped process continues.
 const AFTERWARDS: u64 = 500;
 
 /// The producer's side.
@@ -39,7 +41,7 @@ impl Server {
         Server { producer: Producer::new(memory).unwrap(), waker, source: Source::default(), board }
     }
 
-    /// Does what has been submitted.
+    /// Pushes the events of all submitted operations.
     fn turn(&mut self) {
         let shrinks = self.board.get(Word::Shrinks);
         if shrinks != self.board.get(Word::Accepted) {
@@ -61,7 +63,7 @@ impl Server {
         self.waker.wake().unwrap();
     }
 
-    /// Gives the consumer some time to announce sleep. It need not.
+    /// Gives the consumer some time to announce sleep; it may not do so.
     fn let_it_fall_asleep(&self) {
         let word = QueueWord::consumer(self.producer.memory().clone());
         let backoff = Backoff::new();
@@ -91,7 +93,8 @@ impl Client {
         Client { consumer, sleeper, sequence: Sequence::default(), board, rounds: 0 }
     }
 
-    /// Submits an operation, takes its events, and changes the size of the ring. False if `is_over` before it is done.
+    /// Submits an operation, takes its events, and changes the size of the ring. Returns false if
+    /// `is_over` becomes true before.
     fn round(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
         self.rounds += 1;
         let dice = mix(self.rounds);
@@ -100,7 +103,7 @@ impl Client {
         self.board.add(Word::Submitted, events);
         let target = self.sequence.seen + events;
         while self.sequence.seen < target {
-            // A deadline, as the other may be dead.
+            // With a deadline, as the producer may be dead.
             let soon = Instant::now() + Duration::from_millis(5);
             self.sleeper.sleep(Some(soon), || !self.consumer.is_empty()).unwrap();
             self.step(
@@ -134,7 +137,7 @@ impl Client {
         self.sequence.step(op, &mut self.consumer);
     }
 
-    /// Takes what is there, and no more comes.
+    /// Takes the waiting events, and checks that no more come.
     fn take_all(&mut self) {
         let expected = self.sequence.seen + u64::from(self.consumer.ready());
         self.step(OracleOp::Drain(usize::MAX));
@@ -144,13 +147,13 @@ impl Client {
     }
 }
 
-/// Each point of this half, and each visit to it.
+/// Iterates over each point of this half, and each visit to it.
 fn visits(half: Half) -> impl Iterator<Item = (Point, u32)> {
     let points = Point::ALL.iter().filter(move |(_, whose)| *whose == half);
     points.flat_map(|&(point, _)| VISITS.map(|nth| (point, nth)))
 }
 
-/// The other process, on its way to a point.
+/// The process that is to end at a point.
 struct Prey {
     other: Other,
     board: Board,
@@ -165,12 +168,12 @@ impl Prey {
         (Prey { other, board, point, since: Instant::now() }, memory)
     }
 
-    /// Whether it has come to the point.
+    /// Returns whether the process has reached the point.
     fn is_hit(&mut self) -> bool {
         let point = self.point;
         match self.board.get(Word::Hit) {
             0 => {
-                // It may have come there and died between the two questions.
+                // It may have reached the point and died between the two checks.
                 assert!(!self.other.has_ended() || self.board.get(Word::Hit) != 0, "ended before {point:?}");
                 assert!(self.since.elapsed() < HUNG, "nobody comes to {point:?}");
                 false
@@ -202,8 +205,8 @@ fn a_producer_outlives_a_consumer_killed_at_any_point() {
     }
 }
 
-/// Nobody takes any more. The ring takes events until it is full, or until the producer notices that it was not told of
-/// something.
+/// After the consumer has ended: the ring takes events until it is full, or until the producer
+/// notices a shrink of which it was not notified.
 fn fills_to_the_brim(server: &mut Server, point: Point) {
     let untold = matches!(point, Point::ShrinkPublished | Point::ShrinkDiscarded);
     let mut pushes = (0..=MAX_SLOTS).map(|_| server.producer.push([0; 15]));
@@ -239,7 +242,7 @@ fn a_producer_goes_on_while_a_consumer_is_stopped_at_any_point() {
             server.turn();
         }
         prey.other.stands_still();
-        // All that was submitted has room, and needs nobody.
+        // Everything that was submitted has room, without the consumer.
         while !server.everything_is_pushed() {
             server.turn();
         }
@@ -269,7 +272,7 @@ fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
         client.step(OracleOp::Grow(1));
         let stopped_at = client.sequence.seen;
         prey.other.go_on();
-        // The round that was broken off: its events come, and with them a shrink may be accepted.
+        // The interrupted round: its events come, and the producer may accept a shrink.
         while client.sequence.seen < prey.board.get(Word::Submitted)
             || prey.board.get(Word::Accepted) != prey.board.get(Word::Shrinks)
         {
@@ -290,7 +293,7 @@ fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
     }
 }
 
-// From here on: what the other process does.
+// The code of the other process.
 
 fn arm() -> Board {
     let board = Board::inherited();
@@ -311,7 +314,7 @@ fn client() {
     let board = arm();
     let mut client = Client::new(inherited(), board.clone());
     while client.round(|| board.get(Word::Finish) != 0) {}
-    // The round that was broken off: its events still come.
+    // The interrupted round: its events still come.
     while client.sequence.seen < board.get(Word::Submitted) {
         client.step(OracleOp::Pop);
         std::thread::yield_now();

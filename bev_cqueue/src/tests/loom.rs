@@ -1,10 +1,11 @@
 //! All interleavings of short runs, by loom (MT-206, MT-217, MT-218).
 //!
-//! Under loom an event's bytes are a plain cell: loom fails a model in which a read of an event is not ordered with the
-//! writes of it, so these models prove that no stale event is ever seen, on weakly ordered processors too.
+//! Under loom an event's bytes are a plain cell: loom fails a model in which a read of an event is
+//! not ordered with the writes of it. So these models prove that the consumer never sees a stale
+//! event, on weakly ordered processors too.
 //!
-//! Each end of each pair is then weakened, and the same models must fail: that shows both that it is needed and
-//! that the models would notice.
+//! Then each end of each pair is weakened, and the same models must fail: that shows that the
+//! ordering is needed and that the models notice its absence.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -22,7 +23,8 @@ type Halves = crate::Halves<Sample, Heap>;
 
 const MAX_SLOTS: u32 = 8;
 
-/// A queue with `slots` slots through which `passed` events have gone and in which `waiting` more wait.
+/// Creates a queue with `slots` slots, through which `passed` events have passed and in which
+/// `waiting` more wait.
 fn queue(slots: u32, passed: u64, waiting: u64) -> (Halves, Sequence) {
     let (mut producer, mut consumer) = crate::heap(MAX_SLOTS).unwrap();
     let mut oracle = Oracle::new(MAX_SLOTS);
@@ -33,7 +35,8 @@ fn queue(slots: u32, passed: u64, waiting: u64) -> (Halves, Sequence) {
     ((producer, consumer), Sequence { seen: passed })
 }
 
-/// Pushes while the ring takes events, at most `tries` times; returns how many events have been pushed at the end.
+/// Pushes while the ring takes events, at most `tries` times; returns the number of events pushed
+/// at the end.
 fn push_some(producer: &mut Producer<Sample, Heap>, mut pushed: u64, tries: usize) -> u64 {
     for _ in 0..tries {
         match producer.push(sample(pushed + 1)) {
@@ -45,8 +48,9 @@ fn push_some(producer: &mut Producer<Sample, Heap>, mut pushed: u64, tries: usiz
     pushed
 }
 
-/// Every interleaving of `tries` pushes with the consumer's `ops`, from a queue as in [`queue`]: the consumer sees whole
-/// events, each once and in order, and at the end all that were pushed.
+/// Explores every interleaving of `tries` pushes with the consumer's `ops`, from a queue as in
+/// [`queue`]: the consumer sees whole events, each once and in order, and at the end all that were
+/// pushed.
 fn explore(slots: u32, passed: u64, waiting: u64, tries: usize, ops: &'static [OracleOp]) {
     loom::model(move || {
         let ((mut producer, mut consumer), mut sequence) = queue(slots, passed, waiting);
@@ -70,7 +74,7 @@ fn loom_taking_while_pushing() {
     explore(3, 0, 2, 3, &[OracleOp::Forget(1), OracleOp::Pop]);
 }
 
-/// Pushing several events in one go.
+/// Several events in one push.
 // Covers: MT-206
 #[test]
 fn loom_taking_while_pushing_several() {
@@ -106,7 +110,8 @@ fn loom_growing_a_partial_ring_while_pushing() {
     explore(4, 1, 1, 3, &[OracleOp::Pop, OracleOp::Grow(1), OracleOp::Drain(2)]);
 }
 
-/// The ring grows while it is full, so that the producer goes on to the very slot that was the divider.
+/// The ring grows while it is full, so that the producer continues to the slot that was the
+/// divider.
 // Covers: S-410, MT-217
 #[test]
 fn loom_growing_a_full_ring_while_pushing() {
@@ -116,7 +121,8 @@ fn loom_growing_a_full_ring_while_pushing() {
     explore(3, 1, 2, 3, &[OracleOp::Forget(1), OracleOp::Grow(1), OracleOp::Pop]);
 }
 
-/// An operation is submitted when its events have room; whoever learns of the submission finds the room.
+/// An operation is submitted once its events have room; a producer that sees the submission finds
+/// the room.
 // Covers: S-407
 #[test]
 fn loom_a_provisioned_event_finds_room() {
@@ -141,7 +147,7 @@ fn loom_a_provisioned_event_finds_room() {
         submitted.store(2, Ordering::Release);
         sequence.step(OracleOp::Pop, &mut consumer);
         if sequence.seen == 1 {
-            // The first operation is over; its room serves the next.
+            // The first operation is over; the next one uses its room.
             sequence.step(OracleOp::Release(1), &mut consumer);
             sequence.step(OracleOp::Provision(1), &mut consumer);
             submitted.store(3, Ordering::Release);
@@ -151,8 +157,9 @@ fn loom_a_provisioned_event_finds_room() {
     });
 }
 
-/// Q3: the ring shrinks when nothing is under way. Whoever submits the next operation tells the producer, who then finds
-/// the room of the smaller ring, and the slots put aside serve when it grows again.
+/// Q3: the ring shrinks when no operation is under way. With the next operation the producer is
+/// notified; it then finds the room of the smaller ring, and the slots that were cut off are used
+/// when it grows again.
 // Covers: S-407, S-410, MT-217
 #[test]
 fn loom_a_ring_shrinks_between_two_operations() {
@@ -160,7 +167,7 @@ fn loom_a_ring_shrinks_between_two_operations() {
         loom::model(move || {
             let ((mut producer, mut consumer), mut sequence) = queue(4, passed, 0);
             sequence.step(OracleOp::Provision(1), &mut consumer);
-            // Operations submitted, and how small the ring is for the second.
+            // The number of submitted operations, which is also the ring's size for the second.
             let submitted = Arc::new(AtomicU32::new(1));
             let producing = thread::spawn({
                 let submitted = submitted.clone();
@@ -190,7 +197,8 @@ fn loom_a_ring_shrinks_between_two_operations() {
     }
 }
 
-/// Q3: the ring shrinks with its producer at hand, while an operation is under way whose events come from another thread.
+/// Q3: the ring shrinks with its producer locked, while an operation is under way whose events
+/// another thread pushes.
 // Covers: S-410
 #[test]
 fn loom_a_ring_shrinks_around_an_operation() {
@@ -216,7 +224,7 @@ fn loom_a_ring_shrinks_around_an_operation() {
     });
 }
 
-/// The producer may be dropped, or its thread gone, at any time: what was pushed remains.
+/// The producer may be dropped, or its thread end, at any time: pushed events remain.
 #[test]
 fn loom_events_outlive_their_producer() {
     loom::model(|| {
@@ -230,7 +238,7 @@ fn loom_events_outlive_their_producer() {
     });
 }
 
-/// How the two sides of a word reach each other.
+/// A waker and the sleeper of its word.
 type Sides = (Waker<QueueWord<Heap>>, Sleeper<QueueWord<Heap>>);
 type Bells = fn(QueueWord<Heap>) -> Sides;
 
@@ -243,7 +251,7 @@ fn by_descriptor(word: QueueWord<Heap>) -> Sides {
     (Waker::ringing(word.clone(), bell.clone()), Sleeper::ringing(word, bell))
 }
 
-/// Loom reports a deadlock if the consumer sleeps with an event in its queue.
+/// Loom reports a deadlock if the consumer sleeps while an event is in its queue.
 fn no_wake_up_is_lost(bells: Bells, events: u64) {
     loom::model(move || {
         let ((mut producer, mut consumer), mut sequence) = queue(4, 0, 0);
@@ -300,7 +308,7 @@ fn loom_no_wake_up_of_a_producer_is_lost() {
     no_wake_up_of_a_producer_is_lost(by_descriptor);
 }
 
-/// The models must fail when either end of `pair` is weakened, and for this reason.
+/// Checks that the models fail with `fault` when either end of `pair` is weakened.
 fn needs(pair: Rule, models: impl Fn() + UnwindSafe + RefUnwindSafe, fault: &str) {
     for end in [End::Store, End::Load] {
         let outcome = std::panic::catch_unwind(|| weakened(pair, end, &models));

@@ -30,7 +30,7 @@ fn no_memory_is_made_for_too_few_or_too_many_slots() {
     }
 }
 
-/// A mapping of the caller's serves as one of the queue's own, unless it is too short.
+/// A mapping of the caller works like one of the queue, unless it is too short.
 #[test]
 fn a_mapping_of_the_callers_holds_a_queue() {
     const SLOTS: u32 = 100;
@@ -46,7 +46,7 @@ fn a_mapping_of_the_callers_holds_a_queue() {
     assert_eq!(consumer.pop(), Ok(10));
 }
 
-/// What one side writes at the ends of each part, the other reads there.
+/// The other side reads what one side writes at the ends of each part.
 // Covers: S-408
 #[test]
 fn two_mappings_show_the_same_memory() {
@@ -67,11 +67,12 @@ fn two_mappings_show_the_same_memory() {
 #[test]
 fn slots_that_are_not_in_the_ring_cost_no_memory() {
     let (_memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
-    // The header and the first links lie in the first page, the first slots apart.
+    // The header and the first links are in the first page, the first slots in others.
     assert!(bytes_used(&fd) <= 4 * 4096, "{} bytes", bytes_used(&fd));
 }
 
-/// However large a ring may become; and where the system gives huge pages to everybody, too.
+/// For any maximum size of the ring; also where the system uses transparent huge pages for all
+/// memory.
 // Covers: S-418
 #[test]
 fn on_the_heap_they_cost_none_either() {
@@ -83,7 +84,7 @@ fn on_the_heap_they_cost_none_either() {
     assert!(with_one > bytes && with_one <= bytes + (64 << 10), "{with_one} bytes");
 }
 
-/// Q3: what a burst has needed does not stay for ever.
+/// Q3: the memory that a burst needed is returned.
 // Covers: S-410
 #[test]
 fn slots_put_aside_give_their_memory_back() {
@@ -100,13 +101,13 @@ fn slots_put_aside_give_their_memory_back() {
         assert_eq!(bytes_used(&fd), burst);
         consumer.shrink(100).unwrap();
         producer.accept_shrink().unwrap();
-        // The links stay, and what shares 64 KiB with slots of the ring.
+        // The links remain, and slots that share 64 KiB with slots of the ring.
         let rest = bytes_used(&fd);
         assert!(rest <= 20_000 * 4 + 5 * 65536, "{rest} bytes of {burst}");
     }
 }
 
-/// The same on the heap: pages that were given back read as zeros, and are there again when they are needed.
+/// The same on the heap: returned pages read as zeros, and are provided again when they are needed.
 #[test]
 fn slots_put_aside_on_the_heap_are_forgotten() {
     let memory = Heap::new(MAX_SLOTS).unwrap();
@@ -124,8 +125,9 @@ fn slots_put_aside_on_the_heap_are_forgotten() {
     }
 }
 
-/// The bytes of the pages beneath `slots` that the system has provided (`/proc/PID/pagemap`: a word for each page, whose
-/// highest bits say that it is in memory or swapped out).
+/// Returns the size in bytes of the pages beneath `slots` that the system has provided
+/// (`/proc/PID/pagemap`: a word for each page, whose highest bits say that it is in memory or
+/// swapped out).
 fn resident(slots: &[Slot]) -> usize {
     let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as usize;
     let addresses = slots.as_ptr_range();
@@ -139,7 +141,7 @@ fn resident(slots: &[Slot]) -> usize {
     words.filter(|word| word >> 62 != 0).count() * page
 }
 
-/// `st_blocks` counts 512 bytes.
+/// `st_blocks` is in units of 512 bytes.
 fn bytes_used(fd: &OwnedFd) -> i64 {
     nix::sys::stat::fstat(fd).unwrap().st_blocks * 512
 }
@@ -154,8 +156,8 @@ fn the_size_of_the_memory_cannot_be_changed() {
     assert_eq!(fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)), Err(Errno::EBUSY));
 }
 
-/// A peer can neither take pages away, so that touching them would kill, nor keep others from writing; what it
-/// punches holes into reads as zeros, which are found like any other words.
+/// A peer can neither remove pages so that access to them kills, nor prevent others from writing.
+/// Holes that it punches read as zeros, which are checked like any other values.
 // Covers: MT-219
 #[test]
 fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
@@ -173,7 +175,7 @@ fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
     while consumer.pop().is_ok() {}
 }
 
-/// What is mapped stays as it is: it can be written to, and its pages are there for good.
+/// Existing mappings remain: they can be written, and their pages cannot be removed.
 // Covers: MT-219
 #[test]
 fn nobody_takes_pages_away_once_it_is_attached() {
@@ -185,7 +187,8 @@ fn nobody_takes_pages_away_once_it_is_attached() {
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     assert_eq!(fallocate(&fd, hole, 0, 4096), Err(Errno::EPERM));
     let (pages, bytes) = consumer.memory().bytes();
-    // SAFETY: it is mapped, and nothing of it is lost if the system does what is asked.
+    // SAFETY: the range is mapped, and nothing depends on its contents if the system removes the
+    // pages.
     let removed = unsafe { nix::libc::madvise(pages.cast_mut().cast(), bytes, nix::libc::MADV_REMOVE) };
     assert_eq!((removed, Errno::last()), (-1, Errno::EPERM));
     let again = SharedMemory::attach(fd).unwrap_err();
@@ -193,7 +196,7 @@ fn nobody_takes_pages_away_once_it_is_attached() {
     assert_eq!(consumer.pop(), Ok(1));
 }
 
-/// A descriptor that cannot be written is of no use to either half.
+/// Neither half can use a descriptor that cannot be written.
 #[test]
 fn memory_that_cannot_be_written_is_not_attached() {
     let (_memory, fd) = SharedMemory::create(8).unwrap();
@@ -248,7 +251,7 @@ fn memfd(bytes: i64, seals: SealFlag) -> OwnedFd {
     fd
 }
 
-/// The same bytes in memory with other seals.
+/// Creates memory with the same bytes and other seals.
 fn copy_of(fd: &OwnedFd, seals: SealFlag) -> OwnedFd {
     let copy = memfd_create(c"test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
     let (mut from, mut to) = (File::from(fd.try_clone().unwrap()), File::from(copy.try_clone().unwrap()));

@@ -1,5 +1,5 @@
-//! The other process: this test program once more, told to run one of the tests that are ignored otherwise. It finds the
-//! queue's memory as its standard input.
+//! The other process: a second run of this test program, which executes one of the tests that are
+//! ignored otherwise. Its standard input is the queue's memory.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -14,20 +14,20 @@ use nix::unistd::Pid;
 
 use crate::{MIN_SLOTS, Memory, SharedMemory};
 
-/// Slots of the memory: enough for a ring that grows now and then during a long run.
+/// Slots of the memory: enough for a ring that grows occasionally during a long run.
 pub(super) const MAX_SLOTS: u32 = 256;
 
-/// Where the other process finds its [`Board`].
+/// The environment variable with the path of the other process's [`Board`].
 const BOARD: &str = "NLX_TEST_BOARD";
 
-/// What the other process finds of [`Other::start_with`].
+/// The environment variable with the words of [`Other::start_with`].
 const WORDS: &str = "NLX_TEST_WORDS";
 
-/// Killed when dropped, so that a failing test leaves none behind.
+/// The process; killed when dropped, so that a failing test leaves none behind.
 pub(super) struct Other(Child);
 
 impl Other {
-    /// Starts the ignored test `role` with a new queue. Returns this side's mapping.
+    /// Starts the ignored test `role` with a new queue. Returns this process's mapping.
     pub(super) fn start(role: &str) -> (Self, SharedMemory) {
         Self::spawn(Self::command(role))
     }
@@ -60,13 +60,13 @@ impl Other {
         self.0.wait().unwrap();
     }
 
-    /// Stops it wherever it is, and returns once it stands still.
+    /// Stops the process at any instruction, and returns once it is stopped.
     pub(super) fn stop(&self) {
         kill(self.pid(), Signal::SIGSTOP).unwrap();
         self.stands_still();
     }
 
-    /// Returns once it stands still.
+    /// Blocks until the process is stopped.
     pub(super) fn stands_still(&self) {
         waitid(Id::Pid(self.pid()), WaitPidFlag::WSTOPPED).unwrap();
     }
@@ -79,7 +79,7 @@ impl Other {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// Fails the test if it has ended: it has found something wrong, and said so.
+    /// Fails the test if the process has ended: it has found a fault, and printed it.
     pub(super) fn check(&mut self) {
         assert!(!self.has_ended(), "the other process has failed");
     }
@@ -91,41 +91,41 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may be gone already, which is just as well.
+        // It may have ended already; the error is ignored.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The memory that the first process has put in the place of standard input.
+/// Maps the memory that the first process passed as standard input.
 pub(super) fn inherited() -> SharedMemory {
     SharedMemory::attach(std::io::stdin().as_fd().try_clone_to_owned().unwrap()).unwrap()
 }
 
-/// The words that the first process had to say.
+/// Returns the words from the first process.
 pub(super) fn words() -> String {
     std::env::var(WORDS).unwrap()
 }
 
-/// What stands on a [`Board`].
+/// A word of a [`Board`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Word {
     /// The point that was hit, counted from 1.
     Hit,
-    /// Events that the consumer has provisioned since the start.
+    /// The number of events that the consumer has provisioned.
     Submitted,
-    /// How often the consumer has made the ring smaller.
+    /// The number of times the consumer has made the ring smaller.
     Shrinks,
-    /// How many of those the producer has accepted.
+    /// The number of these shrinks that the producer has accepted.
     Accepted,
-    /// Not zero when the other process is to end.
+    /// Not zero when the other process should end.
     Finish,
 }
 
-/// Words that both processes write, beside the queue: what a control connection would carry.
+/// Words that both processes write, separate from the queue: they replace a control connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
-    /// Never a queue; the stamps of its slots are the words.
+    /// Memory that no queue uses; the stamps of its slots are the words.
     words: SharedMemory,
     fd: Arc<OwnedFd>,
 }
@@ -140,7 +140,7 @@ impl Board {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
     }
 
-    /// The board of the first process.
+    /// Maps the board of the first process.
     pub(super) fn inherited() -> Self {
         let path = std::env::var(BOARD).unwrap();
         let fd = OwnedFd::from(OpenOptions::new().read(true).write(true).open(path).unwrap());
@@ -155,7 +155,7 @@ impl Board {
         self.word(word).load(Acquire)
     }
 
-    /// Adds to a word that this process alone writes.
+    /// Adds to a word that only this process writes.
     pub(super) fn add(&self, word: Word, number: u64) {
         let word = self.word(word);
         word.store(word.load(Relaxed) + number, Release);

@@ -1,4 +1,4 @@
-//! The named points of the code, and what happens to a process that has been told to end at one.
+//! The named points of the code, and the trap that ends a process at one of them.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, raise};
 
 use crate::tests::other::{Board, Word};
 
-/// Which half comes past a point.
+/// The half whose code contains a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     Producer,
@@ -17,7 +17,8 @@ pub(crate) enum Half {
 
 macro_rules! points {
     ($($half:ident { $($(#[doc = $what:literal])+ $name:ident,)+ })+) => {
-        /// A place in the code at which the other side must be safe whatever becomes of this one.
+        /// A place in the code at which this process may end or stop without harm to the other
+        /// side.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Point {
             $($($(#[doc = $what])+ $name,)+)+
@@ -26,7 +27,7 @@ macro_rules! points {
         impl Point {
             pub(crate) const ALL: &[(Point, Half)] = &[$($((Point::$name, Half::$half),)+)+];
 
-            /// The point of this name.
+            /// Returns the point with this name.
             fn named(name: &str) -> Option<Point> {
                 match name {
                     $($(stringify!($name) => Some(Point::$name),)+)+
@@ -41,17 +42,17 @@ points! {
     Producer {
         /// The link of the slot has been read; nothing is written.
         LinkRead,
-        /// Filled, not yet stamped.
+        /// The slot is filled, not yet stamped.
         Filled,
-        /// Stamped by a single push, not yet noted.
+        /// A single push has stamped the slot, and has not updated its position.
         PushStamped,
-        /// Stamped by a push of several, not yet noted.
+        /// A push of several events has stamped the slot, and has not updated its position.
         PushIterStamped,
-        /// The consumer's counters are read, not yet judged.
+        /// The consumer's counters are read, not yet checked.
         CountersRead,
-        /// The room has been reckoned from them.
+        /// The room has been computed from them.
         RoomReckoned,
-        /// Pushed; has not yet looked whether the consumer sleeps.
+        /// The event is pushed; the producer has not yet read whether the consumer sleeps.
         WakeDue,
         /// The sleeper's word is cleared, the bell not yet rung.
         WakeClaimed,
@@ -61,52 +62,52 @@ points! {
     Consumer {
         /// The event has been seen, not yet copied.
         StampSeen,
-        /// Copied, not yet noted as taken.
+        /// The event is copied, not yet counted as taken.
         Copied,
-        /// Taken, its slot not yet given back.
+        /// The event is taken, its slot not yet returned.
         Taken,
-        /// The slot has been given back.
+        /// The slot has been returned.
         GivenBack,
-        /// The iterator is about to hand out what it took.
+        /// The iterator is about to return the event it took.
         Drained,
-        /// New slots are strung together, not yet linked in.
+        /// New slots are chained, not yet linked in.
         GrowStrung,
-        /// Linked in, the number of slots not yet published.
+        /// The slots are linked in, their number not yet published.
         GrowLinked,
         /// The larger number of slots has been published.
         GrowPublished,
-        /// The smaller ring is closed; what was cut off hangs loose.
+        /// The smaller ring is closed; the slots cut off are not spare yet.
         ShrinkClosed,
-        /// What was cut off is put aside, the number of slots not yet published.
+        /// The slots cut off are spare, the number of slots not yet published.
         ShrinkPutAside,
-        /// The smaller number of slots has been published, the producer not yet told.
+        /// The smaller number of slots has been published, the producer not yet notified.
         ShrinkPublished,
-        /// The memory has been given back to the system.
+        /// The memory has been returned to the system.
         ShrinkDiscarded,
-        /// Sleep is announced; has not yet looked again.
+        /// Sleep is announced; the sleeper has not yet checked again.
         SleepAnnounced,
-        /// Has looked again and found nothing; not yet asleep.
+        /// The sleeper has checked again and found nothing; it does not sleep yet.
         SleepDue,
-        /// Awake; sleep is still announced unless somebody cleared it.
+        /// The sleeper is awake; sleep is still announced unless a waker cleared it.
         SleepOver,
     }
 }
 
-/// Set in a process that is to end at a point, and in no other.
+/// Set only in a process that is to end at a point.
 static TRAP: OnceLock<Trap> = OnceLock::new();
 
-/// Ends or stops this process.
+/// Ends or stops this process at a point.
 #[derive(Debug)]
 pub(crate) struct Trap {
     point: Point,
-    /// So many times yet until it happens.
+    /// The number of visits to the point before it happens.
     left: AtomicU32,
     signal: Signal,
     board: Board,
 }
 
 impl Trap {
-    /// From now on this process is stopped by `signal` when it comes to `point` for the `nth` time.
+    /// Makes `signal` stop or kill this process when it reaches `point` for the `nth` time.
     pub(crate) fn arm(point: Point, nth: u32, signal: Signal, board: Board) {
         TRAP.set(Trap { point, left: AtomicU32::new(nth), signal, board }).expect("there is one trap");
         nlx_sync::set_points(|name| {
@@ -118,7 +119,7 @@ impl Trap {
     fn meet(&self, point: Point) {
         if point == self.point && self.left.fetch_sub(1, Relaxed) == 1 {
             self.board.word(Word::Hit).store(1 + point as u64, Release);
-            // At this thread: it does not come back before the signal has done its work.
+            // To this thread: `raise` does not return before the signal has had its effect.
             raise(self.signal).expect("a signal can be sent to oneself");
         }
     }

@@ -13,7 +13,7 @@ const EVENTS: u64 = 100_000;
 /// Rounds of the tests in which the other process dies at a random instruction.
 const ROUNDS: u64 = 25;
 
-/// Pushes the event with this number as soon as there is room. `wait` is called while there is none.
+/// Pushes the event with this number as soon as there is room. `wait` is called until there is.
 fn push_when_free(producer: &mut Producer<Sample, SharedMemory>, number: u64, mut wait: impl FnMut()) {
     let backoff = Backoff::new();
     while let Err(error) = producer.push(sample(number)) {
@@ -25,7 +25,7 @@ fn push_when_free(producer: &mut Producer<Sample, SharedMemory>, number: u64, mu
     }
 }
 
-/// Takes events until `sequence` has seen as many as `events`. `wait` is called while there are none.
+/// Takes events until `sequence` has seen `events` of them. `wait` is called while there is none.
 fn take_until(
     consumer: &mut Consumer<Sample, SharedMemory>,
     sequence: &mut Sequence,
@@ -47,7 +47,7 @@ fn take_until(
     }
 }
 
-/// The other process takes, drains, grows, and sleeps when there is nothing to do.
+/// The other process takes, drains, grows, and sleeps when there is no event.
 // Covers: S-6, MT-189, MT-206
 #[test]
 fn events_reach_a_consumer_in_another_process() {
@@ -74,8 +74,8 @@ fn events_arrive_from_a_producer_in_another_process() {
     assert_eq!(consumer.pop(), Err(PopError::Empty));
 }
 
-/// Killed between any two instructions of taking or growing, the consumer leaves a ring that the producer can fill
-/// to the brim and that is in order.
+/// Killed between any two instructions of taking or growing, the consumer leaves a consistent ring
+/// that the producer can fill completely.
 // Covers: S-2
 #[test]
 fn a_producer_outlives_a_killed_consumer() {
@@ -93,7 +93,8 @@ fn a_producer_outlives_a_killed_consumer() {
     }
 }
 
-/// Killed between any two instructions of a push, the producer leaves whole events and then nothing.
+/// Killed between any two instructions of a push, the producer leaves whole events and no partial
+/// one.
 // Covers: S-2
 #[test]
 fn a_consumer_outlives_a_killed_producer() {
@@ -112,7 +113,7 @@ fn a_consumer_outlives_a_killed_producer() {
     }
 }
 
-/// While the consumer stands still the producer is never held up, and afterwards all goes on.
+/// A stopped consumer never delays the producer, and afterwards both continue.
 // Covers: S-2
 #[test]
 fn a_producer_is_not_held_up_by_a_stopped_consumer() {
@@ -125,7 +126,7 @@ fn a_producer_is_not_held_up_by_a_stopped_consumer() {
             push_when_free(&mut producer, number, || other.check());
         }
         other.stop();
-        // Every call returns; there is nobody else to make it.
+        // Every call returns, without the other process.
         let free = producer.free().unwrap();
         for _ in 0..free {
             number += 1;
@@ -134,12 +135,12 @@ fn a_producer_is_not_held_up_by_a_stopped_consumer() {
         assert!(matches!(producer.push(sample(0)), Err(PushError::Full { .. })));
         other.go_on();
     }
-    // The other process checks each event it takes. After these it has checked all the others.
+    // The other process checks each event it takes. After these it has checked all earlier ones.
     let more = u64::from(producer.max_slots());
     (1..=more).for_each(|more| push_when_free(&mut producer, number + more, || other.check()));
 }
 
-/// While the producer stands still the consumer is never held up, and afterwards all goes on.
+/// A stopped producer never delays the consumer, and afterwards both continue.
 // Covers: S-2
 #[test]
 fn a_consumer_is_not_held_up_by_a_stopped_producer() {
@@ -162,7 +163,7 @@ fn a_consumer_is_not_held_up_by_a_stopped_producer() {
     }
 }
 
-// From here on: what the other process does.
+// The code of the other process.
 
 #[test]
 #[ignore = "started by events_reach_a_consumer_in_another_process"]
@@ -210,7 +211,7 @@ fn produce_for_ever() {
     }
 }
 
-/// Mostly taking; the ring grows now and then, as long as it can.
+/// Mostly takes events; occasionally grows the ring, while it can.
 fn random_op(consumer: &Consumer<Sample, SharedMemory>, dice: u64) -> OracleOp {
     match mix(dice) % 64 {
         0 if consumer.slots() + 3 <= consumer.max_slots() => OracleOp::Grow(1 + (mix(dice) >> 32) as u32 % 3),

@@ -79,7 +79,7 @@ fn popping_from_an_empty_ring_changes_nothing() {
 fn a_ring_holds_one_event_less_than_its_slots() {
     for slots in 2..20 {
         let mut rig = Rig::new(slots, 20);
-        // The last push finds it full, the last pop empty: the oracle knows.
+        // The last push finds it full, the last pop empty: the oracle checks this.
         rig.run(times(slots, OracleOp::Push));
         rig.run(times(slots, OracleOp::Pop));
         assert_eq!(rig.consumer.pop(), Err(PopError::Empty));
@@ -100,7 +100,7 @@ fn events_pass_in_order_at_every_position_of_the_ring() {
     }
 }
 
-/// Empty, partial and full, at every position of the ring, by one and by several.
+/// Empty, partial and full, at every position of the ring, by one slot and by several.
 // Covers: S-410, MT-216
 #[test]
 fn growing_keeps_the_order_of_waiting_events_and_adds_exactly_that_many() {
@@ -137,7 +137,7 @@ fn with_room_provisioned_the_ring_is_never_full() {
     assert_eq!(rig.consumer.slots(), 6 * 6 + 1, "as large as was ever needed, and no larger");
 }
 
-/// motr-transport 6.4: one receive with four messages needs a ring of five.
+/// motr-transport 6.4: one receive operation for four messages needs a ring of five slots.
 // Covers: MT-19, MT-23
 #[test]
 fn provisioning_grows_to_the_events_needed_and_the_divider() {
@@ -203,7 +203,8 @@ fn an_iterator_that_panics_leaves_the_events_before() {
     assert_eq!(consumer.drain(9).collect::<Vec<_>>(), [1, 2, 3, 4].map(sample));
 }
 
-/// Q3: at every position of the ring, after every growth, to every size; and what was put aside is taken first.
+/// Q3: at every position of the ring, after every growth, to every size; the slots that were cut
+/// off are reused first.
 // Covers: S-410
 #[test]
 fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
@@ -214,7 +215,7 @@ fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
             rig.run([OracleOp::Shrink(smaller)]);
             rig.run(times(slots, OracleOp::Push));
             rig.run(times(slots, OracleOp::Pop));
-            // The memory holds no more than these: not one has been lost.
+            // The memory holds exactly these slots: none has been lost.
             rig.run([OracleOp::Grow(1), OracleOp::Shrink(2), OracleOp::Grow(slots), OracleOp::Grow(1)]);
             rig.run(times(slots + 2, OracleOp::Push));
             rig.run([OracleOp::Drain(usize::MAX), OracleOp::Shrink(2), OracleOp::Grow(slots)]);
@@ -241,7 +242,7 @@ fn a_ring_in_use_does_not_shrink() {
     assert_eq!((consumer.slots(), producer.free()), (10, Ok(9)));
 }
 
-/// Q3: what is under way keeps its room, at every position of the ring.
+/// Q3: provisioned room remains, at every position of the ring.
 #[test]
 fn a_ring_shrinks_around_what_is_under_way() {
     for (slots, passed) in (4..8).flat_map(|slots| (0..2 * slots).map(move |passed| (slots, passed))) {
@@ -276,7 +277,8 @@ fn a_producer_that_is_not_told_of_shrinking_says_so() {
     assert_eq!(producer.accept_shrink(), Err(corruption), "too late");
 }
 
-/// Links that another process has bent lead to an error, not out of the memory, and change nothing.
+/// Links that another process has corrupted lead to an error, not out of the memory, and change
+/// nothing.
 // Covers: MT-219
 #[test]
 fn bent_links_are_found_before_anything_is_changed() {
@@ -305,7 +307,8 @@ fn bent_links_are_found_before_anything_is_changed() {
     consumer.grow(14).unwrap();
 }
 
-/// A slot's stamp keeps 32 bits of the event's number; here they wrap, in old slots and in fresh ones.
+/// A slot's stamp has 32 bits of the event's number; here they wrap around, in old slots and in new
+/// ones.
 #[test]
 fn event_numbers_pass_through_the_range_of_the_stamps() {
     for start in u64::from(u32::MAX) - 12..u64::from(u32::MAX) + 3 {
@@ -333,8 +336,9 @@ fn a_queue_has_one_producer_and_one_consumer_in_its_life() {
     assert_eq!(Consumer::<u64, _>::new(memory).unwrap_err(), Error::Taken { half: "consumer" });
 }
 
-/// A consumer that dies while it links slots in leaves a ring that works as before. Its writes are made here one by
-/// one, in their order, and after each the producer fills the old ring to the brim and finds it as large as it was.
+/// A consumer that dies while it links slots in leaves a ring that works as before. The test makes
+/// its writes one by one, in their order; after each the producer fills the old ring completely and
+/// finds its size unchanged.
 // Covers: S-2
 #[test]
 fn a_growth_cut_short_leaves_the_old_ring() {
@@ -342,7 +346,8 @@ fn a_growth_cut_short_leaves_the_old_ring() {
         for writes in 0..=2 {
             let (mut producer, consumer) = ring_with_waiting(waiting);
             let links = consumer.memory().links();
-            // The ring is 2 ► 3 ► 0 ► 1 ► 2 ... with the divider wherever the events taken have brought it.
+            // The ring is 2 ► 3 ► 0 ► 1 ► 2 ... with the divider at the slot of the event taken
+            // last.
             let divider = consumer.divider();
             let successor = links[divider as usize].0.load(Relaxed);
             [(4, successor), (divider, 4)].into_iter().take(writes).for_each(|(at, to)| {
@@ -355,7 +360,7 @@ fn a_growth_cut_short_leaves_the_old_ring() {
     }
 }
 
-/// A producer that dies in the middle of a push leaves no event.
+/// A producer that dies during a push leaves no event.
 // Covers: S-2
 #[test]
 fn a_push_cut_short_leaves_no_event() {
@@ -369,7 +374,7 @@ fn a_push_cut_short_leaves_no_event() {
     assert_eq!(consumer.pop(), Ok(sample(4)));
 }
 
-/// A ring of four slots, two events taken and then some waiting.
+/// A ring of four slots: two events are taken, then `waiting` events wait.
 fn ring_with_waiting(waiting: u64) -> (Producer<Sample, Heap>, Consumer<Sample, Heap>) {
     let (mut producer, mut consumer) = heap(8).unwrap();
     consumer.grow(2).unwrap();
@@ -383,7 +388,7 @@ fn ring_with_waiting(waiting: u64) -> (Producer<Sample, Heap>, Consumer<Sample, 
     (producer, consumer)
 }
 
-/// Of whatever size, down to nothing and up to all of a slot, and with a last word that is not whole.
+/// Events of any size, from zero bytes to a whole slot, and with a last word that is not whole.
 #[test]
 fn events_of_every_size_come_out_as_they_went_in() {
     fn pass<const BYTES: usize>() {

@@ -1,4 +1,4 @@
-//! From the allocator, where there is no system, or loom stands in for it.
+//! Memory from the allocator, for builds without `std`, and under loom.
 
 #[cfg(not(loom))]
 use alloc::sync::Arc;

@@ -1,7 +1,7 @@
-//! From the system, page by page.
+//! Memory mapped from the system, page by page.
 //!
-//! Not from the allocator: zeroed memory that is aligned to more than 16 bytes it fills with zeros itself, and each queue
-//! would take all of its memory at once.
+//! Not from the allocator: it zeroes memory itself that is aligned to more than 16 bytes, and each
+//! queue would occupy all of its memory at once.
 
 use core::ops::Range;
 
@@ -28,7 +28,8 @@ impl Parts {
         if map.len() < Parts::bytes(slots) {
             return Err(Error::NoMemory { slots });
         }
-        // Where the system gives huge pages to everybody, the first slot would take 2 MiB. A system without them refuses.
+        // With transparent huge pages always on, the first slot would take 2 MiB. A system without
+        // them returns an error, which is ignored.
         let _ = map.advise(Advice::NoHugePage);
         Mapping::of(map.into(), slots).map(Parts).map_err(|_| Error::NoMemory { slots })
     }
