@@ -4,11 +4,11 @@ use std::sync::Arc;
 use crate::list::MAX_TEXT_BYTES;
 use crate::{CptError, CptTable, Estimate, Pattern, Topology};
 
-/// The tunables of CPU partitions (S-315), with the names their users know.
+/// The tunables of CPU partitions (S-315), with the names known to users.
 ///
-/// Read from text as module options are written: `cpu_npartitions=4`, `cpu_pattern="N 0[0-1] 1[2-3]"`. The names
-/// `npartitions` and `cpu_patterns` of the design mean the same, and `estimate` and `conflict` choose between its
-/// rules and those of today's LNet.
+/// Parsed from text in the form of module options: `cpu_npartitions=4`, `cpu_pattern="N 0[0-1]
+/// 1[2-3]"`. The design's names `npartitions` and `cpu_patterns` mean the same; `estimate` and
+/// `conflict` choose between its rules and those of today's LNet.
 ///
 /// ```
 /// use lnet_cpt::{CptConfig, Topology};
@@ -20,38 +20,40 @@ use crate::{CptError, CptTable, Estimate, Pattern, Topology};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CptConfig {
-    /// `cpu_npartitions`: how many partitions; 0 leaves it to the pattern or the estimate, 1 switches affinity off.
+    /// `cpu_npartitions`: the number of partitions; 0 leaves it to the pattern or the estimate, 1
+    /// switches affinity off.
     pub npartitions: usize,
-    /// `cpu_pattern`: which CPUs belong to which partition.
+    /// `cpu_pattern`: the CPUs of each partition.
     pub pattern: Option<Pattern>,
-    /// `estimate=seed|current|classic|node`: the number where neither of the above tells it.
+    /// `estimate=seed|current|classic|node`: the rule for the number if neither of the above sets
+    /// it.
     pub estimate: Estimate,
-    /// `conflict=pattern|refuse`: what if both are given.
+    /// `conflict=pattern|refuse`: the rule if both are set.
     pub conflict: Conflict,
 }
 
-/// What holds if both a number of partitions and a pattern are given.
+/// The rule if both a number of partitions and a pattern are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Conflict {
     /// The pattern; the number is ignored (S-303).
     #[default]
     PatternWins,
-    /// As in today's LNet: the number must be that of the pattern's groups, and with the pattern `N` the number
-    /// counts (lnet-semantics 20).
+    /// As in today's LNet: the number must be that of the pattern's groups, and with the pattern
+    /// `N` the number takes precedence (lnet-semantics 20).
     Refused,
 }
 
-/// A number of partitions this many times the estimate is worth a warning (lnet-semantics 20).
+/// A number of partitions above this multiple of the estimate causes a warning (lnet-semantics 20).
 const EXCESS: usize = 4;
 
 impl CptConfig {
-    /// Makes the table for a machine.
+    /// Creates the table for a machine.
     ///
     /// # Errors
-    /// EINVAL for more partitions than there are CPUs or than there can be ([`CptError::MoreThanCpus`],
-    /// [`CptError::PartitionCount`]), for a pattern that names a CPU twice ([`CptError::Overlap`]), and under
-    /// [`Conflict::Refused`] if number and pattern disagree ([`CptError::GroupCount`]); ENODEV for a partition of which no
-    /// usable CPU is left ([`CptError::Empty`]).
+    /// EINVAL for more partitions than CPUs or than the limit ([`CptError::MoreThanCpus`],
+    /// [`CptError::PartitionCount`]), for a pattern that names a CPU twice ([`CptError::Overlap`]),
+    /// and under [`Conflict::Refused`] if number and pattern disagree ([`CptError::GroupCount`]);
+    /// ENODEV for a partition without a usable CPU ([`CptError::Empty`]).
     pub fn create(&self, topology: impl Into<Arc<Topology>>) -> Result<CptTable, CptError> {
         let topology = topology.into();
         match (&self.pattern, self.npartitions) {
@@ -74,7 +76,7 @@ impl CptConfig {
         }
     }
 
-    /// Whether so many partitions are asked for that a user should be warned: more than four times the estimate.
+    /// Whether the number of partitions deserves a warning: more than four times the estimate.
     pub fn is_excessive(&self, topology: &Topology) -> bool {
         self.pattern.is_none() && self.npartitions > EXCESS * self.estimate.partitions(topology)
     }
@@ -82,9 +84,9 @@ impl CptConfig {
     /// Sets one tunable by its name.
     ///
     /// # Errors
-    /// EINVAL for a name that is none ([`CptError::UnknownTunable`]), a value that cannot be
-    /// ([`CptError::TunableValue`]), and a pattern that breaks the grammar, as its `FromStr` says. The configuration is then
-    /// unchanged.
+    /// EINVAL for an unknown name ([`CptError::UnknownTunable`]), an invalid value
+    /// ([`CptError::TunableValue`]), and a pattern that violates the grammar, as its `FromStr`
+    /// reports. The configuration is unchanged in these cases.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), CptError> {
         let wrong = |name, reason| CptError::TunableValue { name, value: value.to_owned(), reason };
         match name {
@@ -121,7 +123,7 @@ impl CptConfig {
 impl FromStr for CptConfig {
     type Err = CptError;
 
-    /// Reads `name=value` pairs with blanks between them; a value with blanks stands in double quotes.
+    /// Parses `name=value` pairs separated by blanks; a value with blanks is in double quotes.
     fn from_str(text: &str) -> Result<CptConfig, CptError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(CptError::TextLength { what: "tunables", bytes: text.len(), max: MAX_TEXT_BYTES });

@@ -1,8 +1,8 @@
-//! For which partition a thread acts.
+//! The partition for which a thread acts.
 //!
-//! Normally the CPU it runs on decides. Whoever polls the shard of partition k does the work of partition k, wherever
-//! the scheduler has put it, and says so with [`with_partition`]; a thread that drives one shard for good says it once
-//! with [`set_current`].
+//! By default it is that of the thread's CPU. A thread that polls the shard of partition k does the
+//! work of partition k on any CPU, and sets that with [`with_partition`]; a thread that drives one
+//! shard permanently sets it once with [`set_current`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,13 +15,13 @@ thread_local! {
 
 const UNNUMBERED: usize = usize::MAX;
 
-/// From now on the calling thread acts for this partition of every table that has it; `None`: for that of its CPU
-/// again. Returns what was set before.
+/// Makes the calling thread act for this partition of every table that has it; with `None` for that
+/// of its CPU again. Returns the previous setting.
 pub fn set_current(cpt: Option<usize>) -> Option<usize> {
     ACTS_FOR.replace(cpt)
 }
 
-/// Runs `work` for a partition, and restores afterwards, also on a panic, what was set before.
+/// Runs `work` for a partition, and restores the previous setting afterwards, also on a panic.
 ///
 /// ```
 /// use lnet_cpt::{CptTable, with_partition};
@@ -41,17 +41,17 @@ pub fn with_partition<R>(cpt: usize, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// What the calling thread has said.
+/// Returns the calling thread's setting.
 #[inline]
 pub(crate) fn current_override() -> Option<usize> {
     ACTS_FOR.get()
 }
 
-/// A number of the calling thread: 0 for the first that asks, 1 for the next.
+/// Returns a number of the calling thread: 0 for the first thread that asks, 1 for the next.
 pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     if NUMBER.get() == UNNUMBERED {
-        // Relaxed: only that the numbers differ matters.
+        // Relaxed: the numbers only need to differ.
         NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
     }
     NUMBER.get()

@@ -2,31 +2,31 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-/// What can go wrong with CPU partitions.
+/// Errors of CPU partitions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CptError {
     /// A table must have between one and [`MAX_PARTITIONS`](crate::MAX_PARTITIONS) partitions.
     #[error("{wanted} CPU partitions: there must be between 1 and {max}")]
     PartitionCount {
-        /// The partitions asked for.
+        /// The requested number of partitions.
         wanted: usize,
-        /// The most there can be.
+        /// The limit.
         max: usize,
     },
-    /// Every partition needs a CPU of its own.
+    /// Every partition needs at least one CPU that no other has.
     #[error("{wanted} CPU partitions cannot share {cpus} CPUs: each needs one of its own")]
     MoreThanCpus {
-        /// The partitions asked for.
+        /// The requested number of partitions.
         wanted: usize,
-        /// The CPUs there are.
+        /// The number of CPUs.
         cpus: usize,
     },
-    /// The table has no partition of this number.
+    /// The table has no partition with this number.
     #[error("there is no CPU partition {cpt}: the table has {partitions}")]
     NoSuchPartition {
-        /// The partition asked for.
+        /// The requested partition.
         cpt: usize,
-        /// How many the table has.
+        /// The table's number of partitions.
         partitions: usize,
     },
     /// A CPU, node or core number above the limit.
@@ -34,9 +34,9 @@ pub enum CptError {
     Number {
         /// "CPU", "node" or "core".
         what: &'static str,
-        /// The number found.
+        /// The number.
         number: usize,
-        /// The highest allowed.
+        /// The highest valid number.
         max: usize,
     },
     /// The process may not use this CPU, or it is offline or absent.
@@ -45,7 +45,7 @@ pub enum CptError {
         /// Its number.
         cpu: usize,
     },
-    /// None of the CPUs of the node may be used, or there is no such node.
+    /// None of the node's CPUs is usable, or the node does not exist.
     #[error("NUMA node {node} is absent or has no CPU that this process may use")]
     NoSuchNode {
         /// Its number.
@@ -56,7 +56,7 @@ pub enum CptError {
     Overlap {
         /// The CPU.
         cpu: usize,
-        /// The partition it should join.
+        /// The partition that it should join.
         cpt: usize,
         /// The partition that has it.
         other: usize,
@@ -67,20 +67,20 @@ pub enum CptError {
         /// Its number.
         cpt: usize,
     },
-    /// No CPU at all: the sets of online and of allowed CPUs share none.
+    /// No usable CPU: the sets of online and of allowed CPUs are disjoint.
     #[error("there is no CPU that is online and that this process may use")]
     NoCpus,
-    /// Text that breaks the grammar of lists or patterns.
+    /// Text that violates the grammar of lists or patterns.
     #[error("{what}, byte {position}: {reason}")]
     Syntax {
         /// "list" or "cpu_pattern".
         what: &'static str,
-        /// Where, in bytes from the start.
+        /// The position, in bytes from the start.
         position: usize,
-        /// What is wrong there.
+        /// The error at this position.
         reason: &'static str,
     },
-    /// A text longer than any sensible one.
+    /// The text is too long.
     #[error("{what} of {bytes} bytes: at most {max} are read")]
     TextLength {
         /// "list", "cpu_pattern" or "tunables".
@@ -93,17 +93,17 @@ pub enum CptError {
     /// The indices of a pattern must be 0…n−1.
     #[error("cpu_pattern, byte {position}: partition {index} of a pattern with {groups} groups")]
     GroupIndex {
-        /// Where the index stands.
+        /// The position of the index, in bytes.
         position: usize,
         /// The index.
         index: usize,
         /// The number of groups.
         groups: usize,
     },
-    /// An index stands twice in a pattern.
+    /// A pattern has an index twice.
     #[error("cpu_pattern, byte {position}: partition {index} is described twice")]
     GroupTwice {
-        /// Where it stands for the second time.
+        /// The position of the second one, in bytes.
         position: usize,
         /// The index.
         index: usize,
@@ -116,28 +116,28 @@ pub enum CptError {
         /// The tunable's value.
         npartitions: usize,
     },
-    /// A tunable that does not exist here.
+    /// An unknown tunable.
     #[error("there is no tunable {name:?}")]
     UnknownTunable {
-        /// The name found.
+        /// The name.
         name: String,
     },
-    /// A tunable's value cannot be read.
+    /// A tunable has an invalid value.
     #[error("{name}={value}: {reason}")]
     TunableValue {
         /// The tunable.
         name: &'static str,
-        /// The text found.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// The correct form.
         reason: &'static str,
     },
-    /// A file that describes the machine holds something else than it should.
+    /// A file that describes the machine has invalid content.
     #[error("{}: {reason}", path.display())]
     Machine {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         reason: String,
     },
     /// A file that describes the machine exists but cannot be read.
@@ -145,7 +145,7 @@ pub enum CptError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         errno: Errno,
     },
     /// The system refused a call.
@@ -153,28 +153,29 @@ pub enum CptError {
     System {
         /// The call.
         call: &'static str,
-        /// The system's reason.
+        /// The system's error.
         errno: Errno,
     },
-    /// A thread may not run on some CPUs it should be bound to: the container's set of CPUs has become smaller.
+    /// A thread may not run on some of its partition's CPUs: the container's set of CPUs has become
+    /// smaller.
     #[error("the thread may not run on CPUs {cpus}: the process's (container's) set of CPUs excludes them")]
     Forbidden {
-        /// The CPUs it may not use.
+        /// The forbidden CPUs.
         cpus: crate::CpuSet,
     },
-    /// Memory of this length cannot be made.
+    /// The length of memory is out of range.
     #[error("memory of {bytes} bytes: the length must be between 1 and {max}")]
     Length {
-        /// The bytes asked for.
+        /// The requested number of bytes.
         bytes: usize,
-        /// The most allowed.
+        /// The limit.
         max: usize,
     },
 }
 
 impl CptError {
-    /// The errno that an LNet user knows: `ENODEV` where CPUs or nodes are missing, `EINVAL` for bad arguments
-    /// (lnet-semantics 21), and the system's own where the system refused.
+    /// The errno that LNet reports for it: `ENODEV` if CPUs or nodes are missing, `EINVAL` for
+    /// invalid arguments (lnet-semantics 21), and the system's own for an error of the system.
     pub fn errno(&self) -> Errno {
         match self {
             CptError::NoSuchCpu { .. }

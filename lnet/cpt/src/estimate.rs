@@ -1,32 +1,37 @@
 use crate::Topology;
 
-/// Rules for the number of partitions where nobody named one. "CPUs" are usable CPUs, hyper-threads counted.
+/// Rules for the number of partitions if it is not configured. "CPUs" are usable CPUs;
+/// hyper-threads count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Estimate {
-    /// The rule of S-303, our default: 1 up to 4 CPUs, else the largest power of two N with N² ≤ CPUs.
+    /// The rule of S-303, the default: 1 up to 4 CPUs, otherwise the largest power of two N with N²
+    /// ≤ CPUs.
     #[default]
     Seed,
-    /// LNet's estimate since 2.11: 1 up to 4 CPUs, else the smallest N ≥ 2 with CPUs ≤ 2 × threads per core × N,
-    /// decreased until it divides the CPUs.
+    /// LNet's estimate since 2.11: 1 up to 4 CPUs, otherwise the smallest N ≥ 2 with CPUs ≤ 2 ×
+    /// threads per core × N, decreased until it divides the CPUs.
     Current,
     /// LNet's estimate of 2.3 to 2.10: a power of two N with CPUs ≤ 2N², fitted to the number of NUMA nodes.
     Classic,
-    /// One per NUMA node that has CPUs: what today's LNet does when nothing is configured (pattern `N`).
+    /// One per NUMA node with CPUs: today's LNet without configuration (pattern `N`).
     PerNode,
 }
 
-/// Up to so many CPUs one partition is enough, under every estimate but [`Estimate::PerNode`].
+/// Up to this number of CPUs one partition is enough, under every estimate except
+/// [`Estimate::PerNode`].
 const SMALL_MACHINE_CPUS: usize = 4;
 
 impl Estimate {
-    /// The number for this machine: at least 1; at most [`MAX_PARTITIONS`](crate::MAX_PARTITIONS), except that
-    /// [`PerNode`](Estimate::PerNode) counts all nodes.
+    /// Returns the number for this machine: at least 1; at most
+    /// [`MAX_PARTITIONS`](crate::MAX_PARTITIONS), except that [`PerNode`](Estimate::PerNode) counts
+    /// all nodes.
     pub fn partitions(self, topology: &Topology) -> usize {
         let nodes = topology.nodes_with_cpus().len();
         self.partitions_for(topology.cpus().len(), topology.threads_per_core(), nodes)
     }
 
-    /// The number for a machine of so many CPUs, hyper-threads per core and NUMA nodes; zeros count as ones.
+    /// Returns the number for a machine with these CPUs, hyper-threads per core and NUMA nodes;
+    /// zeros count as ones.
     pub fn partitions_for(self, cpus: usize, threads_per_core: usize, nodes: usize) -> usize {
         let (threads_per_core, nodes) = (threads_per_core.max(1), nodes.max(1));
         let estimate = match self {
@@ -95,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every estimate keeps its own definition, whatever the machine.
+        /// Every estimate follows its definition, on any machine.
         // Covers: S-303
         #[test]
         fn estimates_keep_their_definitions(cpus in 5..=crate::MAX_CPUS, threads in 1..9usize, nodes in 1..65usize) {

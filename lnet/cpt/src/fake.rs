@@ -1,11 +1,12 @@
-//! Machines that only exist as files: what the kernel would show below `/sys`.
+//! Machines that exist only as files, laid out as the kernel's `/sys`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{CpuSet, Topology};
 
-/// A regular machine. CPUs are numbered as the kernel does: first one hyper-thread of each core, then the others.
+/// A regular machine. CPUs are numbered in the kernel's way: first one hyper-thread of each core,
+/// then the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine {
     pub(crate) sockets: usize,
@@ -82,7 +83,7 @@ impl Machine {
         self.topology_within(&self.select(|_| true))
     }
 
-    /// As a process sees it that may use these CPUs only.
+    /// The topology as seen by a process that may only use these CPUs.
     pub(crate) fn topology_within(&self, allowed: &CpuSet) -> Topology {
         let root = tempfile::tempdir().unwrap();
         self.write(root.path());

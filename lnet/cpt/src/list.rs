@@ -2,7 +2,7 @@
 
 use crate::CptError;
 
-/// The longest list or pattern that is read. A pattern that names each of 8192 CPUs by itself fits.
+/// The maximum length of a list or pattern. A pattern that names each of 8192 CPUs separately fits.
 pub(crate) const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// One `low-high/stride`; a single number is a range of one.
@@ -13,7 +13,7 @@ pub(crate) struct Range {
     pub(crate) stride: usize,
 }
 
-/// A text being read, with the place where it stands, for messages.
+/// A text being parsed, with the current position for messages.
 pub(crate) struct Cursor<'a> {
     what: &'static str,
     text: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         if self.take(byte) { Ok(()) } else { Err(self.error(reason)) }
     }
 
-    /// Skips blanks; whether there were any.
+    /// Skips blanks; returns whether there were any.
     pub(crate) fn blanks(&mut self) -> bool {
         let start = self.position;
         while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         if self.position == start { Err(self.error("a number must stand here")) } else { Ok(number) }
     }
 
-    /// `range { ',' range }`, at least one.
+    /// Parses `range { ',' range }`, at least one.
     pub(crate) fn ranges(&mut self) -> Result<Vec<Range>, CptError> {
         let mut ranges = vec![self.range()?];
         while self.take(b',') {

@@ -12,17 +12,22 @@ mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Guards that [`PercptLock::lock_all`] keeps without an allocation: as many as the engine has partitions at most.
+/// The number of guards that [`PercptLock::lock_all`] keeps without an allocation: the engine's
+/// maximum number of partitions.
 const INLINE_GUARDS: usize = 64;
 
-/// A lock per partition, and all of them together (`struct cfs_percpt_lock`, S-304, lnet-semantics 23).
+/// A lock per partition that can also be locked as a whole (`struct cfs_percpt_lock`, S-304,
+/// lnet-semantics 23).
 ///
-/// - [`lock(i)`](PercptLock::lock) locks partition i alone: its own data `T` may be changed, the shared data `G` read.
-/// - [`lock_all`](PercptLock::lock_all) locks all partitions: everything may be changed. It is for configuration.
+/// - [`lock(i)`](PercptLock::lock) locks only partition i: its own data `T` may be changed, the
+///   shared data `G` read.
+/// - [`lock_all`](PercptLock::lock_all) locks all partitions: everything may be changed. Use it for
+///   configuration.
 ///
-/// While somebody has or awaits all locks, newcomers queue before their own lock, so that he gets in soon. Each lock
-/// spins briefly, then sleeps on a futex. Nothing that blocks may be done under one. A thread that holds a lock of a
-/// `PercptLock` must release it before it asks the same `PercptLock` for another; else it waits for itself.
+/// While a thread holds or awaits all locks, newcomers queue before their own lock, so that the
+/// thread gets them soon. Each lock spins briefly, then sleeps on a futex. Do not block while
+/// holding one. A thread that holds a lock of a `PercptLock` must release it before it requests
+/// another one of the same `PercptLock`; otherwise it deadlocks with itself.
 ///
 /// ```
 /// use lnet_cpt::{CptTable, PercptLock};
@@ -42,32 +47,35 @@ const INLINE_GUARDS: usize = 64;
 /// # Ok::<(), lnet_cpt::CptError>(())
 /// ```
 pub struct PercptLock<T, G = ()> {
-    /// Each on cache lines of its own, so that partitions do not disturb one another.
+    /// Each on separate cache lines, so that partitions do not disturb one another.
     slots: Box<[CachePadded<Mutex<T>>]>,
-    /// Held by whoever has or collects all locks.
+    /// Held by the thread that holds or collects all locks.
     gate: Mutex<()>,
-    /// Whether the gate is held: a hint that keeps newcomers off the gate while nobody wants all locks.
+    /// Whether the gate is held: a hint that keeps newcomers off the gate while no thread wants all
+    /// locks.
     closing: CachePadded<AtomicBool>,
     shared: UnsafeCell<G>,
 }
 
-// SAFETY: `slots` and the other fields are `Sync` for `T: Send`. `shared` is reached through `&PercptLock` only as `&G`
-// under a private lock, by several threads at once (`G: Sync`), or as `&mut G` by whoever holds all the locks, on any
-// thread (`G: Send`). The two exclude each other: `&G` lives no longer than the guard of one private lock, and
-// `ExclusiveGuard` holds the guards of all of them, of which there is at least one.
+// SAFETY: `slots` and the other fields are `Sync` for `T: Send`. Through `&PercptLock`, `shared` is
+// accessible only as `&G` under a private lock, by several threads at once (`G: Sync`), or as `&mut
+// G` by the thread that holds all the locks, which may be any thread (`G: Send`). The two exclude
+// each other: `&G` lives no longer than the guard of one private lock, and `ExclusiveGuard` holds
+// the guards of all of them, of which there is at least one.
 unsafe impl<T: Send, G: Send + Sync> Sync for PercptLock<T, G> {}
 
 impl<T, G> PercptLock<T, G> {
-    /// A lock with `part(i)` as the data of partition i, and `shared` for all (`cfs_percpt_lock_alloc`).
+    /// Creates a lock with `part(i)` as the data of partition i, and `shared` for all
+    /// (`cfs_percpt_lock_alloc`).
     pub fn new(table: &CptTable, part: impl FnMut(usize) -> T, shared: G) -> Self {
         Self::with_partitions(table.partitions(), part, shared)
     }
 
-    /// The same for a number of partitions, at least 1 and at most [`MAX_PARTITIONS`].
+    /// Creates a lock for a number of partitions, at least 1 and at most [`MAX_PARTITIONS`].
     ///
     /// # Panics
     ///
-    /// If there are none, or too many.
+    /// If the number is out of range.
     pub fn with_partitions(partitions: usize, part: impl FnMut(usize) -> T, shared: G) -> Self {
         assert!((1..=MAX_PARTITIONS).contains(&partitions), "a table has at least one partition");
         PercptLock {
@@ -78,7 +86,7 @@ impl<T, G> PercptLock<T, G> {
         }
     }
 
-    /// How many private locks there are.
+    /// Returns the number of private locks.
     pub fn partitions(&self) -> usize {
         self.slots.len()
     }
@@ -88,18 +96,18 @@ impl<T, G> PercptLock<T, G> {
     /// # Panics
     ///
     /// If the table has no such partition.
-    // The caller's place is what a test that counts locks sees.
+    // A test that counts locks records the caller's location.
     #[inline]
     #[track_caller]
     pub fn lock(&self, cpt: usize) -> PrivateGuard<'_, T, G> {
-        // Relaxed: only fairness depends on it; the private locks alone exclude.
+        // Relaxed: only fairness depends on it; the private locks provide the exclusion.
         if self.closing.load(Ordering::Relaxed) {
             self.wait_at_gate();
         }
         PrivateGuard { part: self.slots[cpt].lock(), lock: self, cpt }
     }
 
-    /// Locks one partition if that is possible at once and nobody awaits all of them.
+    /// Locks one partition if it is free and no thread awaits all of them.
     ///
     /// # Panics
     ///
@@ -122,7 +130,7 @@ impl<T, G> PercptLock<T, G> {
         drop(self.gate.lock());
     }
 
-    /// Shuts newcomers out. Private locks are still to be taken.
+    /// Closes the gate for newcomers. The private locks are still to be taken.
     fn close(&self) -> ExclusiveGuard<'_, T, G> {
         let gate = self.gate.lock();
         self.closing.store(true, Ordering::Relaxed);
@@ -130,7 +138,7 @@ impl<T, G> PercptLock<T, G> {
     }
 }
 
-/// One partition is locked, until this is dropped.
+/// The guard of one partition's lock.
 #[must_use = "it unlocks when it is dropped"]
 pub struct PrivateGuard<'a, T, G = ()> {
     part: MutexGuard<'a, T>,
@@ -139,21 +147,21 @@ pub struct PrivateGuard<'a, T, G = ()> {
 }
 
 impl<T, G> PrivateGuard<'_, T, G> {
-    /// Which partition.
+    /// Returns the locked partition.
     pub fn partition(&self) -> usize {
         self.cpt
     }
 
-    /// What all partitions share, to be read.
+    /// Returns the shared data, read-only.
     pub fn shared(&self) -> &G {
-        // SAFETY: `self` holds a private lock for as long as the borrow lives. `&mut G` is made only from an
-        // `ExclusiveGuard`, which holds that lock too; so there is none now.
+        // SAFETY: `self` holds a private lock for as long as the borrow lives. `&mut G` is created
+        // only from an `ExclusiveGuard`, which holds that lock too; so none exists now.
         unsafe { &*self.lock.shared.get() }
     }
 }
 
 impl<T, G> PrivateGuard<'_, T, G> {
-    /// The partition's data, to be changed, and what all partitions share, to be read.
+    /// Returns the partition's data, mutable, and the shared data, read-only.
     pub fn split(&mut self) -> (&mut T, &G) {
         // SAFETY: as for `shared`; the two do not overlap.
         let shared = unsafe { &*self.lock.shared.get() };
@@ -174,13 +182,13 @@ impl<T, G> DerefMut for PrivateGuard<'_, T, G> {
     }
 }
 
-/// All partitions are locked, until this is dropped.
+/// The guard of all partitions' locks.
 #[must_use = "it unlocks when it is dropped"]
 pub struct ExclusiveGuard<'a, T, G = ()> {
     /// The guards of the private locks, in ascending order.
     parts: SmallVec<[MutexGuard<'a, T>; INLINE_GUARDS]>,
     lock: &'a PercptLock<T, G>,
-    /// The last to be dropped.
+    /// Dropped last.
     _gate: MutexGuard<'a, ()>,
 }
 
@@ -191,7 +199,7 @@ impl<'a, T, G> ExclusiveGuard<'a, T, G> {
         self.parts.extend(lock.slots[..count].iter().map(|slot| slot.lock()));
     }
 
-    /// The data of one partition.
+    /// Returns the data of one partition.
     ///
     /// # Panics
     ///
@@ -200,27 +208,27 @@ impl<'a, T, G> ExclusiveGuard<'a, T, G> {
         &mut self.parts[cpt]
     }
 
-    /// The data of each partition in turn.
+    /// Returns the data of each partition in turn.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> + use<'_, 'a, T, G> {
         self.parts.iter_mut().map(|part| &mut **part)
     }
 
-    /// What all partitions share.
+    /// Returns the shared data.
     pub fn shared(&self) -> &G {
-        // SAFETY: as for `split`; the borrow of `self` keeps `&mut G` away.
+        // SAFETY: as for `split`; the borrow of `self` excludes `&mut G`.
         unsafe { &*self.lock.shared.get() }
     }
 
-    /// What all partitions share, to be changed.
+    /// Returns the shared data, mutable.
     pub fn shared_mut(&mut self) -> &mut G {
         self.split().1
     }
 
-    /// The data of each partition, and what they share, both to be changed.
+    /// Returns the data of each partition and the shared data, both mutable.
     pub fn split(&mut self) -> (impl Iterator<Item = &mut T> + use<'_, 'a, T, G>, &mut G) {
-        // SAFETY: `self` holds all the private locks for as long as the borrow lives, so no `PrivateGuard` exists that
-        // could have lent a `&G`; it holds the gate, so there is no other `ExclusiveGuard`; and it is borrowed
-        // mutably itself.
+        // SAFETY: `self` holds all the private locks for as long as the borrow lives, so no
+        // `PrivateGuard` exists that could have lent a `&G`; it holds the gate, so no other
+        // `ExclusiveGuard` exists; and it is borrowed mutably itself.
         let shared = unsafe { &mut *self.lock.shared.get() };
         (self.parts.iter_mut().map(|part| &mut **part), shared)
     }
@@ -228,7 +236,7 @@ impl<'a, T, G> ExclusiveGuard<'a, T, G> {
 
 impl<T, G> Drop for ExclusiveGuard<'_, T, G> {
     fn drop(&mut self) {
-        // The last private lock is released first, the gate, after this, last of all.
+        // Releases the private locks in descending order; the gate is dropped after this.
         while self.parts.pop().is_some() {}
         self.lock.closing.store(false, Ordering::Relaxed);
     }

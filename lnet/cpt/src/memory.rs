@@ -9,22 +9,24 @@ use nix::errno::Errno;
 use crate::sys::{self, Policy, ThreadPolicy};
 use crate::{CptError, CptTable, NodeSet};
 
-/// From this length on the pages of a block interleave over the nodes of its partition; shorter blocks take the nodes
-/// in turn. Sixteen pages of 4 KiB: one block of less would often be used as one and is better kept together.
+/// From this length on the pages of a block interleave over the nodes of its partition; shorter
+/// blocks use the nodes in turn. Sixteen pages of 4 KiB: a shorter block is often used as a whole,
+/// and is better kept together.
 pub const INTERLEAVED_BYTES: usize = 64 * 1024;
 
-/// Where memory has been placed.
+/// The placement of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
     /// On this node, or on others once it is full.
     Node(usize),
     /// Page by page over these nodes.
     Interleaved(NodeSet),
-    /// Where the system likes: the table has no affinity, the machine tells no nodes, or the thread has a memory policy of its own
-    /// (`numactl --membind`, `--interleave`), which is left to it.
+    /// By the system's choice: the table has no affinity, the machine reports no nodes, or the
+    /// thread has its own memory policy (`numactl --membind`, `--interleave`), which takes
+    /// precedence.
     Anywhere,
-    /// Where the system likes, because it would not place it: `EPERM` and `ENOSYS` in containers and on kernels
-    /// without NUMA, `EINVAL` if no node of the partition has memory.
+    /// By the system's choice, because it refused the placement: `EPERM` and `ENOSYS` in containers
+    /// and on kernels without NUMA, `EINVAL` if no node of the partition has memory.
     Refused(Errno),
 }
 
@@ -34,14 +36,16 @@ pub struct CptMemory {
     placement: Placement,
 }
 
-/// Makes `bytes` bytes of memory near the CPUs of a partition, or of the whole table with `None`, spread evenly over
-/// their NUMA nodes (`cfs_cpt_malloc`, `cfs_cpt_vmalloc`, `cfs_page_cpt_alloc`; S-305).
+/// Allocates `bytes` bytes of memory near the CPUs of a partition, or with `None` of the whole
+/// table, spread evenly over their NUMA nodes (`cfs_cpt_malloc`, `cfs_cpt_vmalloc`,
+/// `cfs_page_cpt_alloc`; S-305).
 ///
-/// A system that refuses the placement still gives the memory: [`CptMemory::placement`] tells.
+/// A system that refuses the placement still provides the memory: see [`CptMemory::placement`].
 ///
 /// # Errors
-/// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]) and for a length of 0 or above
-/// `isize::MAX` ([`CptError::Length`]); ENOMEM, or what else the system says, without memory ([`CptError::System`]).
+/// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]) and for a
+/// length of 0 or above `isize::MAX` ([`CptError::Length`]); without memory ENOMEM, or another
+/// error of the system ([`CptError::System`]).
 ///
 /// ```
 /// use lnet_cpt::{CptTable, Placement, alloc_in};
@@ -72,14 +76,16 @@ pub fn alloc_in(
     Ok(CptMemory { map, placement })
 }
 
-/// Runs `work` while memory that the calling thread touches first comes from a partition's NUMA nodes, or with `None` from
-/// those of the whole table, spread evenly over them (S-305): for what `work` builds with the program's own allocator. The
-/// thread's memory policy is restored afterwards, also on a panic.
+/// Runs `work` while memory that the calling thread touches first comes from a partition's NUMA
+/// nodes, or with `None` from those of the whole table, spread evenly over them (S-305): for
+/// structures that `work` builds with the program's own allocator. The thread's memory policy is
+/// restored afterwards, also on a panic.
 ///
-/// Pages that the allocator had in use before stay where they are. So this suits what is built once and what grows in large
-/// steps; a large block of its own is better made by [`alloc_in`]. It costs three system calls where memory is placed at
-/// all, and nothing where it is not: a table without affinity, or a machine without NUMA nodes. If the system refuses a policy,
-/// memory lies where the thread runs; if the thread has a policy of its own (`numactl`), as that says.
+/// Pages that the allocator already uses stay in place. So this suits structures that are built
+/// once or grow in large steps; use [`alloc_in`] for a separate large block. It costs three system
+/// calls where memory is placed, and nothing where it is not: for a table without affinity, or a
+/// machine without NUMA nodes. If the system refuses a policy, memory lies where the thread runs;
+/// if the thread has its own policy (`numactl`), that one applies.
 ///
 /// ```
 /// use lnet_cpt::{CptTable, near};
@@ -94,7 +100,7 @@ pub fn near<R>(table: &CptTable, cpt: impl Into<Option<usize>>, work: impl FnOnc
     }
     impl Drop for Restore {
         fn drop(&mut self) {
-            // The kernel has had it before: it does not refuse it.
+            // Cannot fail: the kernel accepted this policy before.
             let _ = self.policy.set();
             IS_NEAR.set(self.is_near);
         }
@@ -108,17 +114,17 @@ pub fn near<R>(table: &CptTable, cpt: impl Into<Option<usize>>, work: impl FnOnc
 }
 
 thread_local! {
-    /// The thread is inside [`near`]: its memory policy is that of this module.
+    /// The thread is inside [`near`]: its memory policy is this module's.
     static IS_NEAR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread leaves it to the kernel, or to this module, where its memory lies.
+/// Whether this thread has no memory policy of its own: only the kernel's, or this module's.
 fn may_place() -> bool {
-    // A system that does not tell says soon enough whether it places memory.
+    // If the system does not report the policy, the attempt to place shows whether it can.
     IS_NEAR.get() || ThreadPolicy::current().map_or(true, |policy| policy.is_default())
 }
 
-/// The nodes on which memory of a partition is placed, if it is placed at all.
+/// Returns the nodes for memory of a partition, if it is placed.
 fn nodes_of(table: &CptTable, cpt: Option<usize>) -> Option<&NodeSet> {
     let nodes = table.nodemask(cpt);
     let placed = table.has_affinity() && !nodes.is_empty() && table.topology().is_some_and(|t| t.is_numa());
@@ -144,20 +150,20 @@ fn place(table: &CptTable, cpt: Option<usize>, memory: &mut [u8]) -> Placement {
     }
 }
 
-/// The memory of a table's partitions, for code that builds partitioned state and does not know the table. The default value
-/// places nothing.
+/// The memory of a table's partitions, for code that builds partitioned state without the table.
+/// The default places nothing.
 #[derive(Debug, Clone, Default)]
 pub struct PartitionMemory(Option<Arc<CptTable>>);
 
 impl PartitionMemory {
-    /// The memory of this table's partitions. On a machine of one NUMA node nothing is placed.
+    /// Creates it for this table's partitions. On a machine of one NUMA node nothing is placed.
     #[must_use]
     pub fn of(table: &Arc<CptTable>) -> PartitionMemory {
         let several = table.topology().is_some_and(|topology| topology.nodes().len() > 1);
         PartitionMemory(nodes_of(table, None).filter(|_| several).map(|_| table.clone()))
     }
 
-    /// Whether memory is placed at all. If not, the methods cost nothing.
+    /// Whether memory is placed. If not, the methods cost nothing.
     #[must_use]
     pub fn is_placed(&self) -> bool {
         self.0.is_some()
@@ -174,7 +180,7 @@ impl PartitionMemory {
     /// [`alloc_in`] for the table.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`alloc_in`].
     pub fn alloc(&self, cpt: impl Into<Option<usize>>, bytes: usize) -> Result<CptMemory, CptError> {
         match &self.0 {
             Some(table) => alloc_in(table, cpt, bytes),
@@ -183,7 +189,7 @@ impl PartitionMemory {
     }
 }
 
-/// Whether both are the memory of one table.
+/// Equal if both have the same table.
 impl PartialEq for PartitionMemory {
     fn eq(&self, other: &PartitionMemory) -> bool {
         self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
@@ -193,7 +199,7 @@ impl PartialEq for PartitionMemory {
 impl Eq for PartitionMemory {}
 
 impl CptMemory {
-    /// Where it has been placed.
+    /// Returns the placement.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
@@ -231,7 +237,8 @@ mod tests {
     use crate::Topology;
     use crate::fake::MACHINES;
 
-    /// On this machine the kernel holds the policy that we tell; where it refuses, the memory says so.
+    /// The kernel reports the policy that was set; if it refuses, the placement is
+    /// [`Placement::Refused`].
     // Covers: S-305
     #[test]
     fn the_kernel_knows_the_placement() {
@@ -252,8 +259,9 @@ mod tests {
         }
     }
 
-    /// While state is built near a partition the thread has a policy, and then the one that it had before, whatever
-    /// becomes of the work. Where memory is not placed, or may not be, the policy does not change.
+    /// While state is built near a partition the thread has a policy, and afterwards its previous
+    /// one, whatever the result of the work. Where memory is not placed, or may not be, the policy
+    /// does not change.
     // Covers: S-305
     #[test]
     fn the_policy_of_a_thread_is_restored() {
@@ -276,7 +284,7 @@ mod tests {
         assert!(!PartitionMemory::of(&Arc::new(CptTable::single())).is_placed());
     }
 
-    /// The nodes of a machine that is not this one cannot all be used; the memory comes all the same.
+    /// The nodes of a different machine cannot all be used; the memory is provided all the same.
     // Covers: S-305
     #[test]
     fn a_refused_placement_is_told() {

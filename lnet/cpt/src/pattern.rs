@@ -34,14 +34,14 @@ pub enum Pattern {
     Reduced {
         /// With `N`: the layout has one partition per node.
         per_node: bool,
-        /// Without `N`: the layout has as many partitions as there are groups, usually one.
+        /// Without `N`: the layout has one partition per group, usually one.
         groups: usize,
-        /// What all groups together leave out of each partition.
+        /// The CPUs or cores that all groups together remove from each partition.
         without: Without,
     },
 }
 
-/// What a reduced layout lacks.
+/// The CPUs or cores removed from a layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Without {
     /// `X`: CPUs by their numbers.
@@ -51,7 +51,7 @@ pub enum Without {
 }
 
 impl Without {
-    /// Those of a partition's CPUs that are left out.
+    /// Returns those of a partition's CPUs that are removed.
     pub(crate) fn among(&self, partition: &CpuSet, topology: &Topology) -> CpuSet {
         match self {
             Without::Cpus(cpus) => partition.intersection(cpus),
@@ -67,7 +67,7 @@ impl Without {
 }
 
 impl Pattern {
-    /// The number of bracket groups; `N` alone has none.
+    /// Returns the number of bracket groups; `N` alone has none.
     pub fn groups(&self) -> Option<usize> {
         match self {
             Pattern::PerNode => None,
@@ -77,8 +77,8 @@ impl Pattern {
         }
     }
 
-    /// The CPUs, or NUMA nodes, that are to be in a partition and that this topology lacks: `CPUs 2-99`. `None` if there are all.
-    /// What is to be left out need not be there.
+    /// Returns the CPUs, or NUMA nodes, of the pattern's partitions that this topology lacks, as
+    /// text: `CPUs 2-99`. `None` if it has all. Removed ones need not exist.
     pub fn absent(&self, topology: &Topology) -> Option<String> {
         match self {
             Pattern::PerNode | Pattern::Reduced { .. } => None,
@@ -131,7 +131,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// `group { blank group }` up to the end, each group by `one`.
+/// Parses `group { blank group }` up to the end, each group with `one`.
 fn groups<T>(
     cursor: &mut Cursor<'_>,
     mut one: impl FnMut(&mut Cursor<'_>) -> Result<T, CptError>,
@@ -169,7 +169,8 @@ fn indexed_groups<K: Kind>(cursor: &mut Cursor<'_>) -> Result<Vec<NumberSet<K>>,
             return Err(CptError::GroupTwice { position, index });
         }
     }
-    // As many indices as groups, none twice, none beyond: all are there.
+    // The number of indices equals that of the groups, none is duplicate or out of range: the set
+    // is complete.
     Ok(sets.into_iter().flatten().collect())
 }
 
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(parse("n c[0]"), without(true, 1, Without::Cores("0".parse().unwrap())));
     }
 
-    /// lnet-semantics 21: what is wrong is named with its place, and is `EINVAL`.
+    /// lnet-semantics 21: an error has its position, and is `EINVAL`.
     // Covers: S-302
     #[test]
     fn broken_patterns_are_refused_with_their_place() {
@@ -273,7 +274,7 @@ mod tests {
         assert!(matches!(error(&many.join(" ")), CptError::PartitionCount { .. }));
     }
 
-    /// What a pattern names and a machine lacks is told.
+    /// CPUs in a pattern that the machine lacks are reported.
     // Covers: S-302
     #[test]
     fn what_is_absent_is_named() {
@@ -288,7 +289,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is read prints as a text that reads as the same.
+        /// A parsed pattern prints as a text that parses to the same pattern.
         // Covers: S-302
         #[test]
         fn what_is_read_prints_and_reads_again(text in "[NnXxCc]{0,2} ?([0-2]?\\[[0-9](-[0-9](/[0-3])?)?(,[0-9])?\\] ?){0,3}") {

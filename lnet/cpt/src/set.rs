@@ -5,14 +5,14 @@ use std::str::FromStr;
 use crate::CptError;
 use crate::list::{Cursor, Range};
 
-/// The most CPUs: what the largest kernels of today are built for.
+/// The limit on CPU numbers: that of the largest kernel configurations of today.
 pub const MAX_CPUS: usize = 8192;
-/// The most NUMA nodes: what the largest kernels of today are built for.
+/// The limit on NUMA node numbers: that of the largest kernel configurations of today.
 pub const MAX_NODES: usize = 1024;
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// What the numbers of a set count: CPUs, nodes or cores. Sealed: there are just these three.
+/// The kind of the numbers in a set: CPUs, nodes or cores. Sealed to these three.
 pub trait Kind: sealed::Sealed {
     /// The word for messages.
     const WHAT: &'static str;
@@ -50,14 +50,14 @@ impl Kind for OfCores {
     const LIMIT: usize = MAX_CPUS;
 }
 
-/// A set of logical CPUs, each hyper-thread one (`cpumask_t`).
+/// A set of logical CPUs; each hyper-thread is one (`cpumask_t`).
 pub type CpuSet = NumberSet<OfCpus>;
 /// A set of NUMA nodes (`nodemask_t`).
 pub type NodeSet = NumberSet<OfNodes>;
-/// A set of cores counted from zero within a partition, as `C[…]` patterns have them.
+/// A set of cores counted from zero within a partition, as in `C[…]` patterns.
 pub type CoreSet = NumberSet<OfCores>;
 
-/// A set of small numbers, one bit each; read and printed as a list `0-3,8`.
+/// A set of small numbers, one bit each; its text is a list `0-3,8`.
 ///
 /// ```
 /// use lnet_cpt::CpuSet;
@@ -69,13 +69,13 @@ pub type CoreSet = NumberSet<OfCores>;
 /// # Ok::<(), lnet_cpt::CptError>(())
 /// ```
 pub struct NumberSet<K> {
-    /// No zero word at the end, so that equal sets are equal words.
+    /// Without a zero word at the end, so that equal sets have equal words.
     words: Vec<u64>,
     kind: PhantomData<K>,
 }
 
 impl<K> NumberSet<K> {
-    /// The empty set.
+    /// Creates the empty set.
     pub const fn new() -> Self {
         NumberSet { words: Vec::new(), kind: PhantomData }
     }
@@ -85,7 +85,7 @@ impl<K> NumberSet<K> {
         self.words.get(number / WORD_BITS).is_some_and(|word| word >> (number % WORD_BITS) & 1 == 1)
     }
 
-    /// Takes `number` out; whether it was there.
+    /// Removes `number`; returns whether it was in the set.
     pub fn remove(&mut self, number: usize) -> bool {
         let found = self.contains(number);
         if found {
@@ -95,28 +95,28 @@ impl<K> NumberSet<K> {
         found
     }
 
-    /// How many numbers there are.
+    /// Returns how many numbers are in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The lowest number.
+    /// Returns the lowest number.
     pub fn first(&self) -> Option<usize> {
         self.iter().next()
     }
 
-    /// The highest number.
+    /// Returns the highest number.
     pub fn last(&self) -> Option<usize> {
         let top = self.words.last()?;
         Some(self.words.len() * WORD_BITS - 1 - top.leading_zeros() as usize)
     }
 
-    /// The numbers in ascending order.
+    /// Returns the numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;
@@ -133,20 +133,20 @@ impl<K> NumberSet<K> {
         self.difference(other).is_empty()
     }
 
-    /// What is in both.
+    /// Returns the numbers in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self::of_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
     }
 
-    /// What is in this one only.
+    /// Returns the numbers in this set only.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let others = other.words.iter().copied().chain(std::iter::repeat(0));
         Self::of_words(self.words.iter().zip(others).map(|(a, b)| a & !b).collect())
     }
 
-    /// What is in either.
+    /// Returns the numbers in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let (long, short) = if self.words.len() < other.words.len() { (other, self) } else { (self, other) };
@@ -169,7 +169,7 @@ impl<K> NumberSet<K> {
 }
 
 impl<K: Kind> NumberSet<K> {
-    /// Puts `number` in; whether it is new.
+    /// Adds `number`; returns whether it is new.
     ///
     /// # Errors
     /// EINVAL above the kind's limit ([`CptError::Number`]).
@@ -183,7 +183,7 @@ impl<K: Kind> NumberSet<K> {
         Ok(new)
     }
 
-    /// The set of all these numbers.
+    /// Creates the set of these numbers.
     ///
     /// # Errors
     /// As for [`NumberSet::insert`].
@@ -198,7 +198,7 @@ impl<K: Kind> NumberSet<K> {
     pub(crate) fn of_ranges(ranges: &[Range]) -> Result<Self, CptError> {
         let mut set = Self::new();
         for range in ranges {
-            // The highest first: a range of billions is then refused at once.
+            // Checks the highest number first: a range of billions is then refused at once.
             Self::check(range.high)?;
             for number in (range.low..=range.high).step_by(range.stride) {
                 set.insert(number)?;
@@ -218,7 +218,8 @@ impl<K: Kind> NumberSet<K> {
 impl<K: Kind> FromStr for NumberSet<K> {
     type Err = CptError;
 
-    /// Reads a list; blanks around it are allowed, and an empty text is the empty set, as the kernel prints it.
+    /// Parses a list; blanks around it are allowed, and an empty text is the empty set, as the
+    /// kernel prints it.
     fn from_str(text: &str) -> Result<Self, CptError> {
         let mut cursor = Cursor::new("list", text)?;
         cursor.blanks();
@@ -253,7 +254,7 @@ impl<K> fmt::Display for NumberSet<K> {
     }
 }
 
-// Written out, because derives would ask `K` for the same traits.
+// Written by hand, because derives would require the same traits of `K`.
 impl<K> fmt::Debug for NumberSet<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{{self}}}")
@@ -308,7 +309,7 @@ mod tests {
             prop_assert_eq!(less == one, !a.contains(&out));
         }
 
-        /// Whatever the text, reading it ends, in a set or in an error.
+        /// Parsing any text ends, in a set or in an error.
         #[test]
         fn any_text_is_read_or_refused(text in "[-0-9,/ ]{0,24}") {
             if let Ok(set) = text.parse::<CpuSet>() {

@@ -7,21 +7,21 @@ use crate::{CptError, CpuSet, MAX_CPUS, MAX_NODES, NodeSet};
 
 const LONG_BITS: usize = libc::c_ulong::BITS as usize;
 
-/// A mask as the kernel reads and writes it.
+/// A CPU mask in the kernel's format.
 type CpuMask = [libc::c_ulong; MAX_CPUS / LONG_BITS];
 type NodeMask = [libc::c_ulong; MAX_NODES / LONG_BITS];
 
-/// How pages choose their node.
+/// The rule by which pages choose their node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// The one node named, and others once it is full.
+    /// One node, and others once it is full.
     Preferred,
-    /// The nodes named, page by page.
+    /// Several nodes, page by page.
     Interleave,
 }
 
 impl Policy {
-    /// The kernel's number.
+    /// The kernel's constant.
     fn mode(self) -> libc::c_int {
         match self {
             Policy::Preferred => libc::MPOL_PREFERRED,
@@ -30,34 +30,35 @@ impl Policy {
     }
 }
 
-/// The memory policy of a thread, as the kernel has it: where pages come from that the thread is the first to touch.
+/// The memory policy of a thread in the kernel's format: the nodes of pages that the thread is the
+/// first to touch.
 pub(crate) struct ThreadPolicy {
     mode: libc::c_int,
     nodes: NodeMask,
 }
 
 impl ThreadPolicy {
-    /// This policy over these nodes.
+    /// Creates a policy over these nodes.
     pub(crate) fn new(policy: Policy, nodes: &NodeSet) -> ThreadPolicy {
         ThreadPolicy { mode: policy.mode(), nodes: node_mask(nodes) }
     }
 
-    /// Sets it for the calling thread; returns the one that the thread had before.
+    /// Sets it for the calling thread; returns the thread's previous one.
     pub(crate) fn replace(&self) -> Result<ThreadPolicy, Errno> {
         let before = ThreadPolicy::current()?;
         self.set().map(|()| before)
     }
 
-    /// Whether it is the kernel's own: memory lies where the thread runs that touches it first.
+    /// Whether it is the kernel's default: memory lies where the thread runs that touches it first.
     pub(crate) fn is_default(&self) -> bool {
         matches!(self.mode, libc::MPOL_DEFAULT | libc::MPOL_LOCAL)
     }
 
-    /// The one of the calling thread.
+    /// Returns that of the calling thread.
     pub(crate) fn current() -> Result<ThreadPolicy, Errno> {
         let mut before = ThreadPolicy { mode: libc::MPOL_DEFAULT, nodes: [0; MAX_NODES / LONG_BITS] };
-        // SAFETY: without flags the kernel writes one int to `mode` and at most MAX_NODES bits to `nodes`, which both live
-        // through the call. It counts one bit less than it is told.
+        // SAFETY: without flags the kernel writes one int to `mode` and at most MAX_NODES bits to
+        // `nodes`, which both live through the call. It uses one bit less than the size passed.
         let rc = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -73,8 +74,8 @@ impl ThreadPolicy {
 
     /// Sets it for the calling thread.
     pub(crate) fn set(&self) -> Result<(), Errno> {
-        // SAFETY: the kernel reads the MAX_NODES bits of `nodes`, which live through the call, and changes the policy of
-        // this thread alone: no page that exists moves.
+        // SAFETY: the kernel reads the MAX_NODES bits of `nodes`, which live through the call, and
+        // changes only this thread's policy: no existing page moves.
         let rc = unsafe {
             libc::syscall(
                 libc::SYS_set_mempolicy,
@@ -95,17 +96,20 @@ fn node_mask(nodes: &NodeSet) -> NodeMask {
     mask
 }
 
-/// The CPUs the calling thread may run on: its affinity within the control group's set of CPUs.
+/// Returns the CPUs that the calling thread may run on: its affinity within the control group's set
+/// of CPUs.
 pub(crate) fn affinity() -> Result<CpuSet, CptError> {
     let mut mask: CpuMask = [0; MAX_CPUS / LONG_BITS];
-    // SAFETY: the kernel writes at most `size_of_val(&mask)` bytes to `mask`, which lives through the call; the type
-    // is a plain array of the words that `cpu_set_t` consists of, and any words are valid.
+    // SAFETY: the kernel writes at most `size_of_val(&mask)` bytes to `mask`, which lives through
+    // the call; the type is a plain array of the words that `cpu_set_t` consists of, and any words
+    // are valid.
     let rc = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), (&raw mut mask).cast()) };
     Errno::result(rc).map_err(|errno| CptError::System { call: "sched_getaffinity", errno })?;
     CpuSet::of((0..MAX_CPUS).filter(|cpu| mask[cpu / LONG_BITS] >> (cpu % LONG_BITS) & 1 == 1))
 }
 
-/// Lets the calling thread run on these CPUs only. The kernel leaves out those that the control group forbids.
+/// Limits the calling thread to these CPUs. The kernel leaves out those that the control group
+/// forbids.
 pub(crate) fn set_affinity(cpus: &CpuSet) -> Result<(), CptError> {
     let mut mask: CpuMask = [0; MAX_CPUS / LONG_BITS];
     for cpu in cpus.iter() {
@@ -116,12 +120,12 @@ pub(crate) fn set_affinity(cpus: &CpuSet) -> Result<(), CptError> {
     Errno::result(rc).map(drop).map_err(|errno| CptError::System { call: "sched_setaffinity", errno })
 }
 
-/// Sets where the pages of `memory` will come from. Pages that exist already stay where they are.
+/// Sets the nodes for the pages of `memory`. Existing pages stay in place.
 pub(crate) fn place(memory: &mut [u8], policy: Policy, nodes: &NodeSet) -> Result<(), Errno> {
     let mask = node_mask(nodes);
-    // SAFETY: mbind changes no content of `memory` (MPOL_MF_MOVE is not asked for), which the caller borrows
-    // exclusively; it reads the MAX_NODES bits of `mask`, which lives through the call. It counts one bit less than
-    // it is told.
+    // SAFETY: mbind changes no content of `memory` (without MPOL_MF_MOVE), which the caller borrows
+    // exclusively; it reads the MAX_NODES bits of `mask`, which lives through the call. It uses one
+    // bit less than the size passed.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -136,13 +140,13 @@ pub(crate) fn place(memory: &mut [u8], policy: Policy, nodes: &NodeSet) -> Resul
     Errno::result(rc).map(drop)
 }
 
-/// The policy number that the kernel holds for the calling thread.
+/// Returns the kernel's policy constant of the calling thread.
 #[cfg(test)]
 pub(crate) fn thread_policy() -> Result<libc::c_int, Errno> {
     policy(std::ptr::null(), 0)
 }
 
-/// The policy number that the kernel holds for the page at `memory`.
+/// Returns the kernel's policy constant of the page at `memory`.
 #[cfg(test)]
 pub(crate) fn policy_of(memory: &[u8]) -> Result<libc::c_int, Errno> {
     const MPOL_F_ADDR: usize = 2;
@@ -153,7 +157,8 @@ pub(crate) fn policy_of(memory: &[u8]) -> Result<libc::c_int, Errno> {
 fn policy(at: *const u8, flags: usize) -> Result<libc::c_int, Errno> {
     let mut mode: libc::c_int = -1;
     let no_mask = std::ptr::null_mut::<libc::c_ulong>();
-    // SAFETY: the kernel writes one int to `mode`; no mask is asked for; the address is only looked up.
+    // SAFETY: the kernel writes one int to `mode` and, without a mask, nothing else; it only looks
+    // the address up.
     let rc = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, no_mask, 0usize, at, flags) };
     Errno::result(rc).map(|_| mode)
 }

@@ -11,10 +11,10 @@ mod tests;
 
 pub use print::Distances;
 
-/// The most partitions of a table (lnet-semantics 20).
+/// The maximum number of partitions in a table (lnet-semantics 20).
 pub const MAX_PARTITIONS: usize = 256;
 
-/// Marks a CPU of no partition in the flat map; no partition has this number.
+/// Marks a CPU without a partition in the flat map; no partition has this number.
 const NOWHERE: u16 = u16::MAX;
 const _: () = assert!(MAX_PARTITIONS < NOWHERE as usize);
 
@@ -23,11 +23,12 @@ static NO_NODES: NodeSet = NodeSet::new();
 
 /// A table of CPU partitions (`struct cfs_cpt_table`).
 ///
-/// Partitions do not overlap; together they may leave CPUs out. A table is changed through `&mut` only, so whoever
-/// shares it (`Arc<CptTable>`) finds it finished.
+/// Partitions do not overlap; together they may leave CPUs out. A table is changed through `&mut`
+/// only, so a shared table (`Arc<CptTable>`) is immutable.
 ///
-/// Where a partition is an `impl Into<Option<usize>>`, a number means that partition and `None` means the whole table
-/// (the negative index of the C interface). A partition that the table does not have has no CPUs and no nodes.
+/// For an argument of type `impl Into<Option<usize>>`, a number selects that partition and `None`
+/// the whole table (the negative index of the C interface). A partition that the table does not
+/// have has no CPUs and no nodes.
 #[derive(Debug)]
 pub struct CptTable {
     topology: Option<Arc<Topology>>,
@@ -48,9 +49,10 @@ struct Part {
     rotor: AtomicUsize,
 }
 
-/// Making and filling tables (S-301).
+/// Creating and filling tables (S-301).
 impl CptTable {
-    /// A table of `partitions` empty partitions, to be filled by `set_…` (`cfs_cpt_table_alloc`).
+    /// Creates a table of `partitions` empty partitions, to be filled by `set_…`
+    /// (`cfs_cpt_table_alloc`).
     ///
     /// # Errors
     /// EINVAL for no partition and for more than [`MAX_PARTITIONS`] ([`CptError::PartitionCount`]).
@@ -64,13 +66,14 @@ impl CptTable {
         })
     }
 
-    /// One partition and no affinity: what the C interface calls with no table at all.
+    /// Creates one partition without affinity: the C interface's calls without a table.
     pub fn single() -> CptTable {
         CptTable::virtual_parts(1).unwrap_or_else(|_| unreachable!("one is a valid number of partitions"))
     }
 
-    /// Partitions without CPUs: each thread belongs to one, in turn, unless [`set_current`](crate::set_current) says
-    /// otherwise. So a program runs with any number of partitions on any machine, as tests must.
+    /// Creates partitions without CPUs: each thread belongs to one, in turn, unless
+    /// [`set_current`](crate::set_current) overrides it. So a program runs with any number of
+    /// partitions on any machine, as tests need.
     ///
     /// # Errors
     /// As for [`CptTable::alloc`].
@@ -87,12 +90,12 @@ impl CptTable {
         })
     }
 
-    /// Adds a CPU to a partition (`cfs_cpt_set_cpu`). To add it twice changes nothing.
+    /// Adds a CPU to a partition (`cfs_cpt_set_cpu`). Adding it again has no effect.
     ///
     /// # Errors
-    /// ENODEV for a CPU that the process may not use, or that is not there ([`CptError::NoSuchCpu`]); EINVAL for a partition
-    /// that the table does not have ([`CptError::NoSuchPartition`]) and for a CPU of another partition
-    /// ([`CptError::Overlap`]).
+    /// ENODEV for a CPU that the process may not use, or that does not exist
+    /// ([`CptError::NoSuchCpu`]); EINVAL for a partition that the table does not have
+    /// ([`CptError::NoSuchPartition`]) and for a CPU of another partition ([`CptError::Overlap`]).
     pub fn set_cpu(&mut self, cpt: usize, cpu: usize) -> Result<(), CptError> {
         if !self.usable().contains(cpu) {
             return Err(CptError::NoSuchCpu { cpu });
@@ -100,16 +103,18 @@ impl CptTable {
         self.set_cpumask(cpt, &CpuSet::of([cpu])?)
     }
 
-    /// Takes a CPU out of a partition (`cfs_cpt_unset_cpu`); one that is not there changes nothing.
+    /// Removes a CPU from a partition (`cfs_cpt_unset_cpu`). No effect if the partition does not
+    /// have it.
     ///
     /// # Errors
-    /// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]) and for a number that no CPU can
-    /// have ([`CptError::Number`]).
+    /// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]) and for
+    /// a number above the limit ([`CptError::Number`]).
     pub fn unset_cpu(&mut self, cpt: usize, cpu: usize) -> Result<(), CptError> {
         self.unset_cpumask(cpt, &CpuSet::of([cpu])?)
     }
 
-    /// Adds those of these CPUs that the process may use (`cfs_cpt_set_cpumask`): all, or on an error none.
+    /// Adds those of these CPUs that the process may use (`cfs_cpt_set_cpumask`): all, or on an
+    /// error none.
     ///
     /// # Errors
     /// ENODEV if the process may use none of them ([`CptError::Empty`]); EINVAL as for [`CptTable::set_cpu`].
@@ -128,7 +133,7 @@ impl CptTable {
         Ok(())
     }
 
-    /// Takes these CPUs out of a partition (`cfs_cpt_unset_cpumask`).
+    /// Removes these CPUs from a partition (`cfs_cpt_unset_cpumask`).
     ///
     /// # Errors
     /// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]).
@@ -141,28 +146,28 @@ impl CptTable {
     /// Adds the usable CPUs of a NUMA node (`cfs_cpt_set_node`).
     ///
     /// # Errors
-    /// ENODEV for a node that is not there or has no usable CPU ([`CptError::NoSuchNode`]); EINVAL as for
-    /// [`CptTable::set_cpu`].
+    /// ENODEV for a node that does not exist or has no usable CPU ([`CptError::NoSuchNode`]);
+    /// EINVAL as for [`CptTable::set_cpu`].
     pub fn set_node(&mut self, cpt: usize, node: usize) -> Result<(), CptError> {
         let cpus = self.cpus_of_node(node)?;
         self.set_cpumask(cpt, &cpus)
     }
 
-    /// Takes the CPUs of a NUMA node out (`cfs_cpt_unset_node`).
+    /// Removes the CPUs of a NUMA node (`cfs_cpt_unset_node`).
     ///
     /// # Errors
-    /// ENODEV for a node that is not there or has no usable CPU ([`CptError::NoSuchNode`]); EINVAL as for
-    /// [`CptTable::unset_cpumask`].
+    /// ENODEV for a node that does not exist or has no usable CPU ([`CptError::NoSuchNode`]);
+    /// EINVAL as for [`CptTable::unset_cpumask`].
     pub fn unset_node(&mut self, cpt: usize, node: usize) -> Result<(), CptError> {
         let cpus = self.cpus_of_node(node)?;
         self.unset_cpumask(cpt, &cpus)
     }
 
-    /// Whether every partition has a CPU. A table from `create` has passed; one that was filled by hand should be asked
-    /// before use.
+    /// Checks that every partition has a CPU. A table from `create` satisfies this; check one that
+    /// was filled by hand before use.
     ///
     /// # Errors
-    /// ENODEV: the first partition that has none ([`CptError::Empty`]).
+    /// ENODEV: the first partition without a CPU ([`CptError::Empty`]).
     pub fn check_filled(&self) -> Result<(), CptError> {
         match self.parts.iter().position(|part| part.cpus.is_empty()) {
             Some(cpt) if !self.is_virtual() => Err(CptError::Empty { cpt }),
@@ -175,7 +180,7 @@ impl CptTable {
         cpus.filter(|cpus| !cpus.is_empty()).ok_or(CptError::NoSuchNode { node })
     }
 
-    /// Gives a partition these CPUs instead of those it has; they are usable and nobody else's.
+    /// Replaces a partition's CPUs; the new ones are usable and not in another partition.
     fn replace(&mut self, cpt: usize, cpus: CpuSet) {
         let Some(topology) = &self.topology else { return };
         let part = &mut self.parts[cpt];
@@ -204,14 +209,14 @@ impl CptTable {
     }
 }
 
-/// Asking tables.
+/// Querying tables.
 impl CptTable {
-    /// How many partitions there are; at least one.
+    /// Returns the number of partitions; at least one.
     pub fn partitions(&self) -> usize {
         self.parts.len()
     }
 
-    /// The machine the table was made for; none for virtual partitions.
+    /// Returns the machine for which the table was created; `None` for virtual partitions.
     pub fn topology(&self) -> Option<&Topology> {
         self.topology.as_deref()
     }
@@ -221,18 +226,20 @@ impl CptTable {
         self.topology.is_none()
     }
 
-    /// Whether threads and memory are placed at all. One partition that covers all CPUs switches affinity off
-    /// (`npartitions=1`, S-303), and virtual partitions have nothing to place on.
+    /// Whether threads and memory are placed. One partition that covers all CPUs switches affinity
+    /// off (`npartitions=1`, S-303), and virtual partitions have no CPUs.
     pub fn has_affinity(&self) -> bool {
         let off = self.is_virtual() || (self.parts.len() == 1 && self.covers_all);
         !off
     }
 
-    /// The partition the calling thread acts for (`cfs_cpt_current`); called per message, and cheap: with one
-    /// partition no system is asked, else the CPU number comes from the vDSO and goes through a flat array.
+    /// Returns the partition for which the calling thread acts (`cfs_cpt_current`). Called per
+    /// message, and cheap: with one partition it makes no call at all, otherwise the CPU number
+    /// comes from the vDSO and indexes a flat array.
     ///
-    /// First counts what the thread said by [`set_current`](crate::set_current); then the CPU it runs on. A CPU of no
-    /// partition is `None`, or with `remap` hashed to a partition, so that it is never `None`.
+    /// A partition set by [`set_current`](crate::set_current) comes first, then that of the
+    /// thread's CPU. For a CPU without a partition it returns `None`, or with `remap` a hashed
+    /// partition, so that it never returns `None`.
     #[inline]
     pub fn current(&self, remap: bool) -> Option<usize> {
         let partitions = self.parts.len();
@@ -245,23 +252,23 @@ impl CptTable {
         if self.is_virtual() {
             return Some(current::thread_number() % partitions);
         }
-        // A kernel without the call tells no CPU; the thread's own number is as good a hash.
+        // A kernel without the call reports no CPU; the thread's own number is as good a hash.
         let cpu = nix::sched::sched_getcpu().unwrap_or_else(|_| usize::MAX - current::thread_number());
         self.of_cpu(cpu).or_else(|| remap.then_some(cpu % partitions))
     }
 
-    /// The partition of a CPU.
+    /// Returns the partition of a CPU.
     #[inline]
     pub fn of_cpu(&self, cpu: usize) -> Option<usize> {
         self.partition_of.get(cpu).filter(|&&cpt| cpt != NOWHERE).map(|&cpt| usize::from(cpt))
     }
 
-    /// The first partition with a CPU of this node.
+    /// Returns the first partition with a CPU of this node.
     pub fn of_node(&self, node: usize) -> Option<usize> {
         self.parts.iter().position(|part| part.nodes.contains(node))
     }
 
-    /// The CPUs of a partition, or of the whole table.
+    /// Returns the CPUs of a partition, or of the whole table.
     pub fn cpumask(&self, cpt: impl Into<Option<usize>>) -> &CpuSet {
         match cpt.into() {
             Some(cpt) => self.parts.get(cpt).map_or(&NO_CPUS, |part| &part.cpus),
@@ -269,7 +276,7 @@ impl CptTable {
         }
     }
 
-    /// The NUMA nodes of a partition, or of the whole table.
+    /// Returns the NUMA nodes of a partition, or of the whole table.
     pub fn nodemask(&self, cpt: impl Into<Option<usize>>) -> &NodeSet {
         match cpt.into() {
             Some(cpt) => self.parts.get(cpt).map_or(&NO_NODES, |part| &part.nodes),
@@ -277,13 +284,14 @@ impl CptTable {
         }
     }
 
-    /// How many CPUs, hyper-threads each counted.
+    /// Returns the number of CPUs; each hyper-thread counts.
     pub fn weight(&self, cpt: impl Into<Option<usize>>) -> usize {
         self.cpumask(cpt).len()
     }
 
-    /// How many cores, however many hyper-threads of each are in the partition; by this thread pools are sized
-    /// (S-314). A virtual partition counts as one core.
+    /// Returns the number of cores, by which thread pools are sized (S-314): a core counts once,
+    /// however many of its hyper-threads are in the partition. A virtual partition counts as one
+    /// core.
     pub fn cores(&self, cpt: impl Into<Option<usize>>) -> usize {
         let cpt = cpt.into();
         match &self.topology {
@@ -292,7 +300,7 @@ impl CptTable {
         }
     }
 
-    /// Whether there is a CPU to run on.
+    /// Whether the partition, or the table, has a CPU.
     pub fn online(&self, cpt: impl Into<Option<usize>>) -> bool {
         let cpt = cpt.into();
         match self.is_virtual() {
@@ -301,9 +309,9 @@ impl CptTable {
         }
     }
 
-    /// How far the memory of partition `to` is from the CPUs of partition `from`: the largest of
-    /// the NUMA distances between their nodes. Virtual partitions share one node. `None` where a partition is missing
-    /// or empty.
+    /// Returns the distance of partition `to`'s memory from the CPUs of partition `from`: the
+    /// largest of the NUMA distances between their nodes. Virtual partitions share one node. `None`
+    /// if a partition does not exist or is empty.
     pub fn distance(&self, from: usize, to: usize) -> Option<u32> {
         match &self.topology {
             Some(topology) => {
@@ -315,15 +323,16 @@ impl CptTable {
         }
     }
 
-    /// How far a NUMA node, of a device for instance, is from the CPUs of a partition: the largest of the distances from their
-    /// nodes. A partition without nodes, as virtual ones are, is near to all.
+    /// Returns the distance of a NUMA node, for instance of a device, from the CPUs of a partition:
+    /// the largest of the distances from their nodes. A partition without nodes, such as a virtual
+    /// one, is near to all.
     pub fn distance_to_node(&self, from: usize, node: usize) -> u32 {
         let Some(topology) = &self.topology else { return LOCAL_DISTANCE };
         let distances = self.nodemask(from).iter().map(|from| topology.distance(from, node));
         distances.max().unwrap_or(LOCAL_DISTANCE)
     }
 
-    /// The nodes of a partition in turn, so that what is placed by it spreads evenly.
+    /// Returns the nodes of a partition in turn, so that memory placed by it spreads evenly.
     pub fn spread_node(&self, cpt: impl Into<Option<usize>>) -> Option<usize> {
         let cpt = cpt.into();
         let rotor = match cpt {
@@ -331,7 +340,7 @@ impl CptTable {
             None => &self.rotor,
         };
         let nodes = self.nodemask(cpt);
-        // Relaxed: a counter that orders nothing else.
+        // Relaxed: the counter orders nothing else.
         let turn = rotor.fetch_add(1, Ordering::Relaxed);
         nodes.iter().nth(turn.checked_rem(nodes.len())?)
     }

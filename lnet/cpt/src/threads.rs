@@ -1,14 +1,15 @@
-//! The threads of a partition: how many a pool has, and the CPUs that they run on.
+//! The threads of a partition: the size of a pool, and the CPUs of its threads.
 
 use crate::{CptError, CptTable, CpuSet, sys};
 
-/// The most threads of one partition, against tunables out of all proportion.
+/// The maximum number of threads of one partition, a bound on excessive tunables.
 pub const MAX_POOL_THREADS: usize = 1024;
 
-/// The most threads of a pool in one partition, of the scheduler threads of an LND for instance (S-314, lnet-semantics 28).
+/// Returns the maximum number of threads of a pool in one partition, for instance of an LND's
+/// scheduler threads (S-314, lnet-semantics 28).
 ///
-/// `nscheds` is the tunable of that name; 0 chooses min(max(3, n/2), n), where n is the number of *cores* of the partition:
-/// hyper-threads bring no more threads.
+/// `nscheds` is the tunable of that name; 0 chooses min(max(3, n/2), n), where n is the number of
+/// *cores* of the partition: hyper-threads do not count.
 #[must_use]
 pub fn threads_for(table: &CptTable, cpt: usize, nscheds: usize) -> usize {
     let cores = table.cores(cpt).max(1);
@@ -16,17 +17,18 @@ pub fn threads_for(table: &CptTable, cpt: usize, nscheds: usize) -> usize {
     most.min(MAX_POOL_THREADS)
 }
 
-/// Lets the calling thread run on the CPUs of a partition only, or on all CPUs of the table with `None`
-/// (`cfs_cpt_bind`, S-306). Returns whether anything was bound: a table without affinity (one partition that covers
-/// all CPUs, or virtual partitions) leaves threads as they are.
+/// Limits the calling thread to the CPUs of a partition, or with `None` to all CPUs of the table
+/// (`cfs_cpt_bind`, S-306). Returns whether the thread was bound: a table without affinity (one
+/// partition that covers all CPUs, or virtual partitions) leaves threads unchanged.
 ///
-/// If the container forbids some of the CPUs, because its set has become smaller since the table was made, the
-/// thread stays as it was and the error names them.
+/// If the container forbids some of the CPUs, because its set has become smaller since the table
+/// was created, the thread stays unchanged and the error has the CPUs.
 ///
 /// # Errors
-/// EINVAL ([`CptError::NoSuchPartition`]) for a partition that the table does not have; ENODEV ([`CptError::Empty`],
-/// [`CptError::NoCpus`]) for one without CPUs; EPERM ([`CptError::Forbidden`]) if the container forbids some of them; else
-/// what the system says ([`CptError::System`]).
+/// EINVAL ([`CptError::NoSuchPartition`]) for a partition that the table does not have; ENODEV
+/// ([`CptError::Empty`], [`CptError::NoCpus`]) for one without CPUs; EPERM
+/// ([`CptError::Forbidden`]) if the container forbids some of them; otherwise the system's error
+/// ([`CptError::System`]).
 ///
 /// ```
 /// use lnet_cpt::{CptTable, Topology, bind_thread};
@@ -60,7 +62,7 @@ fn bind_to(cpus: &CpuSet) -> Result<(), CptError> {
             sys::set_affinity(&before)?;
             Err(CptError::Forbidden { cpus: cpus.difference(&now) })
         }
-        // The kernel's word for "none of them".
+        // The kernel's error if it allows none of them.
         Err(CptError::System { errno: nix::errno::Errno::EINVAL, .. }) => {
             Err(CptError::Forbidden { cpus: cpus.clone() })
         }

@@ -1,9 +1,9 @@
-//! Against the machine that runs the tests.
+//! Tests against the machine on which they run.
 
 use lnet_cpt::{CptError, CptTable, CpuSet, Estimate, Placement, Topology, alloc_in, bind_thread};
 use nix::errno::Errno;
 
-/// Runs on a thread of its own, whose affinity may be changed.
+/// Runs on a separate thread, whose affinity may be changed.
 fn on_a_thread(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(test).join().expect("the test passes"));
 }
@@ -23,8 +23,8 @@ fn the_table_covers_the_allowed_cpus() {
     }
 }
 
-/// With a partition per CPU a bound thread is where it should be, sees the machine so reduced, and
-/// comes back to all CPUs.
+/// With a partition per CPU, a bound thread runs in its partition, sees the machine reduced to it,
+/// and can return to all CPUs.
 // Covers: S-306
 #[test]
 fn a_bound_thread_is_in_its_partition() {
@@ -44,7 +44,7 @@ fn a_bound_thread_is_in_its_partition() {
     });
 }
 
-/// CPUs that the system forbids are named, and the thread stays as it was.
+/// The error has the CPUs that the system forbids, and the thread stays unchanged.
 // Covers: S-306
 #[test]
 fn forbidden_cpus_are_named() {
@@ -62,7 +62,7 @@ fn forbidden_cpus_are_named() {
     });
 }
 
-/// Memory is zeroed, on pages of its own, and there whether or not the system places it.
+/// Memory is zeroed, on separate pages, and provided whether or not the system places it.
 // Covers: S-305
 #[test]
 fn memory_comes_in_any_case() {

@@ -1,5 +1,6 @@
-//! Every interleaving of private and exclusive holders: who may not meet does not, all see what those before did, and
-//! everybody gets in (loom reports a thread that nobody wakes as a deadlock).
+//! Every interleaving of private and exclusive holders: conflicting holders exclude each other,
+//! each sees the writes of those before, and every thread gets its lock (loom reports a thread that
+//! is never woken as a deadlock).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lnet-cpt --release --lib loom`
 
@@ -9,7 +10,7 @@ use loom::thread;
 
 use super::{ExclusiveGuard, PercptLock, PrivateGuard};
 
-/// A number whose every access loom checks against every other.
+/// A number whose accesses loom checks against each other.
 struct Watched(UnsafeCell<u32>);
 
 // SAFETY: test only; loom reports each pair of accesses that are not ordered.
@@ -37,7 +38,7 @@ fn lock(partitions: usize) -> Arc<Lock> {
     Arc::new(PercptLock::with_partitions(partitions, |_| Watched::new(), Watched::new()))
 }
 
-/// Changes its own, reads what all share.
+/// Changes the partition's data, reads the shared data.
 fn private(guard: PrivateGuard<'_, Watched, Watched>) {
     guard.add();
     guard.shared().read();
@@ -113,7 +114,7 @@ fn loom_one_partition_is_a_plain_lock() {
     });
 }
 
-/// The model notices an exclusive holder that leaves out the last private lock.
+/// The model detects an exclusive holder that leaves out the last private lock.
 // Covers: S-304
 #[test]
 #[should_panic(expected = "Causality violation")]

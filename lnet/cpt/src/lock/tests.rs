@@ -1,13 +1,14 @@
 use super::*;
 
-/// Many threads, private and exclusive; nothing is lost, and the exclusive side sees a standing picture.
+/// Many threads, private and exclusive: no update is lost, and the exclusive side sees consistent
+/// data.
 // Covers: S-304
 #[test]
 fn threads_lose_nothing_with_one_two_and_four_partitions() {
     const ROUNDS: u64 = 2000;
     for partitions in [1, 2, 4] {
         let table = CptTable::virtual_parts(partitions).unwrap();
-        // Each part counts its own; `shared` counts the exclusive rounds.
+        // Each part counts its own updates; `shared` counts the exclusive rounds.
         let lock = PercptLock::new(&table, |_| 0u64, 0u64);
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -43,7 +44,8 @@ fn threads_lose_nothing_with_one_two_and_four_partitions() {
     }
 }
 
-/// lnet-semantics 23: while all are locked no newcomer gets in, and an exclusive that waits keeps others out.
+/// lnet-semantics 23: while all are locked no newcomer gets a lock, and a waiting exclusive holder
+/// keeps others out.
 // Covers: S-304
 #[test]
 fn newcomers_stay_out_while_all_are_locked() {
@@ -55,14 +57,14 @@ fn newcomers_stay_out_while_all_are_locked() {
     assert_eq!((*one, one.partition()), (1, 1));
     assert!(lock.try_lock(0).is_some(), "another partition");
     assert!(lock.try_lock(1).is_none(), "the same partition");
-    // Somebody collects: the free partition is shut too.
+    // A thread collects the locks: the free partition is closed too.
     let collecting = lock.close();
     assert!(lock.try_lock(0).is_none());
     drop(collecting);
     assert!(lock.try_lock(0).is_some());
 }
 
-/// The private locks of partitions lie on lines of their own.
+/// The private locks of partitions are on separate cache lines.
 // Covers: S-304
 #[test]
 fn private_locks_share_no_cache_line() {

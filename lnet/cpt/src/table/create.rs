@@ -1,4 +1,4 @@
-//! Tables made by number, by node and by pattern.
+//! Tables created by number, by node and by pattern.
 
 use std::sync::Arc;
 
@@ -7,16 +7,18 @@ use crate::topology::Cpu;
 use crate::{CptError, CpuSet, Estimate, Pattern, Topology};
 
 impl CptTable {
-    /// `partitions` partitions that share all usable CPUs evenly (`cfs_cpt_table_create`, S-303, lnet-semantics 20).
+    /// Creates `partitions` partitions that share all usable CPUs evenly (`cfs_cpt_table_create`,
+    /// S-303, lnet-semantics 20).
     ///
-    /// Sockets are walked in the order of their NUMA nodes, within them nodes, then cores. Every partition gets
-    /// CPUs / n, the first ones one more while there is a remainder; where such a cut would part the
-    /// hyper-threads of a core it moves to the nearest end of a core. Only with more partitions than cores are cores
-    /// parted.
+    /// CPUs are assigned by sockets in the order of their NUMA nodes, within them by nodes, then by
+    /// cores. Every partition gets CPUs / n, the first ones one more while there is a remainder; a
+    /// cut between the hyper-threads of a core moves to the nearest end of a core. Cores are split
+    /// only if there are more partitions than cores.
     ///
     /// # Errors
-    /// EINVAL for no partition, for more than [`MAX_PARTITIONS`](crate::MAX_PARTITIONS) ([`CptError::PartitionCount`]) and
-    /// for more than there are CPUs ([`CptError::MoreThanCpus`]).
+    /// EINVAL for no partition, for more than [`MAX_PARTITIONS`](crate::MAX_PARTITIONS)
+    /// ([`CptError::PartitionCount`]) and for more than the number of CPUs
+    /// ([`CptError::MoreThanCpus`]).
     ///
     /// ```
     /// use lnet_cpt::{CptTable, Topology};
@@ -37,20 +39,21 @@ impl CptTable {
         CptTable::of_groups(topology, groups)
     }
 
-    /// One partition per NUMA node that has usable CPUs: the pattern `N`.
+    /// Creates one partition per NUMA node with usable CPUs: the pattern `N`.
     ///
     /// # Errors
-    /// EINVAL for more nodes than there can be partitions ([`CptError::PartitionCount`]).
+    /// EINVAL for more nodes than the maximum number of partitions ([`CptError::PartitionCount`]).
     pub fn create_per_node(topology: impl Into<Arc<Topology>>) -> Result<CptTable, CptError> {
         let topology = topology.into();
         let groups = topology.nodes_with_cpus().iter().map(|node| topology.cpus_of_node(node)).collect();
         CptTable::of_groups(topology, groups)
     }
 
-    /// As many partitions as an estimate gives for this machine.
+    /// Creates the number of partitions that an estimate gives for this machine.
     ///
     /// # Errors
-    /// EINVAL if the estimate gives more partitions than there can be, as for [`CptTable::create`].
+    /// EINVAL if the estimate exceeds the maximum number of partitions, as for
+    /// [`CptTable::create`].
     pub fn create_default(
         topology: impl Into<Arc<Topology>>,
         estimate: Estimate,
@@ -65,14 +68,15 @@ impl CptTable {
         }
     }
 
-    /// The table that a pattern describes (`cfs_cpt_table_create_pattern`, S-302, lnet-semantics 21).
+    /// Creates the table that a pattern describes (`cfs_cpt_table_create_pattern`, S-302,
+    /// lnet-semantics 21).
     ///
-    /// CPUs that the process may not use are left out; a partition of which nothing remains is an error.
+    /// CPUs that the process may not use are left out; an empty partition is an error.
     ///
     /// # Errors
-    /// ENODEV for a partition of which no usable CPU is left ([`CptError::Empty`]); EINVAL for a CPU in two partitions
-    /// ([`CptError::Overlap`]), for more partitions than there can be ([`CptError::PartitionCount`]), and as for
-    /// [`CptTable::create`].
+    /// ENODEV for a partition without a usable CPU ([`CptError::Empty`]); EINVAL for a CPU in two
+    /// partitions ([`CptError::Overlap`]), for more partitions than the maximum
+    /// ([`CptError::PartitionCount`]), and as for [`CptTable::create`].
     pub fn create_pattern(
         topology: impl Into<Arc<Topology>>,
         pattern: &Pattern,
@@ -92,7 +96,8 @@ impl CptTable {
         }
     }
 
-    /// A `X[…]` or `C[…]` pattern, with this many partitions where it does not say one per node.
+    /// Creates the table of an `X[…]` or `C[…]` pattern, with this number of partitions unless it
+    /// has one per node.
     pub(crate) fn create_reduced(
         topology: Arc<Topology>,
         pattern: &Pattern,
@@ -122,9 +127,9 @@ impl CptTable {
     }
 }
 
-/// Cuts the row of CPUs into `partitions` pieces (at most as many as there are CPUs).
+/// Cuts the sequence of CPUs into `partitions` pieces (at most the number of CPUs).
 fn distribute(places: &[Cpu], partitions: usize) -> Vec<CpuSet> {
-    // The ends of cores, as numbers of CPUs; of CPUs where there are too few cores.
+    // The ends of cores, as numbers of CPUs; of CPUs if there are too few cores.
     let mut ends: Vec<usize> = Vec::new();
     for core in places.chunk_by(Cpu::same_core) {
         ends.push(ends.last().map_or(0, |end| *end) + core.len());
@@ -136,10 +141,10 @@ fn distribute(places: &[Cpu], partitions: usize) -> Vec<CpuSet> {
     let (mut groups, mut start, mut next) = (Vec::with_capacity(partitions), 0, 0);
     for cpt in 0..partitions {
         let wanted = (cpt + 1) * base + remainder.min(cpt + 1);
-        // Each of those that follow needs one end of its own; the last takes the very end.
+        // Each of the following partitions needs a separate end; the last takes the final one.
         let last = ends.len() - (partitions - cpt);
         let first = if cpt + 1 == partitions { last } else { next };
-        // Of two ends equally near the later one.
+        // Of two equally near ends the later one.
         let cut = (first..=last).rev().min_by_key(|&index| ends[index].abs_diff(wanted)).unwrap_or(last);
         let numbers = places[start..ends[cut]].iter().map(|cpu| cpu.number);
         groups.push(CpuSet::of(numbers).unwrap_or_else(|_| unreachable!("the topology checked the numbers")));

@@ -2,7 +2,8 @@ use std::fmt::{self, Write};
 
 use super::CptTable;
 
-/// The table as `cpu_partition_table` shows it (lnet-semantics 18a): a line per partition with its CPUs.
+/// Prints the table in the form of `cpu_partition_table` (lnet-semantics 18a): a line per partition
+/// with its CPUs.
 impl fmt::Display for CptTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for cpt in 0..self.partitions() {
@@ -16,8 +17,8 @@ impl fmt::Display for CptTable {
     }
 }
 
-/// Prints a table's distances as `cpu_partition_distance` shows them (lnet-semantics 18a): a line per partition with
-/// `partition:distance` for each.
+/// Prints a table's distances in the form of `cpu_partition_distance` (lnet-semantics 18a): a line
+/// per partition with `partition:distance` for each.
 #[derive(Debug, Clone, Copy)]
 pub struct Distances<'a>(pub &'a CptTable);
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::fake::{MACHINES, Machine};
 use crate::{CptConfig, Distances, Estimate, Pattern, set_current, with_partition};
 
-/// Read once: hundreds of files each.
+/// Created once: hundreds of files each.
 static TOPOLOGIES: std::sync::LazyLock<Vec<Topology>> =
     std::sync::LazyLock::new(|| MACHINES.iter().map(Machine::topology).collect());
 
@@ -37,8 +37,8 @@ fn assert_covers(table: &CptTable, wanted: &CpuSet) {
 }
 
 proptest! {
-    /// Any number on any machine, whole or restricted: all CPUs, no overlap, sizes even, and at most as
-    /// many cores parted as there must be.
+    /// Any number on any machine, whole or restricted: all CPUs, no overlap, even sizes, and no
+    /// more cores split than necessary.
     // Covers: S-301, S-303
     #[test]
     fn partitions_share_the_cpus_evenly_and_keep_cores_whole(
@@ -64,7 +64,7 @@ proptest! {
                 prop_assert_eq!(owners.len(), 1, "core {} is whole", core);
             }
         }
-        // Exactly base and remainder (lnet-semantics 20) where cores do not get into the way.
+        // Exactly base and remainder (lnet-semantics 20) where the cores permit it.
         if partitions > cores.len() || topology.threads_per_core() == 1 {
             let (base, remainder) = (total / partitions, total % partitions);
             for cpt in 0..partitions {
@@ -73,7 +73,7 @@ proptest! {
         }
     }
 
-    /// Setting and taking out, by CPU and by mask, agrees with a plain map.
+    /// Adding and removing, by CPU and by mask, agrees with a plain map.
     // Covers: S-301
     #[test]
     fn filling_agrees_with_a_plain_map(steps in prop::collection::vec((0..4usize, 0..5usize, 0..10usize), 0..60)) {
@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-/// The default on each machine; sockets are not parted by a number of partitions that need not part them.
+/// The default on each machine; sockets are split only if the number of partitions requires it.
 // Covers: S-303
 #[test]
 fn defaults_keep_sockets_and_nodes_whole() {
@@ -184,7 +184,7 @@ fn tables_and_distances_print_a_line_per_partition() {
     assert_eq!((table.weight(9), table.online(9), table.distance(0, 9)), (0, false, None));
 }
 
-/// Nodes come in turn.
+/// Nodes are used in turn.
 // Covers: S-305
 #[test]
 fn nodes_are_spread_evenly() {
@@ -195,7 +195,7 @@ fn nodes_are_spread_evenly() {
     assert_eq!(CptTable::single().spread_node(0), None);
 }
 
-/// Nodes are set and taken out as a whole.
+/// Nodes are added and removed as a whole.
 // Covers: S-301, S-306
 #[test]
 fn nodes_join_and_leave() {
@@ -209,7 +209,7 @@ fn nodes_join_and_leave() {
     assert_eq!(table.nodemask(None), &"1".parse().unwrap());
 }
 
-/// What a thread says goes first, and threads without a word spread over virtual partitions.
+/// A thread's own setting comes first, and threads without one spread over virtual partitions.
 // Covers: S-301
 #[test]
 fn threads_of_virtual_partitions_belong_to_one_each() {
@@ -232,7 +232,7 @@ fn threads_of_virtual_partitions_belong_to_one_each() {
     assert!(!CptTable::single().has_affinity());
 }
 
-/// On a CPU of no partition there is none, unless it is hashed.
+/// A CPU without a partition yields none, unless it is hashed.
 // Covers: S-301
 #[test]
 fn a_foreign_cpu_is_hashed_only_on_request() {
@@ -243,7 +243,8 @@ fn a_foreign_cpu_is_hashed_only_on_request() {
     assert!(table.current(true).is_some_and(|cpt| cpt < 2));
 }
 
-/// The distance of a device's node is the largest from any node of the partition, as the machine has it.
+/// The distance of a device's node is the largest from any node of the partition, as the machine
+/// reports it.
 // Covers: S-209
 #[test]
 fn a_node_is_as_far_as_from_the_farthest_node_of_a_partition() {

@@ -1,4 +1,4 @@
-//! Reads the machine from the files that the kernel shows below `/sys`. Their content is not trusted.
+//! Reads the machine from the kernel's files below `/sys`, without trusting their content.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ use nix::libc;
 use super::{Cpu, Topology};
 use crate::{CptError, CpuSet, NodeSet};
 
-/// The longest file that is read: a list of every second one of 8192 CPUs has 20 KiB.
+/// The maximum length of a file: a list of every second one of 8192 CPUs has 20 KiB.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 pub(super) fn read(root: &Path, allowed: &CpuSet) -> Result<Topology, CptError> {
@@ -27,7 +27,7 @@ pub(super) fn read(root: &Path, allowed: &CpuSet) -> Result<Topology, CptError> 
         None => NodeSet::of([0])?,
     };
     let (node_of, distances) = if numa { read_nodes(&system, &nodes)? } else { Default::default() };
-    // The kernel counts a CPU that no node claims to the first node.
+    // The kernel assigns a CPU without a node to the first node.
     let orphanage = nodes.first().unwrap_or(0);
     let cpus = usable
         .iter()
@@ -46,7 +46,7 @@ pub(super) fn read(root: &Path, allowed: &CpuSet) -> Result<Topology, CptError> 
 
 type Nodes = (BTreeMap<usize, usize>, BTreeMap<(usize, usize), u32>);
 
-/// The node of each CPU, and the distances between nodes.
+/// Returns the node of each CPU, and the distances between nodes.
 fn read_nodes(system: &Path, nodes: &NodeSet) -> Result<Nodes, CptError> {
     let (mut node_of, mut distances) = Nodes::default();
     for node in nodes.iter() {
@@ -69,7 +69,7 @@ fn read_nodes(system: &Path, nodes: &NodeSet) -> Result<Nodes, CptError> {
     Ok((node_of, distances))
 }
 
-/// The lowest of the hyper-threads of a CPU's core, which names the core.
+/// Returns the lowest hyper-thread of a CPU's core, which identifies the core.
 fn core(topology: &Path, number: usize) -> Result<usize, CptError> {
     // The newer name first.
     for name in ["core_cpus_list", "thread_siblings_list"] {
@@ -83,7 +83,7 @@ fn core(topology: &Path, number: usize) -> Result<usize, CptError> {
     Ok(number)
 }
 
-/// The value in a file, or nothing where the file is missing.
+/// Returns the value in a file, or `None` if the file does not exist.
 fn value<T: FromStr<Err: ToString>>(path: &Path) -> Result<Option<T>, CptError> {
     text(path)?.map(|text| parse(path, text.trim())).transpose()
 }
@@ -97,7 +97,7 @@ fn text(path: &Path) -> Result<Option<String>, CptError> {
         path: path.to_owned(),
         errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
     };
-    // Should somebody have put a pipe there, it must not hold us up.
+    // A pipe in this place must not block.
     let file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

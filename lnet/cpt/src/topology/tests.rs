@@ -7,7 +7,7 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-/// Every CPU stands where the machine has it.
+/// Every CPU has the machine's location.
 // Covers: S-303
 #[test]
 fn machines_are_read_as_they_are() {
@@ -27,7 +27,7 @@ fn machines_are_read_as_they_are() {
     }
 }
 
-/// A container's CPUs alone are seen.
+/// Only a container's CPUs are included.
 // Covers: S-303
 #[test]
 fn forbidden_and_offline_cpus_do_not_occur() {

@@ -1,4 +1,4 @@
-//! What the kernel says.
+//! The kernel's reports.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use nix::libc;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) cpus: CpuSet,
-    /// To each node, itself among them.
+    /// The distance to each node, including itself.
     pub(crate) distances: Vec<u32>,
 }
 
-/// The nodes from 0 upwards.
+/// Returns the nodes from 0 upwards.
 pub(crate) fn nodes() -> Vec<Node> {
     let folder = |number| PathBuf::from(format!("/sys/devices/system/node/node{number}"));
     let read = |path: PathBuf| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -30,12 +30,14 @@ pub(crate) fn nodes() -> Vec<Node> {
     folders.map(node).collect()
 }
 
-/// On which node each page of `memory` lies, the last one in part; for a page that nobody has touched, `ENOENT`.
+/// Returns the node of each page of `memory`, including a partial last one; `ENOENT` for an
+/// untouched page.
 pub(crate) fn nodes_of_pages(memory: &[u8]) -> Vec<Result<usize, Errno>> {
     let pages: Vec<_> = memory.chunks(4096).map(<[u8]>::as_ptr).collect();
     let mut status = vec![libc::c_int::MIN; pages.len()];
-    // SAFETY: without nodes to move to, move_pages moves nothing: it reads the `pages.len()` addresses, which it looks
-    // up in this process (0), and writes as many numbers to `status`. Both vectors live through the call.
+    // SAFETY: without target nodes, move_pages moves nothing: it reads the `pages.len()` addresses,
+    // which it looks up in this process (0), and writes as many numbers to `status`. Both vectors
+    // live through the call.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -51,11 +53,11 @@ pub(crate) fn nodes_of_pages(memory: &[u8]) -> Vec<Result<usize, Errno>> {
     status.into_iter().map(|node| usize::try_from(node).map_err(|_| Errno::from_raw(-node))).collect()
 }
 
-/// From now on the memory that this thread touches first lies on a node, as if `numactl --membind` had started it.
+/// Binds memory that this thread touches first to a node from now on, as `numactl --membind` does.
 pub(crate) fn bind_memory(node: usize) {
     let mask: libc::c_ulong = 1 << node;
-    // SAFETY: the kernel reads the 64 bits of `mask`, of which it counts one less than it is told, and changes the policy of this
-    // thread alone.
+    // SAFETY: the kernel reads the 64 bits of `mask`, using one less than the size passed, and
+    // changes only this thread's policy.
     let rc = unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_BIND, &raw const mask, 65usize) };
     Errno::result(rc).expect("the kernel has NUMA");
 }

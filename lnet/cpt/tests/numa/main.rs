@@ -1,5 +1,5 @@
-//! Against a machine with two NUMA nodes of four CPUs each, which `./test verbs` makes: what the kernel says of CPUs and
-//! pages, not what this crate believes.
+//! Tests against a machine with two NUMA nodes of four CPUs each, which `./test verbs` creates:
+//! they compare with the kernel's reports on CPUs and pages, not with this crate's own.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,10 +11,11 @@ use lnet_cpt::{
 
 const PAGE: usize = 4096;
 
-/// Longer than a huge page of x86-64 with the part of another one, whatever the kernel makes of its alignment.
+/// Longer than a huge page of x86-64 plus part of another one, for any alignment that the kernel
+/// chooses.
 const LONG: usize = 5 << 20;
 
-/// Runs on a thread of its own, whose affinity may be changed.
+/// Runs on a separate thread, whose affinity may be changed.
 fn on_a_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(test).join().expect("the test passes"))
 }
@@ -24,13 +25,13 @@ fn table(tunables: &str) -> CptTable {
     config.create(Topology::machine().unwrap()).unwrap()
 }
 
-/// A table with a partition per node, in the order of the nodes.
+/// Creates a table with a partition per node, in the order of the nodes.
 fn per_node() -> CptTable {
     table(r#"cpu_pattern="N""#)
 }
 
-/// Partitions per node are the kernel's nodes with the kernel's distances, and so is the default of this
-/// machine, however it is estimated.
+/// Partitions per node are the kernel's nodes with the kernel's distances, and so is the default of
+/// this machine under every estimate.
 // Covers: S-301, S-303
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -40,7 +41,7 @@ fn partitions_are_the_kernels_nodes() {
     let by_estimate = [Estimate::Seed, Estimate::Current, Estimate::Classic, Estimate::PerNode]
         .map(|estimate| CptTable::create_default(Topology::machine().unwrap(), estimate).unwrap());
     for table in by_estimate.into_iter().chain([per_node(), table("cpu_npartitions=2")]) {
-        // Some estimates cut nodes into more partitions; none crosses a node.
+        // Some estimates split nodes into more partitions; no partition crosses a node.
         assert_eq!(table.partitions() % nodes.len(), 0, "{table}");
         let share = table.partitions() / nodes.len();
         for cpt in 0..table.partitions() {
@@ -55,7 +56,8 @@ fn partitions_are_the_kernels_nodes() {
     }
 }
 
-/// The kernel runs a bound thread on the CPUs of its partition's node alone, and on all of them if it must.
+/// The kernel runs a bound thread only on the CPUs of its partition's node, and on each of them if
+/// necessary.
 // Covers: S-306
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -68,7 +70,7 @@ fn a_bound_thread_runs_on_its_node() {
                 std::thread::yield_now();
                 assert!(node.cpus.contains(nix::sched::sched_getcpu().unwrap()));
                 assert_eq!(table.current(false), Some(cpt));
-                // What a bound thread starts stays there too.
+                // A thread started by a bound thread stays there too.
                 let child = std::thread::spawn(|| nix::sched::sched_getcpu().unwrap()).join().unwrap();
                 assert!(node.cpus.contains(child), "{child}");
             }
@@ -78,7 +80,8 @@ fn a_bound_thread_runs_on_its_node() {
     });
 }
 
-/// Each page of a partition's memory lies on the partition's node, whichever node's CPU touches it first.
+/// Each page of a partition's memory lies on the partition's node, whichever node's CPU touches it
+/// first.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -98,7 +101,7 @@ fn pages_lie_on_the_node_of_their_partition() {
     }
 }
 
-/// Who starts a program under a memory policy has its memory where that says.
+/// A memory policy under which the operator starts a program determines its memory.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -115,7 +118,8 @@ fn a_policy_of_the_operator_is_obeyed() {
     });
 }
 
-/// Without a placement pages lie where they are first touched. The test above would see a placement without effect.
+/// Without a placement pages lie where they are first touched. The test above would detect a
+/// placement without effect.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -132,14 +136,16 @@ fn pages_without_placement_lie_where_they_are_touched() {
     }
 }
 
-/// Memory of several nodes is spread evenly: the pages of a long block, and short blocks one after another. A node that has no
-/// free page at the moment is passed over by the kernel, so it is most of several that must be even.
+/// Memory of several nodes is spread evenly: the pages of a long block, and short blocks one after
+/// another. The kernel skips a node without a free page at the moment, so most of several attempts
+/// must be even.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn memory_of_several_nodes_is_spread_evenly() {
     const TRIES: usize = 5;
-    // One partition of both nodes, that lacks a CPU so that it has affinity; and the whole of a table.
+    // One partition of both nodes, without one CPU so that it has affinity; and the whole of a
+    // table.
     for (table, cpt) in [(table(r#"cpu_pattern="X[7]""#), Some(0)), (per_node(), None)] {
         let filled = |pages: usize| {
             let mut block = alloc_in(&table, cpt, pages * PAGE).unwrap();
@@ -171,7 +177,7 @@ fn memory_of_several_nodes_is_spread_evenly() {
     }
 }
 
-/// Patterns of nodes, of CPUs by their numbers, and what `N` leaves out, on the kernel's own nodes.
+/// Patterns of nodes, of CPU numbers, and of cores left out, on the kernel's own nodes.
 // Covers: S-302
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
