@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::NidError;
 
-/// The 64 bits by which a message finds its buffer on a portal.
+/// The 64 bits by which a portal finds the buffer for a message.
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -46,20 +46,21 @@ impl From<MatchBits> for u64 {
 
 /// The index of a portal, 0 to 63 (lnet-wire 8).
 ///
-/// A portal index on the wire may be any 32-bit number; one that [`Portal::new`] refuses matches nothing
-/// (lnet-wire 9).
+/// A portal index on the wire may be any 32-bit number; one that [`Portal::new`] refuses matches
+/// nothing (lnet-wire 9).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Portal(u8);
 
 impl Portal {
-    /// Number of portals of a node.
+    /// The number of portals of a node.
     pub const COUNT: usize = 64;
-    /// Portal 0, kept for ping and push.
+    /// Portal 0, reserved for ping and push.
     pub const RESERVED: Portal = Portal(0);
-    /// Portal 61, for probes of nlx nodes. Lustre uses portals below 35, Motr's programs and nlx 39 to 43, `lst` 50 to 52.
+    /// Portal 61, for probes of nlx nodes. Lustre uses portals below 35, Motr's programs and nlx 39
+    /// to 43, `lst` 50 to 52.
     pub const PROBE: Portal = Portal(61);
 
-    /// The portal with this index.
+    /// Returns the portal with this index.
     ///
     /// # Errors
     /// [`NidError::Portal`] if `index` is not below [`Portal::COUNT`].
@@ -71,13 +72,13 @@ impl Portal {
         }
     }
 
-    /// The index as a number for the wire.
+    /// Returns the index as a number for the wire.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0 as u32
     }
 
-    /// The index into a table of [`Portal::COUNT`] entries.
+    /// Returns the index into a table of [`Portal::COUNT`] entries.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

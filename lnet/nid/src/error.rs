@@ -1,16 +1,16 @@
-//! The crate's one error: a text or a number that is no LNet name.
+//! The crate's error type, for invalid texts and numbers.
 
 use thiserror::Error;
 
 use crate::{NetType, printable};
 
-/// The errno every [`NidError`] stands for.
+/// The errno of every [`NidError`].
 const EINVAL: i32 = 22;
 
-/// Why a text or a wire value is not a NID, network, process id or portal.
+/// The reason why a text or a wire value is not a NID, network, process id or portal.
 ///
-/// Texts in errors are cut to the longest text that is accepted, so an error never carries more than the caller's
-/// first few dozen bytes.
+/// Texts in errors are cut to the maximum accepted length, so an error never carries more than the
+/// caller's first few dozen bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NidError {
@@ -21,20 +21,20 @@ pub enum NidError {
         text: String,
         /// Length of the whole text in bytes.
         length: usize,
-        /// The longest accepted text in bytes.
+        /// The maximum accepted length in bytes.
         limit: usize,
     },
-    /// The part before `@` is not an address of the kind the network type uses.
+    /// The part before `@` is not an address in the form of the network type.
     #[error("address \"{}\" in \"{}\" is not {expected}", printable(address), printable(text))]
     Address {
         /// The whole text.
         text: String,
         /// The part before `@`.
         address: String,
-        /// What this network type takes.
+        /// The valid form for this network type.
         expected: &'static str,
     },
-    /// The network part starts with no known network name.
+    /// The network part does not start with a known network name.
     #[error("network \"{}\" in \"{}\" has no known type: these are {}", printable(net), printable(text), NetType::names().collect::<Vec<_>>().join(", "))]
     NetType {
         /// The whole text.
@@ -42,7 +42,7 @@ pub enum NidError {
         /// The network part.
         net: String,
     },
-    /// The number behind the network name is no decimal number within the limit.
+    /// The number after the network name is not a decimal number within the limit.
     #[error(
         "network number \"{}\" in \"{}\" is not a decimal number of 0 to {limit}",
         printable(number),
@@ -51,12 +51,12 @@ pub enum NidError {
     NetNumber {
         /// The whole text.
         text: String,
-        /// The part behind the network name.
+        /// The part after the network name.
         number: String,
-        /// The greatest number this network type takes.
+        /// The maximum number for this network type.
         limit: u32,
     },
-    /// The process id is no decimal number within the limit.
+    /// The process id is not a decimal number within the limit.
     #[error(
         "process id \"{}\" in \"{}\" is not a decimal number of 0 to {limit}",
         printable(pid),
@@ -67,7 +67,7 @@ pub enum NidError {
         text: String,
         /// The part before `-`.
         pid: String,
-        /// The greatest number in this place.
+        /// The maximum number in this place.
         limit: u32,
     },
     /// The text has no `-` between process id and NID.
@@ -81,7 +81,7 @@ pub enum NidError {
     SizeCode {
         /// The size code read.
         value: u8,
-        /// The greatest size code.
+        /// The greatest valid size code.
         limit: u8,
     },
     /// A loopback NID with a network number or an address; there is only `0@lo`.
@@ -95,10 +95,10 @@ pub enum NidError {
     Nid4Bits {
         /// The 64-bit NID read.
         value: u64,
-        /// The highest bit in use.
+        /// The highest valid bit.
         limit: u32,
     },
-    /// A part of a list of NIDs is not what stands there in a NID or range.
+    /// A part of a list of NIDs is invalid in a NID or range.
     #[error(
         "\"{}\" at byte {position} of the NID list, in \"{}\", is not {expected}",
         printable(value),
@@ -107,32 +107,32 @@ pub enum NidError {
     Expression {
         /// The expression, or its first bytes.
         text: String,
-        /// Where in the list the part stands, in bytes.
+        /// The position of the part in the list, in bytes.
         position: usize,
         /// The part, or its first bytes.
         value: String,
-        /// What could stand there, with its limits.
+        /// The valid form, with its limits.
         expected: &'static str,
     },
-    /// A list of NIDs has more of something than is ever looked at.
+    /// A list of NIDs exceeds a limit.
     #[error("more than {limit} {what} at byte {position} of the NID list")]
     ListTooLong {
-        /// What there are too many of.
+        /// The items of which there are too many.
         what: &'static str,
-        /// Where in the list the first one too many stands, in bytes.
+        /// The position of the first one above the limit in the list, in bytes.
         position: usize,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// The NIDs of a list cannot be named one by one.
+    /// The NIDs of a list cannot be listed one by one.
     #[error("\"{}\" stands for more NIDs than the {limit} that can be named one by one", printable(text))]
     Members {
-        /// The expression with which they became too many, or its first bytes.
+        /// The expression with which they exceed the limit, or its first bytes.
         text: String,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// A portal index that no node has.
+    /// A portal index out of range.
     #[error("portal {value} is not below {limit}")]
     Portal {
         /// The index.
@@ -143,7 +143,7 @@ pub enum NidError {
 }
 
 impl NidError {
-    /// The errno an LNet user knows for this error: always `EINVAL`.
+    /// The errno that LNet reports for this error: always `EINVAL`.
     #[must_use]
     pub fn errno(&self) -> i32 {
         EINVAL

@@ -1,8 +1,9 @@
-//! Hashes of NIDs: which partition one belongs to.
+//! Hashes of NIDs, and the partition of a NID.
 //!
-//! These hashes stay inside the node and never reach the wire, so the constants are a local decision: 2³² and 2⁶⁴ divided
-//! by the square of the golden ratio, rounded up. Their multiples, modulo the power of two, spread evenly, as do those of the
-//! more common 2ⁿ divided by the golden ratio itself, for the two add up to 2ⁿ.
+//! These hashes stay inside the node and never reach the wire, so the constants are a local
+//! decision: 2³² and 2⁶⁴ divided by the square of the golden ratio, rounded up. Their multiples,
+//! modulo the power of two, spread evenly, as do those of the more common 2ⁿ divided by the golden
+//! ratio itself, because the two add up to 2ⁿ.
 
 use crate::{NetType, Nid};
 
@@ -10,8 +11,8 @@ const GOLDEN_32: u32 = 0x61c8_8647;
 const GOLDEN_64: u64 = 0x61c8_8646_80b5_83eb;
 
 impl Nid {
-    /// The index of the CPU partition, among `ncpts`, that this NID belongs to (lnet-semantics 22): always the same for
-    /// the same NID and number, and below the number.
+    /// Returns the CPU partition of this NID, below `ncpts` (lnet-semantics 22): always the same
+    /// for the same NID and number.
     ///
     /// | NID | partition |
     /// | --- | --- |
@@ -19,8 +20,8 @@ impl Nid {
     /// | small, on `kfi` | the top bits of the 64-bit NID's multiplicative hash, folded |
     /// | large | the top bits of the multiplicative hash of the network id and, chained, of the four address words, folded |
     ///
-    /// *Folded*: as many bits as count to `ncpts - 1`; where they make a value v that is too great, `(h + v + v / 2)
-    /// modulo ncpts` instead, of the value h that was hashed last.
+    /// *Folded*: the number of bits that `ncpts - 1` needs; if their value v is not below `ncpts`,
+    /// `(h + v + v / 2) modulo ncpts` instead, with the value h that was hashed last.
     #[must_use]
     pub fn cpt_of(self, ncpts: usize) -> usize {
         if ncpts <= 1 {
@@ -40,19 +41,21 @@ impl Nid {
         }
     }
 
-    /// LNet's *nidhash* (lnet-semantics 10): the network id XOR each 32-bit word of the address.
+    /// Returns LNet's *nidhash* (lnet-semantics 10): the network id XOR each 32-bit word of the
+    /// address.
     #[must_use]
     pub fn nidhash(self) -> u32 {
         self.address_words().fold(self.net().id(), |hash, word| hash ^ word)
     }
 
-    /// The address bytes that count, four at a time.
+    /// Returns the used address bytes as 32-bit words.
     fn address_words(&self) -> impl Iterator<Item = u32> {
         self.address_bytes().as_chunks().0.iter().map(|word| u32::from_be_bytes(*word))
     }
 }
 
-/// The top bits of `product` as an index below `count`, which is above 1; `hash` helps out where they are too great.
+/// Returns the top bits of `product` as an index below `count`, which is above 1; mixes `hash` in
+/// if they are too great.
 fn fold(product: u64, hash: u64, count: usize) -> usize {
     let bits = usize::BITS - (count - 1).leading_zeros();
     let value = product >> (u64::BITS - bits);
@@ -97,7 +100,8 @@ mod tests {
         assert_eq!(large.nidhash(), 0x0002_0000 ^ 0xfd00_0001 ^ 0x0002_0003 ^ 0x0004_0005 ^ 0x0006_0007);
     }
 
-    /// Neighbours on each kind of network are spread over all partitions, none of which has twice its share.
+    /// Neighbouring NIDs on each kind of network spread over all partitions, none of which gets
+    /// twice its share.
     #[test]
     fn neighbours_are_spread_evenly() {
         const NIDS: u32 = 4096;

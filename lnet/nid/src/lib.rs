@@ -1,8 +1,8 @@
-//! LNet's plain names and numbers: NIDs, networks, process ids, match bits and portals, with their texts.
+//! LNet's names and numbers: NIDs, networks, process ids, match bits and portals, with their texts.
 //!
-//! Everything here is a small `Copy` value with the layout it has on the wire, and can be printed and parsed; only lists of
-//! NIDs, which are never on the wire, own memory.
-//! The crate opens nothing, resolves no host name, and knows no list of local interfaces.
+//! Everything here is a small `Copy` value in its wire layout, and can be printed and parsed; only
+//! lists of NIDs, which are never on the wire, own memory. The crate opens nothing, resolves no
+//! host name, and has no list of local interfaces.
 //!
 //! ```
 //! use lnet_nid::{Net, Nid, ProcessId};
@@ -23,7 +23,7 @@
 //! | `net` | [`Net`] and [`NetType`]: `tcp1`, `o2ib`, `lo` |
 //! | `process` | [`Pid`] and [`ProcessId`]: `12345-10.0.0.1@tcp` |
 //! | `list`, `range`, `numbers` | [`NidList`] and [`NidRange`]: `192.168.[1-10].*@tcp`, for rules and groups |
-//! | `hash` | which partition a NID belongs to |
+//! | `hash` | the partition of a NID |
 //! | `printable` | [`printable`]: foreign text without control characters |
 //! | `bits` | [`MatchBits`] and [`Portal`] |
 //! | `error` | [`NidError`] |

@@ -7,21 +7,21 @@ use std::str::FromStr;
 use crate::range::Expression;
 use crate::{Nid, NidError, NidRange, text};
 
-/// A list of NIDs and ranges of them, as tools and rules take it (lnet-wire 4). Never on the wire.
+/// A list of NIDs and NID ranges, for tools and rules (lnet-wire 4). Never on the wire.
 ///
-/// | expression | stands for |
+/// | expression | NIDs |
 /// | --- | --- |
 /// | `*`, `*@tcp` | every NID; every NID of that network |
 /// | `10.0.0.1@tcp`, `fd00::1@tcp`, `17@gni` | that NID |
 /// | `192.168.[1-10].*@tcp` | IPv4 addresses, each of whose octets is a number, a bracket list or `*` |
 /// | `[1-100]@gni` | addresses of a driver with numbers for addresses, decimal or hexadecimal |
-/// | `10.0.0.0/16@tcp`, `fd00::/64@tcp` | addresses that begin like this one |
+/// | `10.0.0.0/16@tcp`, `fd00::/64@tcp` | addresses with this prefix |
 ///
-/// A bracket list is `[a,b-c,d-e/s]`: the number a, those from b to c, each s-th from d to e. Blanks stand between
-/// expressions, and nowhere else. No `@` means `@tcp`, except behind `*` alone. No expression at all is the list of no
-/// NID.
+/// A bracket list is `[a,b-c,d-e/s]`: the number a, those from b to c, every s-th from d to e.
+/// Blanks are valid only between expressions. Without `@` the network is `tcp`, except for a single
+/// `*`. A list without expressions contains no NID.
 ///
-/// It prints in a canonical form, which reads back as an equal list.
+/// It prints in a canonical form, which parses to an equal list.
 ///
 /// ```
 /// use lnet_nid::NidList;
@@ -39,34 +39,37 @@ use crate::{Nid, NidError, NidRange, text};
 pub struct NidList(Vec<NidRange>);
 
 impl NidList {
-    /// The most expressions of a list. A rule is compared with every message: a longer one is better said by prefixes.
+    /// The maximum number of expressions in a list. A rule is compared with every message: use
+    /// prefixes instead of a longer list.
     pub const EXPRESSIONS_MAX: usize = 1024;
-    /// The most NIDs that are ever named one by one: a cluster of many interfaces a node, and a megabyte of NIDs.
+    /// The maximum number of NIDs that [`NidList::members`] lists: a cluster with many interfaces
+    /// per node, and a megabyte of NIDs.
     pub const MEMBERS_MAX: usize = 1 << 16;
 
-    /// The expressions, in their order.
+    /// Returns the expressions, in their order.
     #[must_use]
     pub fn ranges(&self) -> &[NidRange] {
         &self.0
     }
 
-    /// Whether it is the list of no NID.
+    /// Whether the list has no expressions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the NID is in one of the ranges. [`Nid::ANY`] never is: it names no interface.
+    /// Whether one of the ranges contains the NID. [`Nid::ANY`] is never contained: it names no
+    /// interface.
     #[must_use]
     pub fn contains(&self, nid: Nid) -> bool {
         self.0.iter().any(|range| range.contains(nid))
     }
 
-    /// The NIDs one by one, in the order of the expressions and each once.
+    /// Returns the NIDs one by one, in the order of the expressions and each once.
     ///
     /// # Errors
-    /// [`NidError::Members`] if they are, those that come twice counted twice, more than `limit` or
-    /// [`NidList::MEMBERS_MAX`], as they always are for `*` and `*@tcp`.
+    /// [`NidError::Members`] if their number, including duplicates, is above `limit` or
+    /// [`NidList::MEMBERS_MAX`], as it always is for `*` and `*@tcp`.
     pub fn members(&self, limit: usize) -> Result<Vec<Nid>, NidError> {
         let limit = limit.min(NidList::MEMBERS_MAX);
         let (mut members, mut seen, mut left) = (Vec::new(), HashSet::new(), limit);

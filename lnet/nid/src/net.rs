@@ -8,16 +8,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::NidError;
 use crate::text;
 
-/// The kind of a network, which names its driver (lnet-wire 1).
+/// The type of a network, which names its driver (lnet-wire 1).
 ///
-/// Any byte is a value; only those of [`NetType::name`] have a text.
+/// Any byte is a value; only those with a [`NetType::name`] have a text.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(transparent)]
 pub struct NetType(pub u8);
 
-/// Names in the order in which texts are compared with them (lnet-wire 4).
+/// The names in the order in which texts are compared with them (lnet-wire 4).
 const NAMES: [(NetType, &str); 9] = [
     (NetType::LO, "lo"),
     (NetType::TCP, "tcp"),
@@ -45,7 +45,7 @@ impl NetType {
     pub const PTLF: NetType = NetType(15);
     /// Kernel fabric interface.
     pub const KFI: NetType = NetType(16);
-    /// A number that is taken but has no text.
+    /// A reserved number without a name.
     pub const TOFU: NetType = NetType(17);
     /// Elastic fabric adapter.
     pub const EFA: NetType = NetType(18);
@@ -54,18 +54,18 @@ impl NetType {
     /// The type of the wildcard NID and network.
     pub const ANY: NetType = NetType(0xff);
 
-    /// The name in texts, or `None` for a type without one.
+    /// Returns the name in texts, or `None` for a type without one.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(known, _)| *known == self).map(|(_, name)| *name)
     }
 
-    /// The names of all types that have one.
+    /// Returns the names of all types that have one.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(_, name)| *name)
     }
 
-    /// The type whose name `text` starts with, and what follows the name.
+    /// Returns the type whose name `text` starts with, and the rest of the text.
     pub(crate) fn strip_name(text: &str) -> Option<(NetType, &str)> {
         NAMES.iter().find_map(|(net_type, name)| Some((*net_type, text.strip_prefix(name)?)))
     }
@@ -88,15 +88,15 @@ impl fmt::Debug for NetType {
 
 /// A network: type in bits 16 to 23, number in bits 0 to 15 (lnet-wire 2).
 ///
-/// Text: the type's name and the number, which is left out when 0 (`tcp`, `tcp1`). The wildcard prints as `<?>` and
-/// is also read from `*`. A type without a name prints, and is read, as `<type:number>`, and so does a number of `lo`,
-/// which takes none.
+/// Text: the type's name and the number, which is omitted if 0 (`tcp`, `tcp1`). The wildcard prints
+/// as `<?>` and is also parsed from `*`. A type without a name has the text `<type:number>`, and so
+/// does `lo` with a number, which its name cannot have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Net(u32);
 
 impl Net {
-    /// `tcp`, the network of a NID text that names none.
+    /// `tcp`, the network of a NID text without one.
     pub const TCP: Net = Net::new(NetType::TCP, 0);
     /// `o2ib`.
     pub const O2IB: Net = Net::new(NetType::O2IB, 0);
@@ -105,7 +105,7 @@ impl Net {
     /// Every network.
     pub const ANY: Net = Net(u32::MAX);
 
-    /// The network of this type and number. Any number of [`NetType::ANY`] is [`Net::ANY`].
+    /// Returns the network of this type and number. Any number of [`NetType::ANY`] is [`Net::ANY`].
     #[must_use]
     pub const fn new(net_type: NetType, number: u16) -> Net {
         if net_type.0 == NetType::ANY.0 {
@@ -114,25 +114,25 @@ impl Net {
         Net((net_type.0 as u32) << 16 | number as u32)
     }
 
-    /// The network with this 32-bit id; the bits above the type are not looked at (lnet-wire 2).
+    /// Returns the network with this 32-bit id; ignores the bits above the type (lnet-wire 2).
     #[must_use]
     pub const fn from_id(id: u32) -> Net {
         Net::new(NetType((id >> 16) as u8), id as u16)
     }
 
-    /// The 32-bit network id.
+    /// Returns the 32-bit network id.
     #[must_use]
     pub const fn id(self) -> u32 {
         self.0
     }
 
-    /// The network's type.
+    /// Returns the network's type.
     #[must_use]
     pub const fn net_type(self) -> NetType {
         NetType((self.0 >> 16) as u8)
     }
 
-    /// The network's number.
+    /// Returns the network's number.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0 as u16

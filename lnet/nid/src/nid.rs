@@ -7,18 +7,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Net, NetType, NidError};
 
-/// Size code of a NID with a 16-byte address; one with a 4-byte address has 0.
+/// The size code of a NID with a 16-byte address; that of a 4-byte address is 0.
 const SIZE_CODE_LARGE: u8 = 12;
 
-/// The highest bit in use in a 64-bit NID other than the wildcard: the top of the network type.
+/// The highest used bit in a 64-bit NID other than the wildcard: the top of the network type.
 const NID4_TOP_BIT: u32 = 55;
 
 /// The name of one interface on one network, `10.0.0.1@tcp`, in its 20-byte wire form (lnet-wire 3).
 ///
-/// Equality, order and hash are those of the 20 bytes; the order is the one that decides a connection race: the
-/// connection that the node of the greater `Nid` opened stays (lnet-wire 24, row 1). That works because a `Nid` is *canonical*: the wildcard is all ones, and address bytes that do
-/// not count are zero. Every constructor here keeps it so; only bytes reinterpreted through `zerocopy` can be
-/// otherwise, and must pass [`Nid::canonical`] first.
+/// Equality, order and hash are those of the 20 bytes. The order decides a connection race: the
+/// connection opened by the node with the greater `Nid` stays (lnet-wire 24, row 1). That works
+/// because a `Nid` is *canonical*: the wildcard is all ones, and unused address bytes are zero.
+/// Every constructor ensures this; only bytes reinterpreted through `zerocopy` may differ, and must
+/// pass [`Nid::canonical`] first.
 ///
 /// See [`Nid::from_str`](std::str::FromStr) for the texts.
 #[derive(
@@ -26,7 +27,7 @@ const NID4_TOP_BIT: u32 = 55;
 )]
 #[repr(C)]
 pub struct Nid {
-    /// Number of address bytes less 4.
+    /// The number of address bytes minus 4.
     size: u8,
     net_type: u8,
     /// Big-endian.
@@ -35,7 +36,8 @@ pub struct Nid {
     address: [u8; 16],
 }
 
-/// Three numbers: a peer is looked up for every message, and field by field that takes five times as long.
+/// Hashes three numbers: a peer is looked up for every message, and hashing by fields takes five
+/// times as long.
 impl Hash for Nid {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [a, b, c, d, e]: [u32; 5] = zerocopy::transmute!(*self);
@@ -48,26 +50,26 @@ impl Hash for Nid {
 const _: () = assert!(size_of::<Nid>() == Nid::WIRE_LEN && align_of::<Nid>() == 1);
 
 impl Nid {
-    /// Bytes of the wire form.
+    /// The length of the wire form in bytes.
     pub const WIRE_LEN: usize = 20;
     /// The wildcard: every NID. All twenty bytes are 0xff.
     pub const ANY: Nid = Nid { size: 0xff, net_type: 0xff, number: [0xff; 2], address: [0xff; 16] };
     /// `0@lo`, every node's name for itself.
     pub const LOOPBACK: Nid = Nid::small(Net::LO, [0; 4]);
 
-    /// The NID with a 4-byte address on `net`; [`Nid::ANY`] if `net` is [`Net::ANY`].
+    /// Returns the NID with a 4-byte address on `net`; [`Nid::ANY`] if `net` is [`Net::ANY`].
     #[must_use]
     pub const fn new_v4(net: Net, address: Ipv4Addr) -> Nid {
         Nid::small(net, address.octets())
     }
 
-    /// The NID with a 16-byte address on `net`; [`Nid::ANY`] if `net` is [`Net::ANY`].
+    /// Returns the NID with a 16-byte address on `net`; [`Nid::ANY`] if `net` is [`Net::ANY`].
     #[must_use]
     pub const fn new_v6(net: Net, address: Ipv6Addr) -> Nid {
         Nid::large(net, address.octets())
     }
 
-    /// The NID of an IP address on `net`.
+    /// Returns the NID of an IP address on `net`.
     #[must_use]
     pub const fn new_ip(net: Net, address: IpAddr) -> Nid {
         match address {
@@ -76,22 +78,24 @@ impl Nid {
         }
     }
 
-    /// The NID with a number for an address, as on `gni` and `kfi`.
+    /// Returns the NID with a number as address, as on `gni` and `kfi`.
     #[must_use]
     pub const fn new_numeric(net: Net, address: u32) -> Nid {
         Nid::small(net, address.to_be_bytes())
     }
 
-    /// The NID of a 64-bit legacy NID: network id in the upper half, address in the lower (lnet-wire 2).
+    /// Converts a 64-bit legacy NID: network id in the upper half, address in the lower (lnet-wire
+    /// 2).
     ///
-    /// Total: bits above the 8-bit network type are not looked at, and a network type of 0xff is [`Nid::ANY`]. Use
-    /// [`Nid::try_from_nid4`] on what a peer sent.
+    /// Total: ignores bits above the 8-bit network type, and a network type of 0xff is
+    /// [`Nid::ANY`]. Use [`Nid::try_from_nid4`] for values from a peer.
     #[must_use]
     pub const fn from_nid4(nid4: u64) -> Nid {
         Nid::small(Net::from_id((nid4 >> 32) as u32), (nid4 as u32).to_be_bytes())
     }
 
-    /// Like [`Nid::from_nid4`], for a value off the wire: only one that [`Nid::to_nid4`] gives back.
+    /// As [`Nid::from_nid4`], for a value off the wire: accepts only values that [`Nid::to_nid4`]
+    /// returns.
     ///
     /// # Errors
     /// [`NidError::Nid4Bits`] if bits above the network type are set and it is not the wildcard,
@@ -104,7 +108,7 @@ impl Nid {
         nid.canonical()
     }
 
-    /// The 64-bit legacy NID, or `None` if the address has more than 4 bytes.
+    /// Returns the 64-bit legacy NID, or `None` if the address has more than 4 bytes.
     #[must_use]
     pub const fn to_nid4(self) -> Option<u64> {
         if self.is_any() {
@@ -116,8 +120,9 @@ impl Nid {
         }
     }
 
-    /// The NID in these 20 bytes, made canonical (lnet-wire 3): a network type of 0xff is [`Nid::ANY`] whatever the
-    /// rest says, and address bytes that do not count are cleared.
+    /// Reads a NID from the 20 bytes of its wire form, and makes it canonical (lnet-wire 3): a
+    /// network type of 0xff is [`Nid::ANY`] whatever the other bytes are, and unused address bytes
+    /// are cleared.
     ///
     /// # Errors
     /// [`NidError::SizeCode`] for a size code other than 0 and 12, [`NidError::Loopback`] for any `lo` NID but
@@ -127,13 +132,13 @@ impl Nid {
         raw.canonical()
     }
 
-    /// The 20 bytes of the wire form.
+    /// Returns the 20 bytes of the wire form.
     #[must_use]
     pub fn to_wire(self) -> [u8; Nid::WIRE_LEN] {
         zerocopy::transmute!(self)
     }
 
-    /// This NID in canonical form; what every other constructor returns is so already.
+    /// Returns this NID in canonical form; every other constructor already returns canonical NIDs.
     ///
     /// # Errors
     /// As for [`Nid::from_wire`].
@@ -159,7 +164,7 @@ impl Nid {
         self.net_type == NetType::ANY.0
     }
 
-    /// Whether this is on the network `lo`, hence the node itself.
+    /// Whether this is on the network `lo`, and so the node itself.
     #[must_use]
     pub const fn is_loopback(self) -> bool {
         self.net_type == NetType::LO.0
@@ -171,13 +176,14 @@ impl Nid {
         self.is_any() || self.size == 0
     }
 
-    /// The network this NID is on.
+    /// Returns the network of this NID.
     #[must_use]
     pub const fn net(self) -> Net {
         Net::new(NetType(self.net_type), u16::from_be_bytes(self.number))
     }
 
-    /// The 4-byte address as an IPv4 address, whatever the network; `None` for the wildcard and larger addresses.
+    /// Returns the 4-byte address as an IPv4 address, on any network; `None` for the wildcard and
+    /// larger addresses.
     #[must_use]
     pub const fn ipv4(self) -> Option<Ipv4Addr> {
         match self.address4() {
@@ -186,7 +192,7 @@ impl Nid {
         }
     }
 
-    /// The address as an IP address, whatever the network; `None` for the wildcard.
+    /// Returns the address as an IP address, on any network; `None` for the wildcard.
     #[must_use]
     pub const fn ip(self) -> Option<IpAddr> {
         match self.ipv4() {
@@ -198,7 +204,7 @@ impl Nid {
         }
     }
 
-    /// The address bytes that count: 4, 16, or none for the wildcard.
+    /// Returns the used address bytes: 4, 16, or none for the wildcard.
     #[must_use]
     pub fn address_bytes(&self) -> &[u8] {
         match self.size {

@@ -5,10 +5,11 @@ use std::fmt;
 use crate::range::Expression;
 use crate::{NidError, text};
 
-/// The most items of one bracket list. An octet has no more values; more of them would be a table, not a rule.
+/// The maximum number of items of one bracket list. An octet has no more values; a longer list
+/// would be a table, not a rule.
 pub(crate) const ITEMS_MAX: usize = 256;
 
-/// What the numbers of a set are.
+/// The kind of the numbers in a set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One octet of an IPv4 address, decimal; `*` is all of them.
@@ -20,7 +21,7 @@ pub(crate) enum Kind {
 impl Kind {
     fn parse(self, text: &str) -> Option<u32> {
         match self {
-            // As in a plain address, no octet has a digit in excess.
+            // As in a plain address, an octet has no leading zero.
             Kind::Octet if text.len() > 1 && text.starts_with('0') => None,
             Kind::Octet => text::parse_decimal(text, 255),
             Kind::Address => text::parse_number(text),
@@ -35,11 +36,11 @@ impl Kind {
     }
 }
 
-/// A set of numbers, which is not empty: the items of a bracket list in order, with what touches joined.
+/// A set of numbers, never empty: the items of a bracket list in order, with adjacent ones joined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Numbers(Vec<Item>);
 
-/// Each `step`th number from `first` to `last`, both of which are in it.
+/// Every `step`th number from `first` to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Item {
     first: u32,
@@ -54,7 +55,7 @@ impl Item {
         self.first <= number && number <= self.last && (number - self.first).is_multiple_of(self.step)
     }
 
-    /// Its least number that is not below this one.
+    /// Returns the least number of the item that is not below `number`.
     fn at_or_above(self, number: u32) -> Option<u32> {
         let Some(above) = number.checked_sub(self.first) else { return Some(self.first) };
         let next = u64::from(self.first) + u64::from(above).next_multiple_of(u64::from(self.step));
@@ -89,7 +90,7 @@ impl Numbers {
         Numbers(vec![Item { first: number, last: number, step: 1 }])
     }
 
-    /// Reads a number, a bracket list, or the `*` of an octet.
+    /// Parses a number, a bracket list, or the `*` of an octet.
     pub(crate) fn parse(expression: Expression<'_>, kind: Kind, text: &str) -> Result<Numbers, NidError> {
         if kind == Kind::Octet && text == "*" {
             return Ok(Numbers(vec![EVERY_OCTET]));
@@ -128,14 +129,14 @@ impl Numbers {
         self.0.iter().any(|item| item.contains(number))
     }
 
-    /// Its numbers, each once, from the least to the greatest.
+    /// Returns its numbers, each once, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         let at_or_above = |number| self.0.iter().filter_map(|item| item.at_or_above(number)).min();
         std::iter::successors(at_or_above(0), move |number| at_or_above(number.checked_add(1)?))
     }
 }
 
-/// With `{:#}` those of an octet, all of which are `*`.
+/// With `{:#}` prints the numbers of an octet; all of them print as `*`.
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0[..] {

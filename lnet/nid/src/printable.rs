@@ -1,4 +1,5 @@
-//! Foreign text that is printed: names of files, interfaces and clients, keys and values of configurations.
+//! Foreign text for output: names of files, interfaces and clients, keys and values of
+//! configurations.
 
 use std::fmt::{self, Write};
 
@@ -6,8 +7,9 @@ use std::fmt::{self, Write};
 #[derive(Debug, Clone, Copy)]
 pub struct Printable<'a>(&'a str);
 
-/// Prints a foreign text so that it cannot command a terminal, forge a line of a log or reorder the text around it: each
-/// character that [`is_printable`] denies is printed as Rust escapes it, `\u{9b}` for instance.
+/// Prints a foreign text so that it cannot control a terminal, forge a line of a log or reorder the
+/// text around it: each character that is not [`is_printable`] prints as its Rust escape, `\u{9b}`
+/// for instance.
 ///
 /// ```
 /// use lnet_nid::printable;
@@ -19,14 +21,15 @@ pub fn printable(text: &str) -> Printable<'_> {
     Printable(text)
 }
 
-/// Whether a character only shows itself. Not so: control characters (U+0000–U+001F, U+007F–U+009F), line and paragraph
-/// separators, and format characters, among them those that change the direction of text (U+202A–U+202E, U+2066–U+2069).
+/// Whether a character has no effect except its own appearance. Not printable: control characters
+/// (U+0000–U+001F, U+007F–U+009F), line and paragraph separators, and format characters, among them
+/// those that change the direction of text (U+202A–U+202E, U+2066–U+2069).
 #[must_use]
 pub fn is_printable(letter: char) -> bool {
     match letter {
         '\'' | '"' | '\\' => true,
         '\u{2028}' | '\u{2029}' => false,
-        // A blank, of whatever width.
+        // A blank of any width.
         _ if letter.is_whitespace() => !letter.is_control(),
         _ => letter.escape_debug().len() == 1,
     }

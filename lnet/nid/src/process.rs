@@ -1,4 +1,4 @@
-//! Process ids: who behind a NID.
+//! Process ids: the process behind a NID.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,10 +22,11 @@ impl Pid {
     pub const ANY: Pid = Pid(u32::MAX);
     /// Flag bit: the peer connected from an unprivileged port (lnet-wire 27).
     pub const USERSPACE: u32 = 0x8000_0000;
-    /// Bits that a process id must not use for itself.
+    /// Bits that a process id must not use.
     pub const RESERVED_MASK: u32 = 0xf000_0000;
 
-    /// The identity a node gives to a peer that connected from an unprivileged TCP port (lnet-wire 27).
+    /// Returns the identity that a node assigns to a peer connected from an unprivileged TCP port
+    /// (lnet-wire 27).
     #[must_use]
     pub const fn of_unprivileged_port(port: u16) -> Pid {
         Pid(Pid::USERSPACE | port as u32)
@@ -43,7 +44,7 @@ impl Pid {
         self.0 == Pid::ANY.0
     }
 
-    /// Reads `pid`, a part of `text`.
+    /// Parses `pid`, a part of `text`.
     fn parse(text: &str, pid: &str) -> Result<Pid, NidError> {
         if pid == ANY_TEXT {
             return Ok(Pid::ANY);
@@ -98,8 +99,8 @@ impl From<Pid> for u32 {
 
 /// A process on a node: `12345-10.0.0.1@tcp` (lnet-wire 4).
 ///
-/// `U` stands before the number instead of the userspace flag (`U40000-10.0.0.1@tcp`), `LNET_PID_ANY` for
-/// [`Pid::ANY`].
+/// The userspace flag prints as `U` before the number (`U40000-10.0.0.1@tcp`), and [`Pid::ANY`] as
+/// `LNET_PID_ANY`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ProcessId {
@@ -115,13 +116,13 @@ impl ProcessId {
     /// Every process on every node.
     pub const ANY: ProcessId = ProcessId { nid: Nid::ANY, pid: Pid::ANY };
 
-    /// The process `pid` on `nid`.
+    /// Returns the process `pid` on `nid`.
     #[must_use]
     pub const fn new(nid: Nid, pid: Pid) -> ProcessId {
         ProcessId { nid, pid }
     }
 
-    /// The LNet process, [`Pid::LNET`], on `nid`.
+    /// Returns the LNet process, [`Pid::LNET`], on `nid`.
     #[must_use]
     pub const fn lnet(nid: Nid) -> ProcessId {
         ProcessId { nid, pid: Pid::LNET }

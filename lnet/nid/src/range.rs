@@ -7,12 +7,13 @@ use crate::numbers::{Kind, Numbers};
 use crate::text::{self, AddressForm};
 use crate::{Net, Nid, NidError};
 
-/// The longest expression that is looked at, in bytes. Four bracket lists of the most items there may be are shorter.
+/// The maximum length of an expression, in bytes. Four bracket lists with the maximum number of
+/// items are shorter.
 pub(crate) const EXPRESSION_MAX: usize = 16 << 10;
 
 /// Some NIDs of one network, or all NIDs: one expression of a [`NidList`](crate::NidList).
 ///
-/// Two ranges are equal if they print the same; others may still stand for the same NIDs.
+/// Two ranges are equal if they print the same; unequal ones may still contain the same NIDs.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct NidRange {
     /// `None` is every network, with [`Addresses::All`].
@@ -32,20 +33,20 @@ enum Addresses {
     Prefix4(Prefix),
     /// 16-byte addresses that begin with these bits.
     Prefix6(Prefix),
-    /// One address that has no text on its network but the one that every NID has.
+    /// One address whose text has only the generic form of every NID.
     One(Nid),
 }
 
 /// The first bits of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Prefix {
-    /// The least address; as much as is not of the prefix is 0.
+    /// The lowest address; bits outside of the prefix are 0.
     base: u128,
-    /// How many addresses there are, less 1: the bits that are not of the prefix.
+    /// The number of addresses minus 1: the bits outside of the prefix.
     free: u128,
 }
 
-/// An expression, and where in its list it stands: what errors need to know.
+/// An expression, with its position in its list for errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Expression<'a> {
     pub(crate) text: &'a str,
@@ -56,7 +57,7 @@ impl NidRange {
     /// Every NID of every network.
     pub const ALL: NidRange = NidRange { net: None, addresses: Addresses::All };
 
-    /// Every NID of this network; of every network for [`Net::ANY`].
+    /// Returns the range of every NID of this network; of every network for [`Net::ANY`].
     #[must_use]
     pub fn all_of(net: Net) -> NidRange {
         match net {
@@ -66,7 +67,7 @@ impl NidRange {
         }
     }
 
-    /// Whether the NID is one of these. [`Nid::ANY`] never is: it names no interface.
+    /// Whether the range contains the NID. [`Nid::ANY`] is never contained: it names no interface.
     #[must_use]
     pub fn contains(&self, nid: Nid) -> bool {
         if nid.is_any() || self.net.is_some_and(|net| net != nid.net()) {
@@ -87,8 +88,8 @@ impl NidRange {
         }
     }
 
-    /// The NIDs from the least to the greatest, each once; `None` if nobody knows how many there are: with a `*` for the
-    /// whole address. There can be a great many.
+    /// Returns the NIDs in ascending order, each once; `None` if their number is unknown: with `*`
+    /// for the whole address. There can be very many.
     pub(crate) fn members(&self) -> Option<Box<dyn Iterator<Item = Nid> + '_>> {
         let net = self.net?;
         Some(match &self.addresses {
@@ -133,7 +134,7 @@ impl NidRange {
         if address == "*" {
             return Ok(NidRange::all_of(net));
         }
-        // What a NID of a network with a numeric text stands for must not depend on how its type is written.
+        // A NID on a numeric network must have the same meaning, however its type is written.
         let form = if text.ends_with('>') { AddressForm::Hex } else { AddressForm::of(net.net_type()) };
         let addresses = match form {
             AddressForm::Ip | AddressForm::Ipv4 => parse_ip(expression, form, address)?,
@@ -168,7 +169,7 @@ fn parse_ip(expression: Expression<'_>, form: AddressForm, address: &str) -> Res
     let mut parts = address.split('.');
     let mut octet = || {
         let part = parts.next().ok_or_else(wrong)?;
-        // A text of one part is no address at all, rather than a wrong octet.
+        // A text of one part is not an address at all, rather than a wrong octet.
         if part.len() == address.len() { Err(wrong()) } else { Numbers::parse(expression, Kind::Octet, part) }
     };
     let octets = [octet()?, octet()?, octet()?, octet()?];
@@ -183,7 +184,7 @@ fn octets(address: Ipv4Addr) -> Addresses {
 }
 
 impl From<Nid> for NidRange {
-    /// This NID alone; every NID for [`Nid::ANY`].
+    /// Returns the range of this NID alone; of every NID for [`Nid::ANY`].
     fn from(nid: Nid) -> NidRange {
         if nid.is_any() {
             return NidRange::ALL;
@@ -232,7 +233,7 @@ impl fmt::Debug for NidRange {
 }
 
 impl Prefix {
-    /// The first `bits` bits of an address of `width` bits.
+    /// Creates the prefix of the first `bits` bits of an address of `width` bits.
     fn new(address: u128, width: u32, bits: u32) -> Prefix {
         let free = match width - bits {
             0 => 0,
@@ -251,13 +252,13 @@ impl Prefix {
 }
 
 impl Expression<'_> {
-    /// `part`, which is cut out of the expression, is not what it should be.
+    /// Returns the error for `part`, a slice of the expression, which is not as expected.
     pub(crate) fn error(self, part: &str, expected: &'static str) -> NidError {
         let text = text::cut(self.text);
         NidError::Expression { text, position: self.position_of(part), value: text::cut(part), expected }
     }
 
-    /// There are too many of something; `part` is the first that is too much.
+    /// Returns the error for an exceeded limit; `part` is the first item above it.
     pub(crate) fn too_long(self, what: &'static str, part: &str, limit: usize) -> NidError {
         NidError::ListTooLong { what, position: self.position_of(part), limit }
     }

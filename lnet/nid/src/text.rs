@@ -6,20 +6,20 @@ use std::str::FromStr;
 
 use crate::{Net, NetType, Nid, NidError};
 
-/// The wildcard on input.
+/// The wildcard in input.
 const ANY_INPUT: &str = "*";
 
-/// The wildcard on output.
+/// The wildcard in output.
 pub(crate) const ANY_OUTPUT: &str = "<?>";
 
-/// The longest text that is looked at, in bytes. A NID's text takes at most 64 bytes with its terminator; a process
-/// id in front of it (`LNET_PID_ANY-`) 13 more.
+/// The maximum length of a text, in bytes. A NID's text takes at most 64 bytes with its terminator;
+/// a process id in front of it (`LNET_PID_ANY-`) 13 more.
 const TEXT_MAX: usize = 63 + 13;
 
 /// The network of a NID text without `@`.
 pub(crate) const DEFAULT_NET: Net = Net::TCP;
 
-/// What stands before the `@` of a small NID depends on the network type.
+/// The form of the address in a NID's text, which depends on the network type.
 #[derive(Clone, Copy)]
 pub(crate) enum AddressForm {
     /// `lo`: any text, which means 0.
@@ -30,7 +30,7 @@ pub(crate) enum AddressForm {
     Ipv4,
     /// A 32-bit number, decimal or hexadecimal behind `0x`.
     Number,
-    /// No form is known: 1 to 8 hexadecimal digits, or 32 of them for a 16-byte address.
+    /// Unknown form: 1 to 8 hexadecimal digits, or 32 of them for a 16-byte address.
     Hex,
 }
 
@@ -58,8 +58,9 @@ impl AddressForm {
 
 /// `<address>@<net>`: `10.0.0.1@tcp1`, `fd00::1@tcp`, `17@gni`, `0@lo`. Without `@` the network is `tcp`.
 ///
-/// `*` is the wildcard, and so is what the wildcard prints, `<?>`. What has no text of its own prints, and is read,
-/// as hexadecimal address and numeric network: `a000001@<17:0>`. Numbers have no sign, blank or excess digit.
+/// `*` is the wildcard, and so is its output, `<?>`. A NID without a text of its network type
+/// prints, and is parsed, as hexadecimal address and numeric network: `a000001@<17:0>`. Numbers
+/// have no sign, blank or leading zero.
 impl FromStr for Nid {
     type Err = NidError;
 
@@ -100,7 +101,7 @@ impl fmt::Display for Nid {
                 let number = net.number();
                 write!(f, "{:x}@<{}:{number}>", u32::from_be_bytes(octets), net.net_type().0)
             }
-            // A size code no constructor lets through prints all the bytes there are.
+            // For an invalid size code, which no constructor accepts, prints all bytes.
             (_, None, _) => {
                 let number = net.number();
                 let address = self.address_bytes().try_into().map_or(0, u128::from_be_bytes);
@@ -116,7 +117,8 @@ impl fmt::Debug for Nid {
     }
 }
 
-/// Refuses a text no name can have, so that nothing below works on, or copies, more than [`TEXT_MAX`] bytes.
+/// Refuses a text that is too long for a name, so that the functions below never process or copy
+/// more than [`TEXT_MAX`] bytes.
 pub(crate) fn check_length(text: &str) -> Result<(), NidError> {
     if text.len() <= TEXT_MAX {
         return Ok(());
@@ -124,7 +126,7 @@ pub(crate) fn check_length(text: &str) -> Result<(), NidError> {
     Err(NidError::TooLong { text: cut(text), length: text.len(), limit: TEXT_MAX })
 }
 
-/// What an error says of a text: its first [`TEXT_MAX`] bytes.
+/// Returns the part of a text for an error: its first [`TEXT_MAX`] bytes.
 pub(crate) fn cut(text: &str) -> String {
     let head = text.chars().scan(0, |bytes, c| {
         *bytes += c.len_utf8();
@@ -137,7 +139,7 @@ pub(crate) fn is_any(text: &str) -> bool {
     text == ANY_INPUT || text == ANY_OUTPUT
 }
 
-/// Reads the network `net`, a part of `text`.
+/// Parses the network `net`, a part of `text`.
 pub(crate) fn parse_net(text: &str, net: &str) -> Result<Net, NidError> {
     if let Some(numeric) = net.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
         return parse_numeric_net(text, net, numeric);
@@ -152,7 +154,7 @@ pub(crate) fn parse_net(text: &str, net: &str) -> Result<Net, NidError> {
 
 fn parse_numeric_net(text: &str, net: &str, numeric: &str) -> Result<Net, NidError> {
     let (net_type, number) = numeric.split_once(':').ok_or_else(|| unknown_net(text, net))?;
-    // 255 is the wildcard's type, which has its own text.
+    // 255 is the wildcard's type, which has a separate text.
     let net_type = parse_decimal(net_type, 254).ok_or_else(|| unknown_net(text, net))?;
     Ok(Net::new(NetType(net_type as u8), parse_net_number(text, number)?))
 }
@@ -179,7 +181,7 @@ pub(crate) fn parse_address(net: Net, form: AddressForm, address: &str) -> Optio
     }
 }
 
-/// The value of one or more decimal digits, if not above `limit`.
+/// Returns the value of one or more decimal digits, if not above `limit`.
 pub(crate) fn parse_decimal(digits: &str, limit: u32) -> Option<u32> {
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
@@ -187,7 +189,7 @@ pub(crate) fn parse_decimal(digits: &str, limit: u32) -> Option<u32> {
     digits.parse().ok().filter(|value| *value <= limit)
 }
 
-/// The value of a decimal number, or of a hexadecimal one behind `0x`.
+/// Returns the value of a decimal number, or of a hexadecimal one with `0x`.
 pub(crate) fn parse_number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => parse_hex(digits),

@@ -16,7 +16,7 @@ fn nid(text: &str) -> Nid {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// An item of a bracket list: its text, and the numbers it stands for.
+/// Generates an item of a bracket list: its text, and its numbers.
 fn item(most: u32) -> impl Strategy<Value = (String, Vec<u32>)> {
     let start = prop_oneof![3 => 0..most.min(20), 1 => 0..most];
     (start, 0..40_u32, 1..9_u32, 0..3).prop_map(move |(first, length, step, form)| {
@@ -29,7 +29,7 @@ fn item(most: u32) -> impl Strategy<Value = (String, Vec<u32>)> {
     })
 }
 
-/// The text of a set of numbers, and the set.
+/// Generates the text of a set of numbers, and the set.
 fn numbers(most: u32) -> impl Strategy<Value = (String, BTreeSet<u32>)> {
     prop_oneof![
         (0..most).prop_map(|number| (number.to_string(), BTreeSet::from([number]))),
@@ -40,7 +40,7 @@ fn numbers(most: u32) -> impl Strategy<Value = (String, BTreeSet<u32>)> {
     ]
 }
 
-/// An expression that stands for no more than some thousand NIDs, and all of them.
+/// Generates an expression with at most some thousand NIDs, and all of them.
 fn expression() -> impl Strategy<Value = (String, BTreeSet<Nid>)> {
     let octets = (numbers(255), 0..=255_u32, numbers(255)).prop_map(|((b_text, b), c, (d_text, d))| {
         let small =
@@ -93,7 +93,7 @@ proptest! {
         prop_assert_eq!(members.len(), model.len(), "each once");
         prop_assert_eq!(members.iter().copied().collect::<BTreeSet<_>>(), model.clone());
 
-        // Members, their neighbours, and their likes on other networks.
+        // Members, their neighbours, and similar NIDs on other networks.
         let near = model.iter().step_by(7).flat_map(|nid| {
             let Some(nid4) = nid.to_nid4() else { return vec![*nid] };
             [0, 1, 2, 1 << 8, 1 << 16, 1 << 32, 1 << 48].map(|bit| Nid::from_nid4(nid4 ^ bit)).to_vec()

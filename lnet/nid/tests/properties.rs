@@ -1,4 +1,4 @@
-//! What holds for every name and every text.
+//! Properties of every name and every text.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
