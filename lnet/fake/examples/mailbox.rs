@@ -1,6 +1,7 @@
-//! A mailbox above LNet, and how it is tested without a network: `cargo run -p lnet-fake --example mailbox`.
+//! A mailbox above LNet, and how it is tested without a network: `cargo run -p lnet-fake --example
+//! mailbox`.
 //!
-//! The mailbox posts a buffer for several letters; when that is used up it posts another one.
+//! The mailbox posts a buffer for several letters; when that is full it posts another one.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const BITS: MatchBits = MatchBits(0x1e77e5);
 /// The program under test.
 struct Mailbox {
     lnet: Arc<dyn LNet>,
-    /// What has come: bytes of the buffer, and whether the buffer is used up.
+    /// The received letters: their place in the buffer, and whether the buffer is full.
     log: Arc<EventLog>,
     eq: lnet_api::EqHandle,
     portal: Portal,
@@ -54,7 +55,7 @@ impl Mailbox {
         self.lnet.md_attach(me, md, Unlink::Auto).map(drop)
     }
 
-    /// The letters that have come: who wrote, and what.
+    /// Returns the letters that have come, each with its sender.
     fn collect(&self) -> Result<Vec<(ProcessId, String)>, Box<dyn std::error::Error>> {
         let events = self.log.take();
         let mut letters = Vec::new();

@@ -1,18 +1,18 @@
-//! What becomes of a PUT or GET when nobody scripts it: the auto-responder's answers.
+//! The responder's results for PUTs and GETs that are not scripted.
 
 use lnet_api::{AckRequest, Errno, Put};
 
 use crate::ScriptedEvent;
 
-/// What becomes of a PUT ([`crate::FakeLnet::on_put`], nothing to be said on success) or of a GET
-/// ([`crate::FakeLnet::on_get`], the bytes of the REPLY).
+/// The result of a PUT ([`crate::FakeLnet::on_put`], without content on success) or of a GET
+/// ([`crate::FakeLnet::on_get`], with the bytes of the REPLY).
 ///
 /// Its events are delivered inside the call, SEND first.
 #[derive(Debug, Clone)]
 pub enum Answer<T> {
-    /// It stays in flight until the test injects what happens.
+    /// It stays in flight until the test injects its events.
     Hold,
-    /// It leaves and gets lost on the way: SEND, and no ACK or REPLY.
+    /// It leaves and is lost on the way: SEND, and no ACK or REPLY.
     Lose,
     /// It does not leave: SEND with this status.
     Fail(Errno),
@@ -23,7 +23,7 @@ pub enum Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// The events, those of an arrival made by `done`.
+    /// Returns the events; `done` makes those of an arrival.
     fn events(self, done: impl FnOnce(T) -> Option<ScriptedEvent>) -> Vec<ScriptedEvent> {
         match self {
             Answer::Hold => Vec::new(),

@@ -1,12 +1,12 @@
-//! The calls of LNet, as they were made.
+//! The calls of LNet as recorded.
 
 use lnet_api::{EqHandle, Get, Md, MdHandle, MeHandle, MeSpec, Put, Unlink};
 use lnet_nid::{Nid, Portal};
 
-/// Names no MD.
+/// The handle of no MD.
 const UNNAMED: MdHandle = MdHandle(0);
 
-/// The calls of [`lnet_api::LNet`], without their arguments.
+/// The kinds of calls of [`lnet_api::LNet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "each is the method of its name")]
 pub enum CallKind {
@@ -30,16 +30,16 @@ pub enum CallKind {
     LocalIds,
 }
 
-/// A call with all its arguments, refused ones included.
+/// A call with all its arguments. Refused calls are recorded too.
 #[derive(Debug, Clone)]
 pub enum Call {
     /// [`lnet_api::LNet::eq_alloc`].
     EqAlloc,
     /// [`lnet_api::LNet::eq_alloc_polled`].
     EqAllocPolled {
-        /// How many events are to be kept.
+        /// The number of events to be kept.
         count: usize,
-        /// Whether there is a handler as well.
+        /// Whether the queue also has a handler.
         handler: bool,
     },
     /// [`lnet_api::LNet::eq_poll`].
@@ -50,9 +50,9 @@ pub enum Call {
     MeAttach(MeSpec),
     /// [`lnet_api::LNet::me_insert`].
     MeInsert {
-        /// The entry beside which the new one is put.
+        /// The existing entry.
         beside: MeHandle,
-        /// The new one.
+        /// The new entry.
         me: MeSpec,
     },
     /// [`lnet_api::LNet::me_unlink`].
@@ -63,14 +63,14 @@ pub enum Call {
         me: MeHandle,
         /// The descriptor, whose memory is shared with the program's.
         md: Md,
-        /// Whether it goes by itself.
+        /// Whether the MD is unlinked automatically.
         unlink: Unlink,
     },
     /// [`lnet_api::LNet::md_bind`].
     MdBind {
         /// The descriptor, whose memory is shared with the program's.
         md: Md,
-        /// Whether it goes by itself.
+        /// Whether the MD is unlinked automatically.
         unlink: Unlink,
     },
     /// [`lnet_api::LNet::md_unlink`].
@@ -83,15 +83,16 @@ pub enum Call {
     BindPut {
         /// The descriptor, whose memory is shared with the program's.
         md: Md,
-        /// The PUT of the MD that the call has made; of handle 0, which names none, if the call was refused, or, where it was
-        /// watched alone, if it has told no handle.
+        /// The PUT with the handle of the MD that the call has made. The handle is 0, which is no
+        /// MD's, if the call was refused, or if a [`Spy`](crate::Spy) recorded a call that returned
+        /// no handle.
         put: Put,
     },
     /// [`lnet_api::LNet::bind_get`].
     BindGet {
         /// The descriptor, whose memory is shared with the program's.
         md: Md,
-        /// The GET into the MD that the call has made; as in [`Call::BindPut`].
+        /// The GET with the handle of the MD that the call has made; as in [`Call::BindPut`].
         get: Get,
     },
     /// [`lnet_api::LNet::set_lazy`].
@@ -110,7 +111,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Which call it is.
+    /// Returns the kind of the call.
     pub fn kind(&self) -> CallKind {
         match self {
             Call::EqAlloc => CallKind::EqAlloc,
@@ -134,19 +135,19 @@ impl Call {
         }
     }
 
-    /// A PUT that is to be made with its MD, of which no handle is known.
+    /// Returns the record of a PUT with its MD, which has no handle yet.
     pub(crate) fn bind_put(put: Put<Md>) -> (Call, Put, Md) {
         let (put, md) = put.with_md(UNNAMED);
         (Call::BindPut { md: md.clone(), put }, put, md)
     }
 
-    /// A GET that is to be made with its MD, of which no handle is known.
+    /// Returns the record of a GET with its MD, which has no handle yet.
     pub(crate) fn bind_get(get: Get<Md>) -> (Call, Get, Md) {
         let (get, md) = get.with_md(UNNAMED);
         (Call::BindGet { md: md.clone(), get }, get, md)
     }
 
-    /// Notes the MD that the call has made; false if it makes none, or another is noted.
+    /// Records the MD that the call has made; false if it makes none, or has one already.
     pub(crate) fn set_made(&mut self, made: MdHandle) -> bool {
         let md = match self {
             Call::BindPut { put, .. } => &mut put.md,
@@ -160,12 +161,13 @@ impl Call {
         is_first
     }
 
-    /// Whether it asks a question that a program may ask in a loop while it waits.
+    /// Whether the call is a query that a program may repeat in a loop while it waits.
     pub fn is_query(&self) -> bool {
         matches!(self.kind(), CallKind::EqPoll | CallKind::Distance | CallKind::LocalIds)
     }
 
-    /// A query that is asked again: a waiting program asks thousands of times, and the record shall not tell how fast.
+    /// Whether a query repeats the one before: a waiting program asks thousands of times, and the
+    /// record must not depend on its speed.
     pub(crate) fn repeats(&self, before: &Call) -> bool {
         match (self, before) {
             (Call::EqPoll(now), Call::EqPoll(before)) => now == before,

@@ -1,4 +1,4 @@
-//! The stand-in, as the program above it sees it.
+//! The fake LNet as seen by the program above it: the implementation of the trait.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::tables::Tables;
 use crate::{Call, CallKind, FakeLnet, ScriptedEvent, rules};
 
 impl FakeLnet {
-    /// Notes a call; gives its number, and what there is.
+    /// Records a call; returns its number, and the locked state.
     fn enter(&self, call: Call) -> Result<(u64, MutexGuard<'_, State>), LNetError> {
         assert_outside();
         let mut state = self.state.lock();
@@ -37,7 +37,7 @@ impl FakeLnet {
         }
     }
 
-    /// A PUT is to be sent; gives its payload.
+    /// Starts a PUT; returns its payload.
     fn begin_put(&self, tables: &mut Tables, put: &Put) -> Result<Option<ReadVec>, LNetError> {
         tables.sendable(put.md)?;
         let from = self.sender(tables, put.source, put.target)?;
@@ -48,7 +48,7 @@ impl FakeLnet {
         Ok(payload)
     }
 
-    /// A GET is to be sent.
+    /// Starts a GET.
     fn begin_get(&self, tables: &mut Tables, get: &Get) -> Result<(), LNetError> {
         tables.sendable(get.md)?;
         let from = self.sender(tables, get.source, get.target)?;
@@ -56,7 +56,7 @@ impl FakeLnet {
         Ok(())
     }
 
-    /// Lets happen to a PUT what was planned for its call, or what is answered.
+    /// Delivers the events planned for a PUT's call, or those of the responder.
     fn go_on_with_put(&self, put: &Put, inside: Option<Vec<ScriptedEvent>>, payload: Option<ReadVec>) {
         if let Some(scripted_events) = inside {
             drop(payload);
@@ -71,7 +71,7 @@ impl FakeLnet {
         self.respond(put.md, answer.map(|answer| answer.for_put(put)).unwrap_or_default());
     }
 
-    /// Lets happen to a GET what was planned for its call, or what is answered.
+    /// Delivers the events planned for a GET's call, or those of the responder.
     fn go_on_with_get(&self, get: &Get, inside: Option<Vec<ScriptedEvent>>) {
         if let Some(scripted_events) = inside {
             return self.play(get.md, scripted_events);
@@ -80,20 +80,20 @@ impl FakeLnet {
         self.respond(get.md, answer.map(|answer| answer.for_get()).unwrap_or_default());
     }
 
-    /// The MD, unless its last event has been delivered; `gate` is its own.
+    /// Returns the MD unless its last event has been delivered; `gate` is the MD's.
     fn unless_ended(&self, md: MdHandle, gate: &Mutex<()>) -> Option<MdHandle> {
         let _none_is_delivered = gate.lock();
         self.has_md(md).then_some(md)
     }
 
-    /// Lets happen what was planned for this call.
+    /// Delivers the events planned for this call.
     fn play(&self, md: MdHandle, scripted_events: Vec<ScriptedEvent>) {
         for scripted_event in scripted_events {
             self.inject_here(md, &scripted_event);
         }
     }
 
-    /// Lets happen what was answered, as long as the MD lives.
+    /// Delivers the responder's events until the MD ends.
     fn respond(&self, md: MdHandle, scripted_events: Vec<ScriptedEvent>) {
         for scripted_event in scripted_events {
             if self.inject_here(md, &scripted_event).unlinked {
@@ -246,7 +246,7 @@ impl LNet for FakeLnet {
 }
 
 impl FakeLnet {
-    /// The entry of a refused attach goes, unless it has an MD.
+    /// Removes the entry of a refused attach, unless it has an MD.
     fn drop_unused(&self, me: MeHandle) {
         let tables = &mut self.state.lock().tables;
         if let Ok(None) = tables.md_of(me) {
@@ -255,7 +255,7 @@ impl FakeLnet {
     }
 }
 
-/// What a PUT sends: nobody may write to it until it has left.
+/// Leases the payload of a PUT: it cannot be written to until the PUT has left.
 fn lease_whole(md: &Descriptor) -> Result<Option<ReadVec>, LNetError> {
     if md.memory.is_empty() {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! A memory descriptor: which events LNet could let happen to it, and what each leaves (lnet-semantics 5 to 9).
+//! A memory descriptor: the events that LNet could give, and the state after each (lnet-semantics 5
+//! to 9).
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use parking_lot::Mutex;
 
 use crate::ScriptedEvent;
 
-/// Whom messages come from that a test does not say the source of, if the match entry leaves it open.
+/// The default source of messages, if the match entry accepts any.
 pub const DEFAULT_PEER: ProcessId = ProcessId::lnet(Nid::new_v4(Net::TCP, Ipv4Addr::new(198, 51, 100, 1)));
 
-/// An MD as LNet knows it.
+/// The state of an MD.
 pub(crate) struct Descriptor {
     pub(crate) handle: MdHandle,
     pub(crate) memory: IoVec,
@@ -26,9 +27,10 @@ pub(crate) struct Descriptor {
     max_size: Option<u32>,
     user_ptr: u64,
     auto_unlink: bool,
-    /// The entry it is attached to; none if it is bound.
+    /// The entry to which it is attached; none if it is bound.
     pub(crate) entry: Option<(MeHandle, MeSpec)>,
-    /// Unlinked while a message was in flight: its handle names nothing any more, its last event is still to come.
+    /// Set if it was unlinked while a message was in flight: its handle is invalid, its last event
+    /// is still to come.
     pub(crate) aborted: bool,
     progress: Progress,
     /// Held while an event of it is delivered: they never overlap (S-311).
@@ -37,27 +39,27 @@ pub(crate) struct Descriptor {
     pub(crate) made_by: u64,
 }
 
-/// What changes with each operation and each event.
+/// The state that changes with each operation and each event.
 #[derive(Clone)]
 struct Progress {
     threshold: Threshold,
-    /// Where the next message goes if the offset is managed here.
+    /// The offset of the next message if the MD manages offsets.
     offset: u64,
     operations: Vec<Operation>,
 }
 
-/// A PUT or GET of a bound MD, some of whose events are still to come.
+/// A PUT or GET of a bound MD with events still to come.
 #[derive(Clone)]
 struct Operation {
-    /// Its SEND, as it will be.
+    /// Its SEND event.
     send: Event,
-    /// The SEND has come.
+    /// Whether the SEND has been delivered.
     sent: bool,
-    /// The ACK or REPLY that is to come.
+    /// The ACK or REPLY that is still to come.
     response: Option<EventKind>,
-    /// Where it was sent from.
+    /// The sending process.
     from: ProcessId,
-    /// While a PUT is in flight nobody may write to its memory.
+    /// The lease of a PUT in flight, so that its memory is not written to.
     lease: Option<Arc<ReadVec>>,
 }
 
@@ -89,27 +91,28 @@ impl Descriptor {
         self.progress.is_exhausted(self)
     }
 
-    /// Whether it would take such a message (rows 1 and 2 of lnet-semantics 9; its entry is asked with [`matches`]).
+    /// Whether it takes a message with this option (rows 1 and 2 of lnet-semantics 9; [`matches`]
+    /// checks its entry).
     pub(crate) fn takes(&self, allows: MdOptions) -> bool {
         !self.aborted && self.options.contains(allows) && !self.is_exhausted()
     }
 
-    /// A PUT or GET of its own has not left yet.
+    /// Whether a PUT or GET of it has not left yet.
     pub(crate) fn is_sending(&self) -> bool {
         self.progress.is_sending()
     }
 
-    /// An event of this kind with nothing in it.
+    /// Returns an empty event of this kind.
     fn blank(&self, kind: EventKind) -> Event {
         Event { md: self.handle, user_ptr: self.user_ptr, ..Event::blank(kind, ProcessId::ANY) }
     }
 
-    /// The event of an explicit unlink that finds it idle.
+    /// Returns the event of an explicit unlink of an idle MD.
     pub(crate) fn unlink_event(&self) -> Event {
         Event { unlinked: true, ..self.blank(EventKind::Unlink) }
     }
 
-    /// The program has issued a PUT.
+    /// Starts a PUT of the program.
     pub(crate) fn begin_put(&mut self, put: &Put, from: ProcessId, lease: Option<ReadVec>) {
         let send = Event {
             hdr_data: put.hdr_data,
@@ -119,7 +122,7 @@ impl Descriptor {
         self.begin(Operation { send, sent: false, response, from, lease: lease.map(Arc::new) });
     }
 
-    /// The program has issued a GET.
+    /// Starts a GET of the program.
     pub(crate) fn begin_get(&mut self, get: &Get, from: ProcessId) {
         let send = self.send_event(get.target, get.portal.get(), get.match_bits, get.offset);
         self.begin(Operation { send, sent: false, response: Some(EventKind::Reply), from, lease: None });
@@ -145,12 +148,12 @@ impl Descriptor {
         }
     }
 
-    /// The event that would be, or why LNet would not let it happen.
+    /// Returns the event that would be delivered, or why LNet would not give it.
     pub(crate) fn preview(&self, scripted_event: &ScriptedEvent, own: &[ProcessId]) -> Result<Event, String> {
         self.event(&mut self.progress.clone(), scripted_event, own)
     }
 
-    /// Lets something happen: gives the event, or why LNet would not let it happen.
+    /// Applies an event to the MD and returns it, or why LNet would not give it.
     pub(crate) fn happen(
         &mut self,
         scripted_event: &ScriptedEvent,
@@ -205,7 +208,7 @@ impl Descriptor {
         if operation.response.is_none() {
             progress.operations.remove(index);
         }
-        // What will never come counts as come, unless the test says that it does not.
+        // A response that will never come counts as delivered, unless the test says otherwise.
         if lost && scripted_event.unlinked != Some(false) {
             progress.consume();
         }
@@ -279,12 +282,12 @@ impl Descriptor {
         let mlength = found.rlength.min(allowed);
         progress.consume();
         progress.offset = offset + u64::from(mlength);
-        // What a GET asked for is not visible in its event (lnet-semantics 8).
+        // The requested length of a GET is not visible in its event (lnet-semantics 8).
         let rlength = if put { found.rlength } else { 0 };
         Ok(Event { rlength, mlength, ..found })
     }
 
-    /// Where the next message goes, and how long it may be.
+    /// Returns the offset of the next message, and its maximum length.
     fn room(&self, progress: &Progress, scripted_event: &ScriptedEvent) -> (u64, u32) {
         let remote = self.options.contains(MdOptions::MANAGE_REMOTE);
         let offset = if remote { scripted_event.offset.unwrap_or(0) } else { progress.offset };
@@ -292,7 +295,7 @@ impl Descriptor {
         (offset, (self.memory.len() as u64).saturating_sub(offset).min(limit) as u32)
     }
 
-    /// Whether LNet has a choice about which event is the last, and this is one.
+    /// Checks that LNet has a choice whether this event is the last.
     fn check_end(&self, progress: &Progress, event: &Event, last: bool) -> Result<(), String> {
         let response = matches!(event.kind, EventKind::Ack | EventKind::Reply);
         if last && response && event.status == Err(Errno::ETIMEDOUT) && !progress.is_sending() {
@@ -328,7 +331,7 @@ impl Progress {
     }
 }
 
-/// A process that an entry lets in.
+/// Returns a process that an entry accepts.
 fn named(match_id: ProcessId) -> ProcessId {
     ProcessId {
         nid: if match_id.nid.is_any() { DEFAULT_PEER.nid } else { match_id.nid },

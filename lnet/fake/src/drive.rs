@@ -1,18 +1,19 @@
-//! Time that a test sets by hand, and that passes while somebody sleeps.
+//! A clock that a test sets, and that advances while a thread sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_api::{Clock, Drive, Tokens};
 
-/// A clock that stands still until it is moved: by the test, or by whoever sleeps until a deadline on its [`FakeDrive`].
+/// A clock that advances only when the test moves it, or when a thread sleeps until a deadline on
+/// its [`FakeDrive`].
 #[derive(Debug, Default)]
 pub struct FakeClock {
     now_ns: AtomicU64,
 }
 
 impl FakeClock {
-    /// A clock at 0.
+    /// Makes a clock at 0.
     pub fn new() -> Arc<FakeClock> {
         Arc::new(FakeClock::default())
     }
@@ -20,13 +21,13 @@ impl FakeClock {
     /// Sets the time.
     ///
     /// # Panics
-    /// If it lies in the past: a [`Clock`] never runs backwards.
+    /// If it is in the past: a [`Clock`] never runs backwards.
     pub fn set_now_ns(&self, now_ns: u64) {
         let before_ns = self.now_ns.fetch_max(now_ns, Ordering::Relaxed);
         assert!(now_ns >= before_ns, "the clock would run backwards from {before_ns} ns to {now_ns} ns");
     }
 
-    /// Lets this much time pass.
+    /// Advances the time.
     ///
     /// # Panics
     /// After 2^64 ns.
@@ -43,11 +44,11 @@ impl Clock for FakeClock {
     }
 }
 
-/// A [`Drive`] without shards, on a clock that a test sets by hand.
+/// A [`Drive`] without shards, on a clock that a test controls.
 ///
-/// [`lnet_api::wait_until`] on it returns at once if there is what it waits for. If there is not, it takes no time either
-/// to wait until a deadline: the clock goes there at once. So timeouts of any length can be tested, and a test of one thread
-/// takes the same course each time:
+/// [`lnet_api::wait_until`] on it returns at once if its condition is true. If not, a wait until a
+/// deadline takes no real time either: the clock advances to the deadline at once. So timeouts of
+/// any length can be tested, and a test with one thread runs the same way each time:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -64,25 +65,25 @@ impl Clock for FakeClock {
 /// # Ok::<(), lnet_api::Errno>(())
 /// ```
 ///
-/// Without a deadline a wait sleeps until another thread wakes it. A thread that should wait for another on this clock waits so:
-/// its deadline would pass before the other has done anything.
+/// Without a deadline a wait sleeps until another thread wakes it. A thread that waits for another
+/// on this clock must do that: a deadline would pass before the other thread has done anything.
 pub struct FakeDrive {
     clock: Arc<FakeClock>,
     tokens: Tokens,
 }
 
 impl FakeDrive {
-    /// A drive with a clock of its own, at 0.
+    /// Makes a drive with a new clock, at 0.
     pub fn new() -> Arc<FakeDrive> {
         FakeDrive::on(FakeClock::new())
     }
 
-    /// A drive on this clock.
+    /// Makes a drive on this clock.
     pub fn on(clock: Arc<FakeClock>) -> Arc<FakeDrive> {
         Arc::new(FakeDrive { clock, tokens: Tokens::new(0) })
     }
 
-    /// Its clock.
+    /// Returns its clock.
     pub fn clock(&self) -> &FakeClock {
         &self.clock
     }
@@ -99,7 +100,8 @@ impl Drive for FakeDrive {
         &self.tokens
     }
 
-    /// Nobody else moves the clock meanwhile: it goes there, if it has not passed already.
+    /// Advances the clock to this time, if it has not passed already; no other thread does during
+    /// the sleep.
     fn sleep_ns(&self, until_ns: u64) -> u64 {
         self.clock.now_ns.fetch_max(until_ns, Ordering::Relaxed);
         0

@@ -1,4 +1,4 @@
-//! Messages that come for somebody who has no buffer for them.
+//! Messages that match no buffer.
 
 use lnet_api::{Dropped, MdOptions};
 use lnet_nid::Portal;
@@ -7,8 +7,8 @@ use crate::fake::{assert_outside, inside};
 use crate::{FakeLnet, ScriptedEvent};
 
 impl FakeLnet {
-    /// A PUT arrives and is lost, because no buffer takes it: whoever watches is told, on the thread on which the peer's
-    /// events come. Nothing else happens.
+    /// Delivers a PUT that is lost because no buffer takes it: the watcher is called, on the thread
+    /// on which the peer's events are delivered. It has no other effect.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -36,7 +36,8 @@ impl FakeLnet {
     /// ```
     ///
     /// # Panics
-    /// If LNet would not lose it: a buffer takes it, or it is for another node. And from inside an event callback.
+    /// If LNet would not lose the message: a buffer takes it, or it is for another node. Also from
+    /// inside an event callback.
     #[track_caller]
     pub fn lose_put(&self, message: &Dropped) {
         assert_outside();

@@ -1,4 +1,4 @@
-//! Event handlers: a log, and what a test does with events.
+//! Event handlers for tests: a log, and closures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,70 +6,70 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lnet_api::{Event, EventHandler, EventKind, Sleeper};
 use parking_lot::Mutex;
 
-/// Remembers events until they are taken, and counts wake-ups.
+/// Keeps events until they are taken, and counts wake-ups.
 #[derive(Default)]
 pub struct EventLog {
     events: Mutex<Vec<Event>>,
     wakes: AtomicUsize,
     sleeper: Option<Arc<Sleeper>>,
-    /// Whether an MD's last event is asserted to be its last.
+    /// Whether an event after an MD's last event is a panic.
     strict: bool,
 }
 
 impl EventLog {
-    /// An empty log.
+    /// Makes an empty log.
     pub fn new() -> Arc<EventLog> {
         Arc::default()
     }
 
-    /// A log that panics at an event of an MD whose last event it remembers.
+    /// Makes a log that panics at an event of an MD whose last event it contains.
     pub fn strict() -> Arc<EventLog> {
         Arc::new(EventLog { strict: true, ..EventLog::default() })
     }
 
-    /// A log that wakes the thread that waits for its events, and has room for so many.
+    /// Makes a log with capacity for `room` events that wakes the thread that waits for them.
     pub fn waking(sleeper: Arc<Sleeper>, room: usize) -> Arc<EventLog> {
         let (events, sleeper) = (Mutex::new(Vec::with_capacity(room)), Some(sleeper));
         Arc::new(EventLog { events, sleeper, ..EventLog::default() })
     }
 
-    /// The events since some were taken.
+    /// Returns the events since they were last taken.
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().clone()
     }
 
-    /// Whether there are none.
+    /// Whether the log is empty.
     pub fn is_empty(&self) -> bool {
         self.events.lock().is_empty()
     }
 
-    /// Takes the events.
+    /// Removes and returns the events.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut *self.events.lock())
     }
 
-    /// Takes the first event that is such.
+    /// Removes and returns the first event for which the predicate holds.
     pub fn take_first(&self, is_such: impl Fn(&Event) -> bool) -> Option<Event> {
         let mut events = self.events.lock();
         events.iter().position(is_such).map(|place| events.remove(place))
     }
 
-    /// Exchanges the events for this list, whose room is then used.
+    /// Exchanges the events for this list, whose capacity is then used.
     pub fn swap(&self, events: &mut Vec<Event>) {
         std::mem::swap(&mut *self.events.lock(), events);
     }
 
-    /// The kinds of the events since some were taken.
+    /// Returns the kinds of the events since they were last taken.
     pub fn kinds(&self) -> Vec<EventKind> {
         self.events.lock().iter().map(|event| event.kind).collect()
     }
 
-    /// Takes the events, and gives their kinds.
+    /// Removes the events and returns their kinds.
     pub fn take_kinds(&self) -> Vec<EventKind> {
         self.take().iter().map(|event| event.kind).collect()
     }
 
-    /// How often it was woken.
+    /// Returns the number of wake-ups.
     pub fn wakes(&self) -> usize {
         self.wakes.load(Ordering::SeqCst)
     }
@@ -104,7 +104,7 @@ impl<E: Fn(&Event) + Send + Sync, W: Fn() + Send + Sync> EventHandler for Does<E
     }
 }
 
-/// Does the one thing with each event, and the other when it is woken.
+/// Makes a handler that calls `event` for each event, and `wake` for each wake-up.
 pub fn on_both(
     event: impl Fn(&Event) + Send + Sync + 'static,
     wake: impl Fn() + Send + Sync + 'static,
@@ -112,12 +112,12 @@ pub fn on_both(
     Arc::new(Does { event, wake })
 }
 
-/// Does this with each event.
+/// Makes a handler that calls this for each event.
 pub fn on_event(event: impl Fn(&Event) + Send + Sync + 'static) -> Arc<dyn EventHandler> {
     on_both(event, || {})
 }
 
-/// Does this when it is woken.
+/// Makes a handler that calls this for each wake-up.
 pub fn on_wake(wake: impl Fn() + Send + Sync + 'static) -> Arc<dyn EventHandler> {
     on_both(|_| {}, wake)
 }

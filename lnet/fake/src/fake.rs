@@ -1,4 +1,4 @@
-//! The stand-in, as its test sees it.
+//! The fake LNet as seen by its test.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -20,25 +20,25 @@ type OnPut = Box<dyn FnMut(&Put, &[u8]) -> Answer<()> + Send>;
 type OnGet = Box<dyn FnMut(&Get) -> Answer<Vec<u8>> + Send>;
 
 thread_local! {
-    /// An event callback runs on this thread.
+    /// Set while an event callback runs on this thread.
     static IN_EVENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What there is at the moment.
+/// The number of objects of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Objects {
     /// Event queues.
     pub eqs: usize,
     /// Match entries, with or without an MD.
     pub mes: usize,
-    /// MDs, unlinked ones whose last event is still to come included.
+    /// MDs, including unlinked ones whose last event is still to come.
     pub mds: usize,
 }
 
-/// A scripted LNet; see the [crate's page](crate) for how to use it.
+/// A scripted LNet; see the [crate's page](crate) for its use.
 ///
-/// All of it may be called from several threads. Events are delivered on the thread that injects them (but see
-/// [`FakeLnet::with_partitions`]), or that makes the call they complete in.
+/// Any thread may call its methods. Events are delivered on the thread that injects them (but see
+/// [`FakeLnet::with_partitions`]), or on the thread whose call they complete.
 pub struct FakeLnet {
     pub(crate) own: Vec<ProcessId>,
     pub(crate) partitions: Partitions,
@@ -54,22 +54,24 @@ pub(crate) struct State {
 }
 
 impl FakeLnet {
-    /// A node with these NIDs and LNet's PID. It reaches itself, and every node of these networks.
+    /// Makes a node with these NIDs and LNet's PID. It reaches itself, and every node of these
+    /// networks.
     ///
     /// # Panics
-    /// If one of them is no NID.
+    /// If one of the texts is not a NID.
     pub fn new(nids: &[&str]) -> Arc<FakeLnet> {
         FakeLnet::build(nids, Partitions::Unknown)
     }
 
-    /// The same as a node of several CPU partitions. What is injected comes on a thread of its own, never on the one that
-    /// injects it, and that thread acts for the partition of the peer's NID ([`lnet_nid::Nid::cpt_of`]), as the threads of a
-    /// node do: so a handler meets threads that it has never seen, and events injected by several threads meet in it.
-    /// [`FakeLnet::inject`] returns when the event has been handled. What completes inside a call comes on the thread that
-    /// makes the call, as ever.
+    /// Makes a node with several CPU partitions. Injected events are delivered on new threads,
+    /// never on the injecting one, and each thread acts for the partition of the peer's NID
+    /// ([`lnet_nid::Nid::cpt_of`]), as the threads of a node do. So handlers run on threads that
+    /// they have not seen before, and concurrently if several threads inject. [`FakeLnet::inject`]
+    /// returns when the event has been handled. Events that complete inside a call are delivered on
+    /// the calling thread, as without partitions.
     ///
     /// # Panics
-    /// If one of them is no NID, or there are no partitions.
+    /// If one of the texts is not a NID, or `partitions` is 0.
     pub fn with_partitions(nids: &[&str], partitions: usize) -> Arc<FakeLnet> {
         assert!(partitions > 0, "a node has at least one partition");
         FakeLnet::build(nids, Partitions::Threads(partitions))
@@ -91,35 +93,38 @@ impl FakeLnet {
         })
     }
 
-    /// Whether rules are looked at. A lenient LNet takes calls that the real one refuses for their portal type, options,
-    /// lengths or route, an exhausted MD sends on, and queues in use are freed; only handles must name something. It starts
-    /// strict, and a program that it refuses is refused by the real one too.
+    /// Sets whether LNet's rules are ignored. A lenient LNet takes calls that the real one refuses
+    /// for their portal type, options, lengths or route, lets an exhausted MD send, and frees
+    /// queues in use; only handles must be valid. By default the rules are enforced: the real LNet
+    /// also refuses every call that the fake refuses.
     pub fn set_lenient(&self, lenient: bool) {
         self.state.lock().tables.lenient = lenient;
     }
 
-    /// The calls made since they were taken last, in order. A query that repeats the one before it is recorded once.
+    /// Returns the calls since they were last taken, in order. A query that repeats the one before
+    /// it is recorded once.
     pub fn calls(&self) -> Vec<Call> {
         self.state.lock().script.calls().to_vec()
     }
 
-    /// The same, and they are not told again.
+    /// Returns the same calls and removes them from the record.
     pub fn take_calls(&self) -> Vec<Call> {
         self.state.lock().script.take_calls()
     }
 
-    /// The kinds of the calls made since they were taken last, without [queries](Call::is_query); nothing of these calls
-    /// is told again.
+    /// Returns the kinds of the calls since they were last taken, without
+    /// [queries](Call::is_query), and removes these calls from the record.
     pub fn take_kinds(&self) -> Vec<CallKind> {
         self.take_calls().iter().filter(|call| !call.is_query()).map(Call::kind).collect()
     }
 
-    /// The calls of a kind made since they were taken last.
+    /// Returns the calls of a kind since they were last taken.
     pub fn calls_of(&self, kind: CallKind) -> Vec<Call> {
         self.state.lock().script.calls().iter().filter(|call| call.kind() == kind).cloned().collect()
     }
 
-    /// The PUTs made since the calls were taken last, each as the PUT of an MD that has a handle.
+    /// Returns the PUTs since the calls were last taken, each as the PUT of an MD that has a
+    /// handle.
     pub fn puts(&self) -> Vec<Put> {
         let put = |call| match call {
             Call::Put(put) | Call::BindPut { put, .. } => Some(put),
@@ -128,7 +133,8 @@ impl FakeLnet {
         self.calls().into_iter().filter_map(put).collect()
     }
 
-    /// The GETs made since the calls were taken last, each as the GET of an MD that has a handle.
+    /// Returns the GETs since the calls were last taken, each as the GET of an MD that has a
+    /// handle.
     pub fn gets(&self) -> Vec<Get> {
         let get = |call| match call {
             Call::Get(get) | Call::BindGet { get, .. } => Some(get),
@@ -137,28 +143,30 @@ impl FakeLnet {
         self.calls().into_iter().filter_map(get).collect()
     }
 
-    /// The next call of this kind is refused with an errno, as a driver would. Said again, the one after it as well.
+    /// Refuses the next call of this kind with an errno, as a driver would. A second use refuses
+    /// the call after it as well.
     pub fn fail(&self, kind: CallKind, errno: Errno) {
         self.fail_with(kind, as_scripted(errno));
     }
 
-    /// As [`FakeLnet::fail`], with an error of LNet's own.
+    /// As [`FakeLnet::fail`], with an error of LNet.
     pub fn fail_with(&self, kind: CallKind, error: LNetError) {
         assert_fallible(kind);
         self.state.lock().script.refuse_next(kind, error);
     }
 
-    /// The `nth` call of this kind from now on is refused; the next is number 1.
+    /// Refuses the `nth` call of this kind from now on; the next is number 1.
     pub fn fail_nth(&self, kind: CallKind, nth: u64, errno: Errno) {
         assert_fallible(kind);
         self.state.lock().script.refuse(kind, nth, as_scripted(errno));
     }
 
-    /// The next successful `MdAttach`, `Put`, `Get`, `BindPut` or `BindGet` brings these events before it returns, as the loopback does. Said
-    /// again, the one after it brings others. It goes before [`FakeLnet::on_put`] and [`FakeLnet::on_get`].
+    /// Delivers these events inside the next successful `MdAttach`, `Put`, `Get`, `BindPut` or
+    /// `BindGet`, before it returns, as the loopback does. A second use is for the call after it.
+    /// Takes precedence over [`FakeLnet::on_put`] and [`FakeLnet::on_get`].
     ///
     /// # Panics
-    /// For other kinds of calls, which no event can come in.
+    /// For other kinds of calls, in which no event can come.
     pub fn complete_inside(&self, kind: CallKind, scripted_events: impl IntoIterator<Item = ScriptedEvent>) {
         use CallKind::{BindGet, BindPut, Get, MdAttach, Put};
         let brings = matches!(kind, MdAttach | Put | Get | BindPut | BindGet);
@@ -166,32 +174,35 @@ impl FakeLnet {
         self.state.lock().script.complete_inside(kind, scripted_events.into_iter().collect());
     }
 
-    /// Decides from now on what becomes of each PUT, given its arguments and its payload. Without it they are held.
+    /// Sets the responder that decides the result of each PUT from its arguments and its payload.
+    /// Without it PUTs stay in flight.
     ///
-    /// The answer is worked out inside the call; it must not call this LNet.
+    /// The responder runs inside the call; it must not call this LNet.
     pub fn on_put(&self, answer: impl FnMut(&Put, &[u8]) -> Answer<()> + Send + 'static) {
         *self.on_put.lock() = Some(Box::new(answer));
     }
 
-    /// Decides from now on what becomes of each GET, given its arguments. Without it they are held.
+    /// Sets the responder that decides the result of each GET from its arguments. Without it GETs
+    /// stay in flight.
     ///
-    /// The answer is worked out inside the call; it must not call this LNet.
+    /// The responder runs inside the call; it must not call this LNet.
     pub fn on_get(&self, answer: impl FnMut(&Get) -> Answer<Vec<u8>> + Send + 'static) {
         *self.on_get.lock() = Some(Box::new(answer));
     }
 
-    /// From now on, MDs have a message in flight when they are unlinked: no UNLINK comes, but the last event that the test
-    /// injects. Else only those have one that have a PUT or GET whose SEND has not come.
+    /// Sets whether every MD has a message in flight when it is unlinked: it gets no UNLINK, and
+    /// ends with the last event that the test injects. Otherwise only MDs have one that have a PUT
+    /// or GET whose SEND has not come.
     pub fn set_busy(&self, busy: bool) {
         self.state.lock().tables.busy = busy;
     }
 
-    /// Lets something happen to an MD: the payload is written, the event queued or handed to the handler on this thread,
-    /// the handler woken. Gives the event.
+    /// Delivers an event to an MD: writes the payload, queues the event or passes it to the handler
+    /// on this thread, and wakes the handler. Returns the event.
     ///
     /// # Panics
-    /// If LNet would not let it happen (see [`ScriptedEvent::impossible`]), above all after an MD's last event; and from
-    /// inside an event callback.
+    /// If LNet would not give the event (see [`ScriptedEvent::impossible`]), in particular after an
+    /// MD's last event; and from inside an event callback.
     #[track_caller]
     pub fn inject(&self, md: MdHandle, scripted_event: impl Borrow<ScriptedEvent>) -> Event {
         assert_outside();
@@ -207,10 +218,10 @@ impl FakeLnet {
         expect_possible(md, scripted_event, self.happen(md, scripted_event))
     }
 
-    /// Whether [`FakeLnet::inject`] would take it; nothing happens.
+    /// Returns the event that [`FakeLnet::inject`] would deliver, without delivering it.
     ///
     /// # Errors
-    /// Why LNet would not let it happen.
+    /// Why LNet would not give the event.
     pub fn could_happen(
         &self,
         md: MdHandle,
@@ -220,7 +231,8 @@ impl FakeLnet {
         tables.mds.get(&md).ok_or_else(|| gone(tables, md))?.preview(scripted_event.borrow(), &self.own)
     }
 
-    /// An event of no MD; LNet gives none. Only what was said of it is in it.
+    /// Delivers an event without an MD; LNet gives none. Only the fields set in `scripted_event`
+    /// are filled in.
     ///
     /// # Panics
     /// If there is no such event queue.
@@ -246,8 +258,8 @@ impl FakeLnet {
         event
     }
 
-    /// The MD that a PUT or GET from `source` would meet first; none if it would be dropped, or wait on a lazy portal. That
-    /// it may be too long for it is not looked at.
+    /// Returns the MD that a PUT or GET from `source` would match first; none if the message would
+    /// be dropped, or wait on a lazy portal. The message's length is not checked.
     ///
     /// # Panics
     /// For other kinds than PUT and GET.
@@ -271,12 +283,12 @@ impl FakeLnet {
         self.state.lock().tables.is_lazy(portal)
     }
 
-    /// Whether there is such an MD, and its last event is still to come.
+    /// Whether the MD exists, so that its last event is still to come.
     pub fn has_md(&self, md: MdHandle) -> bool {
         self.state.lock().tables.mds.contains_key(&md)
     }
 
-    /// The memory of an MD.
+    /// Returns the memory of an MD.
     ///
     /// # Panics
     /// If there is no such MD.
@@ -288,10 +300,10 @@ impl FakeLnet {
         }
     }
 
-    /// The bytes of an MD: what a PUT of it sends, or a GET of it is answered with.
+    /// Returns the bytes of an MD: the payload of its PUT, or the answer to a GET.
     ///
     /// # Panics
-    /// If there is no such MD, or somebody is writing to its memory.
+    /// If there is no such MD, or its memory is being written to.
     pub fn payload(&self, md: MdHandle) -> Vec<u8> {
         let memory = self.memory(md);
         match memory.read(0..memory.len()) {
@@ -300,33 +312,33 @@ impl FakeLnet {
         }
     }
 
-    /// The MD made last, of those there are.
+    /// Returns the newest MD.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no MD.
     pub fn last_md(&self) -> MdHandle {
         *self.state.lock().tables.mds.last_key_value().expect("there is an MD").0
     }
 
-    /// The event queue made last, of those there are.
+    /// Returns the newest event queue.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no event queue.
     pub fn last_eq(&self) -> EqHandle {
         *self.state.lock().tables.eqs.last_key_value().expect("there is an event queue").0
     }
 
-    /// What there is at the moment.
+    /// Returns the number of existing objects.
     pub fn objects(&self) -> Objects {
         let tables = &self.state.lock().tables;
         Objects { eqs: tables.eqs.len(), mes: tables.me_count(), mds: tables.mds.len() }
     }
 
-    /// Nothing is left: each queue was freed, each entry and MD unlinked, each planned refusal and completion has come to
-    /// pass.
+    /// Checks that nothing is left: each queue was freed, each entry and MD unlinked, each planned
+    /// refusal and completion was used.
     ///
     /// # Panics
-    /// With a list of what is left, and the number of the call that made it.
+    /// With a list of the objects that are left, and the number of the call that made each.
     #[track_caller]
     pub fn assert_quiet(&self) {
         let left: Vec<String> = {
@@ -336,7 +348,7 @@ impl FakeLnet {
         assert!(left.is_empty(), "the program left this behind:\n  {}", left.join("\n  "));
     }
 
-    /// Lets something happen, or says why LNet would not.
+    /// Delivers an event to an MD; the error says why LNet would not give it.
     pub(crate) fn happen(&self, md: MdHandle, scripted_event: &ScriptedEvent) -> Result<Event, String> {
         let gate = {
             let tables = &self.state.lock().tables;
@@ -365,7 +377,7 @@ impl FakeLnet {
         Ok(event)
     }
 
-    /// An explicit unlink: UNLINK at once if the MD is idle.
+    /// Unlinks an MD explicitly: with an UNLINK at once if the MD is idle.
     pub(crate) fn unlink(&self, md: MdHandle) -> Result<(), LNetError> {
         let gate = self.state.lock().tables.live(md)?.gate.clone();
         let one_at_a_time = gate.lock();
@@ -384,7 +396,7 @@ impl FakeLnet {
     }
 }
 
-/// Whoever calls LNet from inside an event callback stands on one of LNet's locks.
+/// Panics inside an event callback, which runs under one of LNet's locks.
 #[track_caller]
 pub(crate) fn assert_outside() {
     assert!(!IN_EVENT.get(), "LNet was called from inside an event callback");
@@ -413,9 +425,9 @@ fn gone(tables: &Tables, md: MdHandle) -> String {
     }
 }
 
-/// Calls into the program, which must not call LNet meanwhile.
+/// Runs a callback of the program, which must not call LNet meanwhile.
 pub(crate) fn inside(told: impl FnOnce()) {
-    /// Takes the mark away, also when the handler panics.
+    /// Clears the flag, also when the handler panics.
     struct Mark;
     impl Drop for Mark {
         fn drop(&mut self) {
@@ -427,7 +439,7 @@ pub(crate) fn inside(told: impl FnOnce()) {
     told();
 }
 
-/// Puts a payload where its event says it is.
+/// Writes a payload to the place that its event names.
 fn write(memory: &IoVec, scripted_event: &ScriptedEvent, event: &Event) -> Result<(), String> {
     let Some(bytes) = &scripted_event.bytes else { return Ok(()) };
     let start = if event.kind == EventKind::Put { event.offset as usize } else { 0 };

@@ -1,17 +1,20 @@
-//! A scripted LNet: unit tests of whatever stands above LNet.
+//! A scripted LNet for unit tests of the layers above LNet.
 //!
-//! [`FakeLnet`] implements the trait [`lnet_api::LNet`] without a network. It notes every call with its arguments; the test
-//! says which calls fail, which events come, when and in which order; and it refuses what the real one refuses, so that
-//! a program that misuses LNet fails here too (S-7, S-417).
+//! [`FakeLnet`] implements the trait [`lnet_api::LNet`] without a network. It records every call
+//! with its arguments; the test decides which calls fail, and which events come, when and in which
+//! order. It refuses what the real LNet refuses, so a program that misuses LNet fails here too
+//! (S-7, S-417).
 //!
-//! Use it to test *your* code: what it asks of LNet, and what it makes of every course that events can take. Courses
-//! that a network shows once in a year (a REPLY before its SEND, an ACK that never comes, an unlink that races with a
-//! message) take one line. Use a real node over `0@lo` or two nodes over TCP to test that messages arrive: the fake
-//! carries none, and knows nothing of credits, peers, health or response timeouts.
+//! Use it to test *your* code: the calls that it makes, and how it handles every order of events.
+//! Orders that a network shows once a year (a REPLY before its SEND, an ACK that never comes, an
+//! unlink that races with a message) take one line. Use a real node over `0@lo` or two nodes over
+//! TCP to test that messages arrive: the fake transfers none, and does not model credits, peers,
+//! health or response timeouts.
 //!
 //! # A worked example
 //!
-//! A program sends an acknowledged PUT and, while it cannot be sent, tries again. This is all of it:
+//! A program sends an acknowledged PUT and retries while the target cannot be reached. The complete
+//! test:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -23,7 +26,7 @@
 //! use lnet_nid::{MatchBits, Portal, ProcessId};
 //! use lnet_region::{IoVec, Region};
 //!
-//! /// Sends `memory`, at most `attempts` times. On success the number of attempts it took.
+//! /// Sends `memory`, in at most `attempts` attempts. Returns the number of attempts.
 //! fn send(lnet: &dyn LNet, memory: &IoVec, to: ProcessId, attempts: u32) -> Result<u32, Errno> {
 //!     let log = EventLog::new();
 //!     let errno = |error: LNetError| error.errno();
@@ -77,10 +80,10 @@
 //! lnet.complete_inside(CallKind::Put, [ScriptedEvent::ack(), ScriptedEvent::send()]);
 //! assert_eq!(send(&*lnet, &memory, to, 5), Ok(3));
 //! assert!(lnet.puts().iter().all(|put| put.target == to));
-//! // Everything was unlinked and freed, and everything that was planned has come to pass.
+//! // Everything was unlinked and freed, and every planned refusal and event was used.
 //! lnet.assert_quiet();
 //!
-//! // Every second message arrives; what is sent is seen.
+//! // Every second message arrives; the responder sees the payload.
 //! let lnet = FakeLnet::new(&["10.0.0.1@tcp"]);
 //! let mut number = 0;
 //! lnet.on_put(move |_, payload| {
@@ -94,37 +97,38 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `examples/mailbox.rs` is the other side: a program that waits for messages.
+//! `examples/mailbox.rs` shows the receiving side: a program that waits for messages.
 //!
 //! # How it is used
 //!
-//! | you want | you say |
+//! | purpose | method |
 //! | --- | --- |
-//! | to see what was asked | [`FakeLnet::calls`], [`FakeLnet::take_calls`], [`FakeLnet::puts`], … |
-//! | a call to fail | [`FakeLnet::fail`], [`FakeLnet::fail_nth`] |
-//! | a PUT or GET to stay in flight | nothing: that is what they do |
-//! | an event, now | [`FakeLnet::inject`] with a [`ScriptedEvent`] |
-//! | events inside the call that starts the operation | [`FakeLnet::complete_inside`] |
-//! | something that decides for itself | [`FakeLnet::on_put`], [`FakeLnet::on_get`] with an [`Answer`] |
-//! | an event that LNet would never give | [`ScriptedEvent::impossible`], [`FakeLnet::inject_stray`] |
-//! | the handle of an MD that the program keeps to itself | of a posted one, by where it is posted: [`FakeLnet::matching`]; of one in use: [`FakeLnet::puts`], [`FakeLnet::gets`], or [`FakeLnet::calls_of`] with [`CallKind::MdUnlink`] |
-//! | a message that comes to whoever waits for it | [`FakeLnet::matching`], then [`FakeLnet::inject`] |
-//! | a message that nobody waits for | [`FakeLnet::lose_put`] |
-//! | the bytes | [`FakeLnet::payload`]; [`ScriptedEvent::bytes`] writes them |
-//! | an unlink that races with a message | [`FakeLnet::set_busy`] |
-//! | events on other threads, as in a node of several CPU partitions | [`FakeLnet::with_partitions`] |
-//! | to watch a real LNet, or to let calls of it fail | [`Spy`] |
-//! | a clock | [`FakeDrive`], [`FakeClock`] |
-//! | to know that nothing is left over | [`FakeLnet::assert_quiet`] |
+//! | see the calls that were made | [`FakeLnet::calls`], [`FakeLnet::take_calls`], [`FakeLnet::puts`], … |
+//! | make a call fail | [`FakeLnet::fail`], [`FakeLnet::fail_nth`] |
+//! | keep a PUT or GET in flight | none: this is the default |
+//! | deliver an event now | [`FakeLnet::inject`] with a [`ScriptedEvent`] |
+//! | deliver events inside the call that starts the operation | [`FakeLnet::complete_inside`] |
+//! | answer operations automatically | [`FakeLnet::on_put`], [`FakeLnet::on_get`] with an [`Answer`] |
+//! | deliver an event that LNet would never give | [`ScriptedEvent::impossible`], [`FakeLnet::inject_stray`] |
+//! | get the handle of an MD inside the program | of a posted one, by its portal and match bits: [`FakeLnet::matching`]; of one in use: [`FakeLnet::puts`], [`FakeLnet::gets`], or [`FakeLnet::calls_of`] with [`CallKind::MdUnlink`] |
+//! | deliver a message to a posted buffer | [`FakeLnet::matching`], then [`FakeLnet::inject`] |
+//! | drop a message that matches no buffer | [`FakeLnet::lose_put`] |
+//! | read the bytes | [`FakeLnet::payload`]; [`ScriptedEvent::bytes`] writes them |
+//! | make an unlink race with a message | [`FakeLnet::set_busy`] |
+//! | deliver events on other threads, as in a node of several CPU partitions | [`FakeLnet::with_partitions`] |
+//! | observe a real LNet, or let its calls fail | [`Spy`] |
+//! | control the clock | [`FakeDrive`], [`FakeClock`] |
+//! | check that nothing is left over | [`FakeLnet::assert_quiet`] |
 //!
-//! It is a test's tool: what is wrong in the test, or an LNet call from inside an event callback, panics with a text that
-//! says what. What is wrong in the program's calls is refused with LNet's errors, unless [`FakeLnet::set_lenient`].
+//! Errors of the test, and an LNet call from inside an event callback, panic with a text that names
+//! the error. Errors of the program's calls are refused with LNet's errors, unless
+//! [`FakeLnet::set_lenient`] is in effect.
 //!
-//! # What it holds to
+//! # What it guarantees
 //!
-//! Per MD, events never overlap; exactly one has `unlinked` set, and it is the last. Thresholds, `max_size`, managed
-//! offsets and automatic unlinking count as in LNet (lnet-semantics 5 to 9); a PUT's memory cannot be written until its
-//! SEND. Handles are never used again.
+//! Per MD, events never overlap; exactly one has `unlinked` set, and it is the last. Thresholds,
+//! `max_size`, managed offsets and automatic unlinking follow LNet (lnet-semantics 5 to 9); the
+//! memory of a PUT cannot be written until its SEND. Handles are never reused.
 
 #![forbid(unsafe_code)]
 
@@ -144,7 +148,7 @@ mod scripted_event;
 mod spy;
 mod tables;
 
-/// What a test needs of LNet's interface to move messages and to read the clock.
+/// The parts of LNet's interface that a test needs to deliver messages and to read the clock.
 pub use lnet_api::{Clock, EventKind};
 
 pub use answer::Answer;

@@ -1,4 +1,4 @@
-//! On which thread an event comes.
+//! The thread on which an event is delivered.
 
 use lnet_api::{Event, EventKind};
 use lnet_cpt::with_partition;
@@ -7,14 +7,14 @@ use lnet_nid::Nid;
 /// The CPU partitions of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Partitions {
-    /// None to speak of: events come on the thread that injects them.
+    /// No partitions: events are delivered on the thread that injects them.
     Unknown,
-    /// So many, each with threads of its own.
+    /// This number of partitions, each with its own threads.
     Threads(usize),
 }
 
 impl Partitions {
-    /// Runs `work` where events of messages from or to this peer come.
+    /// Runs `work` on a thread of this peer's partition.
     pub(crate) fn run<R: Send>(self, peer: impl FnOnce() -> Nid, work: impl FnOnce() -> R + Send) -> R {
         let Partitions::Threads(partitions) = self else { return work() };
         let partition = peer().cpt_of(partitions);
@@ -23,7 +23,7 @@ impl Partitions {
     }
 }
 
-/// The other side of the message that an event is about.
+/// Returns the peer of the message that an event is about.
 pub(crate) fn peer_of(event: &Event) -> Nid {
     match event.kind {
         EventKind::Send => event.target.nid,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, Handler, LNetError, Polled};
 
-/// An event queue: callback, polled, or both.
+/// An event queue: with a callback, polled, or both.
 pub(crate) struct Queue {
     pub(crate) handler: Option<Handler>,
     ring: Option<Ring>,
@@ -12,7 +12,7 @@ pub(crate) struct Queue {
     pub(crate) made_by: u64,
 }
 
-/// The last events of a polled queue.
+/// The newest events of a polled queue.
 struct Ring {
     capacity: usize,
     events: VecDeque<Event>,
@@ -33,7 +33,7 @@ impl Queue {
         Ok(Queue { handler, ring: Some(ring), made_by })
     }
 
-    /// Keeps an event for whoever polls; the oldest makes room.
+    /// Keeps an event until it is polled; replaces the oldest if the ring is full.
     pub(crate) fn keep(&mut self, event: &Event) {
         let Some(ring) = &mut self.ring else { return };
         if ring.events.len() == ring.capacity {
@@ -43,7 +43,7 @@ impl Queue {
         ring.events.push_back(*event);
     }
 
-    /// The oldest event, if it can be polled.
+    /// Removes and returns the oldest event; an error if the queue is not a polled one.
     pub(crate) fn poll(&mut self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
         let rule = "events of this queue are handed to its handler only";
         let ring = self.ring.as_mut().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })?;

@@ -1,10 +1,10 @@
-//! What LNet refuses (lnet-semantics 2 and 10).
+//! The rules by which LNet refuses calls (lnet-semantics 2 and 10).
 
 use lnet_api::{Distance, LNetError, MeSpec, Position};
 use lnet_nid::{Nid, Pid, ProcessId};
 
-/// The most event queues, match entries and MDs there can be of each: as many as a test can make by mistake before its
-/// memory suffers.
+/// The limit for event queues, for match entries and for MDs: it stops a test that makes objects in
+/// a loop by mistake before memory runs out.
 pub const OBJECTS_MAX: usize = 1 << 16;
 
 pub(crate) fn check_room(objects: &'static str, there_are: usize) -> Result<(), LNetError> {
@@ -14,7 +14,7 @@ pub(crate) fn check_room(objects: &'static str, there_are: usize) -> Result<(), 
     }
 }
 
-/// What kind of entries a portal takes; the first one decides (S-101).
+/// The type of a portal, set by its first entry (S-101).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortalType {
     Unique,
@@ -27,7 +27,7 @@ impl PortalType {
         if open { PortalType::Wildcard } else { PortalType::Unique }
     }
 
-    /// Whether an entry fits a portal of the type `first`, where there is one.
+    /// Checks that an entry fits a portal of the type `first`, if it has one.
     pub(crate) fn check(first: Option<PortalType>, me: &MeSpec, ordered: bool) -> Result<(), LNetError> {
         let rule = match (first, PortalType::of(me)) {
             (Some(PortalType::Unique), PortalType::Wildcard) => {
@@ -45,7 +45,7 @@ impl PortalType {
     }
 }
 
-/// The rules for an entry that is put beside another one.
+/// Checks an entry that is inserted beside another one.
 pub(crate) fn check_beside(beside: &MeSpec, me: &MeSpec) -> Result<(), LNetError> {
     let invalid = |field, value, rule| Err(LNetError::Invalid { field, value, rule });
     if me.portal != beside.portal {
@@ -57,7 +57,7 @@ pub(crate) fn check_beside(beside: &MeSpec, me: &MeSpec) -> Result<(), LNetError
     Ok(())
 }
 
-/// The process that sends to a node: the node itself, or the NI on the node's network.
+/// Returns the process that sends to a node: the node itself, or the NI on that node's network.
 pub(crate) fn sender(own: &[ProcessId], source: Option<Nid>, target: Nid) -> Result<ProcessId, LNetError> {
     let is_own = |nid: Nid| own.iter().find(|id| id.nid == nid).copied();
     if let Some(nid) = source.filter(|&nid| is_own(nid).is_none()) {

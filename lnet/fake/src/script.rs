@@ -1,4 +1,4 @@
-//! What was called, and what is to become of calls to come.
+//! The record of calls, and the plan for later ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,25 +6,25 @@ use lnet_api::{LNetError, MdHandle};
 
 use crate::{Call, CallKind, ScriptedEvent};
 
-/// The most calls that are kept: a million is more than a test can look at, and less than its memory.
+/// The limit for recorded calls, to bound memory: a million is more than a test can check.
 pub const CALLS_MAX: usize = 1 << 20;
 
 /// The record and the plan.
 #[derive(Default)]
 pub(crate) struct Script {
     calls: Vec<Call>,
-    /// Calls there ever were.
+    /// The number of all calls.
     made: u64,
-    /// The calls there ever were of each kind.
+    /// The number of calls of each kind.
     made_of: BTreeMap<CallKind, u64>,
     /// The calls to be refused, by their number among those of their kind.
     refusals: BTreeMap<(CallKind, u64), LNetError>,
-    /// For each kind, what happens inside the next successful calls.
+    /// For each kind, the events to be delivered inside the next successful calls.
     inside: BTreeMap<CallKind, VecDeque<Vec<ScriptedEvent>>>,
 }
 
 impl Script {
-    /// Notes a call; gives its number, counting from 1, unless it is to be refused.
+    /// Records a call; returns its number, counting from 1, unless it is to be refused.
     pub(crate) fn enter(&mut self, call: Call) -> Result<u64, LNetError> {
         let kind = call.kind();
         self.made += 1;
@@ -38,7 +38,7 @@ impl Script {
         refusal.map_or(Ok(self.made), Err)
     }
 
-    /// The last call that was to make its MD has made this one.
+    /// Records the MD made by the newest call that makes one and has none recorded.
     pub(crate) fn set_made(&mut self, md: MdHandle) {
         let _found = self.calls.iter_mut().rev().any(|call| call.set_made(md));
     }
@@ -51,13 +51,13 @@ impl Script {
         std::mem::take(&mut self.calls)
     }
 
-    /// The next call of a kind that nothing has been said about is refused.
+    /// Refuses the next call of a kind for which no refusal is planned.
     pub(crate) fn refuse_next(&mut self, kind: CallKind, error: LNetError) {
         let nth = (1..).find(|nth| !self.refusals.contains_key(&(kind, self.number(kind, *nth))));
         self.refuse(kind, nth.expect("there are more numbers than refusals"), error);
     }
 
-    /// The `nth` call of a kind from now on is refused.
+    /// Refuses the `nth` call of a kind from now on.
     pub(crate) fn refuse(&mut self, kind: CallKind, nth: u64, error: LNetError) {
         assert!(nth > 0, "the next {kind:?} is number 1");
         self.refusals.insert((kind, self.number(kind, nth)), error);
@@ -71,12 +71,12 @@ impl Script {
         self.inside.entry(kind).or_default().push_back(scripted_events);
     }
 
-    /// What is to happen inside a call that has succeeded.
+    /// Removes and returns the events planned for a call that has succeeded.
     pub(crate) fn next_inside(&mut self, kind: CallKind) -> Option<Vec<ScriptedEvent>> {
         self.inside.get_mut(&kind)?.pop_front()
     }
 
-    /// What was planned and has not come to pass.
+    /// Describes each part of the plan that was not used.
     pub(crate) fn open(&self) -> impl Iterator<Item = String> {
         let refusals = self
             .refusals

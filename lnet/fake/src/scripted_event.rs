@@ -1,14 +1,14 @@
-//! What a test lets happen to a memory descriptor.
+//! Events that a test delivers to a memory descriptor.
 
 use lnet_api::{Errno, Event, EventKind};
 use lnet_nid::{MatchBits, Nid, ProcessId};
 
-/// Something that happens to an MD, to be given to [`crate::FakeLnet::inject`] or
-/// [`crate::FakeLnet::complete_inside`].
+/// An event of an MD, for [`crate::FakeLnet::inject`] or [`crate::FakeLnet::complete_inside`].
 ///
-/// Whatever is not said is as LNet would fill it in: from the PUT or GET that the event belongs to, from the match entry
-/// that the message met, from what the MD has been through (lnet-semantics 8). `unlinked` is set when the MD
-/// ends with this event, and the status of an MD's last event after an explicit unlink is ETIMEDOUT.
+/// Fields that are not set have the value that LNet would give: from the PUT or GET that the event
+/// belongs to, from the match entry that the message matched, from the state of the MD
+/// (lnet-semantics 8). `unlinked` is set when the MD ends with this event, and the status of an
+/// MD's last event after an explicit unlink is ETIMEDOUT.
 ///
 /// ```
 /// use lnet_api::Errno;
@@ -38,7 +38,7 @@ pub struct ScriptedEvent {
 }
 
 impl ScriptedEvent {
-    /// An event of this kind, every field as LNet would have it.
+    /// Makes an event of this kind, with every field as LNet would fill it in.
     pub fn new(kind: EventKind) -> ScriptedEvent {
         ScriptedEvent {
             kind,
@@ -60,7 +60,7 @@ impl ScriptedEvent {
         }
     }
 
-    /// The program's oldest PUT or GET of this MD that has not left yet has left.
+    /// The oldest unsent PUT or GET of this MD has left.
     pub fn send() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Send)
     }
@@ -70,125 +70,131 @@ impl ScriptedEvent {
         ScriptedEvent::new(EventKind::Ack)
     }
 
-    /// The oldest GET of this MD is answered; all of the MD unless [`ScriptedEvent::bytes`] or [`ScriptedEvent::length`] say less.
+    /// The oldest GET of this MD is answered, with the MD's full length unless
+    /// [`ScriptedEvent::bytes`] or [`ScriptedEvent::length`] set less.
     pub fn reply() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Reply)
     }
 
-    /// A PUT arrives; as long as the MD takes unless [`ScriptedEvent::bytes`] or [`ScriptedEvent::length`] say otherwise.
+    /// A PUT arrives, with the length that the MD takes unless [`ScriptedEvent::bytes`] or
+    /// [`ScriptedEvent::length`] set another.
     pub fn put() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Put)
     }
 
-    /// A GET arrives and is answered; as long as the MD gives unless [`ScriptedEvent::length`] says otherwise.
+    /// A GET arrives and is answered, with the length that the MD has left unless
+    /// [`ScriptedEvent::length`] sets another.
     pub fn get() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Get)
     }
 
-    /// The payload of a PUT or REPLY: it is written into the MD's memory before the event is delivered.
+    /// Sets the payload of a PUT or REPLY: it is written into the MD's memory before the event is
+    /// delivered.
     #[must_use]
     pub fn bytes(mut self, bytes: impl Into<Vec<u8>>) -> ScriptedEvent {
         self.bytes = Some(bytes.into());
         self
     }
 
-    /// The bytes the message wants to move (`rlength`), without any content: the memory stays as it is.
+    /// Sets the requested length (`rlength`) without any content: the memory stays unchanged.
     #[must_use]
     pub fn length(mut self, bytes: u32) -> ScriptedEvent {
         self.rlength = Some(bytes);
         self
     }
 
-    /// The offset in bytes that a PUT's or GET's header names. An MD without `MANAGE_REMOTE` has its own, and takes
-    /// another for [impossible](ScriptedEvent::impossible).
+    /// Sets the offset in bytes in a PUT's or GET's header. An MD without `MANAGE_REMOTE` has its
+    /// own offset, and any other is [impossible](ScriptedEvent::impossible).
     #[must_use]
     pub fn offset(mut self, bytes: u64) -> ScriptedEvent {
         self.offset = Some(bytes);
         self
     }
 
-    /// The eight bytes beside a PUT's payload.
+    /// Sets the header data: 64 bits beside a PUT's payload.
     #[must_use]
     pub fn hdr_data(mut self, hdr_data: u64) -> ScriptedEvent {
         self.hdr_data = Some(hdr_data);
         self
     }
 
-    /// The process a message comes from; must be one that the match entry lets in.
+    /// Sets the source process of a message, which the match entry must accept.
     #[must_use]
     pub fn from(mut self, source: ProcessId) -> ScriptedEvent {
         self.source = Some(source);
         self
     }
 
-    /// The primary NID and the PID of the process it comes from, if the header named another NID.
+    /// Sets the primary NID and the PID of the source process, if the header names another NID.
     #[must_use]
     pub fn initiator(mut self, initiator: ProcessId) -> ScriptedEvent {
         self.initiator = Some(initiator);
         self
     }
 
-    /// The last hop, if a router brought it.
+    /// Sets the last hop, if a router forwarded the message.
     #[must_use]
     pub fn sender(mut self, sender: Nid) -> ScriptedEvent {
         self.sender = Some(sender);
         self
     }
 
-    /// The process a message was sent to: one of the node's own.
+    /// Sets the target process of a message: one of the node's own.
     #[must_use]
     pub fn target(mut self, target: ProcessId) -> ScriptedEvent {
         self.target = Some(target);
         self
     }
 
-    /// The match bits a message carries; must be bits that the match entry lets in.
+    /// Sets the match bits of a message, which the match entry must accept.
     #[must_use]
     pub fn match_bits(mut self, bits: MatchBits) -> ScriptedEvent {
         self.match_bits = Some(bits);
         self
     }
 
-    /// It fails. A SEND that fails ends its operation: no ACK or REPLY follows.
+    /// Sets a failure. A SEND that fails ends its operation: no ACK or REPLY follows.
     #[must_use]
     pub fn failed(mut self, errno: Errno) -> ScriptedEvent {
         self.status = Some(Err(errno));
         self
     }
 
-    /// It succeeds, although the MD was unlinked while it was in flight (LNet says ETIMEDOUT then; older ones did not).
+    /// Sets success, although the MD was unlinked while the message was in flight (LNet gives
+    /// ETIMEDOUT then; older versions did not).
     #[must_use]
     pub fn succeeded(mut self) -> ScriptedEvent {
         self.status = Some(Ok(()));
         self
     }
 
-    /// The MD is gone with it. LNet decides that itself; this is for where it has a choice (a response that is late,
-    /// ETIMEDOUT), for [impossible](ScriptedEvent::impossible) events, and to insist.
+    /// Sets `unlinked`. LNet decides that itself; use it where LNet has a choice (a response that
+    /// is late, ETIMEDOUT), for [impossible](ScriptedEvent::impossible) events, and as an
+    /// assertion.
     #[must_use]
     pub fn last(mut self) -> ScriptedEvent {
         self.unlinked = Some(true);
         self
     }
 
-    /// The MD lives on. LNet decides that itself; this is for where it has a choice (more messages are in flight on an
-    /// MD that was unlinked; a SEND that failed does not count as the GET's REPLY), for
-    /// [impossible](ScriptedEvent::impossible) events, and to insist.
+    /// Clears `unlinked`. LNet decides that itself; use it where LNet has a choice (more messages
+    /// are in flight on an MD that was unlinked; a SEND that failed does not count as the GET's
+    /// REPLY), for [impossible](ScriptedEvent::impossible) events, and as an assertion.
     #[must_use]
     pub fn not_last(mut self) -> ScriptedEvent {
         self.unlinked = Some(false);
         self
     }
 
-    /// It happens although LNet would never let it: nothing is checked but that the MD exists. For programs that must
-    /// survive an LNet that is broken.
+    /// Delivers the event although LNet would never give it: the only check is that the MD exists.
+    /// For programs that must survive a broken LNet.
     #[must_use]
     pub fn impossible(mut self) -> ScriptedEvent {
         self.impossible = true;
         self
     }
 
-    /// The bytes accepted (`mlength`), against what LNet would say; such an event is
+    /// Sets the accepted length (`mlength`), against LNet's rules; such an event is
     /// [impossible](ScriptedEvent::impossible).
     #[must_use]
     pub fn mlength(mut self, bytes: u32) -> ScriptedEvent {
@@ -196,7 +202,7 @@ impl ScriptedEvent {
         self.impossible()
     }
 
-    /// The portal index of the header, against what LNet would say; such an event is
+    /// Sets the portal index in the header, against LNet's rules; such an event is
     /// [impossible](ScriptedEvent::impossible).
     #[must_use]
     pub fn portal(mut self, index: u32) -> ScriptedEvent {
@@ -204,14 +210,15 @@ impl ScriptedEvent {
         self.impossible()
     }
 
-    /// Another `user_ptr` than the MD's; such an event is [impossible](ScriptedEvent::impossible).
+    /// Sets another `user_ptr` than the MD's; such an event is
+    /// [impossible](ScriptedEvent::impossible).
     #[must_use]
     pub fn user_ptr(mut self, user_ptr: u64) -> ScriptedEvent {
         self.user_ptr = Some(user_ptr);
         self.impossible()
     }
 
-    /// What was said stands, the rest is as derived.
+    /// Returns the event: fields that were set, and the derived values for the others.
     pub(crate) fn over(&self, derived: Event) -> Event {
         let bytes = self.bytes.as_ref().map(|bytes| bytes.len() as u32);
         let rlength = self.rlength.or(bytes).unwrap_or(derived.rlength);

@@ -1,4 +1,4 @@
-//! A real LNet, watched.
+//! A recorder for the calls and events of a real LNet.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::fake::{as_scripted, assert_fallible};
 use crate::script::{CALLS_MAX, Script};
 use crate::{Call, CallKind};
 
-/// An LNet whose calls and events are noted, and of which a test lets some calls fail; everything else is done by the LNet
-/// below: a node's, an engine's, a [`crate::FakeLnet`]. So the same test can ask what a program says to LNet, or what it
-/// makes of a refusal, with and without a network.
+/// An LNet that records calls and events, and lets a test refuse some calls; the LNet below does
+/// everything else: a node, an engine or a [`crate::FakeLnet`]. So one test can check a program's
+/// calls to LNet, or its handling of a refusal, with and without a network.
 ///
 /// ```
 /// use lnet_api::{Errno, LNet};
@@ -35,7 +35,7 @@ pub struct Spy {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// What has come out of the LNet below.
+/// The record of events and objects of the LNet below.
 #[derive(Default)]
 struct Heard {
     events: Vec<Event>,
@@ -45,7 +45,7 @@ struct Heard {
     last_eq: Option<EqHandle>,
 }
 
-/// The program's handler, with the spy before it.
+/// A wrapper of the program's handler that records events first.
 struct Overheard {
     handler: Handler,
     heard: Arc<Mutex<Heard>>,
@@ -68,30 +68,31 @@ impl EventHandler for Overheard {
 }
 
 impl Spy {
-    /// Watches this LNet.
+    /// Makes a recorder above this LNet.
     pub fn new(lnet: Arc<dyn LNet>) -> Arc<Spy> {
         Arc::new(Spy { lnet, script: Mutex::default(), heard: Arc::default() })
     }
 
-    /// The calls made since they were taken last, in order, refused ones included. A query that repeats the one before it
-    /// is noted once.
+    /// Returns and removes the calls since they were last taken, in order, including refused ones.
+    /// A query that repeats the one before it is recorded once.
     pub fn take_calls(&self) -> Vec<Call> {
         self.script.lock().take_calls()
     }
 
-    /// The kinds of the calls made since they were taken last, without [queries](Call::is_query).
+    /// Returns the kinds of the calls since they were last taken, without
+    /// [queries](Call::is_query), and removes the calls.
     pub fn take_kinds(&self) -> Vec<CallKind> {
         self.take_calls().iter().filter(|call| !call.is_query()).map(Call::kind).collect()
     }
 
-    /// The events handed to handlers since they were taken last, each noted before its handler sees it. Events that are
-    /// only polled are not among them.
+    /// Returns and removes the events passed to handlers since they were last taken, each recorded
+    /// before its handler sees it. Events that are only polled are not included.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.heard.lock().events)
     }
 
-    /// The next call of this kind is refused with an errno, and does not reach the LNet below. Said again, the one after it
-    /// as well.
+    /// Refuses the next call of this kind with an errno, and does not pass it to the LNet below. A
+    /// second use refuses the call after it as well.
     ///
     /// # Panics
     /// For calls that cannot fail.
@@ -100,13 +101,14 @@ impl Spy {
         self.script.lock().refuse_next(kind, as_scripted(errno));
     }
 
-    /// How many MDs there are whose last event has not been handed over. MDs without a handler count for ever.
+    /// Returns the number of MDs whose last event has not been passed to a handler. MDs without a
+    /// handler count for ever.
     pub fn mds(&self) -> usize {
         let heard = self.heard.lock();
         heard.mds_made.saturating_sub(heard.mds_ended)
     }
 
-    /// The MD made last, of those that have not ended inside the call that made them.
+    /// Returns the newest MD of those that have not ended inside the call that made them.
     ///
     /// # Panics
     /// If there was none.
@@ -114,7 +116,7 @@ impl Spy {
         self.heard.lock().last_md.expect("an MD was made")
     }
 
-    /// The event queue made last.
+    /// Returns the newest event queue.
     ///
     /// # Panics
     /// If none was made.
@@ -122,7 +124,7 @@ impl Spy {
         self.heard.lock().last_eq.expect("an event queue was made")
     }
 
-    /// Notes a call, and refuses it if the test has said so.
+    /// Records a call, and refuses it if the test has planned that.
     fn enter(&self, call: Call) -> Result<(), LNetError> {
         self.script.lock().enter(call).map(drop)
     }
@@ -141,7 +143,7 @@ impl Spy {
         md
     }
 
-    /// An MD was made, which has ended already if it has no handle.
+    /// Records an MD that was made; without a handle it has ended already.
     fn made_sender(&self, md: Option<MdHandle>) {
         if let Some(md) = md {
             self.script.lock().set_made(md);
@@ -199,7 +201,7 @@ impl LNet for Spy {
 
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
         if let Err(error) = self.enter(Call::MdAttach { me, md: md.clone(), unlink }) {
-            // The entry goes with the attach that fails, as in LNet.
+            // The entry is unlinked with the failed attach, as in LNet.
             let _ = self.lnet.me_unlink(me);
             return Err(error);
         }
@@ -239,7 +241,7 @@ impl LNet for Spy {
     }
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {
-        // It cannot be refused.
+        // This call cannot be refused.
         let _ = self.enter(Call::SetLazy { portal, lazy });
         self.lnet.set_lazy(portal, lazy);
     }
@@ -259,7 +261,7 @@ impl LNet for Spy {
     }
 
     fn local_ids(&self) -> Vec<ProcessId> {
-        // It cannot be refused.
+        // This call cannot be refused.
         let _ = self.enter(Call::LocalIds);
         self.lnet.local_ids()
     }

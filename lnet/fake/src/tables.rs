@@ -1,4 +1,4 @@
-//! Event queues, match entries and MDs, as LNet holds them.
+//! The tables of event queues, match entries and MDs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::descriptor::{Descriptor, matches};
 use crate::queue::Queue;
 use crate::rules::{self, PortalType};
 
-/// All objects. Handles are counted up over all three kinds, so that one of another kind names nothing.
+/// All objects. The three kinds share one sequence of handles, so a handle of another kind is
+/// invalid.
 pub(crate) struct Tables {
     handles: u64,
     pub(crate) eqs: BTreeMap<EqHandle, Queue>,
@@ -19,7 +20,7 @@ pub(crate) struct Tables {
     pub(crate) mds: BTreeMap<MdHandle, Descriptor>,
     portals: [PortalState; Portal::COUNT],
     pub(crate) lenient: bool,
-    /// Unlinks find a message in flight on every MD.
+    /// Whether every unlink finds a message in flight.
     pub(crate) busy: bool,
 }
 
@@ -32,16 +33,16 @@ struct Entry {
 #[derive(Default)]
 struct PortalState {
     first: Option<PortalType>,
-    /// In the order in which they are tried.
+    /// The entries in the order in which they are tried.
     order: Vec<MeHandle>,
     lazy: bool,
 }
 
-/// What an unlink does.
+/// The result of an unlink.
 pub(crate) enum Unlinked {
-    /// It was idle: this is its only event.
+    /// The MD was idle: UNLINK is its only event.
     Idle(Box<Descriptor>),
-    /// Its last event is still to come.
+    /// The MD's last event is still to come.
     Busy,
 }
 
@@ -63,7 +64,7 @@ impl Tables {
         self.handles
     }
 
-    /// A rule that a lenient LNet does not look at.
+    /// Returns the result of a check, which a lenient LNet ignores.
     fn rule(&self, checked: Result<(), LNetError>) -> Result<(), LNetError> {
         if self.lenient { Ok(()) } else { checked }
     }
@@ -115,7 +116,7 @@ impl Tables {
         self.mes.get(&me).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })
     }
 
-    /// The MD of an entry, if it has one.
+    /// Returns the MD of an entry, if it has one.
     pub(crate) fn md_of(&self, me: MeHandle) -> Result<Option<MdHandle>, LNetError> {
         Ok(self.me(me)?.md)
     }
@@ -131,7 +132,7 @@ impl Tables {
         md.eq.map_or(Ok(()), |eq| self.eq(eq).map(drop))
     }
 
-    /// Attaches an MD. The entry goes with it if that fails, unless it has another MD.
+    /// Attaches an MD. If that fails the entry is removed, unless it has another MD.
     pub(crate) fn attach(
         &mut self,
         me: MeHandle,
@@ -162,7 +163,7 @@ impl Tables {
         Ok(handle)
     }
 
-    /// Binds an MD and does with it what is to be done in the same call; if that is refused, there is no MD.
+    /// Binds an MD and runs `act`; if that is refused, the MD is removed.
     pub(crate) fn bind_for<R>(
         &mut self,
         md: Md,
@@ -180,13 +181,13 @@ impl Tables {
         }
     }
 
-    /// An MD that has not been unlinked.
+    /// Returns an MD that has not been unlinked.
     pub(crate) fn live(&mut self, md: MdHandle) -> Result<&mut Descriptor, LNetError> {
         let live = self.mds.get_mut(&md).filter(|md| !md.aborted);
         live.ok_or(LNetError::NoSuch { object: "MD", handle: md.0 })
     }
 
-    /// An MD that takes another PUT or GET.
+    /// Returns an MD that can send another PUT or GET.
     pub(crate) fn sendable(&mut self, md: MdHandle) -> Result<&mut Descriptor, LNetError> {
         let lenient = self.lenient;
         let found = self.live(md)?;
@@ -209,7 +210,7 @@ impl Tables {
         Ok(Unlinked::Idle(Box::new(gone)))
     }
 
-    /// The entry of an MD is free again, or goes with it.
+    /// Frees the entry of an MD, or removes it with the MD.
     fn detach(&mut self, md: MdHandle) {
         let Some(me) = self.mds.get(&md).and_then(|md| Some(md.entry?.0)) else { return };
         match self.mes.get_mut(&me) {
@@ -219,20 +220,20 @@ impl Tables {
         }
     }
 
-    /// The last event of an MD has been made.
+    /// Removes an MD whose last event has been made.
     pub(crate) fn remove_md(&mut self, md: MdHandle) {
         self.detach(md);
         self.mds.remove(&md);
     }
 
-    /// Queues an event for whoever polls; gives the handler that is to be called.
+    /// Queues an event for polling; returns the handler that is to be called.
     pub(crate) fn queue(&mut self, eq: Option<EqHandle>, event: &Event) -> Option<Handler> {
         let queue = self.eqs.get_mut(&eq?)?;
         queue.keep(event);
         queue.handler.clone()
     }
 
-    /// The MD that a message meets first (lnet-semantics 9 and 10).
+    /// Returns the MD that a message matches first (lnet-semantics 9 and 10).
     pub(crate) fn matching(
         &self,
         allows: MdOptions,
@@ -266,12 +267,12 @@ impl Tables {
         self.mes.len()
     }
 
-    /// Whether a handle was ever given.
+    /// Whether a handle was ever used.
     pub(crate) fn was_given(&self, handle: u64) -> bool {
         (1..=self.handles).contains(&handle)
     }
 
-    /// Everything there is, in words.
+    /// Describes each object that exists.
     pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> {
         let eqs = self
             .eqs

@@ -1,4 +1,5 @@
-//! Events: what is in them, what they leave, and which ones LNet would never give (lnet-semantics 5 to 8).
+//! Events: their fields, the state after them, and those that LNet would never give (lnet-semantics
+//! 5 to 8).
 
 use lnet_api::Event;
 use lnet_fake::{DEFAULT_PEER, ScriptedEvent};
@@ -74,7 +75,7 @@ fn messages_are_packed_into_a_buffer_until_too_little_is_left() {
     assert_eq!((first.target.nid.to_string(), first.user_ptr), ("10.0.0.1@tcp".into(), USER));
     assert_cannot(&rig.unheard(), md, ScriptedEvent::put().length(21), "takes 20 bytes");
     rig.lnet.inject(md, &message);
-    // As much as it takes, from anybody.
+    // With the length that the MD has left, from the default peer.
     let third = rig.lnet.inject(md, ScriptedEvent::put());
     assert_eq!((third.offset, third.mlength, third.unlinked), (30, 20, true));
     assert_eq!(third.initiator, DEFAULT_PEER);
@@ -114,7 +115,7 @@ fn an_unlink_of_what_is_being_sent_ends_with_its_send() {
         rig.lnet.inject(md, answer);
         assert_eq!(rig.brief(), [(EventKind::Send, status, true)]);
     }
-    // Waiting for an answer is not being sent.
+    // An MD that waits for a response is not sending.
     let md = rig.bind(2);
     rig.get(md).unwrap();
     rig.lnet.inject(md, ScriptedEvent::send());
@@ -185,7 +186,7 @@ fn what_lnet_would_not_do_is_refused_with_the_reason() {
     cannot(bound, ScriptedEvent::ack(), "waits for an ACK");
     rig.get(bound).unwrap();
     cannot(bound, ScriptedEvent::reply().length(9), "does not fit its 8 bytes");
-    // What was refused has left no trace.
+    // Refused events leave no trace.
     let (last, end) = (ScriptedEvent::put().length(1), ScriptedEvent::put().length(1).last());
     rig.lnet.inject(attached, last);
     rig.lnet.inject(attached, end);

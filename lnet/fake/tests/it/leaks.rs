@@ -1,4 +1,4 @@
-//! What a program leaves behind, and what it must not do.
+//! Objects that a program leaves behind, and calls that it must not make.
 
 use lnet_fake::events::{on_event, on_wake};
 use lnet_fake::{CallKind, Objects, ScriptedEvent};
@@ -51,7 +51,7 @@ fn a_callback_that_calls_lnet_is_caught() {
     let md = rig.expect(MdOptions::OP_PUT, 2);
     let text = panic_of(|| lnet.inject(md, ScriptedEvent::put().length(0)));
     assert!(text.contains("from inside an event callback"), "{text}");
-    // Out of it, all is well again.
+    // Outside the callback calls work again.
     assert_eq!(lnet.local_ids().len(), 1);
 }
 

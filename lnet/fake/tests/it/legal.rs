@@ -1,4 +1,5 @@
-//! Random legal scripts: the contract of an MD's events holds in all of them (S-311; lnet-semantics 7, 8).
+//! Random legal scripts: the rules for an MD's events hold in all of them (S-311; lnet-semantics 7,
+//! 8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a script does next; numbers choose among what there is.
+/// The next step of a script; numbers select among the existing objects.
 #[derive(Debug, Clone)]
 enum Step {
     Bind { threshold: u32 },
@@ -40,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// What is to be seen of an MD, kept apart from the fake's own account.
+/// The visible state of an MD, tracked independently of the fake.
 #[derive(Default)]
 struct Seen {
     sends_due: u32,
@@ -118,13 +119,13 @@ impl Play {
             _ => ScriptedEvent::get().length(1),
         };
         let scripted_event = if fails { scripted_event.failed(Errno::EIO) } else { scripted_event };
-        // What LNet could not give ends in a panic, which `what_lnet_would_not_do...` looks at.
+        // An event that LNet could not give is a panic, which `what_lnet_would_not_do...` tests.
         if self.rig.lnet.could_happen(md, &scripted_event).is_ok() {
             self.rig.lnet.inject(md, scripted_event);
         }
     }
 
-    /// What came is what was due, and nothing comes after an end.
+    /// Checks that the events that came were due, and that none comes after an end.
     fn look(&mut self) -> Result<(), TestCaseError> {
         for event in self.rig.log.take() {
             let seen = self.seen.get_mut(&event.md).expect("an MD that was made");
@@ -153,7 +154,7 @@ impl Play {
         Ok(())
     }
 
-    /// Everything that can end does, once.
+    /// Ends everything that can end, once.
     fn end(&mut self) -> Result<(), TestCaseError> {
         for md in self.mds.clone() {
             let _ = self.rig.lnet.md_unlink(md);
@@ -182,7 +183,7 @@ proptest! {
     }
 }
 
-// Events of one MD never overlap, whoever injects them.
+// Events of one MD never overlap, even if several threads inject them.
 // Covers: S-311
 #[test]
 fn events_of_one_md_never_overlap() {

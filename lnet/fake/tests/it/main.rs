@@ -1,6 +1,6 @@
-//! The fake, as a program above it and its test see it (S-7, S-417).
+//! The fake as seen by a program above it and by its test (S-7, S-417).
 
-// A helper that cannot do its part fails the test that called it.
+// A helper that fails also fails the test that called it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ mod spy;
 const BITS: MatchBits = MatchBits(0xb175);
 const USER: u64 = 77;
 
-/// A node, with an event queue that notes what comes.
+/// A node with an event queue that logs events.
 struct Rig {
     lnet: Arc<FakeLnet>,
     log: Arc<EventLog>,
@@ -55,7 +55,7 @@ impl Rig {
         }
     }
 
-    /// An MD of 8 bytes for `threshold` operations of one's own.
+    /// Binds an MD of 8 bytes for `threshold` PUTs and GETs.
     fn bind(&self, threshold: u32) -> MdHandle {
         self.lnet.md_bind(self.md(8, MdOptions::empty(), threshold), Unlink::Auto).unwrap()
     }
@@ -64,7 +64,7 @@ impl Rig {
         self.lnet.me_attach(&spec()).unwrap()
     }
 
-    /// An MD of 64 bytes for `threshold` messages.
+    /// Posts an MD of 64 bytes for `threshold` messages.
     fn expect(&self, options: MdOptions, threshold: u32) -> MdHandle {
         self.lnet.md_attach(self.post(), self.md(64, options, threshold), Unlink::Auto).unwrap()
     }
@@ -87,12 +87,12 @@ impl Rig {
         get(MdHandle(0)).with_md(self.md(8, MdOptions::empty(), threshold)).0
     }
 
-    /// The same with a log of its own, in which nothing is.
+    /// Returns a rig with the same LNet and an empty log.
     fn unheard(&self) -> Rig {
         Rig { lnet: self.lnet.clone(), log: EventLog::new(), eq: self.eq }
     }
 
-    /// Kind, status and `unlinked` of what has come.
+    /// Returns kind, status and `unlinked` of the events that have come.
     fn brief(&self) -> Vec<(EventKind, Result<(), Errno>, bool)> {
         self.log.take().iter().map(|event| (event.kind, event.status, event.unlinked)).collect()
     }
@@ -138,7 +138,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
     result.expect_err("a refusal").errno()
 }
 
-/// The text of the panic that this ends in.
+/// Returns the text of the panic with which this ends.
 fn panic_of<T>(what: impl FnOnce() -> T) -> String {
     let payload =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(what()))).expect_err("a panic");
@@ -148,7 +148,7 @@ fn panic_of<T>(what: impl FnOnce() -> T) -> String {
     }
 }
 
-/// Fails unless injecting it is refused with this reason.
+/// Checks that injecting the event is refused with this reason.
 fn assert_cannot(rig: &Rig, md: MdHandle, scripted_event: lnet_fake::ScriptedEvent, why: &str) {
     let text = panic_of(|| rig.lnet.inject(md, scripted_event));
     assert!(text.contains(why), "{text:?} does not say {why:?}");

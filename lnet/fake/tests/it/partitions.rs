@@ -1,4 +1,4 @@
-//! Events that come on the threads of CPU partitions (S-308, S-311).
+//! Events delivered on the threads of CPU partitions (S-308, S-311).
 
 use std::thread::ThreadId;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// On which thread, and for which partition, each event and each wake-up came.
+/// The thread and partition of each event and each wake-up.
 type Places = Arc<Mutex<Vec<(ThreadId, Option<usize>)>>>;
 
 fn rig(partitions: usize) -> (Rig, Places) {

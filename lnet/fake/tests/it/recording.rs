@@ -1,4 +1,4 @@
-//! Calls are noted.
+//! The record of calls.
 
 use lnet_fake::{Call, CallKind};
 

@@ -1,4 +1,4 @@
-//! Operations that are answered by themselves.
+//! Operations that the responder answers.
 
 use lnet_fake::{Answer, ScriptedEvent};
 
@@ -31,12 +31,12 @@ fn puts_are_decided_by_what_they_carry() {
     let turned = [(EventKind::Ack, Ok(()), false), (EventKind::Send, Ok(()), true)];
     assert_eq!(send(b"ack 1st!", AckRequest::Ack), turned);
     assert_eq!(send(b"whatever", AckRequest::Ack), []);
-    // Held: the test goes on with it.
+    // Held: the test delivers its events.
     rig.lnet.inject(rig.lnet.last_md(), ScriptedEvent::send());
     assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
 }
 
-// An MD with room for the PUT alone ends with its SEND; nobody is told of the ACK.
+// An MD with a threshold for the PUT alone ends with its SEND; its ACK is not delivered.
 #[test]
 fn an_answer_that_comes_after_the_end_is_dropped() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! What the real LNet refuses is refused (lnet-semantics 2, 5, 10).
+//! Calls that the real LNet refuses are refused (lnet-semantics 2, 5, 10).
 
 use lnet_api::Distance;
 use lnet_nid::{Nid, Pid};
@@ -17,7 +17,7 @@ fn handles_of_what_is_gone_are_enoent() {
     assert_eq!(errno(rig.lnet.me_insert(me, &spec())), Errno::ENOENT);
     assert_eq!(errno(rig.put(md, AckRequest::NoAck)), Errno::ENOENT);
     assert_eq!(errno(rig.get(MdHandle(1 << 40))), Errno::ENOENT);
-    // A handle of another kind names nothing.
+    // A handle of another kind is invalid.
     assert_eq!(errno(rig.lnet.md_unlink(MdHandle(rig.eq.0))), Errno::ENOENT);
     assert!(rig.post() != me && rig.bind(1) != md);
 }
@@ -45,7 +45,7 @@ fn descriptors_that_make_no_sense_are_refused() {
     assert!(bind(MdOptions::empty(), 0, 1 << 20).is_ok());
     let me = rig.post();
     assert_eq!(errno(rig.lnet.md_attach(me, rig.md(8, MdOptions::empty(), 1), Unlink::Auto)), Errno::EINVAL);
-    // The entry went with it.
+    // The entry was removed with it.
     assert_eq!(errno(rig.lnet.me_unlink(me)), Errno::ENOENT);
 }
 
@@ -57,7 +57,7 @@ fn an_entry_has_one_descriptor() {
     let md = attach().unwrap();
     assert_eq!(errno(attach()), Errno::EBUSY);
     rig.lnet.md_unlink(md).unwrap();
-    // An entry that is retained takes another.
+    // A retained entry takes another MD.
     rig.lnet.md_unlink(attach().unwrap()).unwrap();
     rig.lnet.me_unlink(me).unwrap();
     assert_eq!(errno(attach()), Errno::ENOENT);
@@ -140,7 +140,8 @@ fn only_bound_descriptors_with_operations_left_send() {
     assert_eq!(errno(rig.get(md)), Errno::ENOENT);
 }
 
-/// What refuses a call that makes its MD leaves neither an MD nor an event, and the memory free.
+/// A refused call that would make its MD leaves neither an MD nor an event, and the memory
+/// unleased.
 #[test]
 fn a_refused_call_that_makes_its_md_leaves_none() {
     let rig = Rig::new();

@@ -60,7 +60,7 @@ fn every_call_that_can_fail_can_be_made_to() {
     assert_eq!(lnet.objects().mds, 1, "a refused call makes none");
     fail(CallKind::Distance);
     check(lnet.distance(peer().nid).map(drop));
-    // The entry of an attach that fails goes.
+    // The entry of a failed attach is removed.
     fail(CallKind::MdAttach);
     check(lnet.md_attach(me, rig.md(8, MdOptions::OP_PUT, 1), Unlink::Auto).map(drop));
     assert_eq!(errno(lnet.me_unlink(me)), Errno::ENOENT);
@@ -78,7 +78,7 @@ fn events_come_inside_the_call_in_the_order_that_was_said() {
         .complete_inside(CallKind::Get, [ScriptedEvent::reply().bytes("answered"), ScriptedEvent::send()]);
     rig.lnet.complete_inside(CallKind::Get, [ScriptedEvent::send()]);
     rig.lnet.complete_inside(CallKind::MdAttach, [ScriptedEvent::put().length(3)]);
-    // A refused call brings nothing.
+    // A refused call delivers no event.
     rig.lnet.fail(CallKind::Get, Errno::EIO);
     let (first, second) = (rig.bind(2), rig.bind(2));
     let memory = rig.lnet.memory(first);
@@ -91,7 +91,7 @@ fn events_come_inside_the_call_in_the_order_that_was_said() {
     assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
     rig.expect(MdOptions::OP_PUT, 2);
     assert_eq!(rig.brief(), [(EventKind::Put, Ok(()), false)]);
-    // A call that makes its MD gives no handle of one that has ended.
+    // A call that makes its MD returns no handle if the MD has ended.
     rig.lnet.complete_inside(CallKind::BindGet, [ScriptedEvent::reply(), ScriptedEvent::send()]);
     rig.lnet.complete_inside(CallKind::BindPut, [ScriptedEvent::send()]);
     assert_eq!(rig.lnet.bind_get(rig.bind_get(2)), Ok(None));

@@ -1,4 +1,4 @@
-//! A watched LNet does what the LNet below does, but for what the test refuses.
+//! A recorded LNet does what the LNet below does, except for the calls that the test refuses.
 
 use lnet_fake::{Call, CallKind, Objects, ScriptedEvent, Spy};
 
