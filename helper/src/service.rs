@@ -1,78 +1,88 @@
-//! Sockets, threads and time around the sessions: the part of the helper that runs.
+//! Sockets, threads and timers around the sessions: the part of the helper that runs.
 //!
-//! A [`Service`] has one thread, or some. Each sleeps in one `epoll` on all that can give it something to do:
+//! A [`Service`] has one or more threads. Each sleeps in one `epoll` on all descriptors that can
+//! give it work:
 //!
-//! | descriptor | told | means |
+//! | descriptor | reported | means |
 //! | --- | --- | --- |
-//! | the listener (first thread) | while it is readable | a client connects: the [porter](super::porter) accepts it, and it goes to the thread that has the fewest |
-//! | the thread's channel to the porter | while it is readable | clients, memory that they hand over, ends |
+//! | the listener (first thread) | while it is readable | a client connects: the [porter](super::porter) accepts it, and it goes to the thread with the fewest clients |
+//! | the thread's channel to the porter | while it is readable | accepted clients, closed sockets, the porter's end |
 //! | a client's socket | while it is readable | a request, or its end |
-//! | a client's doorbell | once for each ring; never read | the client has submitted while nobody looked |
-//! | a shard of the network | while it is readable | messages; the thread drives the shards that are its own |
+//! | a client's doorbell | once for each ring; never read | the client has submitted while its ring was not polled |
+//! | a shard of the network | while it is readable | messages; the thread drives its own shards |
 //! | the thread's own bell | while it is readable | clients from another thread, or the service ends |
 //!
 //! # Fair shares
 //!
-//! A round polls the network, then gives every user with work the same share, in units of work ([`ROUND_UNITS`]), and within
-//! it turns to the user's connections one after the other (`schedule`). A user's requests, entries, connections that come, and
-//! sessions that are closed all count. A ring that was lately used is looked at in its user's turns (*hot*). A client whose ring
-//! stays empty for [`IDLE_ROUNDS`] turns and [`ServiceConfig::busy_poll`], or when the thread has nothing else to do, is left with
-//! the announcement that nobody looks: it rings its doorbell then, and costs nothing until it does. So a thousand idle clients
-//! cost what none cost.
+//! A round polls the network, then gives every user with work the same share, in units of work
+//! ([`ROUND_UNITS`]), and within it serves the user's connections in turn (`schedule`). A user's
+//! requests, entries, new connections, and sessions that are being closed all count. A ring that
+//! was used lately is polled in its user's turns (*hot*). A ring that stays empty for
+//! [`IDLE_ROUNDS`] turns and [`ServiceConfig::busy_poll`], or while the thread has nothing else to
+//! do, gets the announcement that it is no longer polled: its client then rings the doorbell, and
+//! costs nothing until it does. So a thousand idle clients cost the same as none.
 //!
-//! A turn is counted in units because time says nothing of a client where processors are shared. Some calls of the system take long
-//! all the same, and a client can see to that: a fault waits while its page is moved, a message wakes the million watches that it
-//! has set on its socket. A user in whose turn the thread itself has worked or waited for [`LONG_TURN`] rests for
-//! [`REST_FACTOR`] times as long, so that others have the thread meanwhile (`patience`). What is done for a client outside of its
-//! user's turn counts as a turn there.
+//! A turn is counted in units because where processors are shared its elapsed time says nothing
+//! about the client. But some system calls take long, and a client can cause that: a fault waits
+//! while its page is moved, a message wakes the million watches that the client has set on its
+//! socket. A user in whose turn the thread itself has worked or blocked for [`LONG_TURN`] rests for
+//! [`REST_FACTOR`] times that time, so that others have the thread meanwhile (`patience`). Work for
+//! a client outside of its user's turn counts as a turn there.
 //!
-//! Nothing takes longer than a turn: timers, the look at all clients ([`SWEEP`]) and the end of the service go in slices, too.
+//! Nothing takes longer than a turn: timers, the sweep over all clients ([`SWEEP`]) and the end of
+//! the service go in slices, too.
 //!
-//! A client may send as many requests a second as its quotas say, and all clients of a user together
-//! [`ServiceConfig::user_requests_per_second`], to which a connection counts as a request; what is more waits in its socket, and
-//! at last in the client. A user's rate outlives its connections, so that to connect anew is no way around it. A reply that the
-//! client does not read is kept, and until it can be sent nothing of this client is read; after
-//! [`ServiceConfig::reply_timeout`] it is cut off.
+//! A client may send the number of requests per second that its quotas allow, and all clients of a
+//! user together [`ServiceConfig::user_requests_per_second`], where a connection counts as a
+//! request. Further requests wait in the socket, and finally in the client. A user's rate outlives
+//! its connections, so that a new connection does not reset it. A reply that the client does not
+//! read is kept, and no request of this client is read until it can be sent; after
+//! [`ServiceConfig::reply_timeout`] the client is cut off.
 //!
-//! Replies with descriptors count until their client has received all that was sent to it (`Resource::UnreadReplies`): each
-//! user has a share, and a reply beyond it waits.
+//! Replies with descriptors count until their client has received all that was sent to it
+//! (`Resource::UnreadReplies`): each user has a share, and a reply beyond it waits.
 //!
 //! # The end of a client
 //!
-//! Whoever closes its socket has left; whoever breaks the rules ([`Violation`](super::Violation)) is cut off. Either way its
-//! session is closed, in slices ([`Session::close_some`](super::Session::close_some)). Of one that is cut off the socket stays open, unread and with its place among the clients, until LNet
-//! has let go of the client's memory: so the end of the stream tells the client that nobody writes there any more. Once the
-//! client has hung up it is waited for no longer than [`ServiceConfig::quarantine`]; what LNet holds then is quarantined
-//! without it. A helper that stops waits no longer for anybody: it writes nowhere when it is gone.
+//! A client that closes its socket has left; a client that breaks the rules
+//! ([`Violation`](super::Violation)) is cut off. Either way its session is closed, in slices
+//! ([`Session::close_some`](super::Session::close_some)). The socket of a client that is cut off
+//! stays open, unread and with its place among the clients, until LNet has released the client's
+//! memory: so the end of the stream tells the client that nothing writes there any more. Once the
+//! client has hung up, the helper waits for no longer than [`ServiceConfig::quarantine`]; memory
+//! that LNet still holds then is quarantined without the client. A helper that stops does not wait
+//! longer for any client: after its end it writes nowhere.
 //!
-//! The porter closes the socket, and the client's place is free again when it has: a client whose descriptors cannot be closed
-//! keeps its place.
+//! The porter closes the socket, and the client's place is free again once it has: a client whose
+//! descriptors cannot be closed keeps its place.
 //!
 //! # Memory
 //!
-//! All that the threads keep of a client finds room before it is let in (`Worker::make_room`); what is made for it later can fail, and is its ENOMEM.
-//! Without memory the service does not end. A client for whose records there is none sees the end of its connection.
+//! Room for all records of a client is reserved before it is admitted (`Worker::make_room`);
+//! objects that are made for it later can fail with its ENOMEM. The service does not end for want
+//! of memory. A client for whose records there is none sees the end of its connection.
 //!
 //! # Panics
 //!
-//! Nothing here panics at what a client does. If it does all the same, what all clients share may be half changed: a panic is
-//! not contained. `nlxd` ends then, clients see the end of their streams, and systemd starts it anew.
+//! No action of a client makes this code panic. If it panics nevertheless, the state that all
+//! clients share may be half changed, so a panic is not contained: `nlxd` ends, clients see the end
+//! of their streams, and systemd restarts it.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `worker` | a thread and its loop |
-//! | `descriptors` | what it watches, and what is done when the system reports it |
+//! | `descriptors` | its descriptors, and the reaction to their events |
 //! | `due` | its deadlines and those of its clients |
-//! | `entrance` | who is let in, and room for what is kept of each |
-//! | `turns` | what is done in a client's turn |
+//! | `entrance` | admission, and room for a client's records |
+//! | `turns` | the work in a client's turn |
 //! | `requests`, `answers` | reading a request, carrying it out, answering it |
-//! | `keeping` | what the porter does for the thread's clients |
-//! | `departing` | the end of clients and of the service, and the look at all clients |
-//! | `patience` | users that hold a thread up |
-//! | `timers` | when something is to be done about whom |
-//! | `schedule` | whose turn it is |
-//! | `user` | what a thread keeps of each user |
-//! | `client` | a client, as its thread sees it |
+//! | `keeping` | the porter's work for the thread's clients |
+//! | `departing` | the end of clients and of the service, and the sweep over all clients |
+//! | `patience` | detection of users that hold a thread up |
+//! | `timers` | deadlines, ordered by time |
+//! | `schedule` | the order of turns |
+//! | `user` | a thread's state of each user |
+//! | `client` | a client as its thread sees it |
 //! | `network` | driving the network's shards |
 //! | `socket` | packets with descriptors |
 //! | `rate` | requests per second, of a connection and of a user |
@@ -122,94 +132,98 @@ pub use schedule::{
 };
 pub use socket::{bind, bind_with};
 
-/// Clients that are accepted before anything else has its turn.
+/// Clients that are accepted before other work has its turn.
 pub const ACCEPT_BUDGET: usize = 16;
 
-/// Rounds without a submission after which a ring is not looked at any more.
+/// Empty turns after which a ring is no longer polled.
 pub const IDLE_ROUNDS: u32 = 64;
 
-/// Rounds with work after which sockets are looked at, too: a look is a system call.
+/// Rounds with work after which sockets are polled, too: that takes a system call.
 pub const BUSY_ROUNDS: u32 = 16;
 
-/// Units of work after which they are looked at, too: a look takes as long as a request.
+/// Units of work after which sockets are polled, too: a poll takes as long as a request.
 pub const LOOK_UNITS: usize = 4 * ROUND_UNITS;
 
-/// Timers that are handled before anything else has its turn.
+/// Timers that are handled before other work has its turn.
 pub const DUE_BUDGET: usize = 64;
 
-/// Clients that are looked at in one slice of a look at all of them: some tens of microseconds.
+/// Clients in one slice of the sweep over all of them: some tens of microseconds.
 pub const PLACES_SLICE: usize = 32;
 
-/// Clients that are gone of which is looked in one slice what LNet still holds.
+/// Departed clients whose leftovers are checked in one slice.
 pub const LEFTOVERS_SLICE: usize = 16;
 
-/// The least time that the requests of a user wait who has made as many as it may in a second: a thread does not wake for
-/// each of them then.
+/// Minimum wait of a user's requests after it has used up its rate, so that a thread does not wake
+/// for each of them.
 pub const PARK_LEAST: Duration = Duration::from_millis(1);
 
-/// Clients of such a user that are read again at a time.
+/// Parked clients of a user that are resumed at a time.
 pub const UNPARK_BUDGET: usize = 64;
 
-/// Memory that must be free for a line of the log, whose writer cannot do without. It is not taken.
+/// Memory that must be free for a line of the log, because its writer cannot handle a failed
+/// allocation. It is not taken.
 pub const LOG_HEADROOM_BYTES: usize = 64 << 10;
 
-/// How long a client may take for its hello.
+/// Time limit of a client's hello.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Refused clients that are told why. Those beyond see the end of the stream at once.
+/// Clients that get their refusal as an answer. Further ones see the end of the stream at once.
 pub const REFUSED_MAX: usize = 64;
 
-/// The time without a look at the listener once there are no descriptors left.
+/// Pause in accepting once there are no descriptors left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The time after which an answer is sent again for which there were too many descriptors on their way to clients.
+/// Interval of attempts to send an answer while too many descriptors are on their way to clients.
 pub const CROWD_LOOK: Duration = Duration::from_millis(10);
 
-/// The time from one look whether clients have read the descriptors that were sent to them to the next, while some have not.
+/// Interval of checks whether clients have read the descriptors that were sent to them, while some
+/// have not.
 pub const UNREAD_LOOK: Duration = Duration::from_millis(20);
 
-/// Unread descriptors of one user from which on the user's own clients are at fault if there is no share for more. A client
-/// that reads its replies has two.
+/// Unread descriptors of one user from which on the user's own clients are at fault if its share is
+/// used up. A client that reads its replies has two.
 pub const UNREAD_BLAMED: u64 = 32;
 
-/// The time until another porter is asked for when none could be started.
+/// Pause before the next request for a new porter when none could be started.
 pub const PORTER_PAUSE: Duration = Duration::from_millis(100);
 
-/// The time from one look at all clients, busy or not, to the next ([`Session::check`](super::Session::check)).
+/// Interval of sweeps over all clients, busy or not ([`Session::check`](super::Session::check)).
 pub const SWEEP: Duration = Duration::from_millis(500);
 
-/// The time from one look at what LNet still holds of a client to the next.
+/// First interval of checks whether LNet has released a client's memory.
 pub const DEPARTURE_LOOK: Duration = Duration::from_millis(5);
 
-/// A turn in which a thread works or waits for as long is not the work of a client that is counted in units: that takes less than a
-/// millisecond on a processor that is not very slow.
+/// Duration from which on a turn is not the work of a client that is counted in units: that takes
+/// less than a millisecond on a processor that is not very slow.
 pub const LONG_TURN: Duration = Duration::from_millis(10);
 
-/// A user whose turn was long rests for so many times as long, and so has a twentieth of a thread at the most.
+/// Ratio of a user's rest to its long turn, so that it has at most a twentieth of a thread.
 pub const REST_FACTOR: u64 = 20;
 
 /// The longest rest.
 pub const REST_MAX: Duration = Duration::from_secs(10);
 
-/// How long threads measure turns more exactly after a long one, and after the rest for it: it takes system calls for each.
+/// Time for which threads measure turns more exactly after a long one, and after the rest for it;
+/// each measurement takes system calls.
 pub const WARY: Duration = Duration::from_secs(10);
 
-/// How clients are served.
+/// The configuration of a [`Service`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Threads; 0 for one for each shard of the network.
+    /// Threads; 0 for one per shard of the network.
     pub threads: usize,
-    /// Requests of all clients of one user per second, and as many at once after a second without any; a connection counts as
-    /// one more. Those beyond wait. Root has no such limit.
+    /// Requests of all clients of one user per second, and the same number at once after a second
+    /// without any; a connection counts as one more. Further requests wait. Root has no such limit.
     pub user_requests_per_second: u32,
-    /// How long a thread keeps polling after each piece of work, whether that pays or not. The node's spin limit
-    /// ([`Drive::spin`](lnet_api::Drive::spin)) applies in any case.
+    /// Time for which a thread keeps polling after each piece of work, whether that pays or not.
+    /// The node's spin limit ([`Drive::spin`](lnet_api::Drive::spin)) applies in any case.
     pub busy_poll: Duration,
-    /// How long a reply may wait for a client that does not read.
+    /// Time limit of a reply to a client that does not read.
     pub reply_timeout: Duration,
-    /// How long LNet is waited for when a client has gone, or all are to.
+    /// Maximum wait for LNet to release memory, of a departed client or at the end of the service.
     pub quarantine: Duration,
-    /// Clients may send descriptors, as they can to every service before Linux 6.16. None is taken: whoever sends some is cut off.
+    /// Clients may send descriptors, as they can to every service before Linux 6.16. None is
+    /// received: a client that sends some is cut off.
     pub let_descriptors_pass: bool,
 }
 
@@ -217,7 +231,7 @@ impl Default for ServiceConfig {
     fn default() -> ServiceConfig {
         ServiceConfig {
             threads: 0,
-            // Five connections that make as many as they may: half of what a processor can answer.
+            // Five connections at their maximum rate: half of what a processor can answer.
             user_requests_per_second: 50_000,
             busy_poll: Duration::ZERO,
             reply_timeout: Duration::from_secs(10),
@@ -227,40 +241,40 @@ impl Default for ServiceConfig {
     }
 }
 
-/// What happened at the door, since the start; and how many there are.
+/// Counters of admission since the start, and current numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DoorStatus {
-    /// Clients that are connected, refused ones and those that are being cut off included.
+    /// Connected clients, including refused ones and those that are being cut off.
     pub clients: u64,
-    /// Threads.
+    /// Serving threads.
     pub threads: u64,
-    /// Connections of users whom the policy does not admit.
+    /// Connections of users that the policy does not admit.
     pub refused_users: u64,
     /// Connections beyond the limit of clients, of all or of one user.
     pub refused_clients: u64,
     /// Times that there was no descriptor for a client.
     pub without_descriptors: u64,
-    /// Clients cut off, for whatever reason.
+    /// Clients cut off for any reason.
     pub cut_off: u64,
-    /// Those of them that sent no hello in time.
+    /// Clients cut off because they sent no hello in time.
     pub silent: u64,
-    /// Those of them that did not read a reply in time.
+    /// Clients cut off because they did not read a reply in time.
     pub unread: u64,
-    /// Times that a client had to wait because it, or its user, sent more requests than it may in a second.
+    /// Times that a client had to wait because it, or its user, exceeded its request rate.
     pub throttled: u64,
-    /// The most units of work of one user's turn: [`TURN_UNITS_MAX`] is the limit.
+    /// Maximum units of work of one user's turn: [`TURN_UNITS_MAX`] is the limit.
     pub longest_turn: u64,
-    /// Times that a user was not served for a while because a turn of it had taken very long ([`LONG_TURN`]).
+    /// Times that a user had to rest because a turn of it had taken very long ([`LONG_TURN`]).
     pub rested: u64,
 }
 
-/// The threads that serve clients. Dropped, it stops.
+/// The threads that serve clients. Dropping it stops them.
 pub struct Service {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 pub(super) struct Shared {
     host: Arc<Host>,
     config: ServiceConfig,
@@ -268,22 +282,22 @@ pub(super) struct Shared {
     desks: Box<[Desk]>,
     door: Door,
     porter: Porter,
-    /// Numbers of clients, for the porter.
+    /// Source of client numbers, for the porter.
     next_client: AtomicU64,
-    /// Of each user, what its connections may ask for together.
+    /// The request rate of each user, shared by its connections.
     rates: UserRates,
 }
 
-/// Where a thread can be reached.
+/// The other threads' handle to a serving thread.
 struct Desk {
     bell: Bell,
-    /// Clients that another thread has accepted for it.
+    /// Clients that another thread has accepted for this one.
     arrivals: Mutex<VecDeque<Arrival>>,
-    /// Its clients, those that are on their way included.
+    /// Number of its clients, including those on their way.
     load: AtomicUsize,
-    /// How often it has heard its bell.
+    /// Number of times that it has handled its bell.
     heard: AtomicU64,
-    /// It has done what the phase asks for.
+    /// It has done the work of the current phase.
     settled: AtomicBool,
 }
 
@@ -292,20 +306,21 @@ struct Arrival {
     id: u64,
     socket: OwnedFd,
     may_attach: bool,
-    /// Of the porter that has accepted it.
+    /// Generation of the porter that has accepted it.
     generation: u64,
     who: Credentials,
     admission: Result<Admission, Refusal>,
 }
 
-/// A client's place among the clients, its socket, and the memory of its session: what its user is charged with.
+/// A client's place among the clients, its socket, and the memory of its session: the charges of
+/// its user.
 struct Admission {
     _client: Charge,
     _socket: Charge,
     _heap: Charge,
 }
 
-/// Who comes in.
+/// Counters of admission.
 #[derive(Default)]
 struct Door {
     clients: AtomicUsize,
@@ -319,36 +334,37 @@ struct Door {
     throttled: AtomicU64,
     longest_turn: AtomicU64,
     rested: AtomicU64,
-    /// When a warning was last written, in seconds of the host's clock: clients must not fill the log.
+    /// Time of the last warning, in seconds of the host's clock: clients must not fill the log.
     warned_s: AtomicU64,
 }
 
-/// What the threads are about.
+/// The phase of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {
     Serving,
-    /// Nothing new is taken; what is under way goes on.
+    /// New requests and clients are not taken; operations in flight continue.
     Draining,
     Stopping,
 }
 
 impl Service {
-    /// Serves the clients that connect to this listening socket, of type `SOCK_SEQPACKET` ([`bind`] makes one), with a
-    /// [porter in this process](Porter::in_process): for clients that are trusted.
+    /// Serves the clients that connect to this listening socket of type `SOCK_SEQPACKET` ([`bind`]
+    /// creates one), with a [porter in this process](Porter::in_process): for trusted clients.
     ///
     /// # Errors
-    /// What the system says to a thread or a descriptor more.
+    /// Errors of the system for a further thread or descriptor.
     pub fn start(host: Arc<Host>, listener: OwnedFd, config: ServiceConfig) -> Result<Service, Errno> {
         let porter = Porter::in_process()?;
         porter.listen(listener.as_fd(), true)?;
         Service::start_with(host, listener, porter, config)
     }
 
-    /// The same with a porter that [listens](Porter::listen) there already.
+    /// Like [`start`](Service::start), with a porter that [listens](Porter::listen) on the socket
+    /// already.
     ///
     /// # Errors
-    /// As there; EPIPE if the porter is gone.
+    /// Those of `start`; EPIPE if the porter is gone.
     pub fn start_with(
         host: Arc<Host>,
         listener: OwnedFd,
@@ -356,7 +372,8 @@ impl Service {
         config: ServiceConfig,
     ) -> Result<Service, Errno> {
         socket::let_descriptors_pass(&listener, config.let_descriptors_pass);
-        // Where the process has a thread for that ([`lnet_region::closer`]), queues are unmapped there, too.
+        // If the process has a closer thread ([`lnet_region::closer`]), queues are unmapped there,
+        // too.
         nlx_bev_cqueue::unmap_by(lnet_region::closer::discard);
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };
         let count = wanted.clamp(1, MAX_SHARDS);
@@ -373,19 +390,20 @@ impl Service {
         Ok(service)
     }
 
-    /// The numbers of the door.
+    /// Returns the counters of admission.
     #[must_use]
     pub fn door(&self) -> DoorStatus {
         self.shared.door_status()
     }
 
-    /// The same, for whoever has no service at hand later.
+    /// Returns a function that returns them, for code that outlives its access to the service.
     pub fn door_teller(&self) -> impl Fn() -> DoorStatus + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.door_status()
     }
 
-    /// Whether every thread has heard its bell since this was last called, and rings it again: a thread that hangs does not.
+    /// Returns whether every thread has handled its bell since the last call, and rings again: a
+    /// thread that hangs does not.
     #[must_use]
     pub fn is_responsive(&self, asked: &mut u64) -> bool {
         let heard = self.shared.desks.iter().all(|desk| desk.heard.load(Ordering::Acquire) >= *asked);
@@ -408,13 +426,13 @@ impl Service {
             if Instant::now() >= deadline {
                 return false;
             }
-            // A thread that has settled has no reason to say when the last message is gone.
+            // A settled thread does not report when the last message is gone, so that is polled.
             std::thread::sleep(DEPARTURE_LOOK);
         }
     }
 
-    /// Closes all sessions, waits for LNet to let go of what they had, for [`ServiceConfig::quarantine`] at the most, and
-    /// ends the connections.
+    /// Closes all sessions, waits for LNet to release their memory, for
+    /// [`ServiceConfig::quarantine`] at most, and ends the connections.
     pub fn stop(mut self) {
         self.end();
     }
@@ -422,7 +440,7 @@ impl Service {
     fn end(&mut self) {
         self.enter(Phase::Stopping);
         for thread in self.threads.drain(..) {
-            // A panic of it has been printed by the runtime.
+            // The runtime has printed a panic of it.
             let _ = thread.join();
         }
     }
@@ -457,7 +475,7 @@ impl Desk {
     }
 
     fn ring(&self) {
-        // No error: it is an eventfd.
+        // Cannot fail: it is an eventfd.
         let _ = self.bell.ring();
     }
 }
@@ -517,9 +535,10 @@ impl Shared {
         }
     }
 
-    /// Whether something may be written into the log: once in a second, and if there is memory to write it.
+    /// Returns whether a warning may be logged: at most one per second, and only if there is memory
+    /// to write it.
     fn may_warn(&self) -> bool {
-        // 0 is before the first warning.
+        // 0 means that there was no warning yet.
         let now_s = self.host.drive().now_ns() / 1_000_000_000 + 1;
         self.door.warned_s.swap(now_s, Ordering::Relaxed) != now_s
             && Vec::<u8>::new().try_reserve_exact(LOG_HEADROOM_BYTES).is_ok()
@@ -527,7 +546,7 @@ impl Shared {
 }
 
 impl Door {
-    /// Charges the client's user with a client, its socket and its session.
+    /// Charges the client's user for a client, its socket and its session.
     fn enter(&self, who: &Credentials, host: &Host) -> Result<Admission, Refusal> {
         let (accounts, payer) = (host.accounts(), host.payer_of(who));
         let client = accounts.charge(payer, Resource::Clients, 1)?;
@@ -537,7 +556,7 @@ impl Door {
         Ok(Admission { _client: client, _socket: socket, _heap: heap })
     }
 
-    /// A client that was let in has gone.
+    /// Releases the charges of an admitted client that has gone.
     fn leave(&self, admission: Admission) {
         self.clients.fetch_sub(1, Ordering::Relaxed);
         drop(admission);

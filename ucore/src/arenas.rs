@@ -1,4 +1,4 @@
-//! Memory that the helper reaches: arenas, out of which buffers are allocated.
+//! Memory that the helper can access: arenas, from which buffers are allocated.
 
 use std::os::fd::OwnedFd;
 
@@ -10,10 +10,11 @@ use nlx_driver_proto::{Reply, Request, Segment};
 use crate::link::Link;
 use crate::refused::refused;
 
-/// What an arena is rounded up to: the largest page that a machine may have for ordinary memory.
+/// Alignment of an arena's length: the largest size of an ordinary page on any machine.
 const GRANULE: usize = 64 << 10;
 
-/// The same for huge pages. What the system itself rounded up would be bytes that the helper does not know of.
+/// Alignment for huge pages. If the system rounded the length up itself, the helper would not know
+/// the additional bytes.
 const HUGE_GRANULE: usize = 2 << 20;
 
 /// The arenas of a domain.
@@ -22,22 +23,22 @@ pub(crate) struct Arenas {
     /// Those that earlier helpers made, as long as anything lies in them.
     former: Vec<Arena>,
     pages: Pages,
-    /// Bytes of an arena for many.
+    /// Length of an arena that is shared by several regions.
     chunk: usize,
 }
 
 struct Entry {
     arena: Arena,
-    /// What it is for the helper.
+    /// The helper's names of it.
     parts: Vec<Part>,
 }
 
-/// What the helper calls an arena. It makes none that is longer than its operator says: what is longer here consists of several,
-/// which lie one after the other.
+/// The helper's name of an arena, or of a part. The helper's operator limits the length of an
+/// arena; a longer one here consists of several, mapped one after the other.
 struct Part {
-    /// The helper's number for it.
+    /// The helper's handle.
     number: u32,
-    /// Where it ends in the whole.
+    /// End offset within the whole.
     end: u64,
 }
 
@@ -47,13 +48,13 @@ impl Arenas {
         Arenas { entries: Vec::new(), former: Vec::new(), pages, chunk }
     }
 
-    /// New memory of so many bytes.
+    /// Allocates a region of `bytes` bytes.
     pub(crate) fn allocate(&mut self, link: &Link, bytes: usize) -> Result<Region, CoreError> {
         if bytes == 0 || bytes > MAX_REGION_BYTES {
             return Err(RegionError::Length { bytes, max: MAX_REGION_BYTES }.into());
         }
         link.check()?;
-        // The youngest has most room, mostly.
+        // The newest arena usually has most room.
         for Entry { arena, .. } in self.entries.iter().rev().filter(|entry| entry.arena.free_bytes() >= bytes)
         {
             match arena.allocate(bytes) {
@@ -65,7 +66,7 @@ impl Arenas {
         self.tidy(link);
         let least = bytes.next_multiple_of(granule(self.pages));
         let arena = match self.create(link, least.max(self.chunk)) {
-            // No room for so much more, but perhaps for this.
+            // No room for a whole arena, but perhaps for this region.
             Err(error) if error.errno() == Errno::ENOMEM && least < self.chunk => self.create(link, least)?,
             created => created?,
         };
@@ -97,9 +98,10 @@ impl Arenas {
     ) -> Result<(), CoreError> {
         let granule = granule(self.pages);
         let longest = usize::try_from(link.welcome.arena_bytes_max).unwrap_or(usize::MAX);
-        // A helper that allows less than a page is asked all the same, and says why not.
+        // A helper that allows less than a page is asked nevertheless, and returns the reason of
+        // its refusal.
         let longest = (longest - longest % granule).max(granule);
-        // On small pages after one that is: huge ones could not begin where it ends.
+        // After a part on small pages the rest is, too: huge pages could not begin where it ends.
         let (mut huge, mut end) = (self.pages == Pages::Huge, 0);
         while end < bytes as u64 {
             let wanted = (bytes as u64 - end).min(longest as u64);
@@ -115,7 +117,7 @@ impl Arenas {
         Ok(())
     }
 
-    /// Where a buffer's bytes lie; `None` if not all of them lie in arenas.
+    /// Returns the arena segments of a buffer; `None` if not all of its memory is in arenas.
     pub(crate) fn segments(&self, memory: &IoVec) -> Option<Vec<Segment>> {
         let mut left = memory.len();
         let mut segments = Vec::with_capacity(memory.fragments().len());
@@ -135,7 +137,7 @@ impl Arenas {
         self.entries.iter().rev().find_map(|entry| Some((entry, entry.arena.place(fragment)?)))
     }
 
-    /// Gives unused arenas back, but for one that would soon be asked for again.
+    /// Releases unused arenas, except for one that would soon be requested again.
     pub(crate) fn tidy(&mut self, link: &Link) {
         self.tidy_former();
         let (mut spare, chunk) = (false, self.chunk);
@@ -151,19 +153,20 @@ impl Arenas {
         });
     }
 
-    /// The helper is another one, which reaches nothing of these. What lies in them stays the program's.
+    /// Called for a new helper, which cannot access the existing arenas. Allocations in them stay
+    /// valid for the program.
     pub(crate) fn retire(&mut self) {
         let Arenas { entries, former, .. } = self;
         former.extend(entries.drain(..).map(|entry| entry.arena));
         self.tidy_former();
     }
 
-    /// Forgets arenas of earlier helpers in which nothing lies any more.
+    /// Drops arenas of earlier helpers without allocations.
     pub(crate) fn tidy_former(&mut self) {
         self.former.retain(|arena| !arena.is_unused());
     }
 
-    /// Whether memory lies in arenas of earlier helpers, in part at least.
+    /// Returns whether any part of the memory is in arenas of earlier helpers.
     pub(crate) fn is_former(&self, memory: &IoVec) -> bool {
         let is_there = |fragment: &Fragment| self.former.iter().any(|arena| arena.place(fragment).is_some());
         memory.fragments().iter().any(is_there)
@@ -171,7 +174,7 @@ impl Arenas {
 }
 
 impl Entry {
-    /// What the helper calls so many bytes from there on.
+    /// Returns the helper's names of a range.
     fn segments(&self, offset: u64, length: u64) -> impl Iterator<Item = Segment> {
         let mut start = 0;
         self.parts.iter().filter_map(move |&Part { number, end }| {
@@ -187,7 +190,8 @@ impl Entry {
     }
 }
 
-/// The helper's number of a new arena, its bytes, whether it lies on huge pages, and its memory.
+/// Returns the helper's handle of a new arena, its length, whether it has huge pages, and its
+/// memory.
 fn create_one(link: &Link, bytes: u64, huge: bool) -> Result<(u32, u64, bool, OwnedFd), CoreError> {
     let (reply, fds) = link.request(&Request::CreateArena { bytes, huge })?;
     match (reply, fds.into_iter().next()) {
@@ -198,7 +202,7 @@ fn create_one(link: &Link, bytes: u64, huge: bool) -> Result<(u32, u64, bool, Ow
     }
 }
 
-/// Gives arenas back; whether the helper has all of them.
+/// Releases arenas. Returns whether the helper has released all of them.
 fn release(link: &Link, parts: &[Part]) -> bool {
     let give_back = |part: &Part| {
         let released = link.request(&Request::ReleaseArena { arena: part.number });
@@ -213,11 +217,13 @@ fn granule(pages: Pages) -> usize {
 
 #[allow(unsafe_code, reason = "what the helper writes to is for the leases of this crate to say")]
 fn trust(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
-    // SAFETY: the helper made this memory for this client alone, and is trusted, as the system is. It writes only to buffers
-    // that have an operation in flight which receives. For each of those `Buffer::begin` has taken a transport's lease to
-    // receive on all the bytes that the operation may write to, before the helper is told of it. The lease on the bytes of a
-    // message is given back when its event has been taken, after which the helper does not write to them again; all others
-    // with the event that ends the operation. Where an operation ends on this side alone (`Link::keep`), they are kept until
-    // the helper has closed its socket, which it does when nobody writes for it any more.
+    // SAFETY: the helper made this memory for this client alone, and is trusted, as the system is.
+    // It writes only to buffers that have a receiving operation in flight. For each of those
+    // `Buffer::begin` has taken a transport's lease to receive on all the bytes that the operation
+    // may write to, before the helper gets the operation. The lease on the bytes of a message is
+    // released when its event has been taken, after which the helper does not write to them again;
+    // all others with the event that ends the operation. Where an operation ends on this side alone
+    // (`Link::keep`), the leases are kept until the helper has closed its socket, which it does
+    // when no thread writes for it any more.
     unsafe { Arena::trusted(fds) }
 }

@@ -1,6 +1,7 @@
-//! Registered buffers, and the operation that each has.
+//! Registered buffers, and the operation of each.
 //!
-//! Buffers stand in a table of their own that never moves, so that finding one takes no lock but its own.
+//! The table never moves, so that finding a buffer takes only the lock of its slot. It is not
+//! `nlx_sync::Slots`, because each buffer has a lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +13,10 @@ use parking_lot::Mutex;
 
 use crate::pieces::Pieces;
 
-/// Slots of the first row. Each further row has twice as many.
+/// Slots of the first row. Each further row has twice the number.
 const FIRST_ROW: u32 = 64;
 
-/// Rows enough for every place there can be.
+/// Number of rows that hold every possible slot.
 const ROWS: usize = 15;
 
 const _: () = assert!(FIRST_ROW as u64 * ((1 << ROWS) - 1) >= BUFFERS_MAX as u64);
@@ -23,17 +24,17 @@ const _: () = assert!(FIRST_ROW as u64 * ((1 << ROWS) - 1) >= BUFFERS_MAX as u64
 /// The table of a domain's buffers.
 pub(crate) struct Buffers {
     rows: [OnceLock<Box<[Mutex<Slot>]>>; ROWS],
-    /// Places that were ever used.
+    /// Number of slots that were ever used.
     used: AtomicU32,
 }
 
-/// Which places are free; whoever registers and deregisters has it alone.
+/// The free slots, under the lock of the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     free: Vec<u32>,
 }
 
-/// A place for a buffer.
+/// A slot for a buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     generation: u32,
@@ -44,23 +45,23 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) struct Buffer {
     handle: BufferHandle,
-    /// The client's.
+    /// The client's memory.
     memory: IoVec,
-    /// What the helper sees instead, for memory that it does not reach.
+    /// The arena memory that the helper uses instead, if it cannot access `memory`.
     shadow: Option<IoVec>,
-    /// The helper of today has not refused it.
+    /// The current helper has not refused it.
     is_known: bool,
     operation: Option<InFlight>,
-    /// Where the helper may write.
+    /// Leases on the bytes that the helper may write.
     incoming: Pieces,
-    /// The same places of the client's memory, if there is a shadow.
+    /// Leases on the same ranges of the client's memory, if there is a shadow.
     mirrored: Pieces,
 }
 
 /// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    /// The transfer machine, by the number that only this process knows.
+    /// The number of its transfer machine in this process.
     pub(crate) machine: u64,
     pub(crate) cookie: u64,
     pub(crate) queue: Queue,
@@ -68,7 +69,7 @@ pub(crate) struct InFlight {
     pub(crate) events: u32,
     pub(crate) counter: MatchCounter,
     pub(crate) started_ns: u64,
-    /// What the helper reads.
+    /// Lease on the bytes that the helper reads.
     outgoing: Option<ReadVec>,
     /// The helper reads and writes the shadow.
     copied: bool,
@@ -81,7 +82,7 @@ pub(crate) struct Kept {
     _incoming: Pieces,
 }
 
-/// An event says what cannot be.
+/// The error of an event that a correct helper does not produce.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Impossible;
 
@@ -90,23 +91,23 @@ impl Buffers {
         Buffers { rows: [const { OnceLock::new() }; ROWS], used: AtomicU32::new(0) }
     }
 
-    /// Places that were ever used: all buffers are below.
+    /// Returns the number of slots that were ever used: all buffers are below it.
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Ordering::Acquire)
     }
 
-    /// The slot at this place, if it was ever used.
+    /// Returns the slot with this index, if it was ever used.
     pub(crate) fn at(&self, place: u32) -> Option<&Mutex<Slot>> {
         let (row, at) = row_of(place);
         self.rows.get(row)?.get()?.get(at)
     }
 
-    /// The slot of this buffer.
+    /// Returns the slot of this buffer.
     pub(crate) fn slot(&self, buffer: BufferHandle) -> Result<&Mutex<Slot>, CoreError> {
         self.at(place_of(buffer)).ok_or(CoreError::NoSuchBuffer { buffer })
     }
 
-    /// Enters a buffer.
+    /// Adds a buffer.
     pub(crate) fn enter(
         &self,
         places: &mut Places,
@@ -114,13 +115,14 @@ impl Buffers {
         shadow: Option<IoVec>,
         limit: usize,
     ) -> Result<BufferHandle, CoreError> {
-        // A helper that allows fewer than the one before knows no place beyond.
+        // Indices beyond the limit of the current helper are not reused: it may allow fewer than
+        // the one before.
         let free = places.free.iter().rposition(|&place| (place as usize) < limit);
         let place = match free.map(|at| places.free.swap_remove(at)) {
             Some(place) => place,
             None => self.new_place(limit)?,
         };
-        // Just made, or used before.
+        // Exists: the slot was just made, or used before.
         let Some(slot) = self.at(place) else { return Err(too_many(limit)) };
         let mut slot = slot.lock();
         slot.generation = slot.generation.checked_add(1).unwrap_or(1);
@@ -148,7 +150,7 @@ impl Buffers {
         Ok(place)
     }
 
-    /// Forgets a buffer that no operation has. Its memory is to be dropped without a lock.
+    /// Removes a buffer that no operation has. The caller must drop its memory without a lock.
     pub(crate) fn leave(&self, places: &mut Places, handle: BufferHandle) -> Result<Buffer, CoreError> {
         let mut slot = self.slot(handle)?.lock();
         if slot.buffer(handle)?.operation.is_some() {
@@ -159,7 +161,8 @@ impl Buffers {
         Ok(buffer)
     }
 
-    /// All that are registered: how each is called, and its memory. Nobody registers meanwhile.
+    /// Iterates over all registered buffers: handle and memory. The caller prevents registrations
+    /// meanwhile.
     pub(crate) fn registered(&self) -> impl Iterator<Item = (BufferHandle, IoVec)> {
         let slots = (0..self.used()).filter_map(|place| self.at(place));
         slots.filter_map(|slot| {
@@ -168,7 +171,8 @@ impl Buffers {
         })
     }
 
-    /// From its next operation on the helper sees this of a buffer; nothing if it has refused it.
+    /// Sets the shadow of a buffer from its next operation on; `None` if the helper has refused the
+    /// buffer.
     pub(crate) fn set_shadow(&self, handle: BufferHandle, shadow: Option<IoVec>) {
         let replaced = self.slot(handle).ok().and_then(|slot| {
             let mut slot = slot.lock();
@@ -180,7 +184,7 @@ impl Buffers {
         drop(replaced);
     }
 
-    /// The match counters of a transfer machine's passive operations in flight.
+    /// Returns the match counters of a transfer machine's passive operations in flight.
     pub(crate) fn counters(&self, machine: u64) -> impl Iterator<Item = MatchCounter> {
         let slots = (0..self.used()).filter_map(|place| self.at(place));
         slots.filter_map(move |slot| {
@@ -191,14 +195,14 @@ impl Buffers {
     }
 }
 
-/// The place that a buffer's handle names.
+/// Returns the slot index of a buffer's handle.
 pub(crate) fn place_of(handle: BufferHandle) -> u32 {
     handle.0 as u32
 }
 
-/// The row of a place, and where in it.
+/// Returns the row of a slot, and the position in it.
 fn row_of(place: u32) -> (usize, usize) {
-    // No overflow: places are 32 bits.
+    // No overflow: indices have 32 bits.
     let (place, first) = (u64::from(place), u64::from(FIRST_ROW));
     let row = (place / first + 1).ilog2();
     (row as usize, (place - first * ((1 << row) - 1)) as usize)
@@ -209,13 +213,13 @@ pub(crate) fn too_many(limit: usize) -> CoreError {
 }
 
 impl Slot {
-    /// The buffer with this handle.
+    /// Returns the buffer with this handle.
     pub(crate) fn buffer(&mut self, handle: BufferHandle) -> Result<&mut Buffer, CoreError> {
         let buffer = self.buffer.as_mut().filter(|buffer| buffer.handle == handle);
         buffer.ok_or(CoreError::NoSuchBuffer { buffer: handle })
     }
 
-    /// The buffer here, if it has an operation of this transfer machine.
+    /// Returns the buffer of this slot, if it has an operation of this transfer machine.
     pub(crate) fn of_machine(&mut self, machine: u64) -> Option<&mut Buffer> {
         let is_its = |operation: &InFlight| operation.machine == machine;
         self.buffer.as_mut().filter(|buffer| buffer.operation.as_ref().is_some_and(is_its))
@@ -223,7 +227,7 @@ impl Slot {
 }
 
 impl InFlight {
-    /// An operation of this transfer machine that is about to start.
+    /// Creates the record of an operation that is about to start.
     pub(crate) fn new(
         operation: &Operation,
         machine: u64,
@@ -249,22 +253,23 @@ impl Buffer {
         self.handle
     }
 
-    /// Bytes.
+    /// Returns its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.memory.len() as u64
     }
 
-    /// The operation that it has.
+    /// Returns its operation.
     pub(crate) fn operation(&self) -> Option<&InFlight> {
         self.operation.as_ref()
     }
 
-    /// The client's memory, if the helper of today has refused it.
+    /// Returns the client's memory, if the current helper has refused the buffer.
     pub(crate) fn unknown(&self) -> Option<&IoVec> {
         (!self.is_known).then_some(&self.memory)
     }
 
-    /// Gives the first bytes to an operation, which gets leases on them: from here on the helper may be told.
+    /// Starts an operation on the first bytes, with leases on them. After that the operation may be
+    /// sent to the helper.
     pub(crate) fn begin(&mut self, mut operation: InFlight, length: usize) -> Result<(), CoreError> {
         if self.operation.is_some() {
             return Err(CoreError::BufferBusy { buffer: self.handle });
@@ -291,7 +296,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Bytes have come: they are the client's now.
+    /// Returns received bytes to the client.
     pub(crate) fn receive(&mut self, offset: u64, length: u64) -> Result<(), Impossible> {
         if length == 0 {
             return Ok(());
@@ -305,14 +310,14 @@ impl Buffer {
         Ok(())
     }
 
-    /// The operation is over, or was not started.
+    /// Ends the operation, or undoes its start.
     pub(crate) fn end(&mut self) {
         self.operation = None;
         self.incoming.clear();
         self.mirrored.clear();
     }
 
-    /// The operation is over on this side; with the helper it may go on.
+    /// Ends the operation on this side; the helper may still carry it out.
     pub(crate) fn abandon(&mut self) -> Kept {
         let outgoing = self.operation.take().and_then(|operation| operation.outgoing);
         self.mirrored.clear();
@@ -321,12 +326,12 @@ impl Buffer {
 }
 
 impl InFlight {
-    /// What this event says of the operation, if it can be.
+    /// Returns whether this event belongs to the operation.
     pub(crate) fn is_of(&self, machine: u64, event: &BufferEvent) -> bool {
         self.machine == machine && self.cookie == event.cookie
     }
 
-    /// The last event of an operation that the helper has not ended.
+    /// Returns the last event of an operation that the helper has not ended.
     pub(crate) fn lost(&self, buffer: BufferHandle, now_ns: u64) -> BufferEvent {
         let ended = BufferEvent::failed(buffer, self.cookie, self.events, nix::errno::Errno::ENOTCONN);
         BufferEvent { time_ns: now_ns.saturating_sub(self.started_ns), ..ended }

@@ -8,7 +8,7 @@ use nlx_driver_proto::{PACKET_MAX, Reply, Request};
 
 use crate::socket::{Control, Socket};
 
-/// Numbers requests, and holds the room for packets.
+/// Numbers requests, and holds the buffers for packets.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     last_id: u64,
@@ -16,14 +16,14 @@ pub(crate) struct Exchange {
     control: Control,
 }
 
-/// Why there is no reply.
+/// The reason why there is no reply.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The helper is gone.
     Gone,
-    /// It does not answer.
+    /// The helper does not answer.
     Late,
-    /// What came is no reply to the request.
+    /// The packet is not a reply to the request.
     Wrong(String),
 }
 
@@ -32,8 +32,8 @@ impl Exchange {
         Exchange { last_id: 0, packet: Vec::with_capacity(PACKET_MAX), control: Control::new() }
     }
 
-    /// Asks, and waits for the answer. After a failure nothing more may be asked: an answer may still come, and would be taken
-    /// for that to another request.
+    /// Sends a request, and waits for the answer. After a failure no further request may be sent:
+    /// the late answer would be taken for that of another request.
     pub(crate) fn call(
         &mut self,
         socket: &Socket,
@@ -82,7 +82,7 @@ impl Failure {
     }
 }
 
-/// Whether this is the kind of reply that the request has, if it is not refused.
+/// Returns whether this is a reply of the request's kind, if it is not refused.
 fn answers(request: &Request, reply: &Reply) -> bool {
     match request {
         Request::Hello(_) => matches!(reply, Reply::Welcome(_)),

@@ -1,15 +1,17 @@
-//! The Core interface served by the helper process `nlxd`: shared memory first, a request only where it must.
+//! The Core interface served by the helper process `nlxd`, mostly through shared memory and by
+//! requests where needed.
 //!
-//! A program that links this instead of LNet has no network of its own. It opens a domain over a Unix socket
-//! ([`Ucore::connect`]), and shares memory with the helper: a ring into which it puts operations, an event queue for each
-//! transfer machine, and the arenas in which its buffers lie. What it then does, and what the helper (motr-transport 8.1; U1):
+//! A program that links this crate instead of LNet has no network itself. It opens a domain over a
+//! Unix socket ([`Ucore::connect`]), and shares memory with the helper: a ring for submitted
+//! operations, an event queue for each transfer machine, and the arenas in which its buffers lie.
+//! The cost of each call (motr-transport 8.1; U1):
 //!
-//! | call | costs |
+//! | call | cost |
 //! | --- | --- |
-//! | fetching events, asking whether there are some | memory alone |
-//! | starting and cancelling operations, registering a buffer of one segment | memory, and waking the helper if it sleeps |
-//! | waiting | a futex, once looking has brought nothing |
-//! | match bits, descriptors, addresses, room for events, limits | memory alone |
+//! | fetching events, checking for events | shared memory only |
+//! | starting and cancelling operations, registering a buffer of one segment | shared memory, and a wake-up of the helper if it sleeps |
+//! | waiting | a futex, after polling without success |
+//! | match bits, descriptors, addresses, room for events, limits | memory only |
 //! | starting and stopping transfer machines, buffers of several segments, more memory, NIDs | a request and its answer |
 //!
 //! ```no_run
@@ -26,36 +28,39 @@
 //!
 //! # Memory
 //!
-//! Buffers lie in *arenas*: memory that the helper has made, that both have mapped, and that this side then seals: nobody can take
-//! its pages away. [`Core::allocate`] cuts regions out of them, whose leases give slices as those of any region do. Other memory can be
-//! registered at the price of a copy ([`Core::register_copying`]): it gets a shadow in an arena.
+//! Buffers lie in *arenas*: memory that the helper has made, that both have mapped, and that this
+//! side then seals, so that its pages cannot be removed. [`Core::allocate`] cuts regions out of
+//! them, whose leases give slices like those of any region. Other memory can be registered at the
+//! price of a copy ([`Core::register_copying`]): it gets a shadow in an arena.
 //!
-//! The helper writes to the bytes of an operation in flight and to no others. So an operation has a transport's lease on its
-//! bytes; each message of a receive buffer takes a part of it along, which the client may then read while the rest is still
-//! being received into.
+//! The helper writes to the bytes of an operation in flight and to no others. So an operation has a
+//! transport's lease on its bytes. Each message of a receive buffer takes a part of this lease,
+//! whose bytes the client may then read while messages are still received into the rest.
 //!
 //! # Trust
 //!
-//! The helper is trusted, as the system is, but mortal: it may be killed, stopped or restarted at any moment, and a newer one
-//! may say what this version does not understand. None of that makes a call hang or panic. What it says is checked as far
-//! as this process's own order hangs on it.
+//! The helper is trusted, as the system is, but it can fail: it may be killed, stopped or restarted
+//! at any moment, and a newer one may send messages that this version does not understand. None of
+//! that makes a call hang or panic. Its messages are checked as far as the consistency of this
+//! process depends on them.
 //!
 //! # When the helper is gone
 //!
-//! A thread of the domain waits for the socket to be closed. Then every wait ends; events that lie in the queues can still be
-//! taken; after them every operation in flight ends with an event of ENOTCONN, made from this side's table. A helper that
-//! does not answer within [`HelperOptions::timeout`] counts as gone too; since it may still live, the memory of the operations
-//! that were in flight stays leased until it has closed its socket.
+//! A thread of the domain waits for the socket to be closed. Then every wait ends. Events in the
+//! queues can still be taken; after them every operation in flight ends with an event of ENOTCONN,
+//! made from this side's table. The connection also counts as lost if the helper does not answer
+//! within [`HelperOptions::timeout`]. It may still run in that case, so the memory of the
+//! operations that were in flight stays leased until it has closed its socket.
 //!
 //! # Faults done better
 //!
-//! What motr-transport 14 lists as weak in Motr's user core, and how it is here:
+//! The weaknesses of Motr's user core by motr-transport 14, and how this crate avoids them:
 //!
 //! | fault | here |
 //! | --- | --- |
-//! | U1: one kernel crossing per operation, per question whether there are events, per NID | the table above: none of them crosses, while the helper is awake |
-//! | U2: the process aborts on answers that it does not expect | the domain ends with an error; the process goes on |
-//! | U3: locking memory for one object unlocks its neighbours' | memory is the helper's, in arenas; nothing is locked or unlocked by object |
+//! | U1: one kernel crossing per operation, per check for events, per NID | the table above: none of them crosses while the helper is awake |
+//! | U2: the process aborts on unexpected answers | the domain ends with an error; the process continues |
+//! | U3: locking memory for one object unlocks its neighbours' | memory belongs to the helper's arenas; no object locks or unlocks memory |
 //! | U4: an empty list of NIDs leaks | it is a value |
 //! | U5: deadlines on the wall clock | on the monotonic clock, which both processes share |
 //!
@@ -64,14 +69,14 @@
 //! | `options` | [`HelperOptions`] |
 //! | `ucore` | [`Ucore`]: the domain |
 //! | `machine` | a transfer machine: submitting, taking events, waiting, ending |
-//! | `buffers`, `pieces` | registered buffers, the operation that each has, and its leases |
-//! | `arenas` | memory that the helper reaches |
+//! | `buffers`, `pieces` | registered buffers, the operation of each, and its leases |
+//! | `arenas` | memory that the helper can access |
 //! | `link` | a connection to a helper, the submission ring, and how it ends |
 //! | `exchange`, `socket` | requests and replies; packets with descriptors |
-//! | `watch` | the thread that notices the helper's end, and connects again |
-//! | `waiters` | waking those who wait; a descriptor for event loops; waiting until the helper has carried out what was submitted |
-//! | `refused` | the helper's refusals in the words of the Core interface |
-//! | `points` | named points of all this, at which tests kill a client; a macro that is empty elsewhere |
+//! | `watch` | the thread that detects the helper's end, and reconnects |
+//! | `waiters` | waking waiters; a descriptor for event loops; waiting until the helper has carried out the submissions |
+//! | `refused` | the helper's refusals as errors of the Core interface |
+//! | `points` | named points at which tests kill a client; the macro is empty elsewhere |
 //!
 //! [`Core::allocate`]: nlx_core::Core::allocate
 //! [`Core::register_copying`]: nlx_core::Core::register_copying

@@ -1,4 +1,4 @@
-//! A connection to a helper: requests, the submission ring, and how all of it ends.
+//! A connection to a helper: requests, the submission ring, and the end of both.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -19,16 +19,17 @@ use crate::refused::refused;
 use crate::socket::Socket;
 use crate::waiters::{SubmitWaiter, Waiters};
 
-/// How a link is. It only gets worse.
+/// States of a link, in increasing order: a state never goes back.
 const LIVE: u8 = 0;
-/// Nothing more is asked of the helper, which may still be there, and write where it was allowed to.
+/// No further request is sent. The helper may still run, and write to leased memory.
 const BROKEN: u8 = 1;
-/// The helper has closed its end: it has let go of everything.
+/// The helper has closed its end: it has released everything.
 const GONE: u8 = 2;
 
 /// A connection to a helper.
 ///
-/// Locks are taken in this order: the ring, then the exchange. Neither is held while anything else of this crate is called.
+/// Lock order: the ring, then the exchange. No other function of this crate is called while either
+/// is held.
 pub(crate) struct Link {
     socket: Socket,
     exchange: Mutex<Exchange>,
@@ -39,16 +40,16 @@ pub(crate) struct Link {
     state: AtomicU8,
     /// Operations in flight, over all transfer machines.
     in_flight: AtomicU32,
-    /// Whom to wake when it ends.
+    /// Waiters that are woken when the link ends.
     waiters: Mutex<Vec<Weak<Waiters>>>,
-    /// Leases of operations that have ended here and perhaps not with the helper.
+    /// Leases of operations that have ended on this side and perhaps not in the helper.
     kept: Mutex<Vec<Kept>>,
     path: String,
     timeout: Duration,
 }
 
 impl Link {
-    /// Connects, and says hello.
+    /// Connects and sends the hello.
     pub(crate) fn connect(options: &HelperOptions) -> Result<Link, CoreError> {
         const ACTION: &str = "attach to the helper";
         let HelperOptions { path, name, timeout, spin, .. } = options;
@@ -94,7 +95,7 @@ impl Link {
         })
     }
 
-    /// Whether nothing more comes of it, but for what lies in the event queues.
+    /// Returns whether the link has ended: only events in the queues can still come.
     pub(crate) fn has_ended(&self) -> bool {
         self.state.load(Ordering::Acquire) != LIVE
     }
@@ -107,7 +108,7 @@ impl Link {
         CoreError::Disconnected { path: self.path.clone() }
     }
 
-    /// Asks, and waits for the answer, which may be a refusal.
+    /// Sends a request, and waits for the answer, which may be a refusal.
     pub(crate) fn request(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), CoreError> {
         let mut exchange = self.exchange.lock();
         self.check()?;
@@ -126,7 +127,8 @@ impl Link {
         })
     }
 
-    /// Puts an entry into the ring. Whoever has put the last one of several in [hurries](Link::hurry).
+    /// Pushes an entry into the ring. After the last one the caller must [wake the
+    /// helper](Link::hurry).
     pub(crate) fn push(&self, entry: &Entry) -> Result<(), CoreError> {
         let submission = entry.write();
         point!(entry => due);
@@ -144,7 +146,7 @@ impl Link {
         Ok(())
     }
 
-    /// A request is carried out after all that stands in the ring: then there is room.
+    /// Makes room by a request, which is carried out after all entries of the ring.
     #[cold]
     fn push_when_drained(
         &self,
@@ -167,24 +169,25 @@ impl Link {
     /// Wakes the helper if it sleeps.
     pub(crate) fn hurry(&self) {
         point!(DoorbellDue);
-        // A doorbell that is none is the helper's own mistake; it then looks when it next wakes.
+        // An error means that the helper has sent a wrong doorbell; it then sees the entry when it
+        // next wakes.
         let _ = self.doorbell.wake();
         point!(DoorbellDone);
     }
 
-    /// Waits until the helper has carried out all that stands in the ring now, or is gone.
+    /// Waits until the helper has carried out all present entries of the ring, or is gone.
     pub(crate) fn settle(&self) {
         point!(SettleBegun);
         let last = self.ring.lock().pushed();
         if self.submit_waiter.wait(last, || self.has_ended()) {
             point!(Settled);
         } else {
-            // One that is gone ends all operations.
+            // A helper that is gone ends all operations.
             let _ = self.request(&Request::Sync);
         }
     }
 
-    /// One more operation is in flight, if there may be one more.
+    /// Counts a further operation in flight, within the limit.
     pub(crate) fn enter(&self) -> Result<(), CoreError> {
         let limit = self.welcome.operations_max;
         if self.in_flight.fetch_add(1, Ordering::Relaxed) < limit {
@@ -194,19 +197,19 @@ impl Link {
         Err(CoreError::TooMany { objects: "operations in flight", limit: limit as usize })
     }
 
-    /// An operation is over.
+    /// Counts an operation that is over.
     pub(crate) fn leave(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Wakes these when the link ends.
+    /// Adds waiters to be woken when the link ends.
     pub(crate) fn tell(&self, waiters: &Arc<Waiters>) {
         let mut all = self.waiters.lock();
         all.retain(|known| known.strong_count() > 0);
         all.push(Arc::downgrade(waiters));
     }
 
-    /// Keeps leases until the helper is gone: it may still write there.
+    /// Keeps leases until the helper is gone, because it may still write there.
     pub(crate) fn keep(&self, leases: Kept) {
         let mut kept = self.kept.lock();
         if self.state.load(Ordering::SeqCst) == GONE {
@@ -217,7 +220,7 @@ impl Link {
         }
     }
 
-    /// The helper has said what it may not say.
+    /// Ends the link because the helper has broken the protocol.
     pub(crate) fn violated(&self, reason: String) -> CoreError {
         self.fail("understand the helper", reason, Errno::EPROTO)
     }
@@ -231,12 +234,13 @@ impl Link {
         CoreError::Transport { action, reason, errno }
     }
 
-    /// Nothing more will be asked. The helper closes its end when it has let go of everything.
+    /// Ends the link: no further request is sent. The helper closes its end when it has released
+    /// everything.
     pub(crate) fn finish(&self) {
         self.end(BROKEN);
     }
 
-    /// Waits until the helper has closed its end.
+    /// Blocks until the helper has closed its end.
     pub(crate) fn wait_for_end(&self) {
         self.socket.wait_for_end();
         point!(HelperGone);
@@ -244,7 +248,7 @@ impl Link {
         point!(EndKnown);
     }
 
-    /// Ends all that waits.
+    /// Ends all waits.
     fn end(&self, state: u8) {
         let before = self.state.fetch_max(state, Ordering::SeqCst);
         if state == BROKEN && before == LIVE {
@@ -252,7 +256,7 @@ impl Link {
             point!(Finished);
         }
         if state == GONE {
-            // Behind the lock: who keeps leases looks at the state there.
+            // Under the lock, where `keep` checks the state.
             let kept = std::mem::take(&mut *self.kept.lock());
             drop(kept);
         }
@@ -265,7 +269,7 @@ impl Link {
     }
 }
 
-/// What to look at when the socket cannot be reached.
+/// Returns a hint for a socket that cannot be reached.
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::EACCES | Errno::EPERM => "may this user reach it, by its owner, group and mode?",

@@ -25,22 +25,23 @@ use crate::waiters::{ClientLoopHandle, Waiters};
 
 /// A started transfer machine.
 ///
-/// Locks are taken in this order: [`Side`], a buffer's slot, the link's.
+/// Lock order: [`Side`], a buffer's slot, the link's locks.
 pub(crate) struct Machine {
     domain: Arc<Domain>,
-    /// Over which it was started: it ends with it.
+    /// The link over which it was started; it ends with the link.
     link: Arc<Link>,
-    /// The helper's name for it.
+    /// The helper's handle.
     tm: u64,
-    /// This process's, which no other transfer machine ever has.
+    /// A number in this process that is never reused.
     number: u64,
     address: Address,
     descriptors: DescriptorForm,
     counters: Mutex<Sequential>,
-    /// Where the match bits of passive buffers come from if not from `counters`.
+    /// The source of match bits of passive buffers, if not `counters`.
     random: Option<Random>,
     side: Mutex<Side>,
-    /// No operation can start any more; changed under the lock of [`Side`], while nothing is in flight.
+    /// No operation can start any more. Changed under the lock of [`Side`], while nothing is in
+    /// flight.
     stopped: AtomicBool,
     /// The memory of the event queue.
     queue: SharedMemory,
@@ -48,24 +49,24 @@ pub(crate) struct Machine {
     /// The spin limit of waits.
     spin: Duration,
     waiters: Arc<Waiters>,
-    /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
+    /// [`CoreTm::wake`] was called, and no wait has consumed it yet.
     woken: WakeUp,
-    /// Messages lost that a wait has noticed.
+    /// Number of lost messages that waits have noticed.
     noticed: AtomicU64,
-    /// Once somebody has asked for a descriptor.
+    /// Set once a program has asked for a descriptor.
     loop_handle: OnceLock<ClientLoopHandle>,
-    /// Held by who makes it.
+    /// Held while the handle is made.
     making_loop_handle: Mutex<()>,
-    /// Until the transfer machine is stopped.
+    /// Cleared when the transfer machine is stopped.
     open: Mutex<bool>,
 }
 
-/// The consumer's half of the event queue, and what hangs on it.
+/// The consumer's half of the event queue, and the state that belongs to it.
 struct Side {
     consumer: Consumer<BufferEvent, SharedMemory>,
-    /// The queue is spoilt: nothing more is taken out of it.
+    /// The queue is corrupt: no further event is taken.
     spoilt: bool,
-    /// Where the search for operations goes on that the helper has not ended.
+    /// Slot at which the search for operations without an end continues.
     lost_at: u32,
 }
 
@@ -113,7 +114,7 @@ impl Machine {
         })
     }
 
-    /// Whether this is the process that started it.
+    /// Returns whether this is the process that started it.
     fn in_owner_process(&self) -> bool {
         self.domain.fork_guard.in_owner_process()
     }
@@ -148,7 +149,8 @@ impl CoreTm for Machine {
         if found.is_none_or(|operation| operation.cookie != cookie) {
             return Err(CoreError::NoSuchOperation { buffer, cookie });
         }
-        // Under the lock of the buffer: behind the operation's own entry. Without a helper, it is ended in any case.
+        // Pushed under the buffer's lock, so that it follows the operation's own entry. Without a
+        // helper the operation ends anyway.
         if self.link.push(&Entry::Cancel { tm: self.tm, buffer, cookie }).is_ok() {
             self.link.hurry();
         }
@@ -210,13 +212,14 @@ impl CoreTm for Machine {
 }
 
 impl Drop for Machine {
-    /// Cancels what is in flight, and waits for it for a while. What has not ended by then keeps its memory, and its address,
-    /// until the helper is gone.
+    /// Cancels the operations in flight, and waits for them for a limited time. Operations that
+    /// have not ended by then keep their memory, and the machine its address, until the helper is
+    /// gone.
     fn drop(&mut self) {
         if self.in_owner_process() {
             self.end_in_use();
         } else {
-            // In a forked child: the transfer machine is the parent's.
+            // In a forked child the transfer machine belongs to the parent.
             std::mem::forget((self.domain.clone(), self.link.clone(), self.waiters.clone()));
         }
     }

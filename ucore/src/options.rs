@@ -1,4 +1,4 @@
-//! How a client reaches the helper, and what it wants of it.
+//! Options of a client's connection to the helper.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,17 +6,19 @@ use std::time::Duration;
 use lnet_region::Pages;
 use nlx_sync::DEFAULT_SPIN;
 
-/// Names the helper's socket where it is not the usual one.
+/// Environment variable with the path of the helper's socket, if it is not the default.
 const PATH_VARIABLE: &str = "NLX_HELPER";
 
-/// How long a request may take: far longer than a busy helper needs, or than it makes a client wait that asks too often; short
-/// enough that a program whose helper is stopped says so before its operator gives up.
+/// Default timeout of a request. It is far longer than a busy helper needs, or than it delays a
+/// client that sends too many requests, and short enough that a program whose helper is stopped
+/// reports this before its operator gives up.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of an arena: sixteen of the largest buffers. A client that needs little takes no more memory than it touches.
+/// Default length of an arena: sixteen of the largest buffers. Memory is used only when it is
+/// touched.
 const ARENA_BYTES: usize = 16 << 20;
 
-/// How a client reaches the helper, and what it wants of it.
+/// Options of a client's connection to the helper.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,14 +42,15 @@ pub struct HelperOptions {
 }
 
 impl HelperOptions {
-    /// The helper at `$NLX_HELPER`, or else at its usual place, [`nlx_driver_proto::SOCKET_PATH`].
+    /// Options for the helper at `$NLX_HELPER`, or else at the default path,
+    /// [`nlx_driver_proto::SOCKET_PATH`].
     #[must_use]
     pub fn new() -> HelperOptions {
         let path = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty());
         HelperOptions::at(path.map_or_else(|| nlx_driver_proto::SOCKET_PATH.into(), PathBuf::from))
     }
 
-    /// The helper that listens here.
+    /// Options for the helper that listens at this path.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> HelperOptions {
         HelperOptions {
@@ -61,54 +64,59 @@ impl HelperOptions {
         }
     }
 
-    /// What the helper's operator sees this client as; the program's name by default. 32 bytes of it count.
+    /// Sets the name under which the helper's operator sees this client; by default the program's
+    /// name. It is truncated to 32 bytes.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> HelperOptions {
         self.name = name.into();
         self
     }
 
-    /// The pages of the memory for buffers: huge ones are taken if the helper has them.
+    /// Sets the pages of the memory for buffers: huge ones are used if the helper has them.
     #[must_use]
     pub fn pages(mut self, pages: Pages) -> HelperOptions {
         self.pages = pages;
         self
     }
 
-    /// Bytes of the pieces of memory that the helper is asked for, and out of which buffers are allocated; 16 MiB by default.
-    /// What is longer gets a piece of its own.
+    /// Sets the length of the pieces of memory that are requested from the helper, and from which
+    /// buffers are allocated; 16 MiB by default. A longer buffer gets a separate piece.
     #[must_use]
     pub fn arena_bytes(mut self, bytes: usize) -> HelperOptions {
         self.arena_bytes = bytes.max(1);
         self
     }
 
-    /// Whether the domain connects again by itself when the helper is gone, and registers its buffers anew. Their bytes are copied
-    /// for each operation from then on, for the next helper does not reach the memory that this one made; memory that is
-    /// allocated then is not copied. Buffers that it refuses, as for want of room, are offered to it again when they are used, and the
-    /// operation fails with its reason if it still refuses. Transfer machines have to be started anew in any case.
+    /// Sets whether the domain reconnects after the helper is gone, and registers its buffers
+    /// again. From then on their bytes are copied for each operation, because the next helper
+    /// cannot access the memory that this one made; memory that is allocated later is not copied.
+    /// Buffers that the new helper refuses, for instance for want of room, are offered again when
+    /// they are used, and the operation fails with the helper's reason if it still refuses.
+    /// Transfer machines have to be started again in any case.
     #[must_use]
     pub fn reconnect(mut self, reconnect: bool) -> HelperOptions {
         self.reconnect = reconnect;
         self
     }
 
-    /// How long the helper may take to answer a request, 10 s by default. One that takes longer counts as gone.
+    /// Sets the timeout of a request, 10 s by default. If the helper takes longer, the connection
+    /// counts as lost.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> HelperOptions {
         self.timeout = timeout;
         self
     }
 
-    /// The spin limit of waits: they poll for up to that long before they sleep, while that pays. 50 µs by default, 10 ms at most; zero
-    /// turns spinning off. A transfer machine may have its own ([`nlx_core::TmOptions::spin`]).
+    /// Sets the spin limit of waits: they poll for up to that time before they sleep, while that
+    /// pays. 50 µs by default, 10 ms at most; zero turns spinning off. A transfer machine may have
+    /// a different one ([`nlx_core::TmOptions::spin`]).
     #[must_use]
     pub fn spin(mut self, time: Duration) -> HelperOptions {
         self.spin = time;
         self
     }
 
-    /// Where the helper listens.
+    /// Returns the path of the helper's socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

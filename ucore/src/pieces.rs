@@ -2,14 +2,15 @@
 
 use lnet_region::{IoVec, RegionError, WriteVec};
 
-/// What is left of a transport's lease to receive into a buffer: at first all of it, and then what no message has taken yet.
-/// Messages come in any order of their places, so that there may be gaps.
+/// The remainder of a transport's lease to receive into a buffer: at first all of it, then the
+/// parts that no message has taken. Messages come in any order of their offsets, so there may be
+/// gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces(Vec<Piece>);
 
 #[derive(Debug)]
 struct Piece {
-    /// The first byte, in the buffer.
+    /// Offset of the first byte in the buffer.
     start: usize,
     lease: WriteVec,
 }
@@ -22,7 +23,8 @@ impl Pieces {
         Ok(())
     }
 
-    /// Cuts out the lease on the bytes of a message; `None` if they are not all in one piece: no right helper says so.
+    /// Cuts out the lease on the bytes of a message; `None` if they are not all in one piece, which
+    /// a correct helper never reports.
     pub(crate) fn cut(&mut self, offset: u64, length: u64) -> Option<WriteVec> {
         let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
         let end = offset.checked_add(length)?;
@@ -40,7 +42,7 @@ impl Pieces {
         Some(message)
     }
 
-    /// Gives everything back.
+    /// Releases all leases.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -54,7 +56,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Messages that lie side by side come in any order: each byte is free once its message has come, and no sooner.
+        /// Adjacent messages come in any order: each byte is free once its message has come, and no
+        /// sooner.
         #[test]
         fn messages_are_cut_out_in_any_order(
             lengths in prop::collection::vec(1usize..100, 1..20), seed: u64, rest in 0usize..50,

@@ -1,7 +1,8 @@
-//! Named points, at which tests kill a process. Elsewhere they are nothing: a client that is shipped cannot end at one.
+//! Named points at which tests kill a process. The macro is empty in other builds, so a shipped
+//! client cannot end at one.
 
-/// The code has come to a point: `point!(Name)`, or `point!(Name if …)`; or to the one that a stage of this request or entry
-/// has: `point!(request => asked)`.
+/// Marks a named point: `point!(Name)`, or `point!(Name if …)`; or the point of a stage of a
+/// request or entry: `point!(request => asked)`.
 #[cfg(test)]
 macro_rules! point {
     ($name:ident) => {

@@ -1,9 +1,9 @@
-//! What the helper refuses, in the words of the Core interface.
+//! The helper's refusals as errors of the Core interface.
 
 use nlx_core::{Address, CoreError, StartAddress};
 use nlx_driver_proto::{Reason, Refusal};
 
-/// A refusal of this.
+/// Translates a refusal of `action`.
 pub(crate) fn refused(action: &'static str, refusal: &Refusal) -> CoreError {
     let too_many = |objects| CoreError::TooMany { objects, limit: refusal.limit as usize };
     match refusal.reason {
@@ -14,7 +14,7 @@ pub(crate) fn refused(action: &'static str, refusal: &Refusal) -> CoreError {
     }
 }
 
-/// A refusal of a start at this address.
+/// Translates a refusal of a start at this address.
 pub(crate) fn refused_start(wanted: &StartAddress, refusal: &Refusal) -> CoreError {
     let StartAddress { nid, pid, portal, tmid } = *wanted;
     match (refusal.reason, tmid) {

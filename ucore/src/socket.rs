@@ -1,4 +1,5 @@
-//! The socket to the helper: packets, of which those that come have descriptors, each sent and received before a deadline.
+//! The socket to the helper: packets, sent and received before a deadline. Received ones may have
+//! descriptors.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -14,14 +15,15 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 
-/// Descriptors that the system delivers with one packet at the most: with room for all of them none is lost unseen.
+/// The system's limit of descriptors in one packet: with room for all of them none is lost
+/// silently.
 const DESCRIPTORS_AT_ONCE: usize = 253;
 
 /// A connected socket of type `SOCK_SEQPACKET`.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
-/// Room for the descriptors of a packet, used again and again.
+/// A reusable buffer for the descriptors of a packet.
 #[derive(Debug)]
 pub(crate) struct Control(Vec<u8>);
 
@@ -31,20 +33,20 @@ impl Control {
     }
 }
 
-/// What came in a packet.
+/// A received packet.
 pub(crate) struct Received {
-    /// Bytes of it; 0 when the other side is gone.
+    /// Its length; 0 when the other side is gone.
     pub(crate) bytes: usize,
     pub(crate) fds: Vec<OwnedFd>,
-    /// There was more than there was room for.
+    /// The packet was truncated.
     pub(crate) cut: bool,
 }
 
 impl Socket {
-    /// Connects to whoever listens here.
+    /// Connects to the listener at this path.
     pub(crate) fn connect(path: &Path, timeout: Duration) -> Result<Socket, Errno> {
         let made = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-        // While a listener's queue is full, connecting waits as sending would.
+        // While a listener's queue is full, `connect` blocks for up to the send timeout.
         let wait = TimeVal::microseconds(timeout.as_micros().clamp(1, i64::MAX as u128) as i64);
         setsockopt(&made, SendTimeout, &wait)?;
         let address = UnixAddr::new(path)?;
@@ -86,8 +88,8 @@ impl Socket {
                     let mut fds = Vec::new();
                     for rights in message.cmsgs()? {
                         if let ControlMessageOwned::ScmRights(given) = rights {
-                            // SAFETY: the system has just made these descriptors for this message: they are open, and
-                            // nobody else knows them.
+                            // SAFETY: the system has just made these descriptors for this message:
+                            // they are open, and nothing else refers to them.
                             fds.extend(given.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
                         }
                     }
@@ -101,13 +103,14 @@ impl Socket {
         }
     }
 
-    /// Says that nothing more will be asked. The other side is to close its end when it has let go of everything.
+    /// Shuts down the sending direction: no further request comes. The other side closes its end
+    /// when it has released everything.
     pub(crate) fn finish(&self) {
         // It may be closed already.
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
 
-    /// Waits until the other side has closed its end.
+    /// Blocks until the other side has closed its end.
     pub(crate) fn wait_for_end(&self) {
         let over = PollFlags::POLLHUP | PollFlags::POLLNVAL;
         loop {
@@ -115,7 +118,7 @@ impl Socket {
             match ppoll(&mut set, None, None) {
                 Ok(_) if set[0].revents().is_some_and(|events| events.intersects(over)) => return,
                 Ok(_) | Err(Errno::EINTR | Errno::EAGAIN | Errno::ENOMEM) => {}
-                // There is nothing to be waited for with a socket like this.
+                // Other errors cannot occur for a valid socket; return rather than loop.
                 Err(_) => return,
             }
         }

@@ -1,6 +1,6 @@
-//! A whole life of a client, which a test of a real `nlxd` ends at each named point.
+//! The complete life of a client, which a test of a real `nlxd` ends at each named point.
 //!
-//! That test is `tests/tests/helper/killed.rs`: it starts this test program in a process of its own.
+//! That test is `tests/tests/helper/killed.rs`: it starts this test program in a separate process.
 
 mod life;
 pub(crate) mod points;

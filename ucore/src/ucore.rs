@@ -1,4 +1,4 @@
-//! The domain: what of it is this side's, and what the helper's.
+//! The domain: this side's state, and the helper's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,19 +22,21 @@ use crate::watch;
 
 /// The Core interface of a node whose network a helper process holds: a domain.
 ///
-/// It counts as gone when the helper is, or does not answer in time, or says what makes no sense: then every wait ends, every
-/// operation in flight ends with an event of ENOTCONN, and calls give [`CoreError::Disconnected`]. A domain can be opened anew;
-/// with [`HelperOptions::reconnect`] this one connects again by itself, and keeps its memory and buffers. The new helper does not
-/// reach that memory: what is in it is copied for each operation, as with [`Core::register_copying`]. Transfer machines stay
-/// ended, and are started anew.
+/// The connection is lost when the helper ends, does not answer in time, or breaks the protocol.
+/// Then every wait ends, every operation in flight ends with an event of ENOTCONN, and calls return
+/// [`CoreError::Disconnected`]. The program can open a new domain; with
+/// [`HelperOptions::reconnect`] this one reconnects, and keeps its memory and buffers. The new
+/// helper cannot access that memory: its contents are copied for each operation, as with
+/// [`Core::register_copying`]. Transfer machines stay ended, and have to be started again.
 ///
-/// It belongs to the process that opened it: in a forked child every call is refused, and dropping it does nothing. (As with
-/// any socket, the child holds the connection open until it ends or executes another program.)
+/// It belongs to the process that opened it: in a forked child every call is refused, and dropping
+/// it does nothing. (As with any socket, the child holds the connection open until it ends or
+/// executes another program.)
 pub struct Ucore {
     pub(crate) domain: Arc<Domain>,
 }
 
-/// What the transfer machines share.
+/// The state that the transfer machines share.
 pub(crate) struct Domain {
     pub(crate) options: HelperOptions,
     pub(crate) fork_guard: ForkGuard,
@@ -42,20 +44,20 @@ pub(crate) struct Domain {
     link: RwLock<Arc<Link>>,
     /// Taken before any other lock.
     registry: Mutex<Registry>,
-    /// As they were last told.
+    /// The NIDs of the last reply.
     nids: Mutex<Vec<Nid>>,
-    /// Transfer machines that were ever started: each has a number of its own.
+    /// Number of transfer machines ever started; each gets a different number.
     machines: AtomicU64,
     pub(crate) closing: Arc<Closing>,
 }
 
-/// What registering and allocating change.
+/// The state that registering and allocating change.
 struct Registry {
     arenas: Arenas,
     places: Places,
 }
 
-/// Whether the domain is closed; whoever waits to connect again hears of it.
+/// Whether the domain is closed. A thread that waits to reconnect is notified.
 #[derive(Default)]
 pub(crate) struct Closing {
     closed: Mutex<bool>,
@@ -66,8 +68,9 @@ impl Ucore {
     /// Opens a domain of the helper.
     ///
     /// # Errors
-    /// What the system says about the socket (ENOENT and ECONNREFUSED if no helper listens there, EACCES if it may not be
-    /// used; MT-11), what the helper refuses, EPROTO if it is none, ETIMEDOUT if it does not answer.
+    /// Errors of the system for the socket (ENOENT and ECONNREFUSED if no helper listens there,
+    /// EACCES without permission; MT-11), refusals of the helper, EPROTO if the other side is no
+    /// helper, ETIMEDOUT if it does not answer.
     pub fn connect(options: &HelperOptions) -> Result<Arc<Ucore>, CoreError> {
         let link = Arc::new(Link::connect(options)?);
         let registry =
@@ -88,13 +91,13 @@ impl Ucore {
         Ok(Arc::new(Ucore { domain }))
     }
 
-    /// The helper's number for this client, by which its operator knows it.
+    /// Returns the helper's number of this client, under which its operator sees it.
     #[must_use]
     pub fn client(&self) -> u64 {
         self.domain.link().welcome.client
     }
 
-    /// Whether the helper is there, as far as is known.
+    /// Returns whether the connection to the helper is up, as far as this side knows.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         !self.domain.link().has_ended()
@@ -102,12 +105,12 @@ impl Ucore {
 }
 
 impl Domain {
-    /// The link to the helper of today.
+    /// Returns the link to the current helper.
     pub(crate) fn link(&self) -> Arc<Link> {
         self.link.read().clone()
     }
 
-    /// Refuses what is asked in a forked child.
+    /// Refuses a call in a forked child.
     pub(crate) fn check_here(&self) -> Result<(), CoreError> {
         if self.fork_guard.in_owner_process() {
             Ok(())
@@ -116,7 +119,7 @@ impl Domain {
         }
     }
 
-    /// A number for a transfer machine.
+    /// Returns a number for a transfer machine.
     pub(crate) fn next_machine(&self) -> u64 {
         self.machines.fetch_add(1, Ordering::Relaxed)
     }
@@ -132,9 +135,10 @@ impl Domain {
         }
     }
 
-    /// Connects to a new helper, and tells it of the buffers that the old one knew. It does not reach the memory of that one's
-    /// arenas: each buffer gets a shadow. It may have less room than the old one, or take other buffers: it is
-    /// asked again for those that it refuses when they are used.
+    /// Connects to a new helper, and registers the existing buffers. It cannot access the memory of
+    /// the old helper's arenas, so each buffer gets a shadow. It may have less room than the old
+    /// one, or accept other buffers: the buffers that it refuses are offered again when they are
+    /// used.
     pub(crate) fn connect_again(&self) -> Result<Arc<Link>, CoreError> {
         let link = Arc::new(Link::connect(&self.options)?);
         let mut registry = self.registry.lock();
@@ -142,9 +146,9 @@ impl Domain {
         arenas.retire();
         let (mut refused, mut no_room) = (0, usize::MAX);
         for (handle, memory) in self.buffers.registered() {
-            // Where one has found no room, longer ones find none.
+            // If one buffer found no room, longer ones find none.
             let shadow = (memory.len() < no_room).then(|| register_shadow(&link, arenas, handle, &memory));
-            // Gone again: the next attempt starts afresh.
+            // The helper is gone again: the next attempt starts from the beginning.
             link.check()?;
             if let Some(Err(error)) = &shadow {
                 tracing::debug!(buffer = handle.0, %error, "a buffer that the new helper does not take");
@@ -158,7 +162,7 @@ impl Domain {
             let path = self.options.path();
             tracing::warn!(path = %path.display(), refused, "the new helper does not take all buffers");
         }
-        // In which the shadows of a link between were.
+        // Those with the shadows of a link in between.
         arenas.tidy_former();
         link.hurry();
         point!(BuffersKnownAgain);
@@ -167,7 +171,7 @@ impl Domain {
         Ok(link)
     }
 
-    /// Asks the helper again for a buffer that it has refused.
+    /// Offers a buffer to the helper again that it has refused.
     #[cold]
     pub(crate) fn make_known(&self, handle: BufferHandle) -> Result<(), CoreError> {
         let mut registry = self.registry.lock();
@@ -181,7 +185,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Registers memory, as it is or behind a shadow.
+    /// Registers memory, directly or behind a shadow.
     fn register(&self, memory: &IoVec, copying: bool) -> Result<BufferHandle, CoreError> {
         self.check_here()?;
         let mut registry = self.registry.lock();
@@ -192,7 +196,7 @@ impl Domain {
         limits.check(memory)?;
         let (segments, shadow) = match arenas.segments(memory) {
             Some(segments) => (Some(segments), None),
-            // What earlier helpers made is the program's own memory now.
+            // Memory that earlier helpers made is the program's own memory now.
             None if copying || arenas.is_former(memory) => {
                 let shadow = IoVec::whole(arenas.allocate(&link, memory.len())?);
                 (arenas.segments(&shadow), Some(shadow))
@@ -204,7 +208,7 @@ impl Domain {
         point!(BufferEntered);
         let registered = register(&link, handle, segments).inspect(|()| link.hurry());
         let undone = registered.is_err().then(|| self.buffers.leave(places, handle));
-        // What it undoes drops memory.
+        // Undoing the registration drops memory, so the lock is released first.
         drop(registry);
         drop(undone);
         registered.map(|()| handle)
@@ -229,7 +233,7 @@ impl Domain {
     }
 }
 
-/// Tells a new helper of a buffer that an earlier one knew. Returns what it sees of it.
+/// Registers a buffer of an earlier helper with a new one. Returns the shadow.
 fn register_shadow(
     link: &Link,
     arenas: &mut Arenas,
@@ -243,12 +247,12 @@ fn register_shadow(
     }
     let shadow = IoVec::whole(arenas.allocate(link, memory.len())?);
     let segments = arenas.segments(&shadow).ok_or(CoreError::Foreign { bytes: memory.len() })?;
-    // Not through the ring: whether it takes it matters.
+    // Not through the ring: the result matters.
     register_by_request(link, handle, segments)?;
     Ok(shadow)
 }
 
-/// Tells the helper of a buffer.
+/// Registers a buffer with the helper.
 fn register(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result<(), CoreError> {
     if let [segment] = segments[..] {
         return link.push(&Entry::Register { buffer: handle, segment });
@@ -256,7 +260,7 @@ fn register(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result
     register_by_request(link, handle, segments)
 }
 
-/// The same, and waits for what it says.
+/// Registers a buffer by a request, and waits for the reply.
 fn register_by_request(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result<(), CoreError> {
     match link.request(&Request::Register { buffer: handle.0, segments })? {
         (Reply::Refused(refusal), _) => Err(refused("register a buffer", &refusal)),
@@ -308,7 +312,8 @@ impl Core for Ucore {
     }
 }
 
-/// The clock of all deadlines: the host's monotonic one, which no step of the wall clock moves (U5).
+/// Returns the clock of all deadlines: the host's monotonic one, which steps of the wall clock do
+/// not affect (U5).
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
     now.as_nanos() as u64
@@ -320,7 +325,7 @@ impl Closing {
         self.changed.notify_all();
     }
 
-    /// Waits for so long; true if the domain has been closed.
+    /// Waits for `pause`; returns true if the domain has been closed.
     pub(crate) fn wait(&self, pause: Duration) -> bool {
         let mut closed = self.closed.lock();
         if !*closed {
@@ -337,7 +342,7 @@ impl Drop for Domain {
             point!(Closing);
             self.link().finish();
         } else {
-            // In a forked child: the connection is the parent's.
+            // In a forked child the connection belongs to the parent.
             std::mem::forget(self.link.get_mut().clone());
         }
     }

@@ -1,5 +1,5 @@
-//! Waking those who wait for a transfer machine: a thread, and the event loop of a program that sleeps in one of its own. And
-//! waiting for the helper.
+//! Waking the waiters of a transfer machine, a thread and the event loop of a program, and waiting
+//! for the helper.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 
 use crate::ucore::now_ns;
 
-/// Those of this process who may be asleep for a transfer machine.
+/// The sleepers of this process for a transfer machine.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     thread: Waker<QueueWord<SharedMemory>>,
-    /// Once a program has asked for a descriptor.
+    /// Set once a program has asked for a descriptor.
     event_loop: OnceLock<Arc<Sleeper>>,
 }
 
@@ -26,25 +26,27 @@ impl Waiters {
         Waiters { thread: Waker::futex(QueueWord::consumer(queue)), event_loop: OnceLock::new() }
     }
 
-    /// Wakes those who sleep; the news has been published before. Costs no system call while nobody does.
+    /// Wakes the sleepers, after the news has been published. Costs no system call while none
+    /// sleeps.
     pub(crate) fn wake(&self) {
         point!(AlarmDue);
-        // No error: a futex cannot be wrong.
+        // Cannot fail: it is a futex.
         let _ = self.thread.wake();
-        // After the fence in `wake`: either the loop's sleeper is seen here, or the loop, which looks once more after it has
-        // announced sleep, sees the news.
+        // After the fence in `wake`: either the loop's sleeper is seen here, or the loop, which
+        // checks once more after it has announced sleep, sees the news.
         if let Some(event_loop) = self.event_loop.get() {
             event_loop.wake();
         }
     }
 }
 
-/// The key of the helper's socket.
+/// Epoll key of the helper's socket.
 const EVENTS: u64 = 0;
 
-/// A waiter that sleeps in an event loop of the program's, on one descriptor.
+/// A waiter that sleeps in an event loop of the program, on one descriptor.
 ///
-/// It stands for the socket by which the helper tells of events, a sleeper that this process wakes, and a timer.
+/// The descriptor combines the socket by which the helper signals events, a sleeper that this
+/// process wakes, and a timer.
 pub(crate) struct ClientLoopHandle {
     handle: PollHandle,
     /// Woken by the helper.
@@ -54,7 +56,8 @@ pub(crate) struct ClientLoopHandle {
 }
 
 impl ClientLoopHandle {
-    /// Over the socket that the helper rings; `waiters` has it woken too from now on.
+    /// Creates the handle for the socket that the helper rings, and registers its sleeper with
+    /// `waiters`.
     pub(crate) fn new(
         queue: SharedMemory,
         socket: OwnedFd,
@@ -71,13 +74,14 @@ impl ClientLoopHandle {
         Ok(ClientLoopHandle { handle, events, is_armed: Mutex::new(false) })
     }
 
-    /// Readable when the program should come back; of use while it is armed.
+    /// Returns the descriptor, which becomes readable when the program should call `poll`; only
+    /// meaningful while armed.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
 
-    /// Announces sleep, unless there is something to do: then it gives false, and nothing is armed. It spins before, as
-    /// any wait does; what ends a sleep in the program's loop is not known here.
+    /// Announces sleep. Returns false, without arming, if there is work. It spins before, as any
+    /// wait does; the events that end a sleep in the program's loop are not known here.
     pub(crate) fn arm(
         &self,
         deadline_ns: Option<u64>,
@@ -107,7 +111,7 @@ impl ClientLoopHandle {
         set
     }
 
-    /// The program is back. False if nothing was armed.
+    /// Ends the announced sleep. Returns false if nothing was armed.
     pub(crate) fn disarm(&self) -> bool {
         self.end(&mut self.is_armed.lock())
     }
@@ -119,7 +123,8 @@ impl ClientLoopHandle {
         let mut is_rung = false;
         self.handle.finish(|_| is_rung = true);
         if is_rung {
-            // A socket whose other end the helper has closed stays readable: then the link has ended, and every wait with it.
+            // A socket whose other end the helper has closed stays readable: then the link has
+            // ended, and every wait with it.
             let _ = self.events.finish_rung();
         } else {
             self.events.finish();
@@ -129,18 +134,18 @@ impl ClientLoopHandle {
     }
 }
 
-/// The longest sleep. A helper that has not said anything by then is asked: it may be stopped, or may not look at the ring before
-/// it is asked.
+/// The longest sleep before the helper is asked by a request: it may be stopped, or may not poll
+/// the ring without one.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Waits until the helper has carried out what was submitted.
+/// Waits until the helper has carried out the submissions.
 ///
-/// The helper mostly does so at once, and on another processor: then spinning for a while is the fastest. Where it needs this
-/// processor first, or has much to do, spinning only keeps the processor from others: the sleeper learns that
-/// ([`nlx_sync::wait`]).
+/// The helper usually does so at once, and on another processor: then spinning for a while is
+/// fastest. Where it needs this processor first, or has much to do, spinning only keeps the
+/// processor from other threads: the sleeper adapts to that ([`nlx_sync::wait`]).
 pub(crate) struct SubmitWaiter {
     memory: SharedMemory,
-    /// One at a time waits.
+    /// One thread waits at a time.
     sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
     waker: Waker<QueueWord<SharedMemory>>,
 }
@@ -152,28 +157,29 @@ impl SubmitWaiter {
         SubmitWaiter { memory, sleeper, waker: Waker::futex(word) }
     }
 
-    /// Waits until so many entries are carried out, or `has_ended`. False if that takes too long.
+    /// Waits until `entries` entries are carried out, or `has_ended`. Returns false if that takes
+    /// too long.
     pub(crate) fn wait(&self, entries: u64, has_ended: impl Fn() -> bool) -> bool {
         let is_over = || taken(&self.memory) >= entries || has_ended();
         if is_over() {
             return true;
         }
-        // Who comes later may find that it is over.
+        // A thread that had to wait for this lock may find that it is over.
         let sleeper = self.sleeper.lock();
         let deadline = Instant::now() + PATIENCE;
         while !is_over() {
             match sleeper.sleep(Some(deadline), is_over) {
                 Ok(Wake::Ready | Wake::Signalled) => {}
-                // It is late, or the system does not let it sleep.
+                // Timed out, or the system does not let it sleep.
                 Ok(Wake::TimedOut) | Err(_) => return is_over(),
             }
         }
         true
     }
 
-    /// For who has ended the link.
+    /// Called after the link has ended.
     pub(crate) fn wake(&self) {
-        // No error: it is a futex.
+        // Cannot fail: it is a futex.
         let _ = self.waker.wake();
     }
 }

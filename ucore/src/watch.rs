@@ -1,4 +1,4 @@
-//! The thread of a domain that notices when its helper is gone.
+//! The thread of a domain that detects the end of its helper.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,14 +9,17 @@ use nlx_core::CoreError;
 use crate::link::Link;
 use crate::ucore::Domain;
 
-/// The pause before a second attempt to connect again: a helper that is restarted is back in less than a second.
+/// Pause before the second attempt to reconnect: a helper that is restarted is back in less than a
+/// second.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Each further pause is twice as long, up to this: what an operator hardly notices, and costs nobody anything.
+/// Limit of the pauses, each of which is twice the one before: short for an operator, and without
+/// noticeable cost.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Starts the thread. It sleeps until the helper closes its end of the socket, and ends with the domain, or rather with the
-/// link: memory that the helper may still write to stays until it is gone.
+/// Starts the thread. It sleeps until the helper closes its end of the socket. It ends with the
+/// link, which may outlive the domain: memory that the helper may still write to stays until the
+/// helper is gone.
 pub(crate) fn start(domain: &Arc<Domain>, link: Arc<Link>) -> Result<(), CoreError> {
     let domain = Arc::downgrade(domain);
     let thread = std::thread::Builder::new().name("nlx-helper".into());
@@ -40,7 +43,7 @@ fn watch(domain: &Weak<Domain>, mut link: Arc<Link>) {
     }
 }
 
-/// Connects again, as often as it takes; `None` when nobody wants that (any more).
+/// Reconnects, with retries; `None` if the domain is dropped or does not reconnect.
 fn again(domain: &Weak<Domain>) -> Option<Arc<Link>> {
     let mut pause = FIRST_PAUSE;
     let mut last = None;
@@ -60,7 +63,7 @@ fn again(domain: &Weak<Domain>) -> Option<Arc<Link>> {
             }
             Err(error) => {
                 let errno = Some(error.errno());
-                // One that is there, and does not let us in.
+                // The helper runs, and refuses this client.
                 match error.errno() {
                     Errno::ENOENT | Errno::ECONNREFUSED => tracing::debug!(%error, ?pause, "no helper yet"),
                     _ if errno == last => tracing::debug!(%error, ?pause, "no helper yet"),

@@ -13,7 +13,7 @@ fn clients(capacity: u64, reserve: u64) -> Arc<Accounts> {
     Accounts::new(config)
 }
 
-/// What one user takes, one by one, until it is refused.
+/// Charges a user one by one until a charge is refused.
 fn take_all(accounts: &Arc<Accounts>, user: UserId) -> Charge {
     let mut charge = accounts.open(user, Resource::Clients);
     while charge.grow(1).is_ok() {}
@@ -95,7 +95,7 @@ fn chunks_are_charged_once_and_given_back_when_they_are_not_needed() {
     assert_eq!(charge.count(), CHUNK);
     charge.trim(0, CHUNK);
     assert_eq!(accounts.held_by(ALICE), Amounts::NONE);
-    // The share ends within a chunk: to the last one and not one further.
+    // The share ends within a chunk: charges succeed up to its last unit and not beyond.
     charge.cover(499, CHUNK).unwrap();
     assert!(charge.cover(500, CHUNK).is_ok() && charge.cover(501, CHUNK).is_err());
     assert_eq!(charge.count(), 500);
@@ -111,7 +111,7 @@ fn a_long_list_of_users_is_cut_to_those_with_the_most_clients() {
     drop(charges);
 }
 
-/// The rule, word by word, over plain numbers.
+/// A reference implementation of the rule over plain numbers.
 #[derive(Default)]
 struct Model {
     held: BTreeMap<u32, u64>,
@@ -138,8 +138,9 @@ impl Model {
 }
 
 proptest! {
-    /// Whatever is taken and given back: the sum stays within the capacity, the reserve stays for root, who holds nothing can
-    /// take half of what is free, and at the end nothing is held.
+    /// Whatever is charged and released: the sum stays within the capacity, the reserve stays for
+    /// root, a user that holds nothing can take half of what is free, and at the end nothing is
+    /// held.
     #[test]
     fn the_accounts_agree_with_the_rule(
         capacity in 1..200_u64,
@@ -171,7 +172,7 @@ proptest! {
             prop_assert_eq!(accounts.held().of(Resource::Clients), model.ordinary() + model.root());
             prop_assert!(accounts.held().of(Resource::Clients) <= capacity);
             prop_assert!(model.ordinary() <= capacity - reserve);
-            // A newcomer has half of what is free.
+            // A new user gets half of what is free.
             let free = (capacity - reserve.max(model.root())).saturating_sub(model.ordinary());
             let newcomer = take_all(&accounts, UserId(99));
             prop_assert_eq!(newcomer.count(), free / 2);

@@ -1,9 +1,10 @@
-//! Carriers: what closes descriptors of clients, one batch of one user at a time.
+//! Carriers: processes that close descriptors of clients, one batch of one user at a time.
 //!
-//! A carrier is a child of the porter, forked from it: the porter has one thread. A close that blocks blocks its carrier
-//! alone, which is then abandoned. Two rules keep every other close from blocking:
+//! A carrier is forked from the porter, which has one thread. A close that blocks blocks only its
+//! carrier, which is then abandoned. Two rules keep every other close from blocking:
 //!
-//! - A new carrier closes what it has inherited while the porter waits for it, and the porter has all of it open.
+//! - A new carrier closes the descriptors that it has inherited while the porter waits for it with
+//!   all of them open.
 //! - A carrier closes the sockets of a batch only after the porter has closed its own descriptors of them ([`Message::Go`]).
 
 use std::fs::File;
@@ -24,12 +25,12 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 use super::channel::{self, Message};
 use crate::packets::NO_FDS;
 
-/// Carriers without work that are kept for the next.
+/// Idle carriers that are kept.
 pub(super) const IDLE_MAX: usize = 2;
 
-/// Where batches are worked on.
+/// The way in which batches are closed.
 pub(super) enum Carriers {
-    /// By the thread that calls: for a service whose clients are trusted, as in tests and benches.
+    /// By the calling thread: for a service whose clients are trusted, as in tests and benches.
     Inline,
     /// By processes.
     Processes(Vec<Carrier>),
@@ -45,35 +46,35 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Whether it can be given a job.
+    /// Returns whether it can be given a job.
     fn is_idle(&self) -> bool {
         self.job.is_none() && !self.killed
     }
 }
 
-/// The sockets that a carrier closes for a user, which the user is accounted for until it is done.
+/// The sockets that a carrier closes for a user, who is accounted for until it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) user: u32,
-    /// The clients whose sockets are closed, each with the link that wants to know.
+    /// The clients whose sockets are closed, each with the link to be notified.
     pub(super) clients: Vec<(u64, usize)>,
 }
 
 impl Carriers {
-    /// Carriers that are processes. To be called in a process that has no other thread.
+    /// Uses processes as carriers. Must be called in a process without other threads.
     ///
     /// # Errors
-    /// EBUSY if there are other threads; what the system says about /proc.
+    /// EBUSY if there are other threads; errors of the system for /proc.
     pub(super) fn processes() -> Result<Carriers, Errno> {
         let tasks = std::fs::read_dir("/proc/self/task").map_err(errno_of)?;
         // No thread is started from here on: the porter's loop calls nothing that starts one.
         if tasks.count() == 1 { Ok(Carriers::Processes(Vec::new())) } else { Err(Errno::EBUSY) }
     }
 
-    /// Starts to close sockets. Gives the job back if it is over.
+    /// Starts to close sockets. Returns the job if it is over already.
     ///
     /// # Errors
-    /// What the system says to another process; the sockets are given back then.
+    /// Errors of the system for a further process; the sockets are returned then.
     pub(super) fn close(
         &mut self,
         job: Job,
@@ -94,15 +95,15 @@ impl Carriers {
         if let Err(errno) = channel::send(carrier.channel.as_fd(), Message::Close, &fds, NOW) {
             return Err((errno, sockets));
         }
-        // Not the last references: the carrier's message holds others.
+        // Not the last references: the message to the carrier holds others.
         drop(sockets);
-        // A carrier that has been killed is found by its parent, the porter.
+        // An error means that the carrier has been killed, which its parent, the porter, detects.
         let _ = channel::send(carrier.channel.as_fd(), Message::Go, &NO_FDS, NOW);
         carrier.job = Some((job, Instant::now()));
         Ok(None)
     }
 
-    /// The channels to watch, each with its carrier's index.
+    /// Returns the channels to watch.
     pub(super) fn channels(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Carriers::Inline => Vec::new(),
@@ -110,8 +111,9 @@ impl Carriers {
         }
     }
 
-    /// Kills the carriers that have had their job for this time. A socket that lingers does not keep a killed process,
-    /// which closes everything at its end; a file of a FUSE mount does. Returns whether any has a job.
+    /// Kills the carriers that have had their job for this time. A lingering socket does not keep a
+    /// killed process, which closes everything at its end; a file of a FUSE mount does. Returns
+    /// whether any has a job.
     pub(super) fn kill_late(&mut self, patience: Duration) -> bool {
         let Carriers::Processes(carriers) = self else { return false };
         let mut any = false;
@@ -119,7 +121,7 @@ impl Carriers {
             let Some((_, since)) = &carrier.job else { continue };
             any = true;
             if since.elapsed() >= patience {
-                // It is a child that has not been waited for, so that the number is still its own.
+                // It is a child that has not been waited for, so its process id is still valid.
                 let _ = kill(carrier.pid, Signal::SIGKILL);
                 carrier.killed = true;
             }
@@ -127,12 +129,13 @@ impl Carriers {
         any
     }
 
-    /// Returns the jobs of carriers that say that they are done, and of those that have ended.
+    /// Returns the jobs of carriers that report that they are done, and of those that have ended.
     pub(super) fn finished(&mut self) -> Vec<Job> {
         let Carriers::Processes(carriers) = self else { return Vec::new() };
         let mut done = Vec::new();
         for carrier in carriers.iter_mut().filter(|carrier| carrier.job.is_some()) {
-            // The end of the channel says less than the end of the process, which has closed everything.
+            // The end of the channel does not prove that all is closed; the end of the process
+            // does.
             if let Ok(Some(Message::Ready)) = channel::receive(carrier.channel.as_fd(), NOW, drop) {
                 done.extend(carrier.job.take().map(|(job, _)| job));
             }
@@ -148,20 +151,20 @@ impl Carriers {
         let mut idle = 0;
         carriers.retain(|carrier| {
             idle += usize::from(carrier.is_idle());
-            // The others see the end of their channel, and end. What was killed after its job has nothing
-            // of a client.
+            // The others see the end of their channel, and end. A carrier that was killed after its
+            // job has nothing of a client.
             carrier.job.is_some() || carrier.is_idle() && idle <= IDLE_MAX
         });
         done
     }
 }
 
-/// Nothing waits here: a carrier without work has an empty channel.
+/// Sends never block: a carrier without work has an empty channel.
 const NOW: MsgFlags = MsgFlags::MSG_DONTWAIT;
 
-/// A carrier without work, a new one if need be. A carrier that was killed gets no job: its process may
-/// end before it has carried it out, or before the porter has closed its own descriptors: that close
-/// would be the last one, and could block the porter.
+/// Returns an idle carrier, a new one if need be. A carrier that was killed gets no job: its
+/// process may end before it has carried it out, or before the porter has closed its own
+/// descriptors; that close would be the last one, and could block the porter.
 fn idle(carriers: &mut Vec<Carrier>) -> Result<&mut Carrier, Errno> {
     let index = match carriers.iter().position(Carrier::is_idle) {
         Some(index) => index,
@@ -176,7 +179,8 @@ fn idle(carriers: &mut Vec<Carrier>) -> Result<&mut Carrier, Errno> {
 /// Forks a carrier, and waits until it has closed what it has inherited.
 fn start() -> Result<Carrier, Errno> {
     let (ours, theirs) = channel::pair()?;
-    // SAFETY: this process has one thread (`Carriers::processes`), so that the child finds no lock held by another.
+    // SAFETY: this process has one thread (`Carriers::processes`), so the child finds no lock held
+    // by another.
     match unsafe { fork() }? {
         ForkResult::Child => become_carrier(theirs),
         ForkResult::Parent { child } => {
@@ -189,13 +193,13 @@ fn start() -> Result<Carrier, Errno> {
     }
 }
 
-/// The life of a carrier.
+/// Runs a carrier until its channel ends.
 fn become_carrier(channel: OwnedFd) -> ! {
     let _ = prctl::set_name(c"nlx-carrier");
-    // The next porter does not know it: nobody would kill it when it is late.
+    // The next porter does not know this carrier, and could not kill it when it is late.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let inherited = dup2_stdin(&channel);
-    // Its number is closed with all others.
+    // Its descriptor is closed with all others.
     mem::forget(channel);
     if inherited.is_ok() {
         close_from(3);
@@ -204,7 +208,7 @@ fn become_carrier(channel: OwnedFd) -> ! {
             serve(channel.as_fd());
         }
     }
-    // SAFETY: it ends the process; what the parent would do at its exit is not done.
+    // SAFETY: it ends the process; the parent's exit handlers do not run.
     unsafe { libc::_exit(0) }
 }
 
@@ -227,8 +231,8 @@ fn serve(channel: BorrowedFd<'_>) {
     }
 }
 
-/// Takes the channel from standard input, and closes all other descriptors that were inherited: the porter holds neither
-/// files nor pipes of the process that has started it.
+/// Takes the channel from standard input, and closes all other inherited descriptors: the porter
+/// holds neither files nor pipes of the process that has started it.
 pub(super) fn detach() -> Result<OwnedFd, Errno> {
     close_from(3);
     let channel = io::stdin().as_fd().try_clone_to_owned().map_err(errno_of)?;
@@ -241,7 +245,8 @@ pub(super) fn detach() -> Result<OwnedFd, Errno> {
 
 /// Closes all descriptors from this number on. Nothing of this process may use them afterwards.
 fn close_from(first: u32) {
-    // SAFETY: the callers own nothing above: one has just been started, the other has forgotten what it has.
+    // SAFETY: the callers own no descriptor above: one has just been started, the other has
+    // forgotten its own.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
     if closed == 0 {
         return;
@@ -264,13 +269,13 @@ mod tests {
 
     use super::*;
 
-    /// A process ends some time after it has been killed, and may have said before that it is done.
+    /// A killed process ends after some time, and may have reported before that it is done.
     #[test]
     fn a_carrier_that_was_killed_gets_no_further_job() {
         let job = Job { user: 1000, clients: vec![(1, 0)] };
         for (patience, stays) in [(Duration::ZERO, false), (Duration::MAX, true)] {
             let (channel, carrier_end) = channel::pair().unwrap();
-            // No process has this number: to kill it does nothing yet.
+            // No process has this id: killing it does nothing yet.
             let pid = Pid::from_raw(i32::MAX);
             let work = Some((job.clone(), Instant::now()));
             let mut carriers = Carriers::Processes(vec![Carrier { pid, channel, job: work, killed: false }]);

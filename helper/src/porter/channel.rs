@@ -10,34 +10,37 @@ use crate::packets;
 /// Bytes of a message.
 const LEN: usize = 16;
 
-/// A message. `client` is `nlxd`'s number of a connection, or of a [shared](super::SHARED) descriptor; `user` the user that it counts for.
+/// A message. `client` is `nlxd`'s number of a connection, or of a [shared](super::SHARED)
+/// descriptor; `user` is charged for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// To the porter, with a socket: another channel, for a service thread.
+    /// To the porter, with a socket: a further channel, for a service thread.
     Channel,
-    /// To the porter, with the listening socket: keep it. `own`: nobody else has it, so that it ends with `nlxd`.
+    /// To the porter, with the listening socket: keep it. `own`: no other process has it, so it
+    /// ends with `nlxd`.
     Listener { own: bool },
     /// To the porter, with a client's socket: keep it.
     Keep { client: u64 },
     /// To the porter: accept up to `count` clients, and number them from `first` on.
     Accept { first: u64, count: u32 },
-    /// To the porter, with the client's socket if `nlxd` had it: it is closed there, in that case once `Closed` has come.
+    /// To the porter, with the client's socket if `nlxd` had it: close it; with a socket only after
+    /// `Closed`.
     Drop { client: u64, user: u32 },
     /// To the porter: `nlxd` has closed its own descriptor of the socket that came with `Drop`.
     Closed { client: u64 },
     /// To `nlxd`, with the client's socket.
     Accepted { client: u64, user: u32 },
-    /// To `nlxd`: no more clients for this `Accept`; 0 or why.
+    /// To `nlxd`: no more clients for this `Accept`; 0 or the error.
     AcceptEnd { errno: i32 },
-    /// To `nlxd`: the client's socket and all that was in it are closed.
+    /// To `nlxd`: the client's socket and everything in it are closed.
     Gone { client: u64 },
     /// To a carrier, with sockets: close them once `Go` has come.
     Close,
     /// To a carrier: the porter has closed its own descriptors of the sockets.
     Go,
-    /// To the porter: say that you are there.
+    /// To the porter: give a sign of life.
     Ask,
-    /// To `nlxd`: it is there.
+    /// To `nlxd`: the sign of life.
     Here,
     /// From a carrier: it has nothing of a client any more.
     Ready,
@@ -92,10 +95,10 @@ impl Message {
     }
 }
 
-/// The two ends of a channel.
+/// Creates the two ends of a channel.
 ///
 /// # Errors
-/// The system's, without descriptors.
+/// EMFILE or ENFILE without descriptors.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
 }
@@ -118,7 +121,8 @@ pub(crate) fn send(
     }
 }
 
-/// Receives the next message, and gives `keep` its descriptors. `None`: the other end is closed.
+/// Receives the next message, and passes its descriptors to `keep`. `None`: the other end is
+/// closed.
 ///
 /// # Errors
 /// EAGAIN if there is none and the flags have `MSG_DONTWAIT`; EPROTO for bytes that are no message.
@@ -130,7 +134,7 @@ pub(crate) fn receive(
     let mut bytes = [0; LEN];
     let received = loop {
         match packets::receive(channel, &mut bytes, flags, &mut keep) {
-            // The system reports a reset once; what the other end sent before follows.
+            // The system reports a reset once; messages that the other end sent before follow.
             Err(Errno::EINTR | Errno::ECONNRESET) => {}
             other => break other,
         }
@@ -143,7 +147,7 @@ pub(crate) fn receive(
     }
 }
 
-/// The same, of a message that has at most one descriptor.
+/// Receives a message that has at most one descriptor.
 ///
 /// # Errors
 /// As above.

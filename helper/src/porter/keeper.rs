@@ -25,13 +25,13 @@ use super::{
 /// The user whose carriers have a reserve.
 const ROOT: u32 = 0;
 
-/// From one look whether `nlxd` has ended to the next, once it is about to.
+/// Interval of the checks whether `nlxd` has ended, once it is about to.
 const ENDING_LOOK: Duration = Duration::from_millis(1);
 
-/// What the porter has.
+/// The state of the porter.
 pub(super) struct Keeper {
     main: OwnedFd,
-    /// Says that a carrier has ended.
+    /// Signals the end of a carrier.
     signals: Option<SignalFd>,
     links: Vec<Option<Link>>,
     listener: Option<Listener>,
@@ -41,17 +41,18 @@ pub(super) struct Keeper {
     /// Jobs that are over.
     done: Vec<Job>,
     batch_max: usize,
-    /// Users that may have a carrier, and carriers that users may have beyond their first: fewer where there are few descriptors.
+    /// Users that may have a carrier, and carriers that users may have beyond their first: fewer
+    /// where there are few descriptors.
     first_max: usize,
     further_max: usize,
-    /// Something failed that may succeed later.
+    /// An attempt has failed that may succeed later.
     retry: bool,
 }
 
 /// A channel of a service thread.
 struct Link {
     channel: OwnedFd,
-    /// What it has no room for yet.
+    /// Messages for which the channel has no room yet.
     outbox: VecDeque<Message>,
 }
 
@@ -60,10 +61,11 @@ struct Listener {
     own: bool,
 }
 
-/// A client's socket, or a descriptor that it has, too.
+/// A client's socket, or a descriptor that the client has as well.
 struct Kept {
     socket: OwnedFd,
-    /// `nlxd` has dropped it: the user that it counts for, and the link that wants to know of its end.
+    /// Set once `nlxd` has dropped it: the user that is charged, and the link to be notified of its
+    /// end.
     leaving: Option<(u32, usize)>,
     /// `nlxd` has not closed its own descriptor of it yet.
     held: bool,
@@ -75,7 +77,7 @@ impl Kept {
     }
 }
 
-/// What is to be done for a user, and by how many carriers something is being done.
+/// The pending closes of a user, and the number of carriers that work for it.
 #[derive(Default)]
 struct User {
     closes: VecDeque<u64>,
@@ -95,22 +97,25 @@ impl Keeper {
             users: BTreeMap::new(),
             carriers,
             done: Vec::new(),
-            // What is on its way to a carrier counts against the limit of descriptors in flight.
+            // Descriptors on their way to a carrier count against the limit of descriptors in
+            // flight.
             batch_max: (descriptors / 8).clamp(1, BATCH_MAX),
-            // Each has a descriptor; what is kept for clients are as many as half of all that there may be.
+            // Each carrier has a descriptor; descriptors kept for clients take up to half of the
+            // limit.
             first_max: (descriptors / 8).clamp(1, CARRIERS_FIRST),
             further_max: (descriptors / 8).clamp(1, CARRIERS_MAX - CARRIERS_ROOT),
             retry: false,
         }
     }
 
-    /// Serves `nlxd` until it closes the first channel, or dies; then ends the connections of all clients.
+    /// Serves `nlxd` until it closes the first channel, or dies; then ends the connections of all
+    /// clients.
     pub(super) fn run(mut self, nlxd: Option<Pid>) {
         while self.turn() {}
         self.end(nlxd);
     }
 
-    /// Waits for something to do, and does it. False at the end.
+    /// Waits for work, and does it. Returns false at the end.
     fn turn(&mut self) -> bool {
         (0..self.links.len()).for_each(|index| self.flush(index));
         let busy = self.carriers.kill_late(CARRIER_TIMEOUT);
@@ -166,7 +171,7 @@ impl Keeper {
         }
     }
 
-    /// False at the end of the channel.
+    /// Reads the first channel. Returns false at its end.
     fn read_main(&mut self) -> bool {
         loop {
             match channel::receive_one(self.main.as_fd(), MsgFlags::MSG_DONTWAIT) {
@@ -215,7 +220,7 @@ impl Keeper {
                 }
                 kept.held = held;
                 if client < SHARED {
-                    // Its end is seen at once, however long the socket stays.
+                    // The client sees its end at once, however long the socket stays.
                     let _ = shutdown(kept.socket.as_raw_fd(), Shutdown::Both);
                 }
                 self.dispose(client);
@@ -240,7 +245,7 @@ impl Keeper {
             };
             match accept_one(&listener.socket) {
                 Ok(socket) => {
-                    // A socket without credentials counts for a user that nobody is.
+                    // A socket without credentials counts for a uid that does not exist.
                     let user = getsockopt(&socket, sockopt::PeerCredentials);
                     let user = user.map_or(u32::MAX, |credentials| credentials.uid());
                     self.clients.insert(client, Kept::new(socket));
@@ -324,16 +329,16 @@ impl Keeper {
         users.into_iter().for_each(|user| self.pump(user));
     }
 
-    /// Gives a user's work to carriers, as many as the user may have.
+    /// Gives a user's closes to carriers, as many as the user may have.
     fn pump(&mut self, user: u32) {
         while self.may_start(user) && self.pump_one(user) {}
     }
 
-    /// False if nothing is to be given.
+    /// Gives a batch to a carrier. Returns false if there is none to give.
     fn pump_one(&mut self, user: u32) -> bool {
         let Some(work) = self.users.get_mut(&user) else { return false };
-        // The more carriers are at work, the more waits for another one: so those of a user have room for
-        // thousands of sockets, and what closes at once needs one.
+        // The more carriers a user occupies, the larger the next batch must be: so those of a user
+        // have room for thousands of sockets, and closes that do not block need one carrier.
         let wanted = self.batch_max.min(1 << work.busy.min(16));
         if work.closes.len() < wanted || work.closes.is_empty() {
             return false;
@@ -365,7 +370,7 @@ impl Keeper {
         }
     }
 
-    /// Deals with the jobs that are over, and gives more.
+    /// Notifies `nlxd` of the jobs that are over, and starts further ones.
     fn settle(&mut self) {
         while let Some(job) = self.done.pop() {
             if let Some(user) = self.users.get_mut(&job.user) {
@@ -379,14 +384,14 @@ impl Keeper {
 
     // --- the end
 
-    /// `nlxd` ends, or has ended.
+    /// Ends the connections after `nlxd` has ended, or is about to.
     fn end(mut self, nlxd: Option<Pid>) {
         for (_, kept) in self.clients.iter().filter(|(client, _)| **client < SHARED) {
             let _ = shutdown(kept.socket.as_raw_fd(), Shutdown::Both);
         }
         let mut backlog = Vec::new();
         if let Some(listener) = self.listener.take_if(|listener| listener.own) {
-            // Whoever has connected and was not accepted sees the end, too.
+            // Clients that were not accepted yet see the end, too.
             let _ = shutdown(listener.socket.as_raw_fd(), Shutdown::Both);
             while let Ok(socket) = accept_one(&listener.socket) {
                 let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
@@ -394,23 +399,25 @@ impl Keeper {
             }
             self.listener = Some(listener);
         }
-        // Its channel may be the first that it has closed: no close of nlxd may be the last one of a socket. A process has
-        // closed everything before its children get another parent.
+        // Its channel may be the first descriptor that it has closed, and no close of nlxd may be
+        // the last one of a socket. A process has closed everything before its children get another
+        // parent.
         while nlxd.is_some_and(|nlxd| getppid() == nlxd) {
             std::thread::sleep(ENDING_LOOK);
         }
         self.clients.retain(|&client, kept| client >= SHARED || !is_empty(kept.socket.as_fd()));
         backlog.retain(|socket| !is_empty(socket.as_fd()));
         if nlxd.is_some() {
-            // What is left is closed as the process ends, where a socket that lingers does not block. What blocks all the same
-            // blocks the porter and its carriers, which nobody waits for.
+            // The remaining sockets are closed as the process ends, where a lingering socket does
+            // not block. A close that still blocks blocks only the porter and its carriers, and no
+            // process waits for these.
             self.carriers.kill_late(Duration::ZERO);
             mem::forget((self.clients, backlog, self.listener));
         }
     }
 }
 
-/// What can be read.
+/// The descriptors that can be read.
 #[derive(Default)]
 struct Ready {
     main: bool,
@@ -425,15 +432,15 @@ fn accept_one(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether nothing is in the receive queue of a socket that has been shut down: then its close closes nothing else. Nothing
-/// more comes into it.
+/// Returns whether nothing is in the receive queue of a socket that has been shut down: then its
+/// close closes nothing else. Nothing more comes into it.
 fn is_empty(socket: BorrowedFd<'_>) -> bool {
-    // Packets now have credentials, so that one without bytes differs from the end of the stream: without room for them,
-    // MSG_CTRUNC is set.
+    // Packets now have credentials, so that one without bytes differs from the end of the stream:
+    // without room for them, MSG_CTRUNC is set.
     if setsockopt(&socket, sockopt::PassCred, &true).is_err() {
         return false;
     }
-    // An error of the connection is told once.
+    // An error of the connection is reported once.
     for _ in 0..2 {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         match recvmsg::<()>(socket.as_raw_fd(), &mut [], None, flags) {
@@ -456,7 +463,7 @@ mod tests {
 
     use super::*;
 
-    /// Else the close of `nlxd` would be the last one, and close what the client has sent.
+    /// Otherwise the close of `nlxd` would be the last one, and close what the client has sent.
     #[test]
     fn a_client_is_closed_after_nlxd_has_closed_its_own_descriptor() {
         let (main, _nlxd) = channel::pair().unwrap();
@@ -486,15 +493,15 @@ mod tests {
         }
     }
 
-    /// The unit of systemd says how many processes these are with the porter.
+    /// The unit of systemd states the number of these processes with the porter.
     #[test]
     fn users_that_take_all_carriers_have_as_many_as_the_unit_says() {
         let (main, _nlxd) = channel::pair().unwrap();
         let mut keeper = Keeper::new(main, Carriers::Inline, None);
-        // What the limit of descriptors allows is not asked here.
+        // Independent of the limit of descriptors.
         (keeper.first_max, keeper.further_max) = (CARRIERS_FIRST, CARRIERS_MAX - CARRIERS_ROOT);
         for _ in 0..=CARRIERS_PER_USER {
-            // One more than may have a first one.
+            // One more user than may have a first carrier.
             for user in 0..=CARRIERS_FIRST as u32 + 1 {
                 if keeper.may_start(user) {
                     keeper.users.entry(user).or_default().busy += 1;
@@ -502,7 +509,8 @@ mod tests {
             }
         }
         let carriers: usize = keeper.users.values().map(|user| user.busy).sum();
-        // The last one of those beyond the first is never "as many as are free".
+        // The last carrier beyond the first ones is never used: no user may have more than are
+        // free.
         assert_eq!(carriers, CARRIERS_FIRST + (CARRIERS_MAX - CARRIERS_ROOT - 1) + CARRIERS_ROOT);
         let unit = include_str!("../../../packaging/systemd/nlxd.service");
         assert!(unit.contains(&format!("up to {} processes", carriers + 1)));
@@ -532,7 +540,7 @@ mod tests {
                 let (ours, theirs) = channel::pair().unwrap();
                 act(&theirs, with);
                 if peer_closes {
-                    // Unread packets of ours make its close an error here.
+                    // Our unread packets make its close an error here.
                     send(ours.as_raw_fd(), b"unread", MsgFlags::MSG_NOSIGNAL).ok();
                     drop(theirs);
                 }

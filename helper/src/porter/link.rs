@@ -9,18 +9,19 @@ use nlx_fallible::NoMemory;
 
 use super::channel::{self, Message};
 
-/// What can wait of one client: that the porter drops it.
+/// Messages that can wait for one client: that the porter drops it.
 const MESSAGES_PER_CLIENT: usize = 1;
 
-/// The channel of one service thread. It never blocks, and allocates nothing but by [`Link::reserve`].
+/// The channel of one service thread. It never blocks, and only [`Link::reserve`] allocates.
 pub(crate) struct Link {
     pub(crate) channel: OwnedFd,
-    /// Counts the porters of this process: another one knows nothing of what was said to an earlier one.
+    /// Number of the porter in this process: a new porter does not know what was sent to an earlier
+    /// one.
     pub(crate) generation: u64,
     outbox: VecDeque<(Message, Option<OwnedFd>)>,
-    /// The system refuses to send descriptors for now, though there is room.
+    /// The system refuses to send descriptors for now, although there is room.
     refused: bool,
-    /// The porter is about to end: what waits in the outbox is for the next one.
+    /// The porter is about to end: messages in the outbox are for the next one.
     ending: bool,
 }
 
@@ -29,7 +30,8 @@ impl Link {
         Link { channel, generation, outbox: VecDeque::new(), refused: false, ending: false }
     }
 
-    /// Makes room for all that can wait of so many clients, and for a question and a request to accept more.
+    /// Reserves room for all messages that can wait for `clients` clients, for a question, and for
+    /// a request to accept more.
     pub(crate) fn reserve(&mut self, clients: usize) -> Result<(), NoMemory> {
         let most = clients * MESSAGES_PER_CLIENT + 2;
         self.outbox.try_reserve(most.saturating_sub(self.outbox.len())).map_err(|_| NoMemory)
@@ -41,22 +43,24 @@ impl Link {
         self.flush();
     }
 
-    /// Has the porter keep a client's socket, or what is shared with one, if there is room now. Gives whether it does.
+    /// Has the porter keep a client's socket or a shared descriptor, if there is room now. Returns
+    /// whether it does.
     pub(crate) fn keep(&mut self, client: u64, socket: BorrowedFd<'_>) -> bool {
         let sent = self.send(Message::Keep { client }, &[socket]);
         sent.is_ok()
     }
 
-    /// Closes this process's descriptor of a client's socket, and has the porter close the connection; the same for what is shared.
+    /// Has the porter close a client's connection or a shared descriptor, and closes this process's
+    /// descriptor of it.
     ///
-    /// The porter keeps its own descriptor until the one here is closed, so that the close here is not the last one. What it has not
-    /// been told when it dies, the next one is.
+    /// The porter keeps its own descriptor until the one here is closed, so that the close here is
+    /// not the last one. If the porter dies first, unsent drops go to the next one.
     pub(crate) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) {
         self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
         self.flush();
     }
 
-    /// Sends what there is room for.
+    /// Sends the messages for which there is room.
     pub(crate) fn flush(&mut self) {
         self.refused = false;
         if self.ending {
@@ -72,29 +76,31 @@ impl Link {
                     }
                     _ => drop(self.outbox.pop_front()),
                 },
-                // The end of the channel is seen where it is read.
+                // The end of the channel is detected by the reader.
                 Err(errno) => return self.refused = is_refusal(errno),
             }
         }
     }
 
-    /// Keeps everything in the outbox from now on. A porter that has been killed may close what it
-    /// receives before this process closes its own descriptor, whose close would then be the last one.
+    /// Keeps all messages in the outbox from now on. A porter that has been killed may close what
+    /// it receives before this process closes its own descriptor, whose close would then be the
+    /// last one.
     pub(crate) fn stop_sending(&mut self) {
         self.ending = true;
     }
 
-    /// Whether something waits for room.
+    /// Returns whether a message waits for room.
     pub(crate) fn wants_room(&self) -> bool {
         !self.outbox.is_empty() && !self.refused
     }
 
-    /// Whether the system refuses what is to be sent. No event says when it will accept it again.
+    /// Returns whether the system refuses to send the next message. No event reports when it will
+    /// accept it again.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// The next message, with its descriptor. `None`: there is none now.
+    /// Returns the next message with its descriptor; `None` if there is none now.
     ///
     /// # Errors
     /// EPIPE: the porter is gone.
@@ -106,8 +112,8 @@ impl Link {
         }
     }
 
-    /// Takes over the sockets that an earlier porter has not been told to drop, and calls `each` with
-    /// their numbers. Nothing else of what was asked of it is asked again.
+    /// Takes over the sockets whose drops were not sent to an earlier porter, and calls `each` with
+    /// their numbers. No other request of that porter is repeated.
     pub(crate) fn take_over(&mut self, earlier: Link, mut each: impl FnMut(u64)) {
         for (message, socket) in earlier.outbox {
             if let (Message::Drop { client, .. }, Some(_)) = (message, &socket) {
@@ -128,7 +134,8 @@ impl Link {
     }
 }
 
-/// Whether the system refuses to have more descriptors on their way, or has no memory: that the channel has room means nothing then.
+/// Returns whether the error means that the system refuses more descriptors in flight, or has no
+/// memory: room in the channel does not help then.
 fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::ETOOMANYREFS | Errno::ENOBUFS | Errno::ENOMEM)
 }
@@ -148,7 +155,7 @@ mod tests {
         let acts: [Act; 3] = [
             |link, socket| assert!(link.keep(1, socket.as_fd())),
             |link, _| link.push(Message::Ask),
-            // What was refused is not to be sent any more.
+            // The refused message needs not be sent any more.
             |link, _| link.flush(),
         ];
         let mut link = Link::new(ours, 1);

@@ -1,4 +1,5 @@
-//! Answers: sent, kept until there is room for them, and counted until they have been received.
+//! Answers: sending them, keeping them until there is room, and counting their descriptors until
+//! they are received.
 
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,31 +13,31 @@ use super::{Admission, CROWD_LOOK, Phase, UNREAD_BLAMED, socket};
 use crate::Answer;
 use crate::accounts::{Charge, Payer, Resource};
 
-/// A client that has gone, and has not received all descriptors that were sent to it.
+/// A departed client that has not received all descriptors that were sent to it.
 pub(super) struct Lingering {
     pub(super) id: u64,
     pub(super) socket: OwnedFd,
-    /// The porter has it, too.
+    /// The porter has a copy of the socket.
     pub(super) kept: bool,
     pub(super) payer: Payer,
     pub(super) admission: Option<Admission>,
     pub(super) _unread: Charge,
 }
 
-/// Why an answer was not sent.
+/// The reason why an answer was not sent.
 enum Unsent {
-    /// There is no room in the socket, or the descriptors have to wait.
+    /// The socket has no room.
     NoRoom,
     OwnCrowd,
     OthersCrowd,
     /// The client is gone.
     Gone,
-    /// The system refuses.
+    /// The system refuses to send it.
     Failed(Errno),
 }
 
 impl Worker {
-    /// Sends the answer that has been made.
+    /// Sends the current answer.
     pub(super) fn send_answer(&mut self, place: usize) {
         let answer = mem::take(&mut self.answer);
         let sent = self.send(place, &answer);
@@ -55,7 +56,8 @@ impl Worker {
         }
     }
 
-    /// Sends an answer, whose descriptors count until the client has received them. The porter has those that are shared before.
+    /// Sends an answer, whose descriptors count until the client has received them. The porter has
+    /// the shared ones before they are sent.
     fn send(&mut self, place: usize, answer: &Answer) -> Result<(), Unsent> {
         let count = answer.fds.len() as u64;
         if count > 0 {
@@ -80,14 +82,14 @@ impl Worker {
         }
         sent.map_err(|errno| match errno {
             Errno::EAGAIN => Unsent::NoRoom,
-            // Of what this user's clients have not read, there is less than it may have.
+            // This user's clients have read enough of their replies for it to be within its share.
             Errno::ETOOMANYREFS => Unsent::OthersCrowd,
             Errno::EPIPE | Errno::ECONNRESET => Unsent::Gone,
             errno => Unsent::Failed(errno),
         })
     }
 
-    /// Notes if a client has received all that was sent to it.
+    /// Clears the count of a client that has received everything.
     fn look_whether_read(&mut self, place: usize) {
         let Some(client) = self.clients.get(place) else { return };
         if client.unread.count() > 0 && socket::is_all_read(client.socket.as_fd()) {
@@ -95,8 +97,8 @@ impl Worker {
         }
     }
 
-    /// The same of all clients, and of those that have departed: their sockets stay until they have received everything, or
-    /// are gone.
+    /// Clears the counts of all clients, and of departed ones, whose sockets stay until they have
+    /// received everything or are gone.
     pub(super) fn look_who_has_read(&mut self) {
         let mut unread = mem::take(&mut self.unread);
         unread.retain(|&name| {
@@ -119,7 +121,8 @@ impl Worker {
         }
     }
 
-    /// The client does not read, or others do not: nothing of it is read until it has its answer.
+    /// Keeps the answer because this client, or other clients, do not read. No request of the
+    /// client is read until the answer is sent.
     fn keep_answer(&mut self, place: usize, why: &Unsent) {
         let Ok(fresh) = Answer::try_new() else {
             self.answer.fds.clear();
@@ -133,7 +136,8 @@ impl Worker {
         self.wait_for_room(place, why);
     }
 
-    /// Its socket tells of room in itself. Of descriptors that others have received nobody tells.
+    /// Schedules the next attempt. The client's socket reports when it has room; nothing reports
+    /// that others have received descriptors, so that is polled.
     fn wait_for_room(&mut self, place: usize, why: &Unsent) {
         let told = matches!(why, Unsent::NoRoom);
         let again_ns = self.now_ns() + ns(CROWD_LOOK);
@@ -162,7 +166,7 @@ impl Worker {
                 served.muted = false;
                 let due_ns = served.greet_until_ns.filter(|_| serving);
                 self.set_due(place, due_ns);
-                // What has come meanwhile is told of now.
+                // Reports the requests that have come meanwhile.
                 self.watch(place, if serving { REQUESTS } else { END });
                 self.queue(place);
             }

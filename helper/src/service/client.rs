@@ -1,4 +1,4 @@
-//! A client, as the thread that serves it sees it.
+//! A client as the thread that serves it sees it.
 
 use std::os::fd::OwnedFd;
 
@@ -13,76 +13,80 @@ use crate::{Answer, Credentials, Departure, Session};
 
 /// A connection.
 pub(super) struct Client {
-    /// The porter's number for it.
+    /// The porter's number of it.
     pub(super) id: u64,
     pub(super) socket: OwnedFd,
-    /// The porter has it, too.
+    /// The porter has a copy of the socket.
     pub(super) kept: bool,
-    /// Descriptors may come with its packets, as far as the kernel is concerned.
+    /// The kernel may let descriptors pass with its packets.
     pub(super) may_attach: bool,
     /// Descriptors in replies that it has not received all of.
     pub(super) unread: Charge,
     /// It stands in the list of those that have some.
     pub(super) listed: bool,
     pub(super) who: Credentials,
-    /// The user that it counts for.
+    /// The account that is charged for it.
     pub(super) payer: Payer,
-    /// Whose share it takes.
+    /// The user in whose turns it is served.
     pub(super) user: UserKey,
-    /// It waits for its user's turn, or it is its turn.
+    /// It waits for its user's turn, or is being served.
     pub(super) queued: bool,
     pub(super) state: State,
-    /// Its place among the clients; `None` for one that was not let in.
+    /// Its place among the clients; `None` for one that was not admitted.
     pub(super) admission: Option<super::Admission>,
 }
 
-/// What is to be done with a connection.
+/// The state of a connection.
 pub(super) enum State {
     Served(Box<Served>),
-    /// Its first packet is answered with this, and that is all.
+    /// Its first packet is answered with this refusal; then the connection ends.
     Refused(Refusal),
-    /// Its session is being closed. If it `stays`, it is cut off, and stays until LNet has let go; else nothing is owed to it.
+    /// Its session is being closed. With `stays` it was cut off, and its socket stays until LNet
+    /// has released its memory; otherwise the socket is closed at once.
     Departing {
         served: Box<Served>,
         stays: bool,
     },
-    /// It is cut off; its socket stays until LNet has let go.
+    /// It is cut off; its socket stays until LNet has released its memory.
     Departed {
         departure: Departure,
         until_ns: u64,
-        /// The time to the next look at it.
+        /// Time until the next check.
         look_ns: u64,
     },
 }
 
-/// One with a session.
+/// A client with a session.
 pub(super) struct Served {
     pub(super) session: Session,
     pub(super) talk: Talk,
     pub(super) rate: Rate,
     pub(super) ring: Ring,
-    /// Its doorbell is not watched until the ring is asleep: it has rung while the ring was looked at.
+    /// Its doorbell is not watched until the ring is asleep: it has rung while the ring was being
+    /// polled.
     pub(super) bell_muted: bool,
     /// There may be requests in its socket.
     pub(super) readable: bool,
-    /// Its socket is watched for its end alone: more requests came before those that were there had been read.
+    /// Its socket is watched for its end alone: more requests came before the previous ones had
+    /// been read.
     pub(super) muted: bool,
-    /// A request that is to be carried out after what stood in the ring before it.
+    /// A request that is to be carried out after the ring entries before it.
     pub(super) pending: Option<Pending>,
-    /// Entries that were carried out since it last asked for that by a request.
+    /// Entries carried out since its last sync request.
     pub(super) entries: usize,
-    /// Nothing is read of it any more, once as many entries of its ring are carried out: for a service that drains.
+    /// Entries that remain to be carried out in a draining service; after them nothing is read from
+    /// it.
     pub(super) quiescing: Option<usize>,
-    /// When its hello must have come; `None` once it has.
+    /// Deadline of its hello; `None` once it has come.
     pub(super) greet_until_ns: Option<u64>,
-    /// Rounds in which its ring was empty.
+    /// Turns in which its ring was empty.
     pub(super) idle_rounds: u32,
-    /// When the first of them was, where threads look for a while before they sleep.
+    /// Time of the first of these, for the time that threads poll before they sleep.
     pub(super) idle_since_ns: u64,
 }
 
 impl Served {
-    /// A reply waits for room, so that nothing more is answered.
+    /// Returns whether a reply waits for room, so that no further request is answered.
     pub(super) fn is_answering(&self) -> bool {
         matches!(self.talk, Talk::Answering { .. })
     }
@@ -91,46 +95,46 @@ impl Served {
 /// A request that has been received.
 pub(super) struct Pending {
     pub(super) packet: Vec<u8>,
-    /// Entries that may have stood in the ring before it.
+    /// Entries that may precede it in the ring.
     pub(super) entries: usize,
 }
 
-/// What its socket is looked at for.
+/// The events for which its socket is watched.
 #[derive(Debug)]
 pub(super) enum Talk {
-    /// Its requests.
+    /// Requests.
     Reading,
-    /// Its end alone, until it may send more.
+    /// Only its end, until it may send more requests.
     Throttled,
-    /// The same, until its user may.
+    /// Only its end, until its user may send more requests.
     Parked,
-    /// Room for this answer, until then. `crowded`: it waits because other users' clients do not read theirs, and is not cut
-    /// off for it.
+    /// Room for this answer, until `until_ns`. With `crowded` it waits because other users' clients
+    /// do not read theirs, and is not cut off for that.
     Answering { answer: Answer, until_ns: u64, crowded: bool },
 }
 
-/// Who looks at its submission ring.
+/// Whether its submission ring is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ring {
-    /// There is none before the hello.
+    /// There is no ring before the hello.
     None,
-    /// This thread does, in each round.
+    /// This thread polls it in each of its user's turns.
     Hot,
-    /// Nobody, until the doorbell rings.
+    /// It is not polled until the doorbell rings.
     Asleep,
 }
 
-/// The clients of a thread, each in a place of its own.
+/// The clients of a thread, by slot.
 pub(super) struct Clients(Slots<Client>);
 
 impl Default for Clients {
     fn default() -> Clients {
-        // Of a mark, 31 bits are the place.
+        // A mark has 31 bits for the slot.
         Clients(Slots::new(1 << 31))
     }
 }
 
-/// What a mark names.
+/// The descriptor that a mark names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Socket(usize),
@@ -138,12 +142,12 @@ pub(super) enum Source {
 }
 
 impl Clients {
-    /// Makes room for so many clients more.
+    /// Reserves room for `more` further clients.
     pub(super) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
         self.0.reserve(more).map_err(|_| NoMemory)
     }
 
-    /// Gives the client's place. There must be [room](Clients::reserve) for it.
+    /// Inserts a client, for which there must be [room](Clients::reserve), and returns its slot.
     pub(super) fn insert(&mut self, client: Client) -> usize {
         let place = self.0.next_key().index as usize;
         self.0.insert(client);
@@ -158,12 +162,12 @@ impl Clients {
         self.0.at_mut(place as u32)
     }
 
-    /// All of them.
+    /// Iterates over all clients.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Client> {
         self.0.iter_mut().map(|(_, client)| client)
     }
 
-    /// One with a session.
+    /// Returns a client with a session.
     pub(super) fn served(&mut self, place: usize) -> Option<&mut Served> {
         match &mut self.get(place)?.state {
             State::Served(served) => Some(served),
@@ -171,7 +175,7 @@ impl Clients {
         }
     }
 
-    /// Places, taken or not.
+    /// Returns the number of slots, in use or not.
     pub(super) fn places(&self) -> usize {
         self.0.used() as usize
     }
@@ -184,12 +188,12 @@ impl Clients {
         self.count() == 0
     }
 
-    /// A name for a client that no later one in its place has.
+    /// Returns a name for a client that no later one in its slot has.
     pub(super) fn name(&self, place: usize) -> u64 {
         self.mark(Source::Socket(place))
     }
 
-    /// Which client has it; `None` for one that is gone.
+    /// Returns the slot of the client with this name; `None` if it is gone.
     pub(super) fn named(&self, name: u64) -> Option<usize> {
         match self.source(name) {
             Some(Source::Socket(place)) => Some(place),
@@ -197,7 +201,7 @@ impl Clients {
         }
     }
 
-    /// What the system is told to say of a client's descriptor.
+    /// Returns the epoll data of a client's descriptor.
     pub(super) fn mark(&self, source: Source) -> u64 {
         let (place, bell) = match source {
             Source::Socket(place) => (place, 0),
@@ -206,7 +210,7 @@ impl Clients {
         u64::from(self.0.key(place as u32).generation) << 32 | (place as u64) << 1 | bell
     }
 
-    /// Of which client it says so; `None` for one that is gone.
+    /// Returns the descriptor of this epoll data; `None` if its client is gone.
     pub(super) fn source(&self, mark: u64) -> Option<Source> {
         let key = SlotKey { index: mark as u32 >> 1, generation: (mark >> 32) as u32 };
         self.0.get(key)?;

@@ -1,4 +1,5 @@
-//! The end of clients, of the service, and the look at all clients now and then: all of it in slices.
+//! The end of clients and of the service, and the periodic sweep over all clients: all of it in
+//! slices.
 
 use std::fmt::Display;
 use std::mem;
@@ -16,7 +17,7 @@ use super::worker::{Worker, ns};
 use super::{DEPARTURE_LOOK, LEFTOVERS_SLICE, PLACES_SLICE, Phase, SWEEP, socket};
 
 impl Worker {
-    /// The client has broken the rules.
+    /// Cuts a client off that has broken the rules.
     pub(super) fn cut_off(&mut self, place: usize, why: &dyn Display) {
         let Some(client) = self.clients.get(place) else { return };
         let who = client.who;
@@ -27,7 +28,7 @@ impl Worker {
         self.depart(place);
     }
 
-    /// Closes the session; the socket stays until LNet has let go of what it had.
+    /// Closes the session; the socket stays until LNet has released its memory.
     pub(super) fn depart(&mut self, place: usize) {
         match self.clients.get(place).map(|client| &client.state) {
             Some(State::Served(_)) => self.begin_departure(place, true),
@@ -37,7 +38,7 @@ impl Worker {
         }
     }
 
-    /// The client has gone, or nothing is owed to it.
+    /// Closes the session and the socket of a client that has gone, or needs no notification.
     pub(super) fn leave(&mut self, place: usize) {
         match self.clients.get(place).map(|client| &client.state) {
             Some(State::Served(_)) => self.begin_departure(place, false),
@@ -59,7 +60,7 @@ impl Worker {
         self.queue(place);
     }
 
-    /// Of a client without a session.
+    /// Removes a client without a session.
     pub(super) fn remove(&mut self, place: usize) {
         self.set_due(place, None);
         let Some(client) = self.clients.remove(place) else { return };
@@ -69,7 +70,7 @@ impl Worker {
         self.desk().load.fetch_sub(1, Ordering::Relaxed);
         let lingers = unread.count() > 0 && !socket::is_all_read(socket.as_fd());
         if lingers && self.phase != Phase::Stopping {
-            // It sees its end. What it has not received still counts.
+            // The client sees its end. The descriptors that it has not received still count.
             let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
             self.lingering.push(Lingering { id, socket, kept, payer, admission, _unread: unread });
         } else {
@@ -77,7 +78,7 @@ impl Worker {
         }
     }
 
-    /// Does a part of closing the session of a client. Gives the units of work.
+    /// Does a part of closing a client's session. Returns the units of work used.
     pub(super) fn tear_down(&mut self, place: usize, budget: usize) -> usize {
         let Some(client) = self.clients.get(place) else { return 0 };
         let State::Departing { served, stays } = &mut client.state else { return 0 };
@@ -97,25 +98,26 @@ impl Worker {
         units
     }
 
-    /// Whether LNet has let go of what a client had that is cut off.
+    /// Checks whether LNet has released the memory of a client that is cut off.
     pub(super) fn look_at_departed(&mut self, place: usize, now_ns: u64) {
         let stops = self.phase == Phase::Stopping;
         let Some(client) = self.clients.get(place) else { return };
         let State::Departed { departure, until_ns, look_ns } = &mut client.state else { return };
         let is_late = *until_ns <= now_ns;
-        // The end of the stream would tell one who is still there that nobody writes into its memory any more.
+        // The end of the stream would tell a client that is still connected that nothing writes
+        // into its memory any more.
         let may_go = stops || socket::is_hung_up(client.socket.as_fd());
         if departure.is_over() || is_late && may_go {
             return self.remove(place);
         }
-        // What takes long is looked at ever more seldom: many may have left much.
+        // The interval doubles: many clients may have left much.
         let look = if is_late { ns(SWEEP) } else { *look_ns };
         *look_ns = (*look_ns * 2).min(ns(SWEEP));
         self.set_due(place, Some(now_ns + look));
     }
 
-    /// Nobody hears its doorbell any more. The client has the other end, and may hold it open: so it does not leave the
-    /// epoll by itself.
+    /// Stops watching its doorbell. It must be removed explicitly: the client has the other end,
+    /// and may hold it open, so the descriptor does not leave the epoll by itself.
     fn forget_ring(&mut self, place: usize) {
         let Some(served) = self.clients.served(place) else { return };
         if let Some(doorbell) = served.session.doorbell().filter(|_| served.ring != Ring::None) {
@@ -124,14 +126,14 @@ impl Worker {
         served.ring = Ring::None;
     }
 
-    /// The service drains, or stops: its clients are told so one after the other ([`Worker::sweep_slice`]).
+    /// Starts to drain or stop the service, client by client ([`Worker::sweep_slice`]).
     pub(super) fn wind_up(&mut self) {
         self.stop_listening();
         self.resume_rested(u64::MAX);
         self.winding = Some(0);
     }
 
-    /// Does a slice of what concerns all clients. Gives whether there is more of it.
+    /// Does a slice of the work over all clients. Returns whether more remains.
     pub(super) fn sweep_slice(&mut self) -> bool {
         if let Some(at) = self.winding {
             let end = (at + PLACES_SLICE).min(self.clients.places());
@@ -145,7 +147,7 @@ impl Worker {
         if let Some(at) = self.sweeping {
             let end = (at + PLACES_SLICE).min(self.clients.places());
             for place in at..end {
-                // Those of a user that rests are looked at after that.
+                // Clients of a resting user are checked after the rest.
                 if !self.has_no_turns(place) {
                     self.for_client(place, Worker::sweep);
                 }
@@ -159,7 +161,7 @@ impl Worker {
         self.winding.is_some() || self.sweeping.is_some() || self.sweeping_left.is_some()
     }
 
-    /// All clients are to be looked at, and what those that are gone have left.
+    /// Starts a sweep over all clients, and over leftovers of departed ones.
     pub(super) fn begin_sweep(&mut self) {
         self.sweeping = self.sweeping.or(Some(0));
         self.ask_porter();
@@ -168,8 +170,8 @@ impl Worker {
         }
     }
 
-    /// Finds what no call of a session sees; and what stands in a ring though nobody has rung: a thread of the client may be
-    /// stopped between the one and the other.
+    /// Finds violations that no call of a session detects, and ring entries for which the doorbell
+    /// has not rung: a thread of the client may be stopped between the two.
     fn sweep(&mut self, place: usize) {
         let Some(served) = self.clients.served(place) else { return };
         let stands_in_ring = served.ring == Ring::Asleep && !served.session.prepare_sleep();
@@ -187,7 +189,8 @@ impl Worker {
         }
     }
 
-    /// What stands in its ring is carried out; from then on nothing is read of it.
+    /// Has the remaining entries of its ring carried out; after them nothing is read from the
+    /// client.
     fn quiesce(&mut self, place: usize) {
         let Some(served) = self.clients.served(place) else { return };
         if served.quiescing.is_some() {
@@ -203,7 +206,7 @@ impl Worker {
         self.queue(place);
     }
 
-    /// It has been.
+    /// Ends the quiescing of a client.
     pub(super) fn end_quiescing(&mut self, place: usize) {
         let Some(served) = self.clients.served(place) else { return };
         if served.quiescing.take().is_none() {
@@ -217,7 +220,7 @@ impl Worker {
         self.settle();
     }
 
-    /// Says that it has done what the phase asks for, once it has.
+    /// Reports that this thread has done the work of the phase, if it has.
     fn settle(&mut self) {
         if self.winding.is_none() && self.quiescing == 0 {
             self.desk().settled.store(true, Ordering::Release);
@@ -225,7 +228,7 @@ impl Worker {
     }
 }
 
-/// What a client is while its state changes, which nobody sees.
+/// Returns the placeholder state of a client while its state changes.
 fn blank() -> State {
     State::Refused(Refusal::new(Errno::ESHUTDOWN, Reason::Ending))
 }

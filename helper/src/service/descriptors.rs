@@ -1,4 +1,4 @@
-//! The descriptors of a serving thread: what each is watched for, and what is done when the system reports it.
+//! The descriptors of a serving thread: what each is watched for, and the reaction to its events.
 
 use std::sync::atomic::Ordering;
 
@@ -7,41 +7,43 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use super::client::Source;
 use super::worker::Worker;
 
-/// What the system says of descriptors that are no client's. No client's mark is so large.
+/// Epoll data of descriptors that are not a client's. No client's mark is this large.
 pub(super) const BELL: u64 = u64::MAX;
 pub(super) const LISTENER: u64 = u64::MAX - 1;
 pub(super) const SHARD: u64 = u64::MAX - 2;
 pub(super) const PORTER: u64 = u64::MAX - 3;
 
-/// Descriptors that one system call tells of.
+/// Events that one system call returns.
 const EVENTS: usize = 64;
 
-/// A socket that is looked at for its end alone. All of a client's descriptors are reported once for each change: then its user's
-/// share, not the system's list, decides when it is served.
+/// Flags of a socket that is watched for its end alone. All descriptors of clients are
+/// edge-triggered: their user's share, not the order of epoll, decides when they are served.
 pub(super) const END: EpollFlags = EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLET);
 
-/// How a doorbell is watched.
+/// Flags of a doorbell.
 pub(super) const DOORBELL: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
 
-/// And for requests, or for room.
+/// Flags of a socket that is watched for requests, or for room.
 pub(super) const REQUESTS: EpollFlags = END.union(EpollFlags::EPOLLIN);
 pub(super) const ROOM: EpollFlags = END.union(EpollFlags::EPOLLOUT);
 
-/// How a socket says that its client has gone.
+/// Events that mean that the client has gone.
 pub(super) const ENDED: EpollFlags =
     EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLHUP).union(EpollFlags::EPOLLERR);
 
 impl Worker {
-    /// Looks at all descriptors, and sleeps meanwhile. Gives whether a client or another thread wanted something.
+    /// Takes events of all descriptors, sleeping for up to `timeout`. Returns whether a client or
+    /// another thread has work.
     ///
-    /// All that the system has to tell is taken at once, and put into the queues of users: so it does not matter of how many
-    /// sockets of one user it tells first. No descriptor is told of twice before its client has been served.
+    /// All pending events are taken at once and put into the queues of users, so the order in which
+    /// epoll reports the sockets of one user does not matter. No descriptor is reported twice
+    /// before its client has been served.
     pub(super) fn look(&mut self, timeout: EpollTimeout) -> bool {
         let mut events = [EpollEvent::empty(); EVENTS];
         let (mut found, mut timeout) = (false, timeout);
-        // Each client has two descriptors, and one that it makes tell again and again is muted.
+        // Each client has two descriptors, and one that reports repeatedly is muted.
         for _ in 0..=self.clients.places() * 2 / EVENTS + 1 {
-            // EINTR and every other answer mean the same: look again.
+            // EINTR and every other error mean the same: try again.
             let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
             for event in &events[..count] {
                 found |= self.hear_of(event.data(), event.events());
@@ -72,7 +74,7 @@ impl Worker {
     pub(super) fn hear(&mut self) {
         let _ = self.desk().bell.silence();
         self.desk().heard.fetch_add(1, Ordering::AcqRel);
-        // Another thread has replaced the porter: arrivals are those of the next one.
+        // Another thread has replaced the porter: new arrivals belong to the next one.
         if self.link.generation < self.shared.porter.generation() {
             self.leave_porter();
         }
@@ -87,7 +89,7 @@ impl Worker {
     pub(super) fn watch(&mut self, place: usize, flags: EpollFlags) {
         let mut event = EpollEvent::new(flags, self.clients.mark(Source::Socket(place)));
         if let Some(client) = self.clients.get(place) {
-            // It stands in there: this cannot fail.
+            // Cannot fail: the socket is registered.
             let _ = self.epoll.modify(&client.socket, &mut event);
         }
     }

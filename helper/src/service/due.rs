@@ -1,4 +1,4 @@
-//! What is due: the deadlines of clients, and those of a serving thread itself.
+//! Deadlines of clients, and of a serving thread itself.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Worker {
                 match served.talk {
                     Talk::Throttled => {
                         served.talk = Talk::Reading;
-                        // To wait did not give it more time for its hello.
+                        // Waiting does not extend the deadline of its hello.
                         let due_ns = served.greet_until_ns;
                         if self.phase == Phase::Serving {
                             self.set_due(place, due_ns);
@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// How long it can sleep.
+    /// Returns how long the thread can sleep.
     pub(super) fn timeout(&self, network_ns: Option<u64>) -> EpollTimeout {
         let sweep_ns = (self.leftovers || !self.clients.is_empty()).then_some(self.sweep_ns);
         let timer_ns = self.timers.first().map(|(due_ns, _)| due_ns);
@@ -94,7 +94,7 @@ impl Worker {
         let others = [self.paused_until_ns, self.deferred_ns, unread_ns, parked_ns, rested_ns];
         let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).chain(links).flatten().min();
         let Some(next_ns) = next_ns else { return EpollTimeout::NONE };
-        // Rounded up: a timer that comes too early is slept for again, and again.
+        // Rounded up: after an early wake-up the thread would sleep for the same timer again.
         let left = Duration::from_nanos(self.shared.host.drive().sleep_ns(next_ns));
         EpollTimeout::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(EpollTimeout::MAX)
     }

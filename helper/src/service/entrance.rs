@@ -1,4 +1,4 @@
-//! Who is let in, and room for what is kept of each.
+//! Admission of clients, and room for their records.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -20,10 +20,10 @@ use crate::porter::Message;
 use crate::{Credentials, Session};
 
 impl Worker {
-    /// Nobody is accepted any more.
+    /// Stops accepting clients.
     pub(super) fn stop_listening(&mut self) {
         if let Some(listener) = self.listener.take() {
-            // Whoever handed it over may have it open.
+            // Its previous owner may still have it open.
             let _ = self.epoll.delete(&listener);
             self.paused_until_ns = None;
         }
@@ -54,7 +54,7 @@ impl Worker {
                 let payer = self.enter_refused(user);
                 self.hand_over(id, payer, socket, None);
             }
-            // The table of descriptors is full: the porter alone has it.
+            // The table of descriptors is full: only the porter has the socket.
             None => {
                 let payer = self.enter_refused(user);
                 self.drop_unseen(id, payer);
@@ -69,7 +69,7 @@ impl Worker {
         self.shared.host.payer_of(&Credentials { pid: 0, uid, gid: u32::MAX })
     }
 
-    /// Nobody is let in for a while.
+    /// Stops accepting clients for a while.
     pub(super) fn pause(&mut self, errno: Errno) {
         self.shared.door.without_descriptors.fetch_add(1, Ordering::Relaxed);
         if self.shared.may_warn() {
@@ -81,7 +81,7 @@ impl Worker {
 
     pub(super) fn watch_listener(&self, flags: EpollFlags) {
         if let Some(listener) = &self.listener {
-            // It stands in there: this cannot fail.
+            // Cannot fail: the listener is registered.
             let _ = self.epoll.modify(listener, &mut EpollEvent::new(flags, LISTENER));
         }
     }
@@ -105,7 +105,7 @@ impl Worker {
         let least = desks.min_by_key(|(_, desk)| desk.load.load(Ordering::Relaxed));
         if let Some((_, desk)) = least.filter(|(number, _)| *number != self.number) {
             let mut arrivals = desk.arrivals.lock();
-            // Without room there it stays here.
+            // Without room in that thread's queue this thread keeps the client.
             if arrivals.try_reserve(1).is_ok() {
                 desk.load.fetch_add(1, Ordering::Relaxed);
                 arrivals.push_back(arrival);
@@ -117,7 +117,8 @@ impl Worker {
         self.admit(arrival);
     }
 
-    /// Takes over the clients that another thread has let in for this one. Without memory they wait.
+    /// Takes over the clients that another thread has admitted for this one. Without memory they
+    /// wait.
     pub(super) fn admit_arrivals(&mut self) {
         for _ in 0..ACCEPT_BUDGET {
             if self.make_room(1).is_err() {
@@ -133,25 +134,27 @@ impl Worker {
         }
     }
 
-    /// Clients that are here, that have departed, and whose sockets the porter is to close; and what they have, too.
+    /// Returns the number of current and departed clients, sockets that the porter is to close, and
+    /// shared descriptors.
     pub(super) fn known(&self) -> usize {
         self.clients.count() + self.lingering.len() + self.leaving.len() + self.custody.len()
     }
 
-    /// Makes room for so many clients more in every table that one can come into: nothing is allocated when it does.
+    /// Reserves room for `more` further clients in every table that a client may enter: later
+    /// insertions allocate nothing.
     pub(super) fn make_room(&mut self, more: usize) -> Result<(), NoMemory> {
         let clients = self.clients.count() + more;
         let all = self.known() + more;
         self.clients.reserve(more)?;
         self.timers.reserve(self.clients.places() + more)?;
         self.link.reserve(all)?;
-        // Those that stand in the list may have gone: each that has not finds room beside them.
+        // Clients in the list may have gone, so each of the others needs room beside them.
         let reserved = self.unread.try_reserve(clients);
         reserved.and_then(|()| self.lingering.try_reserve(clients)).map_err(|_| NoMemory)?;
         self.leaving.try_reserve(all - self.leaving.len()).map_err(|_| NoMemory)
     }
 
-    /// A client is this thread's.
+    /// Makes a client one of this thread's.
     pub(super) fn admit(&mut self, arrival: Arrival) {
         let Arrival { id, socket, may_attach, generation, who, admission } = arrival;
         let kept = generation == self.link.generation;
@@ -215,11 +218,11 @@ impl Worker {
         }
     }
 
-    /// Tells a client that is not let in why, and that is all.
+    /// Sends the refusal to a client that is not admitted, and ends the connection.
     pub(super) fn refuse(&mut self, place: usize) {
         let Some(client) = self.clients.get(place) else { return };
         let State::Refused(refusal) = client.state else { return };
-        // One with descriptors stays where it is, and is not answered.
+        // A packet with descriptors is not received, and not answered.
         if let Received::Packet(length) = self.inbox.receive(client.socket.as_fd(), client.may_attach)
             && let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX)))
         {

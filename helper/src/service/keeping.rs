@@ -1,4 +1,4 @@
-//! What the porter does for the clients of a thread: it accepts them, and closes their sockets.
+//! The porter's work for the clients of a thread: it accepts them, and closes their sockets.
 
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,52 +13,53 @@ use super::{ACCEPT_BUDGET, Admission, PORTER_PAUSE, SWEEP};
 use crate::accounts::{Charge, Payer, Resource, UserId};
 use crate::porter::{Message, SILENCE_MAX};
 
-/// What the porter closes.
+/// A descriptor that the porter is to close.
 pub(super) struct Leaving {
     user: UserId,
     holds: Holds,
-    /// The next porter gets its descriptor with the `Drop` that the earlier one was not sent: it needs
-    /// no other. Set only while a porter takes over.
+    /// The next porter gets its descriptor with the `Drop` that was not sent to the earlier one,
+    /// and needs no other. Set only while a porter takes over.
     taken_over: bool,
-    /// For the status: what bounds them is what they hold.
+    /// For the status only: the charges in `holds` bound their number.
     _pending: Option<Charge>,
 }
 
-/// What reading the channel to the porter has come to.
+/// The result of reading the channel to the porter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PorterRead {
     /// There may be more messages.
     More,
     /// There is none now.
     Empty,
-    /// The porter has ended: another one was asked for.
+    /// The porter has ended, and a new one was requested.
     Ended,
 }
 
-/// What is given back once it is closed.
+/// A resource that is released once the descriptor is closed.
 enum Holds {
     /// The place of a client.
     Place(Admission),
-    /// That of one that was refused.
+    /// The place of a refused client.
     Refused,
-    /// A descriptor that a client had, too.
+    /// A descriptor that a client has as well.
     Descriptor(#[expect(dead_code, reason = "it is held, and dropped")] Charge),
 }
 
 impl Worker {
-    /// The porter closes the socket of a client that has gone, which keeps its place until then.
+    /// Has the porter close the socket of a client that has gone, which keeps its place until then.
     pub(super) fn hand_over(&mut self, id: u64, payer: Payer, socket: OwnedFd, admission: Option<Admission>) {
         self.link.drop_client(id, payer.user.0, socket);
         self.note_leaving(id, payer, admission.map_or(Holds::Refused, Holds::Place));
     }
 
-    /// The same of one whose socket the porter alone has.
+    /// Has the porter close a socket that only the porter has.
     pub(super) fn drop_unseen(&mut self, id: u64, payer: Payer) {
         self.link.push(Message::Drop { client: id, user: payer.user.0 });
         self.note_leaving(id, payer, Holds::Refused);
     }
 
-    /// The porter closes what sessions had shared with their clients, and need no more.
+    /// Has the porter close descriptors that sessions had shared with their clients, and need no
+    /// more.
     pub(super) fn hand_over_shared(&mut self) {
         while let Some((number, fd, charge)) = self.custody.pop_ended() {
             let payer = charge.payer();
@@ -67,12 +68,14 @@ impl Worker {
         }
     }
 
-    /// Whether the porter has all that is shared: then the answer that gives it away may be sent.
+    /// Returns whether the porter has all shared descriptors: then the answer that sends one to a
+    /// client may be sent.
     pub(super) fn keeps_shared(&mut self) -> bool {
         self.custody.is_kept() || self.make_room(0).is_ok() && self.keep_shared()
     }
 
-    /// To be called with room for all that is held: each leaves some day.
+    /// Passes shared descriptors to the porter. Needs room for all that are held, because each
+    /// leaves some day.
     fn keep_shared(&mut self) -> bool {
         let Worker { custody, link, .. } = self;
         custody.keep_all(|number, fd| link.keep(number, fd))
@@ -91,10 +94,10 @@ impl Worker {
         }
     }
 
-    /// Handles what the porter has sent, a few messages at a time.
+    /// Handles messages of the porter, a few at a time.
     pub(super) fn read_porter(&mut self) -> PorterRead {
         self.flush_link();
-        // As many as it sends for one request, and some.
+        // A little more than it sends for one request.
         for _ in 0..2 * ACCEPT_BUDGET {
             match self.link.receive() {
                 Ok(Some((Message::Accepted { client, user }, socket))) => self.accepted(client, user, socket),
@@ -124,7 +127,7 @@ impl Worker {
         PorterRead::More
     }
 
-    /// Watches the channel for room while something waits for it.
+    /// Watches the channel for room while a message waits for it.
     pub(super) fn watch_link(&mut self) {
         if self.link.is_refused() && self.retry_ns.is_none() {
             self.retry_ns = Some(self.now_ns() + ns(PORTER_PAUSE));
@@ -134,12 +137,12 @@ impl Worker {
         let wanted = EpollFlags::EPOLLIN | room;
         if self.relink_ns.is_none() && wanted != self.watched {
             self.watched = wanted;
-            // It stands in there: this cannot fail.
+            // Cannot fail: the channel is registered.
             let _ = self.epoll.modify(&self.link.channel, &mut EpollEvent::new(wanted, PORTER));
         }
     }
 
-    /// Sends what waits for room in the channel.
+    /// Sends the messages that wait for room in the channel.
     pub(super) fn flush_link(&mut self) {
         self.retry_ns = None;
         if self.link.is_refused() && self.asked_ns.is_some() {
@@ -151,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// Has the porter say that it is there.
+    /// Asks the porter for a sign of life.
     pub(super) fn ask_porter(&mut self) {
         if !self.asking && self.relink_ns.is_none() && self.shared.porter.is_process() {
             self.asking = true;
@@ -160,26 +163,26 @@ impl Worker {
         }
     }
 
-    /// The porter is to answer.
+    /// Starts the deadline for the porter's answer.
     pub(super) fn await_porter(&mut self) {
         let now_ns = self.now_ns();
         self.asked_ns.get_or_insert(now_ns);
     }
 
-    /// When the porter will have said nothing for too long.
+    /// Returns the deadline for the porter's answer.
     pub(super) fn silent_ns(&self) -> Option<u64> {
-        // What the system refuses to send has not come to it.
+        // A message that the system refuses to send has not reached the porter.
         let waits = self.shared.porter.is_process() && !self.link.is_refused();
         let asked_ns = self.asked_ns.filter(|_| waits)?;
         Some(asked_ns.saturating_add(ns(SILENCE_MAX)))
     }
 
-    /// The porter says nothing, as far as this thread has looked.
+    /// Replaces the porter, if it has not answered in time.
     pub(super) fn replace_porter(&mut self, now_ns: u64) {
         self.read_porter();
         let Some(silent_ns) = self.silent_ns().filter(|silent_ns| *silent_ns <= now_ns) else { return };
         self.asked_ns = Some(now_ns);
-        // If this process stood still itself, so may the porter have.
+        // If this process itself was stopped, so may the porter have been.
         let stood_still = now_ns - silent_ns > ns(SWEEP);
         if !stood_still && self.shared.porter.replace(self.link.generation).is_ok() {
             self.leave_porter();
@@ -187,8 +190,8 @@ impl Worker {
         }
     }
 
-    /// Handles all that the porter, which has been killed, has sent, and asks for the channel of another
-    /// one. Sockets of clients in messages that are left unread would be closed here, with the channel.
+    /// Handles all messages of the porter, which has been killed, and requests the channel of a new
+    /// one. Closing the channel with unread messages would close the sockets of clients in them.
     pub(super) fn leave_porter(&mut self) {
         self.link.stop_sending();
         let read = loop {
@@ -202,8 +205,8 @@ impl Worker {
         }
     }
 
-    /// Asks for the channel of another porter, which takes over. Every message of the earlier one has been
-    /// read.
+    /// Requests the channel of a new porter, which takes over. Every message of the earlier one has
+    /// been read.
     fn relink(&mut self) {
         (self.asked_ns, self.asking) = (None, false);
         if self.relink_ns.take().is_none() {
@@ -234,8 +237,8 @@ impl Worker {
                 leaving.taken_over = true;
             }
         });
-        // The earlier porter closes at its end what it had, if no close blocks. This one knows none of
-        // these clients, and answers that they are gone.
+        // The earlier porter closes its copies when it ends, unless a close blocks. The new one
+        // does not know these clients, and answers that they are gone.
         for (&client, leaving) in leaving {
             if !mem::take(&mut leaving.taken_over) {
                 link.push(Message::Drop { client, user: leaving.user.0 });
@@ -253,8 +256,8 @@ impl Worker {
         }
     }
 
-    /// Has the porter keep the sockets and the shared descriptors that it does not have, as many as there is room for: so that no close
-    /// here is the last one.
+    /// Passes sockets and shared descriptors that the porter lacks to it, as far as there is room,
+    /// so that no close in this process is the last one.
     pub(super) fn keep_all(&mut self) {
         let Worker { clients, lingering, link, .. } = self;
         let all = clients.iter_mut().map(|client| (&mut client.kept, client.id, &client.socket));
@@ -307,7 +310,7 @@ mod tests {
             Bed { worker, mains }
         }
 
-        /// The last porter's end of the one channel that the thread has asked it for.
+        /// Returns the last porter's end of the one channel that the thread has requested.
         fn link(&self) -> OwnedFd {
             let mains = self.mains.lock();
             let mut received = received(mains.last().unwrap());
@@ -316,20 +319,21 @@ mod tests {
             channel.unwrap()
         }
 
-        /// The last porter ends, and another one may be started.
+        /// Ends the last porter, after the pause that another start needs.
         fn end_porter(&self) {
             std::thread::sleep(RESTART_PAUSE);
             self.mains.lock().pop();
         }
     }
 
-    /// All that has come.
+    /// Receives all pending messages.
     fn received(channel: &OwnedFd) -> Vec<(Message, Option<OwnedFd>)> {
         let next = || receive_one(channel.as_fd(), MsgFlags::MSG_DONTWAIT).ok().flatten();
         std::iter::from_fn(next).collect()
     }
 
-    /// The clients would see the end of their connections, and a close here could be the last one.
+    /// Otherwise the clients would see the end of their connections, and a close here could be the
+    /// last one.
     #[test]
     fn clients_that_the_earlier_porter_accepted_come_in_when_another_thread_has_replaced_it() {
         const COUNT: u64 = 2 * ACCEPT_BUDGET as u64 + 1;
@@ -359,8 +363,8 @@ mod tests {
         }
     }
 
-    /// A porter says at once that a client which it does not know is closed. After the first `Drop` a
-    /// carrier may still close the client's socket, and the porter does not know the client any more.
+    /// A porter answers at once that an unknown client is closed. After the first `Drop` a carrier
+    /// may still be closing the client's socket, and the porter does not know the client any more.
     #[test]
     fn the_next_porter_is_to_drop_each_client_once() {
         const GIVEN: u64 = 1;
@@ -373,7 +377,7 @@ mod tests {
             let payer = bed.worker.enter_refused(USER);
             bed.worker.hand_over(client, payer, pair().unwrap().0, None);
         }
-        // Those without a socket come in any order.
+        // Messages without a socket come in any order.
         let order = |(message, _): &(Message, bool)| *message == drop_of(GIVEN);
         let mut porter_ends = || {
             bed.end_porter();

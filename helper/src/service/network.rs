@@ -1,18 +1,19 @@
-//! Driving the network: each thread drives the shards that are its own, for as long as it lives.
+//! Driving the network: each thread drives a fixed set of shards.
 
 use lnet_api::{Drive, MAX_SHARDS, POLL_BUDGET, Poll};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 /// The shards of one thread.
 ///
-/// It keeps their tokens asleep and awake: nobody else in the helper waits for the network. (Whoever does all the same is
-/// woken by what it waits for.) So the scheduler threads of the shards sleep, too, and an idle helper takes no processor time.
+/// The thread keeps their tokens even while it sleeps: no other thread of the helper waits for the
+/// network. (If one does, it is woken by the event that it waits for.) So the scheduler threads of
+/// the shards sleep, too, and an idle helper uses no processor time.
 pub(super) struct Network {
     thread: usize,
     threads: usize,
-    /// How many shards the node had when this thread was bound to processors.
+    /// Number of shards of the node when this thread was bound to processors.
     bound_for: usize,
-    /// Those that it has; their descriptors stand in its `epoll`.
+    /// Bit set of the shards whose tokens it has; their descriptors are in its `epoll`.
     held: u64,
 }
 
@@ -21,8 +22,8 @@ impl Network {
         Network { thread, threads, bound_for: 0, held: 0 }
     }
 
-    /// Binds this thread, whose own they are, to the processors of their CPU partition; if they are of several, to those of all
-    /// partitions. A further NI may bring further shards.
+    /// Binds this thread to the processors of its shards' CPU partition; if they belong to several,
+    /// to those of all partitions. A further NI may bring further shards.
     fn bind(&mut self, drive: &dyn Drive) {
         self.bound_for = drive.shards();
         let mut partitions = self.shards(drive).map(|shard| drive.partition(shard));
@@ -37,7 +38,7 @@ impl Network {
         (self.thread..drive.shards().min(MAX_SHARDS)).step_by(self.threads)
     }
 
-    /// Moves all of them forward.
+    /// Polls all of the thread's shards.
     pub(super) fn poll(&mut self, drive: &dyn Drive, epoll: &Epoll, mark: u64) -> Poll {
         if drive.shards() != self.bound_for {
             self.bind(drive);
@@ -51,12 +52,12 @@ impl Network {
         all
     }
 
-    /// Announces sleep. False if there is something to do.
+    /// Arms the shards for sleep. Returns false if there is work.
     pub(super) fn arm(&self, drive: &dyn Drive) -> bool {
         (0..MAX_SHARDS).filter(|shard| self.held >> shard & 1 != 0).all(|shard| drive.arm(shard))
     }
 
-    /// Others may drive them.
+    /// Releases the shards for other drivers.
     pub(super) fn release(&mut self, drive: &dyn Drive, epoll: &Epoll) {
         for shard in (0..MAX_SHARDS).filter(|shard| self.held >> shard & 1 != 0) {
             let _ = epoll.delete(drive.wait_fd(shard));
@@ -65,7 +66,8 @@ impl Network {
         self.held = 0;
     }
 
-    /// Whether the shard's token is this thread's. A shard that cannot be watched is left to its scheduler thread.
+    /// Claims the shard's token, if needed. A shard that cannot be watched is left to its scheduler
+    /// thread.
     fn claim(&mut self, drive: &dyn Drive, shard: usize, epoll: &Epoll, mark: u64) -> bool {
         let bit = 1 << shard;
         if self.held & bit != 0 {
@@ -95,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// A node whose shards are of these partitions.
+    /// A node whose shards are in these partitions.
     struct Node {
         tokens: Tokens,
         partitions: Vec<usize>,
@@ -128,7 +130,8 @@ mod tests {
         }
     }
 
-    /// A serving thread runs on the CPUs of the partition of its shards, and no longer when an NI brings it shards of another.
+    /// A serving thread runs on the CPUs of its shards' partition, and no longer when an NI brings
+    /// it shards of another one.
     // Covers: S-312
     #[test]
     fn a_thread_is_bound_to_the_partition_of_its_shards() {
@@ -142,7 +145,7 @@ mod tests {
         let mut threads: Vec<_> = (0..3).map(|thread| Network::new(thread, 3)).collect();
         let mut bound = |node: &Node| {
             threads.iter_mut().for_each(|thread| {
-                // A second time there is nothing new.
+                // The second poll changes nothing.
                 thread.poll(node, &epoll, 0);
                 thread.poll(node, &epoll, 0);
             });

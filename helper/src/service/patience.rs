@@ -1,8 +1,8 @@
-//! Users that hold a thread up.
+//! Detection of users that hold a thread up.
 //!
-//! The time that a turn takes says little: the thread may have stood still for others. What it has worked, whether it has waited
-//! for something by itself, and how long it has waited for a processor, the system tells by calls; so that is asked for only in
-//! the time after a long turn.
+//! The elapsed time of a turn says little: the thread may have been preempted. System calls return
+//! its processor time, whether it has blocked, and how long it has waited for a processor; they are
+//! made only for a while after a long turn.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,34 +13,34 @@ use super::worker::ns;
 use super::{LONG_TURN, REST_FACTOR, REST_MAX, WARY};
 use crate::signals::take_excused_ns;
 
-/// What a thread knows of its turns.
+/// The measurements of a thread's turns.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     began_ns: u64,
-    /// What the thread had spent when the turn began, while it is wary.
+    /// The thread's usage when the turn began, if it is being measured.
     before: Option<Spent>,
     wary_until_ns: u64,
 }
 
-/// What a thread has spent so far.
+/// The resource usage of a thread so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Spent {
     cpu_ns: u64,
-    /// Times that it has waited by itself.
+    /// Voluntary context switches: times that it has blocked.
     waits: i64,
-    /// The time that it was ready to run while others had the processors, where the system tells it.
+    /// Time that it was ready to run while others had the processors, where the system reports it.
     queued_ns: Option<u64>,
 }
 
 impl Patience {
-    /// A turn begins.
+    /// Starts the measurement of a turn.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.began_ns = now_ns;
         take_excused_ns();
         self.before = (now_ns < self.wary_until_ns).then(Spent::now).flatten();
     }
 
-    /// The turn is over. Gives how long its user is to rest, if that is to be.
+    /// Ends the measurement of a turn. Returns how long its user is to rest, if it is.
     pub(super) fn end(&mut self, now_ns: u64) -> Option<u64> {
         let took_ns = now_ns.saturating_sub(self.began_ns);
         if took_ns < ns(LONG_TURN) {
@@ -52,7 +52,8 @@ impl Patience {
         }
         let spent = self.before.zip(Spent::now());
         let rest_ns = spent.and_then(|(before, after)| rest_ns(took_ns, excused_ns, before, after));
-        // Else the next long turn of a user that has rested for long would be a first one again.
+        // Extended by the rest: otherwise the next long turn of a user that has rested for long
+        // would be a first one again.
         self.wary_until_ns = now_ns.saturating_add(ns(WARY)).saturating_add(rest_ns.unwrap_or(0));
         rest_ns
     }
@@ -70,25 +71,27 @@ impl Spent {
     }
 }
 
-/// The time that this thread has waited for a processor so far; `None` where the system does not count it.
+/// Returns the time that this thread has waited for a processor so far; `None` where the system
+/// does not count it.
 fn queued_ns() -> Option<u64> {
-    // Two numbers of up to 20 digits, and one more. Without an allocation: there may be no memory.
+    // Two numbers of up to 20 digits, and one more. No allocation: there may be no memory.
     let mut text = [0; 64];
     let length = File::open("/proc/thread-self/schedstat").and_then(|mut file| file.read(&mut text)).ok()?;
     read_queued_ns(std::str::from_utf8(&text[..length]).ok()?)
 }
 
-/// The same from `schedstat`: the time on a processor, the time spent waiting for one, and the number of times on one. All are 0
-/// where nothing is counted.
+/// Parses `schedstat`: the time on a processor, the time spent waiting for one, and the number of
+/// times on one. All are 0 where the system does not count them.
 fn read_queued_ns(schedstat: &str) -> Option<u64> {
     let mut numbers = schedstat.split_ascii_whitespace().map_while(|number| number.parse::<u64>().ok());
     numbers.next().filter(|&ran_ns| ran_ns > 0)?;
     numbers.next()
 }
 
-/// How long the user of a turn is to rest. A thread that has not waited by itself was only in the way of others for as long as it has
-/// worked: the rest of the time another thread had its processor. One that has waited was in the way for all of the time but that
-/// in which it could have gone on, and had no processor. What it has spent on signals to other clients is excused.
+/// Returns how long the user of a turn is to rest. A thread that has not blocked has delayed others
+/// only for its processor time: the rest of the time another thread had its processor. A thread
+/// that has blocked has delayed others for the whole time, except while it was ready and had no
+/// processor. Time spent on signals to other clients is excused.
 fn rest_ns(took_ns: u64, excused_ns: u64, before: Spent, after: Spent) -> Option<u64> {
     let worked_ns = after.cpu_ns.saturating_sub(before.cpu_ns).min(took_ns);
     let queued_ns = before.queued_ns.zip(after.queued_ns);
@@ -98,7 +101,7 @@ fn rest_ns(took_ns: u64, excused_ns: u64, before: Spent, after: Spent) -> Option
     rest_for(own_ns.saturating_sub(excused_ns))
 }
 
-/// How long a user rests that has held a thread up for so long.
+/// Returns how long a user rests that has held a thread up for `own_ns`.
 pub(super) fn rest_for(own_ns: u64) -> Option<u64> {
     (own_ns >= ns(LONG_TURN)).then(|| own_ns.saturating_mul(REST_FACTOR).min(ns(REST_MAX)))
 }
@@ -113,7 +116,7 @@ mod tests {
         Spent { cpu_ns: cpu_ms * MS, waits, queued_ns: None }
     }
 
-    /// The same where the system tells how long the thread has waited for a processor.
+    /// The usage with a known time of waiting for a processor.
     fn queued(cpu_ms: u64, waits: i64, queued_ms: u64) -> Spent {
         Spent { queued_ns: Some(queued_ms * MS), ..spent(cpu_ms, waits) }
     }
@@ -125,10 +128,10 @@ mod tests {
             // Another thread had the processor.
             (500, spent(1001, 7), None),
             (500, spent(1009, 7), None),
-            // It has worked.
+            // The thread has used processor time.
             (500, spent(1100, 7), Some(2000)),
             (10, spent(1010, 7), Some(200)),
-            // It has waited, whatever else there was.
+            // The thread has blocked.
             (500, spent(1001, 8), Some(10_000)),
             (100, spent(1000, 9), Some(2000)),
             (9, spent(1001, 8), None),
@@ -139,7 +142,7 @@ mod tests {
         }
     }
 
-    /// A thread that has waited by itself for a moment, and then for a processor that others had.
+    /// A thread that has blocked for a moment, and then waited for a processor that others had.
     #[test]
     fn a_turn_that_waited_for_a_processor_is_no_fault_of_its_user() {
         let before = queued(1000, 7, 300);
@@ -148,11 +151,11 @@ mod tests {
             (500, queued(1001, 8, 791), None),
             (500, queued(1001, 8, 790), Some(200)),
             (100, queued(1000, 9, 300), Some(2000)),
-            // It has worked all the same.
+            // It has used processor time, too.
             (500, queued(1100, 8, 700), Some(2000)),
-            // What is counted twice, or elsewhere, takes nothing away from that.
+            // Time that is counted twice, or elsewhere, does not reduce the processor time.
             (100, queued(1100, 8, 700), Some(2000)),
-            // Not counted at one of both times.
+            // Not counted at one of the two times.
             (100, spent(1000, 8), Some(2000)),
         ] {
             let rest_ns = rest_ns(took_ms * MS, 0, before, after);
@@ -160,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Whoever sends to a client that makes signals long does not rest for it.
+    /// A sender to a client that makes signals long does not rest for it.
     #[test]
     fn signals_to_others_are_excused() {
         let before = spent(1000, 7);
@@ -181,20 +184,21 @@ mod tests {
         for unknown in ["0 0 0\n", "", "12\n", "12 x 3\n"] {
             assert_eq!(read_queued_ns(unknown), None, "{unknown:?}");
         }
-        // Of this thread, where it is counted at all.
+        // Of this thread, where the system counts it.
         if let Some(earlier_ns) = queued_ns() {
             assert!(queued_ns().is_some_and(|later_ns| later_ns >= earlier_ns));
         }
     }
 
-    /// The first long turn makes a thread wary; one that comes long after that is the first one again.
+    /// The first long turn starts the measurement; one that comes long after that is a first one
+    /// again.
     #[test]
     fn turns_are_measured_after_a_long_one() {
         let mut patience = Patience::default();
         let mut turn = |began_ns: u64, took_ns: u64| {
             patience.begin(began_ns);
             let measured = patience.before.is_some();
-            // As if the thread had waited.
+            // As if the thread had blocked.
             patience.before = patience.before.map(|before| Spent { waits: before.waits - 1, ..before });
             (measured, patience.end(began_ns + took_ns))
         };

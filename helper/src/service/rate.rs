@@ -1,4 +1,4 @@
-//! Requests per second, of a connection and of a user.
+//! Limits of requests per second, of a connection and of a user.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,16 +9,16 @@ use parking_lot::Mutex;
 
 use crate::accounts::UserId;
 
-/// So many in a second, evenly over longer times; a second's worth at once.
+/// A rate limit: a number per second on average, and a second's worth at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
-    /// The time that one takes up.
+    /// Time that one request uses.
     each_ns: u64,
-    /// When all that were let in will have had their time.
+    /// Time at which all admitted requests will have used up their time.
     paid_ns: u64,
 }
 
-/// How far ahead of its time a client may be.
+/// Time by which a client may be ahead.
 const BURST_NS: u64 = 1_000_000_000;
 
 impl Rate {
@@ -26,7 +26,7 @@ impl Rate {
         Rate { each_ns: BURST_NS / u64::from(count.max(1)), paid_ns: 0 }
     }
 
-    /// Lets one in, or says when it may come.
+    /// Admits a request, or returns when it may come.
     pub(super) fn take(&mut self, now_ns: u64) -> Result<(), u64> {
         let paid_ns = self.paid_ns.max(now_ns).saturating_add(self.each_ns);
         if paid_ns - now_ns > BURST_NS.max(self.each_ns) {
@@ -36,13 +36,14 @@ impl Rate {
         Ok(())
     }
 
-    /// One that was let in costs nothing after all.
+    /// Refunds a request that was admitted.
     pub(super) fn give_back(&mut self) {
         self.paid_ns = self.paid_ns.saturating_sub(self.each_ns);
     }
 }
 
-/// The same for all connections of a user, whichever thread serves them. Nothing else is ordered by it.
+/// A rate limit for all connections of a user, whichever threads serve them. It orders no other
+/// access.
 #[derive(Debug)]
 pub(super) struct SharedRate {
     each_ns: u64,
@@ -54,7 +55,7 @@ impl SharedRate {
         SharedRate { each_ns: Rate::per_second(count).each_ns, paid_ns: AtomicU64::new(0) }
     }
 
-    /// Lets one in, or says when it may come.
+    /// Admits a request, or returns when it may come.
     pub(super) fn take(&self, now_ns: u64) -> Result<(), u64> {
         let mut later_ns = 0;
         let taken = self.paid_ns.fetch_update(Relaxed, Relaxed, |paid_ns| {
@@ -70,22 +71,22 @@ impl SharedRate {
         taken.map(drop).map_err(|_| later_ns)
     }
 
-    /// One that was let in costs nothing after all.
+    /// Refunds a request that was admitted.
     pub(super) fn give_back(&self) {
         self.paid_ns.fetch_sub(self.each_ns, Relaxed);
     }
 
-    /// Whether all that were let in have had their time: a new rate would be the same.
+    /// Returns whether all admitted requests have used up their time: a new rate would be equal.
     fn is_over(&self, now_ns: u64) -> bool {
         self.paid_ns.load(Relaxed) <= now_ns
     }
 }
 
-/// The rates of all users but root.
+/// The rates of all users except root.
 pub(super) struct UserRates {
     per_second: u32,
-    /// Of users that have connections, or had some lately: one that has no other owner is kept until it is over, for to
-    /// connect anew is no way to another second's worth.
+    /// Rates of users that have connections, or had some lately. An unused one is kept until its
+    /// time is over, so that a new connection does not give the user another second's worth.
     rates: Mutex<HashMap<UserId, TryArc<SharedRate>, foldhash::fast::RandomState>>,
 }
 
@@ -94,7 +95,7 @@ impl UserRates {
         UserRates { per_second, rates: Mutex::default() }
     }
 
-    /// The rate of requests that all connections of a user share; none for root.
+    /// Returns the request rate that all connections of a user share; `None` for root.
     ///
     /// # Errors
     /// [`NoMemory`] for a user that has none yet.
@@ -106,7 +107,8 @@ impl UserRates {
         if let Some(known) = rates.get(&user) {
             return Ok(Some(known.clone()));
         }
-        // As many stay as there are users, and as have made requests within the last second.
+        // This keeps the rates of connected users, and of those that made requests within the last
+        // second.
         rates.retain(|_, rate| TryArc::strong_count(rate) > 1 || !rate.is_over(now_ns));
         rates.try_reserve(1).map_err(|_| NoMemory)?;
         let made = TryArc::try_new(SharedRate::per_second(self.per_second))?;
@@ -124,12 +126,13 @@ mod tests {
     const USER: UserId = UserId(1000);
     const START_NS: u64 = 5_000_000_000;
 
-    /// As many as are let in now.
+    /// Returns the number of requests that are admitted now.
     fn take_all(rate: &SharedRate, now_ns: u64) -> u64 {
         std::iter::from_fn(|| rate.take(now_ns).ok()).count() as u64
     }
 
-    /// A user that connects anew, after its last connection has gone, may make no more requests for that.
+    /// A user that connects again, after its last connection has gone, gets no further requests by
+    /// that.
     #[test]
     fn the_rate_of_a_user_outlives_its_connections() {
         const PER_SECOND: u64 = 100;
@@ -137,7 +140,7 @@ mod tests {
         let connect = |now_ns| rates.of(USER, now_ns).unwrap().unwrap();
         assert_eq!(take_all(&connect(START_NS), START_NS), PER_SECOND);
         for _ in 0..5 {
-            // Another user's first connection makes it forget what is over.
+            // Another user's first connection drops rates that are over.
             drop(rates.of(UserId(1001), START_NS));
             assert_eq!(take_all(&connect(START_NS), START_NS), 0);
         }
@@ -146,7 +149,7 @@ mod tests {
         assert_eq!(let_in, 3 * PER_SECOND);
     }
 
-    /// Rates of users that have gone are kept for their time, and no longer once another is made.
+    /// Rates of departed users are kept for their time, and dropped when another one is created.
     #[test]
     fn rates_that_are_over_are_dropped() {
         let rates = UserRates::per_second(100);
@@ -182,7 +185,7 @@ mod tests {
                 if keeps {
                     own = next;
                 } else if taken.is_ok() {
-                    // The time that has passed meanwhile is not given back.
+                    // Time that has passed meanwhile is not refunded.
                     own = next;
                     own.give_back();
                     shared.give_back();
@@ -190,8 +193,8 @@ mod tests {
             }
         }
 
-        /// In no stretch of time more than a second's worth and what that time is good for; and whoever comes when told is
-        /// let in.
+        /// No period has more than a second's worth plus the period's own share, and a request at
+        /// the returned time is admitted.
         #[test]
         fn no_stretch_of_time_has_more_than_its_share(
             per_second in 1_u32..5_000,

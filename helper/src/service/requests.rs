@@ -1,4 +1,4 @@
-//! Requests: read when it is their client's turn, carried out after what stood in its ring before them.
+//! Requests: read in their client's turn, carried out after the ring entries before them.
 
 use std::mem;
 use std::os::fd::AsFd;
@@ -17,7 +17,8 @@ use crate::Drained;
 impl Worker {
     pub(super) fn turn_to(&mut self, place: usize, flags: EpollFlags) {
         if flags.intersects(ENDED) {
-            // It may have closed only its own direction: then it waits for ours, which says that LNet has let go of its memory.
+            // The client may have closed only its sending direction: then it waits for the end of
+            // ours, which means that LNet has released its memory.
             return self.for_client(place, Worker::depart);
         }
         let Some(client) = self.clients.get(place) else { return };
@@ -26,7 +27,7 @@ impl Worker {
                 self.for_client(place, Worker::answer_now);
             }
             State::Served(served) if served.readable => {
-                // It has been told of already: what comes before that is read is not told of.
+                // Reported again before the earlier requests were read: mute it until then.
                 if !mem::replace(&mut served.muted, true) {
                     self.watch(place, END);
                 }
@@ -40,7 +41,8 @@ impl Worker {
         }
     }
 
-    /// Takes a request, and answers it once what stands in the ring before it is carried out. Gives the units of work.
+    /// Reads a request, and answers it once the ring entries before it are carried out. Returns the
+    /// units of work used.
     pub(super) fn read_one(&mut self, place: usize, budget: usize) -> usize {
         let now_ns = self.now_ns();
         let Some(client) = self.clients.get(place) else { return 0 };
@@ -78,7 +80,7 @@ impl Worker {
                 }
                 served.readable = false;
                 if mem::take(&mut served.muted) {
-                    // What has come meanwhile is told of now.
+                    // Reports the requests that have come meanwhile.
                     self.watch(place, REQUESTS);
                 }
                 1
@@ -90,17 +92,18 @@ impl Worker {
         }
     }
 
-    /// A request is in the inbox: it is carried out now if the budget is enough for what stands in the ring before it.
+    /// Carries out the request in the inbox now if the budget is enough for the ring entries before
+    /// it; else keeps it.
     pub(super) fn begin_request(&mut self, place: usize, length: usize, budget: usize) -> usize {
         let Some(served) = self.clients.served(place) else { return REQUEST_UNITS };
         let slots = served.session.quotas().ring_slots as usize;
-        // Else it is cut off.
+        // `None`: the client has been cut off.
         let Some(drained) = self.drain_before(place, slots.min(budget)) else { return REQUEST_UNITS };
         let Drained { entries, mut units, mut is_over } = drained;
         let mut left = slots - entries;
         let mut packet = Vec::new();
         if !is_over && packet.try_reserve_exact(length).is_err() {
-            // Without memory to keep it in, it is carried out at the cost of all.
+            // Without memory to keep the packet, the entries are carried out beyond the budget.
             while !is_over && left > 0 {
                 let Some(drained) = self.drain_before(place, left) else { return units };
                 (left, units, is_over) = (left - drained.entries, units + drained.units, drained.is_over);
@@ -116,7 +119,7 @@ impl Worker {
         units
     }
 
-    /// Goes on with a request that has been received. Gives the units of work.
+    /// Continues with a request that has been received. Returns the units of work used.
     pub(super) fn go_on_with_request(&mut self, place: usize, budget: usize) -> usize {
         let Some(Pending { entries, .. }) =
             self.clients.served(place).and_then(|served| served.pending.as_ref())
@@ -139,7 +142,8 @@ impl Worker {
         units + self.carry_out(place, length)
     }
 
-    /// Carries out entries of the ring that may stand before a request; `None` if the client is cut off for it.
+    /// Carries out ring entries that may precede a request; `None` if the client is cut off because
+    /// of one.
     fn drain_before(&mut self, place: usize, most: usize) -> Option<Drained> {
         let served = self.clients.served(place)?;
         match served.session.drain_slice(most) {
@@ -154,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Carries out the request in the inbox, and answers it. Gives the units of work.
+    /// Carries out the request in the inbox, and answers it. Returns the units of work used.
     pub(super) fn carry_out(&mut self, place: usize, length: usize) -> usize {
         let units = request_units(self.inbox.packet(length));
         self.repay_sync(place, length);
@@ -171,8 +175,9 @@ impl Worker {
         units
     }
 
-    /// A client whose ring is full asks, by a sync, for that to be carried out: one for each half of a ring costs nothing of
-    /// its requests per second, for its entries have cost it its share already.
+    /// Refunds a sync request. A client whose ring is full requests by a sync that it be carried
+    /// out: one sync for each half of a ring does not count against its requests per second,
+    /// because its entries have used its share already.
     pub(super) fn repay_sync(&mut self, place: usize, length: usize) {
         let is_sync = kind_of(self.inbox.packet(length)) == Some(Kind::Sync as u16);
         let Some(client) = self.clients.get(place).filter(|_| is_sync) else { return };
@@ -187,7 +192,8 @@ impl Worker {
         }
     }
 
-    /// After the hello there is a ring, and a doorbell. False if it cannot be watched.
+    /// Starts to watch the doorbell, which exists after the hello. Returns false if it cannot be
+    /// watched.
     pub(super) fn begin_ring(&mut self, place: usize) -> bool {
         let event = EpollEvent::new(DOORBELL, self.clients.mark(Source::Doorbell(place)));
         let Some(client) = self.clients.get(place) else { return false };
@@ -204,7 +210,7 @@ impl Worker {
     }
 }
 
-/// What a packet claims to be.
+/// Returns the kind that a packet claims to have.
 pub(super) fn kind_of(packet: &[u8]) -> Option<u16> {
     Header::peek(packet).map(|header| header.kind.get())
 }

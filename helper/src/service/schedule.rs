@@ -1,10 +1,11 @@
-//! Whose turn it is: shares by user first, then by connection.
+//! The order of turns: shares by user first, then by connection.
 //!
-//! What there is to do is counted in *units of work*. In each round every user with work gets [`ROUND_UNITS`] of them,
-//! however many connections it has, and a user's connections take turns within that. A connection that is served costs at
-//! least [`VISIT_UNITS`], so that a user with many connections and nothing to do on them costs no more than its share. Whoever
-//! has taken more than its share, because a step of work is never left half done, pays in the next rounds; what a user has not
-//! taken is not saved up. A user without work costs nothing.
+//! Work is counted in *units*. In each round every user with work gets [`ROUND_UNITS`] of them,
+//! whatever the number of its connections, and a user's connections take turns within that. A
+//! connection that is served costs at least [`VISIT_UNITS`], so that a user with many connections
+//! and nothing to do on them costs no more than its share. A user that has taken more than its
+//! share, because a step of work is never interrupted, pays in the next rounds; units that a user
+//! has not taken are not saved up. A user without work costs nothing.
 //!
 //! | work | units |
 //! | --- | --- |
@@ -23,33 +24,37 @@ use nlx_fallible::NoMemory;
 use crate::BULK_UNITS_MAX;
 use crate::accounts::UserId;
 
-/// Units of work of a user in a round: the entries of one ring that are carried out before another user has its turn. More of
-/// them are fewer looks at the network and at other users, and longer waits for these.
+/// Units of work of a user in a round: the entries of one ring that are carried out before another
+/// user has its turn. More units mean fewer polls of the network and of other users, and longer
+/// waits for these.
 pub const ROUND_UNITS: usize = 64;
 
-/// Looking at a connection that has nothing to do.
+/// Cost of visiting a connection that has nothing to do.
 pub const VISIT_UNITS: usize = 1;
 
-/// A request takes a system call for itself and one for its answer.
+/// Cost of a request, which takes a system call for itself and one for its answer.
 pub const REQUEST_UNITS: usize = 8;
 
-/// Bytes of a request that take as long as an entry: so a buffer of many segments costs its user what it costs others.
+/// Bytes of a request that take as long as an entry, so that the cost of a buffer of many segments
+/// falls on its user.
 pub const REQUEST_BYTES_PER_UNIT: usize = 512;
 
-/// Hello, a new arena, a new transfer machine: files in memory are made, sealed and mapped.
+/// Cost of a hello, a new arena or a new transfer machine: files in memory are created, sealed and
+/// mapped.
 pub const MAPPING_UNITS: usize = 32;
 
-/// The most units of one turn of a user: its share, and what the last step of work took beyond it.
+/// Maximum units of one turn of a user: its share, and the part of the last step of work beyond it.
 pub const TURN_UNITS_MAX: usize = ROUND_UNITS + MAPPING_UNITS;
 
 const _: () = assert!(BULK_UNITS_MAX <= MAPPING_UNITS);
 const _: () = assert!(REQUEST_UNITS + PACKET_MAX / REQUEST_BYTES_PER_UNIT <= MAPPING_UNITS);
 
-/// The most that a user owes. A turn takes no more than this beyond its share; connections that come owe more, a whole look's
-/// worth, and a crowd of them does not shut its user out for longer than so many rounds.
+/// Maximum debt of a user. A turn takes no more than this beyond its share. New connections may
+/// cost more, a whole batch at once, but a crowd of them must not exclude its user for longer than
+/// this number of rounds.
 const DEBT_MAX: isize = 4 * ROUND_UNITS as isize;
 
-/// What a request costs.
+/// Returns the cost of a request.
 pub(super) fn request_units(packet: &[u8]) -> usize {
     const MAPPING: [Kind; 4] = [Kind::Hello, Kind::CreateArena, Kind::StartTm, Kind::TmDescriptor];
     let kind = Header::peek(packet).map_or(0, |header| header.kind.get());
@@ -60,7 +65,7 @@ pub(super) fn request_units(packet: &[u8]) -> usize {
     }
 }
 
-/// A user that has connections, as its thread names it.
+/// Key of a user with connections on this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct UserKey(u32);
 
@@ -74,9 +79,10 @@ impl UserKey {
     }
 }
 
-/// The users of one thread that have connections, and who of them has work.
+/// The users of one thread that have connections, and the order in which those with work are
+/// served.
 ///
-/// `K` names a user, `S` is what is kept of each as long as it has connections.
+/// `K` names a user, `S` is the state of each user while it has connections.
 pub(super) struct Schedule<S> {
     keys: HashMap<UserId, UserKey, foldhash::fast::RandomState>,
     users: Vec<UserQueue<S>>,
@@ -86,7 +92,7 @@ pub(super) struct Schedule<S> {
     /// Users that have not had their turn in this round.
     left: usize,
     current: Option<CurrentTurn>,
-    /// The most units of one turn so far.
+    /// Maximum units of one turn so far.
     longest: usize,
 }
 
@@ -96,7 +102,7 @@ struct UserQueue<S> {
     state: Option<S>,
     /// Connections with work, the next one first.
     ready: VecDeque<u64>,
-    /// Units that it may still take in this round; below 0 what it owes.
+    /// Units that it may still take in this round; a negative value is its debt.
     credit: isize,
     is_ready: bool,
     /// It has no turns for now.
@@ -112,11 +118,11 @@ struct CurrentTurn {
     units: usize,
 }
 
-/// A connection is to be served, for as many units of work.
+/// A connection to be served, with a budget of units of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) user: UserKey,
-    /// Its thread's name for it.
+    /// The thread's name of it.
     pub(super) connection: u64,
     pub(super) budget: usize,
 }
@@ -136,11 +142,11 @@ impl<S> Default for Schedule<S> {
 }
 
 impl<S> Schedule<S> {
-    /// A connection of this user has come: there is room for all that [`Schedule::wake`] is to keep of it. `make` makes what is
-    /// kept of a user that has no other.
+    /// Adds a connection of this user, and reserves room for [`Schedule::wake`]. `make` creates the
+    /// state of a user without other connections.
     ///
     /// # Errors
-    /// [`NoMemory`], also of `make`: it has not come then.
+    /// [`NoMemory`], also of `make`: the connection is not added then.
     pub(super) fn enter(
         &mut self,
         user: UserId,
@@ -151,7 +157,7 @@ impl<S> Schedule<S> {
             None => self.add(user, make()?)?,
         };
         let queue = self.queue(key);
-        // Those that stand in it may have gone: each that has not finds room beside them.
+        // Connections in the queue may have gone, so each of the others needs room beside them.
         let reserved = queue.ready.try_reserve(queue.connections + 1);
         if reserved.is_ok() {
             queue.connections += 1;
@@ -161,7 +167,7 @@ impl<S> Schedule<S> {
         reserved.map(|()| key).map_err(|_| NoMemory)
     }
 
-    /// A user without connections.
+    /// Adds a user without connections.
     fn add(&mut self, user: UserId, state: S) -> Result<UserKey, NoMemory> {
         self.keys.try_reserve(1).map_err(|_| NoMemory)?;
         self.users.try_reserve(1).map_err(|_| NoMemory)?;
@@ -186,30 +192,31 @@ impl<S> Schedule<S> {
         Ok(key)
     }
 
-    /// Connections that a user has.
+    /// Returns the number of a user's connections.
     pub(super) fn connections(&mut self, key: UserKey) -> usize {
         self.queue(key).connections
     }
 
-    /// A connection has gone. If it has work, it still gets its next turn, in which there is nothing to do.
+    /// Removes a connection. If it has work, it still gets its next turn, in which there is nothing
+    /// to do.
     pub(super) fn leave(&mut self, key: UserKey) {
         let queue = self.queue(key);
         queue.connections -= 1;
         self.forget_if_gone(key);
     }
 
-    /// Something is done for a user outside of its turn: it is not forgotten until it [leaves](Schedule::leave), as if it had a
-    /// connection more.
+    /// Keeps a user while work is done for it outside of its turn, as a further connection would,
+    /// until the matching [`leave`](Schedule::leave).
     pub(super) fn stay(&mut self, key: UserKey) {
         self.queue(key).connections += 1;
     }
 
-    /// What is kept of a user.
+    /// Returns the state of a user.
     pub(super) fn state(&mut self, key: UserKey) -> Option<&mut S> {
         self.queue(key).state.as_mut()
     }
 
-    /// A connection has work. It must have none so far, and it is not its turn.
+    /// Queues a connection that has work. It must not be queued already, nor being served.
     pub(super) fn wake(&mut self, key: UserKey, connection: u64) {
         let queue = self.queue(key);
         queue.ready.push_back(connection);
@@ -221,58 +228,60 @@ impl<S> Schedule<S> {
         }
     }
 
-    /// A user has no turns until it is [resumed](Schedule::resume), and is not forgotten: to leave and come again is no way around
-    /// that. Nothing is done if it is forgotten already.
+    /// Suspends a user's turns until it is [resumed](Schedule::resume). A suspended user is not
+    /// forgotten, so that it cannot end the suspension by leaving and coming again. Does nothing if
+    /// the user is forgotten already.
     pub(super) fn suspend(&mut self, key: UserKey) {
         let queue = self.queue(key);
         queue.suspended = queue.state.is_some();
     }
 
-    /// The user has turns again, if it had none.
+    /// Resumes the turns of a suspended user.
     pub(super) fn resume(&mut self, key: UserKey) {
         let queue = self.queue(key);
         if !std::mem::take(&mut queue.suspended) {
             return;
         }
-        // One that was suspended while it waited for its turn, and is resumed before that, stands there still.
+        // A user that was suspended and resumed while it waited for its turn is still queued.
         if queue.is_ready && !self.ready.contains(&key) {
             self.ready.push_back(key);
         }
         self.forget_if_gone(key);
     }
 
-    /// Whether a user has no turns for now.
+    /// Returns whether a user is suspended.
     pub(super) fn is_suspended(&mut self, key: UserKey) -> bool {
         self.queue(key).suspended
     }
 
-    /// Who it is.
+    /// Returns the user of a key.
     pub(super) fn user(&mut self, key: UserKey) -> UserId {
         self.queue(key).user
     }
 
-    /// A user has taken so many units of work outside of its turn.
+    /// Charges a user for units of work outside of its turn.
     pub(super) fn charge(&mut self, key: UserKey, units: usize) {
         let queue = self.queue(key);
         queue.credit = (queue.credit - units as isize).max(-DEBT_MAX);
     }
 
-    /// The most units of one turn so far.
+    /// Returns the maximum units of one turn so far.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Nobody has work.
+    /// Returns whether no user has work.
     pub(super) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.current.is_none()
     }
 
-    /// Every user with work gets its share once: [`Schedule::next`] tells whose turn it is until that is done.
+    /// Starts a round, in which [`Schedule::next`] gives every user with work one turn.
     pub(super) fn begin_round(&mut self) {
         self.left = self.ready.len();
     }
 
-    /// The next connection to be served in this round. Whoever serves it says so ([`Schedule::served`]) before anything else.
+    /// Returns the next connection to be served in this round. The caller must report the work by
+    /// [`Schedule::served`] before any other call.
     pub(super) fn next(&mut self) -> Option<Turn> {
         loop {
             let Some(CurrentTurn { user, connections, .. }) = &mut self.current else {
@@ -296,7 +305,8 @@ impl<S> Schedule<S> {
         }
     }
 
-    /// A connection has been served, which took so many units. `again`: it has more work.
+    /// Reports that a connection has been served, the units that this took, and by `again` whether
+    /// it has more work.
     pub(super) fn served(&mut self, turn: Turn, units: usize, again: bool) {
         let units = units.max(VISIT_UNITS);
         self.charge(turn.user, units);
@@ -309,13 +319,13 @@ impl<S> Schedule<S> {
         }
     }
 
-    /// The next user in the circle begins its turn; false once all have had theirs.
+    /// Starts the turn of the next user; returns false once all have had theirs.
     fn begin_turn(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         self.left = left;
         let Some(user) = self.ready.pop_front() else { return false };
         let queue = self.queue(user);
-        // What it has not taken is not saved up.
+        // Unused units are not saved up.
         queue.credit = (queue.credit + ROUND_UNITS as isize).min(ROUND_UNITS as isize);
         let connections = queue.ready.len();
         self.current = Some(CurrentTurn { user, connections, units: 0 });
@@ -335,7 +345,7 @@ impl<S> Schedule<S> {
         self.forget_if_gone(user);
     }
 
-    /// Forgets a user without connections and work, unless it is to be known again as one that is suspended.
+    /// Forgets a user without connections and work, unless it is suspended.
     fn forget_if_gone(&mut self, key: UserKey) {
         let queue = self.queue(key);
         if queue.connections == 0 && !queue.is_ready && !queue.suspended {
@@ -351,7 +361,8 @@ impl<S> Schedule<S> {
         self.free.push(key);
     }
 
-    /// A key names a user as long as that has connections or work, or is suspended: it is there.
+    /// Returns a user's queue. A key is valid as long as its user has connections or work, or is
+    /// suspended.
     fn queue(&mut self, key: UserKey) -> &mut UserQueue<S> {
         &mut self.users[key.0 as usize]
     }
@@ -367,8 +378,8 @@ mod tests {
 
     use super::*;
 
-    /// Connections that always have work, of so many users with so many each, are served for so many rounds; each takes what it
-    /// may, in steps of its own size, the last of which may be too long. Gives the units of each user.
+    /// Serves connections that always have work, for `rounds` rounds. Each takes its budget in
+    /// steps of its own size, the last of which may exceed it. Returns the units of each user.
     fn serve(connections: &[(u32, Vec<usize>)], rounds: usize) -> BTreeMap<u32, usize> {
         let mut schedule = Schedule::<()>::default();
         let (mut steps, mut taken) = (Vec::new(), BTreeMap::new());
@@ -393,8 +404,8 @@ mod tests {
     }
 
     proptest! {
-        /// Users with endless work have the same share, whatever the number of their connections and the size of their steps:
-        /// that of the rounds, but for the one step that was too long.
+        /// Users with endless work have equal shares, whatever the number of their connections and
+        /// the size of their steps: those of the rounds, except for one step beyond.
         #[test]
         fn shares_are_by_user(
             users in prop::collection::vec(prop::collection::vec(1..=MAPPING_UNITS, 1..40), 1..8),
@@ -409,12 +420,14 @@ mod tests {
             }
         }
 
-        /// Against a plain model: any sequence of connections that come, go, have work and are served. Nobody with work waits
-        /// longer than its user's other connections take, no user longer than a round, and those without work get no turn.
+        /// Compared with a plain model: any sequence of connections that come, go, have work and
+        /// are served. No connection with work waits longer than its user's other connections take,
+        /// no user longer than a round, and those without work get no turn.
         #[test]
         fn nobody_starves(steps in prop::collection::vec((0_u32..4, 0_u8..8, 0_usize..100), 1..300)) {
             let mut schedule = Schedule::<u32>::default();
-            // Its user, key, whether it has work, and the rounds in which it had it and was not served.
+            // User, key, whether it has work, and the rounds in which it had work and was not
+            // served.
             let mut model: BTreeMap<u64, (u32, UserKey, bool, usize)> = BTreeMap::new();
             let mut last = 0;
             for (user, step, number) in steps {
@@ -464,7 +477,8 @@ mod tests {
             }
         }
 
-        /// Whoever has taken more than its share waits until the others have had as much.
+        /// A user that has taken more than its share waits until the others have had the same
+        /// amount.
         #[test]
         fn what_was_taken_outside_of_a_turn_is_paid(debt in 0_usize..1000) {
             let mut schedule = Schedule::<()>::default();
@@ -483,14 +497,16 @@ mod tests {
         }
     }
 
-    /// A user with two thousand connections and one with one have the same share, as long as both have work.
+    /// A user with two thousand connections and one with one have equal shares while both have
+    /// work.
     #[test]
     fn two_thousand_connections_have_the_share_of_one() {
         let taken = serve(&[(7, vec![8; 2000]), (8, vec![8])], 100);
         assert_eq!(taken, BTreeMap::from([(7, 100 * ROUND_UNITS), (8, 100 * ROUND_UNITS)]));
     }
 
-    /// A suspended user has no turn, whatever work comes, and nobody waits for it; then it has all of it.
+    /// A suspended user has no turn, whatever work comes, and delays no other user; after it is
+    /// resumed it has all of its work.
     #[test]
     fn a_suspended_user_has_no_turns() {
         let mut schedule = Schedule::<()>::default();
@@ -524,7 +540,8 @@ mod tests {
         assert_eq!(schedule.keys.len(), 1, "it is forgotten");
     }
 
-    /// Users are suspended and resumed outside of their turns, too, and each then has one turn in a round.
+    /// Users are suspended and resumed outside of their turns, too, and each then has one turn in a
+    /// round.
     #[test]
     fn a_user_is_suspended_while_it_waits_for_its_turn() {
         let mut schedule = Schedule::<()>::default();
@@ -548,7 +565,7 @@ mod tests {
         assert!(schedule.next().is_none() && schedule.is_idle());
     }
 
-    /// A suspended user that leaves, and comes again, is suspended still.
+    /// A suspended user that leaves, and comes again, is still suspended.
     #[test]
     fn a_suspended_user_is_not_forgotten() {
         for works in [false, true] {
@@ -577,7 +594,7 @@ mod tests {
             schedule.served(turn, 0, false);
             assert!(schedule.next().is_none() && schedule.is_idle());
             assert!(schedule.keys.is_empty());
-            // One that is forgotten is not suspended.
+            // A forgotten user is not suspended.
             schedule.suspend(slow);
             assert!(!schedule.is_suspended(slow));
         }

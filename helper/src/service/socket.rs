@@ -16,8 +16,9 @@ use nlx_driver_proto::PACKET_MAX;
 
 use crate::{Answer, Credentials, packets};
 
-/// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. A socket that
-/// is accepted has the option of its listener at the moment of `connect`. libc does not know it yet.
+/// Socket option of Linux 6.16: whether descriptors may be sent to a Unix socket; if not, `sendmsg`
+/// fails with EPERM. An accepted socket has the option of its listener at the moment of `connect`.
+/// libc does not define it yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 sockopt_impl!(
@@ -29,30 +30,33 @@ sockopt_impl!(
     bool
 );
 
-/// Connections that wait to be accepted, in one queue for all users; Linux takes one more. A blocking `connect` that finds the
-/// queue full waits in the kernel, so a short queue refuses no client. A long one lets a single process that connects and closes
-/// in a loop stay thousands of connections ahead of everybody else.
+/// Length of the single accept queue for all users; Linux takes one more. A blocking `connect` that
+/// finds the queue full waits in the kernel, so a short queue refuses no client. With a long one, a
+/// single process that connects and closes in a loop would stay thousands of connections ahead of
+/// all others.
 const BACKLOG: i32 = 64;
 
 nix::ioctl_read_bad!(
-    /// The bytes of packets that the other side has not received, as the kernel counts them.
+    /// Returns the bytes of packets that the other side has not received, as the kernel counts
+    /// them.
     unread_bytes,
     libc::TIOCOUTQ,
     libc::c_int
 );
 
-/// Room for a packet, used again and again.
+/// A reusable buffer for a received packet.
 pub(super) struct Inbox {
     packet: Box<[u8]>,
 }
 
-/// What came.
+/// The result of receiving.
 pub(super) enum Received {
-    /// A packet of so many bytes, now in the inbox; one that is too long is cut to one byte more than there may be.
+    /// A packet of this length, now in the inbox; one that is too long is truncated to one byte
+    /// more than the maximum.
     Packet(usize),
-    /// One that has descriptors, and has not been received.
+    /// A packet with descriptors, which has not been received.
     Attached,
-    /// Nothing yet.
+    /// No packet yet.
     Nothing,
     /// The other side has closed, or sent a packet without bytes.
     End,
@@ -60,7 +64,7 @@ pub(super) enum Received {
 
 impl Inbox {
     pub(super) fn new() -> Inbox {
-        // One byte more, so that a packet that is too long is seen to be.
+        // One byte more, so that a packet that is too long is detected.
         Inbox { packet: vec![0; PACKET_MAX + 1].into_boxed_slice() }
     }
 
@@ -68,14 +72,15 @@ impl Inbox {
         &self.packet[..length]
     }
 
-    /// Takes over a packet that was copied from an inbox; gives its length.
+    /// Copies a packet into the inbox; returns its length.
     pub(super) fn put(&mut self, packet: &[u8]) -> usize {
         let length = packet.len().min(self.packet.len());
         self.packet[..length].copy_from_slice(&packet[..length]);
         length
     }
 
-    /// Receives the next packet, unless descriptors came with it: to receive those would make this process close them.
+    /// Receives the next packet, unless descriptors came with it: receiving them would make this
+    /// process close them.
     ///
     /// With `may_attach` false the kernel lets no descriptors pass, and one system call is enough.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, may_attach: bool) -> Received {
@@ -83,8 +88,8 @@ impl Inbox {
         let seen = if may_attach { flags | MsgFlags::MSG_PEEK } else { flags };
         let mut bytes = [IoSliceMut::new(&mut self.packet)];
         let (length, attached) = match recvmsg::<()>(socket.as_raw_fd(), &mut bytes, None, seen) {
-            // Without room for them, descriptors are told by this flag alone. Nothing else could be meant: no option asks for
-            // other control messages.
+            // Without room for them, descriptors are reported by this flag alone. It has no other
+            // meaning here: no option asks for other control messages.
             Ok(seen) => (seen.bytes, seen.flags.contains(MsgFlags::MSG_CTRUNC)),
             Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
             Err(_) => return Received::End,
@@ -96,7 +101,8 @@ impl Inbox {
             return Received::End;
         }
         if may_attach {
-            // The same packet: nothing else takes any from this socket. What does not fit into no room is dropped.
+            // The same packet: nothing else receives from this socket. Its bytes are dropped, as
+            // there is no buffer for them.
             let _ = recv(socket.as_raw_fd(), &mut [], flags);
         }
         Received::Packet(length)
@@ -112,7 +118,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno>
     packets::send(socket, &answer.packet, &answer.fds, MsgFlags::MSG_DONTWAIT)
 }
 
-/// Whether the other side has received all packets that were sent to it, or is gone with them.
+/// Returns whether the other side has received all packets that were sent to it, or is gone.
 pub(super) fn is_all_read(socket: BorrowedFd<'_>) -> bool {
     let mut bytes = 0;
     // SAFETY: the system writes an int there, and reads nothing.
@@ -120,50 +126,54 @@ pub(super) fn is_all_read(socket: BorrowedFd<'_>) -> bool {
     asked.is_ok() && bytes == 0
 }
 
-/// Whether the other side has closed, or hears nothing more.
+/// Returns whether the other side has closed, or receives nothing more.
 pub(super) fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
-    // A hang-up is told without being asked for.
+    // POLLHUP is reported without being requested.
     let mut looked = [PollFd::new(socket, PollFlags::empty())];
     let ended = PollFlags::POLLHUP | PollFlags::POLLERR;
     poll(&mut looked, PollTimeout::ZERO).is_ok()
         && looked[0].revents().is_some_and(|flags| flags.intersects(ended))
 }
 
-/// Prepares the socket of the next client. Returns who it is, and whether descriptors may come with its packets.
+/// Prepares the socket of the next client. Returns its credentials, and whether descriptors may
+/// come with its packets.
 ///
-/// The system takes twice as many bytes of answers as it is told here, and counts some hundred for the smallest: one of the
-/// longest always finds room, and of the smallest some twenty.
+/// The system doubles the number of bytes of answers that is set here, and counts some hundred for
+/// the smallest: one answer of the longest always finds room, and some twenty of the smallest.
 pub(super) fn prepare(socket: &OwnedFd) -> Result<(Credentials, bool), Errno> {
     setsockopt(socket, sockopt::SndBuf, &PACKET_MAX)?;
     let who = getsockopt(socket, sockopt::PeerCredentials)?;
-    // A client that connected before the listener was told may have sent some.
+    // A client that connected before the listener's option was set may have sent some.
     let may_attach = passes_rights(socket);
     Ok((Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }, may_attach))
 }
 
-/// Whether descriptors may come. Older kernels do not know the option, and let them pass always.
+/// Returns whether descriptors may come. Older kernels do not know the option, and always let them
+/// pass.
 fn passes_rights(socket: &OwnedFd) -> bool {
     getsockopt(socket, PassRights).unwrap_or(true)
 }
 
-/// Clients that connect from now on can send descriptors or not, where the kernel knows how to refuse them.
+/// Sets whether clients that connect from now on can send descriptors, where the kernel can refuse
+/// them.
 pub(super) fn let_descriptors_pass(listener: &OwnedFd, pass: bool) {
     let _ = setsockopt(listener, PassRights, &pass);
 }
 
-/// A socket that listens at a path, for [`Service::start`](super::Service::start). There must be nothing at the path.
+/// Creates a socket that listens at a path, for [`Service::start`](super::Service::start). The path
+/// must not exist.
 ///
 /// # Errors
-/// EADDRINUSE if there is something, ENAMETOOLONG beyond 107 bytes, what the system says.
+/// EADDRINUSE if the path exists, ENAMETOOLONG beyond 107 bytes, errors of the system.
 pub fn bind(path: &Path) -> Result<OwnedFd, Errno> {
     bind_with(path, || Ok(()))
 }
 
-/// As [`bind`]; what `prepare` does to the path, its owner and mode for instance, is done before the socket listens: nobody can
-/// connect until then.
+/// Like [`bind`], but calls `prepare` before the socket listens, for instance to set the path's
+/// owner and mode: no client can connect until then.
 ///
 /// # Errors
-/// Those of [`bind`], and of `prepare`, with which the socket is closed; its path stays.
+/// Those of [`bind`] and of `prepare`. If `prepare` fails, the socket is closed and its path stays.
 pub fn bind_with<E: From<Errno>>(path: &Path, prepare: impl FnOnce() -> Result<(), E>) -> Result<OwnedFd, E> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -185,7 +195,8 @@ mod tests {
     use super::*;
     use crate::seal::MemoryFd;
 
-    /// Connections that nobody accepts: of connections that are closed at once as many wait as of others.
+    /// Connections that are not accepted: the queue has the same limit for connections that are
+    /// closed at once.
     #[test]
     fn few_connections_wait_to_be_accepted() {
         let path = std::env::temp_dir().join(format!("nlx-backlog-{}", std::process::id()));
@@ -201,7 +212,8 @@ mod tests {
         assert_eq!((waiting, refused), (BACKLOG as usize + 1, Err(Errno::EAGAIN)));
     }
 
-    /// D9: descriptors in answers that a client does not read count against the helper, and with it against all clients.
+    /// D9: descriptors in answers that a client does not read count against the helper, and so
+    /// against all clients.
     #[test]
     fn a_client_that_does_not_read_gets_few_answers_and_the_longest_always_fits() {
         let path = std::env::temp_dir().join(format!("nlx-unread-{}", std::process::id()));

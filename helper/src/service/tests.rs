@@ -13,7 +13,7 @@ use crate::{Answer, HostConfig};
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
 
-/// Time in which a thread waits by itself: whatever is measured takes a second.
+/// A clock on which the thread blocks: every measured period takes a second.
 struct Slow {
     now_ns: AtomicU64,
     tokens: Tokens,
@@ -32,7 +32,8 @@ impl Drive for Slow {
     }
 }
 
-/// A thread that is wary, and does nothing by itself; and the other end of its client's socket.
+/// Returns a thread that measures its turns and does nothing by itself, and the other end of its
+/// client's socket.
 fn slow_worker() -> (Worker, OwnedFd) {
     let drive = Slow { now_ns: AtomicU64::new(0), tokens: Tokens::new(0) };
     let host = Host::new(FakeLnet::new(&["0@lo"]), Arc::new(drive), HostConfig::default());
@@ -57,7 +58,7 @@ fn slow_worker() -> (Worker, OwnedFd) {
     (worker, theirs)
 }
 
-/// That of the first client.
+/// The slot of the first client.
 const PLACE: usize = 0;
 
 impl Worker {
@@ -122,7 +123,7 @@ fn work_that_was_done_elsewhere_is_paid() {
     assert_eq!((worker.rested(), worker.has_no_turns(PLACE)), (1, true));
 }
 
-/// What is done for a user that rests makes its rest longer, also if that ends its last connection.
+/// Work for a resting user extends its rest, also if it ends the user's last connection.
 #[test]
 fn rests_add_up() {
     let (mut worker, client) = slow_worker();

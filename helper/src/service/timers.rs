@@ -1,20 +1,20 @@
-//! When something is to be done about whom.
+//! Deadlines of numbered objects, ordered by time.
 
 use nlx_fallible::NoMemory;
 
-/// Deadlines of numbered things, one of each: a binary heap that knows where each of them stands.
+/// One deadline for each number, in a binary heap that knows the position of each.
 ///
-/// Nothing is allocated but by [`Timers::reserve`].
+/// Only [`Timers::reserve`] allocates.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    /// A deadline and whose it is; none is earlier than the one at half its place.
+    /// Deadlines with their numbers; none is earlier than its parent, which is at half its index.
     heap: Vec<(u64, usize)>,
-    /// The place of each in the heap.
+    /// The position of each number in the heap.
     places: Vec<Option<usize>>,
 }
 
 impl Timers {
-    /// Makes room for the deadlines of all numbers below this one.
+    /// Reserves room for the deadlines of all numbers below `count`.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), NoMemory> {
         let more = count.saturating_sub(self.places.len());
         self.places.try_reserve(more).map_err(|_| NoMemory)?;
@@ -23,7 +23,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Something is to be done about `number` then, and not when it was before; `None`: nothing. There must be
+    /// Sets, changes or, with `None`, removes the deadline of `number`. There must be
     /// [room](Timers::reserve) for it.
     pub(super) fn set(&mut self, number: usize, due_ns: Option<u64>) {
         match (self.places[number], due_ns) {
@@ -46,24 +46,24 @@ impl Timers {
         }
     }
 
-    /// When something is to be done about `number`.
+    /// Returns the deadline of `number`.
     pub(super) fn due(&self, number: usize) -> Option<u64> {
         Some(self.heap[(*self.places.get(number)?)?].0)
     }
 
-    /// The next deadline, and whose it is.
+    /// Returns the next deadline and its number.
     pub(super) fn first(&self) -> Option<(u64, usize)> {
         self.heap.first().copied()
     }
 
-    /// Takes a deadline that has come, if there is one; gives whose it was.
+    /// Removes a deadline that has passed, if there is one, and returns its number.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<usize> {
         let (_, number) = self.first().filter(|(due_ns, _)| *due_ns <= now_ns)?;
         self.set(number, None);
         Some(number)
     }
 
-    /// Moves what stands at a place to where it belongs.
+    /// Restores the heap order for the entry at `place`.
     fn settle(&mut self, mut place: usize) {
         while place > 0 && self.heap[place] < self.heap[(place - 1) / 2] {
             place = self.swap(place, (place - 1) / 2);
@@ -80,7 +80,7 @@ impl Timers {
         self.places[self.heap[place].1] = Some(place);
     }
 
-    /// Moves what stands at the one place to the other, which it gives; what stood there comes in its stead.
+    /// Swaps two entries, and returns the second position.
     fn swap(&mut self, from: usize, to: usize) -> usize {
         self.heap.swap(from, to);
         self.places[self.heap[from].1] = Some(from);
@@ -99,7 +99,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Deadlines that are set, changed and taken back in any order come in theirs, each once, as a sorted list has them.
+        /// Deadlines that are set, changed and removed in any order come in order of time, each
+        /// once, as in a sorted list.
         #[test]
         fn deadlines_come_in_order(steps in prop::collection::vec((0_usize..40, prop::option::of(0_u64..1000), 0_u64..1000), 1..400)) {
             let (mut timers, mut model) = (Timers::default(), BTreeMap::new());

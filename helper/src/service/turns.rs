@@ -1,4 +1,4 @@
-//! The turns of clients: what is done for one, within its user's share.
+//! The turns of clients: the work for each, within its user's share.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,7 @@ use super::{IDLE_ROUNDS, Phase};
 use crate::Drained;
 
 impl Worker {
-    /// A client has something to do: it gets its turn.
+    /// Queues a client that has work.
     pub(super) fn queue(&mut self, place: usize) {
         let name = self.clients.name(place);
         let Some(client) = self.clients.get(place) else { return };
@@ -22,12 +22,12 @@ impl Worker {
         }
     }
 
-    /// Gives every user with work its share. Gives the units of work that were done, without those of looking at clients that
-    /// had nothing to do.
+    /// Serves every user with work within its share. Returns the units of work done, without those
+    /// of visits to clients that had nothing to do.
     pub(super) fn serve_round(&mut self) -> usize {
         self.schedule.begin_round();
         let mut work = 0;
-        // The end of what is done for one connection, and the beginning of what is done for the next one.
+        // The end of the work for one connection is the start of the next one's.
         let mut looked_ns = None;
         while let Some(turn) = self.schedule.next() {
             let place = self.clients.named(turn.connection);
@@ -37,7 +37,7 @@ impl Worker {
             looked_ns = Some(now_ns);
             self.end_work_for(turn.user, now_ns);
             work += units;
-            // It may have gone meanwhile.
+            // The client may have gone meanwhile.
             let again = self.has_work(turn.connection);
             self.schedule.served(turn, units, again);
         }
@@ -45,8 +45,8 @@ impl Worker {
         work
     }
 
-    /// Does something for a client outside of its user's turn: it counts for the user if it takes long. Not to be called in a
-    /// turn.
+    /// Does work for a client outside of its user's turn; if it takes long, it counts for the user.
+    /// Not to be called in a turn.
     pub(super) fn for_client<T: Default>(
         &mut self,
         place: usize,
@@ -62,14 +62,14 @@ impl Worker {
         done
     }
 
-    /// What was done for a user is over. If it has taken very long, the user rests.
+    /// Ends the work for a user. If it has taken very long, the user rests.
     fn end_work_for(&mut self, user: UserKey, now_ns: u64) {
         if let Some(rest_ns) = self.patience.end(now_ns) {
             self.let_rest(user, now_ns, rest_ns);
         }
     }
 
-    /// A client's user rests for work that was done for the client elsewhere.
+    /// Lets a client's user rest for work that was done for the client elsewhere.
     pub(super) fn pay(&mut self, place: usize, owed_ns: u64) {
         let user = self.clients.get(place).map(|client| client.user);
         if let Some((user, rest_ns)) = user.zip(rest_for(owed_ns)) {
@@ -77,8 +77,9 @@ impl Worker {
         }
     }
 
-    /// A user has taken very long: the others have the thread for a while. What is done for a user that rests already makes its rest
-    /// longer. Root may take what it likes. A service that stops ends all clients, and waits for none to have rested.
+    /// Lets a user rest that has taken very long, so that others have the thread for a while. Work
+    /// for a user that rests already extends its rest. Root never rests. A service that stops ends
+    /// all clients without waiting for rests to end.
     fn let_rest(&mut self, user: UserKey, now_ns: u64, rest_ns: u64) {
         let who = self.schedule.user(user);
         if self.shared.host.accounts().is_privileged(who) || self.phase == Phase::Stopping {
@@ -98,20 +99,20 @@ impl Worker {
         self.resting.set(user.number(), Some(from_ns.saturating_add(rest_ns)));
     }
 
-    /// Whether the client's user has no turns for now, because it rests.
+    /// Returns whether the client's user rests, and has no turns for now.
     pub(super) fn has_no_turns(&mut self, place: usize) -> bool {
         self.clients.get(place).is_some_and(|client| self.schedule.is_suspended(client.user))
     }
 
-    /// Serves those again who have rested.
+    /// Resumes the users whose rest has ended.
     pub(super) fn resume_rested(&mut self, now_ns: u64) {
         while let Some(number) = self.resting.take_due(now_ns) {
             self.schedule.resume(UserKey::of(number));
         }
     }
 
-    /// Announces on the rings of those whose turn it is that nobody looks at them any more. Gives whether nobody has anything to
-    /// do.
+    /// Announces on the rings of clients that have a turn that they are no longer polled. Returns
+    /// whether no client has work.
     pub(super) fn rest_round(&mut self) -> bool {
         self.schedule.begin_round();
         while let Some(turn) = self.schedule.next() {
@@ -123,7 +124,7 @@ impl Worker {
         self.schedule.is_idle()
     }
 
-    /// Puts a client to rest that has nothing but a ring in which nothing stands.
+    /// Stops polling a client whose only work is a ring without entries. Returns whether it did.
     fn rests(&mut self, place: usize) -> bool {
         let Some(served) = self.clients.served(place) else { return false };
         let has_request = served.pending.is_some() || served.readable && matches!(served.talk, Talk::Reading);
@@ -140,7 +141,8 @@ impl Worker {
         true
     }
 
-    /// Announces on a ring that nobody looks at it any more, unless something stands in it.
+    /// Announces on a ring that it is no longer polled, unless it has entries. Returns whether it
+    /// did.
     fn falls_asleep_on(&mut self, place: usize) -> bool {
         let doorbell = self.clients.mark(Source::Doorbell(place));
         let Some(served) = self.clients.served(place) else { return false };
@@ -151,19 +153,20 @@ impl Worker {
         if std::mem::take(&mut served.bell_muted)
             && let Some(bell) = served.session.doorbell()
         {
-            // It is watched again: what it has told meanwhile is told now. It stands in there: this cannot fail.
+            // Watched again: rings that came meanwhile are reported now. Cannot fail: the doorbell
+            // is registered.
             let _ = self.epoll.modify(bell, &mut EpollEvent::new(DOORBELL, doorbell));
         }
         true
     }
 
-    /// A doorbell has rung.
+    /// Handles the event of a doorbell.
     pub(super) fn hear_doorbell(&mut self, place: usize) {
         let Some(served) = self.clients.served(place) else { return };
         match served.ring {
             Ring::Asleep => self.for_client(place, Worker::wake),
             Ring::Hot if !std::mem::replace(&mut served.bell_muted, true) => {
-                // One that rings while its ring is looked at could do so without end.
+                // Muted: a doorbell that rings while its ring is polled could do so without end.
                 let mut nothing =
                     EpollEvent::new(EpollFlags::EPOLLET, self.clients.mark(Source::Doorbell(place)));
                 if let Some(bell) = self.clients.served(place).and_then(|served| served.session.doorbell()) {
@@ -174,7 +177,7 @@ impl Worker {
         }
     }
 
-    /// Whether the client has work after its turn; it is queued then.
+    /// Returns whether the client has more work after its turn, and marks it as queued then.
     fn has_work(&mut self, name: u64) -> bool {
         let serves = self.phase == Phase::Serving;
         let Some(place) = self.clients.named(name) else { return false };
@@ -190,7 +193,7 @@ impl Worker {
         client.queued
     }
 
-    /// Does what there is to do for a client. Gives the units of work.
+    /// Does the work of a client. Returns the units of work used.
     fn serve(&mut self, place: usize, budget: usize) -> usize {
         match self.clients.get(place).map(|client| &client.state) {
             Some(State::Served(_)) => self.serve_client(place, budget),
@@ -203,7 +206,8 @@ impl Worker {
         }
     }
 
-    /// Requests come first: what stands in the ring is carried out before each of them anyway.
+    /// Serves a client. Requests come first: the ring entries before each of them are carried out
+    /// anyway.
     fn serve_client(&mut self, place: usize, budget: usize) -> usize {
         let mut units = 0;
         while units < budget {
@@ -223,14 +227,14 @@ impl Worker {
         units
     }
 
-    /// Carries out what stands in a client's ring. Gives the units of work.
+    /// Carries out entries of a client's ring. Returns the units of work used.
     fn drain(&mut self, place: usize, budget: usize) -> usize {
         let drive = self.shared.host.drive();
         let busy_poll_ns = ns(self.shared.config.busy_poll.max(drive.spin()));
         let Some(served) = self.clients.served(place) else { return 0 };
         let most = served.quiescing.map_or(budget, |left| left.min(budget));
         let drained = served.session.drain_slice(most).and_then(|drained| {
-            // What it did may have spoilt something; what nobody did, the sweep finds.
+            // The entries may have corrupted something; other faults are found by the sweep.
             if drained.entries > 0 {
                 served.session.check()?
             }
@@ -259,7 +263,7 @@ impl Worker {
             served.idle_since_ns = drive.now_ns();
         }
         served.idle_rounds += 1;
-        // Who is to find this thread awake must not find the ring asleep.
+        // A client that must find this thread awake must not find its ring asleep.
         let is_idle = |since_ns| busy_poll_ns == 0 || drive.now_ns() - since_ns >= busy_poll_ns;
         if served.idle_rounds > IDLE_ROUNDS && is_idle(served.idle_since_ns) {
             self.falls_asleep_on(place);
@@ -267,7 +271,7 @@ impl Worker {
         0
     }
 
-    /// The ring is looked at from now on.
+    /// Starts to poll the ring.
     pub(super) fn wake(&mut self, place: usize) {
         let Some(served) = self.clients.served(place) else { return };
         if served.ring == Ring::Asleep {

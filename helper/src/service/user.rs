@@ -1,4 +1,4 @@
-//! What a thread keeps of each user that has clients here.
+//! The state that a thread keeps of each user with clients on it.
 
 use std::collections::VecDeque;
 
@@ -11,25 +11,25 @@ use super::{PARK_LEAST, Phase, UNPARK_BUDGET};
 use crate::accounts::UserId;
 use crate::service::client::{State, Talk};
 
-/// A user, as a thread sees it.
+/// A user as a thread sees it.
 #[derive(Default)]
 pub(super) struct User {
-    /// Requests of all its connections per second; `None` without a limit.
+    /// The request rate of all its connections; `None` without a limit.
     pub(super) requests: Option<TryArc<SharedRate>>,
     /// Connections whose requests wait until the user may make more, the first one first.
     parked: VecDeque<u64>,
 }
 
 impl Worker {
-    /// A client has come: whose share it takes. It counts as a request of its user, if that may make one. There is room for all
-    /// that is to be kept of it there.
+    /// Adds a client to its user, and returns the user's key. The connection counts as a request of
+    /// the user, if it may make one. Room for the client's later entries is reserved.
     pub(super) fn enter_user(&mut self, user: UserId) -> Result<UserKey, NoMemory> {
         let now_ns = self.now_ns();
         let Worker { schedule, shared, parked, resting, .. } = self;
         let make = || Ok(User { requests: shared.rates.of(user, now_ns)?, parked: VecDeque::new() });
         let key = schedule.enter(user, make)?;
         let connections = schedule.connections(key);
-        // As in the schedule: those that wait may have gone.
+        // As in the schedule: waiting connections may have gone.
         let reserved = schedule.state(key).map(|user| user.parked.try_reserve(connections));
         let reserved = reserved
             .transpose()
@@ -39,13 +39,14 @@ impl Worker {
         if reserved.is_err() {
             schedule.leave(key);
         } else if let Some(requests) = schedule.state(key).and_then(|user| user.requests.as_ref()) {
-            // Where none is left it can ask for nothing yet.
+            // If the rate is exhausted, the client's first request waits instead.
             let _ = requests.take(now_ns);
         }
         reserved.map(|()| key)
     }
 
-    /// The client's user has made as many requests as it may: this client waits, and so do its others when their turn comes.
+    /// Parks a client whose user has used up its request rate; its other clients follow when their
+    /// turn comes.
     pub(super) fn park(&mut self, place: usize, until_ns: u64) {
         let until_ns = until_ns.max(self.now_ns() + ns(PARK_LEAST));
         let name = self.clients.name(place);
@@ -61,7 +62,8 @@ impl Worker {
         user.parked.push_back(name);
     }
 
-    /// Lets clients read again whose users may make requests again, as many of each as the budget allows.
+    /// Resumes reading for parked clients whose users may make requests again, at most
+    /// `UNPARK_BUDGET` of them.
     pub(super) fn unpark_due(&mut self, now_ns: u64) {
         let Some(number) = self.parked.take_due(now_ns) else { return };
         let key = UserKey::of(number);

@@ -1,4 +1,4 @@
-//! A thread: what it looks at, and in which order.
+//! A serving thread and its loop.
 
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ use crate::custody::Custody;
 use crate::porter::Link;
 use crate::wakeups::gathered;
 
-/// One of the service's threads.
+/// A thread of the service.
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) number: usize,
@@ -34,60 +34,61 @@ pub(super) struct Worker {
     pub(super) listener: Option<OwnedFd>,
     /// The channel to the porter.
     pub(super) link: Link,
-    /// What the channel is watched for.
+    /// The events for which the channel is watched.
     pub(super) watched: EpollFlags,
-    /// The porter has died, and another is asked for then.
+    /// Time of the next request for a new porter, after the porter has died.
     pub(super) relink_ns: Option<u64>,
-    /// The system has refused to send the porter something, which is tried again then.
+    /// Time of the next attempt to send to the porter, after the system has refused one.
     pub(super) retry_ns: Option<u64>,
-    /// When the porter was last asked for something that it has not answered.
+    /// Time of the first unanswered request to the porter.
     pub(super) asked_ns: Option<u64>,
-    /// It was asked whether it is there.
+    /// A sign of life was requested.
     pub(super) asking: bool,
     /// The porter has the sockets of all clients.
     pub(super) keeps_all: bool,
     /// The porter has been asked to accept.
     pub(super) accepting: bool,
-    /// What clients have, too.
+    /// Descriptors that clients have as well.
     pub(super) custody: Custody,
-    /// Clients whose sockets, and what else of theirs, the porter has not closed yet.
+    /// Clients whose sockets or shared descriptors the porter has not closed yet.
     pub(super) leaving: HashMap<u64, Leaving, foldhash::fast::RandomState>,
-    /// The names of clients that have not received all descriptors that were sent to them; and departed ones.
+    /// Names of clients that have not received all descriptors that were sent to them, and departed
+    /// ones.
     pub(super) unread: Vec<u64>,
     pub(super) lingering: Vec<Lingering>,
-    /// When they are looked at next.
+    /// Time of their next check.
     pub(super) unread_ns: u64,
-    /// Without descriptors nobody is let in until then.
+    /// End of the pause in accepting, for want of descriptors.
     pub(super) paused_until_ns: Option<u64>,
-    /// Without memory clients from other threads wait until then.
+    /// End of the pause in taking clients from other threads, for want of memory.
     pub(super) deferred_ns: Option<u64>,
     pub(super) clients: Clients,
-    /// Whose turn it is.
+    /// The order of turns.
     pub(super) schedule: Schedule<User>,
-    /// When something is to be done about whom.
+    /// Deadlines of clients, by slot.
     pub(super) timers: Timers,
-    /// When requests of a user are read again.
+    /// Times at which requests of users are read again.
     pub(super) parked: Timers,
-    /// When a user that has held the thread up is served again.
+    /// Times at which users that have held the thread up are served again.
     pub(super) resting: Timers,
     pub(super) patience: Patience,
     network: Network,
     pub(super) inbox: Inbox,
     pub(super) answer: Answer,
     pub(super) phase: Phase,
-    /// When all clients are to be looked at next.
+    /// Time of the next sweep over all clients.
     pub(super) sweep_ns: u64,
-    /// Which of them is looked at next, while they are.
+    /// The next client of the sweep, while it goes on.
     pub(super) sweeping: Option<usize>,
-    /// The same for what clients that are gone have left.
+    /// The same for leftovers of departed clients.
     pub(super) sweeping_left: Option<usize>,
-    /// Which client is to be told next that the service drains or stops, until all are.
+    /// The next client that is to be drained or stopped, until all are.
     pub(super) winding: Option<usize>,
-    /// Clients whose ring is carried out for the last time.
+    /// Number of clients whose ring is carried out for the last time.
     pub(super) quiescing: usize,
-    /// LNet has not let go of all that clients have left.
+    /// LNet has not released all leftovers.
     pub(super) leftovers: bool,
-    /// The most units of work of one turn so far.
+    /// Maximum units of work of one turn so far.
     pub(super) longest_turn: u64,
 }
 
@@ -144,7 +145,7 @@ impl Worker {
         })
     }
 
-    /// Serves until the service stops and nobody is left.
+    /// Serves clients until the service stops and no client is left.
     pub(super) fn run(mut self) {
         let busy_poll_ns = ns(self.shared.config.busy_poll);
         let (mut worked_ns, mut rounds, mut units) = (self.now_ns(), 0, 0);
@@ -181,7 +182,7 @@ impl Worker {
             }
         }
         self.network.release(&**self.shared.host.drive(), &self.epoll);
-        // The porter sees the end of the channel, and closes what is left.
+        // The porter sees the end of the channel, and closes the remaining sockets.
         self.hand_over_shared();
         while let Some(Lingering { id, socket, payer, admission, .. }) = self.lingering.pop() {
             self.hand_over(id, payer, socket, admission);
@@ -201,7 +202,7 @@ impl Worker {
         &self.shared.desks[self.number]
     }
 
-    /// Announces on rings that nobody looks any more, and arms the shards. False if there is something to do.
+    /// Announces sleep on rings, and arms the shards. Returns false if there is work.
     fn falls_asleep(&mut self) -> bool {
         self.rest_round() && self.network.arm(&**self.shared.host.drive())
     }

@@ -16,16 +16,16 @@ use crate::departed::Estate;
 use crate::seal::MemoryFd;
 use crate::slots::Slots;
 
-/// The arenas of a client, by handles of 32 bits.
+/// The arenas of a client, by 32-bit handles.
 pub(super) struct Arenas {
     table: Slots<Arena>,
-    /// Bytes of all of them.
+    /// Bytes of all arenas.
     bytes: u64,
     bytes_max: u64,
-    /// Bytes of one.
+    /// Maximum bytes of one arena.
     arena_max: u64,
-    /// Those that were released, until their memory is unmapped and closed, with their bytes: the user is charged with them for
-    /// as long. There are no more than there may be arenas.
+    /// Released arenas, with their bytes, until their memory is unmapped and closed: the user is
+    /// charged for them until then. There are no more than the maximum number of arenas.
     leaving: Vec<(WeakRegion, u64, ArenaCharges)>,
 }
 
@@ -34,7 +34,7 @@ struct Arena {
     /// The client has sealed it.
     sealed: Cell<bool>,
     bytes: u64,
-    /// Segments of buffers that lie in it.
+    /// Number of buffer segments in it.
     segments: u32,
     charges: ArenaCharges,
 }
@@ -60,7 +60,7 @@ impl Arenas {
         }
     }
 
-    /// Whether there may be another arena of so many bytes.
+    /// Checks that a further arena of `bytes` bytes is within the quotas.
     fn check_room(&self, bytes: u64) -> Result<(), Refusal> {
         if self.table.is_full() {
             let count = self.table.len() as u64;
@@ -92,7 +92,7 @@ impl Arenas {
         Ok(handle as u32)
     }
 
-    /// The memory of a segment. Nothing is ever touched in memory that is not sealed.
+    /// Returns the memory of a segment. Memory that is not sealed is never touched.
     pub(super) fn fragment(&self, segment: &Segment) -> Result<Fragment, Refusal> {
         let Segment { arena, offset, length } = *segment;
         let found = self.table.get(arena.into());
@@ -107,7 +107,7 @@ impl Arenas {
         Fragment::new(region.clone(), offset, length).map_err(|_| outside)
     }
 
-    /// A segment of a buffer lies in it now.
+    /// Counts a further buffer segment in the arena.
     pub(super) fn hold(&mut self, arena: u32) {
         if let Some(arena) = self.table.get_mut(arena.into()) {
             // Fewer than all segments of all buffers, which quotas bound.
@@ -115,14 +115,14 @@ impl Arenas {
         }
     }
 
-    /// And no more.
+    /// Counts a buffer segment less in the arena.
     pub(super) fn release(&mut self, arena: u32) {
         if let Some(arena) = self.table.get_mut(arena.into()) {
             arena.segments = arena.segments.saturating_sub(1);
         }
     }
 
-    /// Whether their memory is what it was.
+    /// Checks that no page of their memory was lost.
     pub(super) fn check(&self) -> Result<(), Violation> {
         match self.table.iter().any(|arena| arena.region.has_faulted()) {
             true => Err(Violation::Fault { what: "an arena" }),
@@ -130,7 +130,7 @@ impl Arenas {
         }
     }
 
-    /// Lets go of the memory of one, and notes that there may be something left of it; false if there is none.
+    /// Releases one arena, and adds its leftovers to the estate. Returns false if there is none.
     pub(super) fn let_go_of_one(&mut self, estate: &Estate) -> bool {
         let leaving = match self.table.pop() {
             Some((_, Arena { region, bytes, charges, .. })) => Some((region.weak(), bytes, charges)),
@@ -141,7 +141,7 @@ impl Arenas {
         any
     }
 
-    /// Forgets those that were released and whose memory is gone by now.
+    /// Drops the released arenas whose memory is gone.
     pub(super) fn reap(&mut self) {
         self.leaving.retain(|(region, ..)| !region.is_gone());
     }
@@ -159,7 +159,7 @@ impl Session {
         self.reserve_arena()?;
         answer.reserve_fds(1)?;
         let charges = ArenaCharges::new(&self.host.accounts, self.payer, bytes)?;
-        // What does not fit is too long for a region, too.
+        // A length that does not fit is also too long for a region.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let pages = if huge && self.host.config.huge_pages { Pages::Huge } else { Pages::Normal };
         let region = Region::memfd(length, pages).map_err(|error| no_memory(&error))?;
@@ -170,7 +170,7 @@ impl Session {
         self.enter_arena(region, huge, charges)
     }
 
-    /// Makes room for one arena more, also among what the client leaves.
+    /// Reserves room for a further arena, also among the client's leftovers.
     fn reserve_arena(&mut self) -> Result<(), Refusal> {
         let Arenas { table, leaving, .. } = &mut self.arenas;
         table.reserve().map_err(starved)?;

@@ -1,4 +1,5 @@
-//! Registered buffers, by the client's own names: a table of its own, as the client chooses the places.
+//! Registered buffers, by handles that the client chooses. The table is not `nlx_sync::Slots`,
+//! because the client chooses the index.
 
 use lnet_region::{Fragment, IoVec};
 use nlx_core::{BufferHandle, CoreError, Errno};
@@ -12,13 +13,13 @@ use crate::ClientQuotas;
 use crate::accounts::CHUNK;
 use crate::costs::{BUFFER_HEAP_BYTES, HEAP_CHUNK_BYTES, PLACE_HEAP_BYTES, SEGMENT_HEAP_BYTES};
 
-/// Places without a buffer that are given up in one unit of work.
+/// Unused slots that are freed in one unit of work.
 const PLACES_PER_UNIT: usize = 16;
 
-/// A table of places. The client says which place a buffer has, and above it a generation that tells its tenants apart.
+/// A table of buffers. The client chooses a buffer's index, and above it the slot's generation.
 pub(super) struct Buffers {
     places: Vec<Option<Place>>,
-    /// Buffers there are.
+    /// Number of buffers.
     pub(super) count: u32,
     most: u32,
     /// Segments beyond the first of each buffer.
@@ -28,9 +29,9 @@ pub(super) struct Buffers {
 
 struct Place {
     buffer: TryArc<Buffer>,
-    /// Where its first segment lies.
+    /// The arena of its first segment.
     arena: u32,
-    /// And the others, if there are any: most buffers have one.
+    /// The arenas of its further segments: most buffers have none.
     others: Vec<u32>,
 }
 
@@ -45,31 +46,31 @@ impl Buffers {
         }
     }
 
-    /// The buffer with this handle.
+    /// Returns the buffer with this handle.
     pub(super) fn find(&self, handle: BufferHandle) -> Result<&TryArc<Buffer>, CoreError> {
         let place = self.places.get(place_of(handle)).and_then(Option::as_ref);
         let buffer = place.map(|place| &place.buffer).filter(|buffer| buffer.handle() == handle);
         buffer.ok_or(CoreError::NoSuchBuffer { buffer: handle })
     }
 
-    /// How many buffers there are, and how many segments beyond the first of each.
+    /// Returns the number of buffers, and of segments beyond the first of each.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.count.into(), self.segments.into())
     }
 
-    /// Bytes of the heap that they are charged with.
+    /// Returns the heap bytes that are charged for the buffers.
     pub(super) fn heap_bytes(&self) -> u64 {
         heap_bytes(self.count.into(), self.segments.into(), self.places.len() as u64)
     }
 
-    /// The same with one buffer more.
+    /// Returns the heap bytes with a further buffer.
     fn heap_bytes_with(&self, handle: BufferHandle, segments: usize) -> u64 {
         let places = self.places.len().max(place_of(handle) + 1);
         let segments = u64::from(self.segments) + segments.saturating_sub(1) as u64;
         heap_bytes(u64::from(self.count) + 1, segments, places as u64)
     }
 
-    /// Whether a new buffer may have this name, and so many segments.
+    /// Checks that a new buffer may have this handle and this number of segments.
     fn check_room(&self, handle: BufferHandle, segments: usize) -> Result<(), Refusal> {
         let place = place_of(handle);
         if place >= self.most as usize {
@@ -89,13 +90,13 @@ impl Buffers {
         Ok(())
     }
 
-    /// Makes room for a buffer with this name.
+    /// Reserves room for a buffer with this handle.
     fn reserve(&mut self, handle: BufferHandle) -> Result<(), Refusal> {
         let missing = (place_of(handle) + 1).saturating_sub(self.places.len());
         self.places.try_reserve(missing).map_err(starved)
     }
 
-    /// Which has been checked, and has room.
+    /// Inserts a buffer that has been checked, and for which room is reserved.
     fn insert(&mut self, handle: BufferHandle, place: Place) {
         let index = place_of(handle);
         if index >= self.places.len() {
@@ -106,7 +107,8 @@ impl Buffers {
         self.places[index] = Some(place);
     }
 
-    /// Drops buffers from the last place on, as many as so many units of work allow; gives the units. 0 once there is none.
+    /// Drops buffers from the last slot on, within `budget` units of work. Returns the units used;
+    /// 0 once the table is empty.
     pub(super) fn let_go(&mut self, budget: usize) -> usize {
         let mut units = 0;
         while units < budget && !self.places.is_empty() {
@@ -123,12 +125,12 @@ fn heap_bytes(buffers: u64, segments: u64, places: u64) -> u64 {
     buffers * BUFFER_HEAP_BYTES + segments * SEGMENT_HEAP_BYTES + places * PLACE_HEAP_BYTES
 }
 
-/// The lower half of a handle.
+/// Returns the lower half of a handle: the index.
 fn place_of(handle: BufferHandle) -> usize {
     handle.0 as u32 as usize
 }
 
-/// A list of what an iterator gives.
+/// Collects the values of an iterator.
 fn collect<T>(values: impl Iterator<Item = Result<T, Refusal>>) -> Result<Vec<T>, Refusal> {
     let mut all = Vec::new();
     all.try_reserve_exact(values.size_hint().0).map_err(starved)?;
@@ -151,7 +153,7 @@ impl Session {
         })?;
         self.host.network.limits().check(&memory).map_err(|error| refusal_of(&error))?;
         let mut arenas = segments.iter().map(|segment| segment.arena);
-        // There is one, or there would be no memory.
+        // There is at least one segment: without any, `check` refuses the memory.
         let Some(arena) = arenas.next() else { return Err(wrong) };
         let others = collect(arenas.map(Ok))?;
         let buffer = TryArc::try_new(Buffer::new(handle, memory)).map_err(starved)?;
@@ -162,7 +164,8 @@ impl Session {
         Ok(())
     }
 
-    /// Charges the user with one buffer more, in chunks. What a refusal has charged already, [`Session::trim`] gives back.
+    /// Charges the user for a further buffer, in chunks. [`Session::trim`] releases the part that
+    /// was charged before a refusal.
     fn charge_buffer(&mut self, handle: BufferHandle, segments: usize) -> Result<(), Refusal> {
         let (Some(charges), buffers) = (&mut self.charges, &self.buffers) else { return Ok(()) };
         let (count, others) = buffers.counts();

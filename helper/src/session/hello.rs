@@ -1,4 +1,4 @@
-//! The first request.
+//! The hello, a client's first request.
 
 use nlx_bev_cqueue::SharedMemory;
 use nlx_core::Errno;
@@ -27,7 +27,7 @@ impl Session {
         let mut name = String::new();
         name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;
         name.extend(hello.name_letters());
-        // Nothing can fail any more.
+        // No step below can fail.
         answer.fds.push(ring.doorbell().clone().into());
         let _ = self.record.name.set(name);
         (self.ring, self.charges) = (Some(ring), Some(charges));

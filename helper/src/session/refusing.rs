@@ -1,4 +1,4 @@
-//! What is refused, in the protocol's words, and counted by its reason.
+//! Refusals in the protocol's terms, counted by reason.
 
 use nlx_bev_cqueue::Error as QueueError;
 use nlx_core::{CoreError, Errno, RegionError};
@@ -6,7 +6,7 @@ use nlx_driver_proto::{Reason, Refusal};
 
 use super::Session;
 
-/// What the core refuses.
+/// Translates an error of the Core.
 pub(super) fn refusal_of(error: &CoreError) -> Refusal {
     let errno = error.errno();
     match *error {
@@ -26,28 +26,28 @@ pub(super) fn refusal_of(error: &CoreError) -> Refusal {
     }
 }
 
-/// What the memory refuses.
+/// Translates an error of shared memory.
 pub(super) fn no_memory(error: &RegionError) -> Refusal {
     Refusal::new(error.errno(), Reason::System)
 }
 
-/// No memory for what is the helper's own.
+/// Returns the refusal for want of memory of the helper itself.
 pub(super) fn starved<E>(_: E) -> Refusal {
     Refusal::new(Errno::ENOMEM, Reason::System)
 }
 
-/// What a queue in shared memory refuses.
+/// Translates an error of a queue in shared memory.
 pub(super) fn no_queue(error: &QueueError) -> Refusal {
     Refusal::new(error.errno(), Reason::System)
 }
 
-/// What the system refuses a bell with.
+/// Translates an error of creating a descriptor.
 pub(super) fn no_descriptor(errno: Errno) -> Refusal {
     Refusal::new(errno, Reason::System)
 }
 
 impl Session {
-    /// Counts by what stands against it.
+    /// Counts a refusal by its reason.
     pub(super) fn count(&self, refusal: &Refusal) {
         let tally = &self.record.tally;
         match refusal.reason {

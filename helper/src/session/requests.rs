@@ -1,4 +1,4 @@
-//! Packets: which request one is, and its answer.
+//! Request packets: decoding one, and writing its answer.
 
 use nlx_core::{BufferHandle, Errno};
 use nlx_driver_proto::{Header, NIDS_MAX, PACKET_MAX, Reason, Refusal, Reply, Request};
@@ -6,14 +6,14 @@ use nlx_driver_proto::{Header, NIDS_MAX, PACKET_MAX, Reason, Refusal, Reply, Req
 use super::refusing::starved;
 use super::{Answer, Session, Violation};
 
-/// What can be answered of a packet, whatever else is wrong with it.
+/// The fields that an answer needs, whatever else is wrong with the packet.
 struct Envelope {
     kind: u16,
     id: u64,
 }
 
 impl Envelope {
-    /// Of the first bytes, as [`Header`] has them.
+    /// Reads the first bytes of a packet, which are laid out as in [`Header`].
     fn of(packet: &[u8]) -> Option<Envelope> {
         let (header, _) = packet.split_first_chunk::<{ Header::LEN }>()?;
         let (words, _) = header.as_chunks::<2>();
@@ -23,12 +23,13 @@ impl Envelope {
 }
 
 impl Session {
-    /// A packet that cannot even be answered is garbage; all else that is wrong is refused, and nothing has changed then.
+    /// Carries out a packet and writes its answer. A packet without a header is a violation. Any
+    /// other error is refused, and nothing has changed then.
     pub(super) fn carry_out(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
         answer.packet.clear();
         answer.fds.clear();
         let Envelope { kind, id } = Envelope::of(packet).ok_or(Violation::Packet { bytes: packet.len() })?;
-        // The longest answer: nothing of it is written half.
+        // Reserved for the longest answer, so that no answer is truncated.
         answer.packet.try_reserve(PACKET_MAX).map_err(|_| Violation::NoMemory)?;
         self.record.tally.requests.add(1);
         let reply = match Request::read(packet) {
@@ -63,7 +64,7 @@ impl Session {
             Request::StartTm(start) => self.start_tm(&start, answer),
             Request::StopTm { tm } => self.stop_tm(tm),
             Request::TmDescriptor { tm } => self.tm_descriptor(tm, answer),
-            // What stood in the ring has been carried out before.
+            // The entries of the ring have been carried out before this request.
             Request::Sync => Ok(Reply::Done),
             Request::Nids => {
                 let mut nids = self.host.network.try_nids().map_err(starved)?;

@@ -1,4 +1,4 @@
-//! The submission ring: what it says is copied out once, and only the copy is looked at.
+//! The submission ring. Its entries are copied out once, and only the copy is used.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::seal::Seal;
 use crate::wakeups::gathered;
 use crate::watched::WatchedQueue;
 
-/// Bytes that take as long to copy as an entry to carry out, roughly.
+/// Bytes whose copying takes roughly as long as carrying out an entry.
 pub const BULK_BYTES_PER_UNIT: u64 = 32 << 10;
 
-/// Units of the longest buffer, beside the one of its entry.
+/// Units of the longest buffer, beside the unit of its entry.
 pub const BULK_UNITS_MAX: usize = (Limits::LNET.buffer_bytes_max as u64 / BULK_BYTES_PER_UNIT) as usize;
 
-/// The time after which a client's turn is over, whatever is left of its share. No work that is counted takes as long; but
-/// the system may make the helper wait for memory, as while a page of an arena is moved.
+/// Time after which a client's turn ends, whatever is left of its share. No counted work takes that
+/// long, but the system may make the helper wait for memory, as while a page of an arena is moved.
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// The helper's half of the ring. It is taken before the memory is shared, and never released: a client that fills its ring
-/// waits.
+/// The helper's half of the ring. All slots are provisioned before the memory is shared, and never
+/// released: a client that fills its ring waits.
 pub(super) struct Ring {
     consumer: Consumer<Submission, SharedMemory>,
-    /// Its word says whether the helper sleeps; the doorbell is watched elsewhere.
+    /// The word that announces the helper's sleep; the doorbell is watched elsewhere.
     word: QueueWord<SharedMemory>,
-    /// For a client that waits until what it has submitted is carried out.
+    /// Wakes a client that waits until its submissions are carried out.
     settled: Waker<QueueWord<SharedMemory>>,
     watched: WatchedQueue,
     doorbell: SharedFd,
@@ -41,7 +41,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring. The client gets its memory and its doorbell.
+    /// Creates a ring. The client gets its memory and its doorbell.
     pub(super) fn new(
         slots: u32,
         share: impl FnOnce(OwnedFd) -> Result<SharedFd, Refusal>,
@@ -50,11 +50,11 @@ impl Ring {
         let refused = |error: Error| no_queue(&error);
         let (memory, fd) = SharedMemory::create(slots).map_err(refused)?;
         let mut consumer = Consumer::new(memory.clone()).map_err(refused)?;
-        // Whole at once: nobody takes note of what a client needs.
+        // Provisioned at once to its full size: the helper does not count what a client needs.
         consumer.grow(slots.saturating_sub(MIN_SLOTS)).map_err(refused)?;
         let doorbell = Bell::new().map_err(no_descriptor)?;
         let word = QueueWord::consumer(memory.clone());
-        // Nobody looks at it until it is sealed.
+        // The helper does not take entries before the ring is sealed.
         word.as_ref().announce();
         let settled = Waker::futex(QueueWord::producer(memory.clone()));
         let watched = WatchedQueue::new(memory.clone()).map_err(|error| no_memory(&error))?;
@@ -62,7 +62,7 @@ impl Ring {
         Ok(Ring { consumer, word, settled, watched, doorbell, seal: give(fd, memory)?, is_open: false })
     }
 
-    /// Whether the client has sealed it. Before that nothing of it is touched.
+    /// Returns whether the client has sealed the memory. Before that nothing of it is touched.
     pub(super) fn is_open(&mut self) -> bool {
         if !self.is_open && self.seal.is_set() {
             self.is_open = true;
@@ -72,7 +72,7 @@ impl Ring {
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {
-        // It sleeps from the beginning.
+        // The announcement is set from the start.
         if !self.is_open() {
             return true;
         }
@@ -99,24 +99,24 @@ impl Ring {
     }
 }
 
-/// What a slice of a ring's entries has come to.
+/// The result of a slice of a ring's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Entries that were carried out.
+    /// Entries carried out.
     pub entries: usize,
-    /// Units of work that they were, [`BULK_UNITS_MAX`] more than asked for at the most.
+    /// Units of work used, at most [`BULK_UNITS_MAX`] more than requested.
     pub units: usize,
-    /// The ring was empty before that: nothing stands in it.
+    /// The ring was empty before the budget was used up.
     pub is_over: bool,
 }
 
-/// The bytes that an entry moves, if the operation is one that moves some at once: between clients of one helper they are
-/// copied while the entry is carried out.
+/// Returns the bytes that an entry moves, if its operation moves some at once: between clients of
+/// one helper they are copied while the entry is carried out.
 fn moved_bytes(entry: &Entry) -> Option<u64> {
     let Entry::Operate { operation, .. } = entry else { return None };
     match &operation.kind {
         OperationKind::Send { length, .. } | OperationKind::ActiveSend { length, .. } => Some(*length),
-        // One that is none moves nothing.
+        // An invalid descriptor moves nothing.
         OperationKind::ActiveReceive { descriptor } => {
             Some(descriptor.for_active_receive(u64::MAX).map_or(0, |passive| passive.length))
         }
@@ -124,13 +124,13 @@ fn moved_bytes(entry: &Entry) -> Option<u64> {
     }
 }
 
-/// Units of work for bytes that are moved. What is longer than the longest buffer is refused.
+/// Returns the units of work for moved bytes. Anything longer than the longest buffer is refused.
 fn bulk_units(bytes: u64) -> usize {
     usize::try_from(bytes / BULK_BYTES_PER_UNIT).map_or(BULK_UNITS_MAX, |units| units.min(BULK_UNITS_MAX))
 }
 
 impl Session {
-    /// All that stood in the ring when this was called, and no more than it has slots.
+    /// Carries out all entries that were in the ring at the call, and no more than it has slots.
     pub(super) fn drain_all(&mut self) -> Result<(), Violation> {
         let slots = self.ring.as_ref().map_or(0, |ring| ring.consumer.slots() as usize);
         self.drain_ring(slots).map(drop)
@@ -140,7 +140,7 @@ impl Session {
         self.drain_while(entries, |_| true)
     }
 
-    /// The same until so many units of work are done, or [`SLICE`] has passed.
+    /// Carries out entries until `budget` units of work are done, or [`SLICE`] has passed.
     pub(super) fn drain_units(&mut self, budget: usize) -> Result<Drained, Violation> {
         if self.ring.as_mut().is_none_or(|ring| !ring.is_open() || ring.consumer.is_empty()) {
             return Ok(Drained { entries: 0, units: 0, is_over: true });
@@ -150,7 +150,7 @@ impl Session {
         let (mut units, mut is_over) = (0, true);
         let entries = self.drain_while(budget, |bulk| {
             units += bulk.map_or(1, |bytes| 1 + bulk_units(bytes));
-            // What moves no bytes touches no memory that its client could take away.
+            // An entry that moves no bytes touches no memory whose pages its client could remove.
             if bulk.is_some() && host.drive().now_ns().saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
                 units = units.max(budget);
             }
@@ -160,22 +160,22 @@ impl Session {
         Ok(Drained { entries, units, is_over })
     }
 
-    /// Carries out entries as long as `goes_on`, which is asked after each, with the bytes that it moved if it is of a kind that
-    /// does.
+    /// Carries out entries as long as `goes_on` returns true. It is called after each entry, with
+    /// the bytes moved if the entry is of a kind that moves some.
     fn drain_while(
         &mut self,
         most: usize,
         goes_on: impl FnMut(Option<u64>) -> bool,
     ) -> Result<usize, Violation> {
-        // Nothing of it touches the ring.
+        // Carrying out entries does not use `self.ring`.
         let Some(mut ring) = self.ring.take() else { return Ok(0) };
         let drained = self.drain_from(&mut ring, most, goes_on);
         self.ring = Some(ring);
         drained
     }
 
-    /// The slots are given back when all is carried out: a client that sees one free again knows that what stood there is
-    /// done.
+    /// Carries out entries of the ring. Their slots are released together at the end: a client that
+    /// sees its slot free again knows that the entry is done.
     fn drain_from(
         &mut self,
         ring: &mut Ring,
@@ -186,7 +186,7 @@ impl Session {
             return Ok(0);
         }
         let started_ns = self.host.drive().now_ns();
-        // What leaves does so before clients are woken to hear of it.
+        // Messages are sent before their clients are woken for the events.
         let drained = gathered(|| {
             corked(|| {
                 let mut drained = 0;
@@ -202,14 +202,14 @@ impl Session {
                 Ok(drained)
             })
         })?;
-        // No error: the futex lies in our mapping.
+        // Cannot fail: the futex lies in this process's mapping.
         let _ = ring.settled.wake();
         self.record.tally.submissions.add(drained as u64);
         ring.consumer.corruption().map_or(Ok(drained), |corruption| Err(Violation::Ring(corruption)))
     }
 
-    /// Carries an entry out. Nobody waits for what becomes of it: an operation that is refused ends with an event, and what
-    /// else is refused is counted, for the client has made sure before that it would not be.
+    /// Carries out an entry, which has no reply: a refused operation ends with an event, and other
+    /// refusals are only counted, because the client has checked the same conditions before.
     fn enter(&mut self, entry: Entry, started_ns: u64) {
         match entry {
             Entry::Operate { tm, operation, counter } => self.operate(tm, &operation, counter, started_ns),

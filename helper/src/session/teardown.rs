@@ -1,18 +1,19 @@
 //! The end of a session, in slices.
 //!
-//! A client with full quotas has 65,536 operations, as many buffers and hundreds of transfer machines and arenas: to let go of
-//! all of them at once takes more than a second, in which a thread serves nobody. So a session is closed by a bounded number of
-//! *units of work* at a time ([`Session::close_some`]):
+//! A client with full quotas has 65,536 operations, the same number of buffers, and hundreds of
+//! transfer machines and arenas. Releasing all of them at once takes more than a second, in which a
+//! thread serves no client. So a session is closed by a bounded number of *units of work* at a time
+//! ([`Session::close_some`]):
 //!
 //! | in this order | a unit |
 //! | --- | --- |
-//! | the operations of each transfer machine are cancelled | an operation, or 16 places without one |
-//! | the places of those that are over are freed | 4 places |
+//! | the operations of each transfer machine are cancelled | an operation, or 16 unused slots |
+//! | the slots of finished operations are freed | 4 slots |
 //! | the transfer machine is dropped | a transfer machine |
-//! | the buffers are dropped | a buffer, or 16 places without one |
+//! | the buffers are dropped | a buffer, or 16 unused slots |
 //! | the arenas are dropped | an arena |
 //!
-//! Memory is unmapped by another thread ([`lnet_region::closer`]).
+//! Another thread unmaps memory ([`lnet_region::closer`]).
 
 use nlx_fallible::TryArc;
 
@@ -20,13 +21,13 @@ use super::tms::Tm;
 use super::{Departure, Session};
 use crate::departed::Estate;
 
-/// How far closing a session has come.
+/// Progress of closing a session.
 pub(super) struct Closing {
-    /// There is room in it for all that the client has.
+    /// Has room reserved for everything that the client has.
     estate: TryArc<Estate>,
     /// The transfer machine whose operations are being cancelled, with its handle.
     tm: Option<(u64, Tm)>,
-    /// All is done.
+    /// Closing is complete.
     over: bool,
 }
 
@@ -35,15 +36,16 @@ impl Closing {
         Closing { estate, tm: None, over: false }
     }
 
-    /// What the client leaves when it goes.
+    /// Returns the list of the client's leftovers.
     pub(super) fn estate(&self) -> &Estate {
         &self.estate
     }
 }
 
 impl Session {
-    /// The client is gone, or is cut off. Cancels all that is in flight, and lets everything go; what LNet still holds then
-    /// is counted as left over. Dropping a session does the same.
+    /// Closes the session of a client that is gone or cut off: cancels all operations in flight,
+    /// and releases everything. Resources that LNet still holds are counted as left over. Dropping
+    /// a session does the same.
     pub fn close(mut self) -> Departure {
         loop {
             if let (_, Some(departure)) = self.close_some(usize::MAX) {
@@ -52,8 +54,9 @@ impl Session {
         }
     }
 
-    /// The same in parts: does up to `budget` units of work, and gives how many. Fewer than that once all is done; then it also
-    /// gives what the client has left. From the first part on, nothing else is to be asked of the session but its end.
+    /// Closes the session in parts: does up to `budget` units of work and returns their number.
+    /// Fewer than `budget` once all is done; then it also returns the client's leftovers. From the
+    /// first part on, no other method of the session may be called.
     pub fn close_some(&mut self, budget: usize) -> (usize, Option<Departure>) {
         let (mut units, mut departure) = (0, None);
         while units < budget && !self.closing.over {
@@ -63,7 +66,7 @@ impl Session {
         (units, departure)
     }
 
-    /// Some units of one kind of work, one at least; and what the client has left once all is done.
+    /// Does one kind of work, at least one unit. Returns the client's leftovers once all is done.
     fn close_one_kind(&mut self, budget: usize) -> (usize, Option<Departure>) {
         let Closing { estate, tm, over } = &mut self.closing;
         if let Some((_, current)) = tm {

@@ -1,4 +1,4 @@
-//! Signals of a session that are left, and wake-ups that are gathered.
+//! Deferred signals of a session, and batched wake-ups.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,8 +23,8 @@ fn ask(session: &mut Session, request: &Request) -> (Reply, Vec<OwnedFd>) {
     (Reply::read(&answer.packet).unwrap().1, answer.take_fds().unwrap())
 }
 
-/// The client has set very many watches on the descriptors of its transfer machines: none of their signals is sent while the network is
-/// polled, and none is lost.
+/// The client has set very many watches on the descriptors of its transfer machines: none of their
+/// signals is sent while the network is polled, and none is lost.
 #[test]
 fn signals_that_take_long_are_sent_later() {
     let host = Host::new(FakeLnet::new(&["0@lo"]), FakeDrive::new(), HostConfig::default());
@@ -55,14 +55,14 @@ fn signals_that_take_long_are_sent_later() {
     session.send_signals();
     assert!(machines.iter().all(|(_, bell, _)| is_rung(bell)));
     assert_eq!((session.take_owed_ns(), session.take_owed_ns()), (5, 0));
-    // They were short: the next ones are not left.
+    // They were short, so the next ones are not deferred.
     machines.iter().for_each(|(.., sleeper)| {
         sleeper.finish();
         sleeper.prepare();
     });
     machines[0].0.wake();
     assert!(is_rung(&machines[0].1) && !is_rung(&machines[1].1));
-    // One that finds its event loop awake, and one that falls asleep meanwhile.
+    // One event loop that is awake, and one that falls asleep meanwhile.
     signals.leave(0);
     machines[0].2.finish();
     machines[0].0.wake();
@@ -77,7 +77,7 @@ fn signals_that_take_long_are_sent_later() {
 /// The outlet of a transfer machine, and the word by which its client sleeps.
 type Served = (TryArc<Outlet>, QueueWord<SharedMemory>);
 
-/// The outlets of so many transfer machines.
+/// Returns the outlets of `count` transfer machines.
 fn outlets(count: usize) -> (Session, Vec<Served>) {
     let host = Host::new(FakeLnet::new(&["0@lo"]), FakeDrive::new(), HostConfig::default());
     let mut session = Session::new(&host, USER).unwrap();
@@ -95,7 +95,7 @@ fn outlets(count: usize) -> (Session, Vec<Served>) {
     (session, outlets)
 }
 
-/// Whether the client sleeps still.
+/// Returns whether the client still sleeps.
 fn sleeps((_, word): &Served) -> bool {
     word.as_ref().is_announced()
 }
@@ -143,7 +143,7 @@ fn the_end_of_a_bulk_transfer_wakes_all_at_once() {
     assert!(!sleeps(&outlets[2]));
 }
 
-/// However many events a step has, a wake-up waits for so many of them at the most.
+/// A wake-up is delayed by a bounded number of events, whatever their number in a step.
 #[test]
 fn a_wake_up_waits_for_few_events() {
     let (_session, outlets) = outlets(1);

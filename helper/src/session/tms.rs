@@ -29,11 +29,12 @@ pub(super) struct Tms(Slots<Tm>);
 
 pub(super) struct Tm {
     lnet_tm: LnetTm<Outlet>,
-    /// Events that its operations may need together.
+    /// Limit of the events that its operations may need together.
     events_max: u32,
-    /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
+    /// The client's end of the sockets on which an event loop sleeps, once it has asked for it;
+    /// kept for further requests.
     loop_handle: Option<SharedFd>,
-    /// Of the helper's end.
+    /// The charge for the helper's end.
     loop_handle_charge: Option<Charge>,
     charges: TmCharges,
 }
@@ -43,50 +44,50 @@ impl Tms {
         Tms(Slots::long(quotas.tms))
     }
 
-    /// Whether the events of each have found room.
+    /// Checks that no event queue was full.
     pub(super) fn check(&self, tally: &Tally) -> Result<(), Violation> {
         if !tally.broken.load(Relaxed) {
             return Ok(());
         }
         match self.0.iter().find(|tm| tm.outlet().is_broken()) {
             Some(tm) => Err(Violation::EventQueue { address: tm.lnet_tm.address() }),
-            // It is stopped since.
+            // The transfer machine has been stopped since.
             None => Ok(()),
         }
     }
 
-    /// Whether the memory of their queues is what it was.
+    /// Checks that no page of their queues was lost.
     pub(super) fn check_memory(&self) -> Result<(), Violation> {
         self.0.iter().try_for_each(|tm| tm.outlet().check())
     }
 
-    /// Looks for the seals of queues that nothing has been written to yet. False once there is none without.
+    /// Checks the seals of queues that were not sealed yet. Returns false once all are sealed.
     pub(super) fn look_for_seals(&self) -> bool {
         self.0.iter().filter(|tm| !tm.outlet().is_open()).count() > 0
     }
 
-    /// Sends signals to event loops that were left.
+    /// Sends the deferred signals to event loops.
     pub(super) fn send_left(&self, tally: &Tally) {
         tally.signals.send_left(self.0.iter().map(|tm| || tm.outlet().send_left()));
     }
 
-    /// Takes one out, in use or not; no more can be started then.
+    /// Removes a transfer machine, in use or not; no more can be started then.
     pub(super) fn pop(&mut self) -> Option<(u64, Tm)> {
         self.0.pop()
     }
 }
 
 impl Tm {
-    /// Cancels operations, as many as the budget allows ([`LnetTm::cancel_some`]).
+    /// Cancels operations within the budget ([`LnetTm::cancel_some`]).
     pub(super) fn cancel_some(&mut self, budget: usize) -> usize {
         self.lnet_tm.cancel_some(budget)
     }
 
-    /// Drops it, and notes what there may be left of it.
+    /// Drops the transfer machine, and adds its leftovers to the estate.
     pub(super) fn let_go(self, estate: &Estate) {
         let Tm { lnet_tm, charges, .. } = self;
         let leftover = lnet_tm.leftover();
-        // Before it is looked for.
+        // Dropped before the check for leftovers.
         drop(lnet_tm);
         if !leftover.is_gone() {
             estate.tms.lock().push((leftover, charges));
@@ -102,7 +103,7 @@ fn no_tm(tm: u64) -> Refusal {
     Refusal::of(Errno::ENOENT, Reason::NoTm, tm, 0)
 }
 
-/// What the policy says of a portal and a NID.
+/// Checks a portal and a NID against the policy.
 fn check_rights(portals: Portals, nids: &Nids, portal: u32, nid: Nid) -> Result<(), Refusal> {
     if !portals.contains(portal) {
         return Err(Refusal::of(Errno::EPERM, Reason::Portal, portal.into(), 0));
@@ -117,12 +118,13 @@ impl Session {
     pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut Answer) -> Result<Reply, Refusal> {
         let StartTm { address: wanted, events_max, lazy } = *start;
         self.check_start(&wanted, lazy)?;
-        // Its client has mapped the last one by now: one descriptor less.
+        // The client has mapped the memory of its previous machine by now, so the seal check frees
+        // one descriptor.
         self.tms.0.get(self.youngest_tm).map(|tm| tm.outlet().is_open());
         self.tms.0.reserve().map_err(starved)?;
         self.record.tms.lock().try_reserve(1).map_err(starved)?;
         self.closing.estate().reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
-        // One slot more than the events: the ring's divider holds none.
+        // One slot more than events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
         let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
         let Host { accounts, portal_shares, .. } = &*self.host;
@@ -180,7 +182,7 @@ impl Session {
             }
         };
         tm.lnet_tm.stop(close).map_err(|error| match refusal_of(&error) {
-            // LNet has not let go of the last message yet.
+            // LNet has not released the last message yet.
             Refusal { errno: Errno::EBUSY, value, .. } => Refusal::of(Errno::EBUSY, Reason::TmBusy, value, 0),
             refusal => refusal,
         })?;
@@ -189,7 +191,9 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    /// Nothing of the client's ever waits in these sockets: its end cannot send, so that to close them closes nothing of it.
+    /// Returns the socket of the machine's event loop. No data of the client ever waits in this
+    /// socket pair: the client's end cannot send, so closing the helper's end closes nothing of the
+    /// client.
     pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
         let (accounts, payer) = (&self.host.accounts, self.payer);
         let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
@@ -207,7 +211,7 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    /// An operation is started, or refused with its last event.
+    /// Starts an operation, or refuses it with its last event.
     pub(super) fn operate(&mut self, tm: u64, operation: &Operation, counter: MatchCounter, started_ns: u64) {
         if self.tms.0.get(tm).is_some_and(|tm| !tm.outlet().is_open()) {
             // There is no queue for an event.
@@ -244,8 +248,8 @@ impl Session {
         tm.lnet_tm.begin(operation, buffer, fitted, naming, started_ns).map(drop).map_err(refused)
     }
 
-    /// Charges the user with one operation more, in chunks: those in flight, and the tables of the transfer machine, which
-    /// stay as large as they were once needed.
+    /// Charges the user for a further operation, in chunks: the operations in flight, and the
+    /// tables of the transfer machine, which keep their largest size.
     fn charge_operation(&mut self, tm: u64) -> Result<(), Refusal> {
         let in_flight = self.record.tally.operations.get();
         let (Some(charges), Some(tm)) = (&mut self.charges, self.tms.0.get_mut(tm)) else { return Ok(()) };
@@ -263,7 +267,7 @@ impl Session {
         }
     }
 
-    /// What LNet's threads count down meanwhile only makes room.
+    /// Checks the quotas. LNet's threads may only lower the counts meanwhile, which makes room.
     fn check_quotas(&self, tm: &Tm, operation: &Operation) -> Result<(), Refusal> {
         let in_flight = self.record.tally.operations.get();
         if in_flight >= self.quotas.operations.into() {
@@ -277,7 +281,7 @@ impl Session {
         Ok(())
     }
 
-    /// What is over already, or never was, needs no cancelling.
+    /// Cancels an operation. One that is over already, or unknown, is ignored.
     pub(super) fn cancel(&mut self, tm: u64, buffer: BufferHandle, cookie: u64) {
         if let (Some(tm), Ok(buffer)) = (self.tms.0.get(tm), self.buffers.find(buffer)) {
             let _ = tm.lnet_tm.cancel(buffer, cookie);

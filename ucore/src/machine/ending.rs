@@ -11,10 +11,11 @@ use super::Machine;
 use crate::refused::refused;
 use crate::ucore::now_ns;
 
-/// How long a transfer machine dropped in use waits for its operations, which have all been cancelled.
+/// Time that a transfer machine dropped in use waits for its operations, which have all been
+/// cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often it asks again whether LNet has let go of the last of them.
+/// Interval of requests whether LNet has released the last of them.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Machine {
@@ -43,7 +44,7 @@ impl Machine {
         Ok(())
     }
 
-    /// No operation is in flight, and none can start any more.
+    /// Refuses new operations, if none is in flight.
     fn close_for_operations(&self) -> Result<(), CoreError> {
         let side = self.side.lock();
         let needed = side.consumer.needed() as usize;
@@ -54,7 +55,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends everything, for it is being dropped.
+    /// Ends a transfer machine that is being dropped in use.
     pub(super) fn end_in_use(&mut self) {
         if !*self.open.get_mut() {
             return;
@@ -70,7 +71,7 @@ impl Machine {
                 Ok(()) => return,
                 Err(_) if now_ns() >= deadline_ns => break,
                 Err(CoreError::TmBusy { .. }) => drop(self.wait(Some(deadline_ns))),
-                // LNet lets go as soon as its event callback has returned.
+                // LNet releases it as soon as its event callback has returned.
                 Err(error) if error.errno() == Errno::EBUSY => std::thread::sleep(ASK_AGAIN),
                 Err(_) => break,
             }
@@ -86,13 +87,13 @@ impl Machine {
             let Some(found) = slot.of_machine(self.number) else { continue };
             let (buffer, cookie) =
                 (found.handle(), found.operation().map_or(0, |operation| operation.cookie));
-            // It ends without a helper, too.
+            // Without a helper it ends, too.
             let _ = self.link.push(&Entry::Cancel { tm: self.tm, buffer, cookie });
         }
         self.link.hurry();
     }
 
-    /// Forgets what is in flight. Its memory stays leased until the helper is gone.
+    /// Gives up the operations in flight. Their memory stays leased until the helper is gone.
     fn leave_behind(&self) {
         let buffers = &self.domain.buffers;
         for slot in (0..buffers.used()).filter_map(|place| buffers.at(place)) {

@@ -1,4 +1,4 @@
-//! Starting operations: checked here, carried out by the helper.
+//! Starting operations: checked on this side, carried out by the helper.
 
 use std::sync::atomic::Ordering;
 
@@ -30,8 +30,8 @@ impl EventRoom for Machine {
 }
 
 impl Machine {
-    /// Starts operations one by one; the helper is woken once. Buffers that others are to find are there when this returns
-    /// (motr-transport 4.3), whoever hears of them in whatever way.
+    /// Starts operations one by one, and wakes the helper once. When this returns, passive buffers
+    /// are visible to peers (motr-transport 4.3), however a peer learns of them.
     pub(super) fn submit_in_order(
         &self,
         started_ns: Option<u64>,
@@ -60,7 +60,8 @@ impl Machine {
         let (Operation { buffer: handle, kind, .. }, link) = (operation, &*self.link);
         link.check()?;
         let queue = kind.queue();
-        // Before the buffer's lock: it may look at others. A number that is not used then is passed over.
+        // Taken before the buffer's lock, because it may read other slots. A number that is not
+        // used then is skipped.
         let counter = self.counter(operation, queue)?;
         let place = self.domain.buffers.slot(*handle)?;
         let mut slot = place.lock();
@@ -71,16 +72,17 @@ impl Machine {
         }
         let buffer = slot.buffer(*handle)?;
         let length = kind.fit(buffer.len(), &link.welcome.limits)?.length;
-        // Stopped or not when the room was made: with room for events it cannot be stopped.
+        // The check is reliable here: with room for its events reserved, the machine cannot be
+        // stopped.
         if self.stopped.load(Ordering::Relaxed) {
             return Err(CoreError::Stopped { address: self.address });
         }
         let descriptor = Descriptor::of_operation(self.descriptors, self.address, (queue, counter), length)?;
         link.enter()?;
         let in_flight = InFlight::new(operation, self.number, counter, started_ns);
-        // No more than the buffer has.
+        // At most the buffer's length.
         buffer.begin(in_flight, length as usize).inspect_err(|_| link.leave())?;
-        // Under the buffer's lock, so that neither its end nor a cancel comes before it.
+        // Under the buffer's lock, so that neither its end nor a cancel precedes the entry.
         link.push(&Entry::Operate { tm: self.tm, operation: *operation, counter }).inspect_err(|_| {
             buffer.end();
             link.leave();
@@ -88,13 +90,13 @@ impl Machine {
         Ok(Submitted { descriptor })
     }
 
-    /// The lower part of the match bits of a passive operation.
+    /// Returns the lower part of the match bits of a passive operation.
     fn counter(&self, operation: &Operation, queue: Queue) -> Result<MatchCounter, CoreError> {
         if !queue.is_passive() {
             return Ok(MatchCounter::UNSOLICITED);
         }
         match &self.random {
-            // A buffer has one operation: its place tells the operations in flight apart.
+            // A buffer has one operation, so its index distinguishes the operations in flight.
             Some(random) => Ok(random.number()?.counter(place_of(operation.buffer) & PLACE_MASK)),
             None => {
                 let in_use = || self.domain.buffers.counters(self.number);
@@ -109,6 +111,6 @@ fn is_exposed(queue: Queue) -> bool {
     queue == Queue::MessageReceive || queue.is_passive()
 }
 
-/// A handle that names no buffer may name any place; it is refused later.
+/// An unknown handle may have any index; it is refused later.
 const PLACE_MASK: u32 = nlx_driver_proto::BUFFERS_MAX - 1;
 const _: () = assert!(nlx_driver_proto::BUFFERS_MAX.is_power_of_two());

@@ -1,4 +1,4 @@
-//! Taking events, and waiting for them: shared memory alone.
+//! Taking events, and waiting for them, through shared memory only.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,23 +15,25 @@ use crate::refused::refused;
 use crate::ucore::now_ns;
 use crate::waiters::ClientLoopHandle;
 
-/// How often a waiter looks that the system does not let sleep.
+/// Poll interval of a waiter that the system does not let sleep.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Machine {
-    /// Removes the oldest events: of those in the queue, and when there are no more and the helper is gone, of those that it owes.
+    /// Removes the oldest events: those in the queue, then, if the helper is gone, the last events
+    /// of operations that it has not ended.
     pub(super) fn take_events(&self, events: &mut [BufferEvent]) -> usize {
         if !self.in_owner_process() || events.is_empty() {
             return 0;
         }
         let mut side = self.side.lock();
         while !side.spoilt {
-            // Asked before the queue is: what the helper has produced before its end lies there then.
+            // Read before the queue: events that the helper produced before its end are in the
+            // queue then.
             let has_ended = self.link.has_ended();
             let Side { consumer, spoilt, .. } = &mut *side;
             let (mut places, mut is_empty) = (events.iter_mut(), true);
             let (mut taken, mut released) = (0, 0);
-            // As old as the look at them.
+            // The time of the first event is used for all of them.
             let mut now = None;
             for event in consumer.drain(places.len()) {
                 point!(EventTaken);
@@ -67,7 +69,8 @@ impl Machine {
         })
     }
 
-    /// Notes what an event says of its operation. `None` for an event of no operation in flight, or one that cannot be.
+    /// Applies an event to its operation. Returns `None` for an event of no operation in flight, or
+    /// an impossible one.
     fn settle(&self, mut event: BufferEvent, now_ns: u64) -> Option<BufferEvent> {
         let handle = event.buffer();
         let Ok(slot) = self.domain.buffers.slot(handle) else { return self.unexpected(handle) };
@@ -83,7 +86,8 @@ impl Machine {
         let (receives, events, started_ns) = buffer.operation().map_or((false, 0, 0), |operation| {
             (operation.queue.receives(), operation.events, operation.started_ns)
         });
-        // As this process sees it: the helper has begun later, and an operation that ran into its deadline is as old as that.
+        // Measured in this process: the helper has begun later, and an operation that ran into its
+        // deadline has that age.
         event.time_ns = now_ns.saturating_sub(started_ns);
         let impossible = receives && event.status == 0 && buffer.receive(event.offset, event.length).is_err();
         point!(BytesTaken);
@@ -106,7 +110,8 @@ impl Machine {
         Some(event)
     }
 
-    /// An event of no operation. Once the link has ended, operations end here that the helper may end once more.
+    /// Handles an event without an operation. After the link has ended, this is no fault: this side
+    /// has ended operations that the helper may end as well.
     #[cold]
     fn unexpected(&self, buffer: BufferHandle) -> Option<BufferEvent> {
         if !self.link.has_ended() {
@@ -144,7 +149,7 @@ impl Machine {
         None
     }
 
-    /// Whether [`Machine::take_events`] has something to do.
+    /// Returns whether [`Machine::take_events`] has work.
     pub(super) fn has_events(&self) -> bool {
         let side = self.side.lock();
         !side.spoilt && !side.consumer.is_empty() || self.link.has_ended() && side.consumer.needed() > 0
@@ -163,7 +168,7 @@ impl Machine {
 
     fn sleep(&self, deadline_ns: Option<u64>) {
         let left = |deadline_ns: u64| Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
-        // One beyond the end of the clock is none.
+        // A deadline beyond the end of the clock is none.
         let deadline = deadline_ns.and_then(|deadline_ns| Instant::now().checked_add(left(deadline_ns)));
         let sleeper = self.sleeper.lock();
         point!(SleepDue);
@@ -184,12 +189,12 @@ impl Machine {
         }
     }
 
-    /// Whether a wait is to end. Wake-ups and losses end one wait each.
+    /// Returns whether a wait is to end. Wake-ups and losses end one wait each.
     pub(super) fn is_to_wake(&self) -> bool {
         self.has_events() || self.woken.take() || self.take_news() || self.link.has_ended()
     }
 
-    /// Whether messages were lost since this was asked last; for the waiter alone.
+    /// Returns whether messages were lost since the last call; for the waiter alone.
     pub(super) fn take_news(&self) -> bool {
         let told = told(&self.queue);
         self.noticed.load(Ordering::Relaxed) != told && self.noticed.swap(told, Ordering::Relaxed) != told
@@ -200,7 +205,7 @@ impl Machine {
         self.waiters.wake();
     }
 
-    /// What a program with a loop of its own sleeps on.
+    /// Returns the descriptor on which a program's event loop sleeps.
     pub(super) fn get_loop_handle(&self) -> Result<&ClientLoopHandle, CoreError> {
         self.domain.check_here()?;
         let _making = self.making_loop_handle.lock();
@@ -208,7 +213,7 @@ impl Machine {
             return Ok(loop_handle);
         }
         let socket = match self.link.request(&Request::TmDescriptor { tm: self.tm })? {
-            // Somebody has stopped it meanwhile.
+            // Another thread has stopped the machine meanwhile.
             (Reply::Refused(Refusal { reason: Reason::NoTm, .. }), _) => {
                 return Err(CoreError::Stopped { address: self.address });
             }

@@ -1,4 +1,4 @@
-//! The life of a client with another one of the same program: everything that a client can do.
+//! The life of a client beside another one of the same program: everything that a client can do.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use super::points::{Point, Trap};
 use super::work::*;
 use crate::{HelperOptions, Ucore};
 
-/// Where this process finds what it is to do: `SOCKET ADDRESS SILENT POINT NTH`.
+/// Environment variable with the arguments of this process: `SOCKET ADDRESS SILENT POINT NTH`.
 const WORDS: &str = "NLX_TEST_WORDS";
 
-/// Bytes of an arena: half of what the longest buffer has, which so gets one of its own.
+/// Bytes of an arena: half of the longest buffer, which so gets a separate one.
 const ARENA: usize = 512 << 10;
 /// Bytes of a bulk transfer.
 const BULK: usize = 100_000;
 /// Bytes of a message.
 const MESSAGE: usize = 64;
-/// Messages of a batch: far more than the helper's rings have slots in that test.
+/// Messages of a batch: far more than the slots of the helper's rings in that test.
 const BATCH: u32 = 32;
 
-/// Lives again and again, until it comes to the point.
+/// Repeats the client's life until it reaches the point.
 #[test]
 #[ignore = "started by tests/tests/helper/killed.rs"]
 fn client() {
@@ -45,7 +45,7 @@ fn client() {
     }
 }
 
-/// Says which points there are.
+/// Lists the points.
 #[test]
 #[ignore = "started by tests/tests/helper/killed.rs"]
 fn points() {
@@ -54,7 +54,7 @@ fn points() {
     say("");
 }
 
-/// Not by a macro: those are caught with a test's output.
+/// Not by a macro, whose output the test harness captures.
 fn say(line: &str) {
     writeln!(std::io::stderr(), "{line}").unwrap();
 }
@@ -77,7 +77,7 @@ fn live(options: &HelperOptions, own: &StartAddress, silent: Address) {
 struct Party {
     domain: Arc<Ucore>,
     tm: Box<dyn CoreTm>,
-    /// Takes messages; foreign memory.
+    /// Receives messages; foreign memory.
     mail: Buffer,
     messages: Vec<Buffer>,
     /// Memory in two pieces.
@@ -103,7 +103,8 @@ impl Party {
         }
     }
 
-    /// The helper lets go of this client in the middle of an operation, and takes it in again.
+    /// Drops the connection in the middle of an operation, and waits until the domain has
+    /// reconnected.
     fn connect_again(&mut self, own: &StartAddress) {
         submit(&*self.tm, &self.mail.receive(1));
         self.domain.domain.link().finish();
@@ -126,7 +127,7 @@ impl Party {
     }
 }
 
-/// A batch of messages, longer than the ring.
+/// Sends a batch of messages that is longer than the ring.
 fn exchange(from: &Party, to: &Party) {
     submit(&*to.tm, &to.mail.receive(BATCH));
     let sends = from.messages.iter().zip(0..BATCH).map(|(message, number)| {
@@ -141,7 +142,7 @@ fn exchange(from: &Party, to: &Party) {
     assert!(numbers.eq((0..BATCH).map(|number| number.to_le_bytes().to_vec())));
 }
 
-/// Bulk both ways, out of and into memory of both kinds.
+/// Bulk in both directions, from and to memory of both kinds.
 fn transfer(passive: &Party, active: &Party) {
     let length = BULK as u64;
     let bytes: Vec<u8> = (0..BULK).map(|at| (at * 7 + 3) as u8).collect();
@@ -161,7 +162,7 @@ fn transfer(passive: &Party, active: &Party) {
     assert!(passive.foreign.bytes(0, BULK) == bytes);
 }
 
-/// A wait that runs into its deadline, and one in a loop of the program's own, which is woken by hand.
+/// Waits until a deadline, and in an event loop, which is woken by a call.
 fn sleep_in_a_loop(party: &Party) {
     assert!(!party.tm.event_wait(Some(deadline(Duration::from_millis(1)))));
     let mut set = [PollFd::new(party.tm.descriptor().unwrap(), PollFlags::POLLIN)];
@@ -172,7 +173,7 @@ fn sleep_in_a_loop(party: &Party) {
     assert!(!party.tm.event_wait(None));
 }
 
-/// An operation of each kind towards a node that says nothing.
+/// Starts and cancels an operation of each kind, towards a node that does not answer.
 fn cancel_everything(party: &Party, silent: Address) {
     let length = MESSAGE as u64;
     let descriptor = |queue| {
@@ -198,7 +199,7 @@ fn cancel_everything(party: &Party, silent: Address) {
     assert!(ended.iter().all(|event| event.status().is_err()), "{ended:?}");
 }
 
-/// A second transfer machine that is dropped with an operation in flight.
+/// Drops a second transfer machine with an operation in flight.
 fn drop_in_use(party: &Party, own: &StartAddress) {
     let tm = party.domain.tm_start(own, &TmOptions::default()).unwrap();
     submit(&*tm, &party.mail.receive(1));

@@ -1,4 +1,4 @@
-//! The named points of a client, and what happens to a process that has been told to end at one.
+//! The named points of a client, and the trap that ends a process at one.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use nlx_driver_proto::{Entry, Request};
 
 macro_rules! points {
     ($($(#[doc = $what:literal])* $name:ident,)+) => {
-        /// A place in the code at which a client may die, and nobody else be the worse for it.
+        /// A place in the code at which a client may die without harm to other clients.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Point {
             $($(#[doc = $what])* $name,)+
@@ -24,11 +24,12 @@ macro_rules! points {
 }
 
 points! {
-    /// The socket is connected; nothing has been said.
+    /// The socket is connected; nothing has been sent.
     Connected,
-    /// The hello has been sent, not yet answered. So with each request below.
+    /// The hello has been sent, not yet answered. Likewise for each request below.
     HelloAsked,
-    /// The answer has come with its descriptors, not yet looked at. So with each request below.
+    /// The answer has come with its descriptors, and has not been checked. Likewise for each
+    /// request below.
     HelloAnswered,
     /// The submission ring is mapped.
     RingMapped,
@@ -43,24 +44,24 @@ points! {
     ArenaAnswered,
     /// Mapped, not yet in the table of arenas.
     ArenaMapped,
-    /// Nothing lies in an arena any more; the helper is about to be told.
+    /// An arena is unused; the helper is about to be notified.
     ArenaUnused,
-    /// Memory that is given back.
+    /// An arena is released.
     ReleaseAsked,
     ReleaseAnswered,
 
     /// A buffer is in this side's table; the helper does not know it.
     BufferEntered,
-    /// A buffer of one segment, about to be put into the ring. So with each entry below.
+    /// A buffer of one segment, about to be pushed into the ring. Likewise for each entry below.
     RegisterDue,
-    /// It is in the ring, the helper perhaps asleep. So with each entry below.
+    /// The entry is in the ring, the helper perhaps asleep. Likewise for each entry below.
     RegisterPushed,
     /// A buffer of several segments.
     SegmentsAsked,
     SegmentsAnswered,
-    /// Gone from this side's table; its memory is still there.
+    /// Removed from this side's table; its memory still exists.
     BufferForgotten,
-    /// Its memory may be another's; the helper still knows it.
+    /// Its memory may be reused; the helper still knows the buffer.
     BufferDropped,
     DeregisterDue,
     DeregisterPushed,
@@ -77,16 +78,16 @@ points! {
     LookoutMade,
     /// Its sleep is announced.
     Armed,
-    /// And over.
+    /// The announced sleep is over.
     Disarmed,
 
     /// Room for events is about to be made.
     RoomDue,
-    /// The queue is too short for that, and is about to be made longer.
+    /// The queue is too short for that, and is about to grow.
     QueueShort,
-    /// It has been.
+    /// The queue has grown.
     RoomMade,
-    /// The bytes of foreign memory lie where the helper sees them.
+    /// The bytes of foreign memory are copied to the shadow.
     ShadowFilled,
     /// The operation has its leases and its buffer.
     Leased,
@@ -104,36 +105,36 @@ points! {
     ActiveSendPushed,
     CancelDue,
     CancelPushed,
-    /// There is no room in the ring; the helper is about to be asked to empty it.
+    /// There is no room in the ring; a request is about to make room.
     RingFull,
-    /// It has, or is gone.
+    /// The request has been answered, or the helper is gone.
     RingDrained,
     SyncAsked,
     SyncAnswered,
-    /// About to look whether the helper sleeps.
+    /// About to check whether the helper sleeps.
     DoorbellDue,
     /// It is awake, or has been woken.
     DoorbellDone,
-    /// About to wait for the helper to carry out what stands in the ring.
+    /// About to wait for the helper to carry out the entries of the ring.
     SettleBegun,
-    /// It has, without being asked.
+    /// It has done so without a request.
     Settled,
 
     /// A waiter has found nothing, and is about to sleep.
     SleepDue,
-    /// It is awake.
+    /// The waiter is awake.
     Awake,
-    /// Somebody in this process wakes a waiter.
+    /// A thread of this process wakes a waiter.
     AlarmDue,
-    /// An event is out of the queue; what it says is not yet noted.
+    /// An event has been taken from the queue, and is not yet applied.
     EventTaken,
     /// Bytes are copied to foreign memory.
     ShadowCopied,
-    /// The bytes that it tells of are the program's.
+    /// The received bytes belong to the program.
     BytesTaken,
-    /// A last event: the buffer has no operation any more. The queue has not its room back.
+    /// A last event: the buffer has no operation any more. The queue's room is not yet released.
     OperationOver,
-    /// It has.
+    /// The room is released.
     RoomReleased,
 
     /// No operation can start any more.
@@ -142,33 +143,33 @@ points! {
     StopAnswered,
     /// The transfer machine is stopped.
     Stopped,
-    /// All operations of one that is dropped are to end.
+    /// All operations of a dropped machine are being cancelled.
     AllCancelled,
 
-    /// The socket's own half is shut.
+    /// The socket's own direction is shut down.
     Finished,
-    /// All that waits has been woken, for the link has ended.
+    /// All waits have been ended, because the link has ended.
     AllWoken,
-    /// The helper has closed its half; nobody here knows yet.
+    /// The helper has closed its end; this side has not recorded it yet.
     HelperGone,
-    /// Leases that were kept for it are given back.
+    /// The kept leases are released.
     EndKnown,
-    /// An operation that the helper has not ended has none here any more, but for its leases.
+    /// An operation that the helper has not ended is over on this side, except for its leases.
     OperationLost,
-    /// These are kept.
+    /// Its leases are kept.
     LeasesKept,
     /// Another link is about to be made.
     ConnectingAgain,
-    /// The new link knows all buffers; this side has not begun to use it.
+    /// The new link has all buffers; this side does not use it yet.
     BuffersKnownAgain,
-    /// It has.
+    /// This side uses the new link.
     ConnectedAgain,
     /// The domain is being closed.
     Closing,
 }
 
 impl Point {
-    /// A request has been sent.
+    /// Returns the point after a request has been sent.
     pub(crate) fn asked(request: &Request) -> Point {
         match request {
             Request::Hello(_) => Point::HelloAsked,
@@ -183,12 +184,12 @@ impl Point {
         }
     }
 
-    /// Its answer is there.
+    /// Returns the point after its answer has come.
     pub(crate) fn answered(request: &Request) -> Point {
         Point::asked(request).next()
     }
 
-    /// An entry is about to be put into the ring.
+    /// Returns the point before an entry is pushed into the ring.
     pub(crate) fn due(entry: &Entry) -> Point {
         match entry {
             Entry::Operate { operation, .. } => match operation.kind.queue() {
@@ -205,17 +206,17 @@ impl Point {
         }
     }
 
-    /// It is there.
+    /// Returns the point after it is pushed.
     pub(crate) fn pushed(entry: &Entry) -> Point {
         Point::due(entry).next()
     }
 
-    /// The one behind it in the list.
+    /// Returns the next point of the list.
     fn next(self) -> Point {
         Point::ALL[self as usize + 1]
     }
 
-    /// The code has come to this point.
+    /// Called when the code reaches this point.
     pub(crate) fn hit(self) {
         if let Some(trap) = TRAP.get() {
             trap.meet(self);
@@ -223,19 +224,20 @@ impl Point {
     }
 }
 
-/// Set in a process that is to end at a point, and in no other.
+/// Set only in a process that is to end at a point.
 static TRAP: OnceLock<Trap> = OnceLock::new();
 
-/// Ends this process.
+/// Ends this process at a point.
 #[derive(Debug)]
 pub(crate) struct Trap {
     point: Point,
-    /// So many times yet until it happens.
+    /// Remaining times that the point is reached.
     left: AtomicU32,
 }
 
 impl Trap {
-    /// From now on this process kills itself when it comes to the point of this name for the `nth` time, and says so before.
+    /// Makes this process kill itself when it reaches the named point for the `nth` time, after
+    /// reporting that.
     pub(crate) fn arm(name: &str, nth: u32) {
         let point =
             *Point::ALL.iter().find(|point| format!("{point:?}") == name).expect("there is such a point");
@@ -244,14 +246,14 @@ impl Trap {
 
     fn meet(&self, point: Point) {
         if point == self.point && self.left.fetch_sub(1, Relaxed) == 1 {
-            // Not by a macro: those are caught with a test's output.
+            // Not by a macro, whose output the test harness captures.
             writeln!(std::io::stderr(), "hit {point:?}").expect("somebody listens");
             raise(Signal::SIGKILL).expect("a signal can be sent to oneself");
         }
     }
 }
 
-/// Each stage that [`Point::next`] finds stands behind the one before it, of the same request or entry.
+/// Each stage that [`Point::next`] returns follows the previous stage of the same request or entry.
 #[test]
 fn stages_stand_in_order() {
     let names: Vec<_> = Point::ALL.iter().map(|point| format!("{point:?}")).collect();

@@ -1,4 +1,4 @@
-//! Answers that are wrong, late, or not there (U2, MT-214).
+//! Answers that are wrong, late, or missing (U2, MT-214).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::helper::*;
 
 type Wrong = fn(u64, &Request) -> Answer;
 
-/// A hello that goes wrong: the error says how, and nothing hangs.
+/// A hello that fails: the error contains the reason, and nothing hangs.
 #[test]
 fn a_hello_that_goes_wrong() {
     let refusal = Refusal::new(Errno::EACCES, Reason::Other);
@@ -32,13 +32,13 @@ fn a_hello_that_goes_wrong() {
     assert_eq!(Ucore::connect(&helper.options()).unwrap_err().errno(), Errno::EACCES);
 }
 
-/// Whichever request it is that is answered wrongly: that call says so, the domain ends, and nothing is taken for the answer to
-/// another request.
+/// Whichever request is answered wrongly: that call fails with the reason, the domain ends, and no
+/// packet is taken for the answer to another request.
 #[test]
 fn what_is_no_answer_ends_the_domain() {
     let wrong: [Wrong; 5] = [
         |_, _| Answer::Packet(vec![1, 2, 3], 0),
-        // Of the request before.
+        // The id of the previous request.
         |id, request| Answer::Packet(written(request, id - 1, &Reply::Done), 1),
         |id, request| Answer::Packet(written(request, id, &Reply::Done), 2),
         |id, _| Answer::Packet(written(&Request::Nids, id, &Reply::Nids(vec![])), 3),
@@ -95,7 +95,8 @@ fn the_helper_dies_at_a_request() {
     }
 }
 
-/// A helper that is stopped: the call says so in time, everything ends; but its memory is not the client's before it is gone.
+/// A helper that is stopped: the call fails in time, and everything ends; but its memory stays
+/// leased until it is gone.
 #[test]
 fn a_helper_that_does_not_answer_counts_as_gone() {
     let silent = Arc::new(AtomicBool::new(false));
@@ -113,7 +114,7 @@ fn a_helper_that_does_not_answer_counts_as_gone() {
     let buffer = domain.register(&memory).unwrap();
     let kind = nlx_core::OperationKind::PassiveReceive;
     tm.submit(&nlx_core::Operation { buffer, cookie: 7, kind }).unwrap();
-    // As long as this is held, it does not even see that the client has closed its direction.
+    // While this is held, the helper does not even notice that the client has closed its direction.
     let stopped = helper.seen.lock();
     silent.store(true, Ordering::SeqCst);
     assert_eq!(domain.allocate(1 << 20).unwrap_err().errno(), Errno::ETIMEDOUT);
@@ -129,7 +130,7 @@ fn a_helper_that_does_not_answer_counts_as_gone() {
     tm.stop().unwrap();
 }
 
-/// Memory that the next helper does not give is asked for again when the buffer is used.
+/// Memory that the next helper refuses is requested again when the buffer is used.
 #[test]
 fn memory_is_refused_by_the_next_helper_and_asked_for_again() {
     let die = Arc::new(AtomicBool::new(false));
@@ -172,7 +173,7 @@ fn memory_is_refused_by_the_next_helper_and_asked_for_again() {
     assert_eq!(asked(), (3, 2));
     assert_eq!(again.load(Ordering::SeqCst), buffer.0);
     until(|| !helper.entries().is_empty());
-    // By its old name, and so is what is registered from now on.
+    // By its old handle, which is also used for later registrations.
     let entries = helper.entries();
     assert!(
         matches!(entries[..], [Entry::Operate { operation, .. }] if operation.buffer == buffer),

@@ -1,4 +1,4 @@
-//! Events that are right and wrong, and a ring that is full.
+//! Correct and impossible events, and a full ring.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use nlx_ucore::Ucore;
 
 use crate::helper::*;
 
-/// A right helper, a client of it, and a transfer machine.
+/// Returns a correct helper, a client of it, and a transfer machine.
 fn started() -> (Helper, Arc<Ucore>, Box<dyn CoreTm>) {
     let helper = Helper::start(1, |_, _| Answer::Right);
     let domain = helper.client();
@@ -32,7 +32,8 @@ fn receive(buffer: BufferHandle, messages: u32) -> Operation {
     Operation { buffer, cookie: 1, kind }
 }
 
-/// Each message is the client's when its event has been taken, in whatever order they come; the rest is the helper's.
+/// Each message is the client's when its event has been taken, in whatever order they come; the
+/// rest is the helper's.
 #[test]
 fn messages_arrive_in_any_order_of_their_places() {
     let (helper, domain, tm) = started();
@@ -47,7 +48,7 @@ fn messages_arrive_in_any_order_of_their_places() {
         assert!(memory.read(offset..offset + length).is_ok());
         assert!(memory.read(offset..offset + length + 1).is_err() || length == 300);
     }
-    // The helper's idea of the room that is given back does not count.
+    // The helper's number of released event slots is ignored.
     let flags = EventFlags::UNLINKED;
     helper.push(BufferEvent { flags, released: 1_000_000, ..message(handle, 400, 300) });
     let last = tm.event_get().unwrap().unwrap();
@@ -56,7 +57,7 @@ fn messages_arrive_in_any_order_of_their_places() {
     drop((tm, domain));
 }
 
-/// What no right helper says ends the domain, and not the process.
+/// Events that no correct helper produces end the domain, and not the process.
 #[test]
 fn events_that_cannot_be_end_the_domain() {
     let lies: [fn(BufferHandle) -> BufferEvent; 5] = [
@@ -83,7 +84,7 @@ fn events_that_cannot_be_end_the_domain() {
     }
 }
 
-/// What the helper refuses is told by the operation's last event.
+/// The helper's refusal of an operation is its last event.
 #[test]
 fn an_operation_is_refused_by_the_helper() {
     let (helper, domain, tm) = started();
@@ -100,7 +101,7 @@ fn an_operation_is_refused_by_the_helper() {
     drop(tm);
 }
 
-/// A ring that nobody looks at: a request makes room, and the order stays.
+/// A ring that is not polled: a request makes room, and the order stays.
 #[test]
 fn a_full_ring_is_emptied_by_a_request() {
     let (helper, domain, tm) = started();
@@ -124,8 +125,8 @@ fn a_full_ring_is_emptied_by_a_request() {
     tm.stop().unwrap();
 }
 
-/// Events are taken together as they are one by one: each is settled with its operation, and what is behind an event that
-/// cannot be is taken as well.
+/// Events are taken in batches with the same result as one by one: each is applied to its
+/// operation, and events after an impossible one are taken as well.
 #[test]
 fn events_are_taken_together() {
     let (helper, domain, tm) = started();
@@ -143,7 +144,7 @@ fn events_are_taken_together() {
     }
     assert!(taken.into_iter().eq(buffers.iter().map(|(handle, _)| (*handle, 1))));
     assert!(buffers.iter().all(|(_, memory)| memory.write(0..10).is_ok()));
-    // One that has no operation any more, before one that has.
+    // An event without an operation, before one with an operation.
     tm.submit(&receive(buffers[1].0, 1)).unwrap();
     helper.push(message(buffers[0].0, 0, 1));
     helper.push(BufferEvent { flags: EventFlags::UNLINKED, ..message(buffers[1].0, 0, 1) });

@@ -1,4 +1,4 @@
-//! A helper without a network: requests are answered by a script, operations stay where they are.
+//! A helper without a network: a script answers requests; operations are not carried out.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,17 +22,17 @@ use nlx_ucore::{HelperOptions, Ucore};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-/// Longer than anything here takes, however busy the machine is.
+/// Longer than any step here takes, however busy the machine is.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// What becomes of a request.
+/// The reaction to a request.
 pub(crate) enum Answer {
-    /// What a right helper says.
+    /// The answer of a correct helper.
     Right,
     Reply(Reply),
-    /// As it is, with so many descriptors.
+    /// This packet, with this number of descriptors.
     Packet(Vec<u8>, usize),
-    /// Nothing.
+    /// No answer.
     Silence,
     /// The connection ends.
     End,
@@ -40,10 +40,10 @@ pub(crate) enum Answer {
 
 type Script = dyn FnMut(u64, &Request) -> Answer + Send;
 
-/// The helper's half of an event queue, and how its client is woken.
+/// The helper's half of an event queue, and its client's waker.
 type EventQueue = (Producer<BufferEvent, SharedMemory>, Waker<QueueWord<SharedMemory>>);
 
-/// What of a client the test looks at.
+/// The state of a client that tests use.
 #[derive(Default)]
 pub(crate) struct Seen {
     ring: Option<Consumer<Submission, SharedMemory>>,
@@ -55,7 +55,7 @@ pub(crate) struct Seen {
 pub(crate) struct Helper {
     directory: TempDir,
     pub(crate) seen: Arc<Mutex<Seen>>,
-    /// Connections there ever were.
+    /// Number of connections so far.
     pub(crate) connections: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
@@ -96,7 +96,7 @@ impl Helper {
         Ucore::connect(&self.options()).unwrap()
     }
 
-    /// Entries of the ring that have come so far.
+    /// Returns the ring entries that have come so far.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut seen = self.seen.lock();
         seen.drain();
@@ -128,7 +128,7 @@ impl Seen {
         }
     }
 
-    /// What a right helper says to a request, and the descriptors that go with it.
+    /// Returns a correct helper's reply to a request, and its descriptors.
     fn answer(&mut self, request: &Request) -> (Reply, Vec<OwnedFd>) {
         match request {
             Request::Hello(_) => {
@@ -180,11 +180,11 @@ fn accept(listener: &OwnedFd) -> OwnedFd {
     use std::os::fd::FromRawFd;
 
     let accepted = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC).unwrap();
-    // SAFETY: the system has just made it, and nobody else knows it.
+    // SAFETY: the system has just made it, and nothing else refers to it.
     unsafe { OwnedFd::from_raw_fd(accepted) }
 }
 
-/// False at the end of the connection.
+/// Serves a request. Returns false at the end of the connection.
 fn serve_one(client: &OwnedFd, seen: &Mutex<Seen>, script: &mut Script) -> bool {
     let mut packet = vec![0; PACKET_MAX];
     let received = {
@@ -220,7 +220,7 @@ pub(crate) fn written(request: &Request, id: u64, reply: &Reply) -> Vec<u8> {
     packet
 }
 
-/// Waits until this is so.
+/// Blocks until the condition is true.
 pub(crate) fn until(mut so: impl FnMut() -> bool) {
     let hung = Instant::now() + HUNG;
     while !so() {

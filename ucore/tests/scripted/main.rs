@@ -1,4 +1,5 @@
-//! Clients of a helper that does what the test says: answers wrongly, late or not at all, and lies.
+//! Clients of a scripted helper, which answers wrongly, late or not at all, and produces impossible
+//! events.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]

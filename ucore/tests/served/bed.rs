@@ -1,4 +1,4 @@
-//! A helper, its clients, and what they do all the time.
+//! A helper, its clients, and their common actions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Helper {
         Helper::serving(HostConfig { quotas, ..HostConfig::default() }, ServiceConfig::default())
     }
 
-    /// One that does not sleep.
+    /// Starts a helper that does not sleep.
     pub(crate) fn awake() -> Helper {
         Helper::serving(
             HostConfig::default(),
@@ -47,18 +47,18 @@ impl Helper {
         self.directory.path().join("nlxd.sock")
     }
 
-    /// It ends, and closes all connections.
+    /// Stops the helper, which closes all connections.
     pub(crate) fn stop(&mut self) {
         self.service.take().unwrap().stop();
         std::fs::remove_file(self.path()).unwrap();
     }
 
-    /// The next one allows this.
+    /// Sets the quotas of the next helper.
     pub(crate) fn set_quotas(&mut self, quotas: ClientQuotas) {
         self.config.quotas = quotas;
     }
 
-    /// A new one at the same place, which knows nothing of the old one.
+    /// Starts a new helper at the same path, without any state of the old one.
     pub(crate) fn start_again(&mut self) {
         let (node, host, service) = serve(&self.path(), &self.config, ServiceConfig::default());
         (self._node, self.host, self.service) = (node, host, Some(service));
@@ -80,14 +80,14 @@ fn serve(path: &std::path::Path, config: &HostConfig, how: ServiceConfig) -> (No
     (node, host, service)
 }
 
-/// A helper and a client of it.
+/// Returns a helper and a client of it.
 pub(crate) fn served() -> (Helper, Arc<Ucore>) {
     let helper = Helper::start();
     let domain = helper.client();
     (helper, domain)
 }
 
-/// The same, and a transfer machine.
+/// Returns a helper, a client, and a transfer machine.
 pub(crate) fn started() -> (Helper, Arc<Ucore>, Box<dyn CoreTm>) {
     let (helper, domain) = served();
     let tm = start(&*domain);

@@ -1,5 +1,6 @@
-//! Neither taking an event nor submitting a batch costs a system call while the helper is awake. The system itself is the
-//! witness: a client, in a process of its own, gives up the right to make any, and dies if it does.
+//! Neither taking an event nor submitting a batch costs a system call while the helper is awake.
+//! The system itself checks this: a client, in a separate process, gives up the right to make any,
+//! and dies if it does.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
@@ -12,14 +13,14 @@ use nlx_ucore::{HelperOptions, Ucore};
 
 use crate::bed::*;
 
-/// Where the other process learns of the helper.
+/// Environment variable with the helper's path for the other process.
 const PATH: &str = "NLX_TEST_HELPER_PATH";
 
-/// Messages of a batch, and batches.
+/// Messages of a batch, and number of batches.
 const BATCH: usize = 8;
 const BATCHES: usize = 200;
 
-/// Batches before the client gives up system calls: everything has its size then.
+/// Batches before the client gives up system calls: by then all memory is allocated.
 const WARM: usize = 8;
 
 const LENGTH: u64 = 64;
@@ -31,7 +32,8 @@ fn batches_and_their_events_cost_no_system_call_while_the_helper_is_awake() {
     assert!(ended.success(), "{ended}");
 }
 
-/// The witness is awake, too: who waits for an event that does not come sleeps, and that is a call.
+/// The check itself works: a waiter for an event that does not come sleeps, and that is a system
+/// call.
 #[test]
 fn the_system_notices_a_call() {
     let helper = Helper::awake();
@@ -39,7 +41,7 @@ fn the_system_notices_a_call() {
     assert_eq!(ended.signal(), Some(Signal::SIGSYS as i32), "{ended}");
 }
 
-/// What a client of this helper comes to, which is another process.
+/// Runs a client of this helper in another process, and returns its exit status.
 fn client(helper: &Helper, part: &str) -> ExitStatus {
     struct Killed(Child);
     impl Drop for Killed {
@@ -62,16 +64,16 @@ fn client(helper: &Helper, part: &str) -> ExitStatus {
     }
 }
 
-// From here on: what the other process does.
+// The rest of this file runs in the other process.
 
 fn domain() -> std::sync::Arc<Ucore> {
     Ucore::connect(&HelperOptions::at(std::env::var_os(PATH).unwrap())).unwrap()
 }
 
-/// From now on this thread dies, and its process with it, by any system call but `exit_group`, and the clock, which is one on
-/// few machines only.
+/// From now on any system call except `exit_group` and reading the clock, which is a call on few
+/// machines only, kills this thread and its process.
 fn give_up_system_calls() {
-    /// Where a filter finds the number of the call: first of all.
+    /// Offset of the call's number in a filter's data.
     const NUMBER_AT: u32 = 0;
     let step = |code: u32, k: u32, [jt, jf]: [u8; 2]| libc::sock_filter { code: code as u16, jt, jf, k };
     let is = |call: i64, jumps| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, jumps);
@@ -83,8 +85,8 @@ fn give_up_system_calls() {
         step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS, [0, 0]),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the first call takes plain numbers; the second reads the filter, which lives until it has returned, at its
-    // length.
+    // SAFETY: the first call takes plain numbers; the second reads the filter, which lives until it
+    // has returned, at its length.
     let refused = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
@@ -99,7 +101,8 @@ fn exit() -> ! {
     unreachable!("the process has ended")
 }
 
-/// Sends a batch to the transfer machine itself, and takes the events until each message has left and arrived.
+/// Sends a batch to the transfer machine itself, and takes the events until each message has left
+/// and arrived.
 fn exchange(tm: &dyn CoreTm, batch: &[Operation]) {
     tm.submit_all(None, batch, &mut |_, outcome| assert!(outcome.is_ok(), "{outcome:?}"));
     let (mut events, hung) = (0, Instant::now() + HUNG);
@@ -119,7 +122,7 @@ fn exchange(tm: &dyn CoreTm, batch: &[Operation]) {
 fn submit_and_take() {
     let domain = domain();
     let tm = start(&*domain);
-    // One message more, so that it is there to the end.
+    // One message more, so that the buffer stays posted to the end.
     let messages = BATCH * (WARM + BATCHES) + 1;
     let posted = buffer(&*domain, messages * LENGTH as usize);
     submit(&*tm, &posted.receive(messages as u32));

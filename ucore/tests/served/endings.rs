@@ -1,4 +1,4 @@
-//! The helper goes: everything ends, and a new one is found.
+//! The end of the helper: everything ends, and a new helper is found.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use nlx_ucore::Ucore;
 
 use crate::bed::*;
 
-/// Every wait ends, and every operation; what was produced before comes first.
+/// Every wait and every operation ends; events that were produced before come first.
 #[test]
 fn the_helpers_end_ends_all_waits_and_operations() {
     let mut helper = Helper::start();
@@ -49,13 +49,13 @@ fn the_helpers_end_ends_all_waits_and_operations() {
     let mut gone: Vec<_> =
         events.iter().filter(|event| event.status() == GONE).map(|event| event.buffer()).collect();
     gone.sort();
-    // All but those that LNet had cancelled before the end.
+    // All except those that LNet had cancelled before the end.
     assert!(events[1..].iter().all(|event| event.status().is_err() && event.unlinked()));
     gone.dedup();
     assert_eq!(gone.len(), events.iter().filter(|event| event.status() == GONE).count());
     assert_eq!((tm.needed(), tm.event_get().unwrap()), (0, None));
     assert!(!tm.pending() && !tm.event_wait(None));
-    // The memory is the client's again, and nothing works any more, but for tidying up.
+    // The memory is the client's again, and every call fails except clean-up.
     assert!(posted.iter().all(|posted| posted.memory.write(0..100).is_ok()));
     for error in [
         domain.allocate(10_000_000).unwrap_err(),
@@ -69,13 +69,13 @@ fn the_helpers_end_ends_all_waits_and_operations() {
     for tm in [tm, looped, idle] {
         tm.stop().unwrap();
     }
-    // Opened anew.
+    // A new domain.
     helper.start_again();
     let domain = helper.client();
     start(&*domain).stop().unwrap();
 }
 
-/// By itself: memory and buffers go over to the next helper, transfer machines do not.
+/// Reconnecting: memory and buffers go over to the next helper, transfer machines do not.
 // Covers: MT-214
 #[test]
 fn a_domain_connects_again() {
@@ -107,8 +107,9 @@ fn a_domain_connects_again() {
     }
 }
 
-/// The next helper allows fewer buffers and less memory than the one before: what it takes is served, what it refuses is asked for
-/// again when it is used, and disturbs nothing.
+/// The next helper allows fewer buffers and less memory than the one before: buffers that it
+/// accepts are served, those that it refuses are offered again when they are used, and disturb
+/// nothing.
 #[test]
 fn a_helper_with_less_room_gets_what_it_takes() {
     let mut helper = Helper::start();
@@ -141,7 +142,7 @@ fn a_helper_with_less_room_gets_what_it_takes() {
     until(|| helper.host.status().clients[0].buffers == 0);
 }
 
-/// A domain that nobody wants any more is not connected again.
+/// A domain that is dropped does not reconnect.
 #[test]
 fn a_domain_that_is_dropped_does_not_come_back() {
     let mut helper = Helper::start();
@@ -156,7 +157,8 @@ fn a_domain_that_is_dropped_does_not_come_back() {
     until(|| helper.host.status().clients.is_empty());
 }
 
-/// Submitting, taking events and the helper's end at the same time: each operation that was started ends once.
+/// Submitting, taking events and the helper's end at the same time: each operation that was started
+/// ends once.
 #[test]
 fn every_operation_ends_once_whenever_the_helper_goes() {
     let mut helper = Helper::start();
@@ -177,7 +179,7 @@ fn every_operation_ends_once_whenever_the_helper_goes() {
                     match tm.submit(&buffer.to(kinds[turn % 3])) {
                         Ok(_) => drop(started.fetch_add(1, Ordering::Relaxed)),
                         Err(error) if error.errno() == Errno::EBUSY => {
-                            // Perhaps it has ended by now.
+                            // It may have ended by now.
                             let _ = tm.cancel(buffer.handle, buffer.handle.0);
                         }
                         Err(error) => {
@@ -209,14 +211,15 @@ fn every_operation_ends_once_whenever_the_helper_goes() {
     }
 }
 
-/// A forked child has none of it, and takes nothing down.
+/// A forked child has none of it, and shuts nothing down.
 #[test]
 #[allow(unsafe_code, reason = "forking a process with threads")]
 fn a_forked_child_leaves_it_alone() {
     let (_helper, domain, tm) = started();
     let posted = buffer(&*domain, 100);
     submit(&*tm, &posted.receive(1));
-    // SAFETY: the child allocates nothing that another thread may hold a lock for, and ends without unwinding.
+    // SAFETY: the child allocates nothing that another thread may hold a lock for, and ends without
+    // unwinding.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let refused = |outcome: Option<Errno>| outcome == Some(Errno::ESTALE);
@@ -234,7 +237,7 @@ fn a_forked_child_leaves_it_alone() {
             tm.wake();
             tm.poll();
             drop((tm, domain));
-            // SAFETY: it ends this process, whose other threads are not there.
+            // SAFETY: it ends this process, whose other threads do not exist in the child.
             unsafe { nix::libc::_exit(if fine { 7 } else { 1 }) };
         }
         ForkResult::Parent { child } => {
@@ -247,7 +250,7 @@ fn a_forked_child_leaves_it_alone() {
     tm.stop().unwrap();
 }
 
-/// Two clients do not see each other's end.
+/// Two clients do not notice each other's end.
 #[test]
 fn another_client_goes_unnoticed() {
     let helper = Helper::start();

@@ -7,7 +7,7 @@ use nlx_ucore::Ucore;
 
 use crate::bed::*;
 
-/// U3: memory comes in arenas, and goes back when nothing is left of it, but for a spare one.
+/// U3: arenas are created when needed, and released when unused, except for a spare one.
 #[test]
 fn arenas_come_with_the_need_and_go_with_it() {
     let (helper, domain) = served();
@@ -21,17 +21,18 @@ fn arenas_come_with_the_need_and_go_with_it() {
     drop(regions);
     let posted = buffer(&*domain, 1 << 10);
     domain.deregister(posted.handle).unwrap();
-    // The one that the buffer still lies in, and a spare one.
+    // The one with the buffer's memory, and a spare one.
     assert_eq!(arenas(), 2);
 }
 
-/// Arenas have a limit, memory has none: what is longer lies in several, and still does after the helper was restarted.
+/// Arenas have a maximum length, regions do not: a longer region lies in several arenas, also after
+/// the helper was restarted.
 #[test]
 fn memory_longer_than_an_arena_lies_in_several() {
     let quotas = ClientQuotas { arena_bytes: 300 << 10, ..ClientQuotas::default() };
     let mut helper = Helper::with(quotas);
     let domain = Ucore::connect(&helper.options().reconnect(true)).unwrap();
-    // Whole pages of an arena: four of 256 KiB, for what was asked for and for what buffers come in.
+    // Whole pages of an arena: four of 256 KiB, for each of the two buffers.
     let (sent, posted) = (buffer(&*domain, 1 << 20), buffer(&*domain, 1 << 20));
     assert_eq!(helper.host.status().clients[0].arenas, 8);
     let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 1000) as u8).collect();
@@ -53,9 +54,9 @@ fn memory_longer_than_an_arena_lies_in_several() {
         drop(memory);
         domain.deregister(handle).unwrap();
     }
-    // The last of it goes, but for a spare one.
+    // The last one is released, except for a spare one.
     assert_eq!(helper.host.status().clients[0].arenas, 4);
-    // As many as a client may have; what came of the others before that is given back.
+    // The maximum number of arenas of a client; the arenas of the failed attempt are released.
     let quotas = ClientQuotas { arenas: 5, ..quotas };
     let helper = Helper::with(quotas);
     let domain = helper.client();
@@ -68,7 +69,7 @@ fn memory_longer_than_an_arena_lies_in_several() {
 fn what_the_quota_does_not_allow_is_refused() {
     let helper = Helper::with(ClientQuotas { bytes: 1 << 20, ..ClientQuotas::default() });
     let domain = helper.client();
-    // A whole arena is more than there is left; the region itself is not.
+    // A whole arena exceeds the remaining quota; the region itself does not.
     let _most = domain.allocate(900 << 10).unwrap();
     assert_eq!(domain.allocate(200 << 10).unwrap_err().errno(), Errno::ENOMEM);
     assert_eq!(domain.allocate(0).unwrap_err().errno(), Errno::EINVAL);
@@ -108,7 +109,8 @@ fn foreign_memory_is_named_as_such_and_can_be_copied() {
     }
 }
 
-/// While the helper may write to a buffer, nobody sees it as a slice; while it may read, nobody writes.
+/// While the helper may write to a buffer, no slice of it exists; while it may read, nothing
+/// writes.
 #[test]
 fn an_operation_in_flight_holds_its_bytes() {
     let (_helper, domain, tm) = started();

@@ -5,7 +5,7 @@ use nlx_helper::ClientQuotas;
 
 use crate::bed::*;
 
-/// A message, its sender, and what remains of the buffer.
+/// A message, its sender, and the rest of the buffer.
 // Covers: MT-215
 #[test]
 fn a_message_reaches_another_client() {
@@ -14,7 +14,8 @@ fn a_message_reaches_another_client() {
     let (sender, receiver) = (start(&*here), start(&*there));
     let posted = buffer(&*there, 4096);
     submit(&*receiver, &posted.receive(2));
-    // Behind a request of the same client the buffer is posted: the helper looks at clients in any order.
+    // After a request of the same client the buffer is posted: the helper serves clients in any
+    // order.
     there.nids();
     let sent = buffer(&*here, 100);
     sent.fill(b"hello");
@@ -25,7 +26,7 @@ fn a_message_reaches_another_client() {
     assert!(!came.unlinked());
     assert_eq!((came.sender(), came.length), (Some(sender.address()), 5));
     assert_eq!(posted.bytes(came.offset as usize, 5), b"hello");
-    // The next message finds the rest, while this one is still being read.
+    // The next message is received into the rest while this one is still being read.
     let lent = posted.memory.read(came.offset as usize..came.offset as usize + 5).unwrap();
     assert_eq!(lent.as_slice(), Some(&b"hello"[..]), "memory of the domain is seen without a copy");
     submit(&*sender, &sent.send(5, receiver.address()));
@@ -74,7 +75,7 @@ fn bulk_goes_both_ways_with_each_form_of_descriptor_and_counter() {
     }
 }
 
-/// Messages that arrive in a copied buffer lie in the client's memory when their events are taken.
+/// Messages that arrive in a copied buffer are in the client's memory when their events are taken.
 #[test]
 fn messages_are_copied_into_foreign_memory() {
     let (_helper, domain) = served();

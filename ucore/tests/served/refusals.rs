@@ -1,4 +1,4 @@
-//! What is refused, and where: here at once, or there with an event.
+//! Refusals: at once on this side, or by an event of the helper.
 
 use nlx_core::{Address, BufferHandle, Core, Descriptor, Errno, IoVec, OperationKind, TmOptions};
 use nlx_helper::ClientQuotas;
@@ -20,7 +20,7 @@ fn a_helper_that_is_not_there() {
     assert_eq!(at(&"x".repeat(200)).errno(), Errno::ENAMETOOLONG);
 }
 
-/// MT-6 and K7, as in-process: at once, and nothing comes of it.
+/// MT-6 and K7, as in-process: refused at once, without an event.
 // Covers: MT-228
 #[test]
 fn what_can_be_checked_is_refused_at_once() {
@@ -84,7 +84,7 @@ fn starts_are_refused_in_the_words_of_the_interface() {
     assert_eq!(taken.map(|_| ()).unwrap_err().errno(), Errno::EADDRINUSE);
 }
 
-/// The limits that the helper tells are kept here, so that nothing is refused there.
+/// The limits of the helper are checked on this side, so that the helper refuses nothing.
 #[test]
 fn quotas_are_kept_on_this_side() {
     let quotas = ClientQuotas { buffers: 4, operations: 2, events: 10, ..ClientQuotas::default() };
@@ -107,7 +107,7 @@ fn quotas_are_kept_on_this_side() {
         tm.cancel(buffers[at].handle, buffers[at].handle.0).unwrap();
         assert_eq!(event(&*tm).status(), Err(Errno::ECANCELED));
     }
-    // At the limit, again and again: each end makes room for one.
+    // At the limit, repeatedly: each end makes room for one operation.
     let passive = |at: usize| buffers[at].to(OperationKind::PassiveReceive);
     for _ in 0..200 {
         submit(&*tm, &passive(2));

@@ -1,4 +1,4 @@
-//! Waiting: deadlines, wake-ups, and loops of the program's own.
+//! Waiting: deadlines, wake-ups, and event loops of the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +17,8 @@ fn hung() -> PollTimeout {
     PollTimeout::try_from(HUNG).unwrap()
 }
 
-/// U5: a deadline that is over still looks; one to come is kept; asking changes nothing.
+/// U5: a wait whose deadline has passed still checks for events; a later deadline is kept; a check
+/// changes nothing.
 // Covers: MT-230, MT-231
 #[test]
 fn a_wait_looks_whatever_its_deadline() {
@@ -44,7 +45,7 @@ fn a_wait_looks_whatever_its_deadline() {
 #[test]
 fn a_waiter_can_be_woken_without_an_event() {
     let (_helper, _domain, tm) = started();
-    // Before anybody waits: the next wait ends, and only that.
+    // Before any wait: the next wait ends, and only that one.
     tm.wake();
     assert!(!tm.event_wait(None));
     assert!(!tm.event_wait(Some(deadline(Duration::from_millis(1)))));
@@ -61,7 +62,7 @@ fn a_waiter_can_be_woken_without_an_event() {
     }
 }
 
-/// Both ways of sleeping hear of each event, of wakes and of deadlines.
+/// Both ways of sleeping are woken by each event, by wakes and by deadlines.
 #[test]
 fn an_event_loop_sleeps_on_one_descriptor() {
     let (_helper, domain) = served();
@@ -82,7 +83,7 @@ fn an_event_loop_sleeps_on_one_descriptor() {
     assert!(!is_readable(&*tm, PollTimeout::ZERO));
     tm.wake();
     assert!(is_readable(&*tm, hung()));
-    // Heard of by the look of the next announcement, which so ends.
+    // The check of the next announcement consumes it, and does not arm.
     assert!(!tm.arm(None).unwrap());
     assert!(tm.arm(Some(deadline(Duration::from_millis(5)))).unwrap());
     assert!(is_readable(&*tm, hung()));

@@ -6,10 +6,10 @@ use nlx_core::{
     Address, BufferEvent, BufferHandle, Core, CoreTm, IoVec, Operation, OperationKind, Region, Submitted,
 };
 
-/// Longer than anything here takes, however busy the machine is.
+/// Longer than any step here takes, however busy the machine is.
 pub(crate) const HUNG: Duration = Duration::from_secs(60);
 
-/// A buffer of its own memory.
+/// A registered buffer with its memory.
 pub(crate) struct Buffer {
     pub(crate) handle: BufferHandle,
     pub(crate) memory: IoVec,
@@ -34,7 +34,7 @@ impl Buffer {
         self.memory.read(from..from + length).unwrap().to_vec()
     }
 
-    /// An operation on it, whose cookie is its handle.
+    /// Returns an operation on it, with its handle as the cookie.
     pub(crate) fn to(&self, kind: OperationKind) -> Operation {
         Operation { buffer: self.handle, cookie: self.handle.0, kind }
     }
@@ -54,7 +54,7 @@ pub(crate) fn submit(tm: &dyn CoreTm, operation: &Operation) -> Submitted {
     tm.submit(operation).unwrap()
 }
 
-/// The next event, which must come.
+/// Returns the next event, which must come.
 pub(crate) fn event(tm: &dyn CoreTm) -> BufferEvent {
     let hung = Instant::now() + HUNG;
     loop {
@@ -66,7 +66,7 @@ pub(crate) fn event(tm: &dyn CoreTm) -> BufferEvent {
     }
 }
 
-/// The events of so many operations until each has ended.
+/// Takes events until `ends` operations have ended.
 pub(crate) fn events_until(tm: &dyn CoreTm, ends: usize) -> Vec<BufferEvent> {
     let mut events = vec![];
     while events.iter().filter(|event: &&BufferEvent| event.unlinked()).count() < ends {
@@ -75,13 +75,13 @@ pub(crate) fn events_until(tm: &dyn CoreTm, ends: usize) -> Vec<BufferEvent> {
     events
 }
 
-/// So long from now, as deadlines are said.
+/// Returns the deadline after this time.
 pub(crate) fn deadline(after: Duration) -> u64 {
     let now: Duration = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap().into();
     (now + after).as_nanos() as u64
 }
 
-/// Waits until this is so.
+/// Blocks until the condition is true.
 pub(crate) fn until(mut so: impl FnMut() -> bool) {
     let hung = Instant::now() + HUNG;
     while !so() {
