@@ -3,9 +3,9 @@
 //!
 //! [`O2ibLnd`] implements [`lnet_api::Lnd`] for all networks of type `o2ib` over the devices of a
 //! [`Fabric`]: this host's, or simulated ones. A message that fits into 4096 bytes is sent as one
-//! message. The device of the sending node writes a larger payload straight into registered
-//! memory of the receiving node (RDMA WRITE), without a copy unless the memory of either side cannot
-//! be registered. The LND has no thread and no blocking call: the thread that holds a shard's token
+//! message. The device of the sending node writes a larger payload straight into registered memory
+//! of the receiving node (RDMA WRITE), without a copy unless the memory of either side cannot be
+//! registered. The LND has no thread and no blocking call: the thread that holds a shard's token
 //! drives connections, completions and timers with [`Lnd::poll`](lnet_api::Lnd::poll). A message is
 //! sent in the caller's own thread if its connection is established and has credits.
 //!

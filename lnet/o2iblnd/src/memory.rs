@@ -229,12 +229,12 @@ where
 pub(crate) enum Undescribed {
     /// The device refuses the memory, or it is too short to be worth a registration.
     #[error(
-        "memory is not registered, and there are no bounce buffers: see the warning of that, and `ulimit -l`"
+        "memory is not registered, and there are no bounce buffers: see the earlier warning, and `ulimit -l`"
     )]
     Unregistered,
     /// The memory has several keys, and a descriptor has one.
     #[error(
-        "memory of several registrations has no one key, and there are no bounce buffers: use pieces of one buffer"
+        "the memory belongs to several registrations, and there are no bounce buffers: use pieces of one buffer"
     )]
     SeveralKeys,
     /// The memory has more fragments than the peer accepts.

@@ -36,7 +36,7 @@ pub(crate) enum WriteError {
         bytes: u32,
     },
     /// The source has fewer bytes than the sink asks for.
-    #[error("the peer asks for {wanted} bytes, and there are {bytes}")]
+    #[error("the peer asks for {wanted} bytes, but the payload has {bytes}")]
     TooShort {
         /// Bytes that the sink asks for.
         wanted: u64,
@@ -44,7 +44,7 @@ pub(crate) enum WriteError {
         bytes: u64,
     },
     /// A fragment of the sink reaches beyond the end of the address space.
-    #[error("the peer names {length} bytes at {address:#x}, which is no memory")]
+    #[error("the peer names {length} bytes at {address:#x}, beyond the end of the address space")]
     NoMemory {
         /// Its start.
         address: u64,
@@ -260,7 +260,7 @@ mod tests {
                 Err(error) => {
                     prop_assert!(whole.len() > writes_max);
                     prop_assert_eq!(error.errno(), Errno::EMSGSIZE);
-                    prop_assert!(error.to_string().contains("wrq_sge"), "it tells what to change");
+                    prop_assert!(error.to_string().contains("wrq_sge"), "the message says what to change");
                 }
             }
             let mut moved = Vec::new();

@@ -1,4 +1,5 @@
-//! Two nodes that connect to each other in a simulated world (lnet-wire 33 and 34, lnet-semantics 35, S-501 to S-503).
+//! Two nodes that connect to each other in a simulated world (lnet-wire 33 and 34, lnet-semantics
+//! 35, S-501 to S-503).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -25,7 +25,7 @@ pub enum ConnError {
         limit: u16,
     },
     /// The peer requested a transfer beyond the number that may be under way.
-    #[error("the peer sent {kind} while {limit} of its transfers await an answer, the most there may be")]
+    #[error("the peer sent {kind} while {limit} of its transfers wait for an answer: that is the limit")]
     Transfers {
         /// The message.
         kind: MessageKind,
@@ -34,7 +34,7 @@ pub enum ConnError {
     },
     /// The cookie of a message names no operation, or one that does not wait for this message
     /// (lnet-wire 35.5).
-    #[error("the peer sent {kind} with cookie {:#x}, which names nothing that waits for it", .cookie.get())]
+    #[error("the peer sent {kind} with cookie {:#x}, which names no operation that waits for it", .cookie.get())]
     Cookie {
         /// The message.
         kind: MessageKind,
@@ -52,19 +52,19 @@ pub enum ConnError {
         limit: u32,
     },
     /// The type of the message is not allowed on an established connection.
-    #[error("the peer sent {kind} on a connection that stands")]
+    #[error("the peer sent {kind} on an established connection")]
     Unexpected {
         /// The message.
         kind: MessageKind,
     },
     /// A work request completed that is not posted.
-    #[error("a send of id {id:#x} completed, which is not posted")]
+    #[error("a send with id {id:#x} completed, but none is posted")]
     UnknownSend {
         /// The id.
         id: u64,
     },
     /// The operation has ended, or is not in the state that the call needs.
-    #[error("operation {key:#x} does not wait for this, or has ended")]
+    #[error("operation {key:#x} has ended, or is in another state")]
     Gone {
         /// Its [`super::Key::bits`].
         key: u64,

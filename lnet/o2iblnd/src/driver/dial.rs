@@ -209,7 +209,11 @@ impl Driver {
 
     /// Ends an attempt whose connection the peer has ended before it was established.
     pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: Key) {
-        let miss = Miss::new(Step::Connect, Errno::ECONNRESET, "the peer has ended it at once");
+        let miss = Miss::new(
+            Step::Connect,
+            Errno::ECONNRESET,
+            "the peer has closed the connection before it was established",
+        );
         self.opening_failed(turn, key, miss);
     }
 

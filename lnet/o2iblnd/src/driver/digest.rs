@@ -104,7 +104,9 @@ impl RxConn {
         let Some(live) = &mut state.live else { return Ok(()) };
         let conn = &self.conn;
         let bytes = self.receive.bytes(place, completion.length as usize);
-        let wrong = || Miss::gone(Errno::EIO, "the device tells of a receive that cannot be");
+        let wrong = || {
+            Miss::gone(Errno::EIO, "the device reports a receive without such a buffer or of such a length")
+        };
         let bytes = bytes.ok_or_else(wrong)?;
         if conn.cksum && verify_checksum(bytes).is_err() {
             turn.shard.counters.rx.checksum_errors.one();
@@ -128,7 +130,10 @@ impl RxConn {
             (Received::GetReq(operation), Body::GetReq { header, descriptor, .. }) => {
                 counters.messages.one();
                 if header.dest.nid != conn.link.local.nid {
-                    let detail = format!("it asks {} directly, through this node", header.dest.nid);
+                    let detail = format!(
+                        "it sends a GET_REQ for {} to this node, which does not route requests",
+                        header.dest.nid
+                    );
                     return Err(Miss::broke(Errno::EPROTO, detail));
                 }
                 let source = Payload { target: Described::of(&descriptor), ..Payload::default() };
@@ -175,7 +180,7 @@ fn sent(state: &mut State, completion: &Completion, events: &mut Vec<Event>) -> 
 /// Describes a failed work request.
 fn of_work(error: WorkError) -> Miss {
     match error {
-        WorkError::Flushed => Miss::gone(Errno::ECONNRESET, "it was ended"),
+        WorkError::Flushed => Miss::gone(Errno::ECONNRESET, "the connection has ended"),
         WorkError::RetriesExceeded => Miss::gone(Errno::ETIMEDOUT, "the peer's device does not answer"),
         WorkError::NoReceiver => {
             Miss::gone(Errno::EIO, "the peer has posted fewer receives than the protocol demands")

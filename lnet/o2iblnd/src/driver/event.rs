@@ -8,7 +8,7 @@ use crate::item::Item;
 /// An event for the engine.
 #[allow(
     clippy::large_enum_variant,
-    reason = "they stand in a list that is kept: a box would be an allocation each"
+    reason = "they are in a list that is kept: a box would be an allocation for each"
 )]
 pub(super) enum Event {
     /// A whole message was received; its payload is in a receive buffer.

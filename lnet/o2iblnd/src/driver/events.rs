@@ -76,7 +76,12 @@ impl Driver {
         }
         self.give_back(turn, key, &mut reposts);
         if let Some(errno) = broken {
-            close_broken(self, turn, key, Miss::broke(errno, "LNet refuses what it says"));
+            close_broken(
+                self,
+                turn,
+                key,
+                Miss::broke(errno, "LNet rejects a message of the peer as invalid"),
+            );
         }
     }
 

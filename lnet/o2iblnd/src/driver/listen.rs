@@ -101,7 +101,7 @@ impl Driver {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
         if !speaks_for_itself(&ni, &offer, *request.source().ip()) {
-            let why = "its NID is not of the address that it connects from";
+            let why = "its NID does not match the address that it connects from";
             return turn_away(turn, &ni, &offer, request, (RejectReason::Fatal, &why));
         }
         let permit = match ni.own.admission.begin(DOOR, (*request.source().ip()).into()) {

@@ -17,7 +17,7 @@ use lnet_lnd::slab::Key;
 
 fn what_is(late: Late) -> &'static str {
     match late {
-        Late::Queued => "a message waits for credits, which the peer does not give back",
+        Late::Queued => "a message waits for credits, which the peer does not return",
         Late::Posted => "a send does not complete",
         Late::Unanswered => "the peer does not answer",
         Late::Unprepared => "this node has not answered in time",
@@ -25,7 +25,7 @@ fn what_is(late: Late) -> &'static str {
 }
 
 /// Reason for closing a connection while credits are short.
-const STUCK: &str = "it makes no progress, and messages to others wait for its credits";
+const STUCK: &str = "it makes no progress, and messages to other peers wait for its credits";
 
 /// The state of a connection, as a timer finds it.
 enum Look {

@@ -7,7 +7,8 @@ use crate::O2ibConfig;
 use super::release::{GLOBAL_REGION_PIVOT, Mapping, Release};
 use super::{SizesError, Tunables};
 
-/// The smallest `peer_credits` (lnet-semantics 31): the depth that every node has granted since the first version.
+/// The smallest `peer_credits` (lnet-semantics 31): the depth that every node has granted since the
+/// first version.
 pub const PEER_CREDITS_MIN: u32 = 8;
 
 /// The largest `peer_credits`: credits are returned in one byte (lnet-wire 32).
@@ -142,32 +143,32 @@ impl Rule {
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {
-            Rule::CreditsMin => "without credits nothing is ever sent",
-            Rule::PeerCreditsMin => "8 is the least: the depth that every node has always granted",
-            Rule::PeerCreditsMax => "255 is the most: a message returns credits in one byte",
+            Rule::CreditsMin => "without credits no message is ever sent",
+            Rule::PeerCreditsMin => "8 is the minimum: every node has always granted this depth",
+            Rule::PeerCreditsMax => "255 is the maximum: a message returns credits in one byte",
             Rule::PeerCreditsOverCredits => {
-                "a message needs a credit of the NI too: more to one peer than there are in all are never used"
+                "a message needs a credit of the NI too: a peer cannot use more than the NI has"
             }
-            Rule::MapOnDemandMin => "2 is the least that nodes with this tunable ask for",
+            Rule::MapOnDemandMin => "2 is the minimum that nodes with this tunable ask for",
             Rule::MapOnDemandFlag => {
-                "from 2.12 on it is a flag that is always set: fragments are negotiated down from the most there are"
+                "from 2.12 on it is a flag that is always set: fragments are negotiated down from the maximum"
             }
-            Rule::HighWaterUnset => "0 stands for half of peer_credits",
+            Rule::HighWaterUnset => "0 means half of peer_credits",
             Rule::HighWaterMin => {
-                "half of peer_credits is the least: credits returned more eagerly cost a message each"
+                "half of peer_credits is the minimum: returning credits earlier costs a message each"
             }
             Rule::HighWaterMax => {
-                "below peer_credits: a peer whose credits are all held back could never send again"
+                "it must be below peer_credits: a peer whose credits are all owed could never send again"
             }
-            Rule::HighWaterHalf => "nlx holds back no more than half, which is the least as well",
-            Rule::ConcurrentSendsUnset => "0 stands for peer_credits",
+            Rule::HighWaterHalf => "nlx owes no more than half, which is the minimum as well",
+            Rule::ConcurrentSendsUnset => "0 means peer_credits",
             Rule::ConcurrentSendsMax => {
-                "twice peer_credits is the most: a queue entry has one request and one answer under way"
+                "twice peer_credits is the maximum: a queue entry has one request and one answer under way"
             }
-            Rule::ConcurrentSendsMin => "half of peer_credits is the least, or credits would lie idle",
-            Rule::ConnsPerPeerMin => "a peer without a connection is not reached",
-            Rule::ConnsPerPeerMax => "127 is the most",
-            Rule::PiecesMax => "nlx puts no more pieces of memory into a work request",
+            Rule::ConcurrentSendsMin => "half of peer_credits is the minimum, or credits would be unused",
+            Rule::ConnsPerPeerMin => "a peer without a connection cannot be reached",
+            Rule::ConnsPerPeerMax => "127 is the maximum",
+            Rule::PiecesMax => "64 is the maximum: nlx puts no more pieces of memory into a work request",
         }
     }
 

@@ -19,7 +19,7 @@ pub enum SizesError {
         text: String,
     },
     /// No tunable has this name.
-    #[error("there is no tunable '{name}'; those that are computed with: {known}")]
+    #[error("there is no tunable '{name}'; the sizes depend on: {known}")]
     Unknown {
         /// The name given.
         name: String,

@@ -98,8 +98,7 @@ pub enum TransferError {
     },
     /// 2.8 ignores the gaps of a mapped buffer: bytes are written to wrong addresses (seed 004).
     #[error(
-        "the {side}'s buffer has gaps, of which 2.8 knows nothing when it maps memory: not all data are written where they \
-         should be"
+        "the {side}'s buffer has gaps, which 2.8 ignores when it maps memory: some data are written to wrong addresses"
     )]
     SilentGaps {
         /// `source` or `sink`.

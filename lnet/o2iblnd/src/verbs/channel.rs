@@ -212,7 +212,7 @@ impl Channel for HostChannel {
             let context = self.host.context_of(&id).ok_or(Errno::ENODEV)?;
             Ok(Box::new(self.endpoint(token, id, context)?) as Box<dyn Endpoint>)
         };
-        adopt().map_err(|errno| failed(errno, format!("taking the connection that {source} asks for")))
+        adopt().map_err(|errno| failed(errno, format!("adopting the request to connect of {source}")))
     }
 }
 

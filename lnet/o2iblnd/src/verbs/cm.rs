@@ -36,7 +36,8 @@ impl CmChannel {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is valid until this is dropped, and has its descriptor open all the time.
+        // SAFETY: the channel is valid until this is dropped, and has its descriptor open all the
+        // time.
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
@@ -48,7 +49,8 @@ impl CmChannel {
 impl Drop for CmChannel {
     fn drop(&mut self) {
         if self.fork_guard.in_owner_process() {
-            // SAFETY: it was made by `new` and is destroyed once. No identifier is left on it: each keeps its channel.
+            // SAFETY: it was made by `new` and is destroyed once. No identifier is left on it: each
+            // keeps its channel.
             unsafe { ffi::rdma_destroy_event_channel(self.raw.as_ptr()) };
         }
     }
@@ -118,7 +120,8 @@ impl CmId {
 
     /// Returns this node's address and port; `None` unless they are IPv4.
     pub(super) fn local(&self) -> Option<SocketAddrV4> {
-        // SAFETY: as above; all members of the union are plain numbers, and the library has zeroed it.
+        // SAFETY: as above; all members of the union are plain numbers, and the library has zeroed
+        // it.
         from_system(unsafe { &self.raw.as_ref().route.addr.__bindgen_anon_1.src_sin })
     }
 
@@ -172,7 +175,8 @@ impl CmId {
         options: &ConnectOptions,
     ) -> Result<(), Errno> {
         let mut parameters = parameters(data, queue_pair, options)?;
-        // SAFETY: the identifier is valid; the parameters and the data in them are read by the call.
+        // SAFETY: the identifier is valid; the parameters and the data in them are read by the
+        // call.
         check(unsafe { ffi::rdma_connect(self.raw(), &mut parameters) })
     }
 

@@ -53,11 +53,13 @@ impl Context {
     /// Opens the device to which an identifier is bound.
     pub(super) fn new(anchor: CmId) -> Result<Context, Errno> {
         let verbs = NonNull::new(anchor.verbs()).ok_or(Errno::ENODEV)?;
-        // SAFETY: a bound identifier's context is valid as long as the identifier is, and nothing changes these fields.
+        // SAFETY: a bound identifier's context is valid as long as the identifier is, and nothing
+        // changes these fields.
         let (device, async_fd) =
             unsafe { (verbs.as_ref().device, BorrowedFd::borrow_raw(verbs.as_ref().async_fd)) };
         fcntl(async_fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        // SAFETY: the device is valid as long as its context; its name is a string that ends with a zero.
+        // SAFETY: the device is valid as long as its context; its name is a string that ends with a
+        // zero.
         let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(device)) }.to_string_lossy().into_owned();
         let mut attributes = ffi::ibv_device_attr::default();
         // SAFETY: the context is valid, and there is room for the attributes.
@@ -153,7 +155,8 @@ impl Context {
     pub(super) fn hear(&self) -> bool {
         let mut any = false;
         let mut event = ffi::ibv_async_event::default();
-        // SAFETY: the context is valid, and there is room for an event. The descriptor does not block.
+        // SAFETY: the context is valid, and there is room for an event. The descriptor does not
+        // block.
         while unsafe { ffi::ibv_get_async_event(self.verbs.as_ptr(), &mut event) } == 0 {
             // SAFETY: an event of the library's, whose kind determines the valid member of the
             // union.
@@ -180,12 +183,17 @@ impl Context {
                 // A message came before the connection was reported as established: the connection
                 // manager must be notified.
                 // SAFETY: such an event has the queue pair, which is not destroyed before the event
-                // is acknowledged; its context is the identifier it was made for, which outlives it.
+                // is acknowledged; its context is the identifier it was made for, which outlives
+                // it.
                 let result = unsafe {
                     let id = (*event.element.qp).qp_context.cast::<ffi::rdma_cm_id>();
                     check(ffi::rdma_notify(id, ffi::IBV_EVENT_COMM_EST))
                 };
-                tracing::debug!(device = self.name, ?result, "a message came before its connection stood");
+                tracing::debug!(
+                    device = self.name,
+                    ?result,
+                    "a message came before its connection was established"
+                );
             }
             ffi::IBV_EVENT_QP_FATAL | ffi::IBV_EVENT_QP_REQ_ERR | ffi::IBV_EVENT_QP_ACCESS_ERR => {
                 // SAFETY: such an event has the queue pair.
@@ -198,7 +206,7 @@ impl Context {
                 // SAFETY: a queue pair in the table is valid, and keeps its queue.
                 self.tell_all(|ear| ear.tell_broken(|known| unsafe { known.as_ref().send_cq } == queue));
             }
-            other => tracing::debug!(device = self.name, event = other, "told by the device"),
+            other => tracing::debug!(device = self.name, event = other, "an event of the device is ignored"),
         }
     }
 
@@ -227,7 +235,8 @@ pub(super) fn port_attributes(
     port: u8,
 ) -> Result<ffi::ibv_port_attr, Errno> {
     let mut attributes = ffi::ibv_port_attr::default();
-    // SAFETY: the context is valid. The function fills in a structure that is the beginning of this one.
+    // SAFETY: the context is valid. The function fills in a structure that is the beginning of this
+    // one.
     check(unsafe { ffi::ibv_query_port(verbs.as_ptr(), port, (&raw mut attributes).cast()) })?;
     Ok(attributes)
 }
@@ -271,7 +280,8 @@ pub(super) struct Domain {
 
 impl Domain {
     fn new(verbs: NonNull<ffi::ibv_context>) -> Result<Domain, Errno> {
-        // SAFETY: the context is valid, and outlives the domain, which is a field before what keeps it.
+        // SAFETY: the context is valid, and outlives the domain, which is a field before what keeps
+        // it.
         let raw = unsafe { ffi::ibv_alloc_pd(verbs.as_ptr()) };
         Ok(Domain { raw: NonNull::new(raw).ok_or_else(Errno::last)?, fork_guard: ForkGuard::here() })
     }

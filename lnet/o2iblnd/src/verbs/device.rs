@@ -113,7 +113,7 @@ impl Drop for Registered {
         self.context.registered.remove(self.keys.0);
         // SAFETY: it is ended once, and its domain is still there.
         if let Err(errno) = check(unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) }) {
-            tracing::error!(%errno, "a device does not forget memory");
+            tracing::error!(%errno, "a registration of memory cannot be ended");
         }
     }
 }
@@ -136,10 +136,9 @@ fn refused(device: &str, bytes: usize, errno: Errno) -> FabricError {
             let why = memlock().unwrap_or_else(|| "the device or the system has no room for it".to_string());
             failed(errno, format!("{what}: {why}"))
         }
-        Errno::EPERM => failed(
-            errno,
-            format!("{what}: it is the memory or the device of the process that forked this one"),
-        ),
+        Errno::EPERM => {
+            failed(errno, format!("{what}: memory or device belongs to the process that forked this one"))
+        }
         _ => failed(errno, what),
     }
 }

@@ -1,4 +1,5 @@
-//! The RDMA devices of this host. Names, GUIDs and GIDs come from libibverbs, the state of ports from sysfs.
+//! The RDMA devices of this host. Names, GUIDs and GIDs come from libibverbs, the state of ports
+//! from sysfs.
 
 use std::ffi::CString;
 use std::fs;

@@ -78,12 +78,12 @@ impl Usage {
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Usage::Address(address) => write!(f, "used: stands for the address {address}"),
+            Usage::Address(address) => write!(f, "used: for the address {address}"),
             Usage::Port => f.write_str("used: the first of an InfiniBand port"),
             Usage::Version(wanted) => {
                 write!(f, "not used: the connection manager is set to {wanted} (default_roce_mode)")
             }
-            Usage::NotIpv4 => f.write_str("not used: stands for no IPv4 address"),
+            Usage::NotIpv4 => f.write_str("not used: has no IPv4 address"),
             Usage::Later => f.write_str("not used: another comes first"),
         }
     }

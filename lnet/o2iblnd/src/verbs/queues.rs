@@ -121,7 +121,7 @@ impl Drop for Queues {
         // table of the event handlers. Events that name it are acknowledged before the call
         // returns. The completion queue, a field, is dropped afterwards.
         if let Err(errno) = check(unsafe { ffi::ibv_destroy_qp(self.pair.as_ptr()) }) {
-            tracing::error!(%errno, "a device does not give up a queue pair");
+            tracing::error!(%errno, "a queue pair cannot be destroyed");
         }
     }
 }
@@ -160,7 +160,8 @@ fn create(
         qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
         sq_sig_all: 0,
     };
-    // SAFETY: the domain and the completion queue are valid and of one device, and outlive the queue pair.
+    // SAFETY: the domain and the completion queue are valid and of one device, and outlive the
+    // queue pair.
     let pair = unsafe { ffi::ibv_create_qp(context.domain().raw(), &mut attributes) };
     let pair = NonNull::new(pair).ok_or_else(Errno::last)?;
     let made = QueueSizes {
@@ -210,7 +211,7 @@ impl Drop for CompletionQueue {
         // SAFETY: it is destroyed once; its queue pair is gone. Its events are acknowledged before
         // the call returns.
         if let Err(errno) = check(unsafe { ffi::ibv_destroy_cq(self.raw.as_ptr()) }) {
-            tracing::error!(%errno, "a device does not give up a completion queue");
+            tracing::error!(%errno, "a completion queue cannot be destroyed");
         }
     }
 }

@@ -22,7 +22,8 @@ impl Ear {
     /// Reads the connection manager's next event, and queues its translation.
     pub(super) fn hear_manager(&self) {
         let mut event = null_mut();
-        // SAFETY: the channel is valid and does not block, and there is room for a pointer to the event.
+        // SAFETY: the channel is valid and does not block, and there is room for a pointer to the
+        // event.
         if check(unsafe { ffi::rdma_get_cm_event(self.manager.raw(), &mut event) }).is_err() {
             return;
         }
@@ -88,7 +89,11 @@ impl Ear {
                 CmEvent::Disconnected(token)
             }
             other => {
-                tracing::debug!(event = other, status = event.status, "told by the connection manager");
+                tracing::debug!(
+                    event = other,
+                    status = event.status,
+                    "an event of the connection manager is ignored"
+                );
                 return None;
             }
         };

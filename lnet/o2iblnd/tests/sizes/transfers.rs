@@ -14,7 +14,8 @@ fn side(release: Release, kernel_build: u32, mapping: Mapping, map_on_demand: u3
     side.adjust().unwrap()
 }
 
-/// 1 for an FMR mapping, 3 for fast registration, one per fragment with a global region; and 1 for nlx.
+/// 1 for an FMR mapping, 3 for fast registration, one per fragment with a global region; and 1 for
+/// nlx.
 // Covers: S-506
 #[test]
 fn a_megabyte_by_each_way_of_registration() {

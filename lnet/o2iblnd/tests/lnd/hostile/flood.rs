@@ -41,7 +41,7 @@ fn one_address_has_no_others_nid() {
         assert_eq!((conn_stats().connections, scene.victim().lnd.counters().rx.closes), before, "{nid:#x}");
     }
     assert_eq!(scene.victim().lnd.counters().rx.refusals, 8);
-    let told = told.with("its NID is not of the address");
+    let told = told.with("its NID does not match the address");
     assert!(!told.is_empty());
     if let Bed::Simulated(_) = scene.bed {
         assert_eq!(told.len(), 1, "it takes no more than seconds: {told:?}");
