@@ -1,7 +1,8 @@
-//! Tests that cross crates: whole nodes, over real TCP, against peers that share no code with them; and a helper process,
-//! against clients that share no code with it, and those that programs link. They stand in `tests/tests`; `tests/vectors` holds
-//! bytes captured from real LNet nodes; [`judge`] is a peer that knows how a real node behaves; [`client`] is a client of the
-//! helper made of raw bytes; [`attack`] has what its attackers use.
+//! Tests that cross crates: whole nodes, over real TCP, against peers that share no code with them;
+//! and a helper process, against raw clients that share no code with it, and against the client
+//! library. The tests are in `tests/tests`; `tests/vectors` has bytes captured from real LNet
+//! nodes. [`judge`] is a peer that knows how a real node behaves; [`client`] is a raw client of the
+//! helper; [`attack`] has the tools of its attackers.
 
 #![deny(unsafe_code)]
 

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An address of this host that no other test uses, in this process or in one that runs at the same time.
+/// Returns an address of this host that no other test uses, in this process or in a concurrent one.
 ///
 /// # Panics
 /// After about a thousand in one process.

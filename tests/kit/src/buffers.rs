@@ -1,21 +1,21 @@
-//! Memory, and bytes in which a shift or a mix-up shows.
+//! Memory, and byte patterns that reveal shifted or mixed-up data.
 
 use lnet_region::{Fragment, IoVec, Region};
 
-/// Bytes between two fragments that belong to nobody.
+/// Unused bytes between two fragments.
 const GAP: usize = 61;
 
-/// Bytes in which a shift or a mix-up shows.
+/// Bytes that differ when they are shifted or belong to another buffer.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (at.wrapping_mul(31).wrapping_add(at / 251).wrapping_add(seed.wrapping_mul(7))) as u8)
         .collect()
 }
 
-/// Regions that are shorter are not registered.
+/// Shorter regions are not registered.
 const PAGE: usize = 4096;
 
-/// Memory in a region of its own, which is worth registering; it may have no bytes.
+/// Memory that is a whole region, large enough to be registered; it may have no bytes.
 pub fn whole(length: usize) -> IoVec {
     IoVec::whole(Region::heap(length.max(PAGE)).unwrap()).trimmed(length).unwrap()
 }
@@ -38,30 +38,30 @@ pub fn gapped(lengths: &[usize]) -> IoVec {
     IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
 }
 
-/// Each fragment in a region, and so a registration, of its own.
+/// Each fragment in a separate region, and so a separate registration.
 pub fn apart(lengths: &[usize]) -> IoVec {
     let fragments =
         lengths.iter().map(|&length| Fragment::new(Region::heap(length).unwrap(), 0, length).unwrap());
     IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
 }
 
-/// `length` bytes in so many pieces of about the same length.
+/// Splits `length` bytes into `pieces` pieces of about the same length.
 pub fn cut(length: usize, pieces: usize) -> Vec<usize> {
     (0..pieces).map(|piece| length * (piece + 1) / pieces - length * piece / pieces).collect()
 }
 
-/// Writes bytes to the beginning of memory.
+/// Writes bytes to the beginning of the memory.
 pub fn fill(memory: &IoVec, bytes: &[u8]) {
     memory.write(0..bytes.len()).unwrap().copy_from(0, bytes);
 }
 
-/// The same memory, full of a pattern.
+/// Fills the memory with a pattern and returns it.
 pub fn filled(memory: IoVec, seed: u64) -> IoVec {
     fill(&memory, &pattern(seed, memory.len()));
     memory
 }
 
-/// What memory has in it.
+/// Returns the contents of the memory.
 pub fn bytes(memory: &IoVec) -> Vec<u8> {
     memory.read(0..memory.len()).unwrap().to_vec()
 }

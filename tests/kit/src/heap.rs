@@ -1,19 +1,20 @@
-//! The system's heap, watched.
+//! Allocators that observe the system's heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's heap, which asks before it gives memory, and tells what it takes back. A test program makes it its
-/// `#[global_allocator]`.
+/// The system's heap with callbacks: before an allocation, which may refuse it, and at a
+/// deallocation. A test program makes it its `#[global_allocator]`.
 #[derive(Debug)]
 pub struct WatchedHeap {
-    /// Whether so many bytes may be given. It must not allocate.
+    /// Returns whether this allocation may succeed. Must not allocate.
     pub gives: fn(Layout) -> bool,
-    /// So many bytes were given back. It must not allocate.
+    /// Called with each deallocation. Must not allocate.
     pub takes: fn(Layout),
 }
 
-// SAFETY: everything is left to the system's allocator, or refused, which an allocator may do at any time.
+// SAFETY: every call goes to the system's allocator, or is refused, which an allocator may do at
+// any time.
 #[allow(unsafe_code, reason = "an allocator cannot be written without")]
 unsafe impl GlobalAlloc for WatchedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -34,7 +35,7 @@ unsafe impl GlobalAlloc for WatchedHeap {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         (self.takes)(layout);
-        // SAFETY: as above; `pointer` came from one of them.
+        // SAFETY: as above; `pointer` came from one of these calls.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -45,7 +46,7 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// A heap that counts what each thread does with it.
+/// A heap that counts the allocations of each thread.
 pub const COUNTING: WatchedHeap = WatchedHeap {
     gives: |layout| {
         count(1, layout.size() as isize);
@@ -54,9 +55,9 @@ pub const COUNTING: WatchedHeap = WatchedHeap {
     takes: |layout| count(0, -(layout.size() as isize)),
 };
 
-/// Counts this for the thread.
+/// Adds to the thread's counters.
 fn count(allocations: usize, bytes: isize) {
-    // A thread that ends frees what it has when its counters are gone.
+    // A thread that exits frees memory after its counters are gone.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + bytes);
@@ -64,19 +65,19 @@ fn count(allocations: usize, bytes: isize) {
     });
 }
 
-/// Bytes that this thread has allocated, less those that it has freed.
+/// The bytes that this thread has allocated, less those that it has freed.
 pub fn live_bytes() -> isize {
     LIVE.get()
 }
 
-/// Whether this program's heap is one that counts.
+/// Returns whether this program's heap counts.
 fn is_counted() -> bool {
     let before = ALLOCATIONS.get();
     drop(std::hint::black_box(Box::new(1)));
     ALLOCATIONS.get() > before
 }
 
-/// How often this thread allocates while `work` runs; growing counts as well.
+/// Returns the number of this thread's allocations during `work`, including reallocations.
 ///
 /// # Panics
 /// If the program's heap does not count.
@@ -87,7 +88,7 @@ pub fn allocations<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (value, ALLOCATIONS.get() - before)
 }
 
-/// The most bytes that `work` holds at once, of those that this thread allocates.
+/// Returns the maximum of bytes that `work` holds at once, counting only this thread's allocations.
 ///
 /// # Panics
 /// If the program's heap does not count.

@@ -1,12 +1,13 @@
-//! What tests of several crates are made of: a dev-dependency, and of `nlx-bench`. No product crate depends on it.
+//! Common parts of the tests of several crates: a dev-dependency, and a dependency of `nlx-bench`.
+//! No product crate depends on it.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`addresses`] | loopback addresses that no other test has |
-//! | [`buffers`] | memory in pieces, and bytes in which a mix-up shows |
+//! | [`addresses`] | loopback addresses that no other test uses |
+//! | [`buffers`] | memory in pieces, and bytes that reveal mixed-up data |
 //! | [`events`] | event handlers: a log, and closures |
 //! | [`heap`] | [`heap::WatchedHeap`], an allocator that may refuse; one that counts for each thread |
-//! | [`numa`] | where memory lies |
+//! | [`numa`] | the NUMA placement of memory |
 //! | [`warnings`] | the warnings of a thread |
 //! | `station` (with the feature `node`) | whole nodes that exchange messages |
 //! | `lnds` (with the feature `lnds`) | nodes of an engine and an LND, over TCP and over verbs |

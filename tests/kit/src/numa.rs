@@ -1,18 +1,18 @@
-//! Where this process's memory lies, as the kernel tells in `/proc/self/numa_maps`.
+//! The NUMA placement of this process's memory, from `/proc/self/numa_maps`.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-/// A mapping of memory that no file is beneath.
+/// An anonymous mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// The kernel's words for its policy: `default`, `prefer:1`, `interleave:0-1`.
+    /// The kernel's name of its policy: `default`, `prefer:1`, `interleave:0-1`.
     pub policy: String,
     /// Pages by NUMA node.
     pub pages: BTreeMap<usize, usize>,
 }
 
-/// The mappings of this process that have pages.
+/// Returns the mappings of this process that have pages.
 ///
 /// # Panics
 /// Without `/proc`, or on a kernel without NUMA.
@@ -34,14 +34,14 @@ fn mapping(line: &str) -> Option<Mapping> {
     (!is_file && !pages.is_empty()).then_some(Mapping { policy, pages })
 }
 
-/// How many pages of memory this process has on each of the first two nodes.
+/// Returns the number of this process's pages on each of the first two nodes.
 #[must_use]
 pub fn pages() -> [usize; 2] {
     let all = mappings();
     [0, 1].map(|node| all.iter().filter_map(|mapping| mapping.pages.get(&node)).sum())
 }
 
-/// How many more pages there are on each node than before some work.
+/// Returns the number of pages that `work` added on each node.
 pub fn pages_of<T>(work: impl FnOnce() -> T) -> ([usize; 2], T) {
     let before = pages();
     let made = work();

@@ -14,7 +14,7 @@ use crate::PATIENCE;
 use crate::buffers::{bytes, filled, pattern, whole};
 use crate::events::EventLog;
 
-/// More than partitions, so that each has some.
+/// More than partitions, so that each partition gets some.
 const ROUNDS: u64 = 12;
 
 /// A node with an event queue.
@@ -30,7 +30,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// A node that is up.
+    /// Starts a node.
     pub fn start(config: &NodeConfig) -> Station {
         let node = Node::start(config).unwrap();
         let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
@@ -39,7 +39,7 @@ impl Station {
         Station { node, lnet, log, sleeper, eq }
     }
 
-    /// Its process, by its first NID.
+    /// The node's process id, by its first NID.
     pub fn id(&self) -> ProcessId {
         ProcessId { nid: self.node.nids()[0], pid: Pid::LNET }
     }
@@ -63,13 +63,13 @@ impl Station {
         self.lnet.md_attach(me, self.md(memory, 1, options), Unlink::Auto).unwrap();
     }
 
-    /// Binds a buffer for so many events of its own operations.
+    /// Binds a buffer for `operations` active operations.
     pub fn bind(&self, memory: &IoVec, operations: u32) -> MdHandle {
         self.lnet.md_bind(self.md(memory, operations, MdOptions::empty()), Unlink::Auto).unwrap()
     }
 
-    /// Begins a PUT with ACK, which ends with one event that says so, whatever becomes of the peer. Its events have this
-    /// number.
+    /// Starts a PUT with ACK, which ends with one event, even if the peer fails. Its events have
+    /// this number.
     pub fn begin_put(&self, to: ProcessId, portal: Portal, bits: MatchBits, memory: &IoVec, number: u64) {
         let md = Md { user_ptr: number, ..self.md(memory, 2, MdOptions::TRACK_RESPONSE) };
         let md = self.lnet.md_bind(md, Unlink::Auto).unwrap();
@@ -96,7 +96,8 @@ impl Station {
         self.lnet.get(&get).unwrap();
     }
 
-    /// Drives the node until it has had an event of this kind, and no error, and gives it.
+    /// Drives the node until an event of this kind, or an error, comes; returns the event and
+    /// panics on an error.
     pub fn expect(&self, kind: EventKind) -> Event {
         let wanted = |event: &Event| event.kind == kind || event.status.is_err();
         let event = self.wait_for(&format!("{kind:?}"), wanted);
@@ -104,7 +105,7 @@ impl Station {
         event
     }
 
-    /// Drives the node until it has had such an event, and gives it.
+    /// Drives the node until a wanted event comes, and returns it.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
         let drive = self.node.drive();
         let deadline_ns = drive.now_ns() + PATIENCE.as_nanos() as u64;
@@ -117,7 +118,8 @@ impl Station {
     }
 }
 
-/// PUTs with ACK, GETs of so many bytes, and pings both ways, with entries for one peer and for all.
+/// PUTs with ACK, GETs of `length` bytes, and pings both ways, with entries for one peer and for
+/// all.
 pub fn exchange(one: &Station, other: &Station, length: usize) {
     let portals = [(Portal::new(50).unwrap(), one.id()), (Portal::new(51).unwrap(), ProcessId::ANY)];
     for round in 0..ROUNDS {

@@ -1,14 +1,15 @@
-//! Waiting for what other threads and processes do.
+//! Waiting for other threads and processes.
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that ends; only a test that fails waits for it.
+/// Longer than any operation that succeeds; only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lets others run until something is so.
+/// Yields to other threads until the condition is true.
 ///
 /// # Panics
-/// If it never becomes so.
+///
+/// After [`PATIENCE`].
 #[track_caller]
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What a thread is warned of.
+//! The warnings logged on a thread.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -13,24 +13,25 @@ thread_local! {
     static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The warnings of this thread, since this was made.
+/// The warnings of this thread since this was created.
 #[derive(Debug)]
 pub struct Warnings;
 
 impl Warnings {
-    /// Keeps the words of this thread's warnings from now on.
+    /// Starts to record this thread's warnings.
     ///
     /// # Panics
     /// If the process has another subscriber.
     pub fn heard() -> Warnings {
         static ONCE: Once = Once::new();
-        // One for all threads: with another for each, a place that one thread comes to first may be silent for the others.
+        // One subscriber for all threads: with one per thread, a callsite that one thread reaches
+        // first may stay disabled for the others.
         ONCE.call_once(|| set_global_default(Ear).unwrap());
         TOLD.with_borrow_mut(Vec::clear);
         Warnings
     }
 
-    /// Those that have these words.
+    /// Returns the warnings that contain these words.
     pub fn with(&self, words: &str) -> Vec<String> {
         TOLD.with_borrow(|told| told.iter().filter(|told| told.contains(words)).cloned().collect())
     }
@@ -38,7 +39,7 @@ impl Warnings {
 
 struct Ear;
 
-/// All fields, one behind the other.
+/// All fields, concatenated.
 struct Words(String);
 
 impl Visit for Words {

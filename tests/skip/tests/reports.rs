@@ -23,7 +23,7 @@ fn each_skip_is_a_line_of_the_file_of_reports() {
     assert!(!child().env(nlx_skip::REPORTS, folder.path()).output().unwrap().status.success());
 }
 
-/// Not a test by itself: what the one above runs.
+/// Not a test by itself: the test above runs it.
 #[test]
 #[ignore = "run by each_skip_is_a_line_of_the_file_of_reports"]
 fn a_skipped_test() {

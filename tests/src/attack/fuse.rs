@@ -1,8 +1,10 @@
-//! A FUSE file system without libfuse (fuse(4)): one directory with one file, whose reads and closes are never answered. Mapped,
-//! its pages are memory that a system call waits for without end.
+//! A FUSE file system without libfuse (fuse(4)): one directory with one file, whose reads and
+//! closes are never answered. When it is mapped, a system call that accesses its pages never
+//! returns.
 //!
-//! An ordinary user mounts it in user and mount namespaces of its own. When the process that serves it ends, every call that
-//! waits for an answer ends too; that process must not have the file open itself, for then it waits for its own answer and
+//! An ordinary user mounts it in new user and mount namespaces. When the process that serves it
+//! ends, every call that waits for an answer ends too. That process must not have the file open,
+//! since it would then wait for its own answer and could not be killed.
 //! cannot be killed.
 
 use std::fs::{File, OpenOptions};
@@ -18,14 +20,14 @@ use nix::unistd::{getgid, getuid};
 
 /// The name of the file.
 const NAME: &[u8] = b"f\0";
-/// Its number; that of the directory is 1.
+/// The node number of the file; the directory is 1.
 const FILE_NODE: u64 = 2;
-/// Bytes of a request's header.
+/// The size of a request's header in bytes.
 const REQUEST_HEADER: usize = 40;
-/// Room for a request: at least 8 KiB, and what may be written at once.
+/// Buffer for a request: at least 8 KiB, and the maximum of a write.
 const REQUEST_MAX: usize = (128 << 10) + 4096;
 
-/// Numbers of requests (fuse(4)).
+/// Request codes (fuse(4)).
 mod opcode {
     pub(super) const LOOKUP: u32 = 1;
     pub(super) const FORGET: u32 = 2;
@@ -39,10 +41,12 @@ mod opcode {
     pub(super) const BATCH_FORGET: u32 = 42;
 }
 
-/// Moves this process, which must have one thread, into user and mount namespaces of its own, as root there.
+/// Moves this process, which must have one thread, into new user and mount namespaces, as root
+/// there.
 ///
 /// # Errors
-/// The system's error, where it gives ordinary users no namespaces.
+///
+/// The errno, if the system does not allow ordinary users to create namespaces.
 pub fn enter_namespaces() -> io::Result<()> {
     let (uid, gid) = (getuid(), getgid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
@@ -51,8 +55,9 @@ pub fn enter_namespaces() -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-/// Mounts it at a folder by this device node, in the namespaces of [`enter_namespaces`], and serves it in a thread. Once its
-/// file has been opened, `fstat` of it is not answered either.
+/// Mounts the file system at a folder through this device node, in the namespaces of
+/// [`enter_namespaces`], and serves it in a thread. Once its file has been opened, `fstat` of it is
+/// not answered either.
 ///
 /// # Errors
 /// The system's error.
@@ -65,7 +70,7 @@ pub fn mount_at(folder: &Path, device: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file: to be done by another process.
+/// Opens the file; to be called in another process than [`mount_at`].
 ///
 /// # Errors
 /// The system's error.
@@ -82,12 +87,13 @@ fn serve(mut device: File) {
         bytes.extend((-status).to_ne_bytes());
         bytes.extend(&request[8..16]);
         bytes.extend(body);
-        // A request that was interrupted takes no answer.
+        // An interrupted request accepts no answer.
         let _ = device.write(&bytes);
     }
 }
 
-/// The errno and the body of the answer to a request; `None` for one that gets none.
+/// Returns the errno and the body of the answer to a request; `None` for a request without an
+/// answer.
 fn answer(request: &[u8], is_open: &mut bool) -> Option<(i32, Vec<u8>)> {
     let u32_at =
         |at: usize| u32::from_ne_bytes([request[at], request[at + 1], request[at + 2], request[at + 3]]);

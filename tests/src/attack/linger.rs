@@ -1,4 +1,5 @@
-//! TCP sockets whose `close` sleeps: they have a linger time and data that the other end does not take.
+//! TCP sockets whose `close` blocks: they have a linger time and data that the other end does not
+//! read.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,14 +11,14 @@ use nix::sys::socket::{
     send, setsockopt, socket, sockopt,
 };
 
-/// How long `close` sleeps, in seconds.
+/// How long `close` blocks, in seconds.
 const LINGER_S: i32 = 3600;
 /// Connections per listener: below the system's usual limit of a backlog, 4096.
 const BACKLOG: usize = 2000;
-/// Bytes of each socket buffer; the system rounds up to its minimum of some KiB.
+/// The size of each socket buffer in bytes; the system rounds up to its minimum of some KiB.
 const BUFFER: usize = 1;
 
-/// Listeners that accept nothing and read nothing. When they are dropped, every `close` that sleeps ends.
+/// Listeners that accept and read nothing. When they are dropped, every blocked `close` returns.
 #[derive(Debug, Default)]
 pub struct Sink {
     listeners: Vec<OwnedFd>,
@@ -25,7 +26,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// A new connection to this sink, with unsent data and a linger time of an hour.
+    /// Creates a connection to this sink, with unsent data and a linger time of an hour.
     ///
     /// # Errors
     /// The system's error.
@@ -54,7 +55,7 @@ impl Sink {
 
 fn listener() -> Result<OwnedFd, Errno> {
     let listener = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // Connections inherit it.
+    // Connections inherit the size.
     setsockopt(&listener, sockopt::RcvBuf, &BUFFER)?;
     bind(listener.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)))?;
     listen(&listener, Backlog::MAXALLOWABLE)?;

@@ -1,8 +1,9 @@
-//! An attacker's tools: what an ordinary user of the host, or a peer on the network, has without any code of ours. Raw system
-//! calls here, raw packets and queues in [`client`](crate::client), raw frames in [`judge`](crate::judge).
+//! The tools of an attacker: the means of an ordinary user of the host, or of a peer on the
+//! network, without any code of nlx. This module has raw system calls, [`client`](crate::client)
+//! raw packets and queues, [`judge`](crate::judge) raw frames.
 //!
-//! The program `nlx-attacker` (`tests/src/bin/nlx-attacker`) makes attacks of them, the test `attack` (`tests/tests/attack`)
-//! runs these against `nlxd`; both say how to add one.
+//! The program `nlx-attacker` (`tests/src/bin/nlx-attacker`) builds attacks from them; the test
+//! `attack` (`tests/tests/attack`) runs these against `nlxd`. Both describe how to add one.
 
 pub mod fuse;
 pub mod linger;

@@ -1,4 +1,4 @@
-//! A peer of the node that claims a NID, sends what it likes, and reads nothing.
+//! A peer of the node that claims a NID, sends arbitrary messages, and reads nothing.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpStream};
@@ -12,14 +12,14 @@ use nix::sys::socket::{
 use crate::judge::frame::{Message, PING_BITS};
 use crate::judge::wire::{Hello, Nid, Order, PID, kind, request};
 
-/// How long the node may take to answer a hello.
+/// The time limit for the node's answer to a hello.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take to read a message before it counts as one that has stopped reading.
+/// If the node does not read a message within this time, it has stopped reading.
 const JAM: Duration = Duration::from_millis(500);
-/// Bytes of the receive buffer; the system rounds up to its minimum.
+/// The size of the receive buffer in bytes; the system rounds up to its minimum.
 const BUFFER: usize = 1;
 
-/// A connection of the type CONTROL whose receive buffer is as small as it can be.
+/// A connection of the type CONTROL with the smallest possible receive buffer.
 #[derive(Debug)]
 pub struct DeafPeer {
     stream: TcpStream,
@@ -32,7 +32,7 @@ impl DeafPeer {
     /// Connects from an address and claims a NID.
     ///
     /// # Errors
-    /// The system's error, or what is wrong with the node's hello.
+    /// The system's error, or the fault in the node's hello.
     pub fn connect(from: Ipv4Addr, claimed: Ipv4Addr, to: SocketAddrV4) -> io::Result<DeafPeer> {
         let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
         setsockopt(&fd, sockopt::RcvBuf, &BUFFER)?;
@@ -59,10 +59,11 @@ impl DeafPeer {
         Ok(DeafPeer { stream, nid, node, handle: 0 })
     }
 
-    /// Asks for the node's ping information, with the longest answer that there is.
+    /// Requests the node's ping information, with the longest possible answer.
     ///
     /// # Errors
-    /// EAGAIN once the node takes nothing more.
+    ///
+    /// EAGAIN once the node accepts no more data.
     pub fn ask(&mut self) -> io::Result<()> {
         self.handle += 1;
         let mut handle = [0; 16];

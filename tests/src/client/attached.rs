@@ -1,4 +1,4 @@
-//! A client that the helper has taken in.
+//! A client that is connected to the helper.
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
@@ -13,33 +13,33 @@ use super::ring::{Queue, Ring};
 use super::socket::Socket;
 use super::wire::{self, Address, Entry, Reply, kind, u16_at, u32_at, u64_at};
 
-/// Far beyond what anything here takes; what has not come by then never will.
+/// Far longer than any operation here takes: a wait that exceeds it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client of the helper.
 #[derive(Debug)]
 pub struct Client {
-    /// Its connection.
+    /// The connection to the helper.
     pub socket: Socket,
     /// The submission ring.
     pub ring: Ring,
     /// The memory of the ring.
     pub ring_memory: OwnedFd,
-    /// What it is killed at.
+    /// The points at which the client is killed.
     pub points: Points,
     /// The body of the welcome.
     pub welcome: Vec<u8>,
-    /// How long it waits for anything.
+    /// How long the client waits for any reply or event.
     pub patience: Duration,
     last_id: u64,
 }
 
-/// Memory for buffers.
+/// An arena: memory for buffers.
 #[derive(Debug)]
 pub struct Arena {
-    /// Its number.
+    /// The arena's number.
     pub number: u32,
-    /// It lies on huge pages.
+    /// Whether it lies on huge pages.
     pub huge: bool,
     /// The memory.
     pub memory: Memory,
@@ -50,27 +50,29 @@ pub struct Arena {
 /// A transfer machine.
 #[derive(Debug)]
 pub struct Tm {
-    /// The helper's name for it.
+    /// The helper's handle for it.
     pub handle: u64,
-    /// Where it is.
+    /// Its end point.
     pub address: Address,
-    /// Its events.
+    /// Its event queue.
     pub events: Events,
 }
 
 impl Client {
-    /// Connects, and says hello.
+    /// Connects, and completes the hello.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn connect(path: &Path, name: &str) -> Result<Client, String> {
         Client::connect_with(path, name, Points::harmless())
     }
 
-    /// The same, killed at some point.
+    /// The same for a client that is killed at a point.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn connect_with(path: &Path, name: &str, mut points: Points) -> Result<Client, String> {
         let socket = Socket::connect(path).map_err(|errno| format!("cannot connect: {errno}"))?;
         points.pass("connected");
@@ -97,23 +99,23 @@ impl Client {
         })
     }
 
-    /// The helper's name for this client.
+    /// The helper's number for this client.
     pub fn number(&self) -> u64 {
         u64_at(&self.welcome, 16)
     }
 
-    /// A limit that the welcome tells, by its place there: 52 buffers, 56 transfer machines, 60 operations, 64 events, 68
-    /// arenas.
+    /// Returns a limit of the welcome at its offset there: 52 buffers, 56 transfer machines, 60
+    /// operations, 64 events, 68 arenas.
     pub fn limit(&self, at: usize) -> u32 {
         u32_at(&self.welcome, at)
     }
 
-    /// Bytes of all arenas.
+    /// The limit in bytes of all arenas together.
     pub fn bytes_max(&self) -> u64 {
         u64_at(&self.welcome, 72)
     }
 
-    /// Bytes of one of them.
+    /// The limit in bytes of one arena.
     pub fn arena_bytes_max(&self) -> u64 {
         u64_at(&self.welcome, 88)
     }
@@ -121,7 +123,8 @@ impl Client {
     /// Makes a request and waits for the reply.
     ///
     /// # Errors
-    /// What went wrong with the connection; a refusal is a reply.
+    ///
+    /// A failure of the connection; a refusal is a reply.
     pub fn request(&mut self, kind: u16, body: &[u8]) -> Result<Reply, String> {
         self.request_with(kind, body, &[])
     }
@@ -129,7 +132,8 @@ impl Client {
     /// The same with descriptors.
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// As [`Client::request`].
     pub fn request_with(&mut self, kind: u16, body: &[u8], fds: &[RawFd]) -> Result<Reply, String> {
         let id = self.ask(kind, body, fds)?;
         let reply = receive(&self.socket, id, self.patience)?;
@@ -137,10 +141,11 @@ impl Client {
         Ok(reply)
     }
 
-    /// Makes a request, and waits for nothing; its number.
+    /// Makes a request without waiting; returns its number.
     ///
     /// # Errors
-    /// What went wrong with the connection.
+    ///
+    /// A failure of the connection.
     pub fn ask(&mut self, kind: u16, body: &[u8], fds: &[RawFd]) -> Result<u64, String> {
         self.last_id += 1;
         let packet = wire::packet(kind, self.last_id, body);
@@ -149,7 +154,7 @@ impl Client {
         Ok(self.last_id)
     }
 
-    /// Makes a request that may be refused.
+    /// Makes a request; a refusal is an error.
     ///
     /// # Errors
     /// The errno; EIO if there was no reply.
@@ -157,7 +162,7 @@ impl Client {
         self.request(kind, body).map_err(|_| Errno::EIO)?.done()
     }
 
-    /// Makes an arena, and maps it.
+    /// Creates an arena, and maps it.
     ///
     /// # Errors
     /// The errno.
@@ -171,7 +176,7 @@ impl Client {
         Ok(Arena { number: u32_at(&reply.body, 0), huge: u32_at(&reply.body, 4) != 0, memory, fd })
     }
 
-    /// Starts a transfer machine on any id.
+    /// Starts a transfer machine on any free id.
     ///
     /// # Errors
     /// The errno.
@@ -198,7 +203,7 @@ impl Client {
         self.call(kind::STOP_TM, &tm.to_le_bytes()).map(drop)
     }
 
-    /// Waits until the helper has done all that was submitted.
+    /// Waits until the helper has processed all submitted entries.
     ///
     /// # Errors
     /// The errno.
@@ -206,7 +211,7 @@ impl Client {
         self.call(kind::SYNC, &[]).map(drop)
     }
 
-    /// Puts an entry into the ring; if that is full, waits until the helper has emptied it.
+    /// Puts an entry into the ring; if the ring is full, waits until the helper has taken entries.
     ///
     /// # Errors
     /// The errno; EIO if the helper is gone.
@@ -214,10 +219,11 @@ impl Client {
         self.submit_bytes(&entry.bytes())
     }
 
-    /// The same with any bytes.
+    /// The same with arbitrary bytes.
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// As [`Client::submit`].
     pub fn submit_bytes(&mut self, entry: &[u8; wire::ENTRY]) -> Result<(), Errno> {
         if self.ring.free() == 0 {
             self.ring.ring();
@@ -235,7 +241,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes room for the events of an operation, and submits it.
+    /// Provisions room for the events of an operation, and submits it.
     ///
     /// # Errors
     /// As [`Client::submit`].
@@ -247,7 +253,7 @@ impl Client {
     /// Waits for the next event of a transfer machine.
     ///
     /// # Errors
-    /// ETIMEDOUT, ENOTCONN if the helper is gone.
+    /// ETIMEDOUT; ENOTCONN if the helper is gone.
     pub fn event(&mut self, tm: &mut Tm) -> Result<Event, Errno> {
         let socket = &self.socket;
         let mut gone = false;
@@ -263,7 +269,7 @@ impl Client {
     }
 }
 
-/// The next packet must be the reply to this request.
+/// Receives the next packet, which must be the reply to this request.
 fn receive(socket: &Socket, id: u64, patience: Duration) -> Result<Reply, String> {
     let packet = socket.receive(patience).map_err(|errno| format!("no reply: {errno}"))?;
     let (packet, fds) = packet.ok_or("the helper has closed the connection")?;

@@ -8,12 +8,12 @@ use super::points::Points;
 use super::ring::{Queue, place};
 use super::wire::{u32_at, u64_at};
 
-/// Bytes of an event.
+/// The size of an event in bytes.
 const EVENT: usize = 88;
-/// How long to sleep before looking again, if nobody wakes.
+/// How long to sleep before checking again without a wake-up.
 const NAP: Duration = Duration::from_millis(200);
 
-/// What happened.
+/// An event of the helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the field of this name")]
 pub struct Event {
@@ -22,7 +22,7 @@ pub struct Event {
     pub length: u64,
     pub offset: u64,
     pub status: i32,
-    /// It is the operation's last.
+    /// Whether it is the operation's last event.
     pub last: bool,
     /// NID, portal, id.
     pub sender: Option<([u8; 20], u32, u32)>,
@@ -47,10 +47,10 @@ impl Event {
     }
 }
 
-/// The queue of a transfer machine.
+/// The event queue of a transfer machine.
 #[derive(Debug)]
 pub struct Events {
-    /// Its memory.
+    /// The queue's memory.
     pub queue: Queue,
     divider: u32,
     front: u32,
@@ -60,12 +60,12 @@ pub struct Events {
 }
 
 impl Events {
-    /// A queue that nothing has been taken from.
+    /// Creates the consumer of a queue from which no event has been taken.
     pub fn new(queue: Queue) -> Events {
         Events { queue, divider: 1, front: 0, taken: 0, slots: 2, needed: 0 }
     }
 
-    /// Makes room for so many more events.
+    /// Provisions room for `events` more events.
     pub fn provision(&mut self, events: u32, points: &mut Points) {
         self.needed += events;
         let missing = (self.needed + 1).saturating_sub(self.slots);
@@ -90,19 +90,19 @@ impl Events {
         points.pass("grow published");
     }
 
-    /// Events that may still come.
+    /// The number of events that may still come.
     pub fn needed(&self) -> u32 {
         self.needed
     }
 
-    /// Takes the next event, if there is one.
+    /// Removes and returns the next event, if there is one.
     pub fn take(&mut self, points: &mut Points) -> Option<Event> {
         let stamp = self.stamp()?;
         points.pass("event seen");
         let slot = self.queue.slot(self.front);
         let event = Event::read(&self.queue.memory.read(slot + place::STAMP - EVENT, EVENT));
         self.divider = self.front;
-        // A helper is trusted: the number is that of a slot.
+        // The helper is trusted: the number is a valid slot index.
         self.front = stamp as u32;
         self.taken += 1;
         points.pass("event taken");
@@ -112,7 +112,8 @@ impl Events {
         Some(event)
     }
 
-    /// Waits for an event as long as the time lasts; whether there is one. `is_over` may end it before.
+    /// Waits for an event; returns whether there is one. Ends after `patience`, or once `is_over`
+    /// returns true.
     pub fn wait(&self, patience: Duration, points: &mut Points, mut is_over: impl FnMut() -> bool) -> bool {
         let until = Instant::now() + patience;
         while self.stamp().is_none() {
@@ -132,7 +133,7 @@ impl Events {
         true
     }
 
-    /// The stamp of the next event, if it is there.
+    /// Returns the stamp of the next event, if the event is present.
     fn stamp(&self) -> Option<u64> {
         let stamp = self.queue.memory.word(self.queue.slot(self.front) + place::STAMP).load(Acquire);
         ((stamp >> 32) as u32 == (self.taken + 1) as u32).then_some(stamp)

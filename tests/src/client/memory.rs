@@ -1,4 +1,4 @@
-//! Memory that the helper made, mapped; words in it, and sleeping on one of them.
+//! Mappings of memory that the helper made: access to words, and sleeping on one of them.
 
 #![expect(unsafe_code, reason = "memory that two processes have mapped can be reached by pointers alone")]
 
@@ -16,25 +16,28 @@ use nix::sys::stat::fstat;
 /// `F_SEAL_FUTURE_WRITE`.
 const SEAL: SealFlag = SealFlag::from_bits_retain(0x10);
 
-/// A file, mapped whole. A clone is the same mapping.
+/// A file that is mapped whole. A clone shares the mapping.
 #[derive(Debug, Clone)]
 pub struct Memory(Arc<MmapRaw>);
 
 impl Memory {
-    /// Maps all of a descriptor's memory, and seals it as a client is to.
+    /// Maps all memory of a descriptor, and seals it as the protocol requires of a client.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn map_and_seal(fd: impl AsFd) -> Result<Memory, Errno> {
         let memory = Memory::map(&fd)?;
         fcntl(fd, FcntlArg::F_ADD_SEALS(SEAL))?;
         Ok(memory)
     }
 
-    /// The same at an address that is a multiple of this one.
+    /// The same at an address that is a multiple of `alignment`.
     ///
     /// # Errors
-    /// What the system says; ENOMEM if it puts mappings elsewhere than beneath each other.
+    ///
+    /// The errno of the system call; ENOMEM if the system does not put mappings directly below each
+    /// other.
     pub fn map_aligned_and_seal(fd: impl AsFd, alignment: usize) -> Result<Memory, Errno> {
         let mut in_between = Vec::new();
         for _ in 0..16 {
@@ -49,10 +52,11 @@ impl Memory {
         Err(Errno::ENOMEM)
     }
 
-    /// Maps all of a descriptor's memory.
+    /// Maps all memory of a descriptor.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn map(fd: impl AsFd) -> Result<Memory, Errno> {
         let length = fstat(&fd)?.st_size as usize;
         let failed = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
@@ -60,65 +64,70 @@ impl Memory {
         Ok(Memory(Arc::new(MmapOptions::new().len(length).map_raw(&fd).map_err(failed)?)))
     }
 
-    /// Memory of this process alone.
+    /// Maps process-private memory.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn private(length: usize) -> Result<Memory, Errno> {
         let map = MmapOptions::new().len(length).map_anon().map_err(|_| Errno::ENOMEM)?;
         Ok(Memory(Arc::new(map.into())))
     }
 
-    /// Maps the beginning of a file, without asking for its size.
+    /// Maps the first `length` bytes of a file, without checking its size.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn map_beginning(fd: impl AsFd, length: usize) -> Result<Memory, Errno> {
         let map = MmapOptions::new().len(length).map_raw(&fd.as_fd());
         let failed = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
         Ok(Memory(Arc::new(map.map_err(failed)?)))
     }
 
-    /// Puts huge pages in the place of small ones, everywhere where it is mapped.
+    /// Replaces small pages by huge ones, in all mappings of the file.
     ///
     /// # Errors
-    /// What the system says: EINVAL before Linux 6.1, EAGAIN while somebody else has a page in use.
+    ///
+    /// The errno of the system call: EINVAL before Linux 6.1, EAGAIN while a page is in use
+    /// elsewhere.
     pub fn collapse(&self) -> Result<(), Errno> {
         const MADV_COLLAPSE: i32 = 25;
-        // SAFETY: the bytes are those of the mapping, whose content stays what it is.
+        // SAFETY: the range is the mapping, whose content does not change.
         let advised = unsafe { libc::madvise(self.0.as_mut_ptr().cast(), self.len(), MADV_COLLAPSE) };
         Errno::result(advised).map(drop)
     }
 
-    /// Bytes of it.
+    /// The size in bytes.
     #[expect(clippy::len_without_is_empty, reason = "there is no mapping of nothing")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The eight bytes here.
+    /// Returns the eight bytes at `at`.
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len(), "a word at {at} of {}", self.len());
-        // SAFETY: the word lies in the mapping and is aligned, as has just been checked and since a mapping begins at a page;
-        // the mapping lives as long as `self`, and others access it in whatever way, which atomics allow.
+        // SAFETY: the word lies in the mapping and is aligned, as was just checked and since a
+        // mapping begins at a page boundary; the mapping lives as long as `self`; others may access
+        // it in any way, which atomics allow.
         unsafe { AtomicU64::from_ptr(self.0.as_mut_ptr().add(at).cast()) }
     }
 
-    /// The four bytes here.
+    /// Returns the four bytes at `at`.
     pub fn half(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len(), "a number at {at} of {}", self.len());
         // SAFETY: as for `word`.
         unsafe { AtomicU32::from_ptr(self.0.as_mut_ptr().add(at).cast()) }
     }
 
-    /// Writes bytes, whole words of them; offset and length are multiples of 8.
+    /// Writes bytes as whole words; offset and length are multiples of 8.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         for (number, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
             self.word(at + 8 * number).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         }
     }
 
-    /// Reads bytes: offset and length are multiples of 8.
+    /// Reads bytes; offset and length are multiples of 8.
     pub fn read(&self, at: usize, length: usize) -> Vec<u8> {
         (at..at + length)
             .step_by(8)
@@ -126,35 +135,39 @@ impl Memory {
             .collect()
     }
 
-    /// Gives pages of the file back to the system, for all who have it mapped: they read as zeros, or fault where there is no
-    /// memory left to replace them.
+    /// Returns pages of the file to the system, for all processes that map it: they read as zeros,
+    /// or fault if there is no memory to replace them.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn punch(&self, at: usize, length: usize) -> Result<(), Errno> {
         assert!(at + length <= self.len());
-        // SAFETY: the range lies in the mapping; what becomes of its content is what the caller wants, and all accesses to it
-        // here are by atomics, for which any value will do.
+        // SAFETY: the range lies in the mapping; the caller wants its content to be lost, and all
+        // accesses to it here are by atomics, for which any value is valid.
         let result = unsafe { libc::madvise(self.0.as_mut_ptr().add(at).cast(), length, libc::MADV_REMOVE) };
         Errno::result(result).map(drop)
     }
 
-    /// Sleeps while the number here is this one, until it is woken or the time has passed.
+    /// Sleeps while the number at `at` is `while_it_is`, until a wake-up or for at most `longest`.
     pub fn sleep(&self, at: usize, while_it_is: u32, longest: Duration) {
         let word = self.half(at);
         let longest = libc::timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos() as _ };
-        // SAFETY: the word is valid and aligned for the whole call, and so is the time; FUTEX_WAIT reads both and nothing else.
+        // SAFETY: the word is valid and aligned for the whole call, and so is the time; FUTEX_WAIT
+        // reads only these two.
         unsafe {
             libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, while_it_is, &raw const longest)
         };
     }
 
-    /// Reads from a descriptor to here; how many bytes.
+    /// Reads from a descriptor into this memory; returns the number of bytes.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn fill_from(&self, fd: impl AsFd) -> Result<usize, Errno> {
-        // SAFETY: the whole mapping is the system's to write to for this call, and all accesses to it here are by atomics.
+        // SAFETY: the system may write the whole mapping during this call, and all accesses to it
+        // here are by atomics.
         let read = unsafe { libc::read(fd.as_fd().as_raw_fd(), self.0.as_mut_ptr().cast(), self.len()) };
         Errno::result(read).map(isize::cast_unsigned)
     }

@@ -1,19 +1,19 @@
-//! A client of the helper process made of raw bytes: a proof that `docs/driver-protocol.md` is enough to write one, and a
-//! weapon.
+//! A raw client of the helper process: it proves that `docs/driver-protocol.md` is sufficient to
+//! write one, and serves attacks.
 //!
-//! It shares no code with nlx: every number in it stands in that document. It checks nothing before it asks, so that it
-//! can ask for anything; and whatever the helper answers it hands on.
+//! It shares no code with nlx: every number in it comes from that document. It does not check its
+//! requests, so that it can make any; and it returns any answer of the helper.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | packets and entries of the submission ring, as bytes |
 //! | [`socket`] | the socket, with descriptors |
-//! | [`memory`] | memory that the helper made, mapped; the one place that needs `unsafe` |
+//! | [`memory`] | mappings of memory that the helper made; the only module with `unsafe` |
 //! | [`ring`] | the client's side of the submission ring |
 //! | [`events`] | the client's side of an event queue |
-//! | [`Client`] | all of them together |
-//! | [`pair`] | two clients with work for each other, every byte of it looked at |
-//! | [`points`] | where a test kills it |
+//! | [`Client`] | a client made of these |
+//! | [`pair`] | two clients with work for each other, which check every byte |
+//! | [`points`] | the points at which a test kills a client |
 
 mod attached;
 pub mod events;

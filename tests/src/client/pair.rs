@@ -1,4 +1,4 @@
-//! Two clients with work for each other: messages and bulk transfers both ways, every byte looked at.
+//! Two clients that exchange messages and bulk transfers both ways, and check every byte.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,18 +12,18 @@ use super::wire::{Address, Entry, queue};
 
 /// Operations of each kind in a round.
 pub const WINDOW: u64 = 4;
-/// Bytes of a message.
+/// The size of a message in bytes.
 pub const MESSAGE: u64 = 512;
-/// Bytes of a bulk transfer.
+/// The size of a bulk transfer in bytes.
 pub const BULK: u64 = 64 << 10;
-/// Each buffer lies at a multiple of this in its arena.
+/// The distance in bytes between the buffers of an arena.
 const PLACE: u64 = BULK;
 /// The portal of all transfer machines.
 pub const PORTAL: u32 = 40;
-/// ECANCELED, as events tell it.
+/// ECANCELED, as the status of an event.
 const CANCELED: i32 = -(Errno::ECANCELED as i32);
 
-/// What a buffer is for.
+/// The purpose of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Send,
@@ -34,12 +34,12 @@ enum Use {
 
 const USES: [Use; 4] = [Use::Send, Use::Receive, Use::Give, Use::Take];
 
-/// One of the two.
+/// One of the two clients with its resources.
 #[derive(Debug)]
 pub struct Side {
     /// The client.
     pub client: Client,
-    /// Its memory.
+    /// The arena with its buffers.
     pub arena: Arena,
     /// Its transfer machine.
     pub tm: Tm,
@@ -47,10 +47,11 @@ pub struct Side {
 }
 
 impl Side {
-    /// A client with memory, buffers and a transfer machine.
+    /// Connects a client, and makes its arena, buffers and transfer machine.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn connect(path: &Path, nid: [u8; 20], name: &str, points: Points) -> Result<Side, String> {
         let mut client = Client::connect_with(path, name, points)?;
         let count = WINDOW * USES.len() as u64;
@@ -78,7 +79,7 @@ impl Side {
         self.arena.memory.write(at, &words.collect::<Vec<_>>());
     }
 
-    /// The seed of what stands here, if all of it follows from that.
+    /// Returns the seed of the content at this place, if the whole content derives from it.
     fn seed(&self, buffer: u64, offset: u64, length: u64) -> Result<u64, String> {
         let bytes = self.arena.memory.read(place_of(buffer) + offset as usize, length as usize);
         let (words, _) = bytes.as_chunks::<8>();
@@ -91,7 +92,7 @@ impl Side {
         }
     }
 
-    /// Takes events until none is outstanding.
+    /// Takes events until none is outstanding, and passes each to `look`.
     fn finish(&mut self, mut look: impl FnMut(&Side, &Event) -> Result<(), String>) -> Result<(), String> {
         while self.tm.events.needed() > 0 {
             let event = self.client.event(&mut self.tm).map_err(|errno| format!("no event: {errno}"))?;
@@ -100,10 +101,11 @@ impl Side {
         Ok(())
     }
 
-    /// Starts an operation of each queue, of which none ends as long as nobody answers at the other address.
+    /// Starts an operation on each queue, none of which ends while no node answers at `silent`.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn start_everything(&mut self, silent: &Address) -> Result<Vec<Entry>, String> {
         let tm = self.tm.handle;
         let there = |queue| silent.descriptor(7, queue, BULK);
@@ -122,10 +124,11 @@ impl Side {
         Ok(entries)
     }
 
-    /// Asks for the end of operations that do not end by themselves, and waits for it.
+    /// Cancels operations that do not end otherwise, and waits for their end.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn cancel_everything(&mut self, entries: &[Entry]) -> Result<(), String> {
         for entry in entries {
             let cancel = Entry::cancel(self.tm.handle, entry.buffer, entry.cookie);
@@ -134,16 +137,17 @@ impl Side {
         self.client.points.pass("all cancelled");
         self.finish(|_, event| match event.status {
             CANCELED => Ok(()),
-            // What could be told of a node that says nothing, before it was cancelled.
+            // The error of a silent node, which may come before the cancel.
             status if status < 0 && [101, 104, 105].contains(&event.cookie) => Ok(()),
             _ => Err(format!("{event:?} of an operation that nobody answers")),
         })
     }
 
-    /// Gives everything back; where it is to be killed.
+    /// Releases all resources; returns the client's points.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn end(mut self) -> Result<Points, String> {
         for place in 0..WINDOW * USES.len() as u64 {
             let deregister = Entry::deregister(handle(place));
@@ -161,19 +165,20 @@ impl Side {
 /// Two clients, of one helper or of two.
 #[derive(Debug)]
 pub struct Pair {
-    /// Both of them.
+    /// The two clients.
     pub sides: [Side; 2],
-    /// Do not look at what comes.
+    /// Set to skip the check of received bytes.
     pub careless: bool,
     round: u64,
     seed: u64,
 }
 
 impl Pair {
-    /// Two new clients. What is killed is the first.
+    /// Connects two new clients. The first one has the points.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn connect(
         paths: [&Path; 2],
         nids: [[u8; 20]; 2],
@@ -186,10 +191,11 @@ impl Pair {
         Ok(Pair { sides: [one, other], careless: false, round: 0, seed })
     }
 
-    /// Moves messages and bulk both ways, and looks at every byte.
+    /// Transfers messages and bulk both ways, and checks every byte.
     ///
     /// # Errors
-    /// What went wrong: an operation that failed, bytes that are not what was sent.
+    ///
+    /// An operation that failed, or bytes that differ from those sent.
     pub fn round(&mut self) -> Result<(), String> {
         self.round += 1;
         let (round, seed) = (self.round, self.seed);
@@ -270,10 +276,11 @@ impl Pair {
         Ok(())
     }
 
-    /// Gives everything back; where the first is to be killed.
+    /// Releases all resources; returns the first client's points.
     ///
     /// # Errors
-    /// What went wrong.
+    ///
+    /// The step that failed.
     pub fn end(self) -> Result<Points, String> {
         let [one, other] = self.sides;
         other.end()?;
@@ -281,7 +288,7 @@ impl Pair {
     }
 }
 
-/// The name of a buffer at this place: all have the first generation.
+/// The handle of the buffer at this index: all have the first generation.
 pub fn handle(place: u64) -> u64 {
     1 << 32 | place
 }
@@ -298,17 +305,17 @@ fn place_of(buffer: u64) -> usize {
     ((buffer & 0xffff_ffff) * PLACE) as usize
 }
 
-/// What a buffer's content follows from.
+/// The seed from which a buffer's content derives.
 fn seeds(seed: u64, round: u64, tm: u64, buffer: u64) -> u64 {
     mix(seed ^ mix(round) ^ mix(tm << 8 | buffer & 0xff))
 }
 
-/// A word of what begins with a seed.
+/// Returns a word of the content that derives from `seed`.
 fn expected(seed: u64, word: u64) -> u64 {
     if word == 0 { seed } else { mix(seed.wrapping_add(word)) }
 }
 
-/// Spreads bits (splitmix64).
+/// Scrambles the bits (splitmix64).
 pub fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

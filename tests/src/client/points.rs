@@ -4,7 +4,7 @@ use std::io::Write;
 
 use nix::sys::signal::{Signal, raise};
 
-/// The points, in the order in which a client comes past them first.
+/// The points, in the order in which a client first reaches them.
 pub const POINTS: [&str; 27] = [
     "connected",
     "hello sent",
@@ -35,25 +35,25 @@ pub const POINTS: [&str; 27] = [
     "stop asked for",
 ];
 
-/// What happens to a client at the points it comes to.
+/// What happens to a client at the points it reaches.
 #[derive(Debug, Default)]
 pub struct Points {
     trap: Option<(String, u32)>,
 }
 
 impl Points {
-    /// Nothing happens.
+    /// Points without effect.
     pub fn harmless() -> Points {
         Points::default()
     }
 
-    /// This process kills itself at its so many-th visit to the point, and says so before.
+    /// Makes this process print a message and kill itself at its `nth` visit to the point.
     pub fn trap(name: &str, nth: u32) -> Points {
         assert!(POINTS.contains(&name), "there is no point {name:?}");
         Points { trap: Some((name.to_string(), nth)) }
     }
 
-    /// The client comes past a point.
+    /// Called when the client reaches a point.
     pub fn pass(&mut self, name: &str) {
         debug_assert!(POINTS.contains(&name), "there is no point {name:?}");
         let Some((trap, left)) = &mut self.trap else { return };

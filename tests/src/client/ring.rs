@@ -1,4 +1,4 @@
-//! The client's side of the submission ring, and what both kinds of queues have in common.
+//! The client's side of the submission ring, and the common parts of both kinds of queues.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -10,7 +10,7 @@ use nix::unistd::write;
 use super::memory::Memory;
 use super::wire::ENTRY;
 
-/// Where the parts of a queue lie.
+/// Offsets of the parts of a queue.
 pub mod place {
     #![expect(missing_docs, reason = "each is the place of the word of this name")]
     pub const MAGIC: usize = 0;
@@ -22,36 +22,37 @@ pub mod place {
     pub const LOOKOUT: usize = 384;
     pub const TOLD: usize = 512;
     pub const LINKS: usize = 640;
-    /// Bytes of a slot.
+    /// The size of a slot in bytes.
     pub const SLOT: usize = 128;
-    /// Where in a slot its stamp is.
+    /// The offset of the stamp in a slot.
     pub const STAMP: usize = 120;
 
-    /// Where the links lead from a slot.
+    /// The offset of the link of a slot.
     pub fn link(slot: u32) -> usize {
         LINKS + 4 * slot as usize
     }
 
-    /// Where a slot lies in a queue of so many.
+    /// The offset of a slot in a queue of `max_slots` slots.
     pub fn slot(max_slots: u32, slot: u32) -> usize {
         link(max_slots).next_multiple_of(SLOT) + SLOT * slot as usize
     }
 }
 
-/// A queue's memory, looked at once.
+/// A queue's memory, whose header was checked.
 #[derive(Debug, Clone)]
 pub struct Queue {
     /// The memory.
     pub memory: Memory,
-    /// As many slots as there is room for.
+    /// The number of slots in the memory.
     pub max_slots: u32,
 }
 
 impl Queue {
-    /// A queue in memory that the helper sent.
+    /// Maps a queue in memory that the helper sent.
     ///
     /// # Errors
-    /// What is wrong with it.
+    ///
+    /// The field of its header that is wrong.
     pub fn map(fd: impl AsFd) -> Result<Queue, String> {
         let memory =
             Memory::map_and_seal(fd).map_err(|errno| format!("a queue cannot be mapped: {errno}"))?;
@@ -70,7 +71,7 @@ impl Queue {
         Ok(Queue { memory, max_slots })
     }
 
-    /// Where a slot lies.
+    /// The offset of a slot.
     pub fn slot(&self, slot: u32) -> usize {
         place::slot(self.max_slots, slot)
     }
@@ -79,7 +80,7 @@ impl Queue {
 /// The client's side of the submission ring.
 #[derive(Debug)]
 pub struct Ring {
-    /// Its memory.
+    /// The ring's memory.
     pub queue: Queue,
     doorbell: OwnedFd,
     fill: u32,
@@ -87,21 +88,21 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring that nothing has been put into.
+    /// Creates the producer of an empty ring.
     pub fn new(queue: Queue, doorbell: OwnedFd) -> Ring {
         Ring { queue, doorbell, fill: 0, pushed: 0 }
     }
 
-    /// Slots that hold nothing that the helper has not taken.
+    /// The number of slots without an entry that the helper has not taken.
     pub fn free(&self) -> u64 {
         let memory = &self.queue.memory;
         let consumed = memory.word(place::CONSUMED).load(Acquire);
         let slots = u64::from(memory.half(place::SLOTS).load(Acquire));
-        // Who scribbles here himself gets what he deserves.
+        // Does not panic on arbitrary values, which a test may have written here.
         slots.saturating_sub(1).saturating_sub(self.pushed.wrapping_sub(consumed))
     }
 
-    /// Writes an entry, which the helper does not see yet. There must be a free slot.
+    /// Writes an entry, which is not visible to the helper yet. There must be a free slot.
     pub fn fill(&mut self, entry: &[u8; ENTRY]) -> Filled {
         let slot = self.fill;
         let next = self.queue.memory.half(place::link(slot)).load(Relaxed);
@@ -109,7 +110,7 @@ impl Ring {
         Filled { slot, next }
     }
 
-    /// Lets the helper see an entry that was filled.
+    /// Makes a filled entry visible to the helper.
     pub fn stamp(&mut self, filled: Filled) {
         self.pushed += 1;
         self.fill = filled.next;
@@ -118,7 +119,7 @@ impl Ring {
         self.queue.memory.word(at).store(stamp, Release);
     }
 
-    /// Whether the helper sleeps and has to be woken; if so, who asks must.
+    /// Returns whether the helper sleeps; if so, this caller must ring.
     pub fn must_ring(&self) -> bool {
         fence(SeqCst);
         let sleeping = self.queue.memory.half(place::SLEEPING);
@@ -127,17 +128,17 @@ impl Ring {
 
     /// Rings the doorbell.
     pub fn ring(&self) {
-        // A doorbell that is full rings.
+        // A full doorbell rings already.
         let _: Result<usize, Errno> = write(&self.doorbell, &1u64.to_ne_bytes());
     }
 
-    /// The doorbell, to do worse things with.
+    /// The doorbell's descriptor, for attacks.
     pub fn doorbell(&self) -> &OwnedFd {
         &self.doorbell
     }
 }
 
-/// An entry that has been written, and where the next one goes.
+/// A filled entry, and the slot of the next one.
 #[derive(Debug, Clone, Copy)]
 pub struct Filled {
     slot: u32,

@@ -1,4 +1,4 @@
-//! The socket.
+//! The client's end of the helper's socket.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -25,25 +25,27 @@ pub type Packet = (Vec<u8>, Vec<OwnedFd>);
 pub struct Socket(OwnedFd);
 
 impl Socket {
-    /// Connects.
+    /// Connects to the helper's socket.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn connect(path: &Path) -> Result<Socket, Errno> {
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
         connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
         Ok(Socket(fd))
     }
 
-    /// Sends one packet, with descriptors; waits while the helper does not read.
+    /// Sends one packet, with descriptors; blocks while the helper does not read.
     ///
     /// # Errors
-    /// What the system says: EPIPE once the helper has closed the connection.
+    ///
+    /// The errno of the system call: EPIPE once the helper has closed the connection.
     pub fn send(&self, packet: &[u8], fds: &[RawFd]) -> Result<(), Errno> {
         self.send_with(packet, fds, MsgFlags::empty())
     }
 
-    /// Sends one packet if that can be done at once.
+    /// Sends one packet without blocking.
     ///
     /// # Errors
     /// EAGAIN while the helper does not read.
@@ -51,10 +53,11 @@ impl Socket {
         self.send_with(packet, &[], MsgFlags::MSG_DONTWAIT)
     }
 
-    /// The same with descriptors.
+    /// Sends one packet with descriptors, without blocking.
     ///
     /// # Errors
-    /// As there; EPERM where the kernel lets no descriptors pass.
+    ///
+    /// As [`Socket::try_send`]; EPERM if a security module of the kernel refuses the descriptors.
     pub fn try_send_with(&self, packet: &[u8], fds: &[RawFd]) -> Result<(), Errno> {
         self.send_with(packet, fds, MsgFlags::MSG_DONTWAIT)
     }
@@ -69,7 +72,9 @@ impl Socket {
     /// Receives one packet; `None` when the helper has closed the connection.
     ///
     /// # Errors
-    /// ETIMEDOUT, or what the system says: ECONNRESET if the helper closed it without having read everything.
+    ///
+    /// ETIMEDOUT, or the errno of the system call: ECONNRESET if the helper closed the connection
+    /// with unread packets.
     pub fn receive(&self, patience: Duration) -> Result<Option<Packet>, Errno> {
         if !self.is_readable(patience)? {
             return Err(Errno::ETIMEDOUT);
@@ -92,18 +97,21 @@ impl Socket {
         Ok((length > 0).then_some((packet, fds)))
     }
 
-    /// Whether a packet, or the end, comes in time.
+    /// Waits for a packet, or for the end of the connection; returns whether it came in time.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn is_readable(&self, patience: Duration) -> Result<bool, Errno> {
         self.is_ready(PollFlags::POLLIN, patience)
     }
 
-    /// Whether there is room for a packet, or the end comes, in time.
+    /// Waits for room for a packet, or for the end of the connection; returns whether it came in
+    /// time.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn is_writable(&self, patience: Duration) -> Result<bool, Errno> {
         self.is_ready(PollFlags::POLLOUT, patience)
     }
@@ -119,7 +127,8 @@ impl Socket {
         }
     }
 
-    /// Waits until the helper has closed the connection, and throws away what comes before; whether it has.
+    /// Waits until the helper has closed the connection, and discards packets; returns whether it
+    /// has.
     pub fn ends(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         loop {
@@ -140,6 +149,6 @@ impl AsFd for Socket {
 
 #[expect(unsafe_code, reason = "the descriptors that recvmsg gives are numbers")]
 fn own(raw: RawFd) -> OwnedFd {
-    // SAFETY: recvmsg has just made this descriptor, for this process and this caller alone.
+    // SAFETY: recvmsg has just made this descriptor, for this caller only.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }

@@ -4,13 +4,13 @@ use std::net::Ipv4Addr;
 
 use nix::errno::Errno;
 
-/// The longest packet.
+/// The maximum size of a packet in bytes.
 pub const PACKET_MAX: usize = 8192;
-/// Bytes of a packet's header.
+/// The size of a packet's header in bytes.
 pub const HEADER: usize = 16;
 /// Set in the kind of every reply.
 pub const REPLY: u16 = 0x8000;
-/// Bytes of an entry of the submission ring.
+/// The size of an entry of the submission ring in bytes.
 pub const ENTRY: usize = 120;
 /// The PID of every node.
 pub const PID: u32 = 12345;
@@ -30,7 +30,7 @@ pub mod kind {
     pub const TM_DESCRIPTOR: u16 = 8;
     pub const SYNC: u16 = 9;
     pub const NIDS: u16 = 10;
-    /// All of them.
+    /// All request kinds.
     pub const ALL: [u16; 9] =
         [HELLO, CREATE_ARENA, RELEASE_ARENA, REGISTER, START_TM, STOP_TM, TM_DESCRIPTOR, SYNC, NIDS];
 }
@@ -46,18 +46,18 @@ pub mod queue {
     pub const ACTIVE_SEND: u32 = 5;
 }
 
-/// Bytes one after another.
+/// Concatenates bytes.
 pub fn bytes<const N: usize>(parts: [&[u8]; N]) -> Vec<u8> {
     parts.concat()
 }
 
-/// A packet with its header.
+/// Builds a packet with its header.
 pub fn packet(kind: u16, id: u64, body: &[u8]) -> Vec<u8> {
     let length = (HEADER + body.len()) as u32;
     bytes([&kind.to_le_bytes(), &[0; 2], &length.to_le_bytes(), &id.to_le_bytes(), body])
 }
 
-/// The body of a hello of this version.
+/// The body of a hello with this protocol version.
 pub fn hello(name: &str, version: u16) -> Vec<u8> {
     let mut padded = [0; 32];
     padded[..name.len()].copy_from_slice(name.as_bytes());
@@ -84,18 +84,18 @@ pub fn register(buffer: u64, segments: &[(u32, u64, u64)]) -> Vec<u8> {
     body
 }
 
-/// The body of a start: `tmid` 0 for any.
+/// The body of a request to start a transfer machine; `tmid` 0 for any.
 pub fn start_tm(nid: [u8; 20], portal: u32, tmid: u32, events_max: u32, lazy: u32) -> Vec<u8> {
     let numbers = [PID, portal, tmid, events_max, lazy].map(u32::to_le_bytes);
     bytes([&nid, numbers.as_flattened()])
 }
 
-/// A NID of network `tcp` in its 20 bytes.
+/// Encodes a NID of network `tcp` in its 20 bytes.
 pub fn nid(address: Ipv4Addr) -> [u8; 20] {
     nid_on("tcp", address)
 }
 
-/// A NID of network `tcp` or `o2ib` in its 20 bytes.
+/// Encodes a NID of network `tcp` or `o2ib` in its 20 bytes.
 pub fn nid_on(net: &str, address: Ipv4Addr) -> [u8; 20] {
     let mut nid = [0; 20];
     nid[1] = if net == "o2ib" { 5 } else { 2 };
@@ -103,25 +103,25 @@ pub fn nid_on(net: &str, address: Ipv4Addr) -> [u8; 20] {
     nid
 }
 
-/// Where a transfer machine is.
+/// The address of a transfer machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Its NID.
+    /// The NID.
     pub nid: [u8; 20],
-    /// Its portal.
+    /// The portal.
     pub portal: u32,
-    /// Its id.
+    /// The transfer machine id.
     pub tmid: u32,
 }
 
 impl Address {
-    /// As a target of a send.
+    /// Encodes the address as the target of a send.
     pub fn bytes(&self) -> Vec<u8> {
         let numbers = [PID, self.portal, self.tmid].map(u32::to_le_bytes);
         bytes([&self.nid, numbers.as_flattened()])
     }
 
-    /// The descriptor of a passive buffer here; `queue` is the passive one.
+    /// Encodes the descriptor of a passive buffer at this address; `queue` is the passive one.
     pub fn descriptor(&self, counter: u64, queue: u32, size: u64) -> Vec<u8> {
         let ip = u32::from_be_bytes([self.nid[4], self.nid[5], self.nid[6], self.nid[7]]);
         let words = [
@@ -148,7 +148,7 @@ pub struct Entry {
     pub length: u64,
     pub place: u64,
     pub count: u32,
-    /// The length that is told: as many as there are, unless set.
+    /// The length of the target in the entry: that of `target`, unless set.
     pub target_length: Option<u32>,
     pub target: Vec<u8>,
     pub reserved: u64,
@@ -160,44 +160,44 @@ impl Entry {
         Entry { kind: 1, queue, tm, buffer, cookie, ..Entry::default() }
     }
 
-    /// A message of so many bytes.
+    /// An entry that sends a message of `length` bytes.
     pub fn send(tm: u64, buffer: u64, cookie: u64, length: u64, to: &Address) -> Entry {
         Entry { length, target: to.bytes(), ..Entry::operate(queue::SEND, tm, buffer, cookie) }
     }
 
-    /// Room for messages.
+    /// An entry that receives messages.
     pub fn receive(tm: u64, buffer: u64, cookie: u64, least: u64, messages: u32) -> Entry {
         Entry { length: least, count: messages, ..Entry::operate(queue::RECEIVE, tm, buffer, cookie) }
     }
 
-    /// A buffer that waits for a bulk transfer; `queue` is one of the two passive ones.
+    /// An entry with a passive buffer for a bulk transfer; `queue` is one of the two passive ones.
     pub fn passive(queue: u32, tm: u64, buffer: u64, cookie: u64, counter: u64, length: u64) -> Entry {
         let length = if queue == queue::PASSIVE_SEND { length } else { 0 };
         Entry { place: counter, length, ..Entry::operate(queue, tm, buffer, cookie) }
     }
 
-    /// A bulk transfer; `queue` is one of the two active ones.
+    /// An entry that starts a bulk transfer; `queue` is one of the two active ones.
     pub fn active(queue: u32, tm: u64, buffer: u64, cookie: u64, length: u64, descriptor: &[u8]) -> Entry {
         let length = if queue == queue::ACTIVE_SEND { length } else { 0 };
         Entry { length, target: descriptor.to_vec(), ..Entry::operate(queue, tm, buffer, cookie) }
     }
 
-    /// The end of an operation, asked for.
+    /// An entry that cancels an operation.
     pub fn cancel(tm: u64, buffer: u64, cookie: u64) -> Entry {
         Entry { kind: 2, tm, buffer, cookie, ..Entry::default() }
     }
 
-    /// A buffer of one segment.
+    /// An entry that registers a buffer of one segment.
     pub fn register(buffer: u64, arena: u32, offset: u64, length: u64) -> Entry {
         Entry { kind: 3, buffer, count: arena, place: offset, length, ..Entry::default() }
     }
 
-    /// A buffer forgotten.
+    /// An entry that deregisters a buffer.
     pub fn deregister(buffer: u64) -> Entry {
         Entry { kind: 4, buffer, ..Entry::default() }
     }
 
-    /// As it lies in the ring.
+    /// Encodes the entry as it lies in the ring.
     pub fn bytes(&self) -> [u8; ENTRY] {
         let target_length = self.target_length.unwrap_or(self.target.len() as u32);
         let words = [self.tm, self.buffer, self.cookie, self.length, self.place].map(u64::to_le_bytes);
@@ -216,27 +216,27 @@ impl Entry {
     }
 }
 
-/// What the helper answers.
+/// A reply of the helper.
 #[derive(Debug)]
 pub struct Reply {
     /// The request's number.
     pub id: u64,
     /// The kind of the request.
     pub kind: u16,
-    /// What became of it: 0 or a negative errno.
+    /// The result: 0 or a negative errno.
     pub status: i32,
-    /// Why it was refused.
+    /// The reason of a refusal.
     pub reason: u32,
-    /// The number that was wrong.
+    /// The value that was refused.
     pub value: u64,
-    /// What follows.
+    /// The rest of the packet.
     pub body: Vec<u8>,
-    /// Descriptors that came along.
+    /// Descriptors that came with it.
     pub fds: Vec<std::os::fd::OwnedFd>,
 }
 
 impl Reply {
-    /// From a packet and its descriptors; what is wrong with it, if it is no reply.
+    /// Decodes a packet and its descriptors; returns an error if it is not a reply.
     pub fn read(packet: &[u8], fds: Vec<std::os::fd::OwnedFd>) -> Result<Reply, String> {
         if packet.len() < HEADER + 24 || u32_at(packet, 4) as usize != packet.len() {
             return Err(format!("a reply of {} bytes: {packet:02x?}", packet.len()));
@@ -256,7 +256,7 @@ impl Reply {
         })
     }
 
-    /// Itself, unless the request was refused.
+    /// Returns the reply, or an error if the request was refused.
     ///
     /// # Errors
     /// The errno.
@@ -265,17 +265,17 @@ impl Reply {
     }
 }
 
-/// A number in bytes.
+/// Reads a little-endian number.
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// A number in bytes.
+/// Reads a little-endian number.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
-/// A number in bytes.
+/// Reads a little-endian number.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

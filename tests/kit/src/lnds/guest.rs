@@ -14,17 +14,17 @@ use parking_lot::{Mutex, MutexGuard};
 use super::RealTime;
 use super::real_time::HUNG_MS;
 
-/// The devices of one guest are one test's at a time: it listens at the service's port.
+/// Held by the one test that uses the guest's devices: it listens at the service's port.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Where the guest's two addresses are.
+/// The devices of the guest, at its two addresses.
 pub struct Place {
     _alone: MutexGuard<'static, ()>,
     addresses: Vec<Ipv4Addr>,
     pub(super) time: RealTime,
-    /// What the devices had to do before.
+    /// The devices' resources at the start.
     resources: String,
-    /// The kernel's complaints before.
+    /// The kernel's complaints at the start.
     complaints: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct Place {
 #[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "devices write where they are told to")]
 pub(super) fn fabric() -> Arc<dyn Fabric> {
-    // SAFETY: it is for LNDs; strangers keep their buffers until their lines have ended.
+    // SAFETY: LNDs use it; applications keep their buffers until their connections have ended.
     Arc::new(unsafe { lnet_o2iblnd::verbs::Host::new() })
 }
 
@@ -41,15 +41,15 @@ pub(super) fn fabric() -> Arc<dyn Fabric> {
     panic!("in the guest, the feature `verbs` is wanted")
 }
 
-/// How many queues, registrations and so on the devices have.
+/// Lists the devices' queues, registrations and other resources.
 fn resources() -> String {
     let shown = Command::new("rdma").args(["resource", "show"]).output().unwrap();
     assert!(shown.status.success());
     String::from_utf8(shown.stdout).unwrap()
 }
 
-/// What the kernel's log has of identifiers of the connection manager whose destruction blocked for ten seconds or more. Only root may
-/// read the log.
+/// Returns the records in the kernel's log about identifiers of the connection manager whose
+/// destruction blocked for ten seconds or more. Only root may read the log.
 fn complaints() -> Vec<String> {
     let log = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open("/dev/kmsg");
     let Ok(mut log) = log else {
@@ -57,7 +57,7 @@ fn complaints() -> Vec<String> {
         return Vec::new();
     };
     let mut complaints = Vec::new();
-    // As many bytes as the kernel gives of one record, which is what each read returns.
+    // Each read returns one record; this is the kernel's maximum.
     let mut record = [0; 8192];
     loop {
         match log.read(&mut record) {
@@ -68,14 +68,14 @@ fn complaints() -> Vec<String> {
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return complaints,
-            // Records were overwritten: it goes on with the oldest that there is.
+            // Records were overwritten: the next read returns the oldest remaining one.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => panic!("the kernel's log: {error}"),
         }
     }
 }
 
-/// What the guest says of itself.
+/// Returns the words of an environment variable that the guest sets.
 pub fn told(name: &str) -> Vec<String> {
     let words = std::env::var(name).unwrap_or_else(|_| panic!("the guest says nothing of {name}"));
     words.split_whitespace().map(str::to_owned).collect()
@@ -98,7 +98,7 @@ impl Place {
         Some(Place { _alone, addresses, time: RealTime::new(), resources, complaints })
     }
 
-    /// The address of this number, from 1: beyond those that the guest has, it is added.
+    /// The address with this number, from 1; an address beyond the guest's is added to it.
     pub fn address(&self, number: usize) -> Ipv4Addr {
         if let Some(address) = self.addresses.get(number - 1) {
             return *address;
@@ -116,8 +116,8 @@ impl Place {
         address
     }
 
-    /// Takes the port of the switch (tests/guest/network) down that an address is at, or up. What the switch knows of the
-    /// address goes with it.
+    /// Sets the port of the switch (tests/guest/network) of an address down or up. The switch then
+    /// forgets what it has learned of the address.
     pub fn set_link(&self, number: usize, up: bool) {
         let netdevs = told("NLX_GUEST_NETDEVS");
         assert_eq!(netdevs.len(), 2, "the guest wants --net veth");
@@ -131,12 +131,12 @@ impl Place {
         }
     }
 
-    /// What was made of the devices' is gone, and nothing of it kept the thread that destroyed it waiting.
+    /// Checks that the devices' resources are released, and that no destruction blocked its thread.
     pub fn check_resources(&self) {
         let new = complaints().into_iter().find(|complaint| !self.complaints.contains(complaint));
         assert_eq!(new, None, "destroying an identifier has blocked its thread");
         let begin = Instant::now();
-        // The kernel forgets what was destroyed a little later.
+        // The kernel releases what was destroyed a little later.
         while resources() != self.resources {
             assert!(begin.elapsed().as_millis() < HUNG_MS.into(), "{} was {}", resources(), self.resources);
             std::thread::yield_now();

@@ -6,14 +6,14 @@ use lnet_nid::ProcessId;
 use super::{Kind, Node};
 use crate::buffers::{filled, whole};
 
-/// Of GETs only those are used whose data is written: the small ones' REPLY is a message of its own, and if it is lost they end with
-/// the transaction's timeout.
+/// Only GETs whose data is written by RDMA are used: the REPLY of a small one is a separate
+/// message, and if it is lost the GET ends with the transaction's timeout.
 const LENGTHS: [usize; 4] = [64, 5000, 1 << 20, 3976];
 const GET_LENGTHS: [usize; 2] = [5000, 1 << 20];
 
 /// Match bits of a server's buffers for PUTs.
 pub const PUTS: u64 = 1000;
-/// Those of the GETs.
+/// Match bits of a server's buffers for GETs.
 pub const GETS: u64 = 2000;
 
 /// PUTs and GETs under way from one node to another.
@@ -24,7 +24,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins as many of each.
+    /// Starts `count` PUTs and `count` GETs.
     pub fn begin<K: Kind>([a, b]: [&Node<K>; 2], count: usize) -> Load {
         for number in 0..count {
             let length = LENGTHS[number % LENGTHS.len()];
@@ -37,7 +37,7 @@ impl Load {
         Load { puts: count, gets: count }
     }
 
-    /// PUTs and GETs of a node that serves both under these match bits.
+    /// Starts PUTs and GETs to a node that serves both under these match bits.
     pub fn at_server<K: Kind>(a: &Node<K>, server: ProcessId, count: usize) -> Load {
         for number in 0..count {
             a.put_unasked(server, &whole(LENGTHS[number % LENGTHS.len()]), PUTS);
@@ -46,20 +46,20 @@ impl Load {
         Load { puts: count, gets: count }
     }
 
-    /// How many of its PUTs have ended, and how many of its GETs.
+    /// Returns the number of PUTs that have ended, and of GETs.
     pub fn ended<K: Kind>(node: &Node<K>) -> [usize; 2] {
         let events = node.events();
         let ended = |kind, wanted: fn(&lnet_api::Event) -> bool| {
             events.iter().filter(|event| event.kind == kind && wanted(event)).count()
         };
-        // A GET ends by its REPLY, or by a SEND that failed.
+        // A GET ends with its REPLY, or with a SEND that failed.
         let puts = ended(EventKind::Send, |event| event.match_bits.0 < 2000);
         let gets = ended(EventKind::Reply, |_| true)
             + ended(EventKind::Send, |event| event.match_bits.0 >= 2000 && event.status.is_err());
         [puts, gets]
     }
 
-    /// Each has ended, once.
+    /// Returns whether all have ended.
     ///
     /// # Panics
     /// If one has ended twice.

@@ -1,5 +1,5 @@
-//! Nodes made of an engine and an LND, and the beds that they are on: sockets of this host in real time, simulated RDMA devices in
-//! virtual time, or the RDMA devices of the guest.
+//! Nodes made of an engine and an LND, and the test beds they run on: sockets of this host in real
+//! time, simulated RDMA devices in virtual time, or the RDMA devices of the guest.
 
 mod exchange;
 mod guest;
@@ -29,9 +29,9 @@ pub use verbs::VerbsBed;
 /// Nanoseconds of a second.
 pub const S: u64 = 1_000_000_000;
 
-/// A kind of network as tests need it.
+/// A kind of network under test.
 pub trait Kind: Protocol<ConnStats: Debug> {
-    /// CPU partitions of a node with these tunables.
+    /// The number of CPU partitions of a node with these tunables.
     fn partitions(config: &Self::Config) -> usize;
 }
 
@@ -47,36 +47,38 @@ impl Kind for O2ib {
     }
 }
 
-/// What nodes of a test are on: their network, and its time.
+/// The network that nodes of a test run on, and its time.
 pub trait TestBed: Sized {
     /// The kind of network.
     type Kind: Kind<Config: Default>;
 
-    /// A bed without nodes.
+    /// Creates a bed without nodes.
     fn new() -> Self;
 
-    /// A node on a host of its own, of this number from 1.
+    /// Creates a node on a separate host with this number, from 1.
     fn node(&self, number: usize, config: <Self::Kind as Protocol>::Config) -> Node<Self::Kind>;
 
     /// The time of the nodes.
     fn now_ns(&self) -> u64;
 
-    /// Drives nodes until something is so, as a waiter does: while there is work, and then it sleeps until there is some.
+    /// Drives nodes until the condition is true, as a waiter does: polls while there is work, and
+    /// then sleeps until there is some.
     ///
     /// # Panics
-    /// If it never becomes so.
+    ///
+    /// If the condition does not become true.
     fn until(&self, nodes: &[&Node<Self::Kind>], so: impl FnMut() -> bool);
 
-    /// Lets so much time pass, driving nodes.
+    /// Drives nodes for `ns` nanoseconds.
     fn later(&self, nodes: &[&Node<Self::Kind>], ns: u64);
 
-    /// Whether all that a node has begun has ended.
+    /// Returns whether everything that a node has started has ended.
     fn is_at_rest(node: &Node<Self::Kind>) -> bool;
 
-    /// All that nodes have begun has ended; they leave nothing behind.
+    /// Ends the bed: everything that nodes have started must end, and they leave nothing behind.
     fn end<const N: usize>(self, nodes: [Node<Self::Kind>; N]);
 
-    /// Two nodes with these tunables.
+    /// Creates two nodes with these tunables.
     fn pair(&self, config: &<Self::Kind as Protocol>::Config) -> [Node<Self::Kind>; 2] {
         [1, 2].map(|number| self.node(number, config.clone()))
     }

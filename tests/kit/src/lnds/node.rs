@@ -1,4 +1,4 @@
-//! A node: an engine with an LND, and what it is told.
+//! A node: an engine with an LND, and a log of its events.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use lnet_region::IoVec;
 use super::Kind;
 use crate::events::EventLog;
 
-/// Where all buffers are posted.
+/// The portal of all buffers.
 pub const PORTAL: u32 = 34;
 
-/// After this long a thread is not expected to go on.
+/// A thread that has not finished after this time hangs.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// The same as a portal.
+/// [`PORTAL`] as a portal.
 pub fn portal() -> Portal {
     Portal::new(PORTAL).unwrap()
 }
@@ -38,21 +38,21 @@ fn get_of(md: MdHandle, target: ProcessId, match_bits: u64) -> Get {
     Get { source: None, md, target, portal: portal(), match_bits: MatchBits(match_bits), offset: 0 }
 }
 
-/// How nodes are, for people.
+/// Describes the state of nodes for a test's failure.
 pub fn states<K: Kind>(nodes: &[&Node<K>]) -> String {
     nodes.iter().map(|node| node.state(nodes)).collect::<Vec<_>>().join("\n")
 }
 
 impl<K: Kind> Drop for Node<K> {
-    /// After a failure it is still up, and holds its addresses.
+    /// After a failed test the NI is still up, and holds its address.
     fn drop(&mut self) {
         let _ = self.engine.remove_ni(self.id.nid);
     }
 }
 
-/// An engine with one NI over an LND, and an event queue whose events it remembers.
+/// An engine with one NI over an LND, and an event queue whose events are recorded.
 pub struct Node<K: Kind> {
-    /// Its process, by the NID of its NI.
+    /// The process id with the NID of the NI.
     pub id: ProcessId,
     /// The engine.
     pub engine: Arc<Engine>,
@@ -63,14 +63,14 @@ pub struct Node<K: Kind> {
 }
 
 impl<K: Kind> Node<K> {
-    /// A node whose NI is up.
+    /// Creates a node whose NI is up.
     pub fn new(address: Ipv4Addr, system: Arc<K::System>, config: K::Config, now_ns: u64) -> Node<K> {
         let node = Node::down(address, system, config, now_ns);
         node.start();
         node
     }
 
-    /// Why it cannot start.
+    /// Returns the error with which a node fails to start.
     pub fn refused(address: Ipv4Addr, system: Arc<K::System>, config: K::Config, now_ns: u64) -> String {
         let node = Node::<K>::down(address, system, config, now_ns);
         node.engine.add_ni(node.id, node.lnd.clone()).unwrap_err().to_string()
@@ -89,18 +89,18 @@ impl<K: Kind> Node<K> {
         Node { id, engine, lnd, log, eq }
     }
 
-    /// Brings its NI up, for another life.
+    /// Brings the NI up, also after it was taken down.
     pub fn start(&self) {
         self.engine.add_ni(self.id, self.lnd.clone()).unwrap();
     }
 
-    /// Takes its NI down.
+    /// Takes the NI down.
     pub fn end(&self) {
         self.engine.remove_ni(self.id.nid).unwrap();
         assert!(!self.lnd.is_active());
     }
 
-    /// How it is, for people.
+    /// Describes the node's state for a test's failure.
     fn state(&self, all: &[&Node<K>]) -> String {
         let short = |event: &Event| format!("{:?} {:#x} {:?}", event.kind, event.match_bits.0, event.status);
         let events: Vec<String> = self.events().iter().map(short).collect();
@@ -115,17 +115,17 @@ impl<K: Kind> Node<K> {
         (0..self.lnd.shards()).map(|shard| self.lnd.poll(shard, now_ns, POLL_BUDGET)).fold(due, Poll::and)
     }
 
-    /// Arms all shards; `false` if one of them has work.
+    /// Arms all shards; returns `false` if one of them has work.
     pub fn arm(&self) -> bool {
         (0..self.lnd.shards()).all(|shard| self.lnd.arm(shard))
     }
 
-    /// A buffer for one message with these match bits.
+    /// Posts a buffer for one message with these match bits.
     pub fn post(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
         self.attach(memory, match_bits, options, Threshold::Limited(1))
     }
 
-    /// A buffer for all messages with these match bits.
+    /// Posts a buffer for all messages with these match bits.
     pub fn serve(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
         let options = options | MdOptions::TRUNCATE | MdOptions::MANAGE_REMOTE;
         self.attach(memory, match_bits, options, Threshold::Infinite)
@@ -153,7 +153,7 @@ impl<K: Kind> Node<K> {
         self.engine.md_bind(md, Unlink::Auto).unwrap()
     }
 
-    /// Sends a GET or an acknowledged PUT that takes a refusal.
+    /// Sends a GET or an acknowledged PUT that accepts a refusal.
     pub fn start_refusable(&self, kind: EventKind, to: ProcessId, memory: &IoVec, bits: u64) -> MdHandle {
         let md = self.md(memory, MdOptions::TAKES_REFUSALS, Threshold::Limited(2));
         let md = self.engine.md_bind(md, Unlink::Auto).unwrap();
@@ -165,12 +165,12 @@ impl<K: Kind> Node<K> {
         md
     }
 
-    /// Sends a PUT, and asks for an ACK.
+    /// Sends a PUT, and requests an ACK.
     pub fn put(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
         self.put_with(to, memory, match_bits, AckRequest::Ack)
     }
 
-    /// Sends a PUT: one event tells its end.
+    /// Sends a PUT that ends with one event.
     pub fn put_unasked(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
         self.put_with(to, memory, match_bits, AckRequest::NoAck)
     }
@@ -181,7 +181,7 @@ impl<K: Kind> Node<K> {
         md
     }
 
-    /// Has another thread send a PUT, whenever it is called, and waits until that has.
+    /// Returns a function that makes another thread send a PUT, and waits until it has.
     pub fn sender(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> impl FnOnce() + Send + use<K> {
         let (engine, md) = (self.engine.clone(), self.bind(memory, 1));
         let put = put_of(md, AckRequest::NoAck, to, match_bits);
@@ -202,35 +202,35 @@ impl<K: Kind> Node<K> {
         md
     }
 
-    /// The events since it forgot some.
+    /// Returns the events since the last [`Node::take`].
     pub fn events(&self) -> Vec<Event> {
         self.log.events()
     }
 
-    /// How many events of this kind there have been, and how many of them tell of a success.
+    /// Returns the number of events of this kind, and of those that are successful.
     pub fn count(&self, kind: EventKind) -> (usize, usize) {
         let events = self.events();
         let of_kind = || events.iter().filter(|event| event.kind == kind);
         (of_kind().count(), of_kind().filter(|event| event.status.is_ok()).count())
     }
 
-    /// Whether there has been an event of this kind.
+    /// Returns whether there has been an event of this kind.
     pub fn has(&self, kind: EventKind) -> bool {
         self.count(kind).0 > 0
     }
 
-    /// What the first event of this kind of this MD says.
+    /// Returns the status of the first event of this kind of this MD.
     pub fn outcome(&self, kind: EventKind, md: MdHandle) -> Option<Result<(), Errno>> {
         self.events().iter().find(|event| event.kind == kind && event.md == md).map(|event| event.status)
     }
 
-    /// Forgets its events, none of which tells of a failure.
+    /// Removes the recorded events, all of which must be successful.
     pub fn clear(&self) {
         let events = self.take();
         assert!(events.iter().all(|event| event.status == Ok(())), "{events:?}");
     }
 
-    /// Forgets its events.
+    /// Removes and returns the recorded events.
     pub fn take(&self) -> Vec<Event> {
         self.log.take()
     }

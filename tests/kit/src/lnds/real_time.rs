@@ -1,4 +1,4 @@
-//! The time of this host, which a test may turn on, and nodes that sleep.
+//! The time of this host, which a test may advance, and nodes that sleep.
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Instant;
@@ -8,37 +8,37 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Kind, Node, states};
 
-/// After this long nothing more is expected to happen: an emulated machine is slow.
+/// If nothing happens for this long, the test fails: an emulated machine is slow.
 pub(super) const HUNG_MS: u16 = 60_000;
 
-/// A clock that begins with it.
+/// A clock that begins at its creation.
 #[derive(Debug)]
 pub struct RealTime {
     begin: Instant,
-    /// How far the clock has been turned on.
+    /// The time by which the clock was advanced.
     ahead_ns: AtomicU64,
-    /// How long a sleep is at most.
+    /// The maximum length of a sleep.
     nap_ms: AtomicU16,
 }
 
 impl RealTime {
-    /// A clock that goes from now on.
+    /// Starts a clock.
     #[allow(clippy::new_without_default, reason = "it begins at a moment")]
     pub fn new() -> RealTime {
         RealTime { begin: Instant::now(), ahead_ns: AtomicU64::new(0), nap_ms: AtomicU16::new(HUNG_MS) }
     }
 
-    /// Nanoseconds since its beginning, and what it was turned on.
+    /// The nanoseconds since its creation, plus the time by which it was advanced.
     pub fn now_ns(&self) -> u64 {
         1 + self.begin.elapsed().as_nanos() as u64 + self.ahead_ns.load(Ordering::Relaxed)
     }
 
-    /// Turns the clock on.
+    /// Advances the clock.
     pub fn turn_on(&self, ns: u64) {
         self.ahead_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// From now on no sleep is long.
+    /// Makes all further sleeps short.
     pub fn look_often(&self) {
         self.nap_ms.store(10, Ordering::Relaxed);
     }
@@ -46,7 +46,8 @@ impl RealTime {
     /// Polls nodes as a waiter does: while there is work, and then it sleeps until there is some.
     ///
     /// # Panics
-    /// If it never becomes so.
+    ///
+    /// If the condition does not become true.
     pub fn until<K: Kind>(&self, nodes: &[&Node<K>], mut so: impl FnMut() -> bool) {
         let begin = Instant::now();
         loop {

@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 
 use super::{Node, states};
 
-/// Polls after which nothing more is expected to happen.
+/// The number of polls after which a test fails.
 const POLLS: usize = 500_000;
 
-/// A timer of the network: time goes on to it.
+/// The token of a timer that only advances time.
 const DEADLINE: u64 = 0;
 
-/// How long whoever looks often sleeps though nothing happens.
+/// The maximum length of a sleep after [`Network::look_often`].
 const NAP_NS: u64 = 10_000_000;
 
 /// A simulated RDMA network, and its hosts.
@@ -27,12 +27,12 @@ pub struct Network {
     /// The network.
     pub net: IbNet,
     hosts: Mutex<Vec<(Ipv4Addr, SimFabric)>>,
-    /// No sleep is longer than one event of the network.
+    /// Set if a sleep lasts at most one event of the network.
     often: AtomicBool,
 }
 
 impl Network {
-    /// A network of these habits, without hosts.
+    /// Creates a network with this behaviour, without hosts.
     pub fn new(habits: IbHabits) -> Network {
         Network { net: IbNet::new(1, habits), hosts: Mutex::default(), often: AtomicBool::new(false) }
     }
@@ -45,16 +45,17 @@ impl Network {
         (address, Arc::new(fabric))
     }
 
-    /// From now on no sleep is long.
+    /// Makes all further sleeps short.
     pub fn look_often(&self) {
         self.often.store(true, Ordering::Relaxed);
     }
 
-    /// Polls nodes as a waiter does: while there is work, and then it sleeps until a descriptor is readable or a deadline has
-    /// come. What wakes no node is seen by none.
+    /// Polls nodes as a waiter does: while there is work, and then it sleeps until a descriptor is
+    /// readable or a deadline has passed. An event that wakes no node is not seen.
     ///
     /// # Panics
-    /// If it never becomes so.
+    ///
+    /// If the condition does not become true.
     pub fn until(&self, nodes: &[&Node<O2ib>], mut so: impl FnMut() -> bool) {
         for _ in 0..POLLS {
             let now_ns = self.net.now_ns();
@@ -71,7 +72,7 @@ impl Network {
         panic!("it never becomes so; wrong: {wrong:?}, seen: {seen:?}\n{}", states(nodes));
     }
 
-    /// Whether anybody is ever woken.
+    /// Sleeps; returns whether any node is woken.
     fn sleep(&self, nodes: &[&Node<O2ib>], until_ns: Option<u64>) -> bool {
         let often = self.often.load(Ordering::Relaxed);
         let nap_ns = often.then(|| self.net.now_ns() + NAP_NS);
@@ -93,19 +94,19 @@ impl Network {
         true
     }
 
-    /// Lets so much time pass, driving nodes.
+    /// Drives nodes for `ns` nanoseconds.
     pub fn later(&self, nodes: &[&Node<O2ib>], ns: u64) {
         let end_ns = self.net.now_ns() + ns;
         self.net.at(end_ns, DEADLINE);
         self.until(nodes, || self.net.now_ns() >= end_ns);
     }
 
-    /// Lets time pass as the real one does.
+    /// Advances virtual time at the rate of real time.
     pub fn keep_time(&self, over: &AtomicBool) {
         let (begin, begin_ns) = (Instant::now(), self.net.now_ns());
         while !over.load(Ordering::SeqCst) {
             let now_ns = begin_ns + begin.elapsed().as_nanos() as u64;
-            // The clock goes on though nothing happens.
+            // The clock advances even if nothing happens.
             self.net.at(now_ns, DEADLINE);
             while self.net.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
                 self.net.step();
@@ -114,7 +115,7 @@ impl Network {
         }
     }
 
-    /// Whether the descriptor of a shard of one of these nodes is readable.
+    /// Returns whether the descriptor of a shard of one of these nodes is readable.
     fn is_ready(&self, nodes: &[&Node<O2ib>]) -> bool {
         let hosts = self.hosts.lock();
         let driven = |address: &Ipv4Addr| nodes.iter().any(|node| node.id.nid.ipv4() == Some(*address));

@@ -8,10 +8,11 @@ use lnet_socklnd::{Sock, SockConfig};
 use super::{Node, RealTime, TestBed};
 use crate::addresses;
 
-/// Where the nodes listen: each has an address of its own.
+/// The port at which all nodes listen: each has a different address.
 const PORT: u16 = 21_987;
 
-/// The sockets of this host. A node's number says nothing: each has an address that no other test uses.
+/// The sockets of this host. A node's number is ignored: each has an address that no other test
+/// uses.
 #[derive(Debug)]
 pub struct TcpBed {
     time: RealTime,

@@ -1,4 +1,5 @@
-//! What the nodes are on: a simulated network in virtual time, or the devices of the guest in real time.
+//! The network of verbs nodes: a simulated one in virtual time, or the devices of the guest in real
+//! time.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use super::{Network, Node, Place, TestBed, guest};
 
 /// RDMA devices.
 pub enum VerbsBed {
-    /// Simulated ones, in virtual time.
+    /// Simulated devices, in virtual time.
     Simulated(Network),
-    /// Those of the guest, in real time.
+    /// The guest's devices, in real time.
     Real(Place),
 }
 
 impl VerbsBed {
-    /// If it is simulated, with these habits.
+    /// Creates the bed; a simulated network gets this behaviour.
     pub fn with(habits: IbHabits) -> VerbsBed {
         match Place::of_guest() {
             Some(place) => VerbsBed::Real(place),
@@ -26,7 +27,7 @@ impl VerbsBed {
         }
     }
 
-    /// A simulated network, in the guest too.
+    /// Creates a simulated network, in the guest too.
     pub fn simulated() -> VerbsBed {
         VerbsBed::Simulated(Network::new(IbHabits::reliable()))
     }
@@ -39,14 +40,15 @@ impl VerbsBed {
         }
     }
 
-    /// Lets the time of a simulated network pass as the real one does, until it is over: for nodes that threads drive.
+    /// Advances a simulated network's time at the rate of real time until `over` is set: for nodes
+    /// that threads drive.
     pub fn keep_time(&self, over: &AtomicBool) {
         if let VerbsBed::Simulated(network) = self {
             network.keep_time(over);
         }
     }
 
-    /// The port of the device with the address of this number goes down, or up.
+    /// Sets the port of the device with the address of this number down or up.
     pub fn set_port(&self, number: usize, up: bool) {
         match self {
             VerbsBed::Simulated(network) => network.net.set_port(number - 1, up),
@@ -54,12 +56,12 @@ impl VerbsBed {
         }
     }
 
-    /// Any memory may be locked.
+    /// Returns whether any amount of memory may be locked.
     pub fn is_unlimited(&self) -> bool {
         matches!(self, VerbsBed::Real(_)) && nix::unistd::geteuid().is_root()
     }
 
-    /// There is somebody without a driver, who cannot wake the one that sleeps.
+    /// Makes sleeps short: for a test with a node without a driver, which cannot wake the sleeper.
     pub fn look_often(&self) {
         match self {
             VerbsBed::Simulated(network) => network.look_often(),
@@ -67,7 +69,7 @@ impl VerbsBed {
         }
     }
 
-    /// Ends as [`TestBed::end`] does, after work requests that a device has refused as somebody wanted it.
+    /// Ends as [`TestBed::end`] does, in a test that made a device refuse work requests.
     pub fn end_of_wrong<const N: usize>(self, nodes: [Node<O2ib>; N]) {
         let all: Vec<&Node<O2ib>> = nodes.iter().collect();
         self.until(&all, || all.iter().all(|node| VerbsBed::is_at_rest(node)));
@@ -90,7 +92,7 @@ impl VerbsBed {
 impl TestBed for VerbsBed {
     type Kind = O2ib;
 
-    /// The guest's devices in the guest; elsewhere a simulated network.
+    /// In the guest its devices; elsewhere a simulated network.
     fn new() -> VerbsBed {
         VerbsBed::with(IbHabits::reliable())
     }

@@ -1,4 +1,4 @@
-//! A fabric that counts what is asked of it, and may have a smaller device or one that refuses memory.
+//! A fabric that counts requests, and may have a smaller device or one that refuses memory.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
@@ -13,72 +13,72 @@ use parking_lot::Mutex;
 
 use super::{Node, TestBed as _, VerbsBed};
 
-/// What makes another device of one.
+/// Changes the limits of a device.
 pub type Change = fn(&mut DeviceLimits);
 
-/// What was asked of a fabric.
+/// The requests made to a fabric.
 pub struct Seen {
     registrations: Mutex<usize>,
-    /// Bytes that are registered at this moment.
+    /// The bytes registered at the moment.
     bytes: AtomicU64,
-    /// No memory is registered from now on.
+    /// Set while all registrations are refused.
     refuses: AtomicBool,
-    /// What goes on while the next memory is registered.
+    /// Runs during the next registration.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// The queues that were made: what was asked for, and what the device says that it has.
+    /// The queues that were made: the sizes requested, and the sizes that the device reports.
     queues: Mutex<Vec<(QueueSizes, QueueSizes)>>,
-    /// Receives that wait at the device, and their bytes.
+    /// The receives posted at the device: their number and their bytes.
     receives: Mutex<(u64, u64)>,
-    /// Longer send queues are refused, and how often that has been.
+    /// The limit above which send queues are refused, and the number of refusals.
     sends_max: AtomicU32,
     queues_refused: AtomicUsize,
     device: Mutex<Option<Arc<Watched>>>,
-    /// What it makes of its device.
+    /// Changes the device's limits.
     change: Change,
 }
 
 impl Seen {
-    /// Bytes that are registered at this moment.
+    /// The bytes registered at the moment.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Refuses all memory from now on, or none.
+    /// Refuses all further registrations, or none.
     pub fn refuse_memory(&self, refuses: bool) {
         self.refuses.store(refuses, Ordering::Relaxed);
     }
 
-    /// How often memory was registered, or refused.
+    /// The number of registrations, including refused ones.
     pub fn registrations(&self) -> usize {
         *self.registrations.lock()
     }
 
-    /// The queues that were made: what was asked for, and what the device has.
+    /// The queues that were made: the sizes requested, and the sizes that the device has.
     pub fn queues(&self) -> Vec<(QueueSizes, QueueSizes)> {
         self.queues.lock().clone()
     }
 
-    /// Receives that wait at the device, and their bytes.
+    /// The receives posted at the device: their number and their bytes.
     pub fn receives(&self) -> (u64, u64) {
         *self.receives.lock()
     }
 
-    /// Refuses longer send queues than this from now on.
+    /// Refuses send queues longer than this from now on.
     pub fn refuse_queues(&self, beyond: u32) {
         self.sends_max.store(beyond, Ordering::Relaxed);
     }
 
-    /// How often it has refused queues.
+    /// The number of queues refused.
     pub fn queues_refused(&self) -> usize {
         self.queues_refused.load(Ordering::Relaxed)
     }
 
-    /// Does something while the next memory is registered.
+    /// Runs `meanwhile` during the next registration.
     pub fn while_registering(&self, meanwhile: impl FnOnce() + Send + 'static) {
         *self.meanwhile.lock() = Some(Box::new(meanwhile));
     }
 
-    /// The device, which is one of an address.
+    /// Returns the device; there is one per address.
     fn watch(self: &Arc<Seen>, inner: &Arc<dyn Device>) -> Arc<Watched> {
         let mut device = self.device.lock();
         let watched = || {
@@ -98,14 +98,14 @@ impl Seen {
     }
 }
 
-/// A fabric of one address, watched.
+/// A watched fabric of one address.
 pub struct WatchedFabric {
     inner: Arc<dyn Fabric>,
     seen: Arc<Seen>,
 }
 
 impl WatchedFabric {
-    /// One whose device is changed.
+    /// Wraps a fabric, and changes its device.
     pub fn over(inner: Arc<dyn Fabric>, change: Change) -> (Arc<dyn Fabric>, Arc<Seen>) {
         let seen = Arc::new(Seen {
             registrations: Mutex::default(),
@@ -123,7 +123,7 @@ impl WatchedFabric {
     }
 }
 
-/// Two nodes on watched fabrics, the second with another device.
+/// Creates two nodes on watched fabrics, the second with a changed device.
 pub fn watched_pair(
     bed: &VerbsBed,
     configs: [&O2ibConfig; 2],
@@ -155,7 +155,7 @@ impl Fabric for WatchedFabric {
 struct Watched {
     inner: Arc<dyn Device>,
     limits: DeviceLimits,
-    /// Which has this one.
+    /// The owner of this device.
     seen: Weak<Seen>,
 }
 
@@ -320,7 +320,7 @@ impl Endpoint for WatchedEndpoint {
     fn poll(&self, done: &mut Completions) -> Result<(), Errno> {
         let before = done.len();
         self.inner.poll(done)?;
-        // Those of sends have no length, and no message is empty.
+        // Completions of sends have no length, and no message is empty.
         let received = done[before..].iter().filter(|completion| completion.length > 0).count() as u64;
         let mut receives = self.seen.receives.lock();
         if let Some(each) = receives.1.checked_div(receives.0) {
