@@ -160,7 +160,7 @@ impl<T> TryArc<[T]> {
 
 impl<T: ?Sized> TryArc<T> {
     fn block(&self) -> &Block<T> {
-        // SAFETY: the block lives as long as a reference to it.
+        // SAFETY: a reference keeps the block allocated.
         unsafe { self.block.as_ref() }
     }
 
@@ -198,7 +198,8 @@ impl<T: ?Sized> TryArc<T> {
     }
 }
 
-/// Turns a [`TryArc`] of a value into one of a trait object, as `Arc` does by itself: `unsize!(arc => dyn Trait)`.
+/// Turns a [`TryArc`] of a value into one of a trait object, as `Arc` does by itself: `unsize!(arc
+/// => dyn Trait)`.
 #[macro_export]
 macro_rules! unsize {
     ($arc:expr => $object:ty) => {{
@@ -261,7 +262,7 @@ unsafe fn let_go(block: NonNull<Block<()>>, layout: Layout) {
 
 impl<T> WeakArc<T> {
     fn strong(&self) -> &AtomicUsize {
-        // SAFETY: the block lives as long as a reference to it; the counts stay valid after the
+        // SAFETY: a reference keeps the block allocated; the counts stay valid after the
         // value is dropped.
         unsafe { &(*self.block.as_ptr()).strong }
     }

@@ -52,8 +52,9 @@ pub(super) fn send(
         message.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: it computes a length, and reads nothing. The width differs between libcs.
         message.msg_controllen = unsafe { libc::CMSG_SPACE(data_len) } as _;
-        // SAFETY: the control buffer has room for a header and this data, for there are at most `DESCRIPTORS_MAX`; it is aligned
-        // for a header, and borrowed by the message. The data of a header lies behind it.
+        // SAFETY: the control buffer has room for a header and this data, because there are at most
+        // `DESCRIPTORS_MAX`. It is aligned for a header, and borrowed by the message. The data of a
+        // header follows it.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -66,8 +67,8 @@ pub(super) fn send(
         }
     }
     let flags = (flags | MsgFlags::MSG_NOSIGNAL).bits();
-    // SAFETY: the message names the packet's bytes, which the call only reads, and the control buffer, both borrowed for the
-    // call; an IoSlice is an iovec.
+    // SAFETY: the message names the packet's bytes, which the call only reads, and the control
+    // buffer, both borrowed for the call; an IoSlice is an iovec.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
     Errno::result(sent).map(drop)
 }
@@ -93,8 +94,8 @@ pub(super) fn receive(
     // The width differs between libcs.
     message.msg_controllen = CONTROL_LEN as _;
     let flags = flags.bits() | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the message names the packet's bytes and the control buffer, both of this length and borrowed for the call; an
-    // IoSliceMut is an iovec.
+    // SAFETY: the message names the packet's bytes and the control buffer, both of this length and
+    // borrowed for the call; an IoSliceMut is an iovec.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let length = Errno::result(length)?;
     take_descriptors(&message, keep);
@@ -104,7 +105,8 @@ pub(super) fn receive(
 
 /// Takes ownership of the descriptors that came with a message.
 fn take_descriptors(message: &libc::msghdr, mut keep: impl FnMut(OwnedFd)) {
-    // SAFETY: the kernel has filled the message's control buffer, which is still borrowed by it, and has set its length.
+    // SAFETY: the kernel has filled the message's control buffer, which is still borrowed by it,
+    // and has set its length.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: a header that is not null lies whole in the control buffer.
     while let Some(header) = unsafe { next.as_ref() } {
@@ -116,7 +118,8 @@ fn take_descriptors(message: &libc::msghdr, mut keep: impl FnMut(OwnedFd)) {
             // SAFETY: the data of a header lies behind it in the control buffer.
             let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
             for index in 0..count {
-                // SAFETY: the kernel has written `count` descriptors there, new ones of this process that nothing else knows.
+                // SAFETY: the kernel has written `count` descriptors there: new ones of this
+                // process to which nothing else refers.
                 keep(unsafe { OwnedFd::from_raw_fd(data.add(index).read_unaligned()) });
             }
         }

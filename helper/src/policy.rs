@@ -80,9 +80,9 @@ impl Nids {
 /// reach Lustre's portals, its own node's included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// Portals of its own transfer machines.
+    /// Portals on which it may start transfer machines.
     pub own_portals: Portals,
-    /// NIDs of its own transfer machines.
+    /// NIDs on which it may start transfer machines.
     pub own_nids: Nids,
     /// Portals of peers that it may send to, write to and read from.
     pub portals: Portals,

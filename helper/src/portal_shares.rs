@@ -86,7 +86,7 @@ impl Drop for IdCharge {
     fn drop(&mut self) {
         let mut entries = self.shares.entries.lock();
         let found = entries.binary_search_by_key(&(self.group, self.user), |share| (share.group, share.user));
-        // The entry exists as long as one of its charges does.
+        // The entry exists while one of its charges does.
         let Ok(at) = found else { return };
         entries[at].count -= 1;
         if entries[at].count == 0 {

@@ -26,7 +26,8 @@ pub struct ClientQuotas {
     pub arena_bytes: u64,
     /// Operations in flight at a time, over all transfer machines.
     pub operations: u32,
-    /// Events that the operations of one transfer machine may need together: 132 bytes of shared memory each, once used.
+    /// Events that the operations of one transfer machine may need together: 132 bytes of shared
+    /// memory each, once used.
     pub events: u32,
     /// Slots of the submission ring: the entries that can be submitted while the helper is busy
     /// elsewhere.

@@ -413,8 +413,9 @@ impl Service {
         heard
     }
 
-    /// Takes nothing new: nobody connects any more, and neither requests nor submissions are read but those that have been
-    /// made. What is under way goes on until `is_quiet` or until the time is over. Gives whether it was quiet in time.
+    /// Stops taking work: no client is accepted, and only requests and submissions that were made
+    /// already are read. Operations in flight continue until `is_quiet` returns true or the time is
+    /// over. Returns whether it was quiet in time.
     pub fn drain(&self, limit: Duration, mut is_quiet: impl FnMut() -> bool) -> bool {
         let deadline = Instant::now() + limit;
         self.enter(Phase::Draining);

@@ -111,7 +111,7 @@ impl Answer {
     }
 }
 
-/// The state of one client, as long as it is connected. One thread has it at a time.
+/// The state of one connected client. One thread has it at a time.
 ///
 /// All input from the client is untrusted. It is copied once and the copy checked; every index is
 /// bounded by the session's own tables; every call ends after bounded work, does not wait for the

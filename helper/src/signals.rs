@@ -5,7 +5,7 @@
 //! measured. After one for which the thread itself has used [`LONG_TURN`] of processor time, the
 //! signals of this client are deferred to the sweep over all clients, which counts for its user,
 //! until they are short again. An event then wakes its event loop later, by
-//! [`SWEEP`](super::service::SWEEP) at the most as long as the user does not rest.
+//! [`SWEEP`](super::service::SWEEP) at the most while the user does not rest.
 //!
 //! The elapsed time of a signal says little, as that of a turn: the thread may have been preempted,
 //! above all by the one that it has woken. A system call returns the thread's processor time; it is

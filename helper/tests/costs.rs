@@ -1,4 +1,4 @@
-//! What objects of clients take of the heap, measured, is within the estimates that users are charged with.
+//! The measured heap use of clients' objects is within the estimates with which users are charged.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
@@ -22,9 +22,9 @@ use nlx_helper::costs::{
 use nlx_helper::{Answer, Credentials, Host, HostConfig, Session};
 use nlx_testkit::heap::WatchedHeap;
 
-/// Bytes in use, as an allocator counts them: in units of 16, with a word before each.
+/// Bytes in use, as an allocator counts them: in units of 16, with a word before each block.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// The most there were: a table that grows is there twice for a moment.
+/// Peak of the bytes in use: a table that grows exists twice for a moment.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 fn block(layout: Layout) -> usize {
@@ -43,7 +43,7 @@ static HEAP: WatchedHeap = WatchedHeap {
     },
 };
 
-/// Bytes that this takes at its peak.
+/// Returns the peak of bytes that `work` allocates.
 fn measured<R>(work: impl FnOnce() -> R) -> (u64, R) {
     let before = USED.load(Relaxed);
     PEAK.store(before, Relaxed);
@@ -51,7 +51,7 @@ fn measured<R>(work: impl FnOnce() -> R) -> (u64, R) {
     ((PEAK.load(Relaxed) - before) as u64, result)
 }
 
-/// What is charged is enough, and no fantasy.
+/// Checks that the charge is sufficient, and at most 40 times the measured bytes.
 #[track_caller]
 fn within(what: &str, count: u64, bytes: u64, each: u64) {
     let charged = count * each;
@@ -110,7 +110,7 @@ fn objects_take_no_more_than_is_charged_for_them() {
     let partitions = Arc::new(CptTable::virtual_parts(4).unwrap());
     let engine = Engine::new(EngineConfig { partitions, ..EngineConfig::new(Pid::LNET, 1) });
     let host = Host::new(engine, FakeDrive::new(), HostConfig::default());
-    // What LNet makes with the first objects of a kind is the node's.
+    // LNet's allocations for the first objects of a kind belong to the node.
     let mut first = Client::new(&host);
     first.arena();
     let (_, events) = first.start();
@@ -132,7 +132,7 @@ fn objects_take_no_more_than_is_charged_for_them() {
         (0..BUFFERS).for_each(|place| client.push(&Entry::Register { buffer: name(place), segment }));
     });
     within("buffers", BUFFERS, bytes, BUFFER_HEAP_BYTES + PLACE_HEAP_BYTES);
-    // The last place alone: the table is as long, and empty.
+    // Only the last slot: the table has the same length, and is empty.
     let (bytes, ()) = measured(|| client.push(&Entry::Register { buffer: name(60_000), segment }));
     within("places", 60_001 - BUFFERS, bytes, PLACE_HEAP_BYTES);
 

@@ -41,7 +41,7 @@ impl News {
 }
 
 /// The consumer side of a transfer machine: it wakes the waiters and counts operations. LNet's
-/// event queue keeps a reference to it as long as LNet can call the event callback.
+/// event queue keeps a reference to it while LNet can call the event callback.
 pub trait EventSink: LossSink {
     /// The memory of the event queue.
     type Memory: Memory + Send;

@@ -9,7 +9,8 @@
 //!
 //! - An address (NID, PID, portal, id) belongs to one transfer machine of the host; ids are
 //!   assigned from the highest down (S-404).
-//! - Space for every event of an operation is reserved before the operation starts, so no completion is ever lost (S-407).
+//! - Space for every event of an operation is reserved before the operation starts, so no
+//!   completion is ever lost (S-407).
 //! - The event callback takes constant time, allocates nothing and calls no function of LNet. The
 //!   event queue that calls it keeps everything alive that it touches (S-415).
 //! - A buffer belongs to at most one operation. The association is set before LNet is called,

@@ -93,7 +93,7 @@ struct Rig {
 struct Buffer {
     handle: BufferHandle,
     number: u64,
-    /// Upgradable as long as the buffer's memory exists.
+    /// Upgradable while the buffer's memory exists.
     memory: Weak<()>,
 }
 

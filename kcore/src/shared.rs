@@ -22,7 +22,7 @@ use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so everything
-/// that a callback touches lives as long as LNet can call it (S-415).
+/// that a callback touches lives while LNet can call it (S-415).
 pub(crate) struct Shared<T: EventSink> {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,

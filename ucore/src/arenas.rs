@@ -20,7 +20,7 @@ const HUGE_GRANULE: usize = 2 << 20;
 /// The arenas of a domain.
 pub(crate) struct Arenas {
     entries: Vec<Entry>,
-    /// Those that earlier helpers made, as long as anything lies in them.
+    /// Arenas of earlier helpers, while anything is allocated in them.
     former: Vec<Arena>,
     pages: Pages,
     /// Length of an arena that is shared by several regions.

@@ -86,7 +86,7 @@ mod tests {
             prop_assert!(buffer.write(0..total).is_ok());
         }
 
-        /// No numbers make it panic, and what it gives lies within the buffer.
+        /// No numbers make it panic, and each returned lease lies within the buffer.
         #[test]
         fn whatever_is_cut_was_there(cuts in prop::collection::vec((0u64..150, 0u64..150), 0..30), far: u64) {
             let buffer = IoVec::whole(Region::heap(100).unwrap());

@@ -5,7 +5,8 @@
 //!
 //! - A new carrier closes the descriptors that it has inherited while the porter waits for it with
 //!   all of them open.
-//! - A carrier closes the sockets of a batch only after the porter has closed its own descriptors of them ([`Message::Go`]).
+//! - A carrier closes the sockets of a batch only after the porter has closed its own descriptors
+//!   of them ([`Message::Go`]).
 
 use std::fs::File;
 use std::io;
@@ -52,7 +53,7 @@ impl Carrier {
     }
 }
 
-/// The sockets that a carrier closes for a user, who is accounted for until it is done.
+/// The sockets that a carrier closes for a user. They count for the user until it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) user: u32,

@@ -103,7 +103,8 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
 }
 
-/// Sends a message with descriptors, at most [`packets::DESCRIPTORS_MAX`]. Blocks only without `MSG_DONTWAIT`.
+/// Sends a message with descriptors, at most [`packets::DESCRIPTORS_MAX`]. Blocks only without
+/// `MSG_DONTWAIT`.
 ///
 /// # Errors
 /// EAGAIN without room, ETOOMANYREFS, EPIPE or ECONNRESET if the other end is closed.

@@ -296,7 +296,8 @@ impl Keeper {
 
     // --- closing
 
-    /// Closes what `nlxd` has dropped: the socket of a client here if nothing is in it; all else in a carrier.
+    /// Closes a descriptor that `nlxd` has dropped: a client's socket in this process if nothing is
+    /// in it; all others in a carrier.
     fn dispose(&mut self, client: u64) {
         let Some(kept) = self.clients.get(&client) else { return };
         let Some((user, link)) = kept.leaving.filter(|_| !kept.held) else { return };
@@ -309,8 +310,8 @@ impl Keeper {
         }
     }
 
-    /// Whether a user may have another carrier: one always, as long as there are any; more than one up to [`CARRIERS_PER_USER`], and
-    /// never more than are still free.
+    /// Returns whether a user may have a further carrier: the first one as long as there are any;
+    /// further ones up to [`CARRIERS_PER_USER`], and never more than are still free.
     fn may_start(&self, user: u32) -> bool {
         let own = self.users.get(&user).map_or(0, |user| user.busy);
         if user == ROOT {
@@ -329,7 +330,7 @@ impl Keeper {
         users.into_iter().for_each(|user| self.pump(user));
     }
 
-    /// Gives a user's closes to carriers, as many as the user may have.
+    /// Gives a user's closes to carriers, up to the limit of the user.
     fn pump(&mut self, user: u32) {
         while self.may_start(user) && self.pump_one(user) {}
     }

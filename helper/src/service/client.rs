@@ -20,9 +20,9 @@ pub(super) struct Client {
     pub(super) kept: bool,
     /// The kernel may let descriptors pass with its packets.
     pub(super) may_attach: bool,
-    /// Descriptors in replies that it has not received all of.
+    /// Descriptors in replies that it has not received completely.
     pub(super) unread: Charge,
-    /// It stands in the list of those that have some.
+    /// It is in the list of clients with unread descriptors.
     pub(super) listed: bool,
     pub(super) who: Credentials,
     /// The account that is charged for it.

@@ -169,7 +169,8 @@ mod tests {
     }
 
     proptest! {
-        /// What all connections of a user share lets in what one connection's would; what is given back was never taken.
+        /// The shared rate of a user's connections admits what a single connection's would; a
+        /// refunded request counts as never made.
         #[test]
         fn what_is_shared_is_the_same_rate(
             per_second in 1_u32..5_000,

@@ -361,7 +361,7 @@ impl<S> Schedule<S> {
         self.free.push(key);
     }
 
-    /// Returns a user's queue. A key is valid as long as its user has connections or work, or is
+    /// Returns a user's queue. A key is valid while its user has connections or work, or is
     /// suspended.
     fn queue(&mut self, key: UserKey) -> &mut UserQueue<S> {
         &mut self.users[key.0 as usize]
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     /// Serves connections that always have work, for `rounds` rounds. Each takes its budget in
-    /// steps of its own size, the last of which may exceed it. Returns the units of each user.
+    /// steps of a fixed size, the last of which may exceed it. Returns the units of each user.
     fn serve(connections: &[(u32, Vec<usize>)], rounds: usize) -> BTreeMap<u32, usize> {
         let mut schedule = Schedule::<()>::default();
         let (mut steps, mut taken) = (Vec::new(), BTreeMap::new());

@@ -112,8 +112,8 @@ impl Inbox {
 /// Sends an answer.
 ///
 /// # Errors
-/// EAGAIN if there is no room for it, ETOOMANYREFS if too many descriptors are on their way to clients; anything else means
-/// that the connection is over.
+/// EAGAIN if there is no room for it, ETOOMANYREFS if too many descriptors are on their way to
+/// clients; any other error means that the connection has ended.
 pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno> {
     packets::send(socket, &answer.packet, &answer.fds, MsgFlags::MSG_DONTWAIT)
 }

@@ -160,7 +160,7 @@ impl Session {
         Ok(Drained { entries, units, is_over })
     }
 
-    /// Carries out entries as long as `goes_on` returns true. It is called after each entry, with
+    /// Carries out entries while `goes_on` returns true. It is called after each entry, with
     /// the bytes moved if the entry is of a kind that moves some.
     fn drain_while(
         &mut self,

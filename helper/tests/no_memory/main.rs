@@ -1,7 +1,9 @@
-//! Without memory the helper refuses the client that needs it: it never ends, and nothing of the client is left.
+//! Without memory the helper refuses the client that needs it: the helper does not end, and nothing
+//! of the client is left.
 //!
-//! Scripts of all that a client can do are carried out again and again, with one allocation of the helper after another failing: of
-//! a session alone (`session`), and of a whole service (`service`). LNet below has all the memory there is, and so has the client.
+//! Scripts of everything that a client can do are run repeatedly, with one allocation of the helper
+//! after another failing: of a session alone (`session`), and of a whole service (`service`). LNet
+//! and the client always have memory.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
@@ -24,17 +26,17 @@ use nlx_helper::{Host, HostStatus};
 use nlx_testkit::heap::WatchedHeap;
 
 thread_local! {
-    /// Allocations of this thread until one fails; `None`: none does.
+    /// Number of this thread's allocations until one fails; `None`: none fails.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-    /// How many have failed.
+    /// Number of allocations that have failed.
     static FAILED: Cell<usize> = const { Cell::new(0) };
-    /// It is a thread of a service.
+    /// This is a thread of a service.
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Allocations of the service's threads until one fails; [`NEVER`]: none does.
+/// Number of the service's allocations until one fails; [`NEVER`]: none fails.
 static SERVICE_LEFT: AtomicUsize = AtomicUsize::new(NEVER);
-/// How many of them have failed.
+/// Number of them that have failed.
 static SERVICE_FAILED: AtomicUsize = AtomicUsize::new(0);
 
 const NEVER: usize = usize::MAX;
@@ -64,7 +66,7 @@ fn refuses_service() -> bool {
 #[global_allocator]
 static HEAP: WatchedHeap = WatchedHeap { gives: |_| !refuses(), takes: |_| {} };
 
-/// Runs what is not the helper's with all the memory there is.
+/// Runs code that is not the helper's, without failing allocations.
 fn calmly<R>(work: impl FnOnce() -> R) -> R {
     let before = (LEFT.replace(None), SERVES.replace(false));
     let result = work();
@@ -73,7 +75,8 @@ fn calmly<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs a call of the helper, of whose allocations the one after this many fails; then all succeed again.
+/// Runs a call of the helper in which one allocation fails, after `left` that succeed; later ones
+/// succeed again.
 fn starving<R>(left: &mut Option<usize>, call: impl FnOnce() -> R) -> R {
     LEFT.set(*left);
     let result = call();
@@ -81,7 +84,7 @@ fn starving<R>(left: &mut Option<usize>, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The network, which is not what is tested. Handlers are the helper's, and must allocate nothing.
+/// The network, whose allocations never fail. Handlers are the helper's, and must allocate nothing.
 struct Calm(Arc<FakeLnet>);
 
 impl LNet for Calm {

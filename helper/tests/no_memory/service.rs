@@ -1,4 +1,5 @@
-//! A service with its thread, sockets and a porter: a client at the other end of a socket does all that one can.
+//! A service with its thread, sockets and a porter; a client at the other end of a socket makes
+//! every kind of request.
 
 use std::fs;
 use std::io::{IoSliceMut, Write};
@@ -23,7 +24,8 @@ use nlx_helper::{Host, HostConfig};
 
 use super::{Calm, NEVER, SERVES, SERVICE_FAILED, SERVICE_LEFT, is_clean};
 
-/// A drive without shards, whose clock is the system's. The threads that ask it for the time are the service's.
+/// A drive without shards, with the system's clock. Threads that read the clock are marked as the
+/// service's.
 struct Marking {
     start: Instant,
     tokens: Tokens,
@@ -45,7 +47,7 @@ impl Drive for Marking {
     }
 }
 
-/// The service, and a folder with its socket.
+/// The service, and a directory with its socket.
 struct World {
     folder: PathBuf,
     lnet: Arc<FakeLnet>,
@@ -78,10 +80,10 @@ impl World {
         self.service.door()
     }
 
-    /// Waits until nobody is connected, and nothing of anybody is left.
+    /// Blocks until no client is connected, and nothing of any client is left.
     fn wait_until_clean(&self) {
         while self.door().clients > 0 || self.host.sweep() || !self.host.accounts().held().is_zero() {
-            // What a fake network was to send is over.
+            // Complete the messages that a fake network was to send.
             let mut ends =
                 [lnet_fake::ScriptedEvent::send(), lnet_fake::ScriptedEvent::reply()].map(|end| end.last());
             for md in (0..200).map(lnet_api::MdHandle).filter(|&md| self.lnet.has_md(md)) {
@@ -102,16 +104,16 @@ impl Drop for World {
     }
 }
 
-/// The end of the connection.
+/// The connection has ended.
 #[derive(Debug)]
 struct Ended;
 
 struct Client {
     socket: OwnedFd,
-    /// Its notes have the client's memory.
+    /// Its notes hold references to the client's memory.
     lnet: Arc<FakeLnet>,
     ring: Option<(Producer<Submission, SharedMemory>, OwnedFd)>,
-    /// Answers that said ENOMEM.
+    /// Number of answers with ENOMEM.
     refused: usize,
 }
 
@@ -126,9 +128,10 @@ impl Client {
         }
     }
 
-    /// The next answer: `None` says ENOMEM.
+    /// Receives the next answer: `None` means ENOMEM.
     fn receive(&mut self) -> Result<Option<(Reply, Vec<OwnedFd>)>, Ended> {
-        // One that is cut off sees its end once nobody has its memory any more, the fake's notes included.
+        // A client that is cut off sees its end once nothing holds its memory any more, including
+        // the fake's notes.
         let mut seen = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         while poll(&mut seen, 10_u8) == Ok(0) {
             self.lnet.take_calls();
@@ -174,7 +177,7 @@ impl Client {
         }
     }
 
-    /// All that a client can make the service do, as far as there is memory.
+    /// Makes the service do everything that a client can request, as far as there is memory.
     fn script(&mut self) -> Result<(), Ended> {
         let Some((_, fds)) = self.ask(&Request::Hello(Hello::new("starving")))? else {
             return Ok(());
@@ -200,11 +203,11 @@ impl Client {
             self.ask(&Request::TmDescriptor { tm })?;
         }
         self.pile_up()?;
-        // Goes with an answer and descriptors that it has not received.
+        // Leaves with an answer and descriptors that it has not received.
         self.send(&Request::CreateArena { bytes: 4096, huge: false })
     }
 
-    /// More answers than there is room for: one has to be kept.
+    /// Requests more answers than there is room for: one has to be kept.
     fn pile_up(&mut self) -> Result<(), Ended> {
         const PILE: usize = 60;
         for _ in 0..PILE {
@@ -214,14 +217,16 @@ impl Client {
     }
 }
 
-/// With each allocation of the serving thread failing in turn, from the moment at which a client connects until nothing is left of it:
-/// the client is told, or its connection ends; the next one finds everything as if it had never been there.
+/// With each allocation of the serving thread failing in turn, from the client's connection until
+/// nothing is left of it: the client gets ENOMEM, or its connection ends; the next one finds no
+/// trace of it.
 #[test]
 fn every_failure_of_the_service_is_the_clients_own() {
     let mut told = 0;
     let mut number = 0;
     loop {
-        // A new one each time: what one client has made, the next one would find.
+        // A new service each time: the next client would find objects that the previous one has
+        // made.
         let world = World::new("each");
         SERVICE_FAILED.store(0, Relaxed);
         SERVICE_LEFT.store(number, Relaxed);

@@ -1,4 +1,4 @@
-//! A session: each call of it fails by itself.
+//! A session: its calls fail one at a time.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use nlx_helper::{Answer, Credentials, Host, HostConfig, Session};
 
 use super::{Calm, FAILED, is_clean, starving};
 
-/// What a call was to do, and whether it did.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -26,7 +26,7 @@ enum Outcome {
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
 
-/// A client and its session. What the client does has all the memory there is.
+/// A client and its session. The client's own allocations never fail.
 struct World {
     lnet: Arc<FakeLnet>,
     host: Arc<Host>,
@@ -49,7 +49,7 @@ impl World {
         (lnet.clone(), Host::new(Arc::new(Calm(lnet)), FakeDrive::new(), config))
     }
 
-    /// `None`: there was no memory for a session.
+    /// Returns `None` without memory for a session.
     fn new(mut left: Option<usize>) -> (Arc<Host>, Option<World>) {
         let (lnet, host) = World::host();
         let session = match starving(&mut left, || Session::new(&host, USER)) {
@@ -74,7 +74,8 @@ impl World {
         (host, Some(world))
     }
 
-    /// A request, and its reply if it was carried out. `Err`: the client is cut off, for there is no memory for an answer.
+    /// Sends a request, and returns its reply if it was carried out. `Err`: the client is cut off,
+    /// because there is no memory for an answer.
     fn ask(&mut self, request: &Request) -> Result<Option<(Reply, Vec<OwnedFd>)>, ()> {
         let mut packet = Vec::new();
         request.write(7, &mut packet);
@@ -119,7 +120,8 @@ impl World {
         buffer
     }
 
-    /// Whether the operation is under way. One that is refused ends with an event that says why: no memory, or no buffer.
+    /// Submits an operation, and records whether it is in flight. A refused one ends with an event
+    /// that has the reason: no memory, or no buffer.
     fn operate(&mut self, buffer: BufferHandle, kind: OperationKind, counter: u64) {
         let Some(events) = &mut self.events else { return };
         events.provision(kind.events_max()).unwrap();
@@ -139,7 +141,7 @@ impl World {
         self.outcomes.push((words, outcome));
     }
 
-    /// Everything that a client can ask for, as far as there is memory. `Err`: it is cut off.
+    /// Requests everything that a client can, as far as there is memory. `Err`: it is cut off.
     fn script(&mut self) -> Result<(), ()> {
         let Some((_, fds)) = self.ask(&Request::Hello(Hello::new("starving")))? else {
             return Ok(());
@@ -207,14 +209,14 @@ impl World {
         Ok(())
     }
 
-    /// The client goes, with whatever it has: that needs no memory at all.
+    /// Ends the client, with everything that it has: that needs no memory at all.
     fn close(self) {
         let World { lnet, host, session, .. } = self;
         let mut none = Some(0);
         let failed = FAILED.get();
         let departure = starving(&mut none, || session.close());
         assert_eq!((none, FAILED.get()), (Some(0), failed), "closing allocates");
-        // The fake's notes have the memory, too; and those that send are not over yet.
+        // The fake's notes hold the memory, too, and the sending operations are not over yet.
         lnet.take_calls();
         let mut ends =
             [lnet_fake::ScriptedEvent::send(), lnet_fake::ScriptedEvent::reply()].map(|end| end.last());
@@ -252,13 +254,13 @@ fn every_failure_is_the_clients_own() {
         world.close();
         most = number;
     }
-    // A region without room for its first leases makes it with the first of them.
+    // A region without room for its first leases allocates it with the first of them.
     let regions = 3;
     assert!(unnoticed <= regions * 4, "{unnoticed} of {most} failures were not told to the client");
     assert!(most > 40, "only {most} allocations could fail");
 }
 
-/// After a refusal the same client does all of it, once there is memory again.
+/// After a refusal the same client does everything, once there is memory again.
 #[test]
 fn what_was_refused_works_later() {
     for number in 0.. {

@@ -1,4 +1,4 @@
-//! MT-51, MT-235, D6, D7, D14: what is in use is not taken away.
+//! MT-51, MT-235, D6, D7, D14: objects in use are not removed.
 
 use lnet_fake::{CallKind, ScriptedEvent};
 use nlx_core::{Errno, OperationKind};
@@ -22,7 +22,7 @@ fn a_transfer_machine_an_arena_and_a_buffer_in_use_stay() {
         assert_eq!((refusal.errno, refusal.reason), (Errno::EBUSY, reason));
     }
     client.push(&Entry::Deregister { buffer });
-    // D14: a second operation of the same buffer is refused, by an event of its own.
+    // D14: a second operation of the same buffer is refused, by a separate event.
     client.operate(&mut tm, buffer, OperationKind::PassiveSend { length: 8 }, 2);
     assert_eq!(tm.ended(buffer), Err(Errno::EBUSY));
     assert_eq!(host.status().clients[0].buffers, 1);
@@ -36,7 +36,8 @@ fn a_transfer_machine_an_arena_and_a_buffer_in_use_stay() {
     lnet.assert_quiet();
 }
 
-/// LNet has not let go of the event queue: the client may ask again, and goes on until then.
+/// LNet has not released the event queue: the client may repeat the request, and continues until
+/// then.
 // Covers: MT-51
 #[test]
 fn a_stop_that_lnet_refuses_can_be_asked_for_again() {
@@ -55,7 +56,7 @@ fn a_stop_that_lnet_refuses_can_be_asked_for_again() {
     lnet.assert_quiet();
 }
 
-/// What LNet refuses ends with an event, and the buffer is free again.
+/// An operation that LNet refuses ends with an event, and the buffer is free again.
 // Covers: MT-226
 #[test]
 fn an_operation_that_lnet_refuses_ends_with_an_event() {

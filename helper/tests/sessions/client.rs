@@ -1,4 +1,4 @@
-//! A small client: what it says is up to the test, word by word.
+//! A small client, each of whose messages the test controls.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use nlx_helper::{Answer, Credentials, Departure, Host, Session, Violation};
 pub(crate) const ROOT: Credentials = Credentials { pid: 1, uid: 0, gid: 0 };
 pub(crate) const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
 
-/// An answer, read as a client reads it.
+/// An answer, decoded as a client does.
 pub(crate) type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 pub(crate) struct Client {
     pub(crate) session: Session,
     pub(crate) welcome: Welcome,
     pub(crate) ring: Producer<Submission, SharedMemory>,
-    /// Its memory, to be spoilt.
+    /// Its memory, for tests that corrupt it.
     pub(crate) ring_memory: IoVec,
     /// The client's end of the doorbell.
     pub(crate) doorbell: OwnedFd,
@@ -34,7 +34,7 @@ pub(crate) struct Tm {
     pub(crate) handle: u64,
     pub(crate) address: Address,
     pub(crate) events: Consumer<BufferEvent, SharedMemory>,
-    /// Its memory, to be spoilt.
+    /// Its memory, for tests that corrupt it.
     pub(crate) memory: IoVec,
 }
 
@@ -104,7 +104,7 @@ impl Client {
         Ok(Tm::attach(handle, address, fds))
     }
 
-    /// A new name for a buffer in this place.
+    /// Returns a new handle for a buffer at this index.
     pub(crate) fn name(&mut self, place: u32) -> BufferHandle {
         self.generation += 1;
         BufferHandle(self.generation << 32 | u64::from(place))
@@ -125,7 +125,7 @@ impl Client {
         self.session.drain(1000)
     }
 
-    /// Submits an operation as an honest client does, and has the helper take it.
+    /// Submits an operation as a correct client does, and has the helper take it.
     pub(crate) fn operate(&mut self, tm: &mut Tm, buffer: BufferHandle, kind: OperationKind, counter: u64) {
         tm.events.provision(kind.events_max()).unwrap();
         self.push(&operation(tm, buffer, kind, counter));
@@ -137,17 +137,17 @@ impl Client {
     }
 }
 
-/// What a client that looks at memory in ways of its own has mapped before it sealed it.
+/// Maps memory before it is sealed, as a client does that inspects it directly.
 fn seen(fd: &OwnedFd) -> IoVec {
     IoVec::whole(Region::attach(fd.try_clone().unwrap()).unwrap())
 }
 
-/// Writes into memory of a queue.
+/// Writes into the memory of a queue.
 pub(crate) fn spoil(memory: &IoVec, offset: usize, bytes: &[u8]) {
     memory.write(offset..offset + bytes.len()).unwrap().copy_from(0, bytes);
 }
 
-/// An operation whose cookie is its buffer's name.
+/// Returns an operation whose cookie is its buffer's handle.
 pub(crate) fn operation(tm: &Tm, buffer: BufferHandle, kind: OperationKind, counter: u64) -> Entry {
     operation_of(tm.handle, buffer, kind, counter)
 }
@@ -157,7 +157,7 @@ pub(crate) fn operation_of(tm: u64, buffer: BufferHandle, kind: OperationKind, c
     Entry::Operate { tm, operation, counter: MatchCounter::new(counter).unwrap() }
 }
 
-/// One operation of each queue, of 64 bytes; their peer is on another node.
+/// Returns one operation of each queue, of 64 bytes; their peer is on another node.
 pub(crate) fn one_of_each() -> [OperationKind; Queue::COUNT] {
     let peer: Address = "10.0.0.9@tcp:12345:40:9".parse().unwrap();
     let described = |queue| {
@@ -185,7 +185,7 @@ impl Arena {
 }
 
 impl Tm {
-    /// A transfer machine, by the descriptors that came with its start.
+    /// Attaches a transfer machine, from the descriptors that came with its start.
     pub(crate) fn attach(handle: u64, address: Address, fds: Vec<OwnedFd>) -> Tm {
         let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
         let memory = seen(&fd);
@@ -193,14 +193,14 @@ impl Tm {
         Tm { handle, address, events, memory }
     }
 
-    /// The next event, whose room is given back.
+    /// Returns the next event, and releases its room.
     pub(crate) fn event(&mut self) -> Option<BufferEvent> {
         let event = self.events.pop().ok()?;
         self.events.release(event.released).unwrap();
         Some(event)
     }
 
-    /// The last event of this buffer's operation, which is the next: how it ended.
+    /// Returns the status of the next event, which must be the last one of this buffer's operation.
     pub(crate) fn ended(&mut self, buffer: BufferHandle) -> Result<u64, Errno> {
         let event = self.event().expect("an event");
         assert_eq!((event.buffer(), event.cookie, event.unlinked()), (buffer, buffer.0, true));

@@ -1,4 +1,4 @@
-//! MT-50, MT-234, D10: a client goes, whatever it has under way.
+//! MT-50, MT-234, D10: a client leaves, whatever operations it has in flight.
 
 use lnet_api::MdHandle;
 use lnet_fake::{FakeLnet, ScriptedEvent};
@@ -32,7 +32,8 @@ fn a_client_that_has_nothing_under_way_leaves_nothing() {
     }
 }
 
-/// Operations of all six queues in flight: those that wait end at once, those that are leaving when they have left.
+/// Operations of all six queues in flight: those that wait end at once, those that are being sent
+/// when they have left.
 // Covers: S-415, MT-50, MT-234
 #[test]
 fn everything_in_flight_is_cancelled() {
@@ -47,8 +48,8 @@ fn everything_in_flight_is_cancelled() {
     lnet.assert_quiet();
 }
 
-/// LNet holds on to one of them: the transfer machine's address and the memory stay what they are until it lets go, and
-/// only then are forgotten.
+/// LNet holds one of them: the transfer machine's address and the memory stay until it releases
+/// them, and only then are dropped.
 // Covers: S-404, S-415, MT-234
 #[test]
 fn what_lnet_holds_is_left_over_until_it_lets_go() {
@@ -70,9 +71,9 @@ fn what_lnet_holds_is_left_over_until_it_lets_go() {
     lnet.assert_quiet();
 }
 
-/// LNet lets go of all that it still has: the memory is there until then.
+/// Makes LNet release everything that it still has; the memory exists until then.
 fn let_go(lnet: &FakeLnet) {
-    // The fake's notes have the memory, too.
+    // The fake's notes hold the memory, too.
     lnet.take_calls();
     for md in (0..100).map(MdHandle).filter(|&md| lnet.has_md(md)) {
         assert_eq!(lnet.memory(md).len(), 64);
@@ -84,7 +85,7 @@ fn let_go(lnet: &FakeLnet) {
     }
 }
 
-/// One operation of each queue; gives the address.
+/// Starts one operation of each queue; returns the address.
 fn in_flight(client: &mut Client) -> String {
     let arena = client.arena(1 << 20).handle;
     let mut tm = client.start("10.0.0.1@tcp:12345:40:*", 16);
@@ -97,7 +98,7 @@ fn in_flight(client: &mut Client) -> String {
     tm.address.to_string()
 }
 
-/// A session that is dropped is closed.
+/// Dropping a session closes it.
 // Covers: S-415, MT-234
 #[test]
 fn a_dropped_session_is_closed() {

@@ -1,4 +1,5 @@
-//! MT-46, MT-232: whatever a request says that it may not say, it is refused, nothing has changed, and the client goes on.
+//! MT-46, MT-232: a request with any invalid field is refused, nothing has changed, and the client
+//! continues.
 
 use nlx_core::{Errno, Pid, StartAddress, TmId};
 use nlx_driver_proto::{Header, Hello, Reason, Refusal, Reply, Request, Segment, StartTm};
@@ -7,7 +8,7 @@ use nlx_helper::{Answer, ClientStatus, Host, Session};
 use crate::client::{ROOT, ask};
 use crate::worlds::{loopback, loopback_client};
 
-/// How things stand, but for the counts of what was asked and refused.
+/// Returns the host's state, without the counters of requests and refusals.
 fn state(host: &Host) -> (Vec<ClientStatus>, nlx_helper::Leftovers) {
     let status = host.status();
     let mut clients = status.clients;
@@ -25,7 +26,7 @@ fn register(buffer: u64, segments: &[(u32, u64, u64)]) -> Request {
     Request::Register { buffer, segments: segments.iter().map(segment).collect() }
 }
 
-/// Each field of each request, with values that it may not have.
+/// Each field of each request, with invalid values.
 // Covers: MT-232
 #[test]
 fn every_wrong_field_is_refused_without_a_trace() {
@@ -85,7 +86,7 @@ fn every_wrong_field_is_refused_without_a_trace() {
     client.done(&Request::StopTm { tm: tm.handle });
 }
 
-/// Every request cut short anywhere, or too long, or with a header that lies.
+/// Every request truncated anywhere, or too long, or with a wrong header.
 // Covers: MT-232
 #[test]
 fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage() {
@@ -117,7 +118,7 @@ fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage()
     }
 }
 
-/// Nothing comes before the hello.
+/// Nothing is accepted before the hello.
 // Covers: MT-45, MT-232
 #[test]
 fn a_hello_comes_first_and_once() {

@@ -1,4 +1,4 @@
-//! MT-233, D3, D5: handles of other clients, of old, and of nobody name nothing.
+//! MT-233, D3, D5: handles of other clients, stale ones, and unknown ones name nothing.
 
 use nlx_core::{BufferHandle, Errno, OperationKind};
 use nlx_driver_proto::{Entry, Reason, Request, Segment};
@@ -6,7 +6,8 @@ use nlx_driver_proto::{Entry, Reason, Request, Segment};
 use crate::client::{Client, ROOT, USER, operation};
 use crate::worlds::{loopback, loopback_client};
 
-/// A client that uses what another one has: with the same numbers it would reach its own, so it has nothing.
+/// A client that uses another one's handles. It has no objects itself: with the same numbers it
+/// would reach its own.
 // Covers: MT-233
 #[test]
 fn another_clients_handles_name_nothing() {
@@ -37,7 +38,7 @@ fn another_clients_handles_name_nothing() {
     let status = host.status();
     assert_eq!((status.clients[0].operations, status.clients[1].operations), (1, 0));
 
-    // In a transfer machine of its own, the buffer of the other is not there either.
+    // In its own transfer machine, the buffer of the other does not exist either.
     let mut own = thief.start("0@lo:12345:40:*", 4);
     thief.operate(&mut own, buffer, wait, 2);
     assert_eq!(own.ended(buffer), Err(Errno::ENOENT));

@@ -1,4 +1,4 @@
-//! MT-219: a client that spoils what it shares is found out, and nobody else notices.
+//! MT-219: a client that corrupts shared memory is detected, and other clients do not notice.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use zerocopy::FromZeros;
 use crate::client::{Client, ROOT, Tm, USER, operation, spoil};
 use crate::worlds::loopback;
 
-/// Where the consumer's words lie in a queue's memory, and how large its header is.
+/// Offsets of the consumer's words in a queue's memory.
 const CONSUMED: usize = 128;
 const SLOTS: usize = 136;
 
@@ -53,7 +53,7 @@ impl Pair {
         assert_eq!(self.honest.session.check(), Ok(()));
     }
 
-    /// Starts sends of the liar, until it is found out.
+    /// Starts sends of the liar, until it is detected.
     fn lie(&mut self, sends: u32) -> Result<(), Violation> {
         for place in 0..sends {
             let buffer = self.liar.register(place, self.arenas[0], 0, 8);
@@ -65,7 +65,7 @@ impl Pair {
     }
 }
 
-/// It provisions less than its operations need: the queue is full, and an event lost.
+/// It provisions less than its operations need: the queue is full, and an event is lost.
 // Covers: MT-219
 #[test]
 fn a_client_that_lies_about_its_room_is_cut_off() {
@@ -80,7 +80,7 @@ fn a_client_that_lies_about_its_room_is_cut_off() {
     pair.honest_goes_on();
 }
 
-/// It writes counts into the event queue that cannot be.
+/// It writes impossible counts into the event queue.
 // Covers: MT-219
 #[test]
 fn a_client_that_spoils_its_event_queue_is_cut_off() {
@@ -97,7 +97,7 @@ fn a_client_that_spoils_its_event_queue_is_cut_off() {
     }
 }
 
-/// Entries of the ring that cannot be read, and a ring that leads nowhere.
+/// Invalid entries of the ring, and a ring that points outside its memory.
 // Covers: MT-219
 #[test]
 fn a_client_that_spoils_its_ring_is_cut_off() {
@@ -107,11 +107,11 @@ fn a_client_that_spoils_its_ring_is_cut_off() {
     pair.honest_goes_on();
 
     let mut pair = Pair::new();
-    // The stamp of the first slot: event 1, and then a slot that is not there.
+    // The stamp of the first slot: event 1, followed by a slot that does not exist.
     let slots = pair.liar.ring.max_slots() as usize;
     let stamp = (640 + 4 * slots).next_multiple_of(128) + 120;
     spoil(&pair.liar.ring_memory, stamp, &(1u64 << 32 | 0xffff_ffff).to_ne_bytes());
-    // What stands in the slot is no entry.
+    // The contents of the slot are not an entry.
     assert!(pair.liar.drain().is_err());
     assert!(matches!(pair.liar.drain(), Err(Violation::Ring(_))));
     assert!(!pair.liar.session.prepare_sleep(), "there is something to hear");
@@ -122,7 +122,8 @@ fn a_client_that_spoils_its_ring_is_cut_off() {
     );
 }
 
-/// However much stands in the ring, a call carries out its budget; but a request comes after all of it.
+/// However many entries the ring has, a call carries out its budget; but a request comes after all
+/// of them.
 #[test]
 fn a_full_ring_is_carried_out_within_the_budget() {
     let mut pair = Pair::new();

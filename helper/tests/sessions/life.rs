@@ -46,7 +46,7 @@ fn a_message_goes_from_one_client_to_another() {
     assert_eq!(host.status().leftovers, Leftovers::default());
 }
 
-/// A passive buffer of one client is written to, and read, by another.
+/// A passive buffer of one client is written and read by another.
 // Covers: S-3, S-6, MT-214
 #[test]
 fn bulk_goes_between_clients() {
@@ -55,7 +55,7 @@ fn bulk_goes_between_clients() {
     let (mut active, mut passive) = (alice.start("0@lo:12345:40:*", 4), bob.start("0@lo:12345:40:*", 4));
     let (ours, theirs) = (alice.arena(1 << 20), bob.arena(1 << 20));
     let describe = |counter: u64, queue| {
-        // What the client does by itself, of its own counter (U1).
+        // Made by the client itself, from its own counter (U1).
         let match_bits = match_bits(passive.address.tmid, MatchCounter::new(counter).unwrap());
         let buffer = PassiveBuffer { address: passive.address, match_bits, queue, length: 1000 };
         Descriptor::encode(&buffer).unwrap()
@@ -77,7 +77,7 @@ fn bulk_goes_between_clients() {
     assert_eq!((ours.bytes(0, 1000), theirs.bytes(2000, 1000)), (vec![1; 1000], vec![2; 1000]));
 }
 
-/// Clients behind one NID get different ids, and each reaches match bits of its own alone.
+/// Clients behind one NID get different ids, and each reaches only its own match bits.
 // Covers: S-404, MT-49, MT-224
 #[test]
 fn ids_of_clients_are_unique() {
@@ -93,7 +93,8 @@ fn ids_of_clients_are_unique() {
     clients[0].start(&taken, 1);
 }
 
-/// An event rings the thread that sleeps on the queue, and an event loop through a socket once it has asked for one.
+/// An event wakes the thread that sleeps on the queue, and an event loop through a socket once it
+/// has asked for one.
 // Covers: MT-230
 #[test]
 fn events_wake_an_event_loop() {
@@ -110,7 +111,7 @@ fn events_wake_an_event_loop() {
         poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
     };
     let buffer = client.register(0, arena, 0, 64);
-    // To nobody: the message is lost, and told to nobody.
+    // Sent to an unknown machine: the message is lost, and not reported.
     let send = OperationKind::Send { length: 8, to: "0@lo:12345:40:9".parse().unwrap() };
     client.operate(&mut tm, buffer, send, 0);
     assert!(!is_readable(&bells[0]), "nobody has announced sleep");
@@ -120,7 +121,7 @@ fn events_wake_an_event_loop() {
     assert!(bells.iter().all(is_readable), "both are the same socket");
     sleeper.finish();
     assert!(!bells.iter().any(is_readable));
-    // A message for which there is no buffer: counted, and told.
+    // A message without a buffer: counted, and reported.
     assert_eq!(tm.events.told(), 0);
     sleeper.prepare();
     assert!(tm.event().is_some());
@@ -131,7 +132,8 @@ fn events_wake_an_event_loop() {
     bells.reverse();
 }
 
-/// The helper announces that it sleeps on the ring's word, and the client's waker rings the doorbell then and only then.
+/// The helper announces its sleep on the ring's word; the client's waker rings the doorbell then
+/// and only then.
 #[test]
 fn the_doorbell_rings_when_the_helper_sleeps() {
     let (_host, mut client) = loopback_client(USER);
@@ -139,7 +141,7 @@ fn the_doorbell_rings_when_the_helper_sleeps() {
         QueueWord::consumer(client.ring.memory().clone()),
         Bell::eventfd(client.doorbell.try_clone().unwrap()),
     );
-    // It looks at the ring from the first request on.
+    // It polls the ring from the first request on.
     client.done(&Request::Sync);
     client.push(&Entry::Cancel { tm: 1, buffer: BufferHandle(1 << 32), cookie: 0 });
     assert_eq!(waker.wake(), Ok(false), "it is awake");
@@ -154,7 +156,7 @@ fn the_doorbell_rings_when_the_helper_sleeps() {
     assert_eq!(client.drain(), Ok(1));
 }
 
-/// The limits are what the client may have; and the node's NIDs, with `0@lo` as the last.
+/// The limits are the client's quotas; the node's NIDs have `0@lo` last.
 // Covers: MT-47
 #[test]
 fn a_welcome_tells_the_limits() {

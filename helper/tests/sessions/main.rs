@@ -1,5 +1,5 @@
-//! The helper's side of the driver protocol, without a socket: each test is a client, or several, and speaks to sessions in
-//! its own process by packets, descriptors and shared memory.
+//! The helper's side of the driver protocol, without a socket: each test is a client, or several,
+//! and talks to sessions in its own process by packets, descriptors and shared memory.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]

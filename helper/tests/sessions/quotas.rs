@@ -1,4 +1,4 @@
-//! MT-237, D9: what one client may have, and that another is not touched by it.
+//! MT-237, D9: the quotas of one client, which do not affect another one.
 
 use nlx_core::{Errno, OperationKind};
 use nlx_driver_proto::{Reason, Request, Segment};
@@ -76,7 +76,7 @@ fn each_quota_is_a_limit_and_what_is_given_back_counts_no_more() {
     lnet.assert_quiet();
 }
 
-/// A client that submits more than it has room for: the room is the helper's to count.
+/// A client that submits more than its quota: the helper counts the room itself.
 // Covers: MT-237
 #[test]
 fn events_beyond_the_quota_are_refused_whatever_the_client_has_provisioned() {
@@ -93,7 +93,8 @@ fn events_beyond_the_quota_are_refused_whatever_the_client_has_provisioned() {
     assert_eq!((event.status(), event.unlinked(), event.released), (Err(Errno::ENOMEM), true, 3));
 }
 
-/// D9: connections are many and descriptors few: all clients of one user share theirs, and another's have their own.
+/// D9: connections are many and descriptors few: all clients of one user share a limit, and another
+/// user has a separate one.
 #[test]
 fn the_descriptors_of_one_user_are_limited_over_all_its_clients() {
     let accounts = AccountsConfig::default().with_per_user(Resource::Descriptors, 7);

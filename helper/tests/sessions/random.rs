@@ -1,4 +1,5 @@
-//! Packets and entries of random bytes: every call ends, nothing panics, and nobody else notices.
+//! Packets and entries of random bytes: every call ends, nothing panics, and no other client
+//! notices.
 
 use nlx_bev_cqueue::SharedMemory;
 use nlx_core::OperationKind;
@@ -10,7 +11,7 @@ use zerocopy::FromBytes;
 use crate::client::{Client, ROOT, USER, operation, spoil};
 use crate::worlds::loopback;
 
-/// Valid packets, to be spoilt.
+/// Valid packets, to be corrupted.
 fn packets() -> Vec<Vec<u8>> {
     let address = "0@lo:12345:40:*".parse().unwrap();
     let segment = Segment { arena: 1 << 16, offset: 0, length: 8 };
@@ -60,7 +61,7 @@ proptest! {
         prop_assert!(host.status().clients.is_empty() && !host.sweep());
     }
 
-    /// The ring, with entries that are spoilt, and words of its memory that are.
+    /// The ring, with corrupted entries and corrupted words of its memory.
     // Covers: MT-219
     #[test]
     fn rings_with_any_bytes_harm_their_client_alone(

@@ -1,4 +1,4 @@
-//! Who may use which portals and NIDs: what is not allowed is EPERM, and counted.
+//! Rights to portals and NIDs: a forbidden use is EPERM, and counted.
 
 use nlx_core::{Descriptor, Errno, MatchCounter, OperationKind, PassiveBuffer, Queue, match_bits};
 use nlx_driver_proto::{Hello, Reason, Request, StartTm};
@@ -41,7 +41,7 @@ fn ordinary_clients_have_neither_lustres_portals_nor_reach_them() {
     assert_eq!((tm.event(), lnet.objects().mds), (None, 3), "root reaches them");
 }
 
-/// A message, a write and a read to this address.
+/// Returns a message, a write and a read to this address.
 fn reaching(address: &str) -> [OperationKind; 3] {
     let to: nlx_core::Address = address.parse().unwrap();
     let describe = |queue| {

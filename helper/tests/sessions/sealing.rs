@@ -1,4 +1,4 @@
-//! Memory that the client has not sealed: the helper touches nothing of it.
+//! Memory that the client has not sealed, which the helper does not touch.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,7 +21,7 @@ fn nothing_is_asked_of_a_helper_before_the_ring_is_sealed() {
         let refusal = ask(&mut session, &request).unwrap_err();
         assert_eq!((refusal.errno, refusal.reason), (Errno::EPERM, Reason::Unsealed));
     }
-    // It has been announced from the beginning that the helper sleeps.
+    // The helper's sleep is announced from the start.
     assert!(session.prepare_sleep());
     session.finish_sleep();
     assert_eq!(session.drain(64), Ok(0));
@@ -69,7 +69,7 @@ fn no_operation_starts_whose_events_have_no_sealed_queue() {
     assert_eq!(host.status().clients[0].operations, 1);
 }
 
-/// Huge pages are for helpers that survive their loss; and arenas count together.
+/// Only helpers that survive the loss of huge pages give them; arenas count together.
 #[test]
 fn huge_pages_and_too_much_memory_are_refused() {
     let mut client = Client::connect(&loopback_with(quotas(|quotas| quotas.bytes = 10_000)), ROOT);

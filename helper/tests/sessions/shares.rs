@@ -1,4 +1,4 @@
-//! What the clients of one user hold together, and that it is given back.
+//! The amounts that the clients of one user hold together, and their release.
 
 use lnet_fake::ScriptedEvent;
 use nlx_core::{Errno, OperationKind};
@@ -36,7 +36,7 @@ fn fill(client: &mut Client, tm: &mut Tm, arena: u32) -> u64 {
     }
 }
 
-/// Connections do not multiply what a user may have: others and root always find something.
+/// Further connections do not increase a user's share: other users and root always find some room.
 #[test]
 fn operations_of_all_connections_of_a_user_are_one_share() {
     let (lnet, host) = scripted_with(capacity(Resource::Operations, 800));
@@ -48,7 +48,8 @@ fn operations_of_all_connections_of_a_user_are_one_share() {
         sum += fill(&mut client, &mut tm, arena);
         clients.push(client);
     }
-    // An eighth of 800 is root's. Each further connection finds what a chunk before has left.
+    // An eighth of 800 is root's. Each further connection gets the rest of a chunk of the one
+    // before.
     assert_eq!((sum, held(&host, USER, Resource::Operations)), (350, 350));
     let mut other = Client::connect(&host, OTHER);
     let (arena, mut tm) = (other.arena(64).handle, other.start(ADDRESS, 1000));
@@ -59,13 +60,14 @@ fn operations_of_all_connections_of_a_user_are_one_share() {
     let refused = host.status().users.iter().map(|user| (user.user.0, user.refused)).collect::<Vec<_>>();
     assert_eq!(refused, [(0, 1), (1000, 8), (1001, 1)]);
     drop((clients, other, root));
-    // The fake's notes have the memory, too.
+    // The fake's notes hold the memory, too.
     lnet.take_calls();
     assert!(host.status().users.is_empty() && host.accounts().held().is_zero());
     lnet.assert_quiet();
 }
 
-/// Each transfer machine is three mappings at most: those of the helper do not run out, however many connections ask.
+/// Each transfer machine has at most three mappings: those of the helper do not run out, whatever
+/// the number of connections.
 #[test]
 fn mappings_are_shared_out() {
     let (lnet, host) = scripted_with(capacity(Resource::Mappings, 160));
@@ -91,13 +93,13 @@ fn mappings_are_shared_out() {
     lnet.assert_quiet();
 }
 
-/// What a refused registration or start has taken is given back, and what is not used any more at the next look.
+/// Charges of a refused registration or start are released, and unused ones at the next trim.
 #[test]
 fn chunks_are_given_back() {
     let (_lnet, host) = scripted_with(capacity(Resource::HeapBytes, 4 << 20));
     let mut client = Client::connect(&host, USER);
     let (arena, mut tm) = (client.arena(64).handle, client.start(ADDRESS, 1000));
-    // A place far out makes the table of buffers as long.
+    // A high index makes the table of buffers that long.
     client.register(20_000, arena, 0, 8);
     client.drain().unwrap();
     assert_eq!(host.status().clients[0].buffers, 0, "its table would be too much of the heap");
@@ -116,7 +118,8 @@ fn chunks_are_given_back() {
     assert_eq!(count(Resource::Machines), 0);
 }
 
-/// What LNet holds of a client that has gone is its user's until LNet lets go.
+/// Resources that LNet holds of a departed client stay charged to its user until LNet releases
+/// them.
 #[test]
 fn what_is_left_over_stays_charged() {
     let (lnet, host) = scripted_with(HostConfig::default());
@@ -134,13 +137,14 @@ fn what_is_left_over_stays_charged() {
     assert_eq!(of_machine, [1, 1, 1, 4]);
     assert!(count(Resource::QueueBytes) > 0 && count(Resource::ArenaBytes) == 64);
     let md = lnet.last_md();
-    // The fake's notes have the memory, too.
+    // The fake's notes hold the memory, too.
     lnet.take_calls();
     lnet.inject(md, ScriptedEvent::put().last());
     assert!(departure.is_over() && host.status().users.is_empty());
 }
 
-/// Uids that a user may take in its own namespaces are no users of their own, and have the rights of none.
+/// Uids that a user may take in its own namespaces are not separate users, and have no rights of
+/// their own.
 #[test]
 fn subordinate_uids_count_for_their_owner() {
     let owners = Owners::parse("1000:200000:65536\n", UserId::ROOT, |_| None);
@@ -163,7 +167,7 @@ fn subordinate_uids_count_for_their_owner() {
     assert_eq!([USER.uid, 200_000].map(rights), [Some(true), Some(false)]);
 }
 
-/// A container that root has started: its users have one share together, of what ordinary users may hold.
+/// A container that root has started: its users share one part of the amounts for ordinary users.
 #[test]
 fn subordinate_uids_of_root_are_not_root() {
     let owners = Owners::parse("root:1000000:65536\n", UserId::ROOT, |_| Some(0));
@@ -182,7 +186,7 @@ fn subordinate_uids_of_root_are_not_root() {
     (0..45).for_each(|_| drop(root.start(ADDRESS, 1)));
 }
 
-/// The users that one entry of the policy covers can have a cap together.
+/// The users that one entry of the policy covers can have a common cap.
 #[test]
 fn a_group_of_users_has_its_own_caps() {
     let mut caps = GroupCaps::default();

@@ -1,4 +1,5 @@
-//! What stands in a client's ring is carried out in slices: no more than so many units of work, and no longer than so much time.
+//! The entries of a client's ring are carried out in slices: limited units of work, and limited
+//! time.
 
 use lnet_fake::{Answer, FakeDrive, FakeLnet};
 use nlx_core::{BufferHandle, Limits, OperationKind};
@@ -12,7 +13,7 @@ const ADDRESS: &str = "10.0.0.1@tcp:12345:40:*";
 /// Units of a turn.
 const SHARE: usize = 64;
 
-/// Registers so many buffers, the first one at this place.
+/// Registers `count` buffers, the first one at this index.
 fn buffers(client: &mut Client, arena: u32, first: u32, count: u32) -> Vec<BufferHandle> {
     let bytes = Limits::LNET.buffer_bytes_max as u64;
     (first..first + count).map(|place| client.register(place, arena, 0, bytes)).collect()
@@ -31,7 +32,8 @@ fn slice(client: &mut Client) -> Drained {
     client.session.drain_slice(SHARE).unwrap()
 }
 
-/// What moves a whole buffer is as much work as many small entries. Lengths that cannot be count as the longest that can.
+/// An entry that moves a whole buffer is as much work as many small entries. Impossible lengths
+/// count as the longest possible one.
 #[test]
 fn an_entry_is_as_much_work_as_the_bytes_that_it_moves() {
     let (_lnet, _host, mut client) = scripted_client(ROOT);
@@ -55,7 +57,8 @@ fn an_entry_is_as_much_work_as_the_bytes_that_it_moves() {
     assert_eq!(slice(&mut client), Drained { entries: 0, units: 0, is_over: true });
 }
 
-/// An entry that takes long, for instance because memory is taken away beneath it, ends the turn: all of its share is used up.
+/// An entry that takes long, for instance because its memory is removed, ends the turn: the whole
+/// share is used up.
 #[test]
 fn a_slice_is_over_when_it_has_lasted_long_enough() {
     let (lnet, drive) = (FakeLnet::new(&["10.0.0.1@tcp"]), FakeDrive::new());

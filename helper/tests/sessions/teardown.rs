@@ -1,4 +1,5 @@
-//! A session is closed in slices: each does so many units of work at the most, and all of them together what closing at once does.
+//! A session is closed in slices: each does a limited number of units of work, and all together
+//! have the same result as closing at once.
 
 use std::sync::Arc;
 
@@ -11,19 +12,19 @@ use proptest::prelude::*;
 use crate::client::{Client, ROOT, operation};
 use crate::worlds::scripted;
 
-/// What a client has.
+/// The objects of a client.
 #[derive(Debug, Clone, Copy)]
 struct Full {
     tms: u32,
-    /// In flight of each transfer machine.
+    /// In flight on each transfer machine.
     operations: u32,
-    /// Buffers without one, and places between them in which there is no buffer.
+    /// Buffers without an operation, and unused indices between them.
     idle: u32,
     gap: u32,
     arenas: u32,
 }
 
-/// A client that has all that.
+/// Creates a client with these objects.
 fn full(host: &Arc<Host>, full: Full) -> Client {
     let mut client = Client::connect(host, ROOT);
     let arena = client.arena(1 << 20).handle;
@@ -51,7 +52,7 @@ fn full(host: &Arc<Host>, full: Full) -> Client {
     client
 }
 
-/// Closes it with these budgets, again and again; gives what it has left, and the steps.
+/// Closes it with these budgets in rotation; returns its leftovers, and the number of steps.
 fn close(lnet: &FakeLnet, client: Client, budgets: &[usize]) -> (Departure, usize) {
     lnet.take_calls();
     let mut session = client.session;
@@ -70,15 +71,15 @@ fn close(lnet: &FakeLnet, client: Client, budgets: &[usize]) -> (Departure, usiz
     unreachable!("budgets come again and again")
 }
 
-/// What an honest user finds once the client has gone.
+/// Checks the state that another user finds once the client has gone.
 fn is_clean(lnet: &FakeLnet, host: &Host) {
     let status = host.status();
     assert_eq!(status, HostStatus { totals: status.totals, ..HostStatus::default() });
     lnet.assert_quiet();
 }
 
-/// 4,096 operations, more buffers, as many transfer machines and arenas as there may be: it takes at least as many turns as
-/// all that has shares, and each is as short as any.
+/// 4,096 operations, more buffers, and the maximum number of transfer machines and arenas: closing
+/// takes at least as many turns as their shares, and each turn is as short as any other.
 #[test]
 fn a_client_with_very_much_is_closed_in_many_turns() {
     let (lnet, host) = scripted();
@@ -89,7 +90,7 @@ fn a_client_with_very_much_is_closed_in_many_turns() {
     is_clean(&lnet, &host);
 }
 
-/// What LNet holds is left over, once all is cancelled and not before.
+/// Resources that LNet holds are left over, once everything is cancelled and not before.
 #[test]
 fn what_lnet_holds_is_counted_when_all_is_done() {
     let (lnet, host) = scripted();
@@ -108,7 +109,7 @@ fn what_lnet_holds_is_counted_when_all_is_done() {
     assert_eq!(host.status().clients, []);
 }
 
-/// Dropped before all is done, a session does the rest.
+/// A session that is dropped before the end is closed completely.
 #[test]
 fn a_session_that_is_dropped_meanwhile_is_closed() {
     for steps in [0, 1, 5, 40] {
@@ -117,7 +118,7 @@ fn a_session_that_is_dropped_meanwhile_is_closed() {
         let mut session = client.session;
         (0..steps).for_each(|_| assert!(session.close_some(3).0 > 0));
         drop(session);
-        // The fake's notes have the memory, too.
+        // The fake's notes hold the memory, too.
         lnet.take_calls();
         is_clean(&lnet, &host);
     }
@@ -136,7 +137,7 @@ proptest! {
         let client = full(&host, Full { tms, operations, idle, gap, arenas });
         let (departure, steps) = close(&lnet, client, &budgets);
         prop_assert!(departure.is_over());
-        // A plain count of what there is: no work comes twice.
+        // A plain count of all objects: no work is done twice.
         let all = tms * (2 * operations + 4) + tms * operations + idle * (gap + 1) + arenas + 3;
         prop_assert!(steps <= all as usize, "{steps} steps for {all} things");
         is_clean(&lnet, &host);

@@ -1,4 +1,4 @@
-//! What a host stands on.
+//! The LNets of a test's host.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use nlx_helper::{ClientQuotas, Credentials, Host, HostConfig, Policy};
 
 use crate::client::Client;
 
-/// A node that has `0@lo` alone: everything ends inside the call that starts it.
+/// A node that has only `0@lo`: every operation ends inside the call that starts it.
 pub(crate) fn loopback() -> Arc<Host> {
     loopback_with(HostConfig::default())
 }
@@ -21,7 +21,7 @@ pub(crate) fn loopback_with(config: HostConfig) -> Arc<Host> {
     Host::new(engine, FakeDrive::new(), config)
 }
 
-/// A scripted LNet, in which operations stay in flight until the test says otherwise.
+/// A scripted LNet, in which operations stay in flight until the test ends them.
 pub(crate) fn scripted() -> (Arc<FakeLnet>, Arc<Host>) {
     scripted_with(HostConfig::default())
 }
@@ -31,7 +31,7 @@ pub(crate) fn scripted_with(config: HostConfig) -> (Arc<FakeLnet>, Arc<Host>) {
     (lnet.clone(), Host::new(lnet, FakeDrive::new(), config))
 }
 
-/// A client of a node that has `0@lo` alone.
+/// A client of a node that has only `0@lo`.
 pub(crate) fn loopback_client(who: Credentials) -> (Arc<Host>, Client) {
     let host = loopback();
     let client = Client::connect(&host, who);
@@ -45,14 +45,14 @@ pub(crate) fn scripted_client(who: Credentials) -> (Arc<FakeLnet>, Arc<Host>, Cl
     (lnet, host, client)
 }
 
-/// With these quotas for everybody.
+/// A configuration with these quotas for all clients.
 pub(crate) fn quotas(change: impl FnOnce(&mut ClientQuotas)) -> HostConfig {
     let mut quotas = ClientQuotas::default();
     change(&mut quotas);
     HostConfig { quotas, ..HostConfig::default() }
 }
 
-/// With this policy.
+/// A configuration with this policy.
 pub(crate) fn policy(policy: Policy) -> HostConfig {
     HostConfig { policy, ..HostConfig::default() }
 }

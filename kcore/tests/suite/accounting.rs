@@ -1,4 +1,4 @@
-//! The account of the room for events (MT-19, MT-23, MT-212; S-407).
+//! Accounting of the room for events (MT-19, MT-23, MT-212; S-407).
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::bed::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// After every initiation, refused ones included, and after every event taken, the needed count is
-    /// what the operations reserved whose end was not taken.
+    /// After every initiation, refused ones included, and after every event taken, the needed count
+    /// equals the reservations of the operations whose last event was not taken.
     // Covers: S-407, MT-19, MT-23, MT-212
     #[test]
     fn room_is_reserved_from_the_start_to_the_last_event(
@@ -62,7 +62,7 @@ proptest! {
                     }
                 }
             }
-            // Operations that wait have an event for the client in each of LNet's.
+            // Each LNet event of a waiting operation is one for the client.
             waiting += bed.spy.take_events().len();
             prop_assert_eq!(bed.tm.needed(), reserved.values().sum::<usize>());
             prop_assert_eq!(bed.tm.pending(), waiting > 0);

@@ -1,4 +1,4 @@
-//! What LNet is asked for each operation (S-413; motr-transport 5.6).
+//! The LNet calls of each operation, and their arguments (S-413; motr-transport 5.6).
 
 use lnet_api::{AckRequest, Get, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_fake::Call;
@@ -8,7 +8,7 @@ use nlx_core::{HdrData, MatchCounter, OperationKind, Queue, match_bits};
 use super::bed;
 use crate::bed::*;
 
-/// The ME and MD that a waiting operation was set up with.
+/// Returns the ME and MD of a waiting operation.
 fn attached<W: World>(bed: &Bed<W>) -> (MeSpec, Md) {
     match &bed.spy.take_calls()[..] {
         [Call::MeAttach(me), Call::MdAttach { md, unlink: Unlink::Auto, .. }] => (*me, md.clone()),
@@ -16,7 +16,7 @@ fn attached<W: World>(bed: &Bed<W>) -> (MeSpec, Md) {
     }
 }
 
-/// The MD and the PUT of an operation that sends.
+/// Returns the MD and the PUT of a sending operation.
 fn sent<W: World>(bed: &Bed<W>) -> (Md, Put) {
     match &bed.spy.take_calls()[..] {
         [Call::BindPut { md, put }] => (md.clone(), *put),
@@ -35,8 +35,8 @@ fn entry<W: World>(bed: &Bed<W>, bits: MatchBits) -> MeSpec {
     }
 }
 
-/// MT-15: the memory is the buffer's own, the queue the transfer machine's; `user_ptr` names the operation, which the event
-/// of it shows.
+/// MT-15: the memory is the buffer's own, the queue the transfer machine's; `user_ptr` identifies
+/// the operation, which its event proves.
 fn expect_md<W: World>(bed: &Bed<W>, md: &Md, length: usize, threshold: u32, options: MdOptions) {
     let own = bed.memory.fragments();
     assert!(md.memory.fragments().iter().zip(own).all(|(a, b)| a.region().same(b.region())));
@@ -122,7 +122,7 @@ fn an_active_receive_gets_as_much_as_the_descriptor_says() {
     expect_md(&bed, md, 4095, 2, MdOptions::TAKES_REFUSALS);
 }
 
-/// But for the ACK: a threshold of two, one for the SEND and one for it.
+/// The threshold is two: one for the SEND and one for the ACK.
 // Covers: S-413, MT-40, MT-77, MT-207
 #[test]
 fn an_active_send_puts_to_the_described_buffer_and_names_no_sender() {

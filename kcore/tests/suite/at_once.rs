@@ -5,7 +5,7 @@ use nlx_core::{Operation, OperationKind};
 use super::pair;
 use crate::bed::*;
 
-/// When the active side's call returns, both have their event.
+/// When the active side's call returns, both sides have their event.
 // Covers: MT-225
 #[test]
 fn both_sides_have_their_event_when_the_call_returns() {
@@ -41,7 +41,7 @@ fn both_sides_have_their_event_when_the_call_returns() {
     pair.assert_idle();
 }
 
-/// Each message of many is there at once.
+/// Each message is received inside the call that sends it.
 // Covers: MT-208, MT-225
 #[test]
 fn messages_to_oneself_are_there_at_once() {
@@ -61,7 +61,7 @@ fn messages_to_oneself_are_there_at_once() {
     pair.assert_idle();
 }
 
-/// Operations of a batch end inside the call, while those behind them have not begun.
+/// Operations of a batch end inside the call, before later ones have begun.
 // Covers: MT-225
 #[test]
 fn operations_of_a_batch_end_while_others_have_not_begun() {
@@ -77,7 +77,7 @@ fn operations_of_a_batch_end_while_others_have_not_begun() {
     tm.submit_all(None, &operations, &mut |_, outcome| began += usize::from(outcome.is_ok()));
     assert_eq!(began, operations.len());
     let events: Vec<_> = std::iter::from_fn(|| tm.event_get().unwrap()).collect();
-    // The first message found nobody: nothing was posted yet.
+    // The first message found no buffer: nothing was posted yet.
     let came: Vec<_> = events.iter().filter(|event| event.buffer() == inbox).collect();
     assert_eq!(
         came.iter().map(|event| (event.offset, event.unlinked())).collect::<Vec<_>>(),

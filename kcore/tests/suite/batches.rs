@@ -10,7 +10,7 @@ use crate::bed::*;
 
 type Outcome = Result<Submitted, Errno>;
 
-/// Submits them in one call; what became of each.
+/// Submits the operations in one call, and returns the outcome of each.
 fn together<W: World>(bed: &Bed<W>, operations: &[Operation]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     bed.tm.submit_all(None, operations, &mut |place, outcome| {
@@ -30,29 +30,29 @@ fn errors(outcomes: &[Outcome]) -> Vec<Option<Errno>> {
     outcomes.iter().map(|outcome| outcome.err()).collect()
 }
 
-/// This many more buffers.
+/// Registers `count` further buffers.
 fn buffers<W: World>(bed: &Bed<W>, count: usize) -> Vec<BufferHandle> {
     (0..count).map(|_| bed.core.register(&memory(BUFFER_BYTES)).unwrap()).collect()
 }
 
-/// One operation of each queue, each with a buffer of its own.
+/// Returns one operation of each queue, each with a separate buffer.
 fn one_of_each<W: World>(bed: &Bed<W>) -> Vec<Operation> {
     let kinds = every_operation();
     let numbered = buffers(bed, kinds.len()).into_iter().zip(1..);
     numbered.zip(kinds).map(|((buffer, cookie), kind)| Operation { buffer, cookie, kind }).collect()
 }
 
-/// Ends whatever is in flight; all events there are.
+/// Ends all operations in flight, and returns the pending events.
 fn end<W: World>(bed: &Bed<W>, operations: &[Operation]) -> Vec<BufferEvent> {
     for operation in operations {
-        // Not those that were refused.
+        // Fails for those that were refused.
         let _ = bed.tm.cancel(operation.buffer, operation.cookie);
     }
     bed.world.outgoing().iter().for_each(|message| bed.world.leave(message, Ok(())));
     std::iter::from_fn(|| bed.tm.event_get().unwrap()).collect()
 }
 
-/// The room for all of them is there, and each ends once.
+/// There is room for all of them, and each ends once.
 // Covers: S-407, MT-212
 #[test]
 fn operations_of_all_queues_start_together_and_end_one_by_one() {
@@ -66,7 +66,7 @@ fn operations_of_all_queues_start_together_and_end_one_by_one() {
     bed.assert_idle();
 }
 
-/// Before LNet is asked, by LNet, and between others that start.
+/// Refused before LNet is called, by LNet, and between others that start.
 // Covers: MT-226
 #[test]
 fn a_refusal_does_not_stop_those_behind_it() {
@@ -83,7 +83,7 @@ fn a_refusal_does_not_stop_those_behind_it() {
     bed.assert_idle();
 }
 
-/// In order, as far as it goes, and what needs less may still find room.
+/// In order, while there is room; a smaller operation behind a refused one may still find room.
 // Covers: S-407
 #[test]
 fn without_room_for_all_those_start_that_find_room() {
@@ -155,8 +155,8 @@ fn kinds() -> impl Strategy<Value = OperationKind> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever is submitted, and whatever LNet refuses: a batch is what its operations are one by one, for the client and
-    /// for LNet.
+    /// Whatever is submitted, and whatever LNet refuses: a batch has the same result as its
+    /// operations one by one, for the client and for LNet.
     // Covers: S-1
     #[test]
     fn a_batch_is_what_its_operations_are_one_by_one(
@@ -166,7 +166,7 @@ proptest! {
     ) {
         let run = |submit: fn(&Bed<_>, &[Operation]) -> Vec<Outcome>| {
             let bed = Bed::with(bed().world, &TmOptions::default().events_max(3 * MESSAGES));
-            // The last one is of nobody.
+            // The last handle is unknown.
             let mut handles = buffers(&bed, 6);
             handles.push(BufferHandle(u64::MAX));
             let numbered = wanted.iter().zip(1..);
@@ -184,7 +184,8 @@ proptest! {
     }
 }
 
-/// Events taken together are those taken one by one, in as many calls as they need, and give their room back.
+/// Taking events in batches has the same result as one by one, over several calls, and
+/// releases their room.
 // Covers: MT-212
 #[test]
 fn events_are_taken_together() {

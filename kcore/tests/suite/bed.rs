@@ -1,4 +1,4 @@
-//! What a test stands on.
+//! The test fixtures.
 
 use std::sync::Arc;
 
@@ -40,13 +40,13 @@ pub(crate) const PORTAL: u32 = 31;
 pub(crate) const RECEIVE: OperationKind =
     OperationKind::Receive { min_receive_size: MIN_RECEIVE_SIZE, max_messages: MESSAGES };
 
-/// The number at the end of a module's name.
+/// Returns the number at the end of a module's name.
 pub(crate) const fn partitions_of(module: &str) -> usize {
     let name = module.as_bytes();
     (name[name.len() - 1] - b'0') as usize
 }
 
-/// kcore in a world, watched, with one transfer machine and one registered buffer.
+/// kcore in a world, with a spy, one transfer machine and one registered buffer.
 pub(crate) struct Bed<W: World> {
     pub(crate) world: W,
     pub(crate) spy: Arc<Spy>,
@@ -72,7 +72,7 @@ impl<W: World> Bed<W> {
         Bed { world, spy, drive, core, tm, memory, buffer }
     }
 
-    /// With this operation in flight.
+    /// Starts this operation.
     pub(crate) fn started(self, kind: OperationKind) -> Bed<W> {
         self.submit(kind).unwrap();
         self
@@ -91,19 +91,19 @@ impl<W: World> Bed<W> {
         self.tm.submit(&Operation { buffer, cookie, kind })
     }
 
-    /// Starts an operation that sends; gives its message, which has not left.
+    /// Starts a sending operation, and returns its message, which has not left.
     pub(crate) fn send(&self, kind: OperationKind) -> Outgoing {
         self.submit(kind).unwrap();
         self.world.outgoing().pop().expect("a message is to leave")
     }
 
-    /// Starts a passive operation; gives the match bits under which it waits.
+    /// Starts a passive operation, and returns the match bits under which it waits.
     pub(crate) fn expose(&self, kind: OperationKind) -> Passive {
         let descriptor = self.submit(kind).unwrap().descriptor.expect("it is passive");
         Passive(passive_of(&descriptor))
     }
 
-    /// A message of this many bytes for the transfer machine's receive buffers.
+    /// Returns a message of this many bytes for the transfer machine's receive buffers.
     pub(crate) fn message(&self, from: &Address, length: u32) -> Arriving {
         let Address { portal, tmid, .. } = self.tm.address();
         let hdr_data = HdrData { tmid: from.tmid.get(), portal: from.portal }.encode();
@@ -115,12 +115,13 @@ impl<W: World> Bed<W> {
         }
     }
 
-    /// It arrives, and is taken.
+    /// Delivers a message, which must be received.
     pub(crate) fn receive(&self, message: &Arriving) {
         self.world.arrive(message).expect("somebody takes it")(Ok(()));
     }
 
-    /// The only event there is; the last one of its operation, which leaves nothing behind.
+    /// Returns the only event, which must be the last one of its operation, and checks that nothing
+    /// is left.
     pub(crate) fn only_event(&self) -> BufferEvent {
         let event = self.tm.event_get().unwrap().expect("there is an event");
         assert!(event.unlinked());
@@ -129,7 +130,8 @@ impl<W: World> Bed<W> {
         event
     }
 
-    /// Nothing is in flight, waits or is reserved; the buffer can be used again; LNet's tables agree.
+    /// Checks that nothing is in flight, pending or reserved, that the buffer can be used again,
+    /// and that LNet's tables agree.
     pub(crate) fn assert_idle(&self) {
         assert_eq!(self.tm.event_get().unwrap(), None);
         assert_eq!(self.tm.needed(), 0);
@@ -146,11 +148,11 @@ impl<W: World> Bed<W> {
     }
 }
 
-/// A passive buffer of the transfer machine under test, as its descriptor describes it.
+/// A passive buffer of the transfer machine under test, from its descriptor.
 pub(crate) struct Passive(pub(crate) PassiveBuffer);
 
 impl Passive {
-    /// A peer writes into it.
+    /// Returns a PUT of a peer into it.
     pub(crate) fn put(&self, from: &Address, length: u32) -> Arriving {
         let (portal, bits) = (self.0.address.portal, self.0.match_bits);
         let payload = pattern(length as usize, 9);
@@ -158,14 +160,14 @@ impl Passive {
         Arriving { from: ProcessId::new(from.nid, from.pid), body }
     }
 
-    /// A peer reads from it.
+    /// Returns a GET of a peer from it.
     pub(crate) fn get(&self, from: &Address, length: u32) -> Arriving {
         let (portal, bits) = (self.0.address.portal, self.0.match_bits);
         Arriving { from: ProcessId::new(from.nid, from.pid), body: Body::Get { portal, bits, length } }
     }
 }
 
-/// What a descriptor says.
+/// Decodes a descriptor.
 pub(crate) fn passive_of(descriptor: &Descriptor) -> PassiveBuffer {
     descriptor.for_active_receive(u64::MAX).or_else(|_| descriptor.for_active_send(1)).unwrap()
 }
@@ -174,7 +176,8 @@ pub(crate) fn start(text: &str) -> StartAddress {
     text.parse().unwrap()
 }
 
-/// A transfer machine of somebody else; peers of consecutive numbers are in different partitions.
+/// Returns the address of a peer's transfer machine; peers of consecutive numbers are in different
+/// partitions.
 pub(crate) fn peer_of(number: u32) -> Address {
     let nid: Nid = format!("10.77.0.{}@tcp", 2 + number).parse().unwrap();
     let tmid = TmId::new(7 + number).unwrap();
@@ -185,7 +188,7 @@ pub(crate) fn peer() -> Address {
     peer_of(0)
 }
 
-/// Descriptor of a buffer of the peer's.
+/// Returns the descriptor of a buffer of the peer.
 pub(crate) fn peers_descriptor(queue: Queue, length: u64) -> Descriptor {
     let address = peer();
     let match_bits = match_bits(address.tmid, MatchCounter::new(55).unwrap());
@@ -201,7 +204,7 @@ pub(crate) fn active_send(length: u64) -> OperationKind {
     OperationKind::ActiveSend { descriptor, length }
 }
 
-/// One operation of each queue, each of [`LENGTH`] bytes where it has a length.
+/// Returns one operation of each queue, each of [`LENGTH`] bytes where it has a length.
 pub(crate) fn every_operation() -> [OperationKind; Queue::COUNT] {
     let length = u64::from(LENGTH);
     [

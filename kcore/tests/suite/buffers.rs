@@ -1,4 +1,4 @@
-//! Registered buffers, of any shape.
+//! Registered buffers of any shape.
 
 use lnet_api::Errno;
 use lnet_region::{Fragment, IoVec, Region};
@@ -7,15 +7,15 @@ use nlx_core::{Core, OperationKind};
 use super::bed;
 use crate::bed::*;
 
-/// `count` segments of `bytes`, each `gap` bytes behind the one before.
+/// Returns `count` segments of `bytes`, with `gap` bytes between them.
 fn scattered(count: usize, bytes: usize, gap: usize) -> IoVec {
     let region = Region::heap(count * (bytes + gap)).unwrap();
     let segment = |index| Fragment::new(region.clone(), index * (bytes + gap) + gap, bytes).unwrap();
     IoVec::new((0..count).map(segment).collect::<Vec<_>>()).unwrap()
 }
 
-/// The largest buffer, of the most segments, whether or not they begin with a page. (Motr counts pages;
-/// a segment that straddles two costs it one more, and this buffer too many.)
+/// The largest buffer with the most segments, aligned to pages or not. (Motr counts pages; a
+/// segment that straddles two costs it one more, and this buffer too many.)
 // Covers: MT-1, MT-4, MT-5
 #[test]
 fn the_largest_buffer_of_most_segments_is_sent_and_received() {
@@ -43,7 +43,7 @@ fn the_largest_buffer_of_most_segments_is_sent_and_received() {
     bed.assert_idle();
 }
 
-/// Starts and lengths around a page, which need not be whole ones here: unaligned first segments,
+/// Starts and lengths around a page, which need not be whole pages here: unaligned first segments,
 /// unaligned and short ones inside.
 // Covers: MT-2, MT-3, MT-228
 #[test]
@@ -69,7 +69,8 @@ fn segments_of_any_start_and_length_are_registered() {
     bed.assert_idle();
 }
 
-/// No bytes, too many, too many segments, and segments of no bytes or beyond the memory are defined errors.
+/// No bytes, too many, too many segments, and segments of no bytes or beyond the memory are defined
+/// errors.
 // Covers: MT-228
 #[test]
 fn a_buffer_that_cannot_be_is_refused() {
@@ -88,7 +89,7 @@ fn a_buffer_that_cannot_be_is_refused() {
     bed.assert_idle();
 }
 
-/// A handle of old names nothing.
+/// A stale handle names nothing.
 // Covers: MT-6, MT-12
 #[test]
 fn a_deregistered_buffer_is_forgotten() {

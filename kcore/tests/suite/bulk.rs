@@ -1,4 +1,4 @@
-//! Bulk transfers: one event each, whatever comes in which order.
+//! Bulk transfers: one event each, whatever LNet events come in which order.
 
 use lnet_api::{Errno, EventKind};
 use nlx_core::{HdrData, OperationKind, split_match_bits};
@@ -31,7 +31,7 @@ fn a_passive_send_ends_when_its_reply_has_left() {
     assert_eq!((event.status(), event.length, event.sender()), (Ok(()), LENGTH.into(), None));
 }
 
-/// A transfer that breaks off ends with the reason.
+/// A transfer that is interrupted ends with the reason.
 // Covers: S-411
 #[test]
 fn a_passive_operation_whose_data_breaks_off_ends_with_the_reason() {
@@ -45,7 +45,7 @@ fn a_passive_operation_whose_data_breaks_off_ends_with_the_reason() {
     assert_eq!(bed_out.only_event().status(), Err(Errno::ECONNRESET));
 }
 
-/// The counter is one more for each passive buffer, and the id is the transfer machine's.
+/// The counter increases by one for each passive buffer, and the id is the transfer machine's.
 // Covers: MT-74
 #[test]
 fn passive_buffers_have_match_bits_of_their_own() {
@@ -65,7 +65,7 @@ fn passive_buffers_have_match_bits_of_their_own() {
     }
 }
 
-/// What the network is given; the SEND says nothing, an ACK neither, and the REPLY ends it.
+/// The arguments of the GET; neither the SEND nor an ACK gives an event, and the REPLY ends it.
 // Covers: S-411, MT-33
 #[test]
 fn an_active_receive_ends_with_its_reply() {
@@ -155,8 +155,8 @@ fn an_active_receive_that_waits_for_its_reply_can_be_cancelled() {
     assert_eq!(bed.only_event().status(), Err(Errno::ECANCELED));
 }
 
-/// MT-40; the design text has no header data here (motr-transport 13, row 3; K3). Unlike Motr's it asks for an ACK, so that
-/// its success means that the data has arrived.
+/// MT-40; the design text has no header data here (motr-transport 13, row 3; K3). Unlike Motr's it
+/// asks for an ACK, so its success means that the data has arrived.
 // Covers: MT-40
 #[test]
 fn an_active_send_ends_when_it_is_acknowledged() {

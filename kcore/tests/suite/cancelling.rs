@@ -6,7 +6,7 @@ use nlx_core::{Core, CoreError, OperationKind, TmOptions};
 use super::bed;
 use crate::bed::*;
 
-/// Lets what has been started leave, if it sends.
+/// Lets the messages of all started operations leave.
 fn leave_all<W: World>(bed: &Bed<W>) {
     bed.world.outgoing().iter().for_each(|message| bed.world.leave(message, Ok(())));
 }
@@ -44,7 +44,7 @@ fn a_timeout_of_lnet_itself_stays_one() {
     assert_eq!(bed.only_event().status(), Err(Errno::ETIMEDOUT));
 }
 
-/// The message is half there when the buffer is cancelled.
+/// A message is being received when the buffer is cancelled.
 // Covers: S-414
 #[test]
 fn what_is_arriving_when_it_is_cancelled_ends_once_and_with_the_message() {
@@ -101,7 +101,8 @@ fn messages_that_came_before_the_cancel_are_delivered() {
     assert_eq!(bed.only_event().status(), Err(Errno::ECANCELED));
 }
 
-/// One operation has ended and its event waits while the others are cancelled, and its buffer is used again.
+/// One operation has ended and its event is pending while the others are cancelled, and its buffer
+/// is used again.
 // Covers: MT-244
 #[test]
 fn others_are_cancelled_and_buffers_used_again_while_events_wait() {

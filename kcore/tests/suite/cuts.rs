@@ -1,4 +1,4 @@
-//! Buffers cut to a number of bytes (motr-transport 5.5).
+//! Operations on a part of a buffer (motr-transport 5.5).
 
 use lnet_fake::Call;
 use lnet_region::{Fragment, IoVec, Region};
@@ -7,7 +7,8 @@ use nlx_core::{Core, OperationKind, Queue};
 use super::bed;
 use crate::bed::*;
 
-/// Segments of these lengths, each of its own region, with these bytes before it.
+/// Returns segments of these lengths, each in a separate region, with these numbers of bytes before
+/// it.
 fn segments(shape: &[(usize, usize)]) -> IoVec {
     let segment = |&(before, bytes): &(usize, usize)| {
         Fragment::new(Region::heap(before + bytes + 1).unwrap(), before, bytes).unwrap()
@@ -15,7 +16,8 @@ fn segments(shape: &[(usize, usize)]) -> IoVec {
     IoVec::new(shape.iter().map(segment).collect::<Vec<_>>()).unwrap()
 }
 
-/// Vectors of every sort: one segment, single bytes, odd starts, a short one inside, page ends.
+/// Returns vectors of every kind: one segment, single bytes, odd starts, a short segment inside,
+/// page ends.
 fn shapes() -> Vec<IoVec> {
     vec![
         segments(&[(0, 1)]),
@@ -26,8 +28,8 @@ fn shapes() -> Vec<IoVec> {
     ]
 }
 
-/// At each byte count of vectors of every sort, exactly the first so many bytes go out, and the
-/// buffer is whole again each time.
+/// For each byte count of vectors of every kind exactly the first bytes are sent, and the buffer is
+/// complete again each time.
 // Covers: MT-16, MT-17, MT-227
 #[test]
 fn a_buffer_is_cut_to_every_byte_count_and_whole_again() {
@@ -62,7 +64,7 @@ fn a_buffer_is_cut_to_every_byte_count_and_whole_again() {
     bed.assert_idle();
 }
 
-/// What is read goes to exactly the first so many bytes.
+/// Read data is written to exactly the first bytes of the buffer.
 // Covers: MT-227
 #[test]
 fn an_active_receive_writes_no_more_than_it_asked_for() {
@@ -87,7 +89,7 @@ fn an_active_receive_writes_no_more_than_it_asked_for() {
     bed.assert_idle();
 }
 
-/// What may be read of a passive buffer.
+/// The readable part of a passive buffer.
 // Covers: MT-227
 #[test]
 fn a_passive_send_shows_no_more_than_it_said() {
@@ -106,7 +108,7 @@ fn a_passive_send_shows_no_more_than_it_said() {
     bed.assert_idle();
 }
 
-/// Several messages in a vector of odd segments lie one behind the other.
+/// Several messages in a vector of odd segments are adjacent.
 // Covers: MT-20, MT-228
 #[test]
 fn messages_lie_one_behind_the_other_in_odd_segments() {

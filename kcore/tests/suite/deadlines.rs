@@ -1,4 +1,4 @@
-//! Waiting by the clock of a node.
+//! Waiting by a node's clock.
 
 use nlx_core::{Core, OperationKind};
 
@@ -27,7 +27,7 @@ fn a_wait_that_is_interrupted_ends_at_its_deadline() {
     let Side { core, tm } = &pair.a;
     let signals = Signals::new();
     let mut interrupted = false;
-    // On a busy machine a deadline may pass before anybody sees the thread asleep.
+    // On a busy machine a deadline may pass before the thread is seen asleep.
     while !interrupted {
         std::thread::scope(|scope| {
             let (waiter, waiter_thread) = asleep(scope, || {
@@ -43,7 +43,7 @@ fn a_wait_that_is_interrupted_ends_at_its_deadline() {
     }
 }
 
-/// An event that waits is seen at once, whatever the deadline.
+/// A pending event is found at once, whatever the deadline.
 // Covers: MT-230
 #[test]
 fn a_deadline_in_the_past_finds_what_waits() {

@@ -1,4 +1,4 @@
-//! Over the engine, on a network that does as the test says.
+//! Over the engine, on a network that the test controls.
 
 use crate::bed::{Bed, EngineWorld, Pair, partitions_of};
 

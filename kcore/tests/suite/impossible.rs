@@ -1,4 +1,4 @@
-//! Events that LNet would never give (MT-229), and orders of them (S-411).
+//! Events that LNet would never produce (MT-229), and orders of them (S-411).
 
 use lnet_api::{Errno, EventKind};
 use lnet_fake::ScriptedEvent;
@@ -10,7 +10,8 @@ use crate::bed::*;
 const KINDS: [EventKind; 6] =
     [EventKind::Get, EventKind::Put, EventKind::Reply, EventKind::Ack, EventKind::Send, EventKind::Unlink];
 
-/// Every event: of each kind, the last one or not, well or not; each of another length.
+/// Returns every event: of each kind, the last one or not, successful or not; each of a different
+/// length.
 fn every_event(last: bool) -> Vec<ScriptedEvent> {
     let statuses =
         [ScriptedEvent::succeeded, |scripted_event: ScriptedEvent| scripted_event.failed(Errno::EIO)];
@@ -23,13 +24,13 @@ fn every_event(last: bool) -> Vec<ScriptedEvent> {
     .collect()
 }
 
-/// Starts an operation, lets this happen to it, and compares what the client learns with the model.
+/// Starts an operation, injects these events, and compares the client's events with the model.
 fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&ScriptedEvent]) {
     bed.submit(kind).unwrap();
     let md = bed.spy.last_md();
     let before = bed.core.faults();
     for event in events {
-        // What never left has been unlinked.
+        // A message that never left has been unlinked.
         if bed.world.fake.has_md(md) {
             bed.world.fake.inject(md, *event);
         }
@@ -47,14 +48,14 @@ fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&ScriptedEvent]) {
 }
 
 /// Up to three events of every kind in every order. An operation ends with its last event and not
-/// before, whatever that is; what cannot be is counted.
+/// before, whatever that event is; impossible ones are counted.
 // Covers: S-411, MT-21, MT-229
 #[test]
 fn every_order_of_any_events_ends_the_operation_with_the_last() {
     let (more, last) = (every_event(false), every_event(true));
     for kind in every_operation() {
         let bed = bed();
-        // Room for as many events as are invented.
+        // Room for the number of injected events.
         let kind = match kind {
             OperationKind::Receive { min_receive_size, .. } => {
                 OperationKind::Receive { min_receive_size, max_messages: 8 }
@@ -75,7 +76,7 @@ fn every_order_of_any_events_ends_the_operation_with_the_last() {
     }
 }
 
-/// More messages than a buffer may take. There is room for the last event all the same, and for no other.
+/// More messages than a buffer may take: there is room for the last event, and for no other.
 // Covers: S-407, MT-229
 #[test]
 fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
@@ -93,7 +94,7 @@ fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
     bed.assert_idle();
 }
 
-/// Events of no operation.
+/// Events of unknown operations.
 // Covers: MT-229
 #[test]
 fn events_of_no_operation_are_counted_and_do_no_harm() {
@@ -102,7 +103,7 @@ fn events_of_no_operation_are_counted_and_do_no_harm() {
     let eq = bed.spy.last_eq();
     for user_ptr in [0, 1, 77 << 32, u64::MAX] {
         bed.world.fake.inject_stray(eq, ScriptedEvent::put().user_ptr(user_ptr).last());
-        // An ACK that nobody asked for is no fault.
+        // An ACK that was not requested is no fault.
         bed.world.fake.inject_stray(eq, ScriptedEvent::ack().user_ptr(user_ptr));
     }
     assert!(!bed.tm.pending());
@@ -123,8 +124,8 @@ fn what_never_left_is_unlinked_and_ends_with_its_own_status() {
     assert_eq!(bed.only_event().status(), Err(Errno::EHOSTUNREACH));
 }
 
-/// lnet-semantics 7: what is unlinked in flight ends with ETIMEDOUT, and was cancelled; an LNet of older versions ends
-/// it as if nothing had been.
+/// lnet-semantics 7: an operation that is unlinked in flight ends with ETIMEDOUT, reported as
+/// cancelled; older versions of LNet end it with success.
 // Covers: S-414
 #[test]
 fn what_is_cancelled_in_flight_ends_as_lnet_says() {
@@ -138,9 +139,9 @@ fn what_is_cancelled_in_flight_ends_as_lnet_says() {
         let ends = match kind.queue() {
             Queue::MessageReceive | Queue::PassiveBulkReceive => vec![ScriptedEvent::put()],
             Queue::PassiveBulkSend => vec![ScriptedEvent::get()],
-            // Of a GET the REPLY first: the SEND is what the unlink waits for.
+            // Of a GET the REPLY first: the unlink waits for the SEND.
             Queue::ActiveBulkReceive => vec![ScriptedEvent::reply(), ScriptedEvent::send()],
-            // And of an acknowledged PUT the ACK.
+            // Likewise the ACK of an acknowledged PUT.
             Queue::ActiveBulkSend => vec![ScriptedEvent::ack(), ScriptedEvent::send()],
             _ => vec![ScriptedEvent::send()],
         };

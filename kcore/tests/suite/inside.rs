@@ -1,4 +1,5 @@
-//! Operations that end inside the call that starts them (MT-225), event by event; `at_once` has the real thing.
+//! Operations that end inside the call that starts them (MT-225), event by event; `at_once` tests
+//! this with the engine.
 
 use lnet_fake::{CallKind, ScriptedEvent};
 use nlx_core::Queue;

@@ -1,4 +1,4 @@
-//! Lazy portals, as LNet is asked for them (S-109).
+//! Lazy portals, as kcore requests them of LNet (S-109).
 
 use lnet_fake::Call;
 use nlx_core::{Core, CoreTm, TmOptions};
@@ -14,14 +14,14 @@ fn begin(core: &Kcore, portal: u32, lazy: bool) -> Box<dyn CoreTm> {
     core.tm_start(&start(&format!("{OWN_NID}:12345:{portal}:*")), &options).unwrap()
 }
 
-/// What LNet was told of portals since the last call.
+/// Returns the changes of portals since the last call.
 fn told<W: World>(bed: &Bed<W>) -> Vec<(u32, bool)> {
     let change =
         |call| if let Call::SetLazy { portal, lazy } = call { Some((portal.get(), lazy)) } else { None };
     bed.spy.take_calls().into_iter().filter_map(change).collect()
 }
 
-/// Whichever ends first, however it ends, and whatever domain it belongs to.
+/// Whichever machine ends first, however it ends, and whatever domain it belongs to.
 #[test]
 fn a_portal_is_lazy_while_one_that_wants_it_lives() {
     let bed = bed();

@@ -73,13 +73,14 @@ fn dynamic_ids_come_from_the_top_and_are_used_again() {
     assert_eq!(begin().address(), middle);
 }
 
-/// So many transfer machines need most of a process's descriptors and mappings: one test at a time.
+/// This number of transfer machines needs most of a process's descriptors and mappings: one test at
+/// a time.
 fn alone() -> MutexGuard<'static, ()> {
     static CROWD: Mutex<()> = Mutex::new(());
     CROWD.lock()
 }
 
-/// All 4,095 run; there is no id 0, and the one given back is the next one given.
+/// All 4,095 run; there is no id 0, and a freed id is the next one assigned.
 // Covers: MT-222
 #[test]
 fn all_ids_of_a_portal_are_given_and_no_more() {
@@ -118,7 +119,7 @@ fn the_nids_are_those_of_lnet_with_the_loopback_last() {
     assert_eq!(texts, [OWN_NID, "0@lo"]);
 }
 
-/// A domain keeps its invariants from its start: what it holds is there, and nothing else.
+/// A domain without transfer machines has no objects in LNet.
 // Covers: MT-13
 #[test]
 fn a_domain_without_transfer_machines_holds_nothing() {
@@ -167,7 +168,7 @@ fn a_transfer_machine_dropped_in_use_ends_its_operations() {
     tm.submit(&nlx_core::Operation { buffer, cookie: COOKIE, kind: RECEIVE }).unwrap();
     let message = world.outgoing().pop().unwrap();
     drop(tm);
-    // What is leaving cannot be called back: the address stays taken until it has left.
+    // A message that is leaving cannot be recalled: the address stays taken until it has left.
     core.deregister(buffer).unwrap();
     assert_eq!(errno_of(&core, &format!("{OWN_NID}:12345:{PORTAL}:4095")), Errno::EADDRINUSE);
     world.leave(&message, Ok(()));
@@ -188,7 +189,7 @@ fn a_transfer_machine_dropped_while_it_waits_gives_its_address_back() {
     core.tm_start(&address, &TmOptions::default()).unwrap();
 }
 
-/// LNet goes on calling back about what it could not let go.
+/// LNet continues to call back for operations that it could not release.
 // Covers: S-415
 #[test]
 fn what_lnet_holds_on_to_outlives_its_transfer_machine() {

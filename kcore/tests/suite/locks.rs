@@ -1,4 +1,4 @@
-//! How many locks a message takes.
+//! The number of locks that a message takes.
 
 use nlx_core::OperationKind;
 use nlx_sync::locks_taken;
@@ -6,18 +6,22 @@ use nlx_sync::locks_taken;
 use super::bed;
 use crate::bed::*;
 
-/// The most locks of one message that leaves inside the call, as over an idle network.
+/// Maximum locks of a message that leaves inside the call, as over an idle network.
 const LOCKS_MAX: usize = 12;
 
-/// The most locks of one that leaves later: until then it can be unlinked, for which kcore notes its MD and the engine its message.
+/// Maximum locks of a message that leaves later: until then it can be unlinked, for which kcore
+/// stores its MD and the engine its message.
 const LATER_LOCKS_MAX: usize = LOCKS_MAX + 2;
 
-/// Sends a message twice; `leave` lets it leave, if the network has kept it. The second one takes at most `most` locks.
+/// Sends a message twice; `leave` lets it leave, if the network has kept it. The second one takes
+/// at most `most` locks.
 ///
-/// Counted is from the submission until the event of the message has been taken: each lock of `nlx_sync` that this thread takes,
-/// and it is the only one. These are the locks of kcore (ring of events, buffers, operations), those of the engine's
-/// partitions, and that of the leases of the message's memory. Not counted are those of the network, which is the test's, and those
-/// of checks that only debug builds make. (Other code takes locks of `parking_lot` itself: no such code lies on this way.)
+/// Counted is each lock of `nlx_sync` that this thread, the only one, takes from the submission
+/// until the event of the message has been taken. These are the locks of kcore (ring of events,
+/// buffers, operations), those of the engine's partitions, and that of the leases of the message's
+/// memory. Not counted are those of the network, which is the test's, and those of checks that only
+/// debug builds make. (Other code uses locks of `parking_lot` directly: no such code is on this
+/// path.)
 fn expect_few_locks(bed: &Bed<EngineWorld>, most: usize, leave: impl Fn()) {
     let send = || {
         bed.submit(OperationKind::Send { length: LENGTH.into(), to: peer() }).unwrap();

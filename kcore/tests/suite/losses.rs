@@ -6,7 +6,7 @@ use nlx_core::{Core, MatchCounter, OperationKind, TmId, TmOptions, match_bits};
 use super::bed;
 use crate::bed::*;
 
-/// A message with other match bits.
+/// Returns the message with other match bits.
 fn aside(message: &Arriving, tmid: TmId, counter: MatchCounter) -> Arriving {
     let Body::Put { portal, hdr_data, payload, .. } = message.body.clone() else { unreachable!("a message") };
     let body = Body::Put { portal, bits: match_bits(tmid, counter), hdr_data, payload };
@@ -20,7 +20,7 @@ fn messages_without_a_buffer_are_counted() {
         assert!(bed.world.arrive(&bed.message(&peer(), 1)).is_none());
         assert_eq!(bed.tm.dropped(), expected);
     }
-    // One that has a buffer is not lost.
+    // A message that has a buffer is not lost.
     bed.submit(RECEIVE).unwrap();
     bed.receive(&bed.message(&peer(), LENGTH));
     bed.only_event();
@@ -28,7 +28,7 @@ fn messages_without_a_buffer_are_counted() {
     bed.assert_no_faults();
 }
 
-/// What is longer than the room that is left is lost too.
+/// A message that is longer than the remaining room is lost, too.
 #[test]
 fn messages_that_are_too_long_are_counted() {
     let bed = bed().started(RECEIVE);
@@ -55,7 +55,7 @@ fn what_is_meant_for_somebody_else_is_not_counted() {
     assert_eq!((bed.tm.dropped(), beside.dropped()), (0, 1));
 }
 
-/// A bulk transfer that comes too late is nobody's loss: its operation has ended.
+/// A bulk transfer that comes too late is no loss: its operation has ended.
 #[test]
 fn a_late_bulk_transfer_is_not_counted() {
     let bed = bed();
@@ -66,7 +66,7 @@ fn a_late_bulk_transfer_is_not_counted() {
     assert_eq!(bed.tm.dropped(), 0);
 }
 
-/// Who has its address next begins at 0.
+/// The count of the next machine at its address begins at 0.
 #[test]
 fn a_transfer_machine_that_has_stopped_hears_of_nothing() {
     let bed = bed();
@@ -81,7 +81,7 @@ fn a_transfer_machine_that_has_stopped_hears_of_nothing() {
     assert!(bed.world.arrive(&message).is_none());
 }
 
-/// However many are lost, one wait ends, and that at once.
+/// Any number of losses ends one wait, at once.
 #[test]
 fn a_loss_ends_one_wait() {
     let bed = bed();

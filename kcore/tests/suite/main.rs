@@ -1,9 +1,9 @@
-//! kcore as a whole, in every world it works in, with one, two and four CPU partitions.
+//! kcore as a whole, in every world that it works in, with one, two and four CPU partitions.
 //!
-//! Each test is compiled once for each world and number of partitions, which are the name of its first module:
-//! `engine_2::receiving::…` runs over the engine with two partitions.
+//! Each test is compiled once for each world and number of partitions, which form the name of its
+//! first module: `engine_2::receiving::…` runs over the engine with two partitions.
 //!
-//! | world | what kcore stands on | who decides what happens |
+//! | world | LNet | what determines the events |
 //! | --- | --- | --- |
 //! | `fake` | [`lnet_fake::FakeLnet`], whose events come on threads of the peers' partitions | the test, event by event |
 //! | `engine` | the engine, over a network of memory alone | the test, message by message: which leaves, fails, arrives, when and in which order |
@@ -12,7 +12,7 @@
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
-// The point of it.
+// Intended: the suite is compiled once for each world.
 #![allow(clippy::duplicate_mod)]
 
 mod bed;

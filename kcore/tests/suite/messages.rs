@@ -6,8 +6,8 @@ use nlx_core::{HdrData, OperationKind};
 use super::bed;
 use crate::bed::*;
 
-/// Each message is an event of its own with its length and offset; the third leaves too
-/// little room for a fourth.
+/// Each message is a separate event with its length and offset; the third leaves too little room
+/// for a fourth.
 // Covers: S-411, MT-15, MT-20, MT-21, MT-22, MT-23, MT-208
 #[test]
 fn a_receive_buffer_gives_one_event_for_each_message() {
@@ -29,7 +29,7 @@ fn a_receive_buffer_gives_one_event_for_each_message() {
     bed.assert_no_faults();
 }
 
-/// The other end of a receive buffer: as many messages as it may take.
+/// The other end of a receive buffer: its maximum number of messages.
 // Covers: MT-20
 #[test]
 fn a_receive_buffer_ends_with_its_last_message() {
@@ -46,7 +46,7 @@ fn a_receive_buffer_ends_with_its_last_message() {
     bed.assert_idle();
 }
 
-/// Who sent it is in each event.
+/// The sender is in each event.
 // Covers: MT-22
 #[test]
 fn each_message_names_its_own_sender() {
@@ -58,7 +58,7 @@ fn each_message_names_its_own_sender() {
     assert_eq!(senders, from.map(Some));
 }
 
-/// Nobody takes them, and none is lost or out of order.
+/// While they are not taken, none is lost or out of order.
 // Covers: S-417, MT-24, MT-208
 #[test]
 fn messages_accumulate_until_they_are_taken() {
@@ -74,7 +74,7 @@ fn messages_accumulate_until_they_are_taken() {
     bed.assert_idle();
 }
 
-/// A message that is longer than what is left, or than `min_receive_size`, does not match.
+/// A message that is longer than the remaining room, or than `min_receive_size`, does not match.
 // Covers: S-403
 #[test]
 fn a_message_that_is_too_long_is_not_taken() {
@@ -98,7 +98,7 @@ fn a_message_without_header_data_has_no_sender() {
     }
 }
 
-/// What breaks off half-way has come to nothing, and says so.
+/// A message that is interrupted is reported with its reason.
 // Covers: S-411
 #[test]
 fn a_message_that_breaks_off_is_an_event_with_its_reason() {
@@ -112,8 +112,8 @@ fn a_message_that_breaks_off_is_an_event_with_its_reason() {
     }
 }
 
-/// What the network is given, and the one event. Row 4 of motr-transport 13: a SEND of one's own names no sender,
-/// although it carries one's own header data.
+/// The arguments of the PUT, and the one event. Row 4 of motr-transport 13: the SEND of an own
+/// message names no sender, although it carries the own header data.
 // Covers: S-411, MT-27
 #[test]
 fn a_message_goes_to_its_peer_with_the_senders_address_and_gives_one_event() {
@@ -144,7 +144,7 @@ fn a_message_that_cannot_leave_ends_with_the_reason() {
     }
 }
 
-/// An ACK that nobody asked for changes nothing.
+/// An ACK that was not requested changes nothing.
 // Covers: MT-21
 #[test]
 fn an_ack_for_a_message_means_nothing() {

@@ -1,4 +1,5 @@
-//! Every order of what can happen to an operation, against a plain model (S-411, S-414; [`crate::bed::expected`]).
+//! Every order of the possible events of an operation, compared with a plain model (S-411, S-414;
+//! [`crate::bed::expected`]).
 
 use std::collections::BTreeSet;
 
@@ -8,32 +9,32 @@ use nlx_core::{OperationKind, Queue};
 use super::bed;
 use crate::bed::*;
 
-/// What can happen next.
+/// A possible next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Its message leaves, or fails to.
     Leave(Result<(), Errno>),
     /// A message for it begins to arrive: a PUT, a GET, the REPLY.
     Begin,
-    /// All of that message is there, or was lost.
+    /// That message is complete, or was lost.
     Finish(Result<(), Errno>),
-    /// An ACK, asked for or not.
+    /// An ACK, requested or not.
     Ack,
     Cancel,
 }
 
-/// Messages that begin to arrive at one operation, the late ones included.
+/// Messages that begin to arrive at one operation, including late ones.
 const ARRIVALS: u32 = 2;
 const CANCELS: u32 = 2;
 
-/// One operation under way.
+/// One operation in flight.
 struct Course<'a, W: World> {
     bed: &'a Bed<W>,
     kind: OperationKind,
-    /// What it sends.
+    /// The message that it sends.
     message: Option<Outgoing>,
     left: bool,
-    /// What is sent to it.
+    /// The buffer that it exposes.
     passive: Option<Passive>,
     arriving: Option<Finish<'a>>,
     arrivals: u32,
@@ -124,7 +125,7 @@ impl<'a, W: World> Course<'a, W> {
             .extend(std::iter::from_fn(|| self.bed.tm.event_get().unwrap()).map(|event| Told::by(&event)));
     }
 
-    /// The client knows what it must, and the account is right.
+    /// Checks the client's events and the reserved room.
     fn check(&self, hit: &mut BTreeSet<&'static str>) {
         let mut note = |row| {
             hit.insert(row);
@@ -135,7 +136,7 @@ impl<'a, W: World> Course<'a, W> {
         assert_eq!(self.bed.tm.needed(), reserved);
     }
 
-    /// Whatever state it is in, it can be ended; gives its events.
+    /// Ends the operation, whatever its state, and checks its events.
     fn end(mut self, hit: &mut BTreeSet<&'static str>) {
         if !self.has_ended() {
             self.step(Step::Cancel);
@@ -152,7 +153,7 @@ impl<'a, W: World> Course<'a, W> {
     }
 }
 
-/// Runs each course of an operation, and each beginning of one; gives their number.
+/// Runs each course of an operation, and each prefix of one; returns their number.
 fn explore<W: World>(
     bed: &Bed<W>,
     kind: OperationKind,
@@ -164,7 +165,8 @@ fn explore<W: World>(
         course.step(step);
         course.check(hit);
     }
-    // What is over can still be late, but that is the same whatever was before.
+    // Late steps after the end are explored once only: their effect is independent of the course
+    // before.
     let choices = course.choices();
     course.end(hit);
     let mut courses = 1;

@@ -39,7 +39,7 @@ fn a_message_arrives_with_its_sender_and_can_be_answered() {
     pair.assert_idle();
 }
 
-/// Several events of one buffer, the last by number and the last by room.
+/// Several events of one buffer, which ends by number or by room.
 // Covers: S-417, MT-20, MT-211
 #[test]
 fn several_messages_share_a_buffer() {
@@ -59,7 +59,7 @@ fn several_messages_share_a_buffer() {
     pair.assert_idle();
 }
 
-/// As much as the passive side says, into a buffer with room for more.
+/// Exactly the length of the passive side, into a buffer with room for more.
 // Covers: S-417, MT-31, MT-33, MT-75, MT-211
 #[test]
 fn bulk_is_read() {
@@ -100,7 +100,7 @@ fn bulk_is_written() {
     pair.assert_idle();
 }
 
-/// From and to vectors of odd segments, at every byte count.
+/// Between vectors of odd segments, at every byte count.
 // Covers: MT-227, MT-228
 #[test]
 fn bulk_of_every_byte_count_passes_between_odd_segments() {
@@ -158,7 +158,7 @@ fn what_waits_for_a_peer_is_cancelled() {
     pair.assert_idle();
 }
 
-/// Addresses as they are printed are those that are started, sent to, and received from.
+/// Printed addresses are those of starting, sending and receiving.
 // Covers: MT-7, MT-9, MT-210
 #[test]
 fn addresses_that_are_printed_can_be_used() {

@@ -37,7 +37,8 @@ fn messages_wait_for_their_buffer_and_none_is_lost() {
     pair.assert_idle();
 }
 
-/// For the others on its portal messages wait as long as it lives; then they are lost, and counted.
+/// While a lazy machine lives, messages for all machines on its portal wait; then they are lost,
+/// and counted.
 #[test]
 fn the_patience_of_one_is_everybodys_on_its_portal() {
     let pair = pair();
@@ -46,7 +47,7 @@ fn the_patience_of_one_is_everybodys_on_its_portal() {
     assert_eq!(pair.b.tm.dropped(), 0);
     patient.tm.stop().unwrap();
     pair.until_dropped(&pair.b, 1);
-    // The sender hears nothing of it, but that the message has left.
+    // The sender only gets the event that the message has left.
     assert_eq!(pair.next(&pair.a).status(), Ok(()));
     pair.assert_idle();
 }

@@ -6,8 +6,8 @@ use nlx_core::{Core, OperationKind, Queue};
 use super::bed;
 use crate::bed::*;
 
-/// LNet calls back from several threads at once. Messages that race for one buffer are told in the order in
-/// which they are complete, each once, and the last one of a buffer comes last.
+/// LNet calls back from several threads at once. Messages that race for one buffer are reported in
+/// the order in which they are complete, each once, and the last one of a buffer comes last.
 // Covers: S-311, S-411, S-415
 #[test]
 fn callbacks_of_many_threads_make_one_stream_of_events() {
@@ -44,7 +44,7 @@ fn callbacks_of_many_threads_make_one_stream_of_events() {
     assert_eq!(puts as u32, THREADS * EVENTS);
 }
 
-/// Cancels and messages race in earnest; each operation ends once, one way or the other.
+/// Cancels and messages race on real threads; each operation ends once, one way or the other.
 // Covers: S-414
 #[test]
 fn a_cancel_races_with_a_message_of_another_thread() {

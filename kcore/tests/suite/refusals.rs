@@ -1,4 +1,4 @@
-//! What is refused, by LNet (MT-226) or before it is asked.
+//! Refusals, by LNet (MT-226) or before it is called.
 
 use lnet_api::Errno;
 use lnet_fake::CallKind;
@@ -9,7 +9,7 @@ use nlx_core::{
 use super::bed;
 use crate::bed::*;
 
-/// The LNet calls of each operation, in order.
+/// Returns the LNet calls of each operation, in order.
 fn calls_of(kind: &OperationKind) -> &'static [CallKind] {
     match kind.queue() {
         Queue::MessageReceive | Queue::PassiveBulkReceive | Queue::PassiveBulkSend => {
@@ -20,7 +20,8 @@ fn calls_of(kind: &OperationKind) -> &'static [CallKind] {
     }
 }
 
-/// Attach, put and get; the buffer and the room for its events are free again, and nothing is to be undone.
+/// Attach, put and get; the buffer and the room for its events are free again, and nothing has to
+/// be undone.
 // Covers: MT-207, MT-226
 #[test]
 fn a_refusal_of_lnet_is_passed_on_and_leaves_nothing_behind() {
@@ -37,7 +38,7 @@ fn a_refusal_of_lnet_is_passed_on_and_leaves_nothing_behind() {
     }
 }
 
-/// Refusals of LNet's own: a network that is not there, and a NID that is nobody's.
+/// Refusals of LNet itself: a network that does not exist, and an unknown NID.
 // Covers: MT-226
 #[test]
 fn a_peer_that_no_network_leads_to_is_refused_and_leaves_nothing_behind() {
@@ -50,7 +51,7 @@ fn a_peer_that_no_network_leads_to_is_refused_and_leaves_nothing_behind() {
     }
 }
 
-/// After a refusal the next attempt goes through, with all of the buffer.
+/// After a refusal the next attempt succeeds, with the whole buffer.
 // Covers: MT-226
 #[test]
 fn a_buffer_is_whole_again_after_a_refusal() {
@@ -87,7 +88,7 @@ fn an_operation_of_any_queue_holds_up_stop_and_deregistration() {
         assert_eq!(bed.core.deregister(bed.buffer).unwrap_err().errno(), Errno::EBUSY, "{kind:?}");
         bed.tm.cancel(bed.buffer, COOKIE).unwrap();
         bed.world.outgoing().iter().for_each(|message| bed.world.leave(message, Ok(())));
-        // Its event is still to be taken; the buffer is free.
+        // Its event has not been taken; the buffer is free.
         assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY);
         bed.core.deregister(bed.buffer).unwrap();
         assert!(bed.tm.event_get().unwrap().is_some());
@@ -105,7 +106,7 @@ fn an_unknown_buffer_is_refused() {
     }
 }
 
-/// Room for events is bounded, and refused before LNet is asked.
+/// Room for events is bounded, and refused before LNet is called.
 // Covers: S-407, MT-243
 #[test]
 fn an_operation_without_room_for_its_events_is_refused() {
@@ -163,8 +164,8 @@ fn numbers_that_do_not_fit_the_buffer_are_refused() {
     bed.assert_idle();
 }
 
-/// Whatever bit of a descriptor is turned, LNet is not asked, and the buffer and the room for events
-/// are free.
+/// Whichever bit of a descriptor is flipped, LNet is not called, and the buffer and the room for
+/// events are free.
 // Covers: MT-76, MT-78, MT-246
 #[test]
 fn a_descriptor_with_any_bit_turned_is_refused_and_leaves_everything_as_it_was() {

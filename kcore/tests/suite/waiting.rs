@@ -23,7 +23,7 @@ fn a_wait_looks_whatever_its_deadline() {
     assert!(!bed.tm.event_wait(Some(0)));
 }
 
-/// One wait for many events, and none is consumed by being waited or asked for.
+/// One wait for many events; neither waiting nor checking consumes an event.
 // Covers: S-412, MT-84, MT-230, MT-231
 #[test]
 fn waiting_and_asking_take_nothing() {
@@ -44,7 +44,7 @@ fn waiting_and_asking_take_nothing() {
     assert!(!bed.tm.event_wait(Some(0)));
 }
 
-/// Who sleeps is woken once for all that has come, and what woke him does not cut the next wait short.
+/// A sleeper is woken once for all events so far, and the same wake-ups do not end the next wait.
 // Covers: S-411, S-412, MT-24, MT-230
 #[test]
 fn one_wake_up_serves_many_events() {
@@ -93,7 +93,7 @@ fn a_waiter_can_be_woken_without_an_event() {
         bed.tm.wake();
         assert!(!waiter.join().unwrap());
     });
-    // The one wake-up is used up.
+    // The one wake-up is consumed.
     assert!(!bed.tm.event_wait(Some(0)));
 }
 

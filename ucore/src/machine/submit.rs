@@ -106,7 +106,7 @@ impl Machine {
     }
 }
 
-/// Whether operations of this queue wait for others to find their buffer.
+/// Returns whether operations of this queue wait for peers that use their buffer.
 fn is_exposed(queue: Queue) -> bool {
     queue == Queue::MessageReceive || queue.is_passive()
 }

@@ -24,26 +24,26 @@ impl EngineWorld {
         EngineWorld { engine: node(OWN_NID, &wire, partitions), wire, own: id(OWN_NID) }
     }
 
-    /// What is sent from now on leaves inside the call.
+    /// From now on messages leave inside the call.
     pub(crate) fn send_at_once(&self) {
         self.wire.at_once.store(true, Ordering::Relaxed);
     }
 
-    /// The answers to GETs that are on their way out.
+    /// Returns the answers to GETs that are on their way out.
     fn replies(&self) -> Vec<u64> {
         let is_reply = |header: &Header| matches!(header.body, WireBody::Reply { .. });
         self.wire.waiting().iter().filter(|(_, header, _)| is_reply(header)).map(|(id, ..)| *id).collect()
     }
 }
 
-/// A node of one NI on a wire.
+/// Creates a node of one NI on a wire.
 pub(crate) fn node(nid: &str, wire: &Arc<Wire>, partitions: usize) -> Arc<Engine> {
     let engine = engine(partitions, id(nid).nid.to_nid4().unwrap());
     engine.add_ni(id(nid), wire.clone()).unwrap();
     engine
 }
 
-/// A node that has `0@lo` alone.
+/// Creates a node that has only `0@lo`.
 pub(crate) fn engine(partitions: usize, cookie: u64) -> Arc<Engine> {
     let table = CptTable::virtual_parts(partitions).unwrap();
     Engine::new(EngineConfig { partitions: Arc::new(table), ..EngineConfig::new(Pid::LNET, cookie) })

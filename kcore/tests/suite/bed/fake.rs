@@ -18,19 +18,19 @@ impl FakeWorld {
         FakeWorld { fake: FakeLnet::with_partitions(&[OWN_NID, "0@lo"], partitions) }
     }
 
-    /// Nobody takes a PUT.
+    /// Loses a PUT for which there is no buffer.
     fn lose(&self, initiator: ProcessId, portal: u32, match_bits: MatchBits, bytes: usize) {
         let target = ProcessId::lnet(OWN_NID.parse().unwrap());
         self.fake.lose_put(&Dropped { target, portal, match_bits, initiator, length: bytes as u32 });
     }
 
-    /// A scripted_event on which the last word is not spoken: whoever unlinks the MD meanwhile finds it in use.
+    /// Begins an event: until it is finished, an unlink of the MD finds it in use.
     fn begin(&self, md: MdHandle, scripted_event: ScriptedEvent) -> Option<Finish<'_>> {
         self.fake.could_happen(md, &scripted_event).ok()?;
         self.fake.set_busy(true);
         Some(Box::new(move |result| {
             self.fake.set_busy(false);
-            // A SEND that failed, or that ended what was unlinked, has taken the MD with it.
+            // A SEND that failed, or that ended an unlinked operation, has removed the MD.
             let scripted_event = with_result(scripted_event, result);
             if self.fake.could_happen(md, &scripted_event).is_ok() {
                 self.fake.inject(md, scripted_event);
@@ -105,7 +105,8 @@ impl World for FakeWorld {
             Body::Reply { to, payload } => {
                 self.begin(MdHandle(to.id), ScriptedEvent::reply().bytes(payload.clone()))
             }
-            // The real one gives no event for an ACK it has not asked for; Motr's tests have some all the same.
+            // The engine gives no event for an ACK that was not requested; Motr's tests have such
+            // events.
             Body::Ack { to } => {
                 let md = MdHandle(to.id);
                 if to.ack {

@@ -18,7 +18,7 @@ use super::engine::{engine, node};
 use super::wire::Wire;
 use super::{PORTAL, memory, start};
 
-/// What takes longer has hung.
+/// Time after which a wait counts as hung.
 const HUNG_NS: u64 = 60_000_000_000;
 
 /// A transfer machine and its domain.
@@ -33,9 +33,9 @@ pub(crate) struct Pair {
     between: Between,
 }
 
-/// What lies between the two. The transfer machines above end first.
+/// The connection of the two. It is dropped after the transfer machines above.
 enum Between {
-    /// Nothing: both are on one node.
+    /// None: both are on one node.
     Loopback,
     Memory(Arc<Wire>),
     Tcp {
@@ -53,7 +53,7 @@ impl Side {
         Side { core, tm }
     }
 
-    /// A registered buffer of this many bytes.
+    /// Registers a buffer of this many bytes.
     pub(crate) fn buffer(&self, bytes: usize) -> (BufferHandle, IoVec) {
         let memory = memory(bytes);
         (self.core.register(&memory).unwrap(), memory)
@@ -65,7 +65,7 @@ impl Side {
 }
 
 impl Pair {
-    /// Two nodes on a network of memory alone.
+    /// Two nodes on a network in memory.
     pub(crate) fn over_memory(partitions: usize) -> Pair {
         let wire = Arc::new(Wire::default());
         let side = |nid| Side::on(node(nid, &wire, partitions), FakeDrive::new(), nid);
@@ -80,9 +80,9 @@ impl Pair {
         Pair { a, b, between: Between::Loopback }
     }
 
-    /// Two whole nodes over TCP.
+    /// Two complete nodes over TCP.
     pub(crate) fn over_tcp(partitions: usize) -> Pair {
-        /// Each pair has addresses of its own, so that tests do not meet.
+        /// Each pair has separate addresses, so that tests do not interfere.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let net = NEXT.fetch_add(1, Ordering::Relaxed);
         let [one, two] = [1, 2].map(|host| Ipv4Addr::new(127, 44, net, host));
@@ -100,7 +100,7 @@ impl Pair {
         Pair { a, b, between: Between::Tcp { _nodes: Box::new(nodes) } }
     }
 
-    /// The next event of a side, however long it takes.
+    /// Returns the next event of a side, and waits for it if needed.
     pub(crate) fn next(&self, side: &Side) -> BufferEvent {
         if let Between::Memory(wire) = &self.between {
             wire.run();
@@ -111,7 +111,7 @@ impl Pair {
         side.tm.event_get().unwrap().expect("there is one")
     }
 
-    /// Waits until so many messages for a side were lost, however long it takes.
+    /// Blocks until this number of messages for a side was lost.
     pub(crate) fn until_dropped(&self, side: &Side, messages: u64) {
         let deadline_ns = side.core.now_ns() + HUNG_NS;
         while side.tm.dropped() < messages {
@@ -121,12 +121,12 @@ impl Pair {
         assert_eq!(side.tm.dropped(), messages);
     }
 
-    /// Whether waiting helps.
+    /// Returns whether events come without the test's help.
     fn comes_by_itself(&self) -> bool {
         matches!(self.between, Between::Tcp { .. })
     }
 
-    /// Nothing is in flight any more, and both can be stopped.
+    /// Checks that nothing is in flight any more, and that both can be stopped.
     pub(crate) fn assert_idle(&self) {
         for side in [&self.a, &self.b] {
             assert_eq!((side.tm.event_get().unwrap(), side.tm.needed()), (None, 0));

@@ -10,7 +10,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::unistd::{Pid, gettid};
 use parking_lot::{Mutex, MutexGuard};
 
-/// What takes longer has hung.
+/// Time after which a wait counts as hung.
 const HUNG: Duration = Duration::from_secs(60);
 
 static HANDLED: AtomicU32 = AtomicU32::new(0);
@@ -19,12 +19,12 @@ extern "C" fn count(_: libc::c_int) {
     HANDLED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Signals that interrupt system calls; one test at a time has them.
+/// Signals that interrupt system calls; one test at a time uses them.
 pub(crate) struct Signals {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// A thread, as others see it.
+/// The identity of a thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     tid: Pid,
@@ -37,17 +37,20 @@ impl Signals {
         let alone = ALONE.lock();
         // Without SA_RESTART, so that system calls fail with EINTR.
         let action = SigAction::new(SigHandler::Handler(count), SaFlags::empty(), SigSet::empty());
-        // SAFETY: the handler adds to an atomic, which may be done at any time, and nobody else uses this signal.
+        // SAFETY: the handler adds to an atomic, which is async-signal-safe, and no other code uses
+        // this signal.
         unsafe { sigaction(Signal::SIGUSR2, &action) }.unwrap();
         Signals { _alone: alone }
     }
 
-    /// Interrupts a thread once it sleeps, and sees that the signal was handled. False if the thread has ended before.
+    /// Interrupts a thread once it sleeps, and checks that the signal was handled. Returns false if
+    /// the thread has ended before.
     pub(crate) fn interrupt<T>(&self, thread: &ScopedJoinHandle<'_, T>, target: Target) -> bool {
         until(|| target.sleeps() || thread.is_finished());
         let before = HANDLED.load(Ordering::SeqCst);
         let handled = || HANDLED.load(Ordering::SeqCst) > before;
-        // SAFETY: the thread runs still, or has ended, which the call then may say; it has not been joined: its handle is here.
+        // SAFETY: the thread still runs, or has ended, which the call may then report; it has not
+        // been joined: its handle is here.
         let sent = unsafe { libc::pthread_kill(target.thread, libc::SIGUSR2) };
         until(|| handled() || thread.is_finished());
         assert!(sent == 0 || thread.is_finished());
@@ -56,14 +59,14 @@ impl Signals {
 }
 
 impl Target {
-    /// The calling thread.
+    /// Returns the calling thread.
     fn this() -> Target {
         // SAFETY: it has no preconditions.
         let thread = unsafe { libc::pthread_self() };
         Target { tid: gettid(), thread }
     }
 
-    /// Whether it sleeps in a system call.
+    /// Returns whether it sleeps in a system call.
     pub(crate) fn sleeps(self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", self.tid));
         stat.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" S")))

@@ -1,19 +1,19 @@
-//! What a client must learn from what LNet has said: the table of motr-transport 5.8 and the rules of the seed, written
-//! down once more, without a look at kcore.
+//! A model of the client's events as a function of LNet's: the table of motr-transport 5.8 and the
+//! rules of the seed, written independently of kcore.
 
 use lnet_api::{Errno, Event, EventKind};
 use nlx_core::{BufferEvent, Queue};
 
-/// What happens to one operation, in order.
+/// A step of one operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Trace {
     /// The client cancelled it.
     Cancelled,
-    /// LNet said this.
+    /// LNet produced this event.
     Said(Event),
 }
 
-/// What the client learns.
+/// An event of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) status: Result<(), Errno>,
@@ -38,8 +38,8 @@ impl Told {
     }
 }
 
-/// What the client is told in the course of an operation, and how many of the events were faults of LNet's. `hit` is told
-/// the name of each row of the table that was used.
+/// Returns the client's events in the course of an operation, and the number of faulty LNet events.
+/// Calls `hit` with the name of each row of the table that was used.
 pub(crate) fn expected(
     queue: Queue,
     course: &[Trace],
@@ -47,9 +47,10 @@ pub(crate) fn expected(
 ) -> (Vec<Told>, u64) {
     use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
     let (mut told, mut faults) = (Vec::new(), 0);
-    // The table's flag `ooo`, and what is saved with it.
+    // The table's flag `ooo`, and the outcome saved with it.
     let mut saved: Option<Told> = None;
-    // Not in the table: the SEND of what never left does not end its MD in every LNet (lnet-semantics 8).
+    // Not in the table: the SEND of a message that never left does not end its MD in every LNet
+    // (lnet-semantics 8).
     let mut never_left: Option<Errno> = None;
     let mut cancelled = false;
     for step in course {
@@ -58,8 +59,8 @@ pub(crate) fn expected(
                 cancelled = true;
                 continue;
             }
-            // Rule 1, except that an active send asks for an ACK, and that one nobody asked for must not end an operation
-            // unheard.
+            // Rule 1, except that an active send asks for an ACK, and that an ACK which was not
+            // requested must not end an operation unnoticed.
             Trace::Said(event)
                 if event.kind == EventKind::Ack && !event.unlinked && queue != Queue::ActiveBulkSend =>
             {
@@ -81,7 +82,8 @@ pub(crate) fn expected(
                 (Ok(()), None) => ("GET: unlink rides on SEND", Some(Told::failure(Errno::ECANCELED))),
                 (Ok(()), Some(reply)) => ("GET: SEND after REPLY", Some(Told { last: true, ..reply })),
             },
-            // Not in the table: an active send is over when it has left and is acknowledged. Its length is that of what left.
+            // Not in the table: an active send is over when it has left and is acknowledged. Its
+            // length is that of the SEND.
             (Send, false) if is_acked => {
                 saved = Some(Told::of(event));
                 ("PUT: SEND, more to come", None)
@@ -123,7 +125,8 @@ pub(crate) fn expected(
                 ("passive receive: PUT", Some(Told::of(event)))
             }
             (Get, true) if queue == Queue::PassiveBulkSend => ("passive send: GET", Some(Told::of(event))),
-            // An assertion in the table; K4 counts it. The operation ends if it must, but not well.
+            // An assertion in the table; K4 counts it. The operation ends if it must, but with an
+            // error.
             (_, last) => {
                 faults += 1;
                 let errno = event.status.err().unwrap_or(Errno::EIO);
@@ -132,7 +135,7 @@ pub(crate) fn expected(
         };
         hit(row);
         told.extend(tell.map(|told| match told.status {
-            // So LNet says of what was unlinked in flight.
+            // LNet's status of an operation that was unlinked in flight.
             Err(Errno::ETIMEDOUT) if cancelled => Told { status: Err(Errno::ECANCELED), ..told },
             _ => told,
         }));

@@ -1,4 +1,4 @@
-//! A network of memory alone, on which nothing moves by itself.
+//! A network in memory, on which messages move only when the test says so.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Wire {
     nodes: Mutex<HashMap<Nid, Arc<dyn Upcalls>>>,
     waiting: Mutex<Vec<Waiting>>,
     next: AtomicU64,
-    /// What is sent leaves inside the call, and arrives nowhere.
+    /// Messages leave inside the call, and do not arrive.
     pub(crate) at_once: AtomicBool,
 }
 
@@ -27,7 +27,7 @@ struct Waiting {
     tx: Tx,
 }
 
-/// A message whose header has arrived, and which an engine takes.
+/// A message whose header has arrived, and which an engine receives.
 pub(crate) struct Taken {
     node: Arc<dyn Upcalls>,
     delivery: Delivery,
@@ -40,7 +40,7 @@ impl Wire {
         self.nodes.lock().get(&nid).cloned()
     }
 
-    /// What has not left: name, sender, receiver, header and payload, oldest first.
+    /// Returns the messages that have not left: id, header and payload, oldest first.
     pub(crate) fn waiting(&self) -> Vec<(u64, Header, Vec<u8>)> {
         let payload = |tx: &Tx| tx.payload.as_ref().map(|payload| payload.to_vec()).unwrap_or_default();
         self.waiting
@@ -50,7 +50,7 @@ impl Wire {
             .collect()
     }
 
-    /// A message leaves, or fails to.
+    /// Lets a message leave, or fail to.
     pub(crate) fn leave(&self, id: u64, result: Result<(), Errno>) {
         let waiting = {
             let mut all = self.waiting.lock();
@@ -59,13 +59,13 @@ impl Wire {
         };
         let Tx { ni, peer, token, .. } = waiting.tx;
         let node = self.node(ni).expect("its node is there");
-        // A network has asked when it met the peer.
+        // A real network has asked this when it first met the peer.
         let partition = uncounted(|| node.partition_of(ni, peer.nid));
         drop(waiting.tx.payload);
         with_partition(partition, || node.finalize_tx(token, result));
     }
 
-    /// A header arrives.
+    /// Delivers a header.
     pub(crate) fn arrive(&self, to: Nid, from: ProcessId, header: &Header, payload: &[u8]) -> Verdicts {
         let Some(node) = self.node(to) else { return Verdicts::Nobody };
         let rx = RxContext(self.next.fetch_add(1, Ordering::Relaxed));
@@ -81,7 +81,7 @@ impl Wire {
         }
     }
 
-    /// Delivers until nothing is on its way.
+    /// Delivers messages until none is on its way.
     pub(crate) fn run(&self) {
         while let Some((id, header, payload)) = self.waiting().into_iter().next() {
             self.leave(id, Ok(()));
@@ -92,16 +92,16 @@ impl Wire {
     }
 }
 
-/// What an engine makes of a header.
+/// The engine's reaction to a header.
 pub(crate) enum Verdicts {
     Taken(Taken),
-    /// It has done all there is to do.
+    /// It has handled the message completely.
     Done,
     Nobody,
 }
 
 impl Taken {
-    /// The payload is there, or was lost half-way.
+    /// Completes the payload, or loses it half-way.
     pub(crate) fn finish(self, result: Result<(), Errno>) {
         let Taken { node, delivery: Delivery { token, sink }, payload, partition } = self;
         if let Some(mut sink) = sink {

@@ -1,4 +1,4 @@
-//! The abstraction: what surrounds kcore, as a test commands it.
+//! The interface between a test and the environment of kcore that it controls.
 
 use std::sync::Arc;
 
@@ -6,31 +6,32 @@ use lnet_api::{Errno, LNet};
 use lnet_nid::{MatchBits, ProcessId};
 use lnet_proto::WireHandle;
 
-/// Ends what has begun: all of a message is there, or its end was lost.
+/// Completes a message that has begun to arrive, or loses the rest of it.
 pub(crate) type Finish<'a> = Box<dyn FnOnce(Result<(), Errno>) + 'a>;
 
-/// An LNet, and a network that does as it is told.
+/// An LNet, and a network that the test controls.
 pub(crate) trait World: Send + Sync {
-    /// The LNet.
+    /// Returns the LNet.
     fn lnet(&self) -> Arc<dyn LNet>;
 
-    /// The PUTs and GETs that were started and have neither left nor failed to, oldest first.
+    /// Returns the PUTs and GETs that were started and have neither left nor failed to, oldest
+    /// first.
     fn outgoing(&self) -> Vec<Outgoing>;
 
-    /// One of them leaves, or fails to.
+    /// Lets one of them leave, or fail to.
     fn leave(&self, message: &Outgoing, result: Result<(), Errno>);
 
-    /// A message begins to arrive. `None` if nobody takes it.
+    /// Begins to deliver a message. Returns `None` if it is not received.
     fn arrive(&self, message: &Arriving) -> Option<Finish<'_>>;
 
-    /// LNet's tables agree with each other, and nothing is on its way.
+    /// Checks that LNet's tables agree with each other, and that nothing is on its way.
     fn audit(&self);
 }
 
 /// A message that a program has started, as the network sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outgoing {
-    /// The world's name for it.
+    /// The world's id of it.
     pub(crate) id: u64,
     pub(crate) is_get: bool,
     pub(crate) to: ProcessId,
@@ -39,17 +40,17 @@ pub(crate) struct Outgoing {
     pub(crate) offset: u32,
     /// 0 for a GET.
     pub(crate) hdr_data: u64,
-    /// Bytes sent, or asked for.
+    /// Bytes sent, or requested.
     pub(crate) length: usize,
     /// Empty for a GET.
     pub(crate) payload: Vec<u8>,
-    /// Whether an ACK is wanted.
+    /// Whether an ACK is requested.
     pub(crate) ack: bool,
-    /// What an answer names; only where there is a wire.
+    /// The handle that an answer names; only where there is a wire.
     pub(crate) handle: WireHandle,
 }
 
-/// A message from elsewhere.
+/// A message from a peer.
 #[derive(Debug, Clone)]
 pub(crate) struct Arriving {
     pub(crate) from: ProcessId,
@@ -73,20 +74,20 @@ pub(crate) enum Body {
         to: Outgoing,
         payload: Vec<u8>,
     },
-    /// Whether it was asked for or not.
+    /// An ACK, requested or not.
     Ack {
         to: Outgoing,
     },
 }
 
 impl Outgoing {
-    /// The answer to a GET.
+    /// Returns the answer to a GET.
     pub(crate) fn reply(&self, payload: Vec<u8>) -> Arriving {
         assert!(self.is_get);
         Arriving { from: self.to, body: Body::Reply { to: self.clone(), payload } }
     }
 
-    /// The answer to a PUT that asks for it; else noise.
+    /// Returns the ACK of a PUT, whether it was requested or not.
     pub(crate) fn ack(&self) -> Arriving {
         Arriving { from: self.to, body: Body::Ack { to: self.clone() } }
     }
