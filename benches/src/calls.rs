@@ -1,4 +1,4 @@
-//! The system calls of this thread, counted by the system itself.
+//! Counts the system calls of this thread with a tracepoint of the kernel.
 
 #![allow(unsafe_code)]
 
@@ -10,14 +10,14 @@ use nix::libc;
 
 use crate::error::{BenchError, Result};
 
-/// Where the system says how its tracepoint for system calls is numbered.
+/// The file with the id of the tracepoint for system calls.
 const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id";
 
-/// A counter of the thread that has made it.
+/// A counter of the thread that created it.
 #[derive(Debug)]
 pub(crate) struct Calls(File);
 
-/// `perf_event_attr` of the first length that there was; what is not named here is 0.
+/// `perf_event_attr` in its first version; fields without a name here are 0.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -40,7 +40,8 @@ impl Calls {
         let size = size_of::<Attributes>() as u32;
         let attributes = Attributes { kind: OF_TRACEPOINT, size, config, ..Attributes::default() };
         let flags: libc::c_ulong = 8; // Closed on exec.
-        // SAFETY: the call reads the attributes, at their length, which they say themselves, and takes plain numbers besides.
+        // SAFETY: the call reads the attributes, whose length is in them, and takes plain numbers
+        // besides.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -52,11 +53,11 @@ impl Calls {
             )
         };
         let fd = nix::errno::Errno::result(fd).map_err(BenchError::system("count system calls"))?;
-        // SAFETY: the system has just made this descriptor, for this caller alone.
+        // SAFETY: the system has just created this descriptor, for this caller alone.
         Ok(Calls(unsafe { File::from_raw_fd(fd as i32) }))
     }
 
-    /// How many there were in this work.
+    /// Runs `work`; returns its result and its number of system calls.
     pub(crate) fn of<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
         let before = self.read()?;
         let done = work()?;
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn each_call_counts_once() {
-        // Only who may count can count.
+        // Counting needs privileges.
         let Ok(mut calls) = Calls::counted() else { return };
         for wanted in [0, 1, 7] {
             let work = || {

@@ -6,12 +6,13 @@ use nix::unistd::Pid;
 
 use crate::error::{BenchError, Result};
 
-/// The cores of the two sides of a measurement: the first two that this process may use, or the same one twice.
+/// The cores of the two sides of a measurement: the first two that this process may use, or the
+/// same one twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cores {
-    /// Where the side runs that takes the time.
+    /// Core of the side that measures time.
     pub(crate) client: usize,
-    /// Where the other side runs.
+    /// Core of the other side.
     pub(crate) server: usize,
 }
 
@@ -23,42 +24,42 @@ impl Cores {
         Ok(Cores { client, server: cores.next().unwrap_or(client) })
     }
 
-    /// The same for what runs where the client does.
+    /// Returns the same with the roles exchanged.
     pub(crate) fn swapped(self) -> Cores {
         Cores { client: self.server, server: self.client }
     }
 
-    /// A moment's pause in a loop that waits for memory to change. With one core for both sides the other side must
-    /// run for that to happen.
+    /// Pauses in a loop that waits for memory to change. If both sides share a core, it yields, so
+    /// that the other side can change it.
     pub(crate) fn relax(self) {
         if self.client == self.server { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
 }
 
-/// Keeps the calling thread, and the threads it will start, on one core.
+/// Pins the calling thread, and the threads that it will start, to one core.
 pub(crate) fn pin(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core).map_err(BenchError::system("choose a core"))?;
     sched_setaffinity(Pid::from_raw(0), &set).map_err(BenchError::system("stay on a core"))
 }
 
-/// The cores that this process may have at all.
+/// Returns all cores that this process may use.
 fn all() -> Result<Vec<usize>> {
     let allowed = || {
         roam()?;
         let set = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::system("ask for the cores"))?;
         Ok((0..CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).collect())
     };
-    // A thread of its own: this one may be pinned, and stays so.
+    // In a separate thread, because this one may be pinned and must stay so.
     std::thread::scope(|scope| scope.spawn(allowed).join()).expect("the thread does not panic")
 }
 
-/// How many cores this process may have at all.
+/// Returns the number of cores that this process may use.
 pub(crate) fn count() -> Result<usize> {
     Ok(all()?.len())
 }
 
-/// Two cores that the two sides do not use.
+/// Returns two cores that the two sides do not use.
 pub(crate) fn others(cores: Cores) -> Result<[usize; 2]> {
     let all = all()?;
     let mut others = all.iter().copied().filter(|core| ![cores.client, cores.server].contains(core));
@@ -66,12 +67,13 @@ pub(crate) fn others(cores: Cores) -> Result<[usize; 2]> {
     two.map(|(first, second)| [first, second]).ok_or_else(|| lacks(all.len(), "this needs 4"))
 }
 
-/// This machine has too few cores for a row.
+/// Returns the error for a machine with too few cores for a row.
 pub(crate) fn lacks(count: usize, needed: &str) -> BenchError {
     BenchError::Peer { program: "this machine", what: format!("has {count} cores, and {needed}") }
 }
 
-/// Lets the calling thread, and the threads it will start, run on every core that this process may have at all.
+/// Lets the calling thread, and the threads that it will start, run on every core that this process
+/// may use.
 pub(crate) fn roam() -> Result<()> {
     let mut set = CpuSet::new();
     for core in 0..CpuSet::count() {

@@ -1,27 +1,27 @@
 use std::io;
 
-/// Why something could not be measured.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// There is no row of that name.
+    /// No row has this name.
     #[error("no such row: '{name}'; --list shows them all")]
     UnknownRow {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// There is no server of that name (this program starts its servers itself).
+    /// No server has this name (this program starts its servers itself).
     #[error("no such server: '{name}'")]
     UnknownServer {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// Some rows could not be measured; each has said why.
+    /// Some rows could not be measured; the reasons were printed.
     #[error("{failed} row(s) could not be measured")]
     Rows {
         /// How many.
         failed: usize,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
@@ -29,7 +29,7 @@ pub(crate) enum BenchError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The other process ended early, or said something else than expected.
+    /// The other process ended early, or reported an unexpected line.
     #[error("server '{name}' {what}")]
     Server {
         /// Its name.
@@ -37,38 +37,39 @@ pub(crate) enum BenchError {
         /// What it did.
         what: String,
     },
-    /// A program of libfabric or UCX is missing, has failed or hung; or this machine lacks what a row needs.
+    /// A program of libfabric or UCX is missing, has failed or hung; or this machine lacks
+    /// resources for a row.
     #[error("{program} {what}")]
     Peer {
         /// Its name.
         program: &'static str,
-        /// What it did, or why it cannot be had.
+        /// What it did, or why it is missing.
         what: String,
     },
-    /// A part of nlx refused.
+    /// A part of nlx returned an error.
     #[error("{what}: {source}")]
     Nlx {
         /// What was attempted.
         what: &'static str,
-        /// nlx's reason.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Nothing came for longer than any measurement takes.
+    /// An awaited event did not occur in time.
     #[error("{what} did not come within {seconds} s")]
     TimedOut {
         /// What was awaited.
         what: &'static str,
-        /// For how long.
+        /// The timeout.
         seconds: u64,
     },
-    /// What arrived is not what was sent.
+    /// A received value is not the one that was sent.
     #[error("{what} is {value}, not {expected}")]
     Wrong {
         /// What was checked.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
-        /// What it should be.
+        /// The expected value.
         expected: u64,
     },
 }
@@ -76,19 +77,19 @@ pub(crate) enum BenchError {
 pub(crate) type Result<T, E = BenchError> = std::result::Result<T, E>;
 
 impl BenchError {
-    /// For `map_err`: the system refused what was attempted.
+    /// For `map_err`: an error of a system call.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> BenchError {
         move |source| BenchError::System { what, source: source.into() }
     }
 
-    /// For `map_err`: a part of nlx refused.
+    /// For `map_err`: an error of a part of nlx.
     pub(crate) fn nlx<E: std::error::Error + Send + Sync + 'static>(
         what: &'static str,
     ) -> impl Fn(E) -> BenchError {
         move |source| BenchError::Nlx { what, source: Box::new(source) }
     }
 
-    /// 2 for wrong usage, as the options' parser has it; 1 for everything else.
+    /// Returns 2 for wrong usage, as the options' parser does; 1 for all other errors.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             BenchError::UnknownRow { .. } | BenchError::UnknownServer { .. } => 2,

@@ -1,10 +1,11 @@
-//! The guest with RDMA devices (`tests/guest`), as it tells programs of itself.
+//! The guest with RDMA devices (`tests/guest`), described by environment variables.
 
 use std::net::Ipv4Addr;
 
 use crate::error::{BenchError, Result};
 
-/// Where the two sides are. As in `tests/guest/perftest`, the client is at the second address.
+/// The addresses and devices of the two sides. As in `tests/guest/perftest`, the client is at the
+/// second address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Guest {
     pub(crate) client: Ipv4Addr,
@@ -13,7 +14,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// The one that this process is in.
+    /// Finds the guest in which this process runs.
     pub(crate) fn find() -> Result<Guest> {
         let told = |name| std::env::var(name).unwrap_or_default();
         let nowhere = || BenchError::Server {
@@ -34,7 +35,7 @@ impl Guest {
         &self.devices[0]
     }
 
-    /// The same if there is only one.
+    /// Returns the client's device; with only one device it is that.
     pub(crate) fn client_device(&self) -> &str {
         &self.devices[self.devices.len() - 1]
     }

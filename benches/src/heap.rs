@@ -1,6 +1,6 @@
-//! The program's heap, counted while a row asks for it.
+//! The program's heap, counted while a row measures it.
 
-// A global allocator cannot be written without.
+// A global allocator needs unsafe code.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,21 +9,23 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 #[global_allocator]
 static HEAP: Counted = Counted;
 
-/// Whether somebody counts. Else each call of the heap costs a load and a branch more, which no row can see.
+/// Set while a row counts. Otherwise each heap call costs an additional load and branch, which is
+/// too little to measure.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Bytes allocated less bytes freed while watched.
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-/// Calls that allocated, or changed a size, while watched.
+/// Number of calls that allocated, or changed a size, while watched.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts what all threads do with the heap as long as it lives. One at a time: rows are measured one after the other.
+/// Counts the heap calls of all threads while it exists. Only one at a time: rows are measured one
+/// after the other.
 #[derive(Debug)]
 pub(crate) struct Watch(());
 
 impl Watch {
-    /// Begins to count, at 0.
+    /// Starts counting at 0.
     pub(crate) fn begin() -> Watch {
         BYTES.store(0, Ordering::Relaxed);
         ALLOCATIONS.store(0, Ordering::Relaxed);
@@ -31,12 +33,13 @@ impl Watch {
         Watch(())
     }
 
-    /// Bytes allocated since the beginning and still in use, as they were asked for (what the heap adds is its own).
+    /// Returns the bytes allocated since the start and still in use, as requested (without the
+    /// heap's own overhead).
     pub(crate) fn bytes(&self) -> isize {
         BYTES.load(Ordering::Relaxed)
     }
 
-    /// Calls since the beginning that allocated, or changed a size.
+    /// Returns the number of calls since the start that allocated, or changed a size.
     pub(crate) fn allocations(&self) -> u64 {
         ALLOCATIONS.load(Ordering::Relaxed)
     }
@@ -59,8 +62,8 @@ fn count(bytes: isize, allocations: u64) {
     }
 }
 
-// SAFETY: every call is passed on to the system's heap as it is; counting touches no memory of the caller's, and does not
-// allocate.
+// SAFETY: every call is passed on to the system's heap unchanged; counting touches no memory of the
+// caller's, and does not allocate.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize, 1);
@@ -91,7 +94,8 @@ unsafe impl GlobalAlloc for Counted {
 mod tests {
     use super::*;
 
-    /// Other tests may use the heap at the same time, so more can be counted than is done here, but not less.
+    /// Other tests may use the heap at the same time, so the count may be higher than expected, but
+    /// not lower.
     #[test]
     fn what_is_allocated_is_counted() {
         let watch = Watch::begin();

@@ -1,32 +1,32 @@
-//! What the rows `match/…` look up: (NID, match bits), the same on both sides, and in which order.
+//! The keys of the rows `match/…`: (NID, match bits), the same on both sides, and their order.
 
-/// The NIDs of the rows whose messages come from many: as many clients as a large storage server talks to.
+/// Number of NIDs in the rows with many senders: as many clients as a large storage server has.
 pub(crate) const MANY: usize = 4096;
 
-/// The first of the NIDs that messages come from: 10.1.0.0.
+/// The first of the senders' NIDs: 10.1.0.0.
 const FIRST_ADDRESS: u32 = 0x0a01_0000;
 
-/// The match bits of an entry: spread over all 64 bits, and different for all numbers.
+/// Returns the match bits of an entry: spread over all 64 bits, and different for all numbers.
 pub(crate) fn bits(number: u32) -> u64 {
     (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The IPv4 address that the messages for an entry come from, of so many.
+/// Returns the IPv4 address that sends the messages for an entry, one of `sources`.
 pub(crate) fn address(number: u32, sources: usize) -> u32 {
     FIRST_ADDRESS + number % sources as u32
 }
 
-/// For each number below `count` the one that comes next, in an order that nobody can guess: following it from anywhere
-/// meets all numbers before it comes back.
+/// Returns for each number below `count` the next one, in an unpredictable order that is a single
+/// cycle through all numbers.
 ///
-/// It is what makes look-ups *dependent*: what is found says what to look for next, so a processor cannot begin the next
-/// look-up before the end of this one. It could otherwise: 1 M independent look-ups take 20 to 30 ns each, dependent ones
-/// 140 to 180. A message is matched only after the one before it, under a lock, so the latter is what matching has to be
-/// compared with.
+/// This makes look-ups *dependent*: the result determines the next key, so a processor cannot begin
+/// the next look-up before the end of this one. It could otherwise: 1 M independent look-ups take
+/// 20 to 30 ns each, dependent ones 140 to 180. A message is matched only after the one before it,
+/// under a lock, so matching must be compared with dependent look-ups.
 pub(crate) fn chain(count: usize) -> Vec<u32> {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next: Vec<u32> = (0..count as u32).collect();
-    // Sattolo's shuffle: of all permutations it makes only those that are one cycle.
+    // Sattolo's shuffle: it generates only permutations that are one cycle.
     for at in (1..count).rev() {
         random ^= random << 13;
         random ^= random >> 7;

@@ -1,9 +1,10 @@
 //! Measures nlx side by side with its anchors in one run, and prints the ratios.
 //!
-//! A row measures one thing twice: *ours*, and an *anchor* that shows what the machine can do, in plain code that reuses
-//! nothing of nlx (`anchors`). Both sides run in turn, A B A B, pinned to the same two cores, each round with processes,
-//! connections and memory of its own; the row's ratio is the median of the rounds' ratios. Absolute figures drift from
-//! run to run on shared machines; the ratios hold.
+//! A row measures the same work twice: *ours*, and an *anchor* that shows the machine's capability,
+//! in plain code that reuses nothing of nlx (`anchors`). Both sides run alternately, A B A B,
+//! pinned to the same two cores, each round with new processes, connections and memory; the row's
+//! ratio is the median of the rounds' ratios. Absolute figures drift from run to run on shared
+//! machines; the ratios are stable.
 //!
 //! ```text
 //! cargo run --release -p nlx-bench                          # all rows
@@ -17,15 +18,15 @@
 //! | `rows` | the table of rows: name, both sides, goal |
 //! | `measure` | rounds, interleaving, medians |
 //! | `report` | the table, the JSON lines, and the table in Markdown |
-//! | `anchors` | what nlx is compared with |
+//! | `anchors` | the code that nlx is compared with |
 //! | `ours` | the same work, done by nlx |
 //! | `peers` | the same sizes on libfabric and UCX, by their own programs |
-//! | `server` | the other process of a measurement: this program again |
+//! | `server` | the other process of a measurement: another process of this program |
 //! | `guest` | the machine of the rows over RDMA |
 //! | `cores`, `meter` | pinning; time and processor time |
 //! | `calls` | the system calls of one thread |
-//! | `heap` | the program's heap, counted while a row asks for it; with `calls`, `link` of `ours::helper` and `host` of `ours::o2ib` all the `unsafe` |
-//! | `keys` | what the rows `match/…` look up, the same on both sides |
+//! | `heap` | the program's heap, counted while a row measures it; with `calls`, `link` of `ours::helper` and `host` of `ours::o2ib` all the `unsafe` |
+//! | `keys` | the keys of the rows `match/…`, the same on both sides |
 
 #![deny(unsafe_code)]
 
@@ -56,7 +57,7 @@ use crate::measure::{Measurement, Round};
 use crate::options::{Command, Options};
 use crate::report::{Format, Report};
 
-/// What the shell learns: 0 measured, 1 a row could not be measured, 2 wrong usage.
+/// Returns the exit status: 0 measured, 1 a row could not be measured, 2 wrong usage.
 fn main() -> ExitCode {
     let options = Options::parse();
     let result = match &options.command {

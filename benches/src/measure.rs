@@ -1,4 +1,4 @@
-//! Rounds: both sides in turn, and what they come to.
+//! Rounds of both sides in alternation, and their results.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::error::Result;
 use crate::meter::{CpuTime, Sample};
 use crate::rows::{Goal, Row};
 
-/// The most that ours may cost in processor time per GiB, relative to the anchor, in rows that move bulk.
+/// Largest processor time per GiB of nlx's side, relative to the anchor, in rows that move bulk.
 const CPU_GOAL: Goal = Goal::AtMost(1.1);
 
-/// What a side is told about its round.
+/// The parameters of a side's round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
-    /// How long to measure.
+    /// Duration of the measurement.
     pub(crate) time: Duration,
-    /// Where.
+    /// Cores of both sides.
     pub(crate) cores: Cores,
 }
 
-/// One side of a row: sets everything up, measures, and takes everything down.
+/// One side of a row: sets up, measures, and tears down.
 pub(crate) type Side = fn(&Round) -> Result<Sample>;
 
 /// A ratio over several rounds.
@@ -31,7 +31,7 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// Of each round's two values, the ratio ours / anchor.
+    /// Returns the ratio ours / anchor of each round's two values.
     fn of(ours: &[f64], anchor: &[f64]) -> Ratio {
         let ratios: Vec<f64> = ours.iter().zip(anchor).map(|(ours, anchor)| ours / anchor).collect();
         let min = ratios.iter().copied().fold(f64::INFINITY, f64::min);
@@ -56,8 +56,9 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// What the ratio should be. Per message it is only to be seen: what polls spends all the time that passes, and
-    /// what sleeps spends most of it in the system, on both sides alike.
+    /// Returns the goal for the ratio. Per message there is none: a polling side uses all of the
+    /// elapsed time, and a sleeping side uses most of its time in the system, with both
+    /// implementations.
     pub(crate) fn goal(&self) -> Goal {
         match self.ours {
             CpuTime::PerGib(_) => CPU_GOAL,
@@ -66,7 +67,7 @@ impl Cpu {
     }
 }
 
-/// What a row has come to.
+/// The result of a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measurement {
     pub(crate) rounds: usize,
@@ -104,7 +105,8 @@ impl Measurement {
         })
     }
 
-    /// Whether every goal is met that the row has where a cache line takes this long from core to core.
+    /// Returns whether the row meets all its goals, given the time of a cache line between the
+    /// cores.
     pub(crate) fn met(&self, row: &Row, flag_ns: f64) -> bool {
         let second = row.second.as_ref().zip(self.second.as_ref());
         row.goal_at(flag_ns).is_met(self.ratio.median)
@@ -123,7 +125,7 @@ fn cpu(ours: &[Sample], anchor: &[Sample]) -> Option<Cpu> {
     Some(Cpu { ours: our_median, anchor: anchor_median, ratio: Ratio::of(&ours, &anchor) })
 }
 
-/// The middle value; of an even number, the mean of the two in the middle. NaN of none.
+/// Returns the median; of an even number of values the mean of the middle two. NaN of none.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_ratio_is_that_of_each_round_not_of_the_medians() {
-        // One slow round of the machine slows both sides; the ratios don't notice.
+        // One slow round of the machine slows both sides; the ratios do not change.
         let ratio = Ratio::of(&[10.0, 1.0, 12.0], &[5.0, 0.5, 4.0]);
         assert_eq!(ratio, Ratio { median: 2.0, min: 2.0, max: 3.0 });
     }

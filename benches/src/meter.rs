@@ -8,7 +8,7 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 use crate::error::{BenchError, Result};
 use crate::server::Server;
 
-/// Processes whose time is counted besides this one's.
+/// Processes whose time is counted in addition to this one's.
 pub(crate) trait Processes {
     fn pids(&self) -> Vec<Pid>;
 }
@@ -25,7 +25,7 @@ impl Processes for Vec<Pid> {
     }
 }
 
-/// How much was done in how long.
+/// A number of steps and the time that they took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timed {
     pub(crate) steps: u64,
@@ -33,7 +33,8 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    /// Repeats a batch of steps, which says how many it did, until the time is over. The clock is read once per batch.
+    /// Repeats a batch of steps, which returns its number of steps, until the time is over. The
+    /// clock is read once per batch.
     pub(crate) fn repeat(time: Duration, mut batch: impl FnMut() -> Result<u64>) -> Result<Timed> {
         let begin = Instant::now();
         let mut steps = 0;
@@ -65,13 +66,13 @@ impl Timed {
     }
 }
 
-/// How long a side warms up before a round of this length.
+/// Returns the warm-up time before a round of this length.
 fn warm_up(time: Duration) -> Duration {
     time / 10
 }
 
-/// Measures single steps by this thread's processor time: so other programs that take the core in the middle of a step
-/// don't count, but page faults do.
+/// Measures single steps by this thread's processor time: the time of other programs that use the
+/// core during a step is not counted, but page faults are.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     since: Duration,
@@ -83,7 +84,7 @@ impl Stopwatch {
         Ok(Stopwatch { since: thread_time()?, longest: Duration::ZERO })
     }
 
-    /// A step is done, and the next one begins.
+    /// Ends a step and begins the next one.
     pub(crate) fn lap(&mut self) -> Result<()> {
         let now = thread_time()?;
         self.longest = self.longest.max(now.saturating_sub(self.since));
@@ -101,12 +102,12 @@ fn thread_time() -> Result<Duration> {
     spent.map(Duration::from).map_err(BenchError::system("read the thread's clock"))
 }
 
-/// What one side of one round has come to.
+/// The result of one side of one round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     /// In the row's unit.
     pub(crate) value: f64,
-    /// The processor time of both processes together, where it was measured.
+    /// The processor time of both processes together, if it was measured.
     pub(crate) cpu: Option<CpuTime>,
 }
 
@@ -139,7 +140,7 @@ impl CpuTime {
         }
     }
 
-    /// The same with another value.
+    /// Returns the same unit with another value.
     pub(crate) fn with(self, value: f64) -> CpuTime {
         match self {
             CpuTime::PerGib(_) => CpuTime::PerGib(value),
@@ -148,8 +149,8 @@ impl CpuTime {
     }
 }
 
-/// Repeats a batch of steps that move `bytes_per_step` each until the time is over (after a tenth of it for warming up),
-/// and reckons GB/s and the processor time of all processes.
+/// Repeats a batch of steps that move `bytes_per_step` each until the time is over (after a tenth
+/// of it for warming up); returns GB/s and the processor time of all processes.
 pub(crate) fn bulk(
     time: Duration,
     others: &impl Processes,
@@ -163,8 +164,8 @@ pub(crate) fn bulk(
     Ok(Sample { value: bytes / timed.seconds / 1e9, cpu })
 }
 
-/// Repeats a batch of round trips, and reckons the microseconds of one way and the processor time of a message, which
-/// goes there or back.
+/// Repeats a batch of round trips; returns the microseconds of one way and the processor time of a
+/// message in one direction.
 pub(crate) fn pingpong(
     time: Duration,
     others: &impl Processes,
@@ -176,7 +177,7 @@ pub(crate) fn pingpong(
     Ok(Sample { value: timed.seconds * 1e6 / messages, cpu })
 }
 
-/// Repeats a batch of messages, and reckons how many millions of them there are in a second, and the processor time of
+/// Repeats a batch of messages; returns millions of messages per second and the processor time of
 /// one with its answer.
 pub(crate) fn rate(
     time: Duration,
@@ -188,7 +189,7 @@ pub(crate) fn rate(
     Ok(Sample { value: timed.millions_per_second(), cpu })
 }
 
-/// [`Timed::warm`], and the processor seconds of this process and the others.
+/// Runs [`Timed::warm`]; returns also the processor seconds of this process and the others.
 fn costed(
     time: Duration,
     others: &impl Processes,
@@ -201,12 +202,12 @@ fn costed(
     Ok((timed, processor_seconds(&pids)? - before))
 }
 
-/// The processor time of this process and the others: seconds.
+/// Returns the processor time of this process and the others, in seconds.
 pub(crate) fn processor_seconds(others: &[Pid]) -> Result<f64> {
     Ok(seconds_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)? + processor_seconds_of(others)?)
 }
 
-/// The processor time of these processes: seconds.
+/// Returns the processor time of these processes, in seconds.
 pub(crate) fn processor_seconds_of(processes: &[Pid]) -> Result<f64> {
     let seconds = processes.iter().map(|&process| {
         let clock = clock_getcpuclockid(process).map_err(BenchError::system("find a server's clock"))?;
@@ -220,12 +221,12 @@ fn seconds_of(clock: ClockId) -> Result<f64> {
     Ok(Duration::from(spent).as_secs_f64())
 }
 
-/// What the system keeps in memory for this process: bytes.
+/// Returns the resident memory of this process, in bytes.
 pub(crate) fn resident_bytes() -> Result<f64> {
     resident_bytes_of(Pid::this())
 }
 
-/// What the system keeps in memory for a process: bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(crate) fn resident_bytes_of(process: Pid) -> Result<f64> {
     let pages = std::fs::read_to_string(format!("/proc/{process}/statm"));
     let pages = pages.map_err(BenchError::system("read statm"))?;

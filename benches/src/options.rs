@@ -5,8 +5,9 @@ use clap::{Parser, Subcommand};
 
 use crate::cores::Cores;
 
-/// How long one side runs in a round: long against start-up effects, short enough that what the machine does in the
-/// meantime hits both sides alike. (Two virtual cores may be neighbours for some seconds, and then far apart.)
+/// Duration of one side in a round: long compared with start-up effects, short enough that
+/// disturbances of the machine hit both sides alike. (Two virtual cores may be neighbours for some
+/// seconds, and then far apart.)
 const ROUND: Duration = Duration::from_millis(500);
 
 /// The same for a smoke test.
@@ -16,7 +17,8 @@ const ROUNDS: NonZeroUsize = NonZeroUsize::new(5).expect("5 is not 0");
 
 /// Measures nlx side by side with its anchors in one run, and prints the ratios.
 ///
-/// Both sides of a row run in turn, pinned alike. The ratio is ours relative to the anchor, the median of all rounds.
+/// Both sides of a row run alternately on the same cores. The ratio is ours relative to the anchor,
+/// the median of all rounds.
 #[derive(Debug, Parser)]
 #[command(
     name = "nlx-bench",
@@ -37,11 +39,11 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
 
-    /// Compare with libfabric (`fi_pingpong`) and UCX (`ucx_perftest`) too, where they are installed.
+    /// Also compare with libfabric (`fi_pingpong`) and UCX (`ucx_perftest`), if they are installed.
     #[arg(long)]
     pub(crate) peers: bool,
 
-    /// How many rounds to take of each side [default: 5, or 1 with --quick].
+    /// Number of rounds of each side [default: 5, or 1 with --quick].
     #[arg(long, value_name = "N")]
     rounds: Option<NonZeroUsize>,
 
@@ -57,17 +59,17 @@ pub(crate) struct Options {
     pub(crate) command: Option<Command>,
 }
 
-/// What the program says to itself.
+/// Internal commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Be the other process of a measurement.
+    /// Run as the other process of a measurement.
     #[command(hide = true)]
     Serve {
-        /// Which server.
+        /// Name of the server.
         name: String,
         /// The cores of both sides, for instance `0,1`.
         cores: Cores,
-        /// What the server needs to know.
+        /// Arguments of the server.
         args: Vec<String>,
     },
 }

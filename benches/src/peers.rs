@@ -1,7 +1,7 @@
-//! `--peers`: what libfabric and UCX make of the same sizes over TCP, measured by the programs that they bring along.
+//! `--peers`: the same sizes over TCP with libfabric and UCX, measured by their own programs.
 //!
-//! Each comparison is a row of its own, with our side of the row it belongs to, and so the rounds are interleaved and both
-//! sides pinned as everywhere else. What is equal, and what is not:
+//! Each comparison is a separate row, with nlx's side of the row to which it belongs, so the rounds
+//! are interleaved and both sides pinned as in all rows. Equalities and differences:
 //!
 //! | | ours | `fi_pingpong` | `ucx_perftest` |
 //! | --- | --- | --- | --- |
@@ -11,9 +11,10 @@
 //! | waiting | the default, or polling: rows that sleep are not compared | polls | polls |
 //! | congestion control | [`anchors::CONGESTION`](crate::anchors::CONGESTION) | the namespace's | the namespace's |
 //!
-//! Neither program has an option for the congestion control. With `--peers` all rows therefore run in a new network namespace whose
-//! default is ours ([`enter_namespace`]); that needs root. The anchors' names say what the peers have (the key
-//! `congestion` of the JSON lines is ours). A peer that cannot be measured is no failure.
+//! Neither program has an option for the congestion control. With `--peers` all rows therefore run
+//! in a new network namespace whose default is nlx's ([`enter_namespace`]); that needs root. The
+//! anchors' names contain the peers' (the key `congestion` of the JSON lines is nlx's). A peer that
+//! cannot be measured is no failure.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener};
@@ -34,14 +35,14 @@ const SMALL: usize = 64;
 const PAGE: usize = 4096;
 const BULK: usize = 1 << 20;
 
-/// How often a program that is awaited is looked at.
+/// Interval between two checks of a program.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A network library, and the program that measures it.
+/// A network library, and its program that measures it.
 struct Peer {
     name: &'static str,
     program: &'static str,
-    /// The Debian package that has the program.
+    /// The Debian package of the program.
     package: &'static str,
     /// 64 bytes: microseconds one way.
     latency_64: Side,
@@ -74,11 +75,11 @@ static PEERS: [Peer; 2] = [
     },
 ];
 
-/// The default of a network namespace.
+/// The file with the default of a network namespace.
 const SYSTEMS_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Moves this thread, and all that it starts, to a network namespace that has loopback alone and our congestion control, unless the
-/// system's is the same. Says so if it cannot.
+/// Moves this thread, and all that it starts, to a network namespace that has loopback alone and
+/// nlx's congestion control, unless the system's is the same. Prints a message if it cannot.
 pub(crate) fn enter_namespace() {
     if congestion() == CONGESTION {
         return;
@@ -98,7 +99,8 @@ fn congestion() -> String {
     std::fs::read_to_string(SYSTEMS_CONGESTION).unwrap_or_default().trim().to_string()
 }
 
-/// The rows, each followed by its comparisons with the peers that are installed; says which are not.
+/// Returns the rows, each followed by its comparisons with the installed peers; prints the missing
+/// ones.
 pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
     let (present, absent): (Vec<_>, Vec<_>) = PEERS.iter().partition(|peer| is_installed(peer.program));
     for Peer { program, package, .. } in absent {
@@ -113,8 +115,8 @@ pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
     all
 }
 
-/// A row's comparison with a peer, if it is one that peers can be compared with. It lives as long as the program, as the
-/// rows of the table do.
+/// Returns a row's comparison with a peer, if there is one. It is leaked, because rows live as long
+/// as the program.
 fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'static Row> {
     let (network, what) = row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;
     let (anchor, goal, how) = match what {
@@ -150,8 +152,9 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// How many transfers make a round. The programs count instead of looking at the clock: a fifth of the round on an idle
-/// machine, so that a crowded one, where polling takes many times as long, is still done within [`PATIENCE`].
+/// Returns the number of transfers of a round. The programs count instead of reading the clock: a
+/// fifth of the round on an idle machine, so that a loaded one, where polling is several times
+/// slower, still finishes within [`PATIENCE`].
 fn transfers(round: &Round, size: usize) -> u128 {
     let slow_us = if size < BULK { 50 } else { 1000 };
     (round.time.as_micros() / slow_us).max(1)
@@ -159,7 +162,7 @@ fn transfers(round: &Round, size: usize) -> u128 {
 
 const FI_PINGPONG: &str = "fi_pingpong";
 
-/// One column of what `fi_pingpong` has measured. Its MB are 10^6 bytes, one direction at a time.
+/// Returns one column of `fi_pingpong`'s result. Its MB are 10^6 bytes, one direction at a time.
 fn fi_pingpong(round: &Round, size: usize, column: &str) -> Result<f64> {
     let port = free_port()?;
     let side = |port_option: &str| {
@@ -177,13 +180,13 @@ fn fi_pingpong(round: &Round, size: usize, column: &str) -> Result<f64> {
 const UCX_PERFTEST: &str = "ucx_perftest";
 
 fn ucx_bandwidth(round: &Round, in_flight: usize) -> Result<Sample> {
-    // What it calls MB is 1 MiB.
+    // The program calls 1 MiB MB.
     let mebibytes = ucx_perftest(round, "tag_bw", BULK, in_flight, "overall_bw")?;
     Ok(Sample::of(mebibytes * BULK as f64 / 1e9))
 }
 
-/// One column of what `ucx_perftest` has measured with so many transfers in flight; `overall` ones are means of all
-/// iterations.
+/// Returns one column of `ucx_perftest`'s result with `in_flight` transfers in flight; `overall`
+/// ones are means of all iterations.
 fn ucx_perftest(round: &Round, test: &str, size: usize, in_flight: usize, column: &str) -> Result<f64> {
     let port = free_port()?;
     let side = || {
@@ -200,7 +203,7 @@ fn ucx_perftest(round: &Round, test: &str, size: usize, in_flight: usize, column
     figure(UCX_PERFTEST, &text, column)
 }
 
-/// The figure in the column of this title, in the first line below the titles.
+/// Returns the figure in the column of this title, in the first line below the titles.
 fn figure(program: &'static str, text: &str, title: &str) -> Result<f64> {
     let cells = |line| str::split(line, [' ', ',']).filter(|cell| !cell.is_empty()).collect();
     let lines: Vec<Vec<&str>> = text.lines().map(cells).collect();
@@ -212,8 +215,8 @@ fn figure(program: &'static str, text: &str, title: &str) -> Result<f64> {
     found.ok_or_else(|| wrong(program, format!("printed no {title}: '{}'", text.trim())))
 }
 
-/// Runs both sides of a program, each on its core, and returns what the client has printed. Nothing of it may take longer than
-/// `patience`.
+/// Runs both sides of a program, each on its core, and returns the client's output. Each step must
+/// end within `patience`.
 pub(crate) fn exchange(
     program: &'static str,
     mut server: Command,
@@ -234,7 +237,7 @@ pub(crate) fn exchange(
     Running::start(program, client.stdout(Stdio::piped()).stderr(Stdio::piped()))?.output(patience)
 }
 
-/// A program that is killed when this value goes, if it has not ended.
+/// A program, which is killed when this is dropped, if it has not ended.
 struct Running {
     program: &'static str,
     child: Child,
@@ -265,17 +268,18 @@ impl Running {
         Ok(())
     }
 
-    /// What the program has printed when it has ended well. It prints less than a pipe holds.
+    /// Returns the output of the program once it has succeeded. It prints less than the capacity of
+    /// a pipe.
     fn output(mut self, bound: Duration) -> Result<String> {
         self.wait_until(bound, "end", |child| Ok(child.try_wait()?.is_some()))?;
         let (mut text, mut complaint) = (String::new(), String::new());
         let read = self.child.stdout.take().map_or(Ok(0), |mut pipe| pipe.read_to_string(&mut text));
         read.map_err(BenchError::system("read from a peer's program"))?;
         if let Some(mut pipe) = self.child.stderr.take() {
-            let _ = pipe.read_to_string(&mut complaint); // What could be read is all there is to say.
+            let _ = pipe.read_to_string(&mut complaint); // Bytes read before an error are enough for the message.
         }
         let status = self.child.wait().map_err(BenchError::system("wait for a peer's program"))?;
-        // UCX complains on its standard output.
+        // UCX prints errors on its standard output.
         let last = [&text, &complaint].iter().flat_map(|said| said.lines()).last().unwrap_or_default();
         if status.success() {
             Ok(text)
@@ -287,7 +291,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both calls say so if it has ended already, and nothing is left to do.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -297,20 +301,20 @@ pub(crate) fn wrong(program: &'static str, what: impl Into<String>) -> BenchErro
     BenchError::Peer { program, what: what.into() }
 }
 
-/// A port that nobody has now. The programs want to be told one, and their own ones may be taken.
+/// Returns a free port. The programs need one as an argument, and their defaults may be in use.
 pub(crate) fn free_port() -> Result<u16> {
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     address.map(|address| address.port()).map_err(BenchError::system("find a free port"))
 }
 
-/// Whether somebody listens on the port. To connect would be taken for the client.
+/// Returns whether a process listens on the port. Connecting to it would be taken for the client.
 fn is_listening(port: u16) -> bool {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines()).any(|line| listens(line, port))
 }
 
-/// Whether a line of `/proc/net/tcp` is a listener (state 0A) on the port.
+/// Returns whether a line of `/proc/net/tcp` is a listener (state 0A) on the port.
 fn listens(line: &str, port: u16) -> bool {
     let mut fields = line.split_whitespace().skip(1);
     let is_port = fields.next().is_some_and(|local| local.ends_with(&format!(":{port:04X}")));
@@ -321,13 +325,13 @@ fn listens(line: &str, port: u16) -> bool {
 mod tests {
     use super::*;
 
-    /// What `fi_pingpong -p tcp -e msg -S 1048576 -I 500` of libfabric 1.17.0 prints.
+    /// Output of `fi_pingpong -p tcp -e msg -S 1048576 -I 500` of libfabric 1.17.0.
     const FI: &str = "\
 bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
 1m      500     =500     1000m       1.99s    527.41    1988.16       0.00
 ";
 
-    /// What `ucx_perftest -f -v -t tag_bw -s 1048576 -n 1000 -w 100` of UCX 1.13.1 prints.
+    /// Output of `ucx_perftest -f -v -t tag_bw -s 1048576 -n 1000 -w 100` of UCX 1.13.1.
     const UCX: &str = "\
 iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
 1000,722.901,1835.573,1427.002,544.79,700.77,545,701
@@ -339,7 +343,7 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
         assert_eq!((megabytes, microseconds), (527.41, 1988.16));
         let [mebibytes, latency] = ["overall_bw", "overall_lat"].map(|title| figure("", UCX, title).unwrap());
         assert_eq!((mebibytes, latency), (700.77, 1427.002));
-        // The units that each has: 10^6 bytes, and 2^20 bytes.
+        // The units of each: 10^6 bytes, and 2^20 bytes.
         assert!((megabytes * microseconds / BULK as f64 - 1.0).abs() < 1e-4);
         assert!((mebibytes * latency / 1e6 - 1.0).abs() < 1e-4);
     }

@@ -1,4 +1,4 @@
-//! What is printed: an aligned table for people, one line of JSON per row, or a table in Markdown.
+//! Output: an aligned table for people, one line of JSON per row, or a table in Markdown.
 
 use std::fmt::Display;
 use std::time::SystemTime;
@@ -11,8 +11,8 @@ use crate::measure::{Cpu, Measurement, Ratio};
 use crate::meter::CpuTime;
 use crate::rows::{Goal, NEAR_NS, Row};
 
-/// Prints what rows there are: the name, the goal, and what the row is compared with. A second comparison has a line of
-/// its own, without a name.
+/// Prints the rows: the name, the goal, and the anchor. A second comparison has a separate line,
+/// without a name.
 pub(crate) fn list(rows: &[&Row]) {
     let width = name_width(rows);
     for row in rows {
@@ -34,7 +34,7 @@ fn name_width(rows: &[&Row]) -> usize {
     rows.iter().map(|row| row.name.len()).max().unwrap_or(0)
 }
 
-/// How rows are printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Table,
@@ -42,7 +42,7 @@ pub(crate) enum Format {
     Markdown,
 }
 
-/// Prints rows as they are measured.
+/// A printer of rows as they are measured.
 #[derive(Debug)]
 pub(crate) struct Report {
     format: Format,
@@ -101,8 +101,8 @@ struct SecondKeys<'a> {
 }
 
 impl Report {
-    /// Prints the head of the table. `flag_ns` is how long a cache line takes from one core to the other: it tells in which state the
-    /// machine is, and figures differ by a factor of two with it.
+    /// Prints the head of the table. `flag_ns` is the time of a cache line from one core to the
+    /// other: it shows the state of the machine, with which figures differ by a factor of two.
     pub(crate) fn begin(format: Format, rows: &[&Row], cores: Cores, rounds: usize, flag_ns: f64) -> Report {
         let name_width = name_width(rows);
         match format {
@@ -137,7 +137,7 @@ impl Report {
         }
     }
 
-    /// Prints a row that this machine cannot measure; only the table in Markdown has a place for it.
+    /// Prints a row that this machine cannot measure; only the table in Markdown has a line for it.
     pub(crate) fn not_measured(&self, row: &Row, reason: &impl Display) {
         if self.format == Format::Markdown {
             println!(
@@ -230,7 +230,7 @@ impl Report {
         );
     }
 
-    /// Every goal of a row, in words: `>= 0.95, processor time <= 1.1`.
+    /// Returns every goal of a row as text: `>= 0.95, processor time <= 1.1`.
     fn goals(&self, row: &Row, measured: &Measurement) -> String {
         let mut text = row.goal_at(self.flag_ns).to_string();
         if let Some(goal) = measured.cpu.map(|cpu| cpu.goal()).filter(|&goal| goal != Goal::Open) {
@@ -246,14 +246,14 @@ impl Report {
 /// The name of a further comparison of a row.
 const SAME: &str = "";
 
-/// A line of a table in Markdown.
+/// Returns a line of a table in Markdown.
 fn cells(cells: &[&dyn Display]) -> String {
     let cell = |text: String| format!(" {} |", text.replace('|', "\\|"));
     let line = cells.iter().map(|&text| cell(text.to_string()));
     format!("|{}", line.collect::<String>())
 }
 
-/// The date of the measurement, in UTC.
+/// Returns the date of the measurement, in UTC.
 fn today() -> String {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     now.split('T').next().unwrap_or_default().to_string()
@@ -267,7 +267,7 @@ fn symbol(goal: Goal) -> String {
     goal.to_string().replace(">=", "≥").replace("<=", "≤").replace("none", "–")
 }
 
-/// With three significant digits; digits before the point are all printed.
+/// Formats three significant digits; digits before the point are all printed.
 fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();

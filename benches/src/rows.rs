@@ -15,15 +15,15 @@ use crate::error::{BenchError, Result};
 use crate::measure::Side;
 use crate::{anchors, ours};
 
-/// What a ratio should be. Bandwidth and rates have a lower bound, latencies and costs an upper one.
+/// The goal for a ratio. Bandwidth and rates have a lower bound, latencies and costs an upper one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
-    /// What is counted is what was calculated.
+    /// The counted value equals the calculated one.
     #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "what is over RDMA is counted so"))]
     Equal,
-    /// None: the ratio is only to be seen.
+    /// None: the ratio is only shown.
     Open,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Goal {
     }
 }
 
-/// Something that is measured.
+/// A measurement.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
@@ -58,16 +58,17 @@ pub(crate) struct Row {
     pub(crate) anchor_name: &'static str,
     pub(crate) anchor: Side,
     pub(crate) goal: Goal,
-    /// The goal while a cache line takes less than [`NEAR_NS`] from core to core, where that is another one.
+    /// The goal while a cache line takes less than [`NEAR_NS`] from core to core, if it differs.
     pub(crate) near: Option<Goal>,
-    /// A second comparison, taken in the same rounds.
+    /// A second comparison, measured in the same rounds.
     pub(crate) second: Option<SecondAnchor>,
 }
 
-/// Cores between which a cache line takes less than this many nanoseconds are near each other: they share a cache.
+/// Cores between which a cache line takes less than this number of nanoseconds are near: they share
+/// a cache.
 pub(crate) const NEAR_NS: f64 = 100.0;
 
-/// Something else that a row is compared with.
+/// Another anchor of a row.
 #[derive(Debug)]
 pub(crate) struct SecondAnchor {
     pub(crate) name: &'static str,
@@ -75,20 +76,20 @@ pub(crate) struct SecondAnchor {
     pub(crate) goal: Goal,
 }
 
-/// What of ours a row measures.
+/// nlx's side of a row.
 struct Ours {
     name: &'static str,
     unit: &'static str,
     side: Side,
 }
 
-/// The beginning of a row.
+/// Begins a row.
 const fn row(name: &'static str, unit: &'static str, side: Side) -> Ours {
     Ours { name, unit, side }
 }
 
 impl Ours {
-    /// A row that compares it with this anchor; it has no goal yet.
+    /// Adds the anchor; the row has no goal yet.
     const fn beside(self, anchor_name: &'static str, anchor: Side) -> Row {
         let Ours { name, unit, side } = self;
         Row { name, unit, ours: side, anchor_name, anchor, goal: Goal::Open, near: None, second: None }
@@ -96,43 +97,44 @@ impl Ours {
 }
 
 impl Row {
-    /// The same with this goal.
+    /// Sets the goal.
     const fn goal(self, goal: Goal) -> Row {
         Row { goal, ..self }
     }
 
-    /// The same with another goal for cores that are near each other.
+    /// Sets another goal for cores that are near each other.
     const fn near(self, goal: Goal) -> Row {
         Row { near: Some(goal), ..self }
     }
 
-    /// The goal where a cache line takes this long from core to core.
+    /// Returns the goal for this time of a cache line from core to core.
     pub(crate) fn goal_at(&self, flag_ns: f64) -> Goal {
         self.near.filter(|_| flag_ns < NEAR_NS).unwrap_or(self.goal)
     }
 
-    /// The same with a second comparison.
+    /// Adds a second comparison.
     const fn and(self, name: &'static str, side: Side, goal: Goal) -> Row {
         Row { second: Some(SecondAnchor { name, side, goal }), ..self }
     }
 }
 
-/// All rows, in the order in which they are measured.
+/// Returns all rows, in the order in which they are measured.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS).chain(helper::ROWS).chain(OVER_RDMA)
 }
 
-/// The rows over RDMA, where they are built.
+/// The rows over RDMA, if they are built.
 #[cfg(feature = "verbs")]
 static OVER_RDMA: &[Row] = o2ib::ROWS;
 #[cfg(not(feature = "verbs"))]
 static OVER_RDMA: &[Row] = &[];
 
-/// What a connection without traffic may cost this process: no more than about what the system itself keeps for one (the
-/// socket, its file and its place in epoll), so that ten thousand connections are 40 MiB.
+/// Limit of the memory of an idle connection in this process: about the memory that the system
+/// itself needs for one (the socket, its file and its entry in epoll), so that ten thousand
+/// connections are 40 MiB.
 const CONNECTION_BYTES: u32 = 4096;
 
-/// The queue, wake-ups, and what goes from process to process.
+/// The queue, wake-ups, and traffic between processes.
 static ROWS: &[Row] = &[
     row("bevq/throughput-1", "M/s", ours::bevq::one_by_one)
         .beside("rtrb between threads, one by one", anchors::ring::one_by_one)
@@ -225,7 +227,7 @@ static ROWS: &[Row] = &[
         .goal(AtLeast(0.9)),
 ];
 
-/// The rows of these names, in their order; all rows if none is named.
+/// Returns the rows with these names, in their order; all rows if none is named.
 pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Row>> {
     if names.is_empty() {
         return Ok(all().collect());

@@ -1,4 +1,4 @@
-//! The other process of a measurement: this program again, told which part to play.
+//! The other process of a measurement: another process of this program, which runs a server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -10,18 +10,19 @@ use crate::cores::{self, Cores};
 use crate::error::{BenchError, Result};
 use crate::{anchors, ours};
 
-/// A part that the other process can play: told the cores and its arguments, it calls [`ready`] and serves until its
-/// client has gone.
+/// A server: called with the cores and its arguments, it calls [`ready`] and serves until its
+/// client ends.
 pub(crate) type Serve = fn(Cores, &[String]) -> Result<()>;
 
-/// No single step of a measurement takes this long: what is awaited for longer has failed.
+/// Timeout of any single step of a measurement.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What stands before what a server has to tell its client.
+/// Prefix of the line that a server reports to its client.
 const READY: &str = "ready ";
 
-/// A running server. It ends with this value, and with this process: it watches its standard input. To be made after what
-/// talks to it, and so dropped before: a server is killed, not left behind with broken connections.
+/// A running server. It is killed when this is dropped, and ends when this process does, because it
+/// watches its standard input. Must be created after the objects that communicate with it, and so
+/// dropped before: a server is killed, not left behind with broken connections.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -46,7 +47,8 @@ impl Server {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line).map_err(BenchError::system("read from a server"))?;
         }
-        // Made before the line is judged, so that a server that said something else ends too.
+        // Created before the line is checked, so that a server with an unexpected line is killed
+        // too.
         let mut server =
             Server { _stdin: child.stdin.take(), child, name: name.to_string(), said: String::new() };
         match line.trim_end().strip_prefix(READY.trim_end()) {
@@ -57,7 +59,7 @@ impl Server {
         Ok(server)
     }
 
-    /// What it said when it was ready, for instance its address.
+    /// Returns the text that it reported when it was ready, for instance its address.
     pub(crate) fn said(&self) -> &str {
         &self.said
     }
@@ -82,7 +84,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself when its client went; then both calls say so, and nothing is left to do.
+        // An error means that it has ended already, when its client did.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -92,7 +94,7 @@ fn wrong(name: &str, what: &str) -> BenchError {
     BenchError::Server { name: name.to_string(), what: what.to_string() }
 }
 
-/// Plays the part of a server: what `nlx-bench serve` does.
+/// Runs a server: implements `nlx-bench serve`.
 pub(crate) fn serve(name: &str, cores: Cores, args: &[String]) -> Result<()> {
     let all = anchors::SERVERS.iter().chain(ours::SERVERS);
     let (_, serve) = all
@@ -104,7 +106,7 @@ pub(crate) fn serve(name: &str, cores: Cores, args: &[String]) -> Result<()> {
     serve(cores, args)
 }
 
-/// Tells the client that the server is ready, and what it must know to find it.
+/// Reports to the client that the server is ready, and how to reach it.
 pub(crate) fn ready(said: impl std::fmt::Display) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{READY}{said}")
@@ -112,7 +114,7 @@ pub(crate) fn ready(said: impl std::fmt::Display) -> Result<()> {
         .map_err(BenchError::system("tell the client"))
 }
 
-/// Ends this process when its standard input does, which the client holds open as long as it lives.
+/// Ends this process when its standard input ends, which the client holds open while it runs.
 fn end_with_the_client() {
     std::thread::spawn(|| {
         let mut line = String::new();

@@ -11,8 +11,8 @@ fn bench(args: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// Transfers out of and into registered memory copy nothing, register nothing and allocate nothing; a
-/// connection's queues and receive buffers are what `nlx o2iblnd-calc` says.
+/// Transfers from and into registered memory copy nothing, register nothing and allocate nothing; a
+/// connection's queues and receive buffers are those that `nlx o2iblnd-calc` computes.
 // Covers: S-401, S-504, S-506
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
@@ -36,7 +36,7 @@ fn what_is_counted_is_what_was_calculated() {
     assert!(lines.iter().all(|line| line["met"] == true), "{lines:#?}");
 }
 
-/// Each row beside perftest's program gives a ratio. What it should be is for a quiet machine to say.
+/// Each row with a program of perftest gives a ratio. Only a quiet machine can check its goal.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn each_row_is_measured_beside_perftest() {

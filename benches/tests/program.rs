@@ -70,8 +70,8 @@ fn the_table_in_markdown_has_a_line_for_each_comparison_and_for_what_is_not_meas
     assert_eq!(names, ["| row", "| ---", "| `bevq/latency`", "| the same", "| `smp/busy-16`"]);
 }
 
-/// Rule 7 of the architecture, over real TCP and on both sides: messages in steady state allocate nothing. A connection
-/// takes its share of memory, and no more than was agreed on.
+/// Rule 7 of the architecture, over real TCP and on both sides: messages in steady state allocate
+/// nothing. A connection uses some memory, and no more than agreed.
 #[test]
 fn a_message_over_tcp_allocates_nothing_and_a_connection_takes_little() {
     let rows = ["alloc/message-tcp", "mem/tcp-connection", "mem/tcp-connection-resident"];

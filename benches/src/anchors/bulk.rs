@@ -1,8 +1,10 @@
-//! 1 MiB GETs and PUTs over TCP, with blocking calls, or polling with non-blocking ones. The lengths are those of LNet over TCP: a request or an
-//! acknowledgement has 96 bytes, and so has the header before the payload.
+//! 1 MiB GETs and PUTs over TCP, with blocking calls, or polling with non-blocking ones. The
+//! lengths are those of LNet over TCP: a request or an acknowledgement has 96 bytes, and so has the
+//! header before the payload.
 //!
-//! Each side uses as many buffers of 1 MiB as there are operations in flight, and uses them in turn: so does nlx's side
-//! of the comparison. Reusing one buffer for many operations would be a fifth faster, and no program works like that.
+//! Each side uses a buffer of 1 MiB for each operation in flight, in rotation, as nlx's side of the
+//! comparison does. Reusing one buffer for all operations would be a fifth faster, but no real
+//! program does that.
 
 use std::hint::spin_loop;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -20,7 +22,7 @@ pub(crate) const SERVER: &str = "raw-bulk";
 const HEADER: usize = 96;
 const PAYLOAD: usize = 1 << 20;
 
-/// What a request asks for: its first byte.
+/// The kind of a request: its first byte.
 const GET: u8 = 1;
 const PUT: u8 = 2;
 
@@ -103,13 +105,13 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Only a socket that is polled is non-blocking.
+/// Tunes a socket; only one that is polled is non-blocking.
 fn set_up(stream: TcpStream, wait: Wait) -> Result<TcpStream> {
     stream.set_nonblocking(wait == Wait::Poll).map_err(BenchError::system("set up a socket"))?;
     Ok(stream)
 }
 
-/// Buffers used in turn.
+/// Buffers used in rotation.
 struct Buffers {
     memory: Vec<Vec<u8>>,
     at: usize,
@@ -126,7 +128,7 @@ impl Buffers {
     }
 }
 
-/// Sends header and payload, in one system call if the socket takes them.
+/// Sends header and payload, in one system call if the socket accepts them.
 fn send(stream: &mut TcpStream, header: &[u8], payload: &[u8]) -> Result<()> {
     let mut pieces = &mut [IoSlice::new(header), IoSlice::new(payload)][..];
     while !pieces.is_empty() {
@@ -139,7 +141,7 @@ fn send(stream: &mut TcpStream, header: &[u8], payload: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Receives header and payload; `false` if the other end has gone.
+/// Receives header and payload; returns `false` if the other end has closed.
 fn receive(stream: &mut TcpStream, header: &mut [u8], payload: &mut [u8]) -> Result<bool> {
     let mut pieces = &mut [IoSliceMut::new(header), IoSliceMut::new(payload)][..];
     IoSliceMut::advance_slices(&mut pieces, 0);
@@ -159,7 +161,7 @@ fn receive_rest(stream: &mut TcpStream, payload: &mut [u8]) -> Result<bool> {
     receive(stream, &mut [], payload)
 }
 
-/// In the middle of an operation the other end must not go.
+/// Fails if the other end has closed during an operation.
 fn expect(still_there: bool) -> Result<()> {
     if still_there {
         return Ok(());

@@ -5,17 +5,18 @@ use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// Round trips between two looks at the clock.
+/// Round trips between two readings of the clock.
 const BATCH: u64 = 256;
 
-/// Ends the other thread; no turn is ever this.
+/// Turn number that ends the other thread; no real turn has it.
 const END: u64 = u64::MAX;
 
-/// A cache line of its own; 128 bytes, because processors fetch lines in pairs.
+/// A separate cache line; 128 bytes, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct Flag(AtomicU64);
 
-/// One cache line handed to and fro between two cores: no queue between them can be faster. Nanoseconds one way.
+/// One cache line that two cores write alternately: no queue between them can be faster.
+/// Nanoseconds one way.
 pub(crate) fn pingpong(round: &Round) -> Result<Sample> {
     let flag = Flag(AtomicU64::new(0));
     std::thread::scope(|scope| {

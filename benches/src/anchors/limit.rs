@@ -5,12 +5,12 @@ use crate::heap::Watch;
 use crate::measure::Round;
 use crate::meter::Sample;
 
-/// A figure that was agreed on: the ratio says how much of it is used.
+/// An agreed figure as an anchor: the ratio is the used share of it.
 pub(crate) fn agreed<const FIGURE: u32>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(f64::from(FIGURE)))
 }
 
-/// A box that is made and dropped: one allocation, if they are counted as they should be.
+/// A box that is created and dropped: one allocation, if allocations are counted correctly.
 pub(crate) fn boxes(_: &Round) -> Result<Sample> {
     const BOXES: u64 = 1000;
     let watch = Watch::begin();

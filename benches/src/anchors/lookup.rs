@@ -8,7 +8,7 @@ use crate::keys;
 use crate::measure::Round;
 use crate::meter::{Sample, Stopwatch, Timed};
 
-/// Look-ups between two looks at the clock.
+/// Look-ups between two readings of the clock.
 const BATCH: u64 = 256;
 
 /// The network of all NIDs: TCP, number 0.
@@ -18,7 +18,8 @@ const NET: u64 = 2 << 16;
 type Key = (u64, u64);
 type Table = HashMap<Key, u32, RandomState>;
 
-/// Look-ups among `COUNT` entries from `SOURCES` NIDs, each key following from what was found before: nanoseconds.
+/// Look-ups among `COUNT` entries from `SOURCES` NIDs, where each key depends on the previous
+/// result: nanoseconds.
 pub(crate) fn dependent<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
     let (table, mut at) = (table(COUNT, SOURCES), 0);
     let timed = Timed::warm(round.time, || {
@@ -30,7 +31,8 @@ pub(crate) fn dependent<const COUNT: usize, const SOURCES: usize>(round: &Round)
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// The same with keys that are known beforehand, so that the processor works on several look-ups at once: nanoseconds.
+/// The same with keys that are known in advance, so that the processor overlaps several look-ups:
+/// nanoseconds.
 pub(crate) fn independent<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
     let table = table(COUNT, SOURCES);
     let mut numbers = (0..COUNT as u32).cycle();
@@ -58,7 +60,7 @@ fn key(number: u32, sources: usize) -> Key {
     (NET << 32 | u64::from(keys::address(number, sources)), keys::bits(number))
 }
 
-/// Each number's entry holds the number that comes next.
+/// Returns a table in which each number's entry holds the next number.
 fn table(count: usize, sources: usize) -> Table {
     let chain = keys::chain(count);
     chain.iter().enumerate().map(|(number, &next)| (key(number as u32, sources), next)).collect()

@@ -15,7 +15,7 @@ pub(crate) const OWNER: &str = "memory-owner";
 const LENGTH: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// Copying between two buffers of 1 MiB, over and over, each at the start of a page as those of nlx: GB/s.
+/// Repeated copies between two buffers of 1 MiB, each page-aligned as those of nlx: GB/s.
 pub(crate) fn copy(round: &Round) -> Result<Sample> {
     let (mut source, mut target) = (vec![0xa5_u8; LENGTH + PAGE], vec![0_u8; LENGTH + PAGE]);
     let (source, target) = (page_aligned(&mut source), page_aligned(&mut target));
@@ -26,7 +26,8 @@ pub(crate) fn copy(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
 }
 
-/// Copying 1 MiB out of the memory of another process into this one's, by the system, over and over: GB/s.
+/// Repeated copies of 1 MiB from the memory of another process into this one's, by the system:
+/// GB/s.
 pub(crate) fn from_another_process(round: &Round) -> Result<Sample> {
     let server = Server::start::<&str>(OWNER, round.cores, &[])?;
     let base = server.said().parse().map_err(|_| BenchError::Server {
@@ -51,7 +52,7 @@ pub(crate) fn from_another_process(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
 }
 
-/// The other process.
+/// Runs the other process.
 pub(crate) fn serve(_: Cores, _: &[String]) -> Result<()> {
     let mut memory = vec![0xa5_u8; LENGTH + PAGE];
     let source = page_aligned(&mut memory);
@@ -61,7 +62,7 @@ pub(crate) fn serve(_: Cores, _: &[String]) -> Result<()> {
     }
 }
 
-/// Copying 64 bytes, over and over: nanoseconds. Less than a message of 64 bytes cannot do.
+/// Repeated copies of 64 bytes: nanoseconds. A message of 64 bytes needs at least that.
 pub(crate) fn copy_64(round: &Round) -> Result<Sample> {
     const BATCH: u64 = 4096;
     let (source, mut target) = ([0xa5_u8; 64], [0_u8; 64]);
@@ -74,8 +75,9 @@ pub(crate) fn copy_64(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// Changing one of `COUNT` records of 128 bytes, each naming the next one, and writing another such record to the next place
-/// of a ring that holds as many: nanoseconds. With many, the way to memory is all of it.
+/// Changes one of `COUNT` records of 128 bytes, each of which names the next one, and writes
+/// another such record to the next slot of a ring of the same size: nanoseconds. With large counts
+/// memory latency dominates.
 pub(crate) fn touch<const COUNT: usize>(round: &Round) -> Result<Sample> {
     const BATCH: u64 = 256;
     let next = keys::chain(COUNT);

@@ -1,8 +1,9 @@
-//! What nlx is compared with: plain loops that reuse nothing of nlx, as fast as they can be made.
+//! The anchors with which nlx is compared: plain loops that reuse nothing of nlx, as fast as
+//! possible.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `flag` | one cache line handed to and fro between two cores |
+//! | `flag` | one cache line that two cores write alternately |
 //! | `ring` | rtrb, one event at a time and in chunks |
 //! | `wake` | waking a thread through a bare eventfd or futex |
 //! | `socket` | the settings of all raw sockets |
@@ -11,9 +12,9 @@
 //! | `rate` | small acknowledged requests over TCP |
 //! | `packets` | records in packets of a Unix socket |
 //! | `memory` | memcpy |
-//! | `lookup` | a hash table: finding, and growing |
-//! | `perftest` | its programs, in the guest (with the feature `verbs`) |
-//! | `limit` | agreed figures, and one call of the heap |
+//! | `lookup` | a hash table: look-ups, and growth |
+//! | `perftest` | perftest's programs, in the guest (with the feature `verbs`) |
+//! | `limit` | agreed figures, and one heap allocation |
 
 pub(crate) mod bulk;
 pub(crate) mod flag;

@@ -1,5 +1,6 @@
-//! Records of 120 bytes from process to process in packets of a Unix socket (SOCK_SEQPACKET): what a client would tell a
-//! helper, were there no shared memory. The taker sleeps in epoll, level-triggered, and takes all packets that are there.
+//! Records of 120 bytes from process to process in packets of a Unix socket (SOCK_SEQPACKET): the
+//! submissions of a client to a helper without shared memory. The receiver sleeps in epoll,
+//! level-triggered, and takes all packets that have arrived.
 
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
@@ -21,7 +22,7 @@ pub(crate) const BATCH: usize = 32;
 
 const RECORD: usize = 120;
 
-/// Records between two looks at the clock.
+/// Records between two readings of the clock.
 const TURN: u64 = 1024;
 
 /// A packet per record: millions of records per second.
@@ -52,7 +53,7 @@ fn stream(round: &Round, batch: usize) -> Result<Sample> {
     Ok(sample)
 }
 
-/// A record there and a record back, both sides sleeping: microseconds one way.
+/// A record in each direction, both sides sleeping: microseconds one way.
 pub(crate) fn there_and_back(round: &Round) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &["echo"])?;
     let socket = connect(server.said())?;
@@ -71,7 +72,7 @@ pub(crate) fn there_and_back(round: &Round) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Connecting, a record there, a record back, and leaving: microseconds.
+/// Connecting, a record in each direction, and disconnecting: microseconds.
 pub(crate) fn attach(round: &Round) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &["attach"])?;
     let mut room = [MaybeUninit::uninit(); RECORD];
@@ -132,7 +133,7 @@ fn answer_one(listener: &Socket) -> Result<()> {
     socket.send(&[0; RECORD]).map(drop).map_err(BenchError::system("send a record"))
 }
 
-/// Gives the number of the record after this one.
+/// Checks a record's number; returns that of the next record.
 fn check(record: &[u8], expected: u64) -> Result<u64> {
     let value = record.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
     if value == expected {
@@ -150,7 +151,7 @@ fn connect(said: &str) -> Result<Socket> {
     connect().map_err(BenchError::system("connect to a raw server"))
 }
 
-/// Listens, and says where.
+/// Listens, and reports the address.
 fn listen() -> Result<Socket> {
     let name = format!("nlx-bench-packets-{}", std::process::id());
     let listen = || {

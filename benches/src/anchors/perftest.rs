@@ -1,5 +1,6 @@
-//! perftest's programs between the guest's two addresses: RDMA without LNet. Both sides pinned as ours, each program as its
-//! authors set it: `ib_write_bw` has 128 writes in flight out of one buffer, `ib_send_lat` sends bytes with the request.
+//! perftest's programs between the guest's two addresses: RDMA without LNet. Both sides are pinned
+//! as nlx's are, each program has its defaults: `ib_write_bw` has 128 writes in flight from one
+//! buffer, `ib_send_lat` sends bytes with the request.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::measure::Round;
 use crate::meter::Sample;
 use crate::peers::{exchange, free_port, wrong};
 
-/// Nothing of a run takes this long, on an emulated machine either.
+/// Timeout of a run, also on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of a write.
@@ -21,12 +22,12 @@ pub(crate) fn write_bw(round: &Round) -> Result<Sample> {
     // An emulated machine makes some hundred in a second.
     let count = (round.time.as_millis() / 20).max(5);
     let text = run(round, "ib_write_bw", BULK, count, &[])?;
-    // Its mean of all; it calls 2^20 bytes MB.
+    // The mean of all; the program calls 2^20 bytes MB.
     let mebibytes = column("ib_write_bw", &text, 3)?;
     Ok(Sample::of(mebibytes * BULK as f64 / 1e9))
 }
 
-/// Sends of 64 bytes there and back, polling: microseconds one way, the mean as ours is.
+/// Sends of 64 bytes in both directions, polling: microseconds one way, the mean as in nlx's row.
 pub(crate) fn send_lat_polling(round: &Round) -> Result<Sample> {
     send_lat(round, &[])
 }
@@ -42,7 +43,7 @@ fn send_lat(round: &Round, options: &[&str]) -> Result<Sample> {
     column("ib_send_lat", &text, 5).map(Sample::of)
 }
 
-/// What the client has printed.
+/// Runs both sides; returns the client's output.
 fn run(round: &Round, program: &'static str, bytes: usize, count: u128, options: &[&str]) -> Result<String> {
     let guest = Guest::find()?;
     let port = free_port()?;
@@ -59,7 +60,7 @@ fn run(round: &Round, program: &'static str, bytes: usize, count: u128, options:
     exchange(program, server, client, port, round.cores, PATIENCE)
 }
 
-/// The index of the first GID of an address.
+/// Returns the index of the first GID of an address.
 fn gid_index(device: &str, address: std::net::Ipv4Addr) -> Result<usize> {
     let wanted = address.to_ipv6_mapped().segments().map(|part| format!("{part:04x}")).join(":");
     let gid = |index: &usize| {
@@ -73,7 +74,7 @@ fn gid_index(device: &str, address: std::net::Ipv4Addr) -> Result<usize> {
     })
 }
 
-/// One figure of the line below the titles.
+/// Returns one figure of the line below the titles.
 fn column(program: &'static str, text: &str, place: usize) -> Result<f64> {
     let below = text.lines().skip_while(|line| !line.trim_start().starts_with("#bytes")).nth(1);
     let figure = below.and_then(|line| line.split_whitespace().nth(place)?.parse().ok());
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_figures_stand_below_their_titles() {
-        // What `ib_send_lat -s 64 -n 100` of perftest 4.5 prints.
+        // Output of `ib_send_lat -s 64 -n 100` of perftest 4.5.
         let text = " local address: LID 0000\n\
              ---------\n \
              #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]\n \

@@ -1,5 +1,5 @@
-//! Small messages to and fro over TCP, in the way of a program that sleeps in epoll: level-triggered, one receive and one
-//! send per message.
+//! Small messages in both directions over TCP, as a program that sleeps in epoll does:
+//! level-triggered, one receive and one send per message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -69,7 +69,7 @@ impl End {
         self.stream.write_all(&self.message).map_err(BenchError::system("send a message"))
     }
 
-    /// Receives a message; `false` if the other end has gone.
+    /// Receives a message; returns `false` if the other end has closed.
     fn receive(&mut self, cores: Cores) -> Result<bool> {
         let mut got = 0;
         while got < self.message.len() {
@@ -95,7 +95,8 @@ impl End {
             .map_err(BenchError::system("sleep in epoll"))
     }
 
-    /// A busy loop spends its time in the system call; only a side that shares its core must let the other run.
+    /// Waits in a busy loop: it spends its time in the system call, and only a side that shares its
+    /// core must yield to the other.
     fn nothing_there(&self, cores: Cores) {
         if cores.client == cores.server {
             cores.relax();

@@ -1,4 +1,4 @@
-//! Small acknowledged requests over TCP: 72 bytes there, 8 bytes back.
+//! Small acknowledged requests over TCP: 72 bytes for a request, 8 for its acknowledgement.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,14 +12,15 @@ use crate::server::Server;
 
 pub(crate) const SERVER: &str = "raw-rate";
 
-/// 8 bytes that name the request, and 64 of payload.
+/// A request: a number of 8 bytes, and 64 bytes of payload.
 const REQUEST: usize = 72;
 const ACK: usize = 8;
 
-/// Requests without an acknowledgement, at the most.
+/// Largest number of unacknowledged requests.
 const WINDOW: usize = 64;
 
-/// 64 in flight; whatever may be sent goes in one system call: millions of requests per second.
+/// 64 in flight; all requests that may be sent go in one system call: millions of requests per
+/// second.
 pub(crate) fn coalesced(round: &Round) -> Result<Sample> {
     requests(round, WINDOW)
 }
@@ -29,7 +30,7 @@ pub(crate) fn one_call_each(round: &Round) -> Result<Sample> {
     requests(round, 1)
 }
 
-/// `per_call`: how many requests or acknowledgements go in one system call at the most.
+/// `per_call`: largest number of requests or acknowledgements in one system call.
 fn requests(round: &Round, per_call: usize) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &[per_call])?;
     let mut stream = socket::connect(server.said())?;
@@ -65,16 +66,17 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Counts messages of one length that arrive in pieces.
+/// A counter of messages of one length that arrive in pieces.
 #[derive(Debug, Default)]
 struct Arrived {
     whole: usize,
-    /// Bytes of a message that has not arrived as a whole.
+    /// Bytes of a message that is incomplete.
     rest: usize,
 }
 
 impl Arrived {
-    /// Reads what is there; gives how many messages it completes, `None` if the other end has gone.
+    /// Reads the available bytes; returns the number of messages that they complete, `None` if the
+    /// other end has closed.
     fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8], length: usize) -> Result<Option<usize>> {
         let count = match stream.read(buffer) {
             Ok(0) => return Ok(None),

@@ -7,8 +7,8 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// The same payload as the longest event of nlx's queue. Aligned to one cache line, which suits rtrb better than two; so
-/// an event has 128 bytes.
+/// The same payload as the longest event of nlx's queue. Aligned to one cache line, which suits
+/// rtrb better than two; an event therefore has 128 bytes.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Event([u64; 15]);
@@ -19,13 +19,13 @@ impl Event {
     }
 }
 
-/// Slots: all of them fit into a core's second-level cache, as those of the queue it is compared with.
+/// Slots: all of them fit into a core's second-level cache, as those of nlx's queue do.
 pub(crate) const SLOTS: usize = 1024;
 
-/// Events that move together.
+/// Number of events that are moved together.
 pub(crate) const CHUNK: usize = 32;
 
-/// Events between two looks at the clock.
+/// Events between two readings of the clock.
 const BATCH: u64 = 4096;
 
 /// The last event's number.
@@ -41,7 +41,7 @@ pub(crate) fn in_chunks(round: &Round) -> Result<Sample> {
     stream(round, push_chunks, pop_chunks)
 }
 
-/// One event to and fro between two threads, through two rings. Nanoseconds one way.
+/// One event in each direction between two threads, through two rings. Nanoseconds one way.
 pub(crate) fn latency(round: &Round) -> Result<Sample> {
     let (mut there, there_out) = RingBuffer::new(SLOTS);
     let (back_in, mut back) = RingBuffer::new(SLOTS);
@@ -62,7 +62,7 @@ pub(crate) fn latency(round: &Round) -> Result<Sample> {
     })
 }
 
-/// Sends each event back, until [`END`] has come.
+/// Sends each event back, until [`END`] arrives.
 fn echo(mut there: Consumer<Event>, mut back: Producer<Event>, cores: Cores) -> Result<()> {
     cores::pin(cores.server)?;
     loop {
@@ -77,7 +77,7 @@ fn echo(mut there: Consumer<Event>, mut back: Producer<Event>, cores: Cores) -> 
 /// Pushes [`BATCH`] events whose numbers follow `sent`.
 type Push = fn(&mut Producer<Event>, sent: u64, Cores);
 
-/// Takes events until [`END`] has come, and checks that none is missing.
+/// Takes events until [`END`] arrives, and checks that none is missing.
 type Pop = fn(&mut Consumer<Event>, Cores) -> Result<()>;
 
 fn stream(round: &Round, push: Push, pop: Pop) -> Result<Sample> {
@@ -162,7 +162,7 @@ fn pop_chunks(consumer: &mut Consumer<Event>, cores: Cores) -> Result<()> {
     }
 }
 
-/// Gives the number of the event after this one.
+/// Checks an event's number; returns that of the next event.
 fn check(event: &Event, expected: u64) -> Result<u64> {
     if event.0[0] != expected {
         return Err(BenchError::Wrong { what: "the number of an event", value: event.0[0], expected });

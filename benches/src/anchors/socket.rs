@@ -1,4 +1,4 @@
-//! Connections for the raw loops, set up as those of the TCP LND.
+//! Connections of the raw loops, with the same options as those of the TCP LND.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -7,11 +7,11 @@ use socket2::SockRef;
 use crate::error::{BenchError, Result};
 use crate::server::{self, PATIENCE};
 
-/// The congestion control of every connection, on both sides of every comparison: bbr, the default on many machines, costs up
-/// to a third of bulk on loopback.
+/// The congestion control of every connection, on both sides of every comparison: bbr, the default
+/// on many machines, costs up to a third of bulk throughput on loopback.
 pub(crate) const CONGESTION: &str = "cubic";
 
-/// How the two sides wait for the next bytes.
+/// How the two sides wait for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     Sleep,
@@ -19,7 +19,7 @@ pub(super) enum Wait {
 }
 
 impl Wait {
-    /// The argument for a server.
+    /// Returns the argument for a server.
     pub(super) fn name(self) -> &'static str {
         match self {
             Wait::Sleep => "sleep",
@@ -32,12 +32,12 @@ impl Wait {
     }
 }
 
-/// Connects to a raw server at the address that it has said.
+/// Connects to a raw server at its reported address.
 pub(super) fn connect(address: &str) -> Result<TcpStream> {
     tune(TcpStream::connect(address).map_err(BenchError::system("connect to a raw server"))?)
 }
 
-/// Listens, says where, and accepts the one client.
+/// Listens, reports the address, and accepts the one client.
 pub(super) fn accept() -> Result<TcpStream> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(BenchError::system("listen"))?;
     let address: SocketAddr = listener.local_addr().map_err(BenchError::system("ask for the port"))?;

@@ -1,4 +1,4 @@
-//! Waking a thread that sleeps, by the system's bare means.
+//! Wake-ups of a sleeping thread, by plain system calls.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,11 +11,12 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// Ends the other thread; no turn is ever this.
+/// Turn number that ends the other thread; no real turn has it.
 const END: u64 = u64::MAX;
 
-/// Two threads wake each other in turn, each through an eventfd on which the other sleeps in poll(2): a waiter of nlx
-/// sleeps on several descriptors, so a mere blocking read is no comparison. Microseconds one way.
+/// Two threads wake each other alternately, each through an eventfd on which the other sleeps in
+/// poll(2): a waiter of nlx sleeps on several descriptors, so a plain blocking read would be no
+/// comparison. Microseconds one way.
 pub(crate) fn eventfds(round: &Round) -> Result<Sample> {
     let (there, back) = (new_eventfd()?, new_eventfd()?);
     let ended = AtomicBool::new(false);
@@ -40,7 +41,8 @@ pub(crate) fn eventfds(round: &Round) -> Result<Sample> {
     })
 }
 
-/// Two threads wake each other in turn by parking, which on Linux is a bare futex. Microseconds one way.
+/// Two threads wake each other alternately by parking, which on Linux is a plain futex.
+/// Microseconds one way.
 pub(crate) fn futexes(round: &Round) -> Result<Sample> {
     let (there, back) = (AtomicU64::new(0), AtomicU64::new(0));
     let client = std::thread::current();
@@ -71,7 +73,7 @@ pub(crate) fn futexes(round: &Round) -> Result<Sample> {
     })
 }
 
-/// Parks until this turn, or a later one, has come, and gives that.
+/// Parks until this turn, or a later one, and returns it.
 fn park_until(turns: &AtomicU64, turn: u64) -> u64 {
     loop {
         match turns.load(Ordering::Acquire) {

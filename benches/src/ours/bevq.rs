@@ -17,17 +17,17 @@ use crate::server::{self, Server};
 pub(crate) const TAKER: &str = "bevq-taker";
 pub(crate) const ECHO: &str = "bevq-echo";
 
-/// The longest event there is: with its stamp it fills a slot of 128 bytes.
+/// The longest event: with its stamp it fills a slot of 128 bytes.
 type Event = [u64; WORDS];
 const WORDS: usize = 15;
 
-/// As many as rtrb gets.
+/// The same number as in the row's anchor, rtrb.
 const SLOTS: u32 = crate::anchors::ring::SLOTS as u32;
 
-/// Events that are taken out together.
+/// Number of events that are taken together.
 const CHUNK: usize = crate::anchors::ring::CHUNK;
 
-/// Events between two looks at the clock.
+/// Events between two readings of the clock.
 const BATCH: u64 = 4096;
 
 /// The last event's number.
@@ -38,7 +38,7 @@ pub(crate) fn one_by_one(round: &Round) -> Result<Sample> {
     stream(round, 1)
 }
 
-/// Put in and taken out in chunks of 32. Millions of events per second.
+/// Pushed and taken in chunks of 32. Millions of events per second.
 pub(crate) fn in_chunks(round: &Round) -> Result<Sample> {
     stream(round, CHUNK)
 }
@@ -64,7 +64,7 @@ fn stream(round: &Round, chunk: usize) -> Result<Sample> {
     Ok(Sample::of(timed.millions_per_second()))
 }
 
-/// One event to and fro, through two queues. Nanoseconds one way.
+/// One event in each direction, through two queues. Nanoseconds one way.
 pub(crate) fn latency(round: &Round) -> Result<Sample> {
     let (mut there, shared_there) = producer()?;
     let (memory, fd) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a queue"))?;
@@ -85,7 +85,7 @@ pub(crate) fn latency(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.nanoseconds_per_step() / 2.0))
 }
 
-/// Takes events until [`END`] has come, and checks that none is missing.
+/// Takes events until [`END`] arrives, and checks that none is missing.
 pub(crate) fn take(cores: Cores, args: &[String]) -> Result<()> {
     let mut consumer = consumer(attach(args, 0)?)?;
     let chunk = args.get(1).and_then(|chunk| chunk.parse().ok()).unwrap_or(1);
@@ -96,7 +96,7 @@ pub(crate) fn take(cores: Cores, args: &[String]) -> Result<()> {
     }
 }
 
-/// Sends each event back, until [`END`] has come.
+/// Sends each event back, until [`END`] arrives.
 pub(crate) fn echo(cores: Cores, args: &[String]) -> Result<()> {
     let mut there = consumer(attach(args, 0)?)?;
     let mut back = Producer::new(attach(args, 1)?).map_err(BenchError::nlx("take the producer's half"))?;
@@ -112,9 +112,9 @@ pub(crate) fn echo(cores: Cores, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-// The loops below hand no event on to another function: an event that goes through the stack once more costs as many
-// instructions again, and a core looks only so many of them ahead for the next event's cache lines. The anchors' loops are
-// written in the same way.
+// The loops below do not pass an event to another function: copying an event through the stack once
+// more doubles the instructions, and a core only looks a limited number of instructions ahead for
+// the next event's cache lines. The anchors' loops are written in the same way.
 
 fn take_singly(consumer: &mut Consumer<Event, SharedMemory>, cores: Cores) -> Result<()> {
     let mut spin = Spin::new(cores, "an event");
@@ -146,7 +146,7 @@ fn take_chunks(consumer: &mut Consumer<Event, SharedMemory>, chunk: usize, cores
     }
 }
 
-/// Pushes the event that carries this number.
+/// Pushes the event with this number.
 #[inline(always)]
 fn push(producer: &mut Producer<Event, SharedMemory>, number: u64, spin: &mut Spin) -> Result<()> {
     while let Err(error) = producer.push([number; WORDS]) {
@@ -158,7 +158,7 @@ fn push(producer: &mut Producer<Event, SharedMemory>, number: u64, spin: &mut Sp
     Ok(())
 }
 
-/// Pushes the events that carry these numbers.
+/// Pushes the events with these numbers.
 #[inline(always)]
 fn push_chunk(
     producer: &mut Producer<Event, SharedMemory>,
@@ -189,7 +189,7 @@ fn pop(consumer: &mut Consumer<Event, SharedMemory>, turn: u64, spin: &mut Spin)
     }
 }
 
-/// Gives the number of the event after this one.
+/// Checks an event's number; returns that of the next event.
 fn check(event: &Event, expected: u64) -> Result<u64> {
     if event[0] == expected {
         return Ok(expected + 1);
@@ -203,14 +203,14 @@ fn producer() -> Result<(Producer<Event, SharedMemory>, Shared)> {
     Ok((producer, Shared(fd)))
 }
 
-/// The consumer's half, with room in all slots but the divider.
+/// Returns the consumer's half, with room in all slots but the divider.
 fn consumer(memory: SharedMemory) -> Result<Consumer<Event, SharedMemory>> {
     let mut consumer = Consumer::new(memory).map_err(BenchError::nlx("take the consumer's half"))?;
     consumer.provision(SLOTS - 1).map_err(BenchError::nlx("make room for events"))?;
     Ok(consumer)
 }
 
-/// A queue's descriptor, to be attached by another process.
+/// A queue's descriptor, which another process attaches.
 struct Shared(OwnedFd);
 
 impl Shared {

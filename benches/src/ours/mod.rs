@@ -1,4 +1,4 @@
-//! The work of the rows, done by nlx.
+//! nlx's side of the rows.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | `lnet` | the LNet API over TCP |
 //! | `o2ib` | the same over RDMA, in the guest (with the feature `verbs`) |
 //! | `xo` | the storage client's interface |
-//! | `helper` | what the helper process adds |
+//! | `helper` | the costs of the helper process |
 //! | `nodes` | the two nodes of a measurement |
 //! | `spin` | waiting for memory to change, and computing |
 

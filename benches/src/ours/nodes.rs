@@ -11,20 +11,20 @@ use crate::anchors;
 use crate::error::{BenchError, Result};
 use crate::ours::lnet::rate::WINDOW;
 
-/// Where the two nodes are.
+/// The addresses of the two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nodes {
     pub(crate) client: Ipv4Addr,
     pub(crate) server: Ipv4Addr,
-    /// Nodes of one network listen on the same port.
+    /// Port of both nodes: nodes of one network use the same.
     port: u16,
-    /// CPU partitions of each node; 0: as many as LNet chooses by the topology.
+    /// CPU partitions of each node; with 0 LNet chooses by the topology.
     partitions: usize,
 }
 
 impl Nodes {
-    /// Two nodes that nobody else on this host uses. Their addresses follow from the number of this process, because a NID
-    /// belongs to one process at a time.
+    /// Chooses two nodes that no other process on this host uses. Their addresses are derived from
+    /// the id of this process, because a NID belongs to one process at a time.
     pub(crate) fn choose() -> Result<Nodes> {
         let process = std::process::id();
         let octets =
@@ -34,12 +34,12 @@ impl Nodes {
         Ok(Nodes { client, server, port: free_port(client, server)?, partitions: 0 })
     }
 
-    /// The same nodes with so many CPU partitions each.
+    /// Returns the same nodes with this number of CPU partitions each.
     pub(crate) fn partitioned(self, partitions: usize) -> Nodes {
         Nodes { partitions, ..self }
     }
 
-    /// Two more for this process, beside those that it has chosen.
+    /// Chooses two more for this process, beside the first ones.
     pub(crate) fn choose_more() -> Result<Nodes> {
         let mut addresses = more_addresses(std::process::id(), 2);
         let missing = || BenchError::Wrong { what: "the number of addresses", value: 0, expected: 2 };
@@ -49,13 +49,13 @@ impl Nodes {
         Ok(Nodes { client, server, port: free_port(client, server)?, partitions: 0 })
     }
 
-    /// What a server must be told, and what it needs to know besides.
+    /// Returns the arguments of a server: the nodes, and `more`.
     pub(crate) fn args(self, more: &[&dyn std::fmt::Display]) -> Vec<String> {
         let own: [&dyn std::fmt::Display; 4] = [&self.client, &self.server, &self.port, &self.partitions];
         own.iter().chain(more).map(|arg| arg.to_string()).collect()
     }
 
-    /// What a server was told, and the rest of its arguments.
+    /// Parses a server's arguments; returns the nodes and the other arguments.
     pub(crate) fn parse(args: &[String]) -> Result<(Nodes, &[String])> {
         let parse = |(own, more)| {
             let [client, server, port, partitions]: &[String; 4] = own;
@@ -76,8 +76,9 @@ impl Nodes {
         })
     }
 
-    /// A node with LNet's defaults but for the port, the partitions, the congestion control, and the messages that may be in
-    /// flight to one peer: with the default of 8, no more than 8 small messages ever leave in one system call.
+    /// Returns a configuration with LNet's defaults except for the port, the partitions, the
+    /// congestion control, and the messages that may be in flight to one peer: with the default of
+    /// 8, a system call never sends more than 8 small messages.
     pub(crate) fn config(self, address: Ipv4Addr) -> Result<NodeConfig> {
         self.config_of(&[address])
     }
@@ -96,7 +97,7 @@ impl Nodes {
         Ok(config.partitions(Arc::new(table)))
     }
 
-    /// Addresses of peers, each of which belongs to another of the nodes' partitions.
+    /// Returns addresses of peers, each of which belongs to another of the nodes' partitions.
     pub(crate) fn peers_by_partition(self) -> Result<Vec<Ipv4Addr>> {
         let addresses: Vec<_> = more_addresses(std::process::id(), 250).collect();
         let belongs =
@@ -107,19 +108,19 @@ impl Nodes {
     }
 }
 
-/// So many addresses more for nodes that this process talks to, 250 at the most: those that follow from its number, in
-/// the half of the loopback network that [`Nodes::choose`] leaves.
+/// Returns `count` further addresses, at most 250, for nodes that communicate with this process:
+/// derived from its id, in the half of the loopback network that [`Nodes::choose`] does not use.
 pub(crate) fn more_addresses(process: u32, count: u8) -> impl Iterator<Item = Ipv4Addr> {
     let [high, low] = [128 | (process >> 8) & 127, process & 255].map(|octet| octet as u8);
     (1..=count).map(move |own| Ipv4Addr::new(127, high, low, own))
 }
 
-/// The process at an address.
+/// Returns the process at an address.
 pub(crate) fn process(address: Ipv4Addr) -> ProcessId {
     ProcessId::lnet(Nid::new_v4(Net::TCP, address))
 }
 
-/// A port that is free at both addresses.
+/// Returns a port that is free at both addresses.
 fn free_port(client: Ipv4Addr, server: Ipv4Addr) -> Result<u16> {
     const ATTEMPTS: usize = 100;
     let attempt = || {

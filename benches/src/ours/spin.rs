@@ -4,10 +4,11 @@ use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::server::PATIENCE;
 
-/// Looks at the clock once in so many turns.
+/// Turns between two readings of the clock.
 const TURNS: u32 = 1 << 20;
 
-/// Waits in a loop for another process to write to memory, but not for ever: the other process can die.
+/// A loop that waits for another process to write to memory, with a timeout in case the other
+/// process dies.
 #[derive(Debug)]
 pub(crate) struct Spin {
     cores: Cores,
@@ -22,7 +23,7 @@ impl Spin {
         Spin { cores, what, turns: 0, progress: 0, since: None }
     }
 
-    /// One turn of the loop. While `progress` changes from time to time, patience does not end.
+    /// Runs one turn of the loop. A change of `progress` restarts the timeout.
     #[inline]
     pub(crate) fn turn(&mut self, progress: u64) -> Result<()> {
         self.turns += 1;
@@ -42,8 +43,9 @@ impl Spin {
     }
 }
 
-/// So many steps of a computation in registers, each of which needs the result of the one before: a xorshift generator. No compiler
-/// finds a shorter way, and it is as fast wherever it is called.
+/// Runs `count` steps of a computation in registers, each of which needs the result of the one
+/// before: a xorshift generator. No compiler can shorten it, and its speed does not depend on the
+/// place of the call.
 pub(crate) fn steps(state: u64, count: u64) -> u64 {
     (0..count).fold(state, |state, _| {
         let state = state ^ (state << 13);

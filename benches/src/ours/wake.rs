@@ -1,4 +1,4 @@
-//! Waking a thread that sleeps.
+//! Wake-ups of a sleeping thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,27 +14,27 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// Ends the other thread; no turn is ever this.
+/// Turn number that ends the other thread; no real turn has it.
 const END: u64 = u64::MAX;
 
-/// Two threads wake each other in turn; each waits as a thread waits for LNet that has nothing to drive itself.
-/// Microseconds one way.
+/// Two threads wake each other alternately; each waits like a thread that waits for LNet and has
+/// nothing to drive itself. Microseconds one way.
 pub(crate) fn waiter(round: &Round) -> Result<Sample> {
     pingpong(round, EventBell::new()?, EventBell::new()?)
 }
 
-/// Two threads wake each other in turn, as the producer of a queue of buffer events wakes its consumer. Microseconds one
-/// way. Sleepers that do not look before they sleep, as their anchor does not.
+/// Two threads wake each other alternately, as the producer of a queue of buffer events wakes its
+/// consumer. Microseconds one way. The sleepers do not poll before they sleep, as in the anchor.
 pub(crate) fn futex(round: &Round) -> Result<Sample> {
     pingpong(round, QueueBell::futex()?, QueueBell::futex()?)
 }
 
-/// The same with sleepers that sleep on an eventfd, as those do that have other descriptors to wait for.
+/// The same with sleepers on an eventfd, which programs with other descriptors to wait for use.
 pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
     pingpong(round, QueueBell::eventfd()?, QueueBell::eventfd()?)
 }
 
-/// The same with sleepers on a futex that look for a while before they sleep.
+/// The same with sleepers on a futex that poll for a while before they sleep.
 pub(crate) fn spinning(round: &Round) -> Result<Sample> {
     pingpong(round, QueueBell::futex()?.spinning(), QueueBell::futex()?.spinning())
 }
@@ -63,12 +63,12 @@ fn pingpong<B: Bell>(round: &Round, there: B, back: B) -> Result<Sample> {
     })
 }
 
-/// What one thread waits for and the other brings about.
+/// A wake-up from one thread to the other.
 trait Bell: Sync {
     /// Announces this turn, and wakes the other thread if it sleeps.
     fn ring(&self, turn: u64) -> Result<()>;
 
-    /// Sleeps until this turn, or a later one, has been announced, and gives that.
+    /// Sleeps until this turn, or a later one, has been announced, and returns it.
     fn wait_for(&self, turn: u64) -> Result<u64>;
 }
 

@@ -1,19 +1,24 @@
 //! The rows of the engine.
 //!
-//! `match/…` is the whole matching step: what the engine does with an arriving PUT, from its header to its event, locks
-//! and counters included, with so many MDs posted; all from one NID or, in the rows `-many`, from 4,096. Both sides do
-//! *dependent* look-ups, as messages are matched one after the other (see [`keys::chain`](crate::keys::chain)); the
-//! second comparison, which has no goal, is with look-ups that the processor overlaps. Only the rows with 1 M entries have
-//! a goal: there the way to memory decides. With few entries the work that every message causes is all there is to see.
+//! `match/…` is the whole matching step: all work of the engine for an arriving PUT, from its
+//! header to its event, with locks and counters, among the number of posted MDs in the row's name;
+//! all from one NID or, in the rows `-many`, from 4,096. Both sides do *dependent* look-ups, as
+//! messages are matched one after the other (see [`keys::chain`](crate::keys::chain)); the second
+//! comparison, which has no goal, is with look-ups that the processor overlaps. Only the rows with
+//! 1 M entries have a goal: there memory latency dominates. With few entries the fixed work per
+//! message dominates.
 //!
-//! `smp/…` lets two threads exchange messages, each for a partition of its own. `smp/sharing` shows how much of the
-//! distance to twice one thread is the engine's and not the machine's.
+//! `smp/…` lets two threads exchange messages, each for a separate partition. `smp/sharing` shows
+//! how much of the distance to twice the rate of one thread is due to the engine and not to the
+//! machine.
 //!
-//! `smp/handlers-…` lets as many threads wait on a node over TCP as it has partitions, and handlers block: how many run at a time.
-//! `smp/xo-…` and `smp/helper-…` do so with the events of transfer machines. `smp/busy-…` is the curve over cores, with handlers
-//! that compute.
+//! In `smp/handlers-…` the number of threads that wait on a node over TCP equals that of its
+//! partitions, and handlers block: the rows measure how many run at a time. `smp/xo-…` and
+//! `smp/helper-…` do the same with the events of transfer machines. `smp/busy-…` is the curve over
+//! cores, with handlers that compute.
 //!
-//! `cpu/…` is the processor time of waits: what they take from other threads, and what programs spend that have little to do.
+//! `cpu/…` is the processor time of waits: how much they take from other threads, and how much
+//! almost idle programs use.
 
 use super::Goal::{AtLeast, AtMost, Open};
 use super::{Goal, Row, Side, row};
@@ -23,23 +28,23 @@ use crate::ours::engine::{cost, exchange, local, matching};
 use crate::ours::lnet::{beside, handlers, pingpong};
 use crate::ours::xo::{resting, several};
 
-/// What the whole matching step may cost among 1 M entries, in look-ups.
+/// Largest cost of the whole matching step among 1 M entries, in look-ups.
 const MATCHING: Goal = AtMost(4.0);
 
-/// Microseconds of processor time in a second that are 0.0 % of a processor when rounded: what is idle may wake once a second for
-/// the engine's clock, as LNet's monitor thread does.
+/// Microseconds of processor time in a second that are 0.0 % of a processor when rounded: an idle
+/// node may wake once a second for the engine's clock, as LNet's monitor thread does.
 const UNSEEN_US_PER_S: u32 = 500;
 
-/// What several handlers are compared with.
+/// The anchor of several handlers.
 const BLOCKING: &str = "one thread that waits, handlers that block 1 ms";
 
-/// What matching is compared with.
+/// The anchors of matching.
 const IN_1K: &str = "hashbrown, dependent look-ups among 1,000, one NID";
 const IN_100K: &str = "hashbrown, dependent look-ups among 100,000, one NID";
 const IN_1M: &str = "hashbrown, dependent look-ups among 1,000,000, one NID";
 const IN_1M_MANY: &str = "hashbrown, dependent look-ups among 1,000,000, 4,096 NIDs";
 
-/// Matching among `COUNT` buffers from `SOURCES` NIDs.
+/// Returns a row of matching among `COUNT` buffers from `SOURCES` NIDs.
 const fn among<const COUNT: usize, const SOURCES: usize>(
     name: &'static str,
     ours: Side,
@@ -49,13 +54,13 @@ const fn among<const COUNT: usize, const SOURCES: usize>(
     row(name, "ns", ours).beside(anchor_name, anchor).and("the same, independent", side, Open)
 }
 
-/// Matching where one buffer is posted.
+/// Returns a row of matching with one posted buffer.
 const fn alone(name: &'static str, ours: Side) -> Row {
     let (anchor_name, anchor) = ("hashbrown, dependent look-ups of one entry", lookup::dependent::<1, 1>);
     row(name, "ns", ours).beside(anchor_name, anchor)
 }
 
-/// Handlers that compute, on as many partitions and threads as the row has in its name.
+/// Returns a row of handlers that compute, with the number of partitions and threads in its name.
 const fn busy(name: &'static str, ours: Side, goal: f64) -> Row {
     row(name, "k/s", ours).beside("one busy handler", several::busy::<1>).goal(AtLeast(goal))
 }

@@ -10,23 +10,24 @@ use crate::ours::helper::{clients, flood, stall, submit, syscalls};
 use crate::ours::xo::pair::Way;
 use crate::ours::xo::{bulk, pingpong, rate};
 
-/// What a client that does nothing may take of the helper's memory: its ring, its tables, its place among the others.
+/// Limit of the helper's memory for an idle client: its ring, its tables, its entry among the
+/// others.
 const CLIENT_BYTES: u32 = 64 << 10;
 
-/// What a transfer machine may take there before its first operation.
+/// Limit of the helper's memory for a transfer machine before its first operation.
 const MACHINE_BYTES: u32 = 5 * 4096;
 
-/// What a registered buffer may take there.
+/// Limit of the helper's memory for a registered buffer.
 const BUFFER_BYTES: u32 = 512;
 
-/// What a message may take at the most while other clients leave with very much, or take memory away: milliseconds.
+/// Longest time of a message while other large clients leave, or take memory away: milliseconds.
 const STALL_MS: u32 = 20;
 
-/// Clients that do nothing.
+/// Number of idle clients.
 const CROWD: usize = 1_000;
 
-/// A message in-process, and what wakes the helpers: one by an eventfd, when a client submits; one a client by a futex, when
-/// its event is there. Microseconds one way.
+/// A message in-process, and the wake-ups of the helpers: of one by an eventfd, when a client
+/// submits; of a client by a futex, when its event is available. Microseconds one way.
 fn in_process_and_wakes(round: &Round) -> Result<Sample> {
     let parts = [pingpong::default, anchors::wake::eventfds, anchors::wake::futexes];
     let values = parts.iter().map(|part| part(round).map(|sample| sample.value));

@@ -1,7 +1,8 @@
 //! The rows of the Core interface, without a network.
 //!
-//! `kcore/callback-…` is what LNet's event callback costs with so many other transfer machines, posted buffers and events that
-//! wait. It does the same work whatever their number; what grows is the way to memory, which the anchor shows.
+//! `kcore/callback-…` is the cost of LNet's event callback with the number of other transfer
+//! machines, posted buffers and waiting events in the row's name. The work does not depend on that
+//! number; memory latency does, which the anchor shows.
 
 use super::Goal::AtMost;
 use super::{Row, Side, row};
@@ -9,10 +10,10 @@ use crate::anchors::{limit, memory};
 use crate::ours::engine::local as lnet;
 use crate::ours::kcore::{callback, cost, local};
 
-/// What a transfer machine may take of memory before its first operation: four pages.
+/// Limit of the memory of a transfer machine before its first operation: four pages.
 const MACHINE_BYTES: u32 = 4 * 4096;
 
-/// What a registered buffer may take besides its memory.
+/// Limit of the memory of a registered buffer, without its content.
 const BUFFER_BYTES: u32 = 256;
 
 const fn among(name: &'static str, ours: Side, anchor_name: &'static str, anchor: Side) -> Row {

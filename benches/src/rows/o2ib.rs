@@ -1,7 +1,9 @@
-//! The rows over RDMA, measured in the guest (`tests/guest`), which has soft-RoCE: beside perftest's programs between the
-//! same two addresses, in the same run. Only the ratios say anything, for the device is a program. `ib_write_bw` cannot sleep.
+//! The rows over RDMA, measured in the guest (`tests/guest`), which has soft-RoCE: compared with
+//! perftest's programs between the same two addresses, in the same run. Only the ratios are
+//! meaningful, for the device is a program. `ib_write_bw` cannot sleep.
 //!
-//! The rows that count have no other side to be compared with: what a device says that it has is what was calculated.
+//! The rows that count have no other implementation as an anchor: the device's figures must equal
+//! the calculated ones.
 
 use super::Goal::{self, AtLeast, AtMost, Equal};
 use super::{Row, Side};
@@ -24,7 +26,8 @@ const SENDS_SLEEPING: (&str, Side) = ("ib_send_lat --events", perftest::send_lat
 const BOX: (&str, Side) = ("one box", limit::boxes);
 const BANDWIDTH: Goal = AtLeast(0.9);
 const LATENCY: Goal = AtMost(1.5);
-/// A message is posted, and for its completion and for that of the answer the queue is armed and the event read.
+/// A message is posted; for its completion and for that of the answer the queue is armed and the
+/// event read.
 const CALLS: (&str, Side) = ("ib_send_lat --events makes", limit::agreed::<5>);
 const NONE: Goal = AtMost(0.0);
 

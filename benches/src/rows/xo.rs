@@ -6,16 +6,18 @@ use crate::anchors::limit;
 use crate::ours::kcore::local as kcore;
 use crate::ours::xo::cost;
 
-/// What a transfer machine may take of memory before its first operation: a page more than one of the Core interface.
+/// Limit of the memory of a transfer machine before its first operation: a page more than one of
+/// the Core interface.
 const MACHINE_BYTES: u32 = 5 * 4096;
 
-/// What an end point may take: its address, its count, and its place in the table when that has just grown.
+/// Limit of the memory of an end point: its address, its count, and its entry in a table that has
+/// just grown.
 const END_POINT_BYTES: u32 = 256;
 
-/// What a registered buffer may take besides its memory.
+/// Limit of the memory of a registered buffer, without its content.
 const BUFFER_BYTES: u32 = 512;
 
-/// Operations with a timeout that are pending.
+/// Number of pending operations with a timeout.
 const PENDING: usize = 100_000;
 
 pub(super) static ROWS: &[Row] = &[

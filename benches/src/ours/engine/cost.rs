@@ -13,10 +13,10 @@ use crate::keys;
 use crate::measure::Round;
 use crate::meter::Sample;
 
-/// Steps after which the tables have grown to what they need, and steps that are counted.
+/// Steps until the tables have their final size, and steps that are counted.
 const STEPS: u64 = 10_000;
 
-/// What each of `PEERS` peers costs with which nothing goes on, after a PUT to each: bytes.
+/// Bytes of each of `PEERS` idle peers, after a PUT to each.
 pub(crate) fn idle_peer<const PEERS: u32>(_: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
     let eq = node.queue(counting(&Arc::default()))?;
@@ -28,7 +28,7 @@ pub(crate) fn idle_peer<const PEERS: u32>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(watch.bytes() as f64 / f64::from(PEERS)))
 }
 
-/// What each of `MDS` posted MDs costs with its match entry, its memory aside: bytes.
+/// Bytes of each of `MDS` posted MDs with its match entry, without its memory.
 pub(crate) fn posted_md<const MDS: u32>(_: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
     let eq = node.queue(counting(&Arc::default()))?;
@@ -41,20 +41,21 @@ pub(crate) fn posted_md<const MDS: u32>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(watch.bytes() as f64 / f64::from(MDS)))
 }
 
-/// Allocations of each message that comes or goes, posting and binding included.
+/// Allocations per received or sent message, with posting and binding.
 pub(crate) fn allocations(_: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
     let mut exchange = Exchange::new(&node, 0)?;
     allocations_of(2, || exchange.step())
 }
 
-/// Allocations of each message of a node to itself, posting and binding included.
+/// Allocations per message of a node to itself, with posting and binding.
 pub(crate) fn local_allocations(_: &Round) -> Result<Sample> {
     let letter = Letter::new()?;
     allocations_of(1, || letter.send())
 }
 
-/// Allocations of each of so many messages that a step is, once the tables have grown.
+/// Returns the allocations per message of a step with `messages` messages, once the tables have
+/// grown.
 pub(crate) fn allocations_of(messages: u64, mut step: impl FnMut() -> Result<()>) -> Result<Sample> {
     (0..STEPS).try_for_each(|_| step())?;
     let watch = Watch::begin();

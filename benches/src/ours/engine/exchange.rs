@@ -12,13 +12,14 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// Exchanges between two looks at the clock.
+/// Exchanges between two readings of the clock.
 const BATCH: u64 = 256;
 
-/// The most threads of a measurement; each has peers that belong to one partition of as many.
+/// Largest number of threads of a measurement; each has peers that belong to one of as many
+/// partitions.
 const THREADS: usize = 2;
 
-/// Two threads, each acting for a partition of its own: millions of exchanges a second.
+/// Two threads, each for a separate partition: millions of exchanges a second.
 pub(crate) fn two_threads(round: &Round) -> Result<Sample> {
     exchanges_of_one(round, THREADS, THREADS)
 }
@@ -33,8 +34,8 @@ pub(crate) fn two_threads_one_partition(round: &Round) -> Result<Sample> {
     exchanges_of_one(round, THREADS, 1)
 }
 
-/// Two threads with a node each, which share nothing: what the machine allows. On two processors that are one core in
-/// truth, that is less than twice what one thread does.
+/// Two threads with separate nodes, which share nothing: the limit of the machine. On two
+/// processors that share a core, that is less than twice the rate of one thread.
 pub(crate) fn two_nodes(round: &Round) -> Result<Sample> {
     let nodes = [Node::new(THREADS)?, Node::new(THREADS)?];
     exchanges(round, &nodes.each_ref(), THREADS)
@@ -45,13 +46,13 @@ fn exchanges_of_one(round: &Round, threads: usize, partitions: usize) -> Result<
     exchanges(round, &[&node, &node][..threads], partitions)
 }
 
-/// One thread for each node.
+/// Runs one thread for each node.
 fn exchanges(round: &Round, nodes: &[&Node], partitions: usize) -> Result<Sample> {
     let start = Barrier::new(nodes.len());
     let work = |number: usize| {
         let core = [round.cores.client, round.cores.server][number];
         let ready = cores::pin(core).and_then(|()| Exchange::new(nodes[number], number));
-        // Whoever has failed must not let the others wait.
+        // A thread that has failed must not make the others wait.
         start.wait();
         let mut exchange = ready?;
         lnet_cpt::with_partition(number % partitions, || {
@@ -69,7 +70,7 @@ fn exchanges(round: &Round, nodes: &[&Node], partitions: usize) -> Result<Sample
     Ok(Sample::of(rates.iter().sum()))
 }
 
-/// A handler that counts its events.
+/// Returns a handler that counts its events.
 pub(super) fn counting(events: &Arc<AtomicU64>) -> Arc<dyn EventHandler> {
     let events = events.clone();
     on_event(move |_| {
@@ -77,19 +78,19 @@ pub(super) fn counting(events: &Arc<AtomicU64>) -> Arc<dyn EventHandler> {
     })
 }
 
-/// A thread's own event queue, memory and peer.
+/// A thread's event queue, memory and peer.
 pub(super) struct Exchange<'a> {
     node: &'a Node,
     peer: ProcessId,
     memory: IoVec,
     eq: EqHandle,
     events: Arc<AtomicU64>,
-    /// Tells this thread's buffers from those of the others.
+    /// Match bits that distinguish this thread's buffers from those of the others.
     bits: u64,
 }
 
 impl<'a> Exchange<'a> {
-    /// What thread `number` needs. Its peer belongs to the partition of this number.
+    /// Creates the objects of thread `number`. Its peer belongs to the partition of this number.
     pub(super) fn new(node: &'a Node, number: usize) -> Result<Exchange<'a>> {
         let addresses = 0x0a02_0000..;
         let mut peers = addresses.map(node::process).filter(|peer| peer.nid.cpt_of(THREADS) == number);
@@ -99,8 +100,8 @@ impl<'a> Exchange<'a> {
         Ok(Exchange { node, peer, memory, eq, events, bits: (number as u64) << 32 })
     }
 
-    /// A message comes and one goes, with all that its owner does: posts a buffer, which takes the PUT and is unlinked,
-    /// and binds one, which is sent and unlinked. Each has its event.
+    /// Receives and sends a message, with all actions of its owner: posts a buffer, which receives
+    /// the PUT and is unlinked, and binds one, which is sent and unlinked. Each has its event.
     pub(super) fn step(&mut self) -> Result<()> {
         self.bits += 1;
         let before = self.events.load(Ordering::Relaxed);

@@ -11,13 +11,13 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// Messages between two looks at the clock.
+/// Messages between two readings of the clock.
 const BATCH: u64 = 256;
 
 /// The match bits of the one buffer.
 const BITS: u64 = 7;
 
-/// 64-byte PUTs of a node to itself, between descriptors that stay: nanoseconds.
+/// 64-byte PUTs of a node to itself, between permanent descriptors: nanoseconds.
 pub(crate) fn put_64(round: &Round) -> Result<Sample> {
     let pair = Pair::new(64)?;
     let timed = Timed::warm(round.time, || {
@@ -30,7 +30,7 @@ pub(crate) fn put_64(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// 1 MiB GETs of a node from itself, between descriptors that stay: GB/s.
+/// 1 MiB GETs of a node from itself, between permanent descriptors: GB/s.
 pub(crate) fn get_1m(round: &Round) -> Result<Sample> {
     const LENGTH: usize = 1 << 20;
     let pair = Pair::new(LENGTH)?;
@@ -39,14 +39,15 @@ pub(crate) fn get_1m(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
 }
 
-/// 64-byte PUTs of a node to itself, a buffer posted for each, and one bound by the call that sends it: nanoseconds.
+/// 64-byte PUTs of a node to itself, each with a newly posted buffer, and one bound by the call
+/// that sends it: nanoseconds.
 pub(crate) fn letter(round: &Round) -> Result<Sample> {
     let letter = Letter::new()?;
     let timed = Timed::warm(round.time, || (0..BATCH).try_for_each(|_| letter.send()).map(|()| BATCH))?;
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// Binding a descriptor and unlinking it again: nanoseconds.
+/// Binding a descriptor and unlinking it: nanoseconds.
 pub(crate) fn bind(round: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
     let eq = node.queue(counting(&Arc::default()))?;
@@ -57,7 +58,8 @@ pub(crate) fn bind(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// A PUT of a node to itself with all that its owner does: posts a buffer and binds one, each for this PUT alone.
+/// A PUT of a node to itself with all actions of its owner: posts a buffer and binds one, both for
+/// this PUT alone.
 pub(super) struct Letter {
     node: Node,
     memory: [IoVec; 2],
@@ -78,7 +80,7 @@ impl Letter {
     }
 }
 
-/// A posted buffer, and one's own.
+/// A posted and a bound buffer.
 struct Pair {
     node: Node,
     posted: IoVec,
@@ -88,7 +90,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Buffers of so many bytes, with different content.
+    /// Creates buffers of this length, with different content.
     fn new(length: usize) -> Result<Pair> {
         let (node, events) = (Node::new(1)?, Arc::new(AtomicU64::new(0)));
         let eq = node.queue(counting(&events))?;
@@ -99,7 +101,7 @@ impl Pair {
         Ok(Pair { node, posted, bound, own, events })
     }
 
-    /// Whether messages have ended, and both buffers hold the same now.
+    /// Checks that messages have ended, and that both buffers hold the same bytes now.
     fn check(&self) -> Result<()> {
         if self.events.load(Ordering::Relaxed) == 0 {
             return Err(BenchError::Wrong { what: "the number of events", value: 0, expected: 2 });

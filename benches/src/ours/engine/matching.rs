@@ -12,7 +12,7 @@ use crate::keys;
 use crate::measure::Round;
 use crate::meter::{Sample, Stopwatch, Timed};
 
-/// Messages between two looks at the clock.
+/// Messages between two readings of the clock.
 const BATCH: u64 = 256;
 
 /// Bytes of each buffer. Nothing is written to them: the PUTs have no payload.
@@ -23,14 +23,16 @@ pub(crate) fn unique<const COUNT: usize, const SOURCES: usize>(round: &Round) ->
     arrivals(round, COUNT, SOURCES, |from| from)
 }
 
-/// The same on a wildcard portal, where the entries take messages with certain bits from anyone.
+/// The same on a wildcard portal, where the entries accept messages with certain bits from every
+/// sender.
 pub(crate) fn wildcard_exact<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
     arrivals(round, COUNT, SOURCES, |_| ProcessId::ANY)
 }
 
-/// The whole of what the engine does with a message, from its header to its event: the peer, the partition's locks, the
-/// search, the lease on the memory, the counters, the event. The MDs stay posted, so that posting is not measured. The
-/// event of each message says which one is sent next; see [`keys::chain`].
+/// Measures all work of the engine for a message, from its header to its event: the peer, the
+/// partition's locks, the search, the lease on the memory, the counters, the event. The MDs stay
+/// posted, so that posting is not measured. The event of each message determines the next message;
+/// see [`keys::chain`].
 fn arrivals(
     round: &Round,
     count: usize,
@@ -59,7 +61,8 @@ fn arrivals(
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// Posts `COUNT` MDs on a unique portal: the processor time of posting the one that takes longest, in milliseconds.
+/// Posts `COUNT` MDs on a unique portal: the processor time of the longest single post, in
+/// milliseconds.
 pub(crate) fn worst_post<const COUNT: usize>(_: &Round) -> Result<Sample> {
     let node = Node::new(1)?;
     let eq = node.queue(on_event(|_| {}))?;
@@ -73,7 +76,7 @@ pub(crate) fn worst_post<const COUNT: usize>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(stopwatch.longest_ms()))
 }
 
-/// Makes the node know its peers, as it knows clients that it has answered.
+/// Makes the node know its peers, like clients that it has answered.
 fn greet(node: &Node, eq: EqHandle, sources: usize) -> Result<()> {
     let md = node.bind(node::own_md(IoVec::whole(node::memory(BUFFER)?), eq))?;
     (0..sources as u32).try_for_each(|number| {
@@ -81,7 +84,7 @@ fn greet(node: &Node, eq: EqHandle, sources: usize) -> Result<()> {
     })
 }
 
-/// Each MD has memory of its own, as buffers have.
+/// Returns a buffer of a separate range of the memory.
 fn buffer(memory: &Region, number: u32) -> Result<IoVec> {
     let fragment = Fragment::new(memory.clone(), number as usize * BUFFER, BUFFER);
     let fragment = fragment.map_err(BenchError::nlx("cut memory"))?;

@@ -1,9 +1,9 @@
-//! The LNet engine alone: what it costs by itself, without a network.
+//! The LNet engine alone: its costs without a network.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `node` | an engine with an NI over a network that takes every message at once and delivers none |
-//! | `matching` | an arriving PUT among many posted MDs; posting them |
+//! | `node` | an engine with an NI over a network that accepts every message at once and delivers none |
+//! | `matching` | an arriving PUT among posted MDs; posting them |
 //! | `exchange` | messages in and out, by one thread or several |
 //! | `local` | PUTs and GETs of a node to itself |
 //! | `cost` | bytes and allocations |

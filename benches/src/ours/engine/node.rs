@@ -13,7 +13,7 @@ use lnet_region::{IoVec, Region};
 
 use crate::error::{BenchError, Result};
 
-/// Where all buffers are posted; Motr's data portal.
+/// The portal of all buffers; Motr's data portal.
 const PORTAL: u32 = 34;
 
 /// An engine with an NI on [`Nowhere`].
@@ -24,7 +24,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node with so many CPU partitions.
+    /// Creates a node with this number of CPU partitions.
     pub(crate) fn new(partitions: usize) -> Result<Node> {
         let table = CptTable::virtual_parts(partitions).map_err(BenchError::nlx("make partitions"))?;
         let config = EngineConfig { partitions: Arc::new(table), ..EngineConfig::new(Pid::LNET, 1) };
@@ -43,7 +43,8 @@ impl Node {
         self.engine.eq_alloc(handler).map_err(BenchError::nlx("make an event queue"))
     }
 
-    /// Posts a buffer for messages from a process (or all) with these bits, in the caller's partition.
+    /// Posts a buffer for messages from a process (or all) with these bits, in the caller's
+    /// partition.
     pub(crate) fn post(&self, from: ProcessId, bits: u64, md: Md) -> Result<()> {
         let unlink = unlink_of(&md);
         let spec = MeSpec {
@@ -63,12 +64,12 @@ impl Node {
         self.engine.md_bind(md, unlink).map_err(BenchError::nlx("bind a descriptor"))
     }
 
-    /// Sends a PUT that asks for no ACK.
+    /// Sends a PUT without an ACK.
     pub(crate) fn put(&self, md: MdHandle, target: ProcessId, bits: u64) -> Result<()> {
         self.engine.put(&self.put_of(md, target, bits)).map_err(BenchError::nlx("send a PUT"))
     }
 
-    /// The same from a descriptor that the call makes.
+    /// The same from a descriptor that the call creates.
     pub(crate) fn bind_put(&self, md: Md, target: ProcessId, bits: u64) -> Result<()> {
         self.engine.bind_put(self.put_of(md, target, bits)).map(drop).map_err(BenchError::nlx("send a PUT"))
     }
@@ -92,13 +93,14 @@ impl Node {
         self.engine.get(&get).map_err(BenchError::nlx("send a GET"))
     }
 
-    /// Makes memory known to LNet, and lets LNet forget it.
+    /// Binds a descriptor and unlinks it.
     pub(crate) fn bind_and_unlink(&self, md: Md) -> Result<()> {
         let md = self.bind(md)?;
         self.engine.md_unlink(md).map_err(BenchError::nlx("unlink a descriptor"))
     }
 
-    /// A PUT without payload arrives: all that the engine does with it, its event included. It must be taken.
+    /// Receives a PUT without payload: all work of the engine for it, with its event. A buffer must
+    /// match it.
     #[inline]
     pub(crate) fn arrive(&self, from: ProcessId, bits: u64) -> Result<()> {
         let header = Header {
@@ -126,18 +128,18 @@ impl Node {
     }
 }
 
-/// A descriptor for PUTs and GETs from elsewhere that takes any number of them, and is not used up.
+/// Returns a descriptor for remote PUTs and GETs, any number of them.
 pub(crate) fn open_md(memory: IoVec, eq: EqHandle, user_ptr: u64) -> Md {
     let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
     Md { memory, threshold: Threshold::Infinite, max_size: 0, options, user_ptr, eq: Some(eq) }
 }
 
-/// A descriptor for PUTs and GETs of one's own, any number of them.
+/// Returns a descriptor for local PUTs and GETs, any number of them.
 pub(crate) fn own_md(memory: IoVec, eq: EqHandle) -> Md {
     Md { options: MdOptions::empty(), ..open_md(memory, eq, 0) }
 }
 
-/// The same descriptor for one operation, with which it goes.
+/// Returns the same descriptor for one operation, which unlinks it.
 pub(crate) fn once(md: Md) -> Md {
     Md { threshold: Threshold::Limited(1), ..md }
 }
@@ -146,7 +148,7 @@ fn unlink_of(md: &Md) -> Unlink {
     if md.threshold == Threshold::Infinite { Unlink::Retain } else { Unlink::Auto }
 }
 
-/// The process at an IPv4 address of the node's network.
+/// Returns the process at an IPv4 address of the node's network.
 pub(crate) fn process(address: u32) -> ProcessId {
     ProcessId::lnet(Nid::new_v4(Net::TCP, Ipv4Addr::from(address)))
 }
@@ -155,7 +157,7 @@ pub(crate) fn memory(bytes: usize) -> Result<Region> {
     Region::heap(bytes).map_err(BenchError::nlx("take memory"))
 }
 
-/// A network that has sent every message at once, and from which none comes.
+/// A network that completes every send at once, and delivers nothing.
 struct Nowhere;
 
 impl Lnd for Nowhere {

@@ -1,4 +1,4 @@
-//! What clients cost a helper.
+//! The costs of clients in a helper.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(crate) const CROWD: &str = "helper-crowd";
 /// Buffers of one arena, 64 bytes each.
 const BUFFER: usize = 64;
 
-/// Attaching to a helper and leaving it again: microseconds.
+/// Attaching to a helper and leaving it: microseconds.
 pub(crate) fn attach(round: &Round) -> Result<Sample> {
     let (helper, _) = alone(round)?;
     let timed = Timed::warm(round.time, || {
@@ -28,7 +28,7 @@ pub(crate) fn attach(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.microseconds_per_step()))
 }
 
-/// What the system keeps in the helper's memory for each of `COUNT` clients that do nothing: bytes.
+/// Resident memory of the helper for each of `COUNT` idle clients: bytes.
 pub(crate) fn client<const COUNT: usize>(round: &Round) -> Result<Sample> {
     process::many_descriptors();
     let (helper, _) = alone(round)?;
@@ -47,7 +47,8 @@ pub(crate) fn machine<const COUNT: usize>(round: &Round) -> Result<Sample> {
     })
 }
 
-/// The same for each of `COUNT` buffers that are registered and not used, their memory aside: bytes.
+/// The same for each of `COUNT` buffers that are registered and not used, without their memory:
+/// bytes.
 pub(crate) fn buffer<const COUNT: usize>(round: &Round) -> Result<Sample> {
     let (helper, address) = alone(round)?;
     let domain = helper.domain()?;
@@ -56,7 +57,7 @@ pub(crate) fn buffer<const COUNT: usize>(round: &Round) -> Result<Sample> {
     each(&helper, COUNT, |last| {
         let buffer = taken(&domain)?;
         if last {
-            // A request: whatever stands in the ring is done before it.
+            // A request: all earlier entries of the ring are processed before it.
             domain
                 .transfer_machine(&address, TmOptions::default())
                 .map_err(BenchError::nlx("start a transfer machine"))?;
@@ -65,7 +66,7 @@ pub(crate) fn buffer<const COUNT: usize>(round: &Round) -> Result<Sample> {
     })
 }
 
-/// Makes so many of something; what the helper's memory has grown by, each.
+/// Creates `count` objects; returns the growth of the helper's memory per object.
 fn each<T>(helper: &Helper, count: usize, mut make: impl FnMut(bool) -> Result<T>) -> Result<Sample> {
     let before = meter::resident_bytes_of(helper.pid())?;
     let mut made = Vec::with_capacity(count);
@@ -76,15 +77,15 @@ fn each<T>(helper: &Helper, count: usize, mut make: impl FnMut(bool) -> Result<T
     Ok(Sample::of((after - before) / count as f64))
 }
 
-/// How many times as long a message between two clients, each of another helper, takes where a crowd of `COUNT` idle clients
-/// has attached to the one helper.
+/// The ratio of the times of a message between two clients of different helpers, with and without
+/// `COUNT` idle clients attached to one of the helpers.
 pub(crate) fn in_a_crowd<const COUNT: usize>(round: &Round) -> Result<Sample> {
     pingpong::beside(round, |helper| {
         Server::start(CROWD, round.cores, &[helper.path().display().to_string(), COUNT.to_string()])
     })
 }
 
-/// Attaches to a helper so often, and does nothing.
+/// Attaches a number of clients to a helper, which do nothing.
 pub(crate) fn serve_crowd(_: Cores, args: &[String]) -> Result<()> {
     process::many_descriptors();
     let (path, count) = match args {
@@ -98,7 +99,7 @@ pub(crate) fn serve_crowd(_: Cores, args: &[String]) -> Result<()> {
     }
 }
 
-/// A helper, and where a transfer machine can be started there.
+/// Starts a helper; returns it and an address for a transfer machine there.
 fn alone(round: &Round) -> Result<(Helper, String)> {
     let nodes = Nodes::choose()?;
     let helper = Helper::start(round.cores, nodes, nodes.client)?;

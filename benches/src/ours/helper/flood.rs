@@ -1,5 +1,5 @@
-//! Messages between two clients of a helper beside requests without end: what processes of another user send, all of them in one
-//! control group of half the machine.
+//! Messages between two clients of a helper beside a flood of requests from processes of another
+//! user, all in one control group with half of the machine.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,35 +24,37 @@ use crate::server::{self, Server};
 pub(crate) const FLOOD: &str = "helper-flood";
 pub(crate) const BUSY: &str = "busy";
 
-/// What each attacking process does.
+/// The work of each attacking process.
 const ATTACKS: [&str; 4] = ["sync", "sync", "connect", "operations"];
 
-/// The attackers' user, who needs not be known to the host.
+/// The attackers' user, which need not exist on the host.
 const ATTACKER: u32 = 12_100;
 
 /// Connections of a process that sends `Sync`, and requests of one of them in a turn.
 const CONNECTIONS: usize = 100;
 const SYNCS: usize = 8;
 
-/// Connections of the process that submits operations, messages of one in flight, and bytes of a message.
+/// Connections of the process that submits operations, messages of one in flight, and bytes of a
+/// message.
 const SUBMITTERS: usize = 16;
 const MESSAGES: u64 = 32;
 const MESSAGE: u64 = 64;
 
-/// Rounds are longer here: a hundredth of the messages must be many, and the group's periods are 0.1 s long.
+/// Rounds are longer here: a percentile needs enough messages, and the group's periods are 0.1 s
+/// long.
 const ROUNDS: u32 = 4;
 
-/// Messages and their answers beside the flood, one at a time: thousands per second.
+/// Messages with their answers beside the flood, one at a time: thousands per second.
 pub(crate) fn rate(round: &Round) -> Result<Sample> {
     beside_flood(round).map(|trips| trips.rate())
 }
 
-/// The time that 99 of 100 of them take at the most: microseconds.
+/// The 99th percentile of their times: microseconds.
 pub(crate) fn p99(round: &Round) -> Result<Sample> {
     beside_flood(round).map(|trips| trips.p99())
 }
 
-/// As [`rate`], beside a process that spins and asks for nothing.
+/// As [`rate`], beside a process that spins and sends no requests.
 pub(crate) fn rate_beside_busy(round: &Round) -> Result<Sample> {
     beside_busy(round).map(|trips| trips.rate())
 }
@@ -81,11 +83,12 @@ fn beside_busy(round: &Round) -> Result<Trips> {
     Trips::beside(round, |_| Server::start::<&str>(BUSY, round.cores, &[]))
 }
 
-/// How long each message took with its answer, the shortest first.
+/// The times of all messages with their answers, in ascending order.
 struct Trips(Vec<Duration>);
 
 impl Trips {
-    /// The messages go on while the others are started: the other side waits for them, and not for long.
+    /// Measures. Messages continue while the others are started, because the other side waits for
+    /// them only for a short time.
     fn beside<T: Send>(round: &Round, start: impl FnOnce(&Helper) -> Result<T> + Send) -> Result<Trips> {
         pingpong::trips_beside(round, Way::OneHelper, |helper, trip| {
             let _others = while_it_works(|| start(helper), trip)?.0?;
@@ -143,7 +146,7 @@ fn become_the_attacker() -> Result<(), Errno> {
     setuid(Uid::from_raw(ATTACKER))
 }
 
-/// `Sync` over many connections.
+/// Sends `Sync` over the connections.
 fn sync(path: &Path) -> Result<(), String> {
     let clients: Vec<Client> =
         (0..CONNECTIONS).map(|_| Client::connect(path, "flood")).collect::<Result<_, _>>()?;
@@ -166,17 +169,17 @@ fn sync(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Connections that come, attach and go.
+/// Connects, attaches and disconnects repeatedly.
 fn connect(path: &Path) -> Result<(), String> {
     drop(Client::connect(path, "flood")?);
     server::ready("").map_err(|error| error.to_string())?;
     loop {
-        // Refused at times, when too many of them are still going.
+        // Refused at times, when too many previous connections are still closing.
         drop(Client::connect(path, "flood"));
     }
 }
 
-/// Messages over many connections, each to itself.
+/// Sends messages over the connections, each to itself.
 fn operate(path: &Path, address: &str) -> Result<(), String> {
     let address = address.parse().map_err(|_| format!("{address} is no address"))?;
     let mut submitters: Vec<Submitter> =
@@ -192,7 +195,7 @@ fn operate(path: &Path, address: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A transfer machine that talks to itself.
+/// A transfer machine that sends to itself.
 struct Submitter {
     client: Client,
     tm: Tm,
@@ -214,7 +217,7 @@ impl Submitter {
         Ok(Submitter { client, tm })
     }
 
-    /// Takes the events that are there; once all are, a buffer is posted, and filled with messages.
+    /// Takes all available events; when none is missing, posts a buffer and fills it with messages.
     fn go_on(&mut self) -> Result<(), Errno> {
         while self.tm.events.take(&mut self.client.points).is_some() {}
         if self.tm.events.needed() > 0 {

@@ -1,4 +1,5 @@
-//! A control group whose processes have half of the machine's processors together, and beside others the weight of one process.
+//! A control group whose processes share half of the machine's processors, and have the weight of
+//! one process against others.
 
 use std::fs;
 use std::io;
@@ -6,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{BenchError, Result};
 
-/// Where groups can be made, of version 1 and 2.
+/// The folders of groups, of version 1 and 2.
 const ROOTS: [&str; 4] =
     ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// Microseconds in which the processes may run for so many.
+/// Period of the processor limit in microseconds.
 const PERIOD_US: usize = 100_000;
 
-/// What a process without a nice value weighs, and how much more with each step.
+/// The weight of a process without a nice value, and its factor for each step.
 const WEIGHT: f64 = 1024.0;
 const WEIGHT_STEP: f64 = 1.25;
 
@@ -22,7 +23,7 @@ const WEIGHT_STEP: f64 = 1.25;
 pub(super) struct Group(PathBuf);
 
 impl Group {
-    /// Of half the processors that are online.
+    /// Creates a group with half of the processors that are online.
     pub(super) fn of_half_the_machine() -> Result<Group> {
         let lacks = |what: &str| BenchError::Peer { program: "a control group", what: what.to_string() };
         let processors = online().map_err(BenchError::system("count the processors"))?;
@@ -36,7 +37,7 @@ impl Group {
         fs::create_dir(&path)?;
         let group = Group(path);
         let set = |file: &str, value: String| {
-            // The files are there, or the group is of another kind.
+            // Existing files are opened: without them the group is of another kind.
             fs::File::options().write(true).open(group.0.join(file))?;
             fs::write(group.0.join(file), value)
         };
@@ -50,7 +51,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Where a process writes its number to be in it.
+    /// Returns the file to which a process writes its id to join.
     pub(super) fn members(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }
@@ -62,13 +63,14 @@ impl Drop for Group {
     }
 }
 
-/// Processors of the machine, whichever this process may use.
+/// Returns the number of the machine's processors, including those that this process may not use.
 fn online() -> io::Result<usize> {
     use nix::unistd::{SysconfVar, sysconf};
     Ok(sysconf(SysconfVar::_NPROCESSORS_ONLN)?.and_then(|count| usize::try_from(count).ok()).unwrap_or(1))
 }
 
-/// The nice value of this process: the nineteenth field of its `stat`, of which the second may have blanks in it.
+/// Returns the nice value of this process: the nineteenth field of its `stat`, whose second field
+/// may contain blanks.
 fn nice() -> i32 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);

@@ -12,7 +12,7 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 use crate::error::{BenchError, Result};
 use crate::server;
 
-/// Says that it is ready and where, and takes `N` descriptors from the client that comes.
+/// Reports that it is ready, with its address, and receives `N` descriptors from the client.
 pub(super) fn take<const N: usize>() -> Result<([OwnedFd; N], UnixStream)> {
     let name = format!("nlx-bench-{}", std::process::id());
     let listener =
@@ -29,7 +29,8 @@ pub(super) fn take<const N: usize>() -> Result<([OwnedFd; N], UnixStream)> {
     let mut fds = Vec::new();
     for part in message.cmsgs().map_err(BenchError::system("take descriptors"))? {
         if let ControlMessageOwned::ScmRights(raw) = part {
-            // SAFETY: recvmsg has just made these descriptors, for this process and this caller alone.
+            // SAFETY: recvmsg has just created these descriptors, for this process and this caller
+            // alone.
             fds.extend(raw.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }));
         }
     }
@@ -38,7 +39,7 @@ pub(super) fn take<const N: usize>() -> Result<([OwnedFd; N], UnixStream)> {
     Ok((fds.try_into().map_err(wrong)?, stream))
 }
 
-/// Gives these descriptors to the server that has said where it is.
+/// Sends these descriptors to the server at its reported address.
 pub(super) fn give(said: &str, fds: &[BorrowedFd<'_>]) -> Result<UnixStream> {
     let stream = SocketAddr::from_abstract_name(said).and_then(|address| UnixStream::connect_addr(&address));
     let stream = stream.map_err(BenchError::system("connect to a server"))?;

@@ -1,14 +1,14 @@
-//! What the helper process adds: what the rows `helper/…` measure. Bulk and messages through helpers are the work of
-//! [`super::xo`], done another way.
+//! The costs of the helper process, which the rows `helper/…` measure. [`super::xo`] measures bulk
+//! and messages through helpers.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `process` | a helper process |
 //! | `submit` | submissions through the ring between two processes |
-//! | `clients` | attaching, memory, many clients |
-//! | `syscalls` | system calls of each operation |
-//! | `stall` | the longest message while much is let go of, and while memory is taken away beneath the helper |
-//! | `flood` | messages beside requests without end, of another user |
+//! | `clients` | attaching, memory, large numbers of clients |
+//! | `syscalls` | system calls per operation |
+//! | `stall` | the longest message while large clients leave, and while memory is taken away beneath the helper |
+//! | `flood` | messages beside a flood of requests of another user |
 //! | `group` | a control group of half the machine |
 //! | `link` | descriptors for another process |
 

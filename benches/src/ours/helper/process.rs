@@ -27,7 +27,7 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// With the node at this address.
+    /// Starts a helper with the node at this address.
     pub(crate) fn start(cores: Cores, nodes: Nodes, own: Ipv4Addr) -> Result<Helper> {
         let path = std::env::temp_dir().join(format!("nlx-bench-{}-{own}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
@@ -39,7 +39,7 @@ impl Helper {
         &self.path
     }
 
-    /// Where its node is.
+    /// Returns the address of its node.
     pub(crate) fn address(&self) -> String {
         self.own.to_string()
     }
@@ -48,7 +48,7 @@ impl Helper {
         self.server.pid()
     }
 
-    /// A domain that is a client of it.
+    /// Opens a domain as a client of it.
     pub(crate) fn domain(&self) -> Result<Domain> {
         through(&self.path)
     }
@@ -60,7 +60,7 @@ impl Drop for Helper {
     }
 }
 
-/// A domain that is a client of the helper at this path.
+/// Opens a domain as a client of the helper at this path.
 pub(crate) fn through(path: &Path) -> Result<Domain> {
     Domain::helper_at(path).map_err(BenchError::nlx("attach to a helper"))
 }
@@ -74,11 +74,11 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
         what: format!("was told '{}', not an address and a path", rest.join(" ")),
     })?;
     many_descriptors();
-    // As in `nlxd`: what serves clients unmaps nothing.
+    // As in `nlxd`: the serving threads unmap nothing.
     lnet_region::closer::install().map_err(BenchError::nlx("start the thread that closes memory"))?;
     let node = Node::start(&nodes.config(own)?).map_err(BenchError::nlx("start a node"))?;
     let host = Host::new(node.lnet(), node.drive(), HostConfig::default());
-    // Clients of every user may come.
+    // Clients of every user may connect.
     let everybody =
         || fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(0o666), FchmodatFlags::FollowSymlink);
     let listener = service::bind_with(path, everybody).map_err(BenchError::system("listen for clients"))?;
@@ -91,7 +91,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     }
 }
 
-/// As many as this process may have: each client takes some.
+/// Raises the limit of descriptors to its maximum: each client uses some.
 pub(super) fn many_descriptors() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);

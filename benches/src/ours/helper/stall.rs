@@ -1,4 +1,5 @@
-//! The longest that a message takes while clients that have very much depart from the helper, or take memory away from beneath it.
+//! The longest time of a message while very large clients leave the helper, or take memory away
+//! beneath it.
 
 use std::path::Path;
 use std::thread;
@@ -22,28 +23,30 @@ use crate::server::{self, PATIENCE, Server};
 pub(crate) const LEAVER: &str = "helper-leaver";
 pub(crate) const HOLES: &str = "helper-holes";
 
-/// Operations in flight of the client that leaves, each with a buffer of its own: all that a client may have. Fewer are given
-/// where one user alone has LNet's tables, half of them.
+/// Operations in flight of the client that leaves, each with its own buffer: the largest number
+/// that a client may have. The helper grants fewer, half of LNet's tables, while only one user has
+/// them.
 const OPERATIONS: u32 = 1 << 16;
 
-/// Memory of the client that leaves, every page of which was touched: arenas of the most bytes that one may have.
+/// Memory of the client that leaves, every page of which was touched: arenas of the largest size.
 const ARENAS: u64 = 32;
 const ARENA_BYTES: u64 = 16 << 20;
 
-/// Arenas out of which pages are taken, each by a thread of its own, while the helper writes into them.
+/// Arenas from which pages are taken, each by a separate thread, while the helper writes into them.
 const HOLED_ARENAS: u64 = 2;
 
-/// Bytes of each transfer into them, and transfers in flight: the arenas are full of their buffers.
+/// Bytes of each transfer into them, and transfers in flight: their buffers fill the arenas.
 const BULK: u64 = 1 << 20;
 const WINDOW: u64 = HOLED_ARENAS * ARENA_BYTES / BULK;
 
 const PAGE: usize = 4096;
 
-/// Makes a round trip, and tells how long it took.
+/// Makes a round trip, and returns its time.
 pub(super) type Trip<'a> = &'a mut dyn FnMut() -> Result<Duration>;
 
-/// The longest round trip in milliseconds: after a client was killed that had all operations, after one that had much memory,
-/// and beside one into whose memory the helper writes while its pages are taken away, for a while each.
+/// The longest round trip in milliseconds: after the kill of a client with the largest number of
+/// operations, after that of one with the most memory, and beside one into whose memory the helper
+/// writes while its pages are taken away, each for a while.
 pub(crate) fn longest(round: &Round) -> Result<Sample> {
     let longest = pingpong::trips_beside(round, Way::Helpers, |helper, trip| {
         let mut longest = Duration::ZERO;
@@ -58,7 +61,8 @@ pub(crate) fn longest(round: &Round) -> Result<Sample> {
     Ok(Sample::of(longest.as_secs_f64() * 1e3))
 }
 
-/// The longest round trip in milliseconds with nothing beside it, in as much time: what else the machine does.
+/// The longest round trip in milliseconds with nothing beside it, in the same total time: other
+/// disturbances of the machine.
 pub(crate) fn longest_in_peace(round: &Round) -> Result<Sample> {
     let longest = pingpong::trips_beside(round, Way::Helpers, |_, trip| longest_of(3 * round.time, trip))?;
     Ok(Sample::of(longest.as_secs_f64() * 1e3))
@@ -72,19 +76,21 @@ fn longest_of(time: Duration, trip: Trip<'_>) -> Result<Duration> {
     Ok(longest)
 }
 
-/// Starts an attacker of this helper. The messages go on meanwhile: the other side waits for them, and not for long.
+/// Starts an attacker of this helper. Messages continue meanwhile, because the other side waits for
+/// them only for a short time.
 fn started(name: &str, helper: &Helper, round: &Round, args: &[u64], trip: Trip<'_>) -> Result<Server> {
     let own = [helper.path().display().to_string(), helper.address()];
     let args: Vec<String> = own.into_iter().chain(args.iter().map(u64::to_string)).collect();
     while_it_works(|| Server::start(name, round.cores, &args), trip)?.0
 }
 
-/// The longest round trip while an attacker is killed and its memory given back by the system.
+/// Returns the longest round trip while an attacker is killed and the system frees its memory.
 fn while_it_ends(attacker: Server, trip: Trip<'_>) -> Result<Duration> {
     Ok(while_it_works(|| drop(attacker), trip)?.1)
 }
 
-/// Makes round trips while something is done in another thread; what came of it, and the longest trip.
+/// Makes round trips while another thread works; returns the result of the work, and the longest
+/// trip.
 pub(super) fn while_it_works<T: Send>(
     work: impl FnOnce() -> T + Send,
     trip: Trip<'_>,
@@ -100,7 +106,7 @@ pub(super) fn while_it_works<T: Send>(
     })
 }
 
-/// Takes very much, and waits for its end.
+/// Allocates the largest permitted resources, and waits to be killed.
 pub(crate) fn serve_leaver(_: Cores, args: &[String]) -> Result<()> {
     process::many_descriptors();
     let mut attacker = Attacker::connect(LEAVER, args)?;
@@ -116,7 +122,8 @@ pub(crate) fn serve_leaver(_: Cores, args: &[String]) -> Result<()> {
     }
 }
 
-/// Has the helper write into arenas, all pages of which are taken away and touched again all the time.
+/// Makes the helper write into arenas, all pages of which are continuously taken away and touched
+/// again.
 pub(crate) fn serve_holes(_: Cores, args: &[String]) -> Result<()> {
     cores::roam()?;
     let mut attacker = Attacker::connect(HOLES, args)?;
@@ -128,7 +135,7 @@ pub(crate) fn serve_holes(_: Cores, args: &[String]) -> Result<()> {
         let memory = memory.clone();
         thread::spawn(move || {
             loop {
-                // It is sealed: this does nothing.
+                // The arena is sealed, so `punch` does nothing.
                 let _ = memory.punch(0, memory.len());
                 touch(&memory);
             }
@@ -152,7 +159,7 @@ struct Attacker {
 }
 
 impl Attacker {
-    /// Told the helper's path and address, and numbers.
+    /// Connects; the arguments are the helper's path and address, and numbers.
     fn connect(name: &str, args: &[String]) -> Result<Attacker> {
         let told = args.split_first_chunk();
         let told = told.and_then(|([path, address], rest)| Some((path, address.parse().ok()?, rest)));
@@ -171,14 +178,15 @@ impl Attacker {
         })
     }
 
-    /// An arena of the most bytes, every page of which is there.
+    /// Creates an arena of the largest size, and touches every page.
     fn touched(&mut self) -> Result<Arena, Errno> {
         let arena = self.client.arena(ARENA_BYTES, false)?;
         touch(&arena.memory);
         Ok(arena)
     }
 
-    /// Starts so many operations that nothing ends, each on a buffer of its own; those beyond its share are refused.
+    /// Starts `count` operations that never end, each on its own buffer; those beyond its share are
+    /// refused.
     fn fill(&mut self, count: u64) -> Result<Tm, Errno> {
         let client = &mut self.client;
         let count = count
@@ -195,7 +203,8 @@ impl Attacker {
         Ok(tm)
     }
 
-    /// A transfer machine that talks to itself: buffers all over these arenas, and behind them one to send from.
+    /// Starts a transfer machine that sends to itself: buffers that fill these arenas, and one in a
+    /// further arena to send from.
     fn receive_into(&mut self, arenas: &[Arena]) -> Result<Tm, Errno> {
         let from = self.client.arena(BULK, false)?;
         for number in 0..WINDOW {
@@ -209,7 +218,7 @@ impl Attacker {
         self.client.start_tm(self.nid, PORTAL, 4 * WINDOW as u32)
     }
 
-    /// Sends from there into all of them.
+    /// Sends from that one into all of them.
     fn receive_round(&mut self, tm: &mut Tm, round: u64) -> Result<(), Errno> {
         let counters = (0..WINDOW).map(|number| 1 + round * WINDOW + number);
         for (number, counter) in (0..).zip(counters.clone()) {

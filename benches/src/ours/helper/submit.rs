@@ -1,5 +1,5 @@
-//! What a client tells the helper, through the submission ring. The helper sleeps when there is nothing to do, in epoll on
-//! the client's doorbell, and is not to be woken as long as it is awake.
+//! A client's submissions to the helper, through the submission ring. An idle helper sleeps in
+//! epoll on the client's doorbell, and must not be woken while it is awake.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,20 +23,20 @@ use crate::server::{PATIENCE, Server};
 pub(crate) const TAKER: &str = "submission-taker";
 pub(crate) const ECHO: &str = "submission-echo";
 
-/// A client's ring, and as many slots for the answers.
+/// Slots of a client's ring, and of the ring for the answers.
 const SLOTS: u32 = 256;
 
-/// Entries that the helper takes out before it does anything else.
+/// Largest number of entries that the helper takes before it does other work.
 const BUDGET: usize = 64;
 
-/// Submissions between two looks at the clock.
+/// Submissions between two readings of the clock.
 const TURN: u64 = 1024;
 
 /// The last submission's cookie.
 const END: u64 = u64::MAX - 1;
 const LAST: Range<u64> = END..END + 1;
 
-/// Submissions one by one, each followed by a look at whether the helper sleeps: millions per second.
+/// Submissions one by one, each followed by a check whether the helper sleeps: millions per second.
 pub(crate) fn one_by_one(round: &Round) -> Result<Sample> {
     stream(round, 1)
 }
@@ -64,7 +64,7 @@ fn stream(round: &Round, batch: usize) -> Result<Sample> {
     Ok(sample)
 }
 
-/// One submission, to a helper that sleeps, and one event, to a client that sleeps: microseconds one way.
+/// One submission to a sleeping helper, and one event to a sleeping client: microseconds one way.
 pub(crate) fn there_and_back(round: &Round) -> Result<Sample> {
     let server = Server::start::<&str>(ECHO, round.cores, &[])?;
     let (mut client, shared) = Client::new()?;
@@ -105,7 +105,7 @@ pub(crate) fn echo(_: Cores, _: &[String]) -> Result<()> {
     })
 }
 
-/// Takes submissions until [`END`] has come, and checks that none is missing.
+/// Takes submissions until [`END`] arrives, and checks that none is missing.
 fn serve(ring: OwnedFd, doorbell: OwnedFd, mut answer: impl FnMut(&Submission) -> Result<()>) -> Result<()> {
     let memory = attach(ring)?;
     let mut consumer = consumer(memory.clone())?;
@@ -135,7 +135,7 @@ fn serve(ring: OwnedFd, doorbell: OwnedFd, mut answer: impl FnMut(&Submission) -
     }
 }
 
-/// What the helper gets of a client.
+/// The descriptors that a client gives the helper.
 struct Shared {
     ring: OwnedFd,
     doorbell: OwnedFd,
@@ -175,7 +175,7 @@ fn numbered(cookie: u64) -> Submission {
     Submission { cookie: cookie.into(), ..Submission::new_zeroed() }
 }
 
-/// Gives the cookie of the submission after this one.
+/// Checks a submission's cookie; returns that of the next submission.
 fn check(submission: &Submission, expected: u64) -> Result<u64> {
     match submission.cookie.get() {
         cookie if cookie == expected => Ok(expected + 1),

@@ -1,4 +1,5 @@
-//! The system calls under load: of processes, as `perf` counts them; and of the thread that works, for each part of its work.
+//! System calls under load: of processes, as `perf` counts them; and of the working thread, for
+//! each part of its work.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -15,11 +16,11 @@ use crate::ours::xo::rate::Loaded;
 
 const PERF: &str = "perf";
 
-/// The shortest time worth counting: what `perf` takes to begin is little beside it.
+/// Shortest time for a count: long compared with the start of `perf`.
 const LEAST: Duration = Duration::from_millis(500);
 
-/// System calls of the client for each of its operations, 64 messages in flight, each answered: both ends are clients of
-/// helpers.
+/// System calls of the client per operation, 64 messages in flight, each answered: both ends are
+/// clients of helpers.
 pub(crate) fn client(round: &Round) -> Result<Sample> {
     count(round, Way::Helpers, |_| vec![Pid::this()])
 }
@@ -29,12 +30,12 @@ pub(crate) fn helper(round: &Round) -> Result<Sample> {
     count(round, Way::Helpers, |load| load.helper().into_iter().collect())
 }
 
-/// The same of a program that has the whole stack inside.
+/// The same of a program with the whole stack inside.
 pub(crate) fn in_process(round: &Round) -> Result<Sample> {
     count(round, Way::InProcess, |_| vec![Pid::this()])
 }
 
-/// System calls for each event that is taken, of those that are there.
+/// System calls per taken event, while events are available.
 pub(crate) fn events(round: &Round, way: Way) -> Result<Sample> {
     apart(round, way).map(|[events, _, _]| events)
 }
@@ -44,12 +45,13 @@ pub(crate) fn submissions(round: &Round, way: Way) -> Result<Sample> {
     apart(round, way).map(|[_, submissions, _]| submissions)
 }
 
-/// System calls for each answer, where no event is there: of waiting for one, and of giving buffers back.
+/// System calls per answer, while no event is available: of waiting for one, and of releasing
+/// buffers.
 pub(crate) fn waits(round: &Round, way: Way) -> Result<Sample> {
     apart(round, way).map(|[_, _, waits]| waits)
 }
 
-/// The same load as above, its parts counted apart.
+/// The same load as above, with its parts counted separately.
 fn apart(round: &Round, way: Way) -> Result<[Sample; 3]> {
     let mut load = Loaded::start(round, way)?;
     let mut calls = Calls::counted()?;
@@ -97,13 +99,13 @@ fn count(round: &Round, way: Way, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Resul
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let calls = said.lines().find_map(|line| line.split(',').next()?.parse::<f64>().ok());
     let calls = calls.ok_or_else(|| not_counted(&format!("does not count: {}", said.trim())))?;
-    // Rates, because what perf counts begins and ends a little inside of what is counted here. Each answer is an operation
-    // of sending, and a part of one of receiving that counts for nothing.
+    // Rates, because `perf` counts a slightly shorter interval than is measured here. Each answer
+    // is an operation of sending, and a part of one of receiving that is not counted.
     let per_second = answers as f64 / elapsed.as_secs_f64();
     Ok(Sample::of(calls / time.as_secs_f64() / per_second))
 }
 
-/// Rounds of messages between two looks at perf, which are system calls.
+/// Rounds of messages between two checks of perf, which are system calls.
 const LOOK: usize = 64;
 
 fn not_counted(what: &str) -> BenchError {

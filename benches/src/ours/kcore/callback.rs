@@ -13,15 +13,16 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;
 
-/// Callbacks between two looks at the clock: what a busy poll of the network brings.
+/// Callbacks between two readings of the clock: the yield of a busy poll of the network.
 const BATCH: usize = 64;
 
 /// Transfer machines on one portal: fewer than there are ids.
 const PER_PORTAL: usize = 4000;
 
-/// An event callback of LNet with `COUNT` other transfer machines, `COUNT` receive buffers posted on this one and `COUNT`
-/// events waiting to be taken: nanoseconds. Each is for another buffer than the one before, as memory likes it least, and
-/// the last of its operation; afterwards the buffer is posted anew.
+/// An event callback of LNet with `COUNT` other transfer machines, `COUNT` receive buffers posted
+/// on this one and `COUNT` events waiting to be taken: nanoseconds. Each callback is for another
+/// buffer than the one before, the worst case for memory, and the last of its operation; afterwards
+/// the buffer is posted again.
 pub(crate) fn among<const COUNT: usize>(round: &Round) -> Result<Sample> {
     let mut rig = Rig::new(COUNT)?;
     let (mut events, mut spent) = (0, Duration::ZERO);
@@ -81,7 +82,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// One of the posted buffers, which is posted no longer.
+    /// Removes and returns one of the posted buffers.
     fn any(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -105,7 +106,7 @@ impl Rig {
     }
 }
 
-/// A message has come into a buffer, which takes no more.
+/// Returns the event of a message that fills its buffer.
 fn message(mark: u64) -> Event {
     let mut event = Event::blank(EventKind::Put, ProcessId::lnet(Nid::LOOPBACK));
     (event.user_ptr, event.mlength, event.hdr_data, event.unlinked) = (mark, 8, 7 << 52 | 31, true);

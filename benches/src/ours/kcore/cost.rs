@@ -15,7 +15,8 @@ use crate::measure::Round;
 use crate::meter::{self, Sample};
 use crate::ours::engine::cost::allocations_of;
 
-/// What the system keeps in memory for each of `TMS` transfer machines of the default size without operations: bytes.
+/// Resident memory of each of `TMS` transfer machines of the default size without operations:
+/// bytes.
 pub(crate) fn machine<const TMS: usize>(_: &Round) -> Result<Sample> {
     let core = Kcore::new(Arc::new(Silent::default()), Still::new());
     let mut tms = Vec::with_capacity(TMS);
@@ -26,7 +27,7 @@ pub(crate) fn machine<const TMS: usize>(_: &Round) -> Result<Sample> {
     Ok(Sample::of((meter::resident_bytes()? - before) / TMS as f64))
 }
 
-/// What each of `BUFFERS` registered buffers costs, its memory aside: bytes.
+/// Bytes of each of `BUFFERS` registered buffers, without its memory.
 pub(crate) fn buffer<const BUFFERS: usize>(_: &Round) -> Result<Sample> {
     const { assert!(BUFFERS <= Limits::LNET.buffers_max) };
     let core = Kcore::new(Arc::new(Silent::default()), Still::new());
@@ -38,7 +39,7 @@ pub(crate) fn buffer<const BUFFERS: usize>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(watch.bytes() as f64 / BUFFERS as f64))
 }
 
-/// Allocations of each operation, its posting and its events included.
+/// Allocations per operation, with its posting and its events.
 pub(crate) fn allocations(_: &Round) -> Result<Sample> {
     let letter = Letter::new()?;
     allocations_of(2, || letter.send())

@@ -12,18 +12,18 @@ use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 use crate::ours::engine::node::Node;
 
-/// Messages between two looks at the clock.
+/// Messages between two readings of the clock.
 const BATCH: u64 = 256;
 
-/// Messages of 64 bytes of a transfer machine to itself, a buffer posted and one sent for each, and both events taken:
-/// nanoseconds.
+/// Messages of 64 bytes of a transfer machine to itself: each posts a buffer, sends one, and takes
+/// both events: nanoseconds.
 pub(crate) fn put(round: &Round) -> Result<Sample> {
     let letter = Letter::new()?;
     let timed = Timed::warm(round.time, || (0..BATCH).try_for_each(|_| letter.send()).map(|()| BATCH))?;
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// Registering a buffer and forgetting it again: nanoseconds.
+/// Registering a buffer and deregistering it: nanoseconds.
 pub(crate) fn register(round: &Round) -> Result<Sample> {
     let core = Kcore::new(Arc::new(Silent::default()), Still::new());
     let memory = memory()?;
@@ -37,7 +37,7 @@ pub(crate) fn register(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// A transfer machine that writes to itself.
+/// A transfer machine that sends to itself.
 pub(super) struct Letter {
     tm: Box<dyn CoreTm>,
     buffers: [BufferHandle; 2],

@@ -1,11 +1,11 @@
-//! The Core interface served by LNet: what it adds to LNet itself.
+//! The Core interface over LNet: its costs beyond LNet's own.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `local` | messages of a transfer machine to itself; registering buffers |
-//! | `callback` | what LNet's event callback costs among many transfer machines, buffers and events |
+//! | `callback` | the cost of LNet's event callback among large numbers of transfer machines, buffers and events |
 //! | `cost` | bytes and allocations |
-//! | `silent` | an LNet that does nothing, and a node that nobody needs to drive |
+//! | `silent` | an LNet that does nothing, and a node that needs no driving |
 
 pub(crate) mod callback;
 pub(crate) mod cost;
@@ -16,7 +16,7 @@ use nlx_core::{Core, CoreTm, Nid, Pid, StartAddress, TmOptions};
 
 use crate::error::{BenchError, Result};
 
-/// The portal of the transfer machine that is measured.
+/// The portal of the measured transfer machine.
 pub(crate) const PORTAL: u32 = 31;
 
 /// Bytes of a message, and of a buffer.

@@ -9,8 +9,8 @@ use lnet_api::{
 use lnet_nid::{Nid, Portal, ProcessId};
 use parking_lot::Mutex;
 
-/// An LNet that accepts everything and does nothing: what is measured over it is the caller's alone. It remembers the last
-/// event queue's handler, and what the last MD was marked with.
+/// An LNet that accepts everything and does nothing: a measurement over it is that of the caller
+/// alone. It keeps the last event queue's handler, and the mark of the last MD.
 #[derive(Default)]
 pub(crate) struct Silent {
     handles: AtomicU64,
@@ -19,12 +19,12 @@ pub(crate) struct Silent {
 }
 
 impl Silent {
-    /// Whom the last event queue tells of its events.
+    /// Returns the handler of the last event queue.
     pub(super) fn handler(&self) -> Option<Handler> {
         self.handler.lock().clone()
     }
 
-    /// The mark of the last MD, by which its events name it.
+    /// Returns the mark of the last MD, by which its events name it.
     pub(super) fn user_ptr(&self) -> u64 {
         self.user_ptr.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! What threads that compute get done beside messages between two nodes (the rows `cpu/computing`
-//! and `cpu/beside-computing`): a wait that looks for
-//! messages before it sleeps must not take processors from them.
+//! The progress of computing threads beside messages between two nodes (the rows `cpu/computing`
+//! and `cpu/beside-computing`): a wait that polls before it sleeps must not take processors from
+//! them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,13 +18,14 @@ use crate::ours::spin::steps;
 /// Threads that compute, for each processor.
 const THREADS_PER_PROCESSOR: usize = 2;
 
-/// Steps between two looks at whether it is over: some microseconds.
+/// Steps between two checks of the end: some microseconds.
 const STEPS: u64 = 4096;
 
-/// Rounds that are measured in one: who shares a processor evens out over more than one.
+/// Number of rounds that are measured together, over which the sharing of processors evens out.
 const ROUNDS: u32 = 2;
 
-/// Messages of 64 bytes with default waits beside threads that compute: millions of steps of these in a second.
+/// Messages of 64 bytes with default waits beside threads that compute: millions of the threads'
+/// steps in a second.
 pub(crate) fn computed_by_default(round: &Round) -> Result<Sample> {
     both(round, Wait::Default).map(|rates| Sample::of(rates.steps / 1e6))
 }
@@ -44,9 +45,9 @@ pub(crate) fn messages_sleeping(round: &Round) -> Result<Sample> {
     both(round, Wait::Sleep).map(|rates| Sample::of(rates.round_trips / 1e3))
 }
 
-/// What is done in a second.
+/// The rates of both activities, per second.
 struct Rates {
-    /// By all threads that compute.
+    /// Of all threads that compute.
     steps: f64,
     round_trips: f64,
 }
@@ -71,7 +72,7 @@ fn both(round: &Round, wait: Wait) -> Result<Rates> {
     })
 }
 
-/// Computes on any processor until it is over, and counts the steps.
+/// Computes on any processor until the end, and counts the steps.
 fn compute(done: &AtomicU64, over: &AtomicBool) -> Result<()> {
     cores::roam()?;
     let mut state = 1;

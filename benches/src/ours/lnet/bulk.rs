@@ -1,5 +1,5 @@
-//! 1 MiB between a buffer of the client and one that the server has posted for good; both sides have the same number of
-//! buffers and use them in turn.
+//! 1 MiB between a buffer of the client and a permanently posted one of the server; both sides have
+//! the same number of buffers and use them in rotation.
 
 use lnet_api::{AckRequest, MdHandle};
 
@@ -45,12 +45,12 @@ pub(crate) fn put_8(round: &Round) -> Result<Sample> {
     transfer::<Nodes>(round, Wait::Default, 8, 8, put_acknowledged)
 }
 
-/// GET, one at a time, with as many buffers as `xo::bulk::get` uses: GB/s.
+/// GET, one at a time, with the number of buffers of `xo::bulk::get`: GB/s.
 pub(crate) fn get_as_xo(round: &Round) -> Result<Sample> {
     transfer::<Nodes>(round, Wait::Default, 1, xo::bulk::BUFFERS, Station::get)
 }
 
-/// PUT, one at a time, with as many buffers as `xo::bulk::put` uses: GB/s.
+/// PUT, one at a time, with the number of buffers of `xo::bulk::put`: GB/s.
 pub(crate) fn put_as_xo(round: &Round) -> Result<Sample> {
     transfer::<Nodes>(round, Wait::Default, 1, xo::bulk::PUT_BUFFERS, put_acknowledged)
 }
@@ -60,7 +60,7 @@ pub(crate) fn put_acknowledged<N>(station: &Station<N>, md: MdHandle, slot: usiz
     station.put(md, slot, 0, AckRequest::Ack)
 }
 
-/// Transfers over any network, as many in flight and over as many buffers: GB/s.
+/// Transfers over any network, with `in_flight` of them at a time: GB/s.
 pub(crate) fn transfer<N: Network>(
     round: &Round,
     wait: Wait,

@@ -1,4 +1,4 @@
-//! What a connection costs in memory, and a message in allocations.
+//! Memory of a connection, and allocations of a message.
 
 use lnet_api::AckRequest;
 use lnet_node::Node;
@@ -15,27 +15,28 @@ use crate::server::{self, Server};
 pub(crate) const CONNECTED: &str = "lnet-connected";
 pub(crate) const PEERS: &str = "lnet-peers";
 
-/// Peers of the node whose memory is measured: as many as a storage server of a middling cluster has clients.
+/// Peers of the node whose memory is measured: the number of clients of a storage server in a
+/// medium cluster.
 const PEER_COUNT: u8 = 200;
 
 /// NIDs of each node among them, of 16 that a node can have.
 const NIDS_EACH: usize = 10;
 
-/// CONTROL, BULK_IN and BULK_OUT: what is opened to each peer.
+/// Connections to each peer: CONTROL, BULK_IN and BULK_OUT.
 const CONNECTIONS_EACH: u64 = 3;
 
-/// Bytes of a connection on which nothing goes, its third of the peer included: on the heap, as they were asked for.
+/// Heap bytes of an idle connection with its third of the peer, as requested.
 pub(crate) fn connection_heap(round: &Round) -> Result<Sample> {
     connection(round, 0)
 }
 
-/// The same by what the system keeps in memory for the process: pages, the heap's own needs included.
+/// The same as resident memory of the process: pages, with the heap's overhead.
 pub(crate) fn connection_resident(round: &Round) -> Result<Sample> {
     connection(round, 1)
 }
 
-/// One of the figures that a process gives which has just connected to all peers. It is one of its own: this one's heap
-/// has pages left over from other rows.
+/// Returns one of the figures of a process that has just connected to all peers. It is a separate
+/// process, because this one's heap has pages left over from other rows.
 fn connection(round: &Round, figure: usize) -> Result<Sample> {
     let connected = Server::start::<&str>(CONNECTED, round.cores, &[])?;
     let said = connected.said().split_whitespace().nth(figure).and_then(|bytes| bytes.parse().ok());
@@ -43,7 +44,8 @@ fn connection(round: &Round, figure: usize) -> Result<Sample> {
     said.map(Sample::of).ok_or_else(wrong)
 }
 
-/// Connects to all peers, and tells what that took divided by the number of connections: on the heap, and resident.
+/// Connects to all peers, and reports the memory divided by the number of connections: on the heap,
+/// and resident.
 pub(crate) fn serve_connected(cores: Cores, _: &[String]) -> Result<()> {
     let nodes = Nodes::choose()?;
     let process = std::process::id();
@@ -62,7 +64,7 @@ pub(crate) fn serve_connected(cores: Cores, _: &[String]) -> Result<()> {
     server::ready(format_args!("{heap} {resident}"))
 }
 
-/// The peers: nodes that take connections, and drop what is sent to them.
+/// Runs the peers: nodes that accept connections, and drop messages.
 pub(crate) fn serve_peers(_: Cores, args: &[String]) -> Result<()> {
     let (nodes, args) = Nodes::parse(args)?;
     let process = args.first().and_then(|process| process.parse().ok()).unwrap_or(0);
@@ -80,21 +82,23 @@ pub(crate) fn serve_peers(_: Cores, args: &[String]) -> Result<()> {
 const MESSAGE: usize = 64;
 const BULK: usize = 1 << 20;
 
-/// What small PUTs, bulk PUTs and bulk GETs are posted as by the server, and bound as by the client.
+/// The slots of small PUTs, bulk PUTs and bulk GETs, at which the server posts and the client
+/// binds.
 const SMALL: usize = 0;
 const BULK_PUT: usize = 1;
 const BULK_GET: usize = 2;
 
-/// Small PUTs in flight, as many as there are credits with one to spare for each bulk operation.
+/// Small PUTs in flight: the number of credits, less one for each bulk operation.
 const SMALL_PUTS: u64 = 62;
 
 /// The messages of a step: each PUT has its ACK, and the GET its REPLY.
 const MESSAGES: u64 = 2 * (SMALL_PUTS + 2);
 
-/// Steps after which everything has grown to what it needs, and steps that are counted.
+/// Steps until all tables have their final size, and steps that are counted.
 const STEPS: u64 = 500;
 
-/// Allocations of each message over TCP, small and bulk, on both sides together: both nodes are in this process.
+/// Allocations per message over TCP, small and bulk, on both sides together: both nodes are in this
+/// process.
 pub(crate) fn allocations(_: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let [client, server] = [Station::client(nodes)?, Station::server(nodes)?];

@@ -1,4 +1,5 @@
-//! Threads that wait on one node, whose handlers block: how many run at a time (`smp/handlers-…`).
+//! Threads that wait on one node, whose handlers block: the number that run at a time
+//! (`smp/handlers-…`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -13,10 +14,10 @@ use crate::measure::Round;
 use crate::meter::Sample;
 use crate::ours::nodes::Nodes;
 
-/// How long the handler of a message blocks: as if it waited for a disk.
+/// Time that the handler of a message blocks, as if it waited for a disk.
 const BLOCKS: Duration = Duration::from_millis(1);
 
-/// Messages under way to each transfer machine: there is always a next one.
+/// Messages in flight to each transfer machine, so that a next one is always available.
 const AHEAD: u64 = 8;
 
 const BYTES: usize = 64;
@@ -39,7 +40,7 @@ pub(crate) fn unpartitioned<const THREADS: usize>(round: &Round) -> Result<Sampl
     handled(round, THREADS, 1)
 }
 
-/// Thousands of messages a second.
+/// Measures thousands of messages a second.
 fn handled(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
     let nodes = Nodes::choose()?.partitioned(partitions);
     let server = Station::server(nodes)?;
@@ -58,7 +59,8 @@ fn handled(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
     let peers = nodes.partitioned(threads).peers_by_partition()?;
     let senders = peers.into_iter().map(|own| Station::start(nodes.partitioned(1), own, nodes.server));
     let senders = senders.collect::<Result<Vec<_>>>()?;
-    // All connect before handlers block: while a handler runs, the thread that drives the listener accepts no connection.
+    // All connect before handlers block: while a handler runs, the thread that drives the listener
+    // accepts no connection.
     let (start, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let sleepers =
         (0..threads).map(|_| Sleeper::new().map(Arc::new)).collect::<std::result::Result<Vec<_>, _>>();
@@ -71,7 +73,7 @@ fn handled(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
         let sending = |(machine, sender): (usize, Station)| {
             scope.spawn(move || {
                 let connected = connect(&sender, machine);
-                // A sender that has failed must not let the others wait.
+                // A sender that has failed must not make the others wait.
                 start.wait();
                 send(&sender, connected?, machine, || over.load(Ordering::Relaxed))
             })
@@ -98,7 +100,7 @@ fn connect(sender: &Station, machine: usize) -> Result<MdHandle> {
     Ok(md)
 }
 
-/// Keeps [`AHEAD`] messages under way until it is over, and waits for the last of them.
+/// Keeps [`AHEAD`] messages in flight until the end, and waits for the last of them.
 fn send(sender: &Station, md: MdHandle, machine: usize, over: impl Fn() -> bool) -> Result<()> {
     let mut sent = 1;
     while !over() {

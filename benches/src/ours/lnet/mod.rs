@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `station` | a node with buffers, and a thread that drives it while it waits |
 //! | `pingpong` | PUTs of 64 bytes or 4 KiB answered by PUTs |
-//! | `cost` | what a connection costs in memory, and a message in allocations |
+//! | `cost` | memory of a connection, and allocations of a message |
 //! | `bulk` | GETs and acknowledged PUTs of 1 MiB |
 //! | `rate` | small PUTs, acknowledged or answered, 64 in flight |
 //! | `beside` | messages beside threads that compute |
@@ -26,20 +26,20 @@ use crate::error::Result;
 use crate::ours::nodes::Nodes;
 use station::Station;
 
-/// What two nodes are on.
+/// The network of two nodes.
 pub(crate) trait Network: Copy {
     /// A node on it.
     type Node;
-    /// The server that sends back what is sent to it.
+    /// Name of the server that returns every message.
     const PINGPONG: &'static str;
-    /// The server that has buffers of 1 MiB.
+    /// Name of the server with buffers of 1 MiB.
     const BULK: &'static str;
 
-    /// Two addresses on it.
+    /// Chooses two addresses on it.
     fn choose() -> Result<Self>;
-    /// What a server must be told, and what it needs to know besides.
+    /// Returns the arguments of a server: the network's, and `more`.
     fn args(self, more: &[&dyn Display]) -> Vec<String>;
-    /// What a server was told, and the rest of its arguments.
+    /// Parses a server's arguments; returns the network and the other arguments.
     fn parse(args: &[String]) -> Result<(Self, &[String])>;
     /// Starts the client's node.
     fn client(self) -> Result<Station<Self::Node>>;

@@ -11,9 +11,9 @@ use crate::meter::{self, Sample};
 use crate::ours::nodes::Nodes;
 use crate::server::{self, Server};
 
-/// Where messages arrive, on both sides.
+/// The buffer that receives messages, on both sides.
 const INBOX: usize = 0;
-/// What messages are sent from, on both sides.
+/// The buffer that messages are sent from, on both sides.
 const OUTBOX: usize = 1;
 
 /// PUTs of `LENGTH` bytes, sleeping: microseconds one way.
@@ -26,17 +26,17 @@ pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
     pingpong::<Nodes>(round, Wait::Poll(round.cores), LENGTH)
 }
 
-/// The same as programs wait that choose nothing.
+/// The same with default waits.
 pub(crate) fn default<const LENGTH: usize>(round: &Round) -> Result<Sample> {
     pingpong::<Nodes>(round, Wait::Default, LENGTH)
 }
 
-/// The same with nodes of so many partitions, each with one thread, which waits.
+/// The same with nodes with `PARTITIONS` partitions, each with one thread, which waits.
 pub(crate) fn one_waiter<const PARTITIONS: usize>(round: &Round) -> Result<Sample> {
     timed(round, Nodes::choose()?.partitioned(PARTITIONS), Wait::Default, 64)
 }
 
-/// PUTs of `length` bytes there and back over any network: microseconds one way.
+/// PUTs of `length` bytes in both directions over any network: microseconds one way.
 pub(crate) fn pingpong<N: Network>(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
     timed(round, N::choose()?, wait, length)
 }
@@ -47,10 +47,10 @@ fn timed<N: Network>(round: &Round, nodes: N, wait: Wait, length: usize) -> Resu
     })
 }
 
-/// The same, sleeping: the system calls of the client for each message there and back.
+/// The same, sleeping: the system calls of the client per message in both directions.
 #[cfg(feature = "verbs")]
 pub(crate) fn calls<N: Network>(round: &Round, length: usize) -> Result<Sample> {
-    /// Turns after which everything has grown to what it needs, and turns that are counted.
+    /// Turns until all tables have their final size, and turns that are counted.
     const TURNS: u64 = 20;
     client(round, N::choose()?, Wait::Sleep, length, |_, turn| {
         let mut calls = Calls::counted()?;
@@ -60,7 +60,7 @@ pub(crate) fn calls<N: Network>(round: &Round, length: usize) -> Result<Sample> 
     })
 }
 
-/// The side that measures: what it does with turns, each a message there and one back.
+/// Runs the measuring side: `work` gets the turn, which sends a message and receives its answer.
 pub(super) fn client<N: Network, R>(
     round: &Round,
     nodes: N,

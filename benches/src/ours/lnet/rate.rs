@@ -13,15 +13,17 @@ pub(crate) const ANSWERING: &str = "lnet-answering";
 
 const MESSAGE: usize = 64;
 
-/// PUTs without an acknowledgement or answer, at the most.
+/// Largest number of PUTs without an acknowledgement or answer.
 pub(crate) const WINDOW: u64 = 64;
 
-/// The buffer that takes PUTs, on both sides; the client's events of acknowledged PUTs count for it too.
+/// The buffer that receives PUTs, on both sides; the client's events of acknowledged PUTs count for
+/// it too.
 const INBOX: usize = 0;
-/// The buffer that PUTs are sent from, where its events do not matter.
+/// The buffer that PUTs are sent from, if its events are not counted.
 const OUTBOX: usize = 1;
 
-/// Acknowledged PUTs of 64 bytes, 64 in flight, each to a place of its own in the server's buffer: millions per second.
+/// Acknowledged PUTs of 64 bytes, 64 in flight, each to a separate offset of the server's buffer:
+/// millions per second.
 pub(crate) fn puts(round: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let station = Station::client(nodes)?;
@@ -77,7 +79,7 @@ pub(crate) fn serve_answers(_: Cores, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Where in the target's buffer a message goes.
+/// Returns the offset of a message in the target's buffer.
 fn place(number: u64) -> u32 {
     (number % WINDOW) as u32 * MESSAGE as u32
 }

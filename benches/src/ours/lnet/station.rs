@@ -17,10 +17,10 @@ use crate::error::{BenchError, Result};
 use crate::ours::nodes::{self, Nodes};
 use crate::server::PATIENCE;
 
-/// How many buffers a station counts events for.
+/// Number of buffers for which a station counts events.
 const SLOTS: usize = 16;
 
-/// Where all buffers are posted; Motr's data portal.
+/// The portal of all buffers; Motr's data portal.
 const PORTAL: u32 = 34;
 
 /// How a thread waits for an event.
@@ -28,14 +28,15 @@ const PORTAL: u32 = 34;
 pub(crate) enum Wait {
     /// It drives the node, and sleeps at once when nothing arrives.
     Sleep,
-    /// It drives the node, and looks for a while before it sleeps: as programs wait that choose nothing.
+    /// It drives the node, and polls for a while before it sleeps: the default.
     Default,
-    /// It drives the node and never sleeps; on the one core of both sides it lets the other side run.
+    /// It drives the node and never sleeps; if both sides share a core, it yields to the other
+    /// side.
     Poll(Cores),
 }
 
 impl Wait {
-    /// As a server is told it.
+    /// Returns the argument for a server.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Wait::Sleep => "sleep",
@@ -44,19 +45,19 @@ impl Wait {
         }
     }
 
-    /// As a server was told it.
+    /// Parses the argument of a server.
     pub(crate) fn parse(name: Option<&String>, cores: Cores) -> Wait {
         let all = [Wait::Default, Wait::Poll(cores)];
         all.into_iter().find(|wait| name.is_some_and(|name| name == wait.name())).unwrap_or(Wait::Sleep)
     }
 
-    /// How long it looks before it sleeps.
+    /// Returns how long it polls before it sleeps.
     fn spin(self) -> Duration {
         if self == Wait::Sleep { Duration::ZERO } else { DEFAULT_SPIN }
     }
 }
 
-/// A node, its buffers, and how many operations have ended on each of them.
+/// A node, its buffers, and the number of operations that have ended on each of them.
 pub(crate) struct Station<N = Node> {
     lnet: Arc<dyn LNet>,
     drive: Arc<dyn Drive>,
@@ -86,7 +87,7 @@ impl Station {
         Station::over(lnet, drive, node, nodes::process(peer))
     }
 
-    /// Waits until the node has opened so many connections in all.
+    /// Waits until the node has opened `count` connections in all.
     pub(crate) fn wait_for_connections(&self, count: u64) -> Result<()> {
         let ready = || self.node.tcp().counters().rx.connects >= count || self.ended.has_failed();
         let in_time = wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready);
@@ -99,7 +100,7 @@ impl Station {
 }
 
 impl<N> Station<N> {
-    /// A node that is up, whose messages go to the peer.
+    /// Creates a station on a running node, whose messages go to the peer.
     pub(crate) fn over(
         lnet: Arc<dyn LNet>,
         drive: Arc<dyn Drive>,
@@ -115,7 +116,7 @@ impl<N> Station<N> {
         Ok(Station { lnet, drive, sleeper, ended, eq, portal, peer, node })
     }
 
-    /// Posts a buffer for any number of PUTs and GETs from anywhere; its events count for `slot`.
+    /// Posts a buffer for any number of PUTs and GETs of every sender; its events count for `slot`.
     pub(crate) fn post(&self, slot: usize, memory: IoVec) -> Result<()> {
         self.post_for(self.eq, slot, memory)
     }
@@ -137,7 +138,7 @@ impl<N> Station<N> {
         md.map(drop).map_err(BenchError::nlx("post a buffer"))
     }
 
-    /// Makes a buffer ready for any number of own PUTs or GETs; its events count for `slot`.
+    /// Binds a buffer for any number of local PUTs or GETs; its events count for `slot`.
     pub(crate) fn bind(&self, slot: usize, memory: IoVec) -> Result<MdHandle> {
         let md = self.md(slot, memory, MdOptions::empty());
         self.lnet.md_bind(md, Unlink::Retain).map_err(BenchError::nlx("bind a buffer"))
@@ -169,12 +170,13 @@ impl<N> Station<N> {
         self.lnet.get(&get).map_err(BenchError::nlx("GET"))
     }
 
-    /// Operations that have ended on a buffer: PUTs received, replies and acknowledgements received.
+    /// Returns the number of operations that have ended on a buffer: PUTs received, replies and
+    /// acknowledgements received.
     pub(crate) fn ended(&self, slot: usize) -> u64 {
         self.ended.counts[slot].load(Ordering::Acquire)
     }
 
-    /// Waits until so many operations have ended on a buffer.
+    /// Waits until `count` operations have ended on a buffer.
     pub(crate) fn wait_for(&self, slot: usize, count: u64, wait: Wait) -> Result<()> {
         let ready = || self.ended(slot) >= count || self.ended.has_failed();
         let in_time = match wait {
@@ -191,7 +193,7 @@ impl<N> Station<N> {
         Err(BenchError::TimedOut { what: "the end of an LNet operation", seconds: PATIENCE.as_secs() })
     }
 
-    /// Drives the node for as long as this process lives.
+    /// Drives the node until this process ends.
     pub(crate) fn serve(&self, wait: Wait) -> Result<()> {
         let failed = || self.ended.has_failed();
         match wait {
@@ -212,7 +214,7 @@ impl<N> Station<N> {
     }
 
     fn poll_until(&self, cores: Cores, ready: impl Fn() -> bool) -> bool {
-        // As the raw loop, which has none: it costs next to nothing.
+        // The raw loop has no deadline, so this one is checked rarely.
         const POLLS_PER_LOOK_AT_THE_CLOCK: u32 = 1024;
         let deadline_ns = self.deadline_ns();
         let mut polls = 0_u32;
@@ -241,13 +243,14 @@ impl<N> Station<N> {
     }
 }
 
-/// As those of a transfer machine with this id: each slot lies in the next CPU partition.
+/// Returns match bits like those of a transfer machine with this id: each slot lies in the next CPU
+/// partition.
 fn bits_of(slot: usize) -> MatchBits {
     MatchBits((slot as u64) << 52)
 }
 
-/// A buffer of its own region, every byte written to: memory that nobody has ever touched is faster than any other, for
-/// the system has one page of zeroes for all of it.
+/// Returns a buffer in a new region, every byte of which is written: memory that was never written
+/// is faster than any other, for the system maps one page of zeroes for all of it.
 pub(crate) fn buffer(length: usize) -> Result<IoVec> {
     let memory = IoVec::whole(Region::heap(length).map_err(BenchError::nlx("make a buffer"))?);
     let mut bytes = memory.write(0..length).map_err(BenchError::nlx("fill a buffer"))?;
@@ -256,7 +259,7 @@ pub(crate) fn buffer(length: usize) -> Result<IoVec> {
     Ok(memory)
 }
 
-/// Counts the operations that have ended on each buffer.
+/// Counters of the operations that have ended on each buffer.
 #[derive(Default)]
 struct Ended {
     counts: [AtomicU64; SLOTS],

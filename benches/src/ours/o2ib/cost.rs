@@ -1,4 +1,5 @@
-//! What transfers copy and register, and what a connection takes of its device. Both nodes are in this process.
+//! Copies and registrations of transfers, and a connection's resources of its device. Both nodes
+//! are in this process.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -19,19 +20,20 @@ use crate::ours::lnet::Network;
 use crate::ours::lnet::station::{Station, buffer};
 use crate::server::PATIENCE;
 
-/// The length of a small message, which goes with its header, and of one that is written to its place.
+/// The length of a small message, which is sent with its header, and of one that is written by
+/// RDMA.
 const MESSAGE: usize = 64;
 const BULK: usize = 1 << 20;
 
-/// What they are posted as by the server, and bound as by the client.
+/// The slots at which the server posts and the client binds them.
 const SMALL: usize = 0;
 const PUT: usize = 1;
 const GET: usize = 2;
 
-/// Steps after which everything has grown to what it needs, and steps that are counted.
+/// Steps until all tables have their final size, and steps that are counted.
 const STEPS: u64 = 10;
 
-/// Of each step: a small PUT and its ACK, a bulk PUT and its ACK, a GET and its REPLY.
+/// Messages of a step: a small PUT and its ACK, a bulk PUT and its ACK, a GET and its REPLY.
 const MESSAGES: u64 = 6;
 const BULK_BYTES: u64 = 2 * BULK as u64;
 
@@ -60,7 +62,7 @@ impl Pair {
         Ok(Pair { stations: [server, client], seen: [server_seen, client_seen], mds, steps: 0 })
     }
 
-    /// One of each, to their ends.
+    /// Runs one of each to its end.
     fn step(&mut self) -> Result<()> {
         self.steps += 1;
         let [_, client] = &self.stations;
@@ -90,7 +92,7 @@ impl Pair {
     }
 }
 
-/// Bytes copied of each byte of the bulk transfers, on both sides together.
+/// Copied bytes per byte of the bulk transfers, on both sides together.
 pub(crate) fn copies(_: &Round) -> Result<Sample> {
     let mut pair = Pair::start()?;
     let copied = |pair: &Pair| {
@@ -100,12 +102,12 @@ pub(crate) fn copies(_: &Round) -> Result<Sample> {
     };
     (0..STEPS).try_for_each(|_| pair.step())?;
     let moved = STEPS * BULK_BYTES;
-    // Whatever is not copied has gone straight to its place.
+    // All bytes that are not copied were written by RDMA.
     equal("bytes written by RDMA", pair.counters().tx.bytes_direct, moved)?;
     Ok(Sample::of(copied(&pair) as f64 / moved as f64))
 }
 
-/// Registrations of memory for each operation, after the first ones.
+/// Registrations of memory per operation, after the first ones.
 pub(crate) fn registrations(_: &Round) -> Result<Sample> {
     let mut pair = Pair::warm()?;
     let known = pair.seen.iter().all(|seen| seen.bytes() > BULK as u64);
@@ -116,7 +118,7 @@ pub(crate) fn registrations(_: &Round) -> Result<Sample> {
     Ok(Sample::of((registered(&pair) - before) as f64 / (STEPS * MESSAGES / 2) as f64))
 }
 
-/// Allocations of each message, on both sides together.
+/// Allocations per message, on both sides together.
 pub(crate) fn allocations(_: &Round) -> Result<Sample> {
     let mut pair = Pair::warm()?;
     let watch = Watch::begin();
@@ -124,17 +126,18 @@ pub(crate) fn allocations(_: &Round) -> Result<Sample> {
     Ok(Sample::of(watch.allocations() as f64 / (STEPS * MESSAGES) as f64))
 }
 
-/// Send work requests of a connection, as the device says that it has them.
+/// Send work requests of a connection, as reported by the device.
 pub(crate) fn sends(_: &Round) -> Result<Sample> {
     connection(|seen| seen.queues()[0].1.sends.into())
 }
 
-/// Receive work requests of a connection, as the device says that it has them.
+/// Receive work requests of a connection, as reported by the device.
 pub(crate) fn receives(_: &Round) -> Result<Sample> {
     connection(|seen| seen.queues()[0].1.receives.into())
 }
 
-/// Completion queue entries of a connection, as the device was asked for them: it may round up, and soft-RoCE does.
+/// Completion queue entries of a connection, as requested from the device: it may round up, and
+/// soft-RoCE does.
 pub(crate) fn completions(_: &Round) -> Result<Sample> {
     connection(|seen| {
         let (asked, made) = seen.queues()[0];
@@ -142,7 +145,7 @@ pub(crate) fn completions(_: &Round) -> Result<Sample> {
     })
 }
 
-/// Receives that wait at the device when nothing goes on, and their bytes.
+/// Receives that are posted to the device when the connection is idle, and their bytes.
 pub(crate) fn posted(_: &Round) -> Result<Sample> {
     connection(|seen| seen.receives().0)
 }
@@ -151,7 +154,7 @@ pub(crate) fn posted_bytes(_: &Round) -> Result<Sample> {
     connection(|seen| seen.receives().1)
 }
 
-/// A figure of the one connection between the nodes, of which both have the same.
+/// Returns a figure of the one connection between the nodes, which must be equal on both sides.
 fn connection(figure: fn(&Seen) -> u64) -> Result<Sample> {
     let pair = Pair::warm()?;
     for seen in &pair.seen {
@@ -162,7 +165,7 @@ fn connection(figure: fn(&Seen) -> u64) -> Result<Sample> {
     Ok(Sample::of(client as f64))
 }
 
-/// What `nlx o2iblnd-calc` says of it.
+/// Results of `nlx o2iblnd-calc`.
 pub(crate) fn calculated_sends(_: &Round) -> Result<Sample> {
     calculated(|sizes| sizes.sends.into())
 }

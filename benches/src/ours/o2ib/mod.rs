@@ -2,8 +2,8 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `node` | an engine over the verbs LND, which whoever waits drives |
-//! | `cost` | what transfers copy and register, and a connection takes of its device |
+//! | `node` | an engine over the verbs LND, driven by its waiting thread |
+//! | `cost` | copies and registrations of transfers, and a connection's resources of its device |
 
 pub(crate) mod cost;
 mod node;
@@ -25,10 +25,10 @@ use crate::ours::lnet::pingpong::{self, pingpong};
 use crate::ours::lnet::station::{Station, Wait};
 use node::Node;
 
-/// Transfers in flight, over as many buffers on each side: as many as a peer has credits by LNet's defaults.
+/// Transfers in flight, with a buffer for each on both sides: a peer's credits by LNet's defaults.
 const IN_FLIGHT: usize = 8;
 
-/// Where the two nodes are: the guest's addresses.
+/// The addresses of the two nodes: the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addresses {
     client: Ipv4Addr,
@@ -69,19 +69,19 @@ impl Network for Addresses {
     }
 }
 
-/// This host's devices.
+/// Returns this host's devices.
 #[allow(unsafe_code, reason = "devices write where they are told to")]
 fn host() -> Arc<dyn Fabric> {
-    // SAFETY: LNDs alone have it, and whoever asks for a device's limits.
+    // SAFETY: it is used by LNDs alone, and to query a device's limits.
     Arc::new(unsafe { Host::new() })
 }
 
-/// PUTs of 64 bytes there and back, sleeping: microseconds one way.
+/// PUTs of 64 bytes in both directions, sleeping: microseconds one way.
 pub(crate) fn pingpong_sleeping(round: &Round) -> Result<Sample> {
     pingpong::<Addresses>(round, Wait::Sleep, 64)
 }
 
-/// The same, sleeping: system calls of the client's thread for each message there and back.
+/// The same, sleeping: system calls of the client's thread per message in both directions.
 pub(crate) fn calls(round: &Round) -> Result<Sample> {
     pingpong::calls::<Addresses>(round, 64)
 }

@@ -11,7 +11,7 @@ use lnet_o2iblnd::{Fabric, O2ibConfig, O2ibLnd};
 use crate::error::{BenchError, Result};
 use crate::ours::lnet::station::Station;
 
-/// A node with one NI over RDMA, and LNet's defaults. Nobody drives it but whoever waits.
+/// A node with one NI over RDMA, and LNet's defaults. Only its waiting thread drives it.
 pub(crate) struct Node {
     id: ProcessId,
     engine: Arc<Engine>,
@@ -19,7 +19,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The node at `own`, whose messages go to the one at `peer`.
+    /// Creates the node at `own`, whose messages go to the one at `peer`.
     pub(super) fn station(own: Ipv4Addr, peer: Ipv4Addr, fabric: Arc<dyn Fabric>) -> Result<Station<Node>> {
         let lnd = O2ibLnd::over(O2ibConfig::default(), fabric);
         let lnd = Arc::new(lnd.map_err(BenchError::nlx("make the verbs LND"))?);
@@ -36,7 +36,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It is there: nobody else removes it.
+        // It exists: no other code removes it.
         let _ = self.engine.remove_ni(self.id.nid);
     }
 }

@@ -1,5 +1,5 @@
-//! Transfers of 1 MiB that the client starts, against buffers that the server stages ahead of need: their descriptors
-//! travel in messages.
+//! Transfers of 1 MiB that the client starts, with buffers that the server stages in advance: their
+//! descriptors are sent in messages.
 
 use std::collections::VecDeque;
 
@@ -17,13 +17,13 @@ pub(crate) const PUT_SERVER: &str = "xo-put";
 
 const LENGTH: usize = 1 << 20;
 
-/// Buffers that the server of the GETs stages; the client uses as many, in turn.
+/// Buffers that the server of the GETs stages; the client has the same number, used in rotation.
 pub(crate) const BUFFERS: usize = 8;
 
-/// Descriptors that go in one message: a request of a storage client carries several.
+/// Descriptors in one message: a request of a storage client carries several.
 const GROUP: usize = 4;
 
-/// Buffers of the server of the PUTs: one that is written to, and one staged already.
+/// Buffers of the server of the PUTs: one that is being written, and one staged already.
 pub(crate) const PUT_BUFFERS: usize = 2;
 
 /// Active receives, one at a time: GB/s.
@@ -31,12 +31,12 @@ pub(crate) fn get(round: &Round) -> Result<Sample> {
     get_by(round, Way::InProcess)
 }
 
-/// Active sends, one at a time, each acknowledged by the message that brings the next descriptor: GB/s.
+/// Active sends, one at a time, each acknowledged by the message with the next descriptor: GB/s.
 pub(crate) fn put(round: &Round) -> Result<Sample> {
     put_by(round, Way::InProcess)
 }
 
-/// [`get`] by any way.
+/// [`get`] by any path to the network.
 pub(crate) fn get_by(round: &Round, way: Way) -> Result<Sample> {
     let mut client = Client::new(Pair::start(round, way, GET_SERVER)?, BUFFERS)?;
     let pids = client.pair.pids();
@@ -48,7 +48,7 @@ pub(crate) fn get_by(round: &Round, way: Way) -> Result<Sample> {
     })
 }
 
-/// [`put`] by any way.
+/// [`put`] by any path to the network.
 pub(crate) fn put_by(round: &Round, way: Way) -> Result<Sample> {
     let mut client = Client::new(Pair::start(round, way, PUT_SERVER)?, PUT_BUFFERS)?;
     let pids = client.pair.pids();
@@ -107,7 +107,7 @@ impl Client {
         Ok(Client { pair, buffers, offers: VecDeque::with_capacity(2 * BUFFERS) })
     }
 
-    /// The next buffer, and what to use it with; waits for an offer if there is none.
+    /// Returns the next buffer with an offer for it; waits for an offer if there is none.
     fn take(&mut self) -> Result<(Buffer, Offer)> {
         while self.offers.is_empty() {
             self.step()?;
@@ -122,7 +122,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for one event; says whether it ended a transfer.
+    /// Waits for one event; returns whether it ended a transfer.
     fn step(&mut self) -> Result<bool> {
         let offers = &mut self.offers;
         let ended = self.pair.party.next(|message| {

@@ -1,4 +1,4 @@
-//! What the storage client's interface costs without a network: time, bytes and allocations.
+//! The costs of the storage client's interface without a network: time, bytes and allocations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::ours::kcore::silent::{Silent, Still};
 /// Bytes of a message, and of a buffer.
 const LENGTH: usize = 64;
 
-/// Operations between two looks at the clock.
+/// Operations between two readings of the clock.
 const BATCH: u64 = 256;
 
-/// Timeouts lie between this and twice this ahead: none passes while it is measured.
+/// Timeouts are between this and twice this: none expires during a measurement.
 const TIMEOUT_SECONDS: u64 = 3600;
 
-/// A message of a transfer machine to itself with `PENDING` other operations that have a timeout, as both of its own
-/// operations have: nanoseconds.
+/// A message of a transfer machine to itself, both of whose operations have a timeout, beside
+/// `PENDING` other operations with a timeout: nanoseconds.
 pub(crate) fn with_timeouts<const PENDING: usize>(round: &Round) -> Result<Sample> {
     letters(round, Letter::new(PENDING)?)
 }
 
-/// The same without any timeout, but for those that are pending as well.
+/// The same without a timeout, beside the same pending operations.
 pub(crate) fn without_timeouts<const PENDING: usize>(round: &Round) -> Result<Sample> {
     letters(round, Letter { timeouts: false, ..Letter::new(PENDING)? })
 }
@@ -40,7 +40,7 @@ fn letters(round: &Round, mut letter: Letter) -> Result<Sample> {
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// Registering a buffer and giving it up again: nanoseconds.
+/// Registering a buffer and releasing it: nanoseconds.
 pub(crate) fn register(round: &Round) -> Result<Sample> {
     let (domain, memory) = (silent(), memory()?);
     let timed = Timed::warm(round.time, || {
@@ -52,7 +52,7 @@ pub(crate) fn register(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// What the system keeps in memory for each of `TMS` transfer machines without operations: bytes.
+/// Resident memory of each of `TMS` transfer machines without operations: bytes.
 pub(crate) fn machine<const TMS: usize>(_: &Round) -> Result<Sample> {
     let domain = silent();
     let mut tms = Vec::with_capacity(TMS);
@@ -63,7 +63,7 @@ pub(crate) fn machine<const TMS: usize>(_: &Round) -> Result<Sample> {
     Ok(Sample::of((meter::resident_bytes()? - before) / TMS as f64))
 }
 
-/// What each of `PEERS` end points costs: bytes.
+/// Bytes of each of `PEERS` end points.
 pub(crate) fn end_point<const PEERS: u32>(_: &Round) -> Result<Sample> {
     let domain = silent();
     let tm = start(&domain)?;
@@ -77,7 +77,7 @@ pub(crate) fn end_point<const PEERS: u32>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(watch.bytes() as f64 / f64::from(PEERS)))
 }
 
-/// What each of `BUFFERS` registered buffers costs, its memory aside: bytes.
+/// Bytes of each of `BUFFERS` registered buffers, without its memory.
 pub(crate) fn buffer<const BUFFERS: usize>(_: &Round) -> Result<Sample> {
     let (domain, memory) = (silent(), memory()?);
     let mut buffers = Vec::with_capacity(BUFFERS);
@@ -88,13 +88,13 @@ pub(crate) fn buffer<const BUFFERS: usize>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(watch.bytes() as f64 / BUFFERS as f64))
 }
 
-/// Allocations of each operation with a timeout, its posting and its events included.
+/// Allocations per operation with a timeout, with its posting and its events.
 pub(crate) fn allocations(_: &Round) -> Result<Sample> {
     let mut letter = Letter::new(0)?;
     allocations_of(2, || letter.send())
 }
 
-/// A transfer machine that writes to itself.
+/// A transfer machine that sends to itself.
 struct Letter {
     own: EndPoint,
     buffers: Vec<Buffer>,
@@ -105,7 +105,7 @@ struct Letter {
 }
 
 impl Letter {
-    /// With so many passive buffers posted that have a timeout.
+    /// Creates one with this number of posted passive buffers that have a timeout.
     fn new(pending: usize) -> Result<Letter> {
         let node = Node::new(1)?;
         let domain = Domain::over(Kcore::new(node.lnet(), Still::new()));
@@ -154,7 +154,7 @@ impl Letter {
     }
 }
 
-/// A domain over an LNet that does nothing.
+/// Returns a domain over an LNet that does nothing.
 fn silent() -> Domain {
     Domain::over(Kcore::new(Arc::new(Silent::default()), Still::new()))
 }
@@ -170,7 +170,7 @@ fn memory() -> Result<IoVec> {
     Region::heap(LENGTH).map(IoVec::whole).map_err(BenchError::nlx("take memory"))
 }
 
-/// A buffer; they all share this memory, for nobody looks into it.
+/// Returns a buffer; all share this memory, whose content does not matter.
 fn registered(domain: &Domain, memory: &IoVec) -> Result<Buffer> {
     domain.register(memory.clone()).map_err(BenchError::nlx("register a buffer"))
 }

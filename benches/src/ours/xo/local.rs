@@ -9,7 +9,7 @@ use crate::ours::nodes::Nodes;
 
 const LENGTH: usize = 1 << 20;
 
-/// A buffer staged by a transfer machine and read by the same one, through the loopback network: GB/s.
+/// A buffer that a transfer machine stages and reads itself, through the loopback network: GB/s.
 pub(crate) fn get(round: &Round) -> Result<Sample> {
     let mut party = alone()?;
     let mut pair = vec![party.buffer(LENGTH)?, party.buffer(LENGTH)?];
@@ -31,7 +31,7 @@ fn transfer(party: &mut Party, pair: &mut Vec<Buffer>) -> Result<()> {
     Ok(())
 }
 
-/// A transfer machine that talks to itself.
+/// Returns a transfer machine that sends to itself.
 fn alone() -> Result<Party> {
     let nodes = Nodes::choose()?;
     let own = format!("{}@tcp:12345:31:1", nodes.client);

@@ -3,10 +3,10 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `pair` | both sides, in-process or through helpers |
-//! | `party` | a domain with one transfer machine, and the peer it talks to |
-//! | `pingpong` | 64-byte messages to and fro |
+//! | `party` | a domain with one transfer machine, and its peer |
+//! | `pingpong` | 64-byte messages in both directions |
 //! | `several` | several machines of one node, whose handlers block or compute |
-//! | `resting` | processor time of programs that have little or nothing to do |
+//! | `resting` | processor time of idle and almost idle programs |
 //! | `rate` | small messages with answers, 64 in flight |
 //! | `bulk` | active receives and sends of 1 MiB between two processes |
 //! | `cost` | timeouts, registering, bytes and allocations, without a network |

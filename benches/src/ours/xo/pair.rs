@@ -12,22 +12,23 @@ use crate::ours::helper::process::{self, Helper};
 use crate::ours::nodes::Nodes;
 use crate::server::Server;
 
-/// How the two sides of a measurement come to the network.
+/// How the two sides of a measurement reach the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Each has the whole stack inside.
     InProcess,
-    /// Each has a helper process of its own, which runs on the same core.
+    /// Each has a separate helper process, which runs on the same core.
     Helpers,
-    /// The same, and each helper has a core that nothing else of the measurement uses: so all can poll.
+    /// The same, and each helper has a core that nothing else of the measurement uses, so that all
+    /// can poll.
     HelpersApart,
     /// Both are clients of one helper.
     OneHelper,
 }
 
-/// The client's side, and the other process of the measurement, which plays the part of this name.
+/// The client's side, and the other process of the measurement, which runs the server of this name.
 pub(super) struct Pair {
-    // Killed before the connections go; the helpers last.
+    // Killed before the connections are dropped; the helpers last.
     pub(super) server: Server,
     pub(super) party: Party,
     pub(super) helpers: Vec<Helper>,
@@ -70,18 +71,18 @@ impl Pair {
         Ok(Pair { server, party, helpers })
     }
 
-    /// The client's helper, if it has one.
+    /// Returns the client's helper, if it has one.
     pub(super) fn helper(&self) -> Option<&Helper> {
         self.helpers.first()
     }
 
-    /// All processes but this one.
+    /// Returns all processes but this one.
     pub(super) fn pids(&self) -> Vec<Pid> {
         self.helpers.iter().map(Helper::pid).chain([self.server.pid()]).collect()
     }
 }
 
-/// The other process's side, as [`Pair::start`] has told it.
+/// Returns the other process's side, with the arguments of [`Pair::start`].
 pub(super) fn served(args: &[String]) -> Result<Party> {
     let (nodes, rest) = Nodes::parse(args)?;
     let [own, peer, path] = rest else {
@@ -95,10 +96,10 @@ pub(super) fn served(args: &[String]) -> Result<Party> {
     Party::start(domain, own, peer)
 }
 
-/// A domain with the whole stack inside.
+/// Opens a domain with the whole stack inside.
 pub(super) fn in_process(nodes: Nodes, own: Ipv4Addr) -> Result<Domain> {
     Domain::in_process(&nodes.config(own)?).map_err(BenchError::nlx("open a domain"))
 }
 
-/// One that helpers give to clients who are not root, too.
+/// A portal that helpers permit to clients of other users than root, too.
 pub(super) const PORTAL: u32 = 40;

@@ -9,40 +9,40 @@ use crate::server::PATIENCE;
 /// The longest message.
 pub(super) const MESSAGE: usize = 256;
 
-/// Messages that a receive buffer takes before it comes back.
+/// Messages that a receive buffer holds before it comes back.
 const MESSAGES_PER_BUFFER: usize = 256;
 
-/// Receive buffers: while one comes back, the other takes the messages.
+/// Receive buffers: while one comes back, the other receives messages.
 pub(super) const RECEIVE_BUFFERS: usize = 2;
 
 /// The size of a receive buffer.
 pub(super) const RECEIVE_BYTES: usize = MESSAGE * MESSAGES_PER_BUFFER;
 
-/// Takes messages into a receive buffer.
+/// Returns the operation that receives messages into a buffer.
 pub(super) fn receive(buffer: Buffer) -> Op {
     Op::receive(buffer).max_messages(MESSAGES_PER_BUFFER as u32)
 }
 
-/// The most messages that have been sent and whose event has not been taken: two windows of the busiest row.
+/// Largest number of sent messages whose event has not been taken: two windows of the busiest row.
 const SEND_BUFFERS_MAX: usize = 2 * WINDOW as usize;
 
-/// Events that are worked on before something is sent.
+/// Events that are handled before messages are sent.
 const EVENTS_AT_ONCE: usize = 32;
 
-/// A domain with one transfer machine, and the peer it talks to.
+/// A domain with one transfer machine, and its peer.
 pub(super) struct Party {
     domain: Domain,
     tm: TransferMachine,
     peer: EndPoint,
     batch: Batch,
-    /// Buffers that nothing is sent from at the moment.
+    /// Send buffers that are not in use.
     idle: Vec<Buffer>,
-    /// Send buffers, those in flight included.
+    /// Number of send buffers, with those in flight.
     send_buffers: usize,
 }
 
 impl Party {
-    /// A transfer machine at the one address, which talks to the other.
+    /// Starts a transfer machine at `own`, which sends to `peer`.
     pub(super) fn start(domain: Domain, own: &str, peer: &str) -> Result<Party> {
         let tm = domain
             .transfer_machine(own, TmOptions::default())
@@ -62,22 +62,23 @@ impl Party {
         Ok(party)
     }
 
-    /// A buffer, every byte written to: memory that nobody has ever touched is faster than any other.
+    /// Returns a buffer, every byte of which is written: memory that was never written is faster
+    /// than any other.
     pub(super) fn buffer(&self, length: usize) -> Result<Buffer> {
         let mut buffer = self.domain.allocate(length).map_err(BenchError::nlx("allocate a buffer"))?;
         buffer.write().map_err(BenchError::nlx("fill a buffer"))?.fill(0x5a);
         Ok(buffer)
     }
 
-    /// Sends a message of this content.
+    /// Sends a message with this content.
     pub(super) fn say(&mut self, content: &[u8]) -> Result<()> {
         let mut buffer = self.send_buffer()?;
         buffer.write().map_err(BenchError::nlx("write a message"))?[..content.len()].copy_from_slice(content);
         self.send(buffer, content.len())
     }
 
-    /// Sends so many messages of this length, whatever stands in them: what is done on `lnet` in the rows that this is
-    /// compared with.
+    /// Sends `count` messages of this length with any content, as `lnet` does in the rows that this
+    /// is compared with.
     pub(super) fn say_anything(&mut self, count: u64, length: usize) -> Result<()> {
         if count == 1 {
             let buffer = self.send_buffer()?;
@@ -98,8 +99,9 @@ impl Party {
             .map_err(BenchError::nlx("send a message"))
     }
 
-    /// Waits for an event, and works on those that are there then, as [`Party::next`] with each, which are no bulk operations.
-    /// On some of them, if they are many: what is sent for them gives the peer something to do meanwhile.
+    /// Waits for an event, and handles those that are available then, as [`Party::next`] does; none
+    /// may be of a bulk operation. It stops at a limit, so that the peer gets messages to work on
+    /// meanwhile.
     pub(super) fn next_some(&mut self, mut heard: impl FnMut(&[u8])) -> Result<()> {
         self.next(&mut heard)?;
         for _ in 1..EVENTS_AT_ONCE {
@@ -109,7 +111,7 @@ impl Party {
         Ok(())
     }
 
-    /// A buffer that nothing is sent from.
+    /// Returns a send buffer that is not in use.
     fn send_buffer(&mut self) -> Result<Buffer> {
         if let Some(buffer) = self.idle.pop() {
             return Ok(buffer);
@@ -122,8 +124,8 @@ impl Party {
         self.buffer(MESSAGE)
     }
 
-    /// Waits for one event. A message is shown to `heard`; the buffers of messages go back to work. Gives the buffer of
-    /// a bulk operation that has ended.
+    /// Waits for one event. `heard` gets each message; the buffers of messages are reused. Returns
+    /// the buffer of a bulk operation that has ended.
     pub(super) fn next(&mut self, heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
         match self.tm.wait(Some(PATIENCE)).map_err(BenchError::nlx("wait for an event"))? {
             Some(event) => self.handle(event, heard),
@@ -131,7 +133,7 @@ impl Party {
         }
     }
 
-    /// Works on events until this time, which show no message; sleeps while there are none.
+    /// Handles events, which must not be messages, until this time; sleeps while there are none.
     pub(super) fn rest_until(&mut self, time: Instant) -> Result<()> {
         loop {
             let left = time.saturating_duration_since(Instant::now());
@@ -142,7 +144,7 @@ impl Party {
         }
     }
 
-    /// Takes events that are there, as many as there is room for.
+    /// Takes available events, up to the capacity of the list.
     pub(super) fn take(&self, events: &mut Vec<Event>) -> Result<()> {
         while events.len() < events.capacity() {
             let Some(event) = self.tm.take().map_err(BenchError::nlx("take an event"))? else { break };
@@ -151,7 +153,7 @@ impl Party {
         Ok(())
     }
 
-    /// Works on an event, as [`Party::next`].
+    /// Handles an event, as [`Party::next`] does.
     pub(super) fn handle(&mut self, event: Event, mut heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
         event.status.map_err(BenchError::nlx("an operation"))?;
         if let Some(message) = event.message {
@@ -205,5 +207,5 @@ impl Party {
     }
 }
 
-/// As storage clients have it: an operation that the other side starts has a deadline of its own making.
+/// As in storage clients: an operation that the other side completes has a deadline.
 const TIMEOUT: Option<Duration> = Some(PATIENCE);

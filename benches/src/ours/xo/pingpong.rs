@@ -14,24 +14,24 @@ pub(crate) const NAME: &str = "xo-pingpong";
 
 const MESSAGE: usize = 64;
 
-/// Long against a message, short against what else a machine does.
+/// Long compared with a message, short compared with disturbances of the machine.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// Microseconds one way, as programs wait that choose nothing.
+/// Microseconds one way, with default waits.
 pub(crate) fn default(round: &Round) -> Result<Sample> {
     by(round, Way::InProcess)
 }
 
-/// The same by any way.
+/// The same by any path to the network.
 pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
     let mut pair = Pair::start(round, way, NAME)?;
     let pids = pair.pids();
     meter::pingpong(round.time, &pids, || turn(&mut pair))
 }
 
-/// How many times as long a message takes, through helpers, beside something else that one side's helper has to do. Messages
-/// with it and without, through helpers of their own, go in turn for a moment each, so that whatever else the machine does
-/// meets both alike.
+/// The ratio of the times of a message through helpers, with and without other work of one side's
+/// helper. Messages with it and without, through separate helpers, alternate in short intervals, so
+/// that other disturbances hit both alike.
 pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>) -> Result<Sample> {
     let mut alone = Pair::at(Nodes::choose()?, round, Way::Helpers, NAME)?;
     let mut beside = Pair::at(Nodes::choose_more()?, round, Way::Helpers, NAME)?;
@@ -60,8 +60,8 @@ pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>)
     Ok(Sample::of(beside / alone))
 }
 
-/// Lets `beside` make round trips through helpers, in the middle of what else one side's helper has to do. Its arguments are the
-/// helper and what makes a round trip, and gives how long that took.
+/// Runs `beside`, which makes round trips through helpers during other work of one side's helper.
+/// Its arguments are the helper and a function that makes a round trip and returns its time.
 pub(crate) fn trips_beside<T>(
     round: &Round,
     way: Way,
@@ -86,7 +86,8 @@ pub(crate) fn trips_beside<T>(
     outcome
 }
 
-/// A message to the other side, and its answer; returns the number of round trips, which is 1.
+/// Sends a message to the other side, and receives its answer; returns the number of round trips,
+/// which is 1.
 pub(super) fn turn(pair: &mut Pair) -> Result<u64> {
     pair.party.say_anything(1, MESSAGE)?;
     hear(&mut pair.party)?;

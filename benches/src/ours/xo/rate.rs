@@ -22,7 +22,7 @@ pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
     by(round, Way::InProcess)
 }
 
-/// The same by any way.
+/// The same by any path to the network.
 pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
     let mut load = Loaded::start(round, way)?;
     let pids = load.pair.pids();
@@ -33,7 +33,7 @@ pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
 pub(crate) struct Loaded {
     pair: Pair,
     unanswered: u64,
-    /// Events that were taken and not worked on yet.
+    /// Events that were taken and not handled yet.
     taken: Vec<Event>,
 }
 
@@ -42,7 +42,7 @@ impl Loaded {
         Ok(Loaded { pair: Pair::start(round, way, NAME)?, unanswered: 0, taken: Vec::with_capacity(TAKEN) })
     }
 
-    /// Fills the window, and waits for some answers; gives how many came.
+    /// Fills the window, and waits for some answers; returns their number.
     pub(crate) fn step(&mut self) -> Result<u64> {
         let party = &mut self.pair.party;
         party.say_anything(WINDOW - self.unanswered, MESSAGE)?;
@@ -53,7 +53,8 @@ impl Loaded {
         Ok(answers)
     }
 
-    /// The parts of a step, for who counts them apart. Fills the window; gives how many operations that took.
+    /// First part of a step, for separate counts. Fills the window; returns the number of
+    /// operations.
     pub(crate) fn submit(&mut self) -> Result<u64> {
         let wanted = WINDOW - self.unanswered;
         self.pair.party.say_anything(wanted, MESSAGE)?;
@@ -61,13 +62,14 @@ impl Loaded {
         Ok(wanted)
     }
 
-    /// Takes events as long as there are any; gives how many.
+    /// Takes events until none is available; returns their number.
     pub(crate) fn take(&mut self) -> Result<u64> {
         self.pair.party.take(&mut self.taken)?;
         Ok(self.taken.len() as u64)
     }
 
-    /// Works on the events; waits for one first, if there is none. Gives how many answers were among them.
+    /// Handles the events; waits for one first, if there is none. Returns the number of answers
+    /// among them.
     pub(crate) fn work(&mut self) -> Result<u64> {
         let (party, mut answers) = (&mut self.pair.party, 0);
         if self.taken.is_empty() {
@@ -80,7 +82,7 @@ impl Loaded {
         Ok(answers)
     }
 
-    /// The client's helper, if it has one.
+    /// Returns the client's helper, if it has one.
     pub(crate) fn helper(&self) -> Option<Pid> {
         self.pair.helper().map(Helper::pid)
     }

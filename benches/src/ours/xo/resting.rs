@@ -1,4 +1,4 @@
-//! Processor time of programs that have little or nothing to do: the rows `cpu/…`.
+//! Processor time of idle and almost idle programs: the rows `cpu/…`.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{self, Sample};
 
-/// What the client sends in a second.
+/// Messages of the client per second.
 const MESSAGES_PER_SECOND: u32 = 100;
 
-/// Measured for this many rounds: the figures are small.
+/// Number of rounds that are measured together, because the figures are small.
 const ROUNDS: u32 = 4;
 
-/// After this time without messages everything has gone to sleep.
+/// Time without messages after which all threads sleep.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// A client that sends 100 messages a second, each of which is answered, and waits for events all the time: percent of a
-/// processor that its process takes.
+/// A client that sends 100 messages a second, each of which is answered, and always waits for
+/// events: percent of a processor that its process uses.
 pub(crate) fn paced(round: &Round) -> Result<Sample> {
     let mut pair = Pair::start(round, Way::InProcess, pingpong::NAME)?;
     pingpong::turn(&mut pair)?;
@@ -33,18 +33,19 @@ pub(crate) fn paced(round: &Round) -> Result<Sample> {
     Ok(Sample::of(100.0 * spent_s / begun.elapsed().as_secs_f64()))
 }
 
-/// A node that waits for messages and gets none, with a connection: microseconds of processor time in a second.
+/// A node with a connection that waits and receives nothing: microseconds of processor time in a
+/// second.
 pub(crate) fn idle_node(round: &Round) -> Result<Sample> {
     idle(round, Way::InProcess)
 }
 
-/// A helper that has a client which waits and gets nothing, and a connection: both processes, microseconds of processor time
-/// in a second.
+/// A helper with a connection whose client waits and receives nothing: both processes, microseconds
+/// of processor time in a second.
 pub(crate) fn idle_helper(round: &Round) -> Result<Sample> {
     idle(round, Way::Helpers)
 }
 
-/// What all processes of a pair but this one spend while this one sleeps.
+/// Returns the processor time of all processes of a pair but this one, while this one sleeps.
 fn idle(round: &Round, way: Way) -> Result<Sample> {
     let mut pair = Pair::start(round, way, pingpong::NAME)?;
     pingpong::turn(&mut pair)?;

@@ -1,5 +1,6 @@
-//! Several transfer machines of one node, each with a thread that takes its events and works on each message (the rows
-//! `smp/xo-…`, `smp/helper-…` and `smp/busy-…`). A peer sends to each machine; each message is answered.
+//! Several transfer machines of one node, each with a thread that takes its events and handles each
+//! message (the rows `smp/xo-…`, `smp/helper-…` and `smp/busy-…`). A peer sends to each machine;
+//! each message is answered.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,22 +22,22 @@ use crate::ours::nodes::Nodes;
 use crate::ours::spin::steps;
 use crate::server::PATIENCE;
 
-/// How long the handler of a message blocks: as if it waited for a disk.
+/// Time that the handler of a message blocks, as if it waited for a disk.
 const BLOCKS: Duration = Duration::from_millis(1);
 
 /// Dependent steps of the handler that computes: some hundred microseconds.
 const STEPS: u64 = 100_000;
 
-/// Messages under way to each machine: there is always a next one.
+/// Messages in flight to each machine, so that a next one is always available.
 const AHEAD: u64 = 8;
 
-/// A message, and its answer.
+/// Bytes of a message, and of its answer.
 const BYTES: usize = 64;
 
 /// The content of a sender's last message.
 const END: &[u8] = b"end";
 
-/// What the handler of a message does.
+/// The work of a message's handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Block,
@@ -52,13 +53,13 @@ impl Work {
     }
 }
 
-/// The same code for handlers and for what they are compared with, wherever it is called.
+/// The same code for handlers and for their anchor, independent of the place of the call.
 #[inline(never)]
 fn compute() {
     black_box(steps(black_box(1), STEPS));
 }
 
-/// How the machines' threads come by events.
+/// Delivery of events to the machines' threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     /// Threads of the program wait.
@@ -69,7 +70,8 @@ enum By {
     Helper,
 }
 
-/// Machines of a node with as many partitions, on which as many threads wait; handlers block. Thousands of messages a second.
+/// Machines of a node with as many partitions, with one waiting thread each; handlers block.
+/// Thousands of messages a second.
 pub(crate) fn waiting<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     handled(round, MACHINES, MACHINES, By::Waiting, Work::Block)
 }
@@ -99,7 +101,8 @@ pub(crate) fn helped_unpartitioned<const MACHINES: usize>(round: &Round) -> Resu
     handled(round, MACHINES, 1, By::Helper, Work::Block)
 }
 
-/// The same as [`waiting`] with handlers that compute, on all cores: one more than machines, for the peers.
+/// The same as [`waiting`] with handlers that compute, on all cores: one more than machines, for
+/// the peers.
 pub(crate) fn busy<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     let count = cores::count()?;
     if count <= MACHINES {
@@ -108,7 +111,7 @@ pub(crate) fn busy<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     roaming(|| handled(round, MACHINES, MACHINES, By::Waiting, Work::Compute))
 }
 
-/// One thread that only computes what a handler does. Thousands of handlers' work a second.
+/// One thread that only computes the work of a handler. Thousands of handlers' work a second.
 pub(crate) fn computing(round: &Round) -> Result<Sample> {
     let work = || {
         compute();
@@ -118,7 +121,7 @@ pub(crate) fn computing(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.millions_per_second() * 1e3))
 }
 
-/// On a thread that all processors may run, as may those that it starts.
+/// Runs `work` on a thread that may use all processors, as may the threads that it starts.
 fn roaming<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| cores::roam().and_then(|()| work()));
@@ -126,7 +129,7 @@ fn roaming<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     })
 }
 
-/// Thousands of messages that are handled in a second.
+/// Measures thousands of handled messages in a second.
 fn handled(round: &Round, machines: usize, partitions: usize, by: By, work: Work) -> Result<Sample> {
     let nodes = Nodes::choose()?.partitioned(partitions);
     let helper = (by == By::Helper).then(|| Helper::start(round.cores, nodes, nodes.server)).transpose()?;
@@ -151,7 +154,7 @@ fn handled(round: &Round, machines: usize, partitions: usize, by: By, work: Work
         let sending = senders.iter_mut().map(|sender| {
             scope.spawn(|| {
                 let connected = exchange(sender, 1);
-                // A sender that has failed must not let the others wait.
+                // A sender that has failed must not make the others wait.
                 start.wait();
                 connected.and_then(|()| send(sender, &over))
             })
@@ -170,12 +173,12 @@ fn handled(round: &Round, machines: usize, partitions: usize, by: By, work: Work
 }
 
 fn joined(threads: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
-    // All are waited for, whatever the first one says.
+    // All threads are joined before an error is returned.
     let outcomes = threads.into_iter().map(|thread| thread.join().expect("the thread does not panic"));
     outcomes.collect::<Vec<_>>().into_iter().collect()
 }
 
-/// Sends so many messages, and waits for as many answers.
+/// Sends `count` messages, and waits for their answers.
 fn exchange(sender: &mut Party, count: u64) -> Result<()> {
     sender.say_anything(count, BYTES)?;
     answers(sender, count)
@@ -189,7 +192,7 @@ fn answers(sender: &mut Party, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Keeps [`AHEAD`] messages under way until it is over, and ends the machine's thread.
+/// Keeps [`AHEAD`] messages in flight until the end, then ends the machine's thread.
 fn send(sender: &mut Party, over: &AtomicBool) -> Result<()> {
     sender.say_anything(AHEAD, BYTES)?;
     while !over.load(Ordering::Relaxed) {
@@ -201,12 +204,12 @@ fn send(sender: &mut Party, over: &AtomicBool) -> Result<()> {
     answers(sender, 1)
 }
 
-/// What is done with the events of the machines.
+/// The handler of the machines' events.
 struct Handler {
     work: Work,
     domain: Domain,
     count: AtomicU64,
-    /// Why a callback has given up.
+    /// The error of a callback.
     failure: Mutex<Option<BenchError>>,
 }
 
@@ -215,7 +218,7 @@ impl Handler {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Starts a machine that takes messages.
+    /// Starts a machine that receives messages.
     fn machine(self: &Arc<Handler>, name: &str, by: By) -> Result<TransferMachine> {
         let builder = self.domain.machine().options(TmOptions::default());
         let builder = if by == By::Callbacks {
@@ -235,7 +238,7 @@ impl Handler {
         Ok(tm)
     }
 
-    /// Takes the events of a machine until its sender has sent the last message.
+    /// Handles the events of a machine until its sender has sent the last message.
     fn serve(&self, tm: &TransferMachine) -> Result<()> {
         let mut idle = Vec::new();
         loop {
@@ -248,14 +251,14 @@ impl Handler {
         }
     }
 
-    /// Works on an event; a message is answered. `idle` are the buffers that nothing is sent from. Returns whether this was
-    /// the sender's last message.
+    /// Handles an event; a message is answered. `idle` has the buffers that nothing is sent from.
+    /// Returns whether this was the sender's last message.
     fn handle(&self, tm: &Machine, event: Event, idle: &mut Vec<Buffer>) -> Result<bool> {
         event.status.map_err(BenchError::nlx("an operation"))?;
         let mut is_last = false;
         if let Some(message) = event.message {
             is_last = message.starts_with(END);
-            // The buffer can be posted anew when no message lies in it.
+            // The buffer can be posted again once no message lies in it.
             drop(message);
             self.work.run();
             self.count.fetch_add(1, Ordering::Relaxed);
