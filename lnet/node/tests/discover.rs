@@ -1,4 +1,5 @@
-//! Discovery over real sockets, of nodes of raw bytes that do what kernel nodes do (lnet-wire 15 to 19).
+//! Discovery over real sockets, with nodes of raw bytes that behave like kernel nodes (lnet-wire 15
+//! to 19).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, reason = "the peer is a module of this test alone")]
@@ -16,7 +17,7 @@ use raw::Manners;
 
 const PORT: u16 = 21_947;
 
-/// A bound that only a hang reaches.
+/// A limit that only a hang reaches.
 const LONG: Duration = Duration::from_secs(60);
 
 fn node(address: Ipv4Addr) -> Node {
@@ -31,7 +32,8 @@ fn patient(push: bool) -> DiscoverOptions {
     DiscoverOptions { timeout: LONG, push, ..DiscoverOptions::default() }
 }
 
-/// A kernel node holds its answer until the one who asks has answered its ping (lnet-measured, "Messages, tcp").
+/// A kernel node holds its answer until the requester has answered its ping (lnet-measured,
+/// "Messages, tcp").
 #[test]
 fn a_peer_that_asks_back_first_is_answered_and_then_answers() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 1, last));
@@ -52,7 +54,7 @@ fn a_peer_that_asks_back_first_is_answered_and_then_answers() {
     assert_eq!(found.pushed, Pushed::Acknowledged { bytes: 48 });
     let counts = [&seen.pings, &seen.answers, &seen.pushes].map(|count| count.load(Ordering::SeqCst));
     assert_eq!(counts, [1, 1, 1]);
-    // A plain ping is held back in the same way.
+    // The peer holds a plain ping in the same way.
     assert_eq!(node.ping(nid(there), None, LONG).unwrap().nids, [nid(there)]);
 }
 
@@ -69,7 +71,8 @@ fn an_answer_that_does_not_fit_is_asked_for_again() {
     assert_eq!((found.asked_bytes, found.pushed), (vec![272, 16 + 101 * 16], Pushed::NotAsked));
 }
 
-/// A ping first asks for 3960 bytes, which 246 interfaces fit in, the loopback included; then for as many as there are.
+/// A ping first requests 3960 bytes, enough for 246 interfaces including the loopback; then the
+/// length in the answer.
 #[test]
 fn a_ping_asks_again_for_a_list_that_does_not_fit() {
     for (net, count, asked) in [(8, 245, 1), (9, 246, 2), (10, 250, 2)] {
@@ -85,7 +88,7 @@ fn a_ping_asks_again_for_a_list_that_does_not_fit() {
 #[test]
 fn a_list_that_never_ends_is_given_up() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 3, last));
-    // It says that it is longer than what it sends, however much is asked for.
+    // The peer claims a longer list than it sends, whatever the requested length.
     raw::start(PORT, Manners { claims_more: 1, ..Manners::of(there) });
     let failure = node(here).discover(nid(there), &patient(false)).unwrap_err();
     assert_eq!((failure.step, failure.errno), (PingStep::Content, Errno::EPROTO), "{failure}");
@@ -104,7 +107,7 @@ fn a_node_without_discovery_gets_no_push() {
     assert_eq!(seen.pushes.load(Ordering::SeqCst), 0);
 }
 
-/// Names the step that had no answer, at the end of the time for all of them.
+/// The failure has the step without an answer, at the end of the total time limit.
 #[test]
 fn a_step_without_an_answer_is_named() {
     let here = Ipv4Addr::new(127, 47, 5, 1);

@@ -1,4 +1,4 @@
-//! The end of a node, whatever state its peers are in.
+//! The end of a node, with peers in any state.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, reason = "raw peers are a module of tests alone")]
@@ -35,7 +35,7 @@ fn id(address: Ipv4Addr) -> ProcessId {
     ProcessId { nid: Nid::new_v4(Net::TCP, address), pid: Pid::LNET }
 }
 
-/// An address that answers no SYN: as many connections as may wait there to be accepted.
+/// An address that answers no SYN: its listen queue is full.
 struct Deaf {
     _listener: OwnedFd,
     _waiting: TcpStream,
@@ -47,12 +47,12 @@ impl Deaf {
         let address = SocketAddrV4::new(address, PORT);
         bind(listener.as_raw_fd(), &SockaddrIn::from(address)).unwrap();
         listen(&listener, Backlog::new(0).unwrap()).unwrap();
-        // Where none may wait, there is room for one.
+        // A queue of length 0 has room for one.
         Deaf { _listener: listener, _waiting: TcpStream::connect(address).unwrap() }
     }
 }
 
-/// A node in the middle of everything that can be unfinished.
+/// A node with all kinds of unfinished operations.
 struct Trouble {
     station: Station,
     /// Has sent it a message that waits for a buffer.
@@ -84,7 +84,7 @@ impl Trouble {
         Trouble { station, sender, _deaf }
     }
 
-    /// Ends the station, and looks at what is left.
+    /// Ends the station, and checks the state left behind.
     fn end(self, end: impl FnOnce(&mut Station)) {
         let Trouble { mut station, sender, _deaf } = self;
         let own = station.id();
@@ -102,7 +102,7 @@ impl Trouble {
             assert_eq!(errors, [Errno::ESHUTDOWN], "{of:?}");
             assert_eq!(of.iter().filter(|event| event.unlinked).count(), 1, "{of:?}");
         }
-        // Its peer learns of it; another life can begin.
+        // Its peer gets the error; the node can start again.
         sender.wait_for("the sender's error", |event| event.status.is_err());
         let again = Station::start(&config(own.nid.ip().and_then(ipv4).unwrap()));
         let from = sender.id().nid;
@@ -117,21 +117,21 @@ fn ipv4(address: std::net::IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// A message that waits for a buffer, one that is half sent, and one whose connection is never answered: a shutdown with
-/// little time ends them all.
+/// A message that waits for a buffer, one that is partly sent, and one whose connection is never
+/// answered: a shutdown with a short drain ends them all.
 #[test]
 fn a_shutdown_ends_what_cannot_be_finished() {
     Trouble::begin(1).end(|station| station.node.shutdown(Duration::from_millis(20)));
 }
 
-/// As much does a node that is simply dropped.
+/// So does dropping the node.
 #[test]
 fn a_node_that_is_dropped_leaves_nothing_behind() {
     Trouble::begin(2).end(|_| ());
 }
 
-/// A node that ends while it completes a peer's set of connections finishes the handshakes: a kernel node would complain of
-/// one that is cut short.
+/// A node that ends while it completes a peer's connection set finishes the handshakes: a kernel
+/// node logs a complaint about an interrupted one.
 #[test]
 fn a_shutdown_lets_handshakes_finish() {
     let [own, peer] = [1, 2].map(|host| Ipv4Addr::new(127, 48, 3, host));
@@ -146,7 +146,8 @@ fn a_shutdown_lets_handshakes_finish() {
     assert_eq!(seen.broken.load(Ordering::SeqCst), 0);
 }
 
-/// A node pushes to one that pushes back, or does not, and ends at once. Gives how long both took by the node's clock.
+/// A node pushes to one that pushes back, or does not, and ends at once. Returns the duration of
+/// both by the node's clock.
 fn push_and_end(subnet: u8, pushes_back: Option<Duration>, end: impl FnOnce(Node)) -> (Arc<raw::Seen>, u64) {
     let [own, peer] = [1, 2].map(|host| Ipv4Addr::new(127, 48, subnet, host));
     let seen = raw::start(PORT, Manners { asks_first: false, pushes_back, ..Manners::of(peer) });
@@ -166,8 +167,8 @@ fn push_and_end(subnet: u8, pushes_back: Option<Duration>, end: impl FnOnce(Node
     (seen, took_ns)
 }
 
-/// lnet-measured, "Push from an unknown NID": a kernel node pushes back, and its discovery of the node hangs for three
-/// minutes if that is not acknowledged.
+/// lnet-measured, "Push from an unknown NID": a kernel node pushes back, and its discovery of the
+/// node hangs for three minutes without an acknowledgement.
 #[test]
 fn a_node_that_has_pushed_acknowledges_what_is_pushed_back_before_it_ends() {
     const PAUSE: Duration = Duration::from_millis(50);
@@ -177,7 +178,7 @@ fn a_node_that_has_pushed_acknowledges_what_is_pushed_back_before_it_ends() {
     assert_eq!(seen.acks.load(Ordering::SeqCst), 1);
 }
 
-/// A peer that knows the node pushes nothing: it is waited for, and the node ends.
+/// A peer that knows the node does not push: the node waits for it, and ends.
 #[test]
 fn a_push_that_is_not_answered_by_another_is_waited_for_and_the_node_ends() {
     let (_, took_ns) = push_and_end(6, None, |node| node.shutdown(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! Losses and delays on purpose, between two nodes over TCP.
+//! Fault rules: losses and delays between two nodes over TCP.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
@@ -16,10 +16,10 @@ use nlx_testkit::station::Station;
 use nlx_testkit::until;
 
 const PORT: u16 = 21_986;
-/// Nothing, a little, what is read whole, and what is not.
+/// Nothing, a little, a size that is read in one piece, and one that is not.
 const SIZES: [usize; 4] = [0, 8, 4096, 1 << 20];
 
-/// A node with these faults.
+/// A node with these fault rules.
 fn start(address: &str, partitions: usize, rules: &str) -> Station {
     let table = Arc::new(CptTable::virtual_parts(partitions).unwrap());
     let config =
@@ -58,7 +58,7 @@ fn late_messages_of_all_kinds_arrive_over_tcp() {
             put(&a, &b, number, &filled(whole(length), number), AckRequest::Ack);
             post(&b, number + 100, &filled(whole(length), number + 100), MdOptions::OP_GET);
             a.get(&sink, b.id(), portal(), MatchBits(number + 100));
-            // The answers end both; nobody waits at `b`, whose own threads drive it.
+            // The answers end both; no thread waits at `b`, whose scheduler threads drive it.
             a.expect(EventKind::Ack);
             a.expect(EventKind::Reply);
             assert_eq!(bytes(&received), pattern(number, length));
@@ -71,7 +71,7 @@ fn late_messages_of_all_kinds_arrive_over_tcp() {
     }
 }
 
-/// What is not lost arrives, in order; the report says how many were.
+/// The other messages arrive, in order; the statistics have the number of losses.
 #[test]
 fn exactly_the_losses_that_were_asked_for() {
     let [a, b] = net(9);
@@ -95,7 +95,8 @@ fn exactly_the_losses_that_were_asked_for() {
     }
 }
 
-/// A late message's connection is closed, for its node goes; both ends come to their end.
+/// The connection of a late message is closed, because its node goes; the operations of both sides
+/// end.
 #[test]
 fn a_node_ends_while_messages_are_late() {
     let [a, b] = net(10);

@@ -1,6 +1,6 @@
-//! A program that holds messages back, and one that is stopped: to TCP both are the same, a system that answers and a window that stays
-//! closed. In real time, with timeouts of a second. The other program is this test program once more, told to run the ignored test at the
-//! end of this file.
+//! A program that holds messages, and one that is stopped: TCP cannot distinguish them; the system
+//! answers and the window stays closed. In real time, with timeouts of a second. The other program
+//! is this test program again, started with the ignored test at the end of this file.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
@@ -18,15 +18,15 @@ use lnet_socklnd::HeldLimits;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What takes longer has hung.
+/// A longer time means a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PORT: u16 = 21_979;
 const TIMEOUT_S: u32 = 1;
-/// What the other program says, and is told.
+/// The words that the other program sends and receives.
 const READY: &str = "holds everything";
 const HAS_IT: &str = "has it";
 
-/// The first goes into the sockets, and the others not all.
+/// The first goes into the sockets, and the others only in part.
 const FIRST: usize = 5000;
 const BEHIND: usize = 8;
 const LENGTH: usize = 1 << 20;
@@ -44,7 +44,7 @@ impl Side {
     fn start(address: &str) -> Side {
         let mut config = NodeConfig::new().net(&format!("tcp({address})")).unwrap().accept_port(PORT);
         config.tcp().timeout_s = TIMEOUT_S;
-        // What is held stays on its connection.
+        // Held messages stay on their connection.
         config.tcp().held = HeldLimits { peer_kb: 0, ..HeldLimits::default() };
         let node = Node::start(&config).unwrap();
         let lnet = node.lnet();
@@ -118,7 +118,7 @@ impl Holder {
         holder
     }
 
-    /// The test program says something of its own, perhaps on the same line.
+    /// The test program prints its own output, perhaps on the same line.
     fn await_word(&mut self, word: &str) {
         let mut line = String::new();
         while !line.contains(word) {
@@ -139,7 +139,8 @@ impl Drop for Holder {
     }
 }
 
-/// A node that has sent another one a message, which is held, and more behind it than leaves, for several timeouts.
+/// A node that has sent another one a message, which is held, and more behind it than leaves, for
+/// several timeouts.
 fn scene(number: u8) -> (Side, Holder) {
     let [own, other] = [1, 2].map(|host| format!("127.46.{number}.{host}"));
     let (side, holder) = (Side::start(&own), Holder::start(&other));
@@ -151,7 +152,8 @@ fn scene(number: u8) -> (Side, Holder) {
     (side, holder)
 }
 
-/// A message that was reported as sent is not lost, whatever waits behind it, and for as long as it takes.
+/// A message that was reported as sent is not lost, whatever waits behind it, for any length of
+/// time.
 // Covers: S-109, S-310
 #[test]
 fn a_held_message_outlasts_all_timeouts_of_tcp() {
@@ -161,7 +163,7 @@ fn a_held_message_outlasts_all_timeouts_of_tcp() {
     assert_eq!(side.node.tcp().counters().rx.peers_lost, 0);
 }
 
-/// A program that is stopped is given up, though its system answers for it.
+/// A stopped program is given up, though its system answers for it.
 // Covers: S-109
 #[test]
 fn a_stopped_program_is_given_up() {
@@ -172,7 +174,7 @@ fn a_stopped_program_is_given_up() {
     assert_eq!((reason.timeouts, reason.protocol_errors), (1, 0));
 }
 
-/// One that is killed, at once.
+/// A killed program is given up at once.
 // Covers: S-109
 #[test]
 fn a_killed_program_is_given_up() {
@@ -190,7 +192,8 @@ fn holder() {
     let side = Side::start(&address);
     side.lnet.set_lazy(portal(), true);
     println!("{READY}");
-    // Until it is told otherwise, or whoever has started it is gone: its own threads drive the node.
+    // Runs until it gets a line, or the starting program is gone: the scheduler threads drive the
+    // node.
     if lines.next().is_some() {
         side.post(FIRST, 1);
         assert_eq!(side.result(EventKind::Put), Ok(()));

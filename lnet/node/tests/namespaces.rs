@@ -1,4 +1,5 @@
-//! Nodes with addresses of a network namespace of the test's own. Needs root, so `./test namespaces` runs it.
+//! Nodes with addresses of a separate network namespace. Needs root, so `./test namespaces` runs
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,7 +9,7 @@ use lnet_node::{NodeConfig, holder_of};
 use nix::sched::{CloneFlags, unshare};
 use nlx_testkit::station::{Station, exchange};
 
-/// The longest message.
+/// The length of the longest message.
 const LNET_MTU: usize = 1 << 20;
 
 fn ip(args: &str) {
@@ -16,7 +17,7 @@ fn ip(args: &str) {
     assert!(status.success(), "ip {args}");
 }
 
-/// Gives the loopback an address, and waits for the route to it, which the system makes a moment later.
+/// Adds an address to the loopback, and waits for its route, which the system adds a moment later.
 fn add_address(address: &str) {
     ip(&format!("-6 addr add {address}/128 dev lo nodad"));
     let is_reachable =
@@ -28,7 +29,7 @@ fn add_address(address: &str) {
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn two_nodes_exchange_messages_over_ipv6() {
-    // This thread's alone, and that of the threads and programs that it starts.
+    // For this thread, and for the threads and programs that it starts.
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
     let [one, other] = ["fd00::1", "fd00::2"].map(|address| {

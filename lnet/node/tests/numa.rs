@@ -1,4 +1,4 @@
-//! A node on two NUMA nodes of four CPUs each, which `./test verbs` makes.
+//! A node on two NUMA nodes of four CPUs each, which `./test verbs` creates.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,18 +14,18 @@ use lnet_region::{IoVec, Region};
 use nlx_testkit::numa::pages_of;
 use nlx_testkit::station::{Station, exchange};
 
-/// The longest message.
+/// The length of the longest message.
 const LNET_MTU: usize = 1 << 20;
 
-/// Held by each test: what threads and pages a process has is its tests' in common.
+/// Held by each test: the tests share the threads and pages of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The CPUs of the kernel's NUMA node, as it writes them.
+/// The CPUs of the kernel's NUMA node, in the kernel's notation.
 fn cpus_of_node(node: usize) -> String {
     fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).unwrap().trim().to_string()
 }
 
-/// Where the kernel lets this process's scheduler threads run: the different lists of CPUs.
+/// The CPUs of this process's scheduler threads, as the kernel reports them: the different lists.
 fn bindings() -> BTreeSet<String> {
     let allowed = |task: fs::DirEntry| {
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -36,8 +36,8 @@ fn bindings() -> BTreeSet<String> {
     fs::read_dir("/proc/self/task").unwrap().filter_map(|task| allowed(task.unwrap())).collect()
 }
 
-/// Scheduler threads are bound to the CPUs of the NUMA nodes that the pattern names, and to those of
-/// one each where every NUMA node is a partition; messages go between such nodes.
+/// Scheduler threads are bound to the CPUs of the NUMA nodes in the pattern, and to those of one
+/// node each if every NUMA node is a partition; such nodes exchange messages.
 // Covers: S-306, S-312, S-315
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -57,13 +57,14 @@ fn scheduler_threads_are_bound_to_numa_nodes() {
     exchange(&both, &second, LNET_MTU);
 }
 
-/// The engine's tables of a partition lie on its NUMA node, whichever thread fills them, while the node answers over TCP.
+/// The engine's tables of a partition lie on its NUMA node, whichever thread fills them, while the
+/// node answers over TCP.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn tables_lie_on_the_node_of_their_partition() {
     const ENTRIES: u64 = 20_000;
-    /// An entry and its MD have more, in whole pages.
+    /// A lower bound: an entry and its MD take more, in whole pages.
     const ENTRY_BYTES: usize = 256;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let start = |net: &str| {

@@ -11,7 +11,7 @@ use lnet_node::NodeConfig;
 use nlx_testkit::PATIENCE;
 use nlx_testkit::station::{self, Station};
 
-/// What most operations move.
+/// The length of most operations.
 const BYTES: usize = 200_000;
 
 fn exchange(one: &Station, other: &Station) {
@@ -22,7 +22,8 @@ fn free_port(address: Ipv4Addr) -> u16 {
     TcpListener::bind(SocketAddr::from((address, 0))).unwrap().local_addr().unwrap().port()
 }
 
-/// Two nodes whose partitions come from `partitions`, each with the networks that `networks` makes of its address.
+/// Two nodes with partitions from `partitions`, each with the networks that `networks` returns for
+/// its address.
 fn two_nodes(
     subnet: u8,
     partitions: impl Fn(NodeConfig) -> NodeConfig,
@@ -37,8 +38,8 @@ fn two_nodes(
     (one, other)
 }
 
-/// Traffic with 1, 2 and 4 partitions, on networks of all of them, of the last, and of two that are not
-/// neighbours.
+/// Traffic with 1, 2 and 4 partitions, on networks of all of them, of the last, and of two that are
+/// not neighbours.
 // Covers: S-307, S-315
 #[test]
 fn nodes_of_any_number_of_partitions_exchange_messages() {
@@ -54,7 +55,7 @@ fn nodes_of_any_number_of_partitions_exchange_messages() {
     }
 }
 
-/// As many partitions of this machine's CPUs as the tunable says.
+/// The number of partitions of this machine's CPUs is that of the tunable.
 // Covers: S-301, S-303, S-315
 #[test]
 fn nodes_with_a_partition_for_each_cpu_exchange_messages() {
@@ -67,7 +68,7 @@ fn nodes_with_a_partition_for_each_cpu_exchange_messages() {
     exchange(&one, &other);
 }
 
-/// Nodes with different numbers of partitions understand each other: the number is nobody else's matter.
+/// Nodes with different numbers of partitions exchange messages: the number is local to a node.
 // Covers: S-301, S-315
 #[test]
 fn nodes_of_different_partitions_exchange_messages() {

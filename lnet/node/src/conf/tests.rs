@@ -17,10 +17,10 @@ fn warned(config: &NodeConfig) -> Vec<(usize, &str)> {
     config.warnings().iter().map(|warning| (line(warning), warning.name.as_str())).collect()
 }
 
-/// What `lnetctl export` prints of a node with one interface, statistics and all.
+/// The output of `lnetctl export` for a node with one interface, including statistics.
 const EXPORTED: &str = include_str!("tests/exported.yaml");
 
-/// lnet-semantics 18, lnet-measured: an exported configuration is read as it is.
+/// lnet-semantics 18, lnet-measured: an exported configuration is read unchanged.
 #[test]
 fn what_lnetctl_exports_is_read() {
     let config = NodeConfig::from_yaml(EXPORTED).unwrap();
@@ -30,12 +30,12 @@ fn what_lnetctl_exports_is_read() {
     assert_eq!((first.conns_per_peer, first.timeout_s), (Some(4), Some(40)));
     assert_eq!(config.nets[0].interfaces[0].address, Some("10.0.0.7".parse().unwrap()));
     assert_eq!(config.engine.transaction_timeout_ns, 100_000_000_000);
-    // What nobody chose is worth no word.
+    // Defaults cause no warning.
     let route = 1 + EXPORTED.lines().position(|line| line == "route:").unwrap();
     assert_eq!(warned(&config), [(route, "route")]);
 }
 
-/// lnet-semantics 27: the defaults of any recent release are silent, and what somebody chose is not.
+/// lnet-semantics 27: the defaults of any recent release cause no warning, and other values do.
 #[test]
 fn of_what_has_no_effect_only_choices_are_worth_a_warning() {
     for (key, defaults, choice) in [
@@ -49,7 +49,7 @@ fn of_what_has_no_effect_only_choices_are_worth_a_warning() {
     ] {
         let line = |value: &str| format!("{key}: {value}\n");
         let begin = EXPORTED.find(&format!(" {key}: ")).unwrap() + 1;
-        // `peer_timeout` stands first at the loopback interface, which is not looked at.
+        // `peer_timeout` first occurs at the loopback interface, which is ignored.
         let begin = if key == "peer_timeout" { EXPORTED.rfind(key).unwrap() } else { begin };
         let end = begin + EXPORTED[begin..].find('\n').unwrap() + 1;
         let with = |value: &str| [&EXPORTED[..begin], &line(value), &EXPORTED[end..]].concat();
@@ -148,7 +148,7 @@ fn the_forms_say_the_same() {
     }
 }
 
-/// Every error names the line and the key, and what would be right.
+/// Every error has the line, the key, and the correct form.
 #[test]
 fn errors_name_the_line_and_the_key() {
     type Read = fn(&str) -> Result<NodeConfig, NodeError>;
@@ -217,7 +217,7 @@ fn ni(keys: &str) -> String {
     format!("net:\n  - net type: tcp\n    local NI(s):\n      - {keys}\n")
 }
 
-/// Interfaces of a network may stand in several places; each of them once.
+/// Interfaces of a network may be in several places; each of them once.
 // Covers: S-315
 #[test]
 fn an_interface_stands_once() {
@@ -232,7 +232,8 @@ fn an_interface_stands_once() {
     assert!(NodeConfig::from_yaml(yaml).unwrap_err().to_string().contains("'a' twice"));
 }
 
-/// Of an interface with several addresses the NID says which; one that it has not is refused when the node starts.
+/// For an interface with several addresses the NID selects one; an address that it does not have is
+/// refused when the node starts.
 #[test]
 fn a_nid_chooses_among_the_addresses_of_its_interface() {
     let nids = |nid: &str| {
@@ -240,7 +241,7 @@ fn a_nid_chooses_among_the_addresses_of_its_interface() {
         NodeConfig::from_yaml(&text).unwrap().nids()
     };
     assert_eq!(nids("127.0.0.5@tcp").unwrap(), ["127.0.0.5@tcp".parse().unwrap()]);
-    // A documentation address (RFC 5737) is nobody's.
+    // No host has a documentation address (RFC 5737).
     let error = nids("192.0.2.1@tcp").unwrap_err();
     assert_eq!(error.errno(), Errno::ENODEV);
     assert!(error.to_string().contains("'lo'") && error.to_string().contains("192.0.2.1"), "{error}");
@@ -256,14 +257,14 @@ fn an_ni_has_tunables_of_its_own() {
     let credits = |nid: &str| node.engine().ni_statistics(nid.parse().unwrap()).unwrap().credits;
     assert_eq!((credits("127.0.2.1@tcp"), credits("127.0.2.2@tcp")), (512, 300));
     drop(node);
-    // Fewer than the default of peer_credits, which nobody set.
+    // Below the default of peer_credits, which is not configured.
     for few in [text.replace("512", "4"), text.replace("300", "4")] {
         let config = NodeConfig::from_yaml(&few).unwrap();
         let node = crate::Node::start(&config).unwrap();
         let credits = |nid: &str| node.engine().ni_statistics(nid.parse().unwrap()).unwrap().credits;
         assert_eq!(credits("127.0.2.1@tcp").min(credits("127.0.2.2@tcp")), 4);
         drop(node);
-        // Nor is what is printed of it a contradiction.
+        // The printed form is no contradiction either.
         let again = NodeConfig::from_yaml(&config.to_yaml()).unwrap();
         drop(crate::Node::start(&again).unwrap());
     }
@@ -278,7 +279,7 @@ fn an_ni_has_tunables_of_its_own() {
     assert_eq!(error.errno(), Errno::EINVAL);
 }
 
-/// lnet-wire 23: 0 asks for as many connections as the link's speed suggests; an NI may say otherwise.
+/// lnet-wire 23: 0 selects the number of connections by the link's speed; an NI may override it.
 // Covers: S-208
 #[test]
 fn conns_per_peer_is_the_nis_the_nodes_or_by_the_links_speed() {
@@ -357,7 +358,7 @@ fn what_is_no_file_is_refused() {
     assert!(errno(&pipe).unwrap_err().1.contains("no regular file"));
 }
 
-/// What the table says is the helper's; what it is, and where, is known here.
+/// The table's content belongs to the helper; its keys and lines are kept here.
 #[test]
 fn the_helpers_table_is_kept_with_its_lines() {
     let text = "[lnet]\naccept_port = 9988\n[helper]\nthreads = 2\nusers = [\"a\", 7]\nhuge = true\n[[helper.policy]]\nuser = \"a\"\n";
@@ -376,7 +377,8 @@ fn the_helpers_table_is_kept_with_its_lines() {
     assert!(NodeConfig::from_toml("helper = 1\n").is_err());
 }
 
-/// lnet-semantics 24, 29; S-315: the verbs LND's tunables, of the node and of each NI, in every form.
+/// lnet-semantics 24, 29; S-315: the verbs LND's tunables, of the node and of each NI, in every
+/// form.
 // Covers: S-315
 #[test]
 fn networks_over_rdma_are_configured_in_every_form() {
@@ -424,13 +426,13 @@ options:
     assert_eq!(set.o2ib().rnr_retry_count, 7);
     let refused = set.set("ko2iblnd", "rnr_retry_count", "8").unwrap_err();
     assert!(refused.to_string().contains("from 0 to 7, not '8'"), "{refused}");
-    // What is obsolete is told only where somebody chose a value.
+    // Obsolete tunables cause a warning only with a value that is not a default.
     set.set("ko2iblnd", "fmr_pool_size", "1024").unwrap();
     set.set("ko2iblnd", "map_on_demand", "256").unwrap();
     assert_eq!(warned(&set), [(0, "fmr_pool_size")]);
 }
 
-/// A tunable of one kind of network is not one of the other's.
+/// A tunable of one type of network is refused for the other.
 #[test]
 fn tunables_of_the_other_kind_of_network_are_refused() {
     let net = |name: &str, line: &str| format!("[[net]]\nname = \"{name}\"\n{line}\n");

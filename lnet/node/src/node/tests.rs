@@ -17,11 +17,12 @@ mod traffic;
 
 const PORT: u16 = 21_944;
 
-/// An interface's credits are shared out among the partitions it is bound to.
+/// An interface's credits are divided among its partitions.
 // Covers: S-307, S-315
 #[test]
 fn an_interface_lies_in_the_partitions_it_is_bound_to() {
-    // So few that the rule for all four partitions is the second one: enough for eight peers (lnet-semantics 13).
+    // So few that the rule for all four partitions is the second one: enough for eight peers
+    // (lnet-semantics 13).
     const CREDITS: u32 = 100;
     const PEER_CREDITS: u32 = 4;
     let shares = [CREDITS / 2, CREDITS, PEER_CREDITS * 8];
@@ -39,7 +40,7 @@ fn an_interface_lies_in_the_partitions_it_is_bound_to() {
     assert!(Arc::ptr_eq(node.partitions(), &table));
 }
 
-/// A partition that the node does not have is refused before anything is started.
+/// A partition that the node does not have is refused before anything starts.
 // Covers: S-315
 #[test]
 fn a_partition_that_is_not_there_is_refused() {
@@ -50,7 +51,7 @@ fn a_partition_that_is_not_there_is_refused() {
     assert!(error.to_string().contains("no CPU partition 1: the node has 1"), "{error}");
 }
 
-/// The scheduler thread keeps off the CPUs that the pattern leaves out.
+/// The scheduler thread does not run on CPUs that the pattern leaves out.
 // Covers: S-306, S-312
 #[test]
 fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
@@ -68,7 +69,7 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
     assert!(bound, "no scheduler thread is bound to CPU {last}");
 }
 
-/// Longer than anything here takes; only a test that fails waits for it.
+/// Longer than any operation here takes; only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn node(net: &str, partitions: usize) -> Node {
@@ -81,7 +82,7 @@ fn nid(text: &str) -> Nid {
     text.parse().unwrap()
 }
 
-/// A thread for each shard; a node whose own threads never wait answers pings.
+/// A thread for each shard; a node whose program threads never wait answers pings.
 // Covers: S-203, S-312
 #[test]
 fn each_shard_has_its_thread_and_a_busy_node_answers() {
@@ -97,8 +98,8 @@ fn each_shard_has_its_thread_and_a_busy_node_answers() {
     }
 }
 
-/// Two NIs of one network device bring no more threads than one; a second device does, up to what `nscheds`
-/// allows, which by default is what the cores of the partitions allow.
+/// Two NIs of one network device bring no more threads than one; a second device does, up to the
+/// limit of `nscheds`, whose default depends on the cores of the partitions.
 // Covers: S-203, S-312, S-314
 #[test]
 fn threads_follow_network_devices() {
@@ -110,7 +111,8 @@ fn threads_follow_network_devices() {
     };
     let virtual_parts = || CptTable::virtual_parts(2).unwrap();
     assert_eq!(threads("tcp(127.44.0.60),tcp1(127.44.0.61)", 4, virtual_parts()), 2);
-    // A network namespace of this thread's own, and of the threads and programs that it starts.
+    // A separate network namespace for this thread, and for the threads and programs that it
+    // starts.
     if unshare(CloneFlags::CLONE_NEWNET).is_err() {
         return nlx_skip::skipped("threads of a second network device", "only root makes network namespaces");
     }
@@ -129,7 +131,8 @@ fn threads_follow_network_devices() {
     assert_eq!(threads(nets, 0, whole), if cores > 1 { 2 } else { 1 });
 }
 
-/// NIs come and go while another carries traffic; peers that ask are told, each change under a higher number.
+/// NIs come and go while another carries traffic; peers that ping get each change under a higher
+/// number.
 // Covers: S-202
 #[test]
 fn interfaces_come_and_go_while_traffic_runs() {
@@ -170,7 +173,8 @@ fn interfaces_come_and_go_while_traffic_runs() {
     assert_eq!(changing.nids(), [nid("127.44.0.20@tcp")]);
 }
 
-/// A network of two interfaces of which the second is taken by somebody else leaves nothing behind.
+/// A network of two interfaces, the second of which is in use by another node, leaves nothing
+/// behind.
 // Covers: S-202
 #[test]
 fn a_network_is_added_whole_or_not_at_all() {
@@ -183,7 +187,7 @@ fn a_network_is_added_whole_or_not_at_all() {
     assert_eq!(one.nids().len(), 3);
 }
 
-/// Zero, finite and endless waits; a queue that goes ends the wait for it.
+/// Zero, finite and endless waits; freeing a queue ends the wait for it.
 // Covers: S-311
 #[test]
 fn a_wait_for_events_ends_with_time_or_with_the_queue() {
@@ -208,7 +212,8 @@ fn a_wait_for_events_ends_with_time_or_with_the_queue() {
     assert_eq!(node.eq_poll(&eqs[..1], Some(Duration::ZERO)).unwrap(), None);
 }
 
-/// An event that another thread's driving delivers ends the wait; of two events each of two threads gets one.
+/// An event that another thread's driving delivers ends the wait; of two events each of two threads
+/// gets one.
 // Covers: S-311
 #[test]
 fn events_reach_whoever_waits_for_them() {
@@ -232,11 +237,11 @@ fn events_reach_whoever_waits_for_them() {
     });
 }
 
-/// Everything ends: threads that wait in all ways come back when the node is shut down, with messages that never leave.
+/// A shutdown ends the waits of all kinds of threads, and those for messages that never leave.
 #[test]
 fn a_shutdown_ends_every_wait_whatever_peers_do() {
     let node = node("tcp(127.44.0.40)", 2);
-    // A peer that accepts and never says a word.
+    // A peer that accepts and never sends anything.
     let _silent = TcpListener::bind(("127.44.0.41", PORT)).unwrap();
     let eq = node.lnet().eq_alloc_polled(4, None).unwrap();
     std::thread::scope(|scope| {
@@ -245,7 +250,7 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
             let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
             wait_until(&*node.drive(), &sleeper, None, || false)
         });
-        // More than there are credits, so that most of them queue.
+        // More than the credits, so that most of them queue.
         let pings = [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, PATIENCE * 2)));
         while node.engine().sending() < pings.len() {
             std::thread::yield_now();
@@ -254,7 +259,7 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
         node.shutdown(Duration::ZERO);
         assert_eq!(events.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
         assert!(!waits.join().unwrap());
-        // Cut short, which is no timeout.
+        // Ended early, which is no timeout.
         for ping in pings {
             let failure = ping.join().unwrap().unwrap_err();
             assert_eq!((failure.errno, failure.step), (Errno::ESHUTDOWN, PingStep::ShutDown), "{failure}");

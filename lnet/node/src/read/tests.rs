@@ -8,7 +8,7 @@ fn net(text: &str) -> String {
     text.parse::<NetSpec>().unwrap_or_else(|error| panic!("{error}")).to_string()
 }
 
-/// lnet-semantics 24: both ways to name partitions, and what they print as.
+/// lnet-semantics 24: both notations of partitions, and their printed form.
 // Covers: S-315
 #[test]
 fn every_form_of_a_network_is_read() {
@@ -46,7 +46,7 @@ fn a_line_of_networks_is_read() {
     }
 }
 
-/// What is wrong is EINVAL, and named with its place.
+/// An error is EINVAL, and has its position.
 // Covers: S-315
 #[test]
 fn a_text_that_is_no_network_is_refused_with_its_place() {
@@ -92,7 +92,7 @@ fn a_text_that_is_no_network_is_refused_with_its_place() {
     assert!(matches!(long.parse::<Networks>(), Err(NodeError::NetworksLength { .. })));
 }
 
-/// A list of partitions in brackets, or nothing.
+/// Generates a list of partitions in brackets, or nothing.
 fn list() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "\\[[0-9]{1,2}\\]", "\\[[0-4],[5-9](-2[0-9](/[1-9])?)?\\]",]
 }
@@ -113,7 +113,7 @@ fn network() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Networks as users write them: what is read prints as a text that reads as the same.
+    /// Networks as users write them: they print as a text that parses to the same.
     #[test]
     fn what_is_read_prints_and_reads_again(nets in prop::collection::vec(network(), 1..4), separator in "(,| |  , )") {
         let text = nets.join(&separator);
@@ -122,12 +122,12 @@ proptest! {
                 prop_assert_eq!(networks.nets().len(), nets.len());
                 prop_assert_eq!(networks.to_string().parse::<Networks>().unwrap(), networks);
             }
-            // The one thing that can be wrong with such a text.
+            // The only possible error of such a text.
             Err(error) => prop_assert!(error.to_string().contains("twice"), "{}", error),
         }
     }
 
-    /// Whatever the text, reading it ends, and no place lies beyond it.
+    /// Parsing any text ends, and no position is beyond it.
     #[test]
     fn any_text_is_read_or_refused(text in "([a-z]|tcp|lo|[0-9]|[(),:\\[\\]*<>? -]|\\PC){0,16}") {
         match text.parse::<Networks>() {

@@ -12,8 +12,8 @@
 //!
 //! let node = Node::start(&NodeConfig::new().status(true))?;
 //! let own = running_nodes().into_iter().find(|found| found.pid() == std::process::id());
-//! let told = own.expect("this program's node").read(Instant::now() + Duration::from_secs(60))?;
-//! assert!(told.starts_with(r#"{"version":1,"#) && node.status().starts_with(r#"{"version":1,"#));
+//! let status = own.expect("this program's node").read(Instant::now() + Duration::from_secs(60))?;
+//! assert!(status.starts_with(r#"{"version":1,"#) && node.status().starts_with(r#"{"version":1,"#));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

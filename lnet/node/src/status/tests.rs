@@ -1,4 +1,4 @@
-//! A node that is looked at, by those who mean well and by others.
+//! The status of a node, with benign and hostile readers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,10 +19,10 @@ use super::folder::Folder;
 use super::{RunningNode, Server};
 use crate::{Node, NodeConfig};
 
-/// Long enough for a machine that has much else to do.
+/// Long enough for a machine under heavy load.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A node that answers in a folder of the test's own.
+/// A node that answers in a folder of the test.
 struct Watched {
     folder: TempDir,
     server: Option<Server>,
@@ -50,7 +50,7 @@ impl Watched {
     }
 }
 
-/// A folder that is its owner's alone.
+/// A folder that only its owner can access.
 fn own_folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -61,7 +61,7 @@ fn opened(path: &Path) -> Folder {
     Folder::open(path, Uid::effective()).unwrap()
 }
 
-/// Asks the sockets of this user's folder.
+/// Queries the sockets of this user's folder.
 fn within(path: &Path) -> Vec<RunningNode> {
     find::within(&[opened(path)], Descriptors::Refused)
 }
@@ -106,7 +106,7 @@ fn a_node_that_was_not_told_to_has_no_socket() {
     assert!(Node::start(&NodeConfig::new()).unwrap().status_socket().is_none());
 }
 
-/// What a process that was killed has left behind is removed, what is no socket of ours stays.
+/// Sockets left by a killed process are removed, other files stay.
 #[test]
 fn stale_sockets_are_removed() {
     let watched = Watched::new();
@@ -135,7 +135,8 @@ fn make_old(path: &Path) {
     utimensat(nix::fcntl::AT_FDCWD, path, &then, &then, UtimensatFlags::FollowSymlink).unwrap();
 }
 
-/// Readers that send without end, read nothing, or come in crowds hold up nobody, and cost no descriptor for long.
+/// Readers that send without end, read nothing, or come in crowds delay no other reader, and occupy
+/// no descriptor for long.
 #[test]
 fn readers_that_mean_harm_hold_up_nobody() {
     const CROWD: usize = 50;
@@ -144,16 +145,16 @@ fn readers_that_mean_harm_hold_up_nobody() {
     watched.read();
     let mut crowd: Vec<UnixStream> = (0..CROWD).map(|_| UnixStream::connect(&path).unwrap()).collect();
     for reader in &mut crowd {
-        // It is not read; once its connection is closed, that fails.
+        // The node does not read it; after the connection is closed, the write fails.
         let _ = reader.write(&[b'x'; 4096]);
     }
     let told = watched.read();
     assert!(told.ends_with('}'), "{told}");
-    // Each has been answered before: first come, first served.
+    // Each has its answer already: the node answers in order.
     for reader in &mut crowd {
         reader.set_read_timeout(Some(SOON)).unwrap();
         let mut text = String::new();
-        // What was sent to it and not read makes the end a reset.
+        // Unread data at the node turns the end into a reset.
         let _ = reader.read_to_string(&mut text);
         assert!(text.starts_with('{'), "{text}");
     }
@@ -161,7 +162,7 @@ fn readers_that_mean_harm_hold_up_nobody() {
 
 #[test]
 fn no_descriptor_is_left_behind() {
-    // Others of this process's tests open and close some; a leak of one for each look would stand out.
+    // Other tests of this process open and close some; a leak of one per search would be visible.
     const LOOKS: usize = 300;
     let watched = Watched::new();
     let before = descriptors();
@@ -171,13 +172,13 @@ fn no_descriptor_is_left_behind() {
     assert!(descriptors() < before + LOOKS, "{before} before, {} now", descriptors());
 }
 
-/// A process that is stopped takes connections, as many as may wait, and does not answer.
+/// A stopped process has connections in its listen queue, and does not answer.
 #[test]
 fn a_process_that_does_not_answer_is_given_up() {
     let folder = own_folder();
     let path = folder.path().join(own_name());
     let listener = UnixListener::bind(&path).unwrap();
-    // Few are let wait, so that the test needs few descriptors.
+    // A short queue, so that the test needs few descriptors.
     listen(&listener, Backlog::new(2).unwrap()).unwrap();
     let nodes = || within(folder.path());
     let given_up = |node: RunningNode| {
@@ -195,7 +196,7 @@ fn a_process_that_does_not_answer_is_given_up() {
     }
 }
 
-/// What answers but is no node.
+/// A program that answers but is not a node.
 #[test]
 fn what_no_node_says_is_refused() {
     let folder = own_folder();
@@ -203,7 +204,7 @@ fn what_no_node_says_is_refused() {
     let read = |bytes: Vec<u8>| {
         let node = within(folder.path()).remove(0);
         let mut stream = listener.accept().unwrap().0;
-        // The reader may have heard enough.
+        // The reader may have closed already.
         let writer = std::thread::spawn(move || drop(stream.write_all(&bytes)));
         let outcome = node.read(Instant::now() + SOON);
         writer.join().unwrap();
@@ -214,7 +215,7 @@ fn what_no_node_says_is_refused() {
     assert_eq!(read(vec![b'x'; 2 << 20]).unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
 }
 
-/// Writes to the next reader until it has gone.
+/// Writes to the next reader until it closes.
 fn write_on(listener: UnixListener, bytes: &'static [u8]) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
@@ -231,7 +232,7 @@ fn an_answer_without_an_end_is_given_up() {
     writer.join().unwrap();
 }
 
-/// The deadline is that of the whole answer: one that comes byte by byte gets no more time for each.
+/// The deadline applies to the whole answer: one that comes byte by byte gets no more time.
 #[test]
 fn an_answer_that_trickles_is_given_up() {
     let folder = own_folder();
@@ -242,18 +243,18 @@ fn an_answer_that_trickles_is_given_up() {
     assert!(written < 1 << 20, "{written} bytes, far less than an answer may have");
 }
 
-/// What arrived in time is read after the deadline: another node may have used the time up.
+/// Data that arrived in time is read after the deadline: another node may have used up the time.
 #[test]
 fn an_answer_that_is_there_is_read_after_the_deadline() {
     let watched = Watched::new();
     let mut nodes = watched.nodes();
-    // The thread answers one after the other: the second answer comes after the first one.
+    // The thread answers in order: the second answer comes after the first one.
     let again = watched.nodes().remove(0);
     assert!(again.read(Instant::now() + SOON).unwrap().ends_with('}'));
     assert!(nodes.remove(0).read(Instant::now()).unwrap().ends_with('}'));
 }
 
-/// To close what came with an answer could take as long as its sender likes.
+/// Closing descriptors that come with an answer could take as long as its sender wants.
 #[test]
 fn descriptors_cannot_come_with_an_answer() {
     use nix::errno::Errno;
@@ -289,7 +290,7 @@ fn a_socket_that_names_another_process_is_refused() {
     assert!(error.to_string().ends_with(&why), "{error}");
 }
 
-/// One with many sockets hides nobody else's: each folder has its turn.
+/// A folder with many sockets hides no other's: the folders take turns.
 #[test]
 fn many_sockets_of_one_folder_hide_no_others() {
     const MANY: usize = 600;
@@ -308,8 +309,8 @@ fn many_sockets_of_one_folder_hide_no_others() {
     assert_eq!(answers.count(), 1, "the node of the other folder is among those that are asked");
 }
 
-/// As many answers as one user likes, each as long as it may be: they are cut at the folder's share of what all of them may have
-/// together, and the other folder's node is read.
+/// Any number of answers of one user, each of the maximum length: they are cut at the folder's
+/// share of the total limit, and the other folder's node is read.
 #[test]
 fn long_answers_of_one_folder_leave_others_theirs() {
     const LONG: usize = 1_000_000;
@@ -325,7 +326,7 @@ fn long_answers_of_one_folder_leave_others_theirs() {
         let crowd = nodes.len().min(MANY);
         let listener = listener.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
-            // The reader may have heard enough.
+            // The reader may have closed already.
             (0..crowd).for_each(|_| drop(listener.accept().unwrap().0.write_all(&[b'x'; LONG])));
         });
         let answers: Vec<_> = nodes.into_iter().map(|node| node.read(Instant::now() + SOON)).collect();
@@ -346,7 +347,7 @@ fn long_answers_of_one_folder_leave_others_theirs() {
     }
 }
 
-/// Root looks into the folders of others, and changes nothing there.
+/// Root reads the folders of others, and changes nothing there.
 mod of_others {
     use std::os::unix::fs::{chown, symlink};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -367,7 +368,8 @@ mod of_others {
         root
     }
 
-    /// Does something as another user, in a thread of its own: the system checks files by the user of the thread.
+    /// Does something as another user, in a separate thread: the system checks files by the user of
+    /// the thread.
     fn as_user<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
         thread::spawn(move || {
             setfsgid(USER.into());
@@ -376,7 +378,7 @@ mod of_others {
         })
     }
 
-    /// A folder of the user, below one of theirs that they may rename it in.
+    /// A folder of the user, below one in which that user may rename it.
     fn home_of_user() -> TempDir {
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -409,7 +411,7 @@ mod of_others {
         drop(bind(".1-2-4"));
         make_old(&place(".1-2-4"));
         let _listener = bind(&own_name());
-        // Root's, in a folder that is not.
+        // Root's socket, in a folder of another user.
         let _other = UnixListener::bind(place(&format!("{}-0-0.sock", std::process::id()))).unwrap();
         let nodes = find::within(&[open(&folder).unwrap()], Descriptors::Refused);
         assert_eq!(nodes.len(), 1);
@@ -417,7 +419,8 @@ mod of_others {
         assert!(place("1-2-3.sock").exists() && place(".1-2-4").exists());
     }
 
-    /// The folder becomes a link to a private folder, and a folder again, while root looks.
+    /// Another user replaces the folder by a link to a private folder, and back, while root
+    /// searches.
     #[test]
     fn a_folder_that_becomes_a_link_leads_nowhere() {
         const LOOKS: usize = 500;

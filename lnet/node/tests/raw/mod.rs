@@ -1,4 +1,5 @@
-//! A passive LNet node made of raw bytes (lnet-wire 6, 16, 21 to 25): it shares no code with the one that is tested.
+//! A passive LNet node of raw bytes (lnet-wire 6, 16, 21 to 25): it shares no code with the tested
+//! node.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -7,23 +8,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What it says of itself, and how it behaves.
+/// The node's information and behaviour.
 #[derive(Clone)]
 pub struct Manners {
     pub features: u32,
     /// Its NIDs on `tcp`.
     pub addresses: Vec<Ipv4Addr>,
-    /// It keeps its answer to a ping until its own ping has been answered, as a kernel node does.
+    /// Holds its answer to a ping until its own ping has been answered, as a kernel node does.
     pub asks_first: bool,
     pub answers_pings: bool,
     pub acknowledges_pushes: bool,
-    /// So long after it has acknowledged a push it pushes back, as a kernel node does that did not know the other one.
+    /// Pushes back this long after it has acknowledged a push, as a kernel node does that did not
+    /// know the other one.
     pub pushes_back: Option<Duration>,
-    /// How many more NIDs it claims to have than it lists.
+    /// The number of NIDs that it claims in addition to its list.
     pub claims_more: u32,
-    /// It takes its time to answer the hello of a bulk connection, and listens whether the other side hangs up meanwhile.
+    /// Delays its answer to the hello of a bulk connection, and checks whether the other side
+    /// closes it meanwhile.
     pub hesitates: bool,
-    /// It takes the payload of PUTs; else it reads no more from such a connection.
+    /// Reads the payload of PUTs; otherwise stops reading from such a connection.
     pub reads_payloads: bool,
 }
 
@@ -43,29 +46,29 @@ impl Manners {
     }
 }
 
-/// What it saw.
+/// The node's counters.
 #[derive(Default)]
 pub struct Seen {
     pub pings: AtomicUsize,
-    /// Answers to its own pings that were in order.
+    /// Valid answers to its own pings.
     pub answers: AtomicUsize,
     pub pushes: AtomicUsize,
-    /// Acknowledgements of its own pushes that were in order.
+    /// Valid acknowledgements of its own pushes.
     pub acks: AtomicUsize,
-    /// Handshakes that were completed.
+    /// Completed handshakes.
     pub hellos: AtomicUsize,
-    /// Connections that the other side closed, all that it had sent being read.
+    /// Connections closed by the other side, with all of its data read.
     pub ends: AtomicUsize,
-    /// Connections that ended otherwise: within a handshake, or with a reset.
+    /// Connections that ended in another way: within a handshake, or with a reset.
     pub broken: AtomicUsize,
-    /// PUTs whose payload it has left unread.
+    /// PUTs with an unread payload.
     pub stuck: AtomicUsize,
 }
 
-/// How long it hesitates.
+/// The delay of [`Manners::hesitates`].
 const HESITATION: Duration = Duration::from_millis(100);
 
-/// Starts it at the first of its addresses; it ends with the process.
+/// Starts the node at the first of its addresses; it ends with the process.
 pub fn start(port: u16, manners: Manners) -> Arc<Seen> {
     let listener = TcpListener::bind((manners.addresses[0], port)).expect("the port is free");
     let seen = Arc::new(Seen::default());
@@ -108,9 +111,9 @@ const ACK: u32 = 0;
 const PUT: u32 = 1;
 const GET: u32 = 2;
 const REPLY: u32 = 3;
-/// What it calls its own ping.
+/// The handle of its own ping.
 const MY_HANDLE: [u8; 16] = *b"a ping of mine..";
-/// What it calls its own push.
+/// The handle of its own push.
 const MY_PUSH: [u8; 16] = *b"a push of mine..";
 
 struct Connection<'a> {
@@ -119,7 +122,7 @@ struct Connection<'a> {
     seen: &'a Seen,
     /// The other side's NID, from its hello.
     peer: u64,
-    /// A ping whose answer is kept back.
+    /// A ping whose answer is held.
     held: Option<[u8; 72]>,
     has_asked: bool,
 }
@@ -154,13 +157,13 @@ impl<'a> Connection<'a> {
             }
             stream.set_read_timeout(None)?;
         }
-        // Before the answer is out: whoever has it may look at once.
+        // Counted before the answer leaves: its receiver may check at once.
         seen.hellos.fetch_add(1, Ordering::SeqCst);
         stream.write_all(&answer)?;
         Ok(Connection { stream, manners, seen, peer, held: None, has_asked: false })
     }
 
-    /// Until the connection ends; gives how.
+    /// Serves until the connection ends; returns the reason.
     fn serve(&mut self) -> Error {
         loop {
             if let Err(error) = self.message() {

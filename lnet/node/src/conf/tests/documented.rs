@@ -1,4 +1,4 @@
-//! `docs/configuration.md` says what the code does.
+//! `docs/configuration.md` agrees with the code.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn every_example_is_a_configuration() {
     }
 }
 
-/// The tables of tunables are copies of ours: every row, in our order.
+/// The tables of tunables are copies of the code's: every row, in the same order.
 #[test]
 fn the_tables_are_ours() {
     let expected = tables();

@@ -1,9 +1,9 @@
-//! Files that somebody wrote to do harm: they are refused, with a line, and take no more than their share of memory.
+//! Hostile files: they are refused, with a line, and take only a bounded share of memory.
 
 use super::*;
 use crate::conf::doc::MAX_DEPTH;
 
-/// The line and the key of the error.
+/// The line, the key and the reason of the error.
 fn refused(read: fn(&str) -> Result<NodeConfig, NodeError>, text: &str) -> (usize, String, String) {
     match read(text) {
         Err(NodeError::Config { place, key, reason, .. }) => (place.line, key, reason),

@@ -1,4 +1,4 @@
-//! What is read prints as a text that configures the same.
+//! A configuration prints as a text that configures the same.
 
 use lnet_nid::Nid;
 use lnet_socklnd::NiConfig;
@@ -27,7 +27,7 @@ fn network() -> impl Strategy<Value = String> {
     )
 }
 
-/// A tunable that acts, and a value that it may have.
+/// Generates a tunable with an effect, and a valid value.
 fn setting() -> impl Strategy<Value = (&'static Tunable, String)> {
     let acting: Vec<&'static Tunable> = Tunable::all()
         .filter(|tunable| tunable.acts() && !["networks", "ip2nets"].contains(&tunable.name()))
@@ -55,7 +55,7 @@ fn setting() -> impl Strategy<Value = (&'static Tunable, String)> {
     })
 }
 
-/// The NIs that a node would start, each with what the LND is told of it.
+/// The NIs that a node would start, each with its configuration for the LND.
 fn started(config: &NodeConfig) -> Option<Vec<(Nid, Vec<usize>, NiConfig)>> {
     let planned = config.interfaces(256).ok()?;
     let of_ni = |ni: PlannedNi| (ni.nid, ni.cpts, ni.tunables.tcp(&config.tcp, ni.conns_per_peer));
@@ -63,7 +63,7 @@ fn started(config: &NodeConfig) -> Option<Vec<(Nid, Vec<usize>, NiConfig)>> {
 }
 
 proptest! {
-    /// Whatever is configured: printed and read, it is the same, and means the same.
+    /// Any configuration, printed and read, is the same, and has the same meaning.
     #[test]
     fn what_is_printed_reads_as_the_same(
         nets in prop::collection::vec(network(), 0..4),
@@ -92,7 +92,7 @@ proptest! {
         }
     }
 
-    /// Lines of modprobe give what `set` gives.
+    /// Lines of modprobe have the same effect as `set`.
     #[test]
     fn an_option_is_a_setting(settings in prop::collection::vec(setting(), 0..12)) {
         let mut config = NodeConfig::new();
@@ -104,7 +104,7 @@ proptest! {
         prop_assert_eq!(NodeConfig::from_modprobe(&text).unwrap().to_yaml(), config.to_yaml());
     }
 
-    /// Whatever the text, reading it ends in a configuration or in an error with a line of the text.
+    /// Parsing any text ends in a configuration, or in an error with a line of the text.
     #[test]
     fn any_text_is_read_or_refused(
         text in "(net|net type|local NI\\(s\\)|nid|tcp|options|lnet|accept|global|: |\n|  |- |\\[|\\]|\\{|\\}|=|\"|'|#|,|[0-9]|\\PC){0,40}"

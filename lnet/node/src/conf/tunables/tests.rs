@@ -44,7 +44,7 @@ fn no_tunable_is_there_twice() {
     }
 }
 
-/// lnet-semantics 27 to 29, lnet-measured: what acts has LNet's default.
+/// lnet-semantics 27 to 29, lnet-measured: tunables with an effect have LNet's defaults.
 #[test]
 fn defaults_are_lnets() {
     for (module, defaults) in [
@@ -71,7 +71,8 @@ fn defaults_are_lnets() {
     }
 }
 
-/// Each acting tunable takes every value it reports, and numbers take the ends of their range and nothing beyond.
+/// Each tunable with an effect accepts every value that it prints, and numbers the limits of their
+/// range and nothing beyond.
 #[test]
 fn what_acts_reads_what_it_prints_and_keeps_to_its_range() {
     for tunable in Tunable::all().filter(|tunable| tunable.acts()) {

@@ -13,7 +13,7 @@ fn interface(name: &str, flags: &str, addresses: &[&str]) -> Interface {
     }
 }
 
-/// A host of every kind of interface.
+/// A host with every kind of interface.
 fn host() -> Vec<Interface> {
     vec![
         interface("lo", "l", &["127.0.0.1", "::1"]),
@@ -35,7 +35,7 @@ fn nids(net: &str, host: &[Interface]) -> Result<Vec<String>, NodeError> {
     take(&net, &host).into_iter().map(|taken| Ok(Nid::new_ip(net.net, taken?.address).to_string())).collect()
 }
 
-/// `interface address: why` of each line.
+/// Returns `interface address: why` for each line.
 fn explained(net: &str, host: &[Interface]) -> Vec<String> {
     let line = |choice: Choice| {
         let name = choice.interface.map_or("-".to_string(), |interface| interface.name);
@@ -130,7 +130,7 @@ fn what_is_named_is_explained() {
     assert_eq!(explained("tcp(127.0.0.9,eth0,10.0.0.1,10.0.0.2)", &host), expected);
 }
 
-/// The host's own interfaces: each of its addresses has a line, and the NIDs are those that a node gets.
+/// The host's own interfaces: each of its addresses has a line, and the NIDs are those of a node.
 #[test]
 fn this_host_is_explained_as_it_is() {
     let host = Interface::all().unwrap();

@@ -40,7 +40,7 @@ fn device(name: &str, ports: &[(LinkLayer, &str, &[&str])]) -> RdmaDevice {
     }
 }
 
-/// A host of every kind of device, and of every fault.
+/// A host with every kind of device, and every fault.
 fn host() -> Host {
     const IB: LinkLayer = LinkLayer::InfiniBand;
     const ETHERNET: LinkLayer = LinkLayer::Ethernet;
@@ -70,7 +70,7 @@ fn nids(net: &str, host: &Host) -> Result<Vec<String>, NodeError> {
     take(&net, host).into_iter().map(|taken| Ok(Nid::new_ip(net.net(), taken?.address).to_string())).collect()
 }
 
-/// lnet-semantics 24: networks as the seed writes them.
+/// lnet-semantics 24: networks in the design's notation.
 // Covers: S-4, S-315
 #[test]
 fn a_network_names_interface_address_or_device() {
@@ -81,7 +81,7 @@ fn a_network_names_interface_address_or_device() {
         ("o2ib(mlx5_0)", &["10.1.0.1@o2ib"]),
         ("o2ib(mlx5_0/2,rxe0)", &["10.1.0.1@o2ib", "10.5.0.1@o2ib"]),
         ("o2ib(rxe0:1,eth5.7)", &["10.5.0.1@o2ib", "10.7.0.1@o2ib"]),
-        // The first with all that it needs.
+        // The first usable one.
         ("o2ib7", &["10.1.0.1@o2ib7"]),
     ] {
         assert_eq!(nids(net, &host).unwrap(), expected, "{net}");
@@ -116,7 +116,7 @@ fn what_is_missing_is_told_with_what_to_do() {
     }
 }
 
-// A program that is built without RDMA says that instead.
+// A program built without RDMA reports that instead.
 #[cfg(feature = "verbs")]
 #[test]
 fn a_host_without_devices_says_so_and_how_to_get_one() {
@@ -132,7 +132,7 @@ fn a_host_without_devices_says_so_and_how_to_get_one() {
     assert!(error.to_string().contains("'o2ib': no RDMA device has an active port"), "{error}");
 }
 
-/// The NID of a configuration file must be an address of the interface that stands beside it.
+/// The NID of a configuration file must be an address of the interface next to it.
 #[test]
 fn a_nid_beside_an_interface_is_one_of_its_addresses() {
     let host = host();
@@ -151,7 +151,7 @@ fn a_nid_beside_an_interface_is_one_of_its_addresses() {
     assert!(with("ib2", "fd00::1").unwrap_err().to_string().contains("IPv4"));
 }
 
-/// `interface port address: why` of each line.
+/// Returns `interface port address: why` for each line.
 fn explained(net: &str) -> Vec<String> {
     let line = |choice: Choice| {
         let name = choice.interface.map_or("-".to_string(), |interface| interface.name);
@@ -186,7 +186,7 @@ fn each_address_and_each_port_is_explained() {
     assert!(refused.starts_with("- - -: interface 'eth0': no RDMA device lies on eth0"), "{refused}");
 }
 
-/// A device of two kinds on one interface: the one that works.
+/// Two devices of different kinds on one interface: the active one.
 #[test]
 fn of_two_devices_on_one_interface_the_active_one_counts() {
     let mut host = host();

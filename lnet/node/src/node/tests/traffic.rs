@@ -1,4 +1,4 @@
-//! Nodes that exchange messages while threads take turns, NIs come and go, and others wait.
+//! Nodes that exchange messages while driving threads change, NIs come and go, and others wait.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -15,7 +15,7 @@ use crate::holder_of;
 
 /// The bytes of each PUT.
 const BYTES: usize = 8;
-/// PUTs at a time have an offset each.
+/// Concurrent PUTs have separate offsets.
 const LANES: u32 = 16;
 
 /// The names of the threads that deliver events.
@@ -23,7 +23,7 @@ const LANES: u32 = 16;
 struct Deliverers(Arc<Mutex<Vec<String>>>);
 
 impl Deliverers {
-    /// A handler that notes them.
+    /// Returns a handler that records the threads.
     fn handler(&self) -> Arc<dyn EventHandler> {
         let names = self.0.clone();
         on_event(move |_| names.lock().unwrap().push(own_name()))
@@ -42,12 +42,12 @@ fn portal() -> Portal {
     Portal::new(40).unwrap()
 }
 
-/// Takes PUTs of everybody.
+/// Accepts PUTs from every peer.
 fn take_puts(node: &Node, eq: Option<EqHandle>) {
     take_puts_of(node, MatchBits(0), eq);
 }
 
-/// Takes PUTs of everybody with these bits.
+/// Accepts PUTs with these bits from every peer.
 fn take_puts_of(node: &Node, match_bits: MatchBits, eq: Option<EqHandle>) {
     let me = MeSpec { unlink: Unlink::Retain, ..MeSpec::new(portal(), match_bits) };
     let me = node.lnet().me_attach(&me).unwrap();
@@ -57,7 +57,7 @@ fn take_puts_of(node: &Node, match_bits: MatchBits, eq: Option<EqHandle>) {
     node.lnet().md_attach(me, md, Unlink::Retain).unwrap();
 }
 
-/// A thread that sends, with a queue of its own.
+/// A thread that sends, with a separate queue.
 struct Sender<'a> {
     node: &'a Node,
     eq: EqHandle,
@@ -70,8 +70,9 @@ impl Sender<'_> {
         Sender { node, eq: node.lnet().eq_alloc_polled(8, None).unwrap(), lane, match_bits: MatchBits(0) }
     }
 
-    /// A PUT with ACK, to its end: with one last event, and an error of each kind at the most. There may be two: a message
-    /// that was decided on before its NI went fails after the wait for its ACK has been given up.
+    /// Sends a PUT with ACK, and waits for its end: one last event, and at most one error of each
+    /// kind. There may be two: a message that was already decided on when its NI went fails after
+    /// the wait for its ACK has been given up.
     fn put(&self, source: Nid, target: Nid) -> Result<(), Errno> {
         let lnet = self.node.lnet();
         let memory = IoVec::whole(Region::heap(BYTES).unwrap());
@@ -111,7 +112,7 @@ impl Sender<'_> {
     }
 }
 
-/// Ends a thread that goes on until it is told to, also where the test fails meanwhile.
+/// Stops a thread that runs until it is told to, also if the test fails meanwhile.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -120,7 +121,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// While no thread of the program waits, each shard's own thread serves the peers of its partition.
+/// While no thread of the program waits, each shard's scheduler thread serves the peers of its
+/// partition.
 // Covers: S-203, S-312
 #[test]
 fn peers_are_served_by_the_threads_of_their_partitions() {
@@ -140,11 +142,11 @@ fn peers_are_served_by_the_threads_of_their_partitions() {
     assert!(threads.len() > 1, "all peers are in one partition: {threads:?}");
 }
 
-/// Handlers that wait for each other: none goes on until all of them run.
+/// Handlers that wait for each other: none continues until all of them run.
 struct Meeting {
-    /// How many come.
+    /// The number of handlers.
     all: usize,
-    /// Who is there.
+    /// The names of those that run.
     there: Mutex<BTreeSet<String>>,
     met: Condvar,
 }
@@ -155,27 +157,28 @@ impl Meeting {
         there.insert(own_name());
         self.met.notify_all();
         let missing = |there: &mut BTreeSet<String>| there.len() < self.all;
-        // Who has waited for so long in vain lets the test end and fail.
+        // A timeout lets the test end and fail.
         let (_there, _) = self.met.wait_timeout_while(there, PATIENCE, missing).unwrap();
     }
 }
 
-/// How a thread of a program waits.
+/// The call with which a program thread waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By [`wait_until`].
+    /// [`wait_until`].
     Until,
-    /// In a loop of [`Node::eq_poll`], for the events of a machine.
+    /// A loop of [`Node::eq_poll`], for the events of a machine.
     EqPoll,
 }
 
-/// Sends a message to each of `partitions` transfer machines of a node, over a connection in as many partitions, while so many of
-/// the node's threads wait. Their handlers meet: so they run at once, on threads whose names are given.
+/// Sends a message to each of `partitions` transfer machines of a node, over a connection in a
+/// partition each, while `waiters` of the node's threads wait. Their handlers meet: so they run at
+/// once. Returns the names of their threads.
 fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<String> {
     let busy = node(&format!("tcp(127.44.{subnet}.1)"), partitions);
     let own = busy.nids()[0];
     let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
-    // As transfer machines post: whose buffer it is, the upper bits say.
+    // As transfer machines do: the upper bits identify the owner of the buffer.
     let bits = |machine: usize| MatchBits((1 + machine as u64) << 52);
     let deliverers = Deliverers::default();
     take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.handler()).unwrap()));
@@ -192,7 +195,8 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
             let mut nids = hosts.by_ref().map(|host: u8| format!("127.44.{subnet}.{host}"));
             let nid = nids.find(|nid| is_in(format!("{nid}@tcp").parse().unwrap(), partition)).unwrap();
             let peer = node(&format!("tcp({nid})"), 1);
-            // It connects: whoever drives the listener's shard accepts no more connections while its handlers run.
+            // Connects: the thread that drives the listener's shard accepts no more connections
+            // while its handlers run.
             Sender::new(&peer, 0).put(peer.nids()[0], own).unwrap();
             peer
         })
@@ -241,7 +245,7 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
     there
 }
 
-/// As many handlers run at once as there are partitions, if so many threads wait.
+/// With enough waiting threads, one handler per partition runs at once.
 // Covers: S-203, S-311, S-316
 #[test]
 fn threads_that_wait_run_handlers_at_once() {
@@ -254,7 +258,8 @@ fn threads_that_wait_run_handlers_at_once() {
     }
 }
 
-/// So do they if nobody waits, or a single thread does: the scheduler threads drive what it leaves lying.
+/// The same with no waiting thread, or a single one: the scheduler threads drive the shards that it
+/// leaves.
 // Covers: S-203, S-312
 #[test]
 fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
@@ -268,8 +273,8 @@ fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
     }
 }
 
-/// The NI that carries traffic is removed: each operation on it ends, once; those of another NI go on. Then it is
-/// added again, and peers reach it.
+/// The NI that carries traffic is removed: each operation on it ends, once; those of another NI
+/// continue. Then it is added again, and peers reach it.
 // Covers: S-202
 #[test]
 fn an_interface_that_carries_traffic_goes_and_comes_back() {
@@ -356,14 +361,15 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
     });
 }
 
-/// lnet-wire 23: a set has as many connections as the NI itself says, else as the link's speed (1 where it is
-/// unknown, as of loopback), else as the node; at run time one NI's number changes alone.
+/// lnet-wire 23: the number of connections of a set is the NI's own, otherwise by the link's speed
+/// (1 if unknown, as for loopback), otherwise the node's; at run time one NI's number changes
+/// alone.
 // Covers: S-208
 #[test]
 fn an_interface_has_its_own_number_of_connections() {
     let config = NodeConfig::new().networks("tcp(127.44.53.1),tcp1(127.44.53.1)").unwrap();
     let mut config = config.accept_port(PORT);
-    // A node takes no more than it would open.
+    // A node accepts no more than it would open.
     config.tcp().conns_per_peer = 4;
     let peer = Node::start(&config).unwrap();
     let sets = |each: usize| 1 + 2 * each;

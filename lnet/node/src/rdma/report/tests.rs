@@ -32,7 +32,7 @@ fn device(name: &str, link: LinkLayer, state: &str, netdev: &str, gids: Vec<Gid>
     RdmaDevice { name: name.to_string(), ports: vec![port], numa_node: None }
 }
 
-/// A soft device that lacks nothing.
+/// A soft device without problems.
 fn sound() -> Host {
     let gids = vec![
         gid(0, "fe80::1", "RoCE v2"),
@@ -64,7 +64,7 @@ fn a_sound_host_has_no_problems_and_says_which_gid_is_used() {
     );
     assert!(port.why.contains("eth0") && port.why.contains("RoCE v2"), "{}", port.why);
     assert_eq!(port.interfaces[0].1.len(), 2);
-    // What the library says counts more than the files.
+    // The library's information takes precedence over the files.
     let gids = vec![SeenGid {
         port: 1,
         index: 1,
@@ -155,7 +155,7 @@ fn enough_locked_memory_is_no_problem_and_without_devices_none_matters() {
     assert_eq!(report(&host, &few).problems.len(), 1);
 }
 
-/// A port that lacks something is no problem of the whole while another lacks nothing.
+/// A port's problem is not fatal while another port is usable.
 #[test]
 fn one_good_port_is_enough() {
     let mut host = sound();

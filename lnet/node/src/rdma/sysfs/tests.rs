@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use super::*;
 
-/// A folder of such files.
+/// A folder with these files.
 fn class(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (file, text) in files {
@@ -41,7 +41,7 @@ fn a_soft_device_has_the_addresses_of_its_interfaces() {
     assert!(port.is_active() && port.link == LinkLayer::Ethernet);
     assert_eq!(port.netdevs, ["eth0", "eth0.7"]);
     assert_eq!(port.gids.iter().map(|gid| gid.index).collect::<Vec<_>>(), [0, 1, 10], "in their order");
-    // Of two forms of one address the newer is taken.
+    // Of two forms of one address the newer is used.
     let gid = port.gid_of(Ipv4Addr::new(10, 77, 0, 1)).unwrap();
     assert!(gid.index == 10 && gid.is_routable());
     assert_eq!(port.gid_of(Ipv4Addr::new(10, 77, 0, 2)), None);
@@ -74,7 +74,8 @@ fn infiniband_has_the_interfaces_that_lie_on_its_hardware() {
     );
 }
 
-/// A bond of IPoIB has the address, and none of the hardware's files; that of RoCE may be named by the GIDs already.
+/// A bond of IPoIB has the address, and none of the hardware's files; that of RoCE may already be
+/// in the GIDs.
 #[test]
 fn a_bond_lies_on_the_ports_of_its_interfaces() {
     let folder = class(&[
@@ -100,7 +101,7 @@ fn a_bond_lies_on_the_ports_of_its_interfaces() {
         (netdevs(0), netdevs(1), netdevs(2)),
         ("ib0 bond0".into(), "ib1 bond0".into(), "bond1 eth0".into())
     );
-    // Of both ports the one that is active.
+    // Of both ports the active one.
     let (device, port) = crate::rdma::port_of(&all, "bond0").unwrap();
     assert_eq!((device.name.as_str(), port.is_active()), ("mlx5_0", true));
 }
