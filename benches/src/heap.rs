@@ -79,7 +79,8 @@ unsafe impl GlobalAlloc for Counted {
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size as isize - layout.size() as isize, 1);
-        // SAFETY: `at` came from `System` with this layout; the caller keeps the rest of the contract.
+        // SAFETY: `at` came from `System` with this layout; the caller keeps the rest of the
+        // contract.
         unsafe { System.realloc(at, layout, size) }
     }
 

@@ -103,11 +103,12 @@ pub(crate) struct SetupArgs {
     /// the file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<std::path::PathBuf>,
-    /// TCP port to listen on, and on which the peers listen (988). Ports below 1024 need root or CAP_NET_BIND_SERVICE.
+    /// TCP port to listen on, and on which the peers listen (988). Ports below 1024 need root or
+    /// CAP_NET_BIND_SERVICE.
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: Option<u16>,
-    /// Port of networks over RDMA (o2ib), on which the peers listen as well (987). Ports below 1024 need root or
-    /// CAP_NET_BIND_SERVICE.
+    /// Port of networks over RDMA (o2ib), on which the peers listen as well (987). Ports below 1024
+    /// need root or CAP_NET_BIND_SERVICE.
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub service: Option<u16>,
     /// Peers whose TCP connections are accepted; by default `hello` above port 1023, else `secure`.
@@ -332,7 +333,8 @@ pub(crate) struct CompletionsArgs {
 pub(crate) enum Accept {
     /// Source ports below 1024 only: what a kernel node does by default.
     Secure,
-    /// Every port; a peer from a port above 1023 is a userspace node named after its address and port.
+    /// Every port; a peer from a port above 1023 is a userspace node named after its address and
+    /// port.
     All,
     /// No connections: this node only connects.
     None,

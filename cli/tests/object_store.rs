@@ -1,4 +1,5 @@
-//! The object store of `nlx`'s examples, through one helper: a server and its clients are programs of `nlxd`.
+//! The object store of `nlx`'s examples, through one helper: a server and its clients are programs
+//! of `nlxd`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,5 @@
-//! Addresses of transfer machines and their text, `nid:pid:portal:tmid` (motr-transport 3.1; S-402).
+//! Addresses of transfer machines and their text, `nid:pid:portal:tmid` (motr-transport 3.1;
+//! S-402).
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! Match bits and header data: a transfer machine id in the upper 12 bits, something else in the lower 52.
+//! Match bits and header data: a transfer machine id in the upper 12 bits, something else in the
+//! lower 52.
 //!
 //! The split is part of the wire protocol and can never change (motr-transport 3.2, 3.3; S-409).
 

@@ -37,7 +37,8 @@ pub struct BufferEvent {
     pub status: i32,
     /// Bits of [`EventFlags`].
     pub flags: u32,
-    /// The sender's NID in its 20-byte form; only for unsolicited messages. See [`BufferEvent::sender`].
+    /// The sender's NID in its 20-byte form; only for unsolicited messages. See
+    /// [`BufferEvent::sender`].
     pub sender_nid: [u8; Nid::WIRE_LEN],
     /// The sender's PID.
     pub sender_pid: u32,

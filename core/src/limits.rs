@@ -39,7 +39,8 @@ impl Limits {
     /// Checks whether memory may be a buffer (MT-228).
     ///
     /// # Errors
-    /// EINVAL for no bytes, EFBIG for too many, for a segment that is too long, and for too many segments.
+    /// EINVAL for no bytes, EFBIG for too many, for a segment that is too long, and for too many
+    /// segments.
     pub fn check(&self, memory: &IoVec) -> Result<(), CoreError> {
         let limit = self.buffer_bytes_max;
         if memory.is_empty() {

@@ -11,25 +11,26 @@ use std::time::Duration;
 use clap::Parser;
 use nlx_fuzz::{Failure, Limit, Report, Run, TARGETS, Target, replay};
 
-/// Feed mutated input to nlx's parsers and handshakes and check that they keep their promises.
+/// Fuzz nlx's parsers and handshakes, and check their invariants.
 ///
-/// Exits with 1 if a target breaks; the input is then written to a file that --replay runs alone.
+/// Exits with 1 if a target breaks; the failing input is then written to a file, which --replay
+/// runs alone.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Options {
-    /// What to fuzz; everything if none is named
+    /// Targets to fuzz; all of them by default
     #[arg(value_name = "TARGET", value_parser = target_names())]
     targets: Vec<String>,
-    /// How long to fuzz each target
+    /// Seconds to fuzz each target
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// How often to run each target, instead of for how long
+    /// Number of runs of each target, instead of a time
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     executions: Option<u64>,
-    /// The seed of the random numbers; the same seed gives the same inputs
+    /// Seed of the random numbers; the same seed gives the same inputs
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// Where to write a failing input
+    /// Folder for failing inputs
     #[arg(long, value_name = "DIR", default_value = ".")]
     artifacts: PathBuf,
     /// Run the named targets on this file alone

@@ -45,7 +45,8 @@ pub(crate) fn independent<const COUNT: usize, const SOURCES: usize>(round: &Roun
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// Fills a table with `COUNT` entries: the processor time of the longest single insert, in milliseconds.
+/// Fills a table with `COUNT` entries: the processor time of the longest single insert, in
+/// milliseconds.
 pub(crate) fn worst_insert<const COUNT: usize>(_: &Round) -> Result<Sample> {
     let (mut table, mut stopwatch) = (Table::default(), Stopwatch::start()?);
     for number in 0..COUNT as u32 {

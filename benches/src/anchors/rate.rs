@@ -25,7 +25,8 @@ pub(crate) fn coalesced(round: &Round) -> Result<Sample> {
     requests(round, WINDOW)
 }
 
-/// 64 in flight; each request is one system call, and so is each acknowledgement: millions of requests per second.
+/// 64 in flight; each request is one system call, and so is each acknowledgement: millions of
+/// requests per second.
 pub(crate) fn one_call_each(round: &Round) -> Result<Sample> {
     requests(round, 1)
 }

@@ -31,7 +31,8 @@ pub(crate) struct SelftestArgs {
     /// others has a server.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["net", "accept_port", "cpu_npartitions", "cpu_pattern"])]
     pub socket: Vec<PathBuf>,
-    /// Test against the servers at these NIDs, or at the addresses that they print; may be given several times.
+    /// Test against the servers at these NIDs, or at the addresses that they print; may be given
+    /// several times.
     #[arg(long, value_name = "ADDRESS")]
     pub client: Vec<String>,
     /// Seconds for each phase.

@@ -11,7 +11,8 @@ use crate::failure::{Context, Failure};
 use crate::help::Words;
 use crate::output;
 
-/// The helper process of nlx: holds the network for the programs of this host, which share memory with it.
+/// The helper process of nlx: holds the network for the programs of this host, which share memory
+/// with it.
 #[derive(Debug, Parser)]
 #[command(name = "nlxd", version, max_term_width = 100)]
 pub(crate) struct NlxdArgs {

@@ -10,7 +10,7 @@ use lnet_node::EngineLimits;
 use nix::sys::resource::{Resource as Limit, getrlimit};
 use nlx_helper::accounts::{AccountsConfig, Resource, UNBOUNDED};
 
-/// Mappings that are reserved for the process itself, beside a part of all: the allocator's,
+/// Mappings that are reserved for the process itself, in addition to a part of all: the allocator's,
 /// threads' stacks, libraries, mappings of devices, and pages that replace holes which clients have
 /// punched.
 const MAPPINGS_KEPT: u64 = 4096;
@@ -107,8 +107,8 @@ impl HostLimits {
     }
 }
 
-/// Returns a part of a limit; without a limit there is none. At least 1, so that root can work in
-/// any case.
+/// Returns a part of a limit; [`UNBOUNDED`] of an unbounded one. At least 1, so that root can work
+/// in any case.
 fn part(all: u64, of: impl FnOnce(u64) -> u64) -> u64 {
     if all >= UNBOUNDED { UNBOUNDED } else { of(all).max(1) }
 }

@@ -79,7 +79,8 @@ impl Statistics {
         if self.count < 2 {
             return 0.0;
         }
-        // Around the whole part of the mean, q, where the squares are small; the rest r corrects it:
+        // Around the whole part of the mean, q, where the squares are small; the rest r corrects
+        // it:
         // sum (x - mean)^2 = (sum x^2 - q sum x - q r) - r^2 / n, with r = sum x - n q.
         let count = u128::from(self.count);
         let (whole, rest) = (self.sum / count, self.sum % count);

@@ -18,7 +18,8 @@ const BATCH: u64 = 256;
 /// Bytes of each buffer. Nothing is written to them: the PUTs have no payload.
 const BUFFER: usize = 64;
 
-/// A PUT arrives on a unique portal on which `COUNT` MDs are posted for messages from `SOURCES` NIDs: nanoseconds.
+/// A PUT arrives on a unique portal on which `COUNT` MDs are posted for messages from `SOURCES`
+/// NIDs: nanoseconds.
 pub(crate) fn unique<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
     arrivals(round, COUNT, SOURCES, |from| from)
 }

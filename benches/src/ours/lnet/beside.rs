@@ -35,7 +35,8 @@ pub(crate) fn computed_sleeping(round: &Round) -> Result<Sample> {
     both(round, Wait::Sleep).map(|rates| Sample::of(rates.steps / 1e6))
 }
 
-/// Messages of 64 bytes with default waits beside threads that compute: thousands of round trips in a second.
+/// Messages of 64 bytes with default waits beside threads that compute: thousands of round trips in
+/// a second.
 pub(crate) fn messages_by_default(round: &Round) -> Result<Sample> {
     both(round, Wait::Default).map(|rates| Sample::of(rates.round_trips / 1e3))
 }

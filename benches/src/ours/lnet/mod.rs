@@ -1,4 +1,5 @@
-//! The LNet API between two processes: what the rows `tcp/…` measure, and over RDMA the rows `o2ib/…`.
+//! The LNet API between two processes: what the rows `tcp/…` measure, and over RDMA the rows
+//! `o2ib/…`.
 //!
 //! | module | holds |
 //! | --- | --- |

@@ -26,7 +26,8 @@ fn echoes_of_every_size() {
     }
 }
 
-/// Two descriptors in one message; the server reads one buffer and writes the same bytes into the other.
+/// Two descriptors in one message; the server reads one buffer and writes the same bytes into the
+/// other.
 // Covers: MT-154
 #[test]
 fn bulk_there_and_back() {
