@@ -8,7 +8,7 @@ use lnet_region::{Fragment, IoVec, ReadVec, Region, RegionError, WriteVec};
 use nlx_core::{BufferHandle, CoreError};
 
 use crate::Error;
-use crate::domain::{Domain, Inner};
+use crate::domain::{Domain, DomainInner};
 use crate::pool::{self, Member};
 use crate::quotas::Object;
 
@@ -39,7 +39,7 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 ///
 /// Dropping a buffer of a [`crate::BufferPool`] returns it to the pool; dropping any other
 /// deregisters it and frees its memory.
-pub struct Buffer(Held);
+pub struct Buffer(BufferInner);
 
 /// A refused operation, with its buffer. No event follows.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +61,10 @@ pub(crate) enum Foreign {
 }
 
 /// The registration of a buffer; `Some` until the drop.
-struct Held(Option<Box<Registered>>);
+struct BufferInner(Option<Box<Registered>>);
 
 struct Registered {
-    domain: Arc<Inner>,
+    domain: Arc<DomainInner>,
     memory: IoVec,
     tag: u64,
     /// Set while a buffer of a pool is outside the pool.
@@ -151,26 +151,30 @@ impl Domain {
 
 impl Buffer {
     /// Registers memory, in parts if it is more than one operation accepts.
-    pub(crate) fn register(domain: Arc<Inner>, memory: IoVec, foreign: Foreign) -> Result<Buffer, Error> {
+    pub(crate) fn register(
+        domain: Arc<DomainInner>,
+        memory: IoVec,
+        foreign: Foreign,
+    ) -> Result<Buffer, Error> {
         domain.check_here()?;
         let part_bytes = domain.core().limits().buffer_bytes_max;
         let registration = if memory.len() <= part_bytes {
             Registration::One(register_one(&domain, &memory, foreign)?)
         } else {
             let parts = split(&memory, part_bytes)?.into_iter();
-            let registered = parts.enumerate().map(|(place, part)| {
+            let registered = parts.enumerate().map(|(index, part)| {
                 let mut part = Buffer::register(domain.clone(), part, foreign)?;
-                part.set_tag(place as u64);
+                part.set_tag(index as u64);
                 Ok::<_, Error>(Some(part))
             });
             Registration::Parts(registered.collect::<Result<_, _>>()?)
         };
         let registered = Registered { domain, memory, tag: 0, member: None, registration };
-        Ok(Buffer(Held(Some(Box::new(registered)))))
+        Ok(Buffer(BufferInner(Some(Box::new(registered)))))
     }
 
     /// Allocates memory that the transport can access, and registers it.
-    pub(crate) fn allocate(domain: Arc<Inner>, bytes: usize) -> Result<Buffer, Error> {
+    pub(crate) fn allocate(domain: Arc<DomainInner>, bytes: usize) -> Result<Buffer, Error> {
         domain.check_here()?;
         check_length(bytes, domain.core().limits().buffer_bytes_max)?;
         let memory = IoVec::whole(domain.core().allocate(bytes)?);
@@ -268,7 +272,7 @@ impl Buffer {
         }
     }
 
-    pub(crate) fn is_of(&self, domain: &Arc<Inner>) -> bool {
+    pub(crate) fn is_of(&self, domain: &Arc<DomainInner>) -> bool {
         Arc::ptr_eq(&self.0.domain, domain)
     }
 
@@ -285,11 +289,11 @@ impl Buffer {
         self.0.member.as_ref()
     }
 
-    pub(crate) fn join(&mut self, member: Member) {
+    pub(crate) fn set_member(&mut self, member: Member) {
         self.0.member = Some(member);
     }
 
-    pub(crate) fn part(&mut self) -> Option<Member> {
+    pub(crate) fn take_member(&mut self) -> Option<Member> {
         self.0.member.take()
     }
 
@@ -299,20 +303,20 @@ impl Buffer {
 }
 
 /// Registers a buffer with the transport, if the domain's quotas allow one more.
-fn register_one(domain: &Inner, memory: &IoVec, foreign: Foreign) -> Result<BufferHandle, Error> {
-    let (ledger, core) = (domain.ledger(), domain.core());
-    ledger.give(Object::Buffers, 1)?;
-    ledger.give(Object::Bytes, memory.len() as u64).inspect_err(|_| ledger.take_back(Object::Buffers, 1))?;
+fn register_one(domain: &DomainInner, memory: &IoVec, foreign: Foreign) -> Result<BufferHandle, Error> {
+    let (usage, core) = (domain.usage(), domain.core());
+    usage.reserve(Object::Buffers, 1)?;
+    usage.reserve(Object::Bytes, memory.len() as u64).inspect_err(|_| usage.release(Object::Buffers, 1))?;
     let registered = match foreign {
         Foreign::Refused => core.register(memory),
         Foreign::Copied => core.register_copying(memory),
     };
-    Ok(registered.inspect_err(|_| give_back(domain, memory))?)
+    Ok(registered.inspect_err(|_| release_quota(domain, memory))?)
 }
 
-fn give_back(domain: &Inner, memory: &IoVec) {
-    domain.ledger().take_back(Object::Buffers, 1);
-    domain.ledger().take_back(Object::Bytes, memory.len() as u64);
+fn release_quota(domain: &DomainInner, memory: &IoVec) {
+    domain.usage().release(Object::Buffers, 1);
+    domain.usage().release(Object::Bytes, memory.len() as u64);
 }
 
 /// Refuses a length that would need more than `PARTS_MAX` parts.
@@ -347,7 +351,7 @@ fn slice(memory: &IoVec, range: Range<usize>) -> Result<IoVec, RegionError> {
     IoVec::new(fragments)
 }
 
-impl Deref for Held {
+impl Deref for BufferInner {
     type Target = Registered;
 
     fn deref(&self) -> &Registered {
@@ -355,20 +359,20 @@ impl Deref for Held {
     }
 }
 
-impl DerefMut for Held {
+impl DerefMut for BufferInner {
     fn deref_mut(&mut self) -> &mut Registered {
         self.0.as_deref_mut().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
     }
 }
 
-impl Drop for Held {
+impl Drop for BufferInner {
     fn drop(&mut self) {
         if let Some(mut registered) = self.0.take()
             // A pool that a forked child has inherited belongs to the parent.
             && registered.domain.in_owner_process()
             && let Some(member) = registered.member.take()
         {
-            pool::go_home(Buffer(Held(Some(registered))), member);
+            pool::return_buffer(Buffer(BufferInner(Some(registered))), member);
         }
     }
 }
@@ -379,13 +383,13 @@ impl Drop for Registered {
         if !self.domain.in_owner_process() {
             return;
         }
-        give_back(&self.domain, &self.memory);
+        release_quota(&self.domain, &self.memory);
         match self.domain.core().deregister(handle) {
             // The helper's registration ended with the connection to it.
             Ok(()) | Err(CoreError::Disconnected { .. }) => {}
             // Only if its transfer machine could not be stopped: LNet keeps the memory, and the
             // registration with it.
-            Err(error) => tracing::warn!(%error, "a buffer stays registered"),
+            Err(error) => tracing::warn!(%error, "a buffer could not be deregistered"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use nix::sched::CpuSet;
 use nlx_core::{Errno, StartAddress, TmOptions};
 
-use crate::domain::Given;
+use crate::domain::CountedObject;
 use crate::large;
 use crate::machine::Observer;
 use crate::provision::Provisioner;
@@ -165,9 +165,9 @@ impl<'a> MachineBuilder<'a> {
         let provisioner = |(pool, provision)| Provisioner::new(self.domain, &pool, provision);
         let provisioner = self.pool.map(provisioner).transpose()?;
         let inner = self.domain.inner();
-        let given = Given::one(inner, Object::Machines)?;
+        let counted = CountedObject::one(inner, Object::Machines)?;
         let tm = inner.core().tm_start(&address, &self.options)?;
-        let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some(), given);
+        let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some(), counted);
         machine.provision(self.large_window, provisioner);
         let owner = TransferMachine::new(machine);
         if let Some(callback) = self.callback {
@@ -180,7 +180,7 @@ impl<'a> MachineBuilder<'a> {
             }
         }
         owner.machine().begin_provisioning();
-        owner.tell_state(TmState::Started, Ok(()));
+        owner.report_state(TmState::Started, Ok(()));
         Ok(owner)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The index of a slot that has no entry in the heap.
-const NOWHERE: u32 = u32::MAX;
+const ABSENT: u32 = u32::MAX;
 
 /// The time `timeout` after `now_ns`, saturating at `u64::MAX`, which never comes.
 pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
@@ -15,13 +15,13 @@ pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     /// `heap[n]` is not later than `heap[2n + 1]` and `heap[2n + 2]`.
-    heap: Vec<Entry>,
+    heap: Vec<DeadlineEntry>,
     /// By slot: the index of its entry in the heap.
-    places: Vec<u32>,
+    indices: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct DeadlineEntry {
     deadline_ns: u64,
     slot: u32,
 }
@@ -30,23 +30,23 @@ impl Deadlines {
     /// Sets or replaces a slot's deadline.
     pub(crate) fn set(&mut self, slot: u32, deadline_ns: u64) {
         self.remove(slot);
-        if self.places.len() <= slot as usize {
-            self.places.resize(slot as usize + 1, NOWHERE);
+        if self.indices.len() <= slot as usize {
+            self.indices.resize(slot as usize + 1, ABSENT);
         }
-        self.heap.push(Entry { deadline_ns, slot });
+        self.heap.push(DeadlineEntry { deadline_ns, slot });
         self.sift_up(self.heap.len() - 1);
     }
 
     /// Removes a slot's deadline. Returns false if it has none.
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
-        let Some(&place) = self.places.get(slot as usize).filter(|place| **place != NOWHERE) else {
+        let Some(&index) = self.indices.get(slot as usize).filter(|index| **index != ABSENT) else {
             return false;
         };
-        let place = place as usize;
-        self.heap.swap_remove(place);
-        self.places[slot as usize] = NOWHERE;
-        if place < self.heap.len() {
-            let settled = self.sift_up(place);
+        let index = index as usize;
+        self.heap.swap_remove(index);
+        self.indices[slot as usize] = ABSENT;
+        if index < self.heap.len() {
+            let settled = self.sift_up(index);
             self.sift_down(settled);
         }
         true
@@ -57,32 +57,32 @@ impl Deadlines {
         self.heap.first().map(|entry| (entry.deadline_ns, entry.slot))
     }
 
-    fn sift_up(&mut self, mut place: usize) -> usize {
-        while place > 0 && self.heap[place].deadline_ns < self.heap[(place - 1) / 2].deadline_ns {
-            self.heap.swap(place, (place - 1) / 2);
-            self.note(place);
-            place = (place - 1) / 2;
+    fn sift_up(&mut self, mut index: usize) -> usize {
+        while index > 0 && self.heap[index].deadline_ns < self.heap[(index - 1) / 2].deadline_ns {
+            self.heap.swap(index, (index - 1) / 2);
+            self.record_index(index);
+            index = (index - 1) / 2;
         }
-        self.note(place);
-        place
+        self.record_index(index);
+        index
     }
 
-    fn sift_down(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut index: usize) {
         loop {
-            let children = (2 * place + 1..2 * place + 3).take_while(|child| *child < self.heap.len());
+            let children = (2 * index + 1..2 * index + 3).take_while(|child| *child < self.heap.len());
             let Some(child) = children.min_by_key(|child| self.heap[*child].deadline_ns) else { break };
-            if self.heap[place].deadline_ns <= self.heap[child].deadline_ns {
+            if self.heap[index].deadline_ns <= self.heap[child].deadline_ns {
                 break;
             }
-            self.heap.swap(place, child);
-            self.note(place);
-            place = child;
+            self.heap.swap(index, child);
+            self.record_index(index);
+            index = child;
         }
-        self.note(place);
+        self.record_index(index);
     }
 
-    fn note(&mut self, place: usize) {
-        self.places[self.heap[place].slot as usize] = place as u32;
+    fn record_index(&mut self, index: usize) {
+        self.indices[self.heap[index].slot as usize] = index as u32;
     }
 }
 

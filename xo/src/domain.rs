@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lnet_region::ForkGuard;
 use nlx_core::{Core, Limits, Nid};
 
-use crate::quotas::{Ledger, Object};
+use crate::quotas::{Object, QuotaUsage};
 use crate::{Error, Quotas};
 
 /// A program's access to the network: it registers buffers and starts transfer machines.
@@ -24,15 +24,15 @@ use crate::{Error, Quotas};
 /// another domain.
 #[derive(Clone)]
 pub struct Domain {
-    inner: Arc<Inner>,
+    inner: Arc<DomainInner>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct DomainInner {
     core: Arc<dyn Core>,
     #[cfg(feature = "in-process")]
     node: Option<Arc<lnet_node::Node>>,
     fork_guard: ForkGuard,
-    ledger: Ledger,
+    usage: QuotaUsage,
 }
 
 impl Domain {
@@ -87,8 +87,12 @@ impl Domain {
     #[cfg(feature = "in-process")]
     pub fn on(node: Arc<lnet_node::Node>) -> Domain {
         let core = nlx_kcore::Kcore::new(node.lnet(), node.drive());
-        let inner =
-            Inner { core, node: Some(node), fork_guard: ForkGuard::here(), ledger: Ledger::default() };
+        let inner = DomainInner {
+            core,
+            node: Some(node),
+            fork_guard: ForkGuard::here(),
+            usage: QuotaUsage::default(),
+        };
         Domain { inner: Arc::new(inner) }
     }
 
@@ -160,12 +164,12 @@ impl Domain {
 
     /// Opens a domain over any other implementation of the Core interface.
     pub fn over(core: Arc<dyn Core>) -> Domain {
-        let inner = Inner {
+        let inner = DomainInner {
             core,
             #[cfg(feature = "in-process")]
             node: None,
             fork_guard: ForkGuard::here(),
-            ledger: Ledger::default(),
+            usage: QuotaUsage::default(),
         };
         Domain { inner: Arc::new(inner) }
     }
@@ -179,7 +183,7 @@ impl Domain {
 
     /// Sets the limits for objects created from now on; existing objects stay.
     pub fn set_quotas(&self, quotas: &Quotas) {
-        self.inner.ledger.set(quotas);
+        self.inner.usage.set(quotas);
     }
 
     /// The transport's limits for buffers.
@@ -192,18 +196,18 @@ impl Domain {
         if self.inner.in_owner_process() { self.inner.core.nids() } else { Vec::new() }
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<DomainInner> {
         &self.inner
     }
 }
 
-impl Inner {
+impl DomainInner {
     pub(crate) fn core(&self) -> &dyn Core {
         &*self.core
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(crate) fn usage(&self) -> &QuotaUsage {
+        &self.usage
     }
 
     /// Whether this is the process that opened the domain, and not a forked child. Callers check
@@ -226,22 +230,22 @@ impl Inner {
 }
 
 /// One object of the domain, counted in its quotas until this value is dropped.
-pub(crate) struct Given(Arc<Inner>, Object);
+pub(crate) struct CountedObject(Arc<DomainInner>, Object);
 
-impl Given {
-    pub(crate) fn one(domain: &Arc<Inner>, object: Object) -> Result<Given, Error> {
-        domain.ledger().give(object, 1)?;
-        Ok(Given(domain.clone(), object))
+impl CountedObject {
+    pub(crate) fn one(domain: &Arc<DomainInner>, object: Object) -> Result<CountedObject, Error> {
+        domain.usage().reserve(object, 1)?;
+        Ok(CountedObject(domain.clone(), object))
     }
 }
 
-impl Drop for Given {
+impl Drop for CountedObject {
     fn drop(&mut self) {
-        self.0.ledger().take_back(self.1, 1);
+        self.0.usage().release(self.1, 1);
     }
 }
 
-impl Drop for Inner {
+impl Drop for DomainInner {
     fn drop(&mut self) {
         if !self.in_owner_process() {
             // In a forked child all of this belongs to the parent.

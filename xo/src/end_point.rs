@@ -15,9 +15,9 @@ const IDLE_MAX: usize = 1024;
 
 /// The address of a peer, at one transfer machine. All end points of one address at one machine are
 /// the same object; clones are counted.
-pub struct EndPoint(Arc<Known>);
+pub struct EndPoint(Arc<EndPointEntry>);
 
-struct Known {
+struct EndPointEntry {
     address: Address,
     /// The number of `EndPoint` values. Rises from 0 to 1 only under the table's lock.
     users: AtomicUsize,
@@ -38,7 +38,7 @@ impl EndPoint {
         self.0.users.load(Ordering::Relaxed)
     }
 
-    fn new(known: &Arc<Known>) -> EndPoint {
+    fn new(known: &Arc<EndPointEntry>) -> EndPoint {
         known.users.fetch_add(1, Ordering::Relaxed);
         EndPoint(known.clone())
     }
@@ -86,52 +86,56 @@ impl fmt::Debug for EndPoint {
 /// nothing.
 #[derive(Default)]
 pub(crate) struct EndPoints {
-    inner: Mutex<Inner>,
+    table: Mutex<EndPointTable>,
 }
 
 #[derive(Default)]
-struct Inner {
-    table: HashMap<Address, Arc<Known>, foldhash::fast::RandomState>,
+struct EndPointTable {
+    by_address: HashMap<Address, Arc<EndPointEntry>, foldhash::fast::RandomState>,
     /// The last result: messages often come from one peer several times in a row.
-    last: Option<Arc<Known>>,
+    last: Option<Arc<EndPointEntry>>,
 }
 
 impl EndPoints {
     /// Returns the end point of an address.
     pub(crate) fn find(&self, address: Address) -> EndPoint {
-        let mut inner = self.inner.lock();
-        let Inner { table, last } = &mut *inner;
+        let mut table = self.table.lock();
+        let EndPointTable { by_address, last } = &mut *table;
         if let Some(known) = last.as_ref().filter(|known| known.address == address) {
             return EndPoint::new(known);
         }
-        if !table.contains_key(&address) && table.len() == table.capacity() && table.len() >= IDLE_MAX {
-            forget_idle(table);
+        if !by_address.contains_key(&address)
+            && by_address.len() == by_address.capacity()
+            && by_address.len() >= IDLE_MAX
+        {
+            forget_idle(by_address);
         }
-        let known =
-            table.entry(address).or_insert_with(|| Arc::new(Known { address, users: AtomicUsize::new(0) }));
+        let known = by_address
+            .entry(address)
+            .or_insert_with(|| Arc::new(EndPointEntry { address, users: AtomicUsize::new(0) }));
         *last = Some(known.clone());
         EndPoint::new(known)
     }
 
     /// Whether end points of this address are in use.
     pub(crate) fn is_used(&self, address: Address) -> bool {
-        self.inner.lock().table.get(&address).is_some_and(is_used)
+        self.table.lock().by_address.get(&address).is_some_and(is_used)
     }
 
     /// The number of addresses in use.
     pub(crate) fn in_use(&self) -> usize {
-        self.inner.lock().table.values().filter(|known| is_used(known)).count()
+        self.table.lock().by_address.values().filter(|known| is_used(known)).count()
     }
 }
 
-/// Removes unused end points. Called only when the table would grow otherwise; it leaves the table
-/// at most half full, so that its cost is spread over the insertions up to the next call.
-fn forget_idle(table: &mut HashMap<Address, Arc<Known>, foldhash::fast::RandomState>) {
-    table.retain(|_, known| is_used(known));
-    table.shrink_to(2 * table.len().max(IDLE_MAX));
+/// Removes unused end points, and shrinks the table to about twice the rest. Called only when the
+/// table would grow otherwise, so that its cost is spread over the insertions since the last call.
+fn forget_idle(by_address: &mut HashMap<Address, Arc<EndPointEntry>, foldhash::fast::RandomState>) {
+    by_address.retain(|_, known| is_used(known));
+    by_address.shrink_to(2 * by_address.len().max(IDLE_MAX));
 }
 
-fn is_used(known: &Arc<Known>) -> bool {
+fn is_used(known: &Arc<EndPointEntry>) -> bool {
     known.users.load(Ordering::Relaxed) > 0
 }
 
@@ -168,7 +172,7 @@ mod tests {
                 end_points.find(address(tmid, portal));
             }
         }
-        assert!(end_points.inner.lock().table.len() <= 4 * IDLE_MAX);
+        assert!(end_points.table.lock().by_address.len() <= 4 * IDLE_MAX);
         assert_eq!(end_points.in_use(), 1);
         assert!(Arc::ptr_eq(&kept.0, &end_points.find(address(4095, 63)).0));
     }

@@ -26,7 +26,7 @@ pub enum Error {
         process: u32,
     },
     /// The domain's limit for this kind of object is reached ([`crate::Quotas`]).
-    #[error("there are {limit} {object} already: the domain allows no more")]
+    #[error("the domain's limit of {limit} {object} is reached")]
     Quota {
         /// The kind of object.
         object: &'static str,
@@ -36,14 +36,16 @@ pub enum Error {
     /// The buffer is registered with another domain.
     #[error("the buffer belongs to another domain")]
     OtherDomain,
-    /// The buffer has several segments: it cannot be seen as one slice.
-    #[error("a buffer of {segments} segments cannot be seen as one slice")]
+    /// The buffer has several segments: it cannot be read or written as one slice.
+    #[error("a buffer of {segments} segments cannot be read or written as one slice")]
     Segments {
         /// The number of segments.
         segments: usize,
     },
     /// The buffer is large: only bulk operations accept it, which split it.
-    #[error("a buffer of {bytes} bytes is large: an operation that does not split it takes at most {limit}")]
+    #[error(
+        "a buffer of {bytes} bytes is large: an operation that does not split it takes at most {limit} bytes"
+    )]
     Large {
         /// The length of the buffer in bytes.
         bytes: usize,
@@ -76,7 +78,7 @@ pub enum Error {
     /// flight have ended with ENOTCONN, and new ones are refused with it
     /// ([`CoreError::Disconnected`]). To start another transfer machine, open the domain anew, or
     /// use a domain that reconnects (`HelperOptions::reconnect`).
-    #[error("the node of the transfer machine has been shut down, or its helper has gone")]
+    #[error("the node of the transfer machine has been shut down, or the connection to its helper is lost")]
     Ended,
     /// The transfer machine does not accept operations, or has no more events.
     #[error("the transfer machine is {state}")]
@@ -93,10 +95,10 @@ pub enum Error {
         errno: Errno,
     },
     /// The system returned no random number.
-    #[error("the system gives no random number")]
+    #[error("the system returned no random number")]
     Random,
     /// The transfer machine delivers its events to a callback: no thread can wait for them.
-    #[error("the events of the transfer machine go to its callback")]
+    #[error("the events of the transfer machine go to its callback: no thread can wait for them")]
     Delivery,
     /// A receive may take many messages, so it has no future.
     #[error(
@@ -104,7 +106,7 @@ pub enum Error {
     )]
     NoFuture,
     /// Processors were named for a transfer machine that has no event thread.
-    #[error("a transfer machine without callbacks has no event thread to be confined")]
+    #[error("a transfer machine without callbacks has no event thread to confine")]
     ConfineWithoutThread,
     /// The event thread cannot run on these processors.
     #[error("the event thread cannot be confined to the processors {processors:?}: {errno}")]
@@ -124,7 +126,7 @@ pub enum Error {
     #[error("the buffer does not belong to this pool")]
     OtherPool,
     /// The pool does not have this colour.
-    #[error("colour {colour} of a pool that has {colours} colours")]
+    #[error("the pool has {colours} colours, counted from 0: there is no colour {colour}")]
     Colour {
         /// The refused colour.
         colour: u32,
@@ -144,7 +146,7 @@ pub enum Error {
         most: usize,
     },
     /// The transfer machine was started without a pool.
-    #[error("the transfer machine takes its receive buffers from no pool")]
+    #[error("the transfer machine was started without a pool")]
     NoPool,
     /// The transfer machine did not stop within the timeout. It goes on stopping, and `stop` can be
     /// called again.

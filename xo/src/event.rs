@@ -8,7 +8,7 @@ use std::time::Duration;
 use lnet_region::{ReadVec, RegionError};
 use nlx_core::{Errno, Queue};
 
-use crate::pool::Guest;
+use crate::pool::BufferHold;
 use crate::{Buffer, EndPoint, OpId};
 
 /// An event of an operation. Every operation has a last event, which returns its buffer. Only a
@@ -51,7 +51,7 @@ pub(crate) trait Owner: Send + Sync {
 
     /// Called once the event that [`Owner::event`] returned is where the client gets it: a wait is
     /// about to return it, or it is queued. Until then the machine must not stop.
-    fn given(&self) {}
+    fn delivered(&self) {}
 }
 
 impl Event {
@@ -87,7 +87,7 @@ impl fmt::Debug for Event {
 pub struct Message {
     // Dropped first: a pool gives a buffer out only if none of its bytes are lent.
     bytes: Bytes,
-    _guest: Option<Guest>,
+    _hold: Option<BufferHold>,
 }
 
 #[derive(Debug)]
@@ -102,8 +102,8 @@ impl Message {
         let end = offset.saturating_add(length);
         let lease = buffer.memory().read(offset..end)?;
         Ok(match lease.as_slice() {
-            Some(_) => Message { bytes: Bytes::Lent(lease), _guest: buffer.member().map(Guest::of) },
-            None => Message { bytes: Bytes::Copied(lease.to_vec().into()), _guest: None },
+            Some(_) => Message { bytes: Bytes::Lent(lease), _hold: buffer.member().map(BufferHold::of) },
+            None => Message { bytes: Bytes::Copied(lease.to_vec().into()), _hold: None },
         })
     }
 }

@@ -13,7 +13,7 @@ use self::plan::Plan;
 use self::transfer::Transfer;
 pub(crate) use self::transfer::{Larges, WINDOW};
 use crate::deadlines::after;
-use crate::op::{Bulk, Op, What};
+use crate::op::{Bulk, Op, OpAction};
 use crate::{Buffer, Error, Machine, OpId, Refused, Started, TmState};
 
 impl Machine {
@@ -25,7 +25,7 @@ impl Machine {
         if let Err(error) = op.check_before(self.domain()) {
             return Err(op.refuse(error));
         }
-        let Op { buffer, what: What::Bulk(bulk), length, timeout, owner, .. } = op else {
+        let Op { buffer, action: OpAction::Bulk(bulk), length, timeout, owner, .. } = op else {
             unreachable!("`Op::is_large` of nothing else");
         };
         let length = match &bulk {
@@ -44,8 +44,8 @@ impl Machine {
         let transfer = Transfer::enter(self, buffer, plan, owner, window, now_ns, deadline_ns);
         let op = transfer.id();
         let ended = transfer.begin(self, &mut |part, offer| {
-            if let Some(place) = descriptors.get_mut(part) {
-                *place = offer.descriptor(0);
+            if let Some(descriptor) = descriptors.get_mut(part) {
+                *descriptor = offer.descriptor(0);
             }
         })?;
         // Its last part ended in here, or could not be started, so no other thread will take the

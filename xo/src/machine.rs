@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::callbacks::{Callbacks, is_event_thread};
 use crate::deadlines::after;
-use crate::domain::{Given, Inner};
+use crate::domain::{CountedObject, DomainInner};
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::Operations;
@@ -105,20 +105,20 @@ pub struct Machine {
     /// For the owners of operations that it starts on the client's behalf.
     this: Weak<Machine>,
     tm: Box<dyn CoreTm>,
-    domain: Arc<Inner>,
+    domain: Arc<DomainInner>,
     end_points: EndPoints,
     own: EndPoint,
     operations: Operations,
     waiters: Waiters,
     observer: Option<Observer>,
     /// The number of dropped messages that the observer has been called for.
-    dropped_told: AtomicU64,
+    dropped_reported: AtomicU64,
     larges: Larges,
     /// With an event thread: whether its last callback has returned.
     callbacks: Option<Callbacks>,
     /// The source of its receive buffers.
     provisioner: Option<Provisioner>,
-    _given: Given,
+    _counted: CountedObject,
 }
 
 static_assertions::assert_impl_all!(TransferMachine: Send, Sync);
@@ -126,10 +126,10 @@ static_assertions::assert_impl_all!(TransferMachine: Send, Sync);
 impl Machine {
     pub(crate) fn new(
         tm: Box<dyn CoreTm>,
-        domain: Arc<Inner>,
+        domain: Arc<DomainInner>,
         observer: Option<Observer>,
         callbacks: bool,
-        given: Given,
+        counted: CountedObject,
     ) -> Machine {
         let end_points = EndPoints::default();
         let own = end_points.find(tm.address());
@@ -142,11 +142,11 @@ impl Machine {
             operations: Operations::new(),
             waiters: Waiters::default(),
             observer,
-            dropped_told: AtomicU64::new(0),
+            dropped_reported: AtomicU64::new(0),
             larges: Larges::new(large::WINDOW),
             callbacks: callbacks.then(Callbacks::default),
             provisioner: None,
-            _given: given,
+            _counted: counted,
         }
     }
 
@@ -203,11 +203,11 @@ impl Machine {
     }
 
     fn check_end_points(&self, address: Address) -> Result<(), Error> {
-        let ledger = self.domain.ledger();
-        if !ledger.limits(Object::EndPoints) || self.end_points.is_used(address) {
+        let usage = self.domain.usage();
+        if !usage.is_limited(Object::EndPoints) || self.end_points.is_used(address) {
             return Ok(());
         }
-        ledger.check(Object::EndPoints, self.end_points.in_use() as u64)
+        usage.check(Object::EndPoints, self.end_points.in_use() as u64)
     }
 
     /// The number of addresses whose end points are in use, including the machine's address.
@@ -357,7 +357,7 @@ impl Machine {
         self.callbacks.is_some()
     }
 
-    pub(crate) fn domain(&self) -> &Arc<Inner> {
+    pub(crate) fn domain(&self) -> &Arc<DomainInner> {
         &self.domain
     }
 

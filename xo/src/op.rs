@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nlx_core::{OperationKind, Queue};
 
-use crate::domain::Inner;
+use crate::domain::DomainInner;
 use crate::event::Owner;
 use crate::{Buffer, EndPoint, Error, Offer, OpId, Refused};
 
@@ -60,7 +60,7 @@ use crate::{Buffer, EndPoint, Error, Offer, OpId, Refused};
 #[must_use = "it starts with `Machine::start`"]
 pub struct Op {
     pub(crate) buffer: Buffer,
-    pub(crate) what: What,
+    pub(crate) action: OpAction,
     /// The bytes from the start of the buffer to use; by default all.
     pub(crate) length: usize,
     pub(crate) timeout: Option<Duration>,
@@ -85,7 +85,7 @@ enum Setting {
 const _: () = assert!(size_of::<Op>() <= 128);
 
 /// What an operation does with its buffer.
-pub(crate) enum What {
+pub(crate) enum OpAction {
     Receive { min_receive_size: Option<usize>, max_messages: u32 },
     Send(EndPoint),
     Bulk(Bulk),
@@ -101,14 +101,14 @@ pub(crate) enum Bulk {
 
 impl Op {
     #[inline]
-    fn new(buffer: Buffer, what: What) -> Op {
+    fn new(buffer: Buffer, action: OpAction) -> Op {
         let length = buffer.len();
-        Op { buffer, what, length, timeout: None, owner: None, going_on: false, misplaced: None }
+        Op { buffer, action, length, timeout: None, owner: None, going_on: false, misplaced: None }
     }
 
     #[inline]
     pub(crate) fn bulk(buffer: Buffer, bulk: Bulk) -> Op {
-        Op::new(buffer, What::Bulk(bulk))
+        Op::new(buffer, OpAction::Bulk(bulk))
     }
 
     /// Receives messages into a buffer, one after the other. Each is an event with a
@@ -127,7 +127,7 @@ impl Op {
     /// ```
     #[inline]
     pub fn receive(buffer: Buffer) -> Op {
-        Op::new(buffer, What::Receive { min_receive_size: None, max_messages: 1 })
+        Op::new(buffer, OpAction::Receive { min_receive_size: None, max_messages: 1 })
     }
 
     /// Sends a buffer as a message. Success means that the bytes have left.
@@ -142,7 +142,7 @@ impl Op {
     /// ```
     #[inline]
     pub fn send(buffer: Buffer, to: &EndPoint) -> Op {
-        Op::new(buffer, What::Send(to.clone()))
+        Op::new(buffer, OpAction::Send(to.clone()))
     }
 
     /// Lets any peer that has the offer write into a buffer, once. The peer can do so as soon as
@@ -230,8 +230,10 @@ impl Op {
     /// with EINVAL.
     #[inline]
     pub fn length(self, bytes: usize) -> Op {
-        match self.what {
-            What::Receive { .. } | What::Bulk(Bulk::ActiveReceive(_)) => self.misplace(Setting::Length),
+        match self.action {
+            OpAction::Receive { .. } | OpAction::Bulk(Bulk::ActiveReceive(_)) => {
+                self.misplace(Setting::Length)
+            }
             _ => Op { length: bytes, ..self },
         }
     }
@@ -248,7 +250,7 @@ impl Op {
     /// length divided by [`Op::max_messages`]. Other operations are refused with EINVAL.
     #[inline]
     pub fn min_receive_size(mut self, bytes: usize) -> Op {
-        let What::Receive { min_receive_size, .. } = &mut self.what else {
+        let OpAction::Receive { min_receive_size, .. } = &mut self.action else {
             return self.misplace(Setting::MinReceiveSize);
         };
         *min_receive_size = Some(bytes);
@@ -259,7 +261,7 @@ impl Op {
     /// Other operations are refused with EINVAL.
     #[inline]
     pub fn max_messages(mut self, messages: u32) -> Op {
-        let What::Receive { max_messages, .. } = &mut self.what else {
+        let OpAction::Receive { max_messages, .. } = &mut self.action else {
             return self.misplace(Setting::MaxMessages);
         };
         *max_messages = messages;
@@ -275,10 +277,10 @@ impl Op {
     /// The queue of the transfer machine that the operation belongs to.
     #[must_use]
     pub fn queue(&self) -> Queue {
-        match &self.what {
-            What::Receive { .. } => Queue::MessageReceive,
-            What::Send(_) => Queue::MessageSend,
-            What::Bulk(bulk) => bulk.queue(),
+        match &self.action {
+            OpAction::Receive { .. } => Queue::MessageReceive,
+            OpAction::Send(_) => Queue::MessageSend,
+            OpAction::Bulk(bulk) => bulk.queue(),
         }
     }
 
@@ -302,7 +304,7 @@ impl Op {
     /// or a passive receive offers less room than its buffer has.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
-        let What::Bulk(bulk) = &self.what else { return false };
+        let OpAction::Bulk(bulk) = &self.action else { return false };
         let says_more = match bulk {
             Bulk::ActiveReceive(offer) | Bulk::ActiveSend(offer) => offer.single().is_none(),
             Bulk::PassiveReceive => self.length != self.buffer.len(),
@@ -313,7 +315,7 @@ impl Op {
 
     /// Checks what the transport does not check.
     #[inline]
-    pub(crate) fn check(&self, domain: &Arc<Inner>) -> Result<(), Error> {
+    pub(crate) fn check(&self, domain: &Arc<DomainInner>) -> Result<(), Error> {
         self.check_before(domain)?;
         self.buffer.check_single()?;
         let all = self.buffer.len();
@@ -323,7 +325,7 @@ impl Op {
 
     /// [`Op::check`], except the size and the leases of the buffer.
     #[inline]
-    pub(crate) fn check_before(&self, domain: &Arc<Inner>) -> Result<(), Error> {
+    pub(crate) fn check_before(&self, domain: &Arc<DomainInner>) -> Result<(), Error> {
         domain.check_here()?;
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(Error::TimeoutPassed);
@@ -338,15 +340,15 @@ impl Op {
     #[inline]
     pub(crate) fn kind(&self) -> OperationKind {
         let length = self.length as u64;
-        match &self.what {
-            What::Receive { min_receive_size, max_messages } => {
+        match &self.action {
+            OpAction::Receive { min_receive_size, max_messages } => {
                 // 0 messages are refused by the transport.
                 let each = || self.buffer.len() / (*max_messages).max(1) as usize;
                 let min_receive_size = min_receive_size.unwrap_or_else(|| each().max(1)) as u64;
                 OperationKind::Receive { min_receive_size, max_messages: *max_messages }
             }
-            What::Send(to) => OperationKind::Send { length, to: to.address() },
-            What::Bulk(bulk) => match bulk {
+            OpAction::Send(to) => OperationKind::Send { length, to: to.address() },
+            OpAction::Bulk(bulk) => match bulk {
                 Bulk::PassiveReceive => OperationKind::PassiveReceive,
                 Bulk::PassiveSend => OperationKind::PassiveSend { length },
                 Bulk::ActiveReceive(offer) => {

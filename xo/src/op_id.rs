@@ -44,22 +44,22 @@ impl fmt::Debug for OpId {
 const LARGE: u32 = 1 << 31;
 
 /// A table of objects by [`OpId`].
-pub(crate) struct Slots<T> {
+pub(crate) struct OpTable<T> {
     slots: nlx_sync::Slots<T>,
     /// Set in the ids of all entries.
     mark: u64,
 }
 
-impl<T> Default for Slots<T> {
-    fn default() -> Slots<T> {
-        Slots { slots: nlx_sync::Slots::new(LARGE as usize), mark: 0 }
+impl<T> Default for OpTable<T> {
+    fn default() -> OpTable<T> {
+        OpTable { slots: nlx_sync::Slots::new(LARGE as usize), mark: 0 }
     }
 }
 
-impl<T> Slots<T> {
+impl<T> OpTable<T> {
     /// A table whose ids are [`OpId::is_large`].
-    pub(crate) fn large() -> Slots<T> {
-        Slots { mark: LARGE.into(), ..Slots::default() }
+    pub(crate) fn large() -> OpTable<T> {
+        OpTable { mark: LARGE.into(), ..OpTable::default() }
     }
 
     /// Adds the object that `make` returns for its new id.

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use crate::deadlines::Deadlines;
 use crate::end_point::EndPoints;
 use crate::event::Owner;
-use crate::op::{Op, What};
-use crate::op_id::Slots;
-use crate::quotas::{Ledger, Object};
+use crate::op::{Op, OpAction};
+use crate::op_id::OpTable;
+use crate::quotas::{Object, QuotaUsage};
 use crate::statistics::Statistics;
 use crate::{Buffer, EndPoint, Error, Event, Message, OpId, QueueStatistics, Refused, TmState};
 
@@ -58,7 +58,7 @@ struct Table {
     state: TmState,
     /// The machine is stopping because a callback has panicked.
     failing: bool,
-    ops: Slots<InFlight>,
+    ops: OpTable<InFlight>,
     deadlines: Deadlines,
     statistics: Statistics,
     /// Events that a stop has taken, for later waits.
@@ -105,7 +105,7 @@ impl Fetched {
 
     /// Removes and returns the oldest event that is left.
     fn pop(&mut self) -> Option<BufferEvent> {
-        self.left.next().map(|place| self.events[place])
+        self.left.next().map(|index| self.events[index])
     }
 }
 
@@ -122,7 +122,7 @@ impl Operations {
         let table = Table {
             state: TmState::Started,
             failing: false,
-            ops: Slots::default(),
+            ops: OpTable::default(),
             deadlines: Deadlines::default(),
             statistics: Statistics::default(),
             backlog: VecDeque::new(),
@@ -163,9 +163,9 @@ impl Operations {
         &self,
         op: Op,
         deadline_ns: Option<u64>,
-        ledger: &Ledger,
+        usage: &QuotaUsage,
     ) -> Result<Operation, Refused> {
-        self.enter_in(&mut self.table.lock(), op, deadline_ns, ledger)
+        self.enter_in(&mut self.table.lock(), op, deadline_ns, usage)
     }
 
     /// Enters several operations, each with its deadline, and passes each result to `entered`, in
@@ -173,12 +173,12 @@ impl Operations {
     pub(crate) fn enter_all(
         &self,
         ops: impl Iterator<Item = Result<(Op, Option<u64>), Refused>>,
-        ledger: &Ledger,
+        usage: &QuotaUsage,
         mut entered: impl FnMut(Result<Operation, Refused>),
     ) {
         let table = &mut *self.table.lock();
         for op in ops {
-            entered(op.and_then(|(op, deadline_ns)| self.enter_in(table, op, deadline_ns, ledger)));
+            entered(op.and_then(|(op, deadline_ns)| self.enter_in(table, op, deadline_ns, usage)));
         }
     }
 
@@ -188,20 +188,20 @@ impl Operations {
         table: &mut Table,
         op: Op,
         deadline_ns: Option<u64>,
-        ledger: &Ledger,
+        usage: &QuotaUsage,
     ) -> Result<Operation, Refused> {
         let kind = op.kind();
-        let Op { buffer, what, length, owner, going_on, .. } = op;
+        let Op { buffer, action, length, owner, going_on, .. } = op;
         let state = table.state;
         if state != TmState::Started && !(going_on && state == TmState::Stopping) {
             return Err(Refused { buffer, error: Error::NotStarted { state } });
         }
-        if let Err(error) = ledger.check(Object::Operations, table.ops.len() as u64) {
+        if let Err(error) = usage.check(Object::Operations, table.ops.len() as u64) {
             return Err(Refused { buffer, error });
         }
         let (handle, queue) = (buffer.handle(), kind.queue());
         let length = if queue.receives() { 0 } else { length };
-        let to = if let What::Send(to) = what { Some(to) } else { None };
+        let to = if let OpAction::Send(to) = action { Some(to) } else { None };
         let op = InFlight { queue, buffer, length, _to: to, reason: None, cancel_sent: false, owner };
         let (id, _) = table.ops.enter(|_| op);
         table.statistics.of(queue).adds += 1;
@@ -382,7 +382,7 @@ impl Operations {
             if table.ops.find(OpId::from_cookie(raw.cookie)).is_some() {
                 return Ok(self.event(table, &raw, end_points));
             }
-            tracing::error!(cookie = raw.cookie, "an event of an operation that is over");
+            tracing::error!(cookie = raw.cookie, "dropped an event of an operation that has ended");
         }
     }
 

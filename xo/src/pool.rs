@@ -10,27 +10,27 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::panics::contain;
 use crate::{Buffer, Domain, Error, Refused};
 
-mod customers;
-mod home;
+mod owner;
 mod shape;
 mod shelf;
+mod waiters;
 
-pub(crate) use home::{Guest, Member};
+pub(crate) use owner::{BufferHold, Member};
 pub(crate) use shape::within;
 pub use shelf::Colour;
 
-use customers::Customers;
-pub(crate) use customers::{CustomerId, Refill};
-use home::{Resident, Return};
+use owner::{FreeBuffer, Return};
 use shape::Shape;
 use shelf::Shelf;
+use waiters::PoolWaiters;
+pub(crate) use waiters::{PoolWaiterId, Refill};
 
 /// The default threshold of free buffers below which a pool is short of buffers (motr-transport
 /// 2.10).
 const THRESHOLD: usize = 2;
 
 /// A callback of a pool, called by the thread that caused the event, without any lock.
-type Told = Arc<dyn Fn(&BufferPool) + Send + Sync>;
+type PoolCallback = Arc<dyn Fn(&BufferPool) + Send + Sync>;
 
 /// The layout of a pool's buffers, and the pool's callbacks.
 #[derive(Clone)]
@@ -38,8 +38,8 @@ type Told = Arc<dyn Fn(&BufferPool) + Send + Sync>;
 pub struct PoolOptions {
     shape: Shape,
     threshold: usize,
-    below_threshold: Option<Told>,
-    not_empty: Option<Told>,
+    below_threshold: Option<PoolCallback>,
+    not_empty: Option<PoolCallback>,
 }
 
 impl PoolOptions {
@@ -80,16 +80,16 @@ impl PoolOptions {
     /// it may call [`BufferPool::provision`]. It runs on the thread that took the buffer, without
     /// any lock of the pool. Calls do not overlap; if a call has made the pool grow, and the pool
     /// has become short again during the call, it is called once more.
-    pub fn below_threshold(self, told: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
-        PoolOptions { below_threshold: Some(Arc::new(told)), ..self }
+    pub fn below_threshold(self, callback: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
+        PoolOptions { below_threshold: Some(Arc::new(callback)), ..self }
     }
 
     /// Sets a callback for each time that a buffer is returned to a pool without free buffers. It
     /// runs on the thread that dropped the buffer, without any lock of the pool. Transfer machines
     /// that wait for buffers are served first, and another thread may have taken the buffer by
     /// then.
-    pub fn not_empty(self, told: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
-        PoolOptions { not_empty: Some(Arc::new(told)), ..self }
+    pub fn not_empty(self, callback: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
+        PoolOptions { not_empty: Some(Arc::new(callback)), ..self }
     }
 }
 
@@ -135,24 +135,24 @@ pub struct PoolCounts {
 /// ```
 #[derive(Clone)]
 pub struct BufferPool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct PoolShared {
     domain: Domain,
     options: PoolOptions,
-    inner: Mutex<Inner>,
+    state: Mutex<PoolState>,
     /// Notified when a buffer is returned, for threads in [`BufferPool::get_wait`].
-    came: Condvar,
+    returned: Condvar,
     /// The number of shortages since a thread began to call [`PoolOptions::below_threshold`]; 0
     /// while no thread does.
     shortages: AtomicUsize,
 }
 
-struct Inner {
-    free: Shelf<Resident>,
+struct PoolState {
+    free: Shelf<FreeBuffer>,
     total: usize,
-    customers: Customers,
+    waiters: PoolWaiters,
 }
 
 static_assertions::assert_impl_all!(BufferPool: Send, Sync);
@@ -165,9 +165,10 @@ impl Domain {
     pub fn pool(&self, options: PoolOptions) -> Result<BufferPool, Error> {
         options.shape.check()?;
         let free = Shelf::new(options.shape.colours);
-        let inner = Inner { free, total: 0, customers: Customers::default() };
+        let state = PoolState { free, total: 0, waiters: PoolWaiters::default() };
         let (domain, shortages) = (self.clone(), AtomicUsize::new(0));
-        let shared = Shared { domain, options, inner: Mutex::new(inner), came: Condvar::new(), shortages };
+        let shared =
+            PoolShared { domain, options, state: Mutex::new(state), returned: Condvar::new(), shortages };
         Ok(BufferPool { shared: Arc::new(shared) })
     }
 }
@@ -181,10 +182,10 @@ impl BufferPool {
     pub fn provision(&self, buffers: usize) -> Result<usize, Error> {
         for added in 0..buffers {
             match self.shared.make() {
-                Ok(resident) => self.shared.add(resident),
+                Ok(free_buffer) => self.shared.add(free_buffer),
                 Err(error) if added == 0 => return Err(error),
                 Err(error) => {
-                    tracing::debug!(added, buffers, %error, "a pool grew by less than was asked for");
+                    tracing::debug!(added, buffers, %error, "a pool could not allocate all buffers that were requested");
                     return Ok(added);
                 }
             }
@@ -199,11 +200,11 @@ impl BufferPool {
     /// [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
     pub fn get(&self, colour: Colour) -> Result<Option<Buffer>, Error> {
         self.check(colour)?;
-        let (resident, left) = {
-            let mut inner = self.shared.inner.lock();
-            (inner.free.take(colour), inner.free.len())
+        let (free_buffer, left) = {
+            let mut state = self.shared.state.lock();
+            (state.free.take(colour), state.free.len())
         };
-        Ok(resident.map(|resident| self.hand_out(resident, colour, left)))
+        Ok(free_buffer.map(|free_buffer| self.hand_out(free_buffer, colour, left)))
     }
 
     /// Like [`BufferPool::get`], but blocks until a buffer is free. Returns `None` when the timeout
@@ -214,17 +215,17 @@ impl BufferPool {
     pub fn get_wait(&self, colour: Colour, timeout: Option<Duration>) -> Result<Option<Buffer>, Error> {
         self.check(colour)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut inner = self.shared.inner.lock();
+        let mut state = self.shared.state.lock();
         loop {
-            if let Some(resident) = inner.free.take(colour) {
-                let left = inner.free.len();
-                drop(inner);
-                return Ok(Some(self.hand_out(resident, colour, left)));
+            if let Some(free_buffer) = state.free.take(colour) {
+                let left = state.free.len();
+                drop(state);
+                return Ok(Some(self.hand_out(free_buffer, colour, left)));
             }
             match deadline {
-                None => self.shared.came.wait(&mut inner),
+                None => self.shared.returned.wait(&mut state),
                 Some(deadline) if Instant::now() >= deadline => return Ok(None),
-                Some(deadline) => drop(self.shared.came.wait_until(&mut inner, deadline)),
+                Some(deadline) => drop(self.shared.returned.wait_until(&mut state, deadline)),
             }
         }
     }
@@ -243,7 +244,7 @@ impl BufferPool {
         if !buffer.member().is_some_and(|member| member.is_of(&self.shared)) {
             return Err(Refused { buffer, error: Error::OtherPool });
         }
-        if let Some(member) = buffer.part() {
+        if let Some(member) = buffer.take_member() {
             buffer.set_tag(0);
             member.give_back(buffer, colour).carry_out();
         }
@@ -256,13 +257,13 @@ impl BufferPool {
         if !self.shared.domain.inner().in_owner_process() {
             return false;
         }
-        let mut inner = self.shared.inner.lock();
-        if inner.free.len() <= self.shared.options.threshold {
+        let mut state = self.shared.state.lock();
+        if state.free.len() <= self.shared.options.threshold {
             return false;
         }
-        let oldest = inner.free.take(Colour::Any);
-        inner.total -= usize::from(oldest.is_some());
-        drop(inner);
+        let oldest = state.free.take(Colour::Any);
+        state.total -= usize::from(oldest.is_some());
+        drop(state);
         oldest.is_some()
     }
 
@@ -271,8 +272,8 @@ impl BufferPool {
         if !self.shared.domain.inner().in_owner_process() {
             return PoolCounts { free: 0, total: 0 };
         }
-        let inner = self.shared.inner.lock();
-        PoolCounts { free: inner.free.len(), total: inner.total }
+        let state = self.shared.state.lock();
+        PoolCounts { free: state.free.len(), total: state.total }
     }
 
     /// The length of each buffer in bytes.
@@ -293,16 +294,16 @@ impl BufferPool {
         }
     }
 
-    fn hand_out(&self, resident: Resident, colour: Colour, left: usize) -> Buffer {
-        let buffer = resident.leave(colour);
-        self.tell_if_short(left);
+    fn hand_out(&self, free_buffer: FreeBuffer, colour: Colour, left: usize) -> Buffer {
+        let buffer = free_buffer.leave(colour);
+        self.report_shortage(left);
         buffer
     }
 
     /// Calls `below_threshold` if `left`, the number of free buffers, is below the threshold.
     /// Called without any lock.
-    pub(crate) fn tell_if_short(&self, left: usize) {
-        let Shared { options, shortages, .. } = &*self.shared;
+    pub(crate) fn report_shortage(&self, left: usize) {
+        let PoolShared { options, shortages, .. } = &*self.shared;
         if left >= options.threshold || options.below_threshold.is_none() {
             return;
         }
@@ -312,7 +313,7 @@ impl BufferPool {
         }
         loop {
             let (seen, total) = (shortages.load(Ordering::Acquire), self.counts().total);
-            self.tell(options.below_threshold.as_ref());
+            self.call_back(options.below_threshold.as_ref());
             if self.counts().total <= total {
                 // The callback has not made the pool grow, and would not do so if called again.
                 shortages.store(0, Ordering::Release);
@@ -326,9 +327,9 @@ impl BufferPool {
 
     /// Calls a callback. A buffer may be dropped while its thread panics, so a panic of the
     /// callback is caught.
-    fn tell(&self, told: Option<&Told>) {
-        let Some(told) = told else { return };
-        if contain(|| told(self)).is_err() {
+    fn call_back(&self, callback: Option<&PoolCallback>) {
+        let Some(callback) = callback else { return };
+        if contain(|| callback(self)).is_err() {
             tracing::error!("a callback of a buffer pool has panicked");
         }
     }
@@ -336,22 +337,22 @@ impl BufferPool {
 
 /// Provisioning of transfer machines.
 impl BufferPool {
-    pub(crate) fn join(&self, refill: Refill) -> CustomerId {
-        self.shared.inner.lock().customers.join(refill)
+    pub(crate) fn join(&self, refill: Refill) -> PoolWaiterId {
+        self.shared.state.lock().waiters.join(refill)
     }
 
-    pub(crate) fn leave(&self, customer: CustomerId) {
-        self.shared.inner.lock().customers.leave(customer);
+    pub(crate) fn leave(&self, waiter: PoolWaiterId) {
+        self.shared.state.lock().waiters.leave(waiter);
     }
 
     /// Takes a buffer, and returns it with the number that stays free. If there is none, the
     /// machine is served when one is returned.
-    pub(crate) fn take_for(&self, customer: CustomerId, colour: Colour) -> Option<(Buffer, usize)> {
-        let mut inner = self.shared.inner.lock();
-        match inner.free.take(colour) {
-            Some(resident) => Some((resident.leave(colour), inner.free.len())),
+    pub(crate) fn take_for(&self, waiter: PoolWaiterId, colour: Colour) -> Option<(Buffer, usize)> {
+        let mut state = self.shared.state.lock();
+        match state.free.take(colour) {
+            Some(free_buffer) => Some((free_buffer.leave(colour), state.free.len())),
             None => {
-                inner.customers.starve(customer, false);
+                state.waiters.want_refill(waiter, false);
                 None
             }
         }
@@ -359,23 +360,23 @@ impl BufferPool {
 
     /// Records that the machine could not use a buffer that it took; it is served when another one
     /// is returned.
-    pub(crate) fn refused_by(&self, customer: CustomerId) {
-        self.shared.inner.lock().customers.starve(customer, true);
+    pub(crate) fn refused_by(&self, waiter: PoolWaiterId) {
+        self.shared.state.lock().waiters.want_refill(waiter, true);
     }
 
     /// Records that the machine has all buffers that it wants.
-    pub(crate) fn sate(&self, customer: CustomerId) {
-        self.shared.inner.lock().customers.sate(customer);
+    pub(crate) fn refilled(&self, waiter: PoolWaiterId) {
+        self.shared.state.lock().waiters.refilled(waiter);
     }
 
     /// Returns a buffer that a machine could not use; it will be reused last. Called without any
     /// lock.
     pub(crate) fn put_refused(&self, mut buffer: Buffer) {
-        if let Some(member) = buffer.part()
-            && let Return::Home(pool, resident, colour) = member.give_back(buffer, Colour::Any)
+        if let Some(member) = buffer.take_member()
+            && let Return::Free(pool, free_buffer, colour) = member.give_back(buffer, Colour::Any)
         {
-            pool.inner.lock().free.put(resident, colour);
-            pool.came.notify_one();
+            pool.state.lock().free.put(free_buffer, colour);
+            pool.returned.notify_one();
             pool.serve();
         }
     }
@@ -392,69 +393,69 @@ impl Buffer {
     /// pool.
     #[must_use = "it is freed otherwise"]
     pub fn leave_pool(mut self) -> Buffer {
-        if let Some(pool) = self.part().and_then(|member| member.pool())
+        if let Some(pool) = self.take_member().and_then(|member| member.pool())
             && pool.domain.inner().in_owner_process()
         {
-            pool.inner.lock().total -= 1;
+            pool.state.lock().total -= 1;
         }
         self
     }
 }
 
-impl Shared {
+impl PoolShared {
     /// Passes free buffers to the transfer machines that lack some, until each has what it wants or
     /// no buffer is left. Called without any lock.
     fn serve(&self) {
-        let mut inner = self.inner.lock();
-        if !inner.customers.begin_serving() {
+        let mut state = self.state.lock();
+        if !state.waiters.begin_serving() {
             return;
         }
-        while inner.free.len() > 0
-            && let Some((id, refill)) = inner.customers.next()
+        while state.free.len() > 0
+            && let Some((id, refill)) = state.waiters.next()
         {
-            let is_there = MutexGuard::unlocked(&mut inner, move || refill());
+            let is_there = MutexGuard::unlocked(&mut state, move || refill());
             if !is_there {
-                inner.customers.leave(id);
+                state.waiters.leave(id);
             }
         }
-        inner.customers.end_serving();
+        state.waiters.end_serving();
     }
 
-    fn make(self: &Arc<Shared>) -> Result<Resident, Error> {
+    fn make(self: &Arc<PoolShared>) -> Result<FreeBuffer, Error> {
         let domain = self.domain.inner();
         domain.check_here()?;
         let buffer = self.domain.register(self.options.shape.memory(domain.core())?)?;
-        Ok(Resident::new(buffer, self))
+        Ok(FreeBuffer::new(buffer, self))
     }
 
-    fn add(self: &Arc<Shared>, resident: Resident) {
-        let mut inner = self.inner.lock();
-        inner.total += 1;
-        let total = inner.total;
-        inner.free.reserve(total);
-        drop(inner);
-        self.put(resident, Colour::Any);
+    fn add(self: &Arc<PoolShared>, free_buffer: FreeBuffer) {
+        let mut state = self.state.lock();
+        state.total += 1;
+        let total = state.total;
+        state.free.reserve(total);
+        drop(state);
+        self.put(free_buffer, Colour::Any);
     }
 
-    fn put(self: &Arc<Shared>, resident: Resident, colour: Colour) {
-        let mut inner = self.inner.lock();
-        inner.free.put(resident, colour);
-        let not_empty = inner.free.len() == 1;
-        let wanted = inner.customers.arrival();
-        drop(inner);
-        self.came.notify_one();
+    fn put(self: &Arc<PoolShared>, free_buffer: FreeBuffer, colour: Colour) {
+        let mut state = self.state.lock();
+        state.free.put(free_buffer, colour);
+        let not_empty = state.free.len() == 1;
+        let wanted = state.waiters.arrival();
+        drop(state);
+        self.returned.notify_one();
         if wanted {
             self.serve();
         }
         if not_empty && self.options.not_empty.is_some() {
             let pool = BufferPool { shared: self.clone() };
-            pool.tell(self.options.not_empty.as_ref());
+            pool.call_back(self.options.not_empty.as_ref());
         }
     }
 }
 
 /// Returns a dropped buffer to its pool.
-pub(crate) fn go_home(mut buffer: Buffer, member: Member) {
+pub(crate) fn return_buffer(mut buffer: Buffer, member: Member) {
     buffer.set_tag(0);
     let colour = member.colour();
     member.give_back(buffer, colour).carry_out();
@@ -462,15 +463,15 @@ pub(crate) fn go_home(mut buffer: Buffer, member: Member) {
 
 impl Return {
     fn carry_out(self) {
-        if let Return::Home(pool, resident, colour) = self {
-            pool.put(resident, colour);
+        if let Return::Free(pool, free_buffer, colour) = self {
+            pool.put(free_buffer, colour);
         }
     }
 }
 
-impl Drop for Guest {
+impl Drop for BufferHold {
     fn drop(&mut self) {
-        self.go().carry_out();
+        self.release().carry_out();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::pool::{CustomerId, Refill, within};
+use crate::pool::{PoolWaiterId, Refill, within};
 use crate::{Buffer, BufferPool, Colour, Domain, Error, Op, Refused, Started};
 
 /// The fewest receive buffers: while one is full and on its way to the client, the other receives
@@ -43,9 +43,9 @@ struct Wants {
     buffers: usize,
     colour: Colour,
     /// The machine's id at the pool, once it has joined.
-    customer: CustomerId,
+    waiter: PoolWaiterId,
     /// The machine has begun to stop.
-    over: bool,
+    stopping: bool,
 }
 
 /// The result of posting buffers.
@@ -78,10 +78,14 @@ impl Provisioner {
             return Err(Error::Large { bytes, limit: limits.buffer_bytes_max });
         }
         within("the least room of a receive buffer from a pool", min_receive_size, 1, bytes)?;
-        let most = limits.messages_max as usize;
-        within("the number of messages of a receive buffer from a pool", max_messages as usize, 1, most)?;
-        let wants =
-            Wants { buffers: buffers.max(BUFFERS_MIN), colour, customer: CustomerId::default(), over: false };
+        let limit = limits.messages_max as usize;
+        within("the number of messages of a receive buffer from a pool", max_messages as usize, 1, limit)?;
+        let wants = Wants {
+            buffers: buffers.max(BUFFERS_MIN),
+            colour,
+            waiter: PoolWaiterId::default(),
+            stopping: false,
+        };
         let (wants, deficit) = (Mutex::new(wants), AtomicUsize::new(0));
         Ok(Provisioner { pool: pool.clone(), min_receive_size, max_messages, wants, deficit })
     }
@@ -89,8 +93,8 @@ impl Provisioner {
     /// Registers `refill` with the pool, unless a callback has stopped the machine already.
     pub(crate) fn join(&self, refill: Refill) {
         let mut wants = self.wants.lock();
-        if !wants.over {
-            wants.customer = self.pool.join(refill);
+        if !wants.stopping {
+            wants.waiter = self.pool.join(refill);
         }
     }
 
@@ -102,33 +106,33 @@ impl Provisioner {
     ) -> Posted {
         let wants = self.wants.lock();
         let mut posted = Posted::default();
-        if wants.over {
+        if wants.stopping {
             return posted;
         }
         let mut missing = wants.buffers.saturating_sub(count());
         while missing > 0
-            && let Some((buffer, left)) = self.pool.take_for(wants.customer, wants.colour)
+            && let Some((buffer, left)) = self.pool.take_for(wants.waiter, wants.colour)
         {
             posted.left = Some(left);
             let op = Op::receive(buffer).min_receive_size(self.min_receive_size);
             match start(op.max_messages(self.max_messages)) {
                 Ok(_) => missing -= 1,
                 Err(Refused { buffer, .. }) => {
-                    self.pool.refused_by(wants.customer);
+                    self.pool.refused_by(wants.waiter);
                     posted.refused = Some(buffer);
                     break;
                 }
             }
         }
-        posted.failures = self.note(wants.customer, missing);
+        posted.failures = self.set_deficit(wants.waiter, missing);
         posted
     }
 
     /// Sets the deficit. Returns the number of newly missing buffers.
-    fn note(&self, customer: CustomerId, missing: usize) -> u64 {
+    fn set_deficit(&self, waiter: PoolWaiterId, missing: usize) -> u64 {
         let before = self.deficit.swap(missing, Ordering::Relaxed);
         if missing == 0 && before > 0 {
-            self.pool.sate(customer);
+            self.pool.refilled(waiter);
         }
         missing.saturating_sub(before) as u64
     }
@@ -140,7 +144,7 @@ impl Provisioner {
             self.pool.put_refused(buffer);
         }
         if let Some(left) = posted.left {
-            self.pool.tell_if_short(left);
+            self.pool.report_shortage(left);
         }
         posted.failures
     }
@@ -148,9 +152,9 @@ impl Provisioner {
     /// Stops taking buffers from the pool.
     pub(crate) fn end(&self) {
         let mut wants = self.wants.lock();
-        if !std::mem::replace(&mut wants.over, true) {
+        if !std::mem::replace(&mut wants.stopping, true) {
             self.deficit.store(0, Ordering::Relaxed);
-            self.pool.leave(wants.customer);
+            self.pool.leave(wants.waiter);
         }
     }
 

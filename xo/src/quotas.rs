@@ -15,7 +15,7 @@ use crate::Error;
 /// domain.set_quotas(&Quotas::default().bytes(1 << 20));
 /// let buffer = domain.allocate(1 << 20)?;
 /// let error = domain.allocate(1).expect_err("all of it is taken");
-/// assert_eq!(error.to_string(), "there are 1048576 bytes registered already: the domain allows no more");
+/// assert_eq!(error.to_string(), "the domain's limit of 1048576 registered bytes is reached");
 /// assert_eq!(error.errno(), Errno::ENOMEM);
 /// drop(buffer);
 /// domain.allocate(1)?;
@@ -27,38 +27,38 @@ pub struct Quotas([u64; Object::COUNT]);
 impl Quotas {
     /// The number of registered buffers; each part of a large buffer counts.
     #[must_use]
-    pub const fn buffers(self, most: u64) -> Quotas {
-        self.with(Object::Buffers, most)
+    pub const fn buffers(self, limit: u64) -> Quotas {
+        self.with(Object::Buffers, limit)
     }
 
     /// The bytes of registered buffers; bytes that are registered twice count twice.
     #[must_use]
-    pub const fn bytes(self, most: u64) -> Quotas {
-        self.with(Object::Bytes, most)
+    pub const fn bytes(self, limit: u64) -> Quotas {
+        self.with(Object::Bytes, limit)
     }
 
     /// The number of transfer machines; stopped machines count until they are dropped.
     #[must_use]
-    pub const fn machines(self, most: u64) -> Quotas {
-        self.with(Object::Machines, most)
+    pub const fn machines(self, limit: u64) -> Quotas {
+        self.with(Object::Machines, limit)
     }
 
     /// The number of operations in flight at one transfer machine.
     #[must_use]
-    pub const fn operations(self, most: u64) -> Quotas {
-        self.with(Object::Operations, most)
+    pub const fn operations(self, limit: u64) -> Quotas {
+        self.with(Object::Operations, limit)
     }
 
     /// The number of end points in use at one transfer machine, beyond which
     /// [`crate::Machine::end_point`] returns no new one. End points of senders count, but are never
     /// refused.
     #[must_use]
-    pub const fn end_points(self, most: u64) -> Quotas {
-        self.with(Object::EndPoints, most)
+    pub const fn end_points(self, limit: u64) -> Quotas {
+        self.with(Object::EndPoints, limit)
     }
 
-    const fn with(mut self, object: Object, most: u64) -> Quotas {
-        self.0[object as usize] = most;
+    const fn with(mut self, object: Object, limit: u64) -> Quotas {
+        self.0[object as usize] = limit;
         self
     }
 }
@@ -84,58 +84,58 @@ impl Object {
 
     fn name(self) -> &'static str {
         match self {
-            Object::Buffers => "buffers registered",
-            Object::Bytes => "bytes registered",
+            Object::Buffers => "registered buffers",
+            Object::Bytes => "registered bytes",
             Object::Machines => "transfer machines",
-            Object::Operations => "operations of the transfer machine in flight",
-            Object::EndPoints => "end points of the transfer machine in use",
+            Object::Operations => "operations in flight at the transfer machine",
+            Object::EndPoints => "end points in use at the transfer machine",
         }
     }
 }
 
 /// The limits of a domain, and its current usage.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    most: [AtomicU64; Object::COUNT],
-    given: [AtomicU64; Object::COUNT],
+pub(crate) struct QuotaUsage {
+    limit: [AtomicU64; Object::COUNT],
+    in_use: [AtomicU64; Object::COUNT],
 }
 
-impl Default for Ledger {
-    fn default() -> Ledger {
-        Ledger { most: Quotas::default().0.map(AtomicU64::new), given: Default::default() }
+impl Default for QuotaUsage {
+    fn default() -> QuotaUsage {
+        QuotaUsage { limit: Quotas::default().0.map(AtomicU64::new), in_use: Default::default() }
     }
 }
 
-impl Ledger {
+impl QuotaUsage {
     pub(crate) fn set(&self, quotas: &Quotas) {
-        self.most.iter().zip(quotas.0).for_each(|(most, wanted)| most.store(wanted, Relaxed));
+        self.limit.iter().zip(quotas.0).for_each(|(limit, wanted)| limit.store(wanted, Relaxed));
     }
 
     /// Refuses one more object if the limit is reached with `present` objects.
     pub(crate) fn check(&self, object: Object, present: u64) -> Result<(), Error> {
-        let limit = self.most[object as usize].load(Relaxed);
+        let limit = self.limit[object as usize].load(Relaxed);
         if present < limit { Ok(()) } else { Err(Error::Quota { object: object.name(), limit }) }
     }
 
     /// Whether this kind of object is limited.
-    pub(crate) fn limits(&self, object: Object) -> bool {
-        self.most[object as usize].load(Relaxed) != u64::MAX
+    pub(crate) fn is_limited(&self, object: Object) -> bool {
+        self.limit[object as usize].load(Relaxed) != u64::MAX
     }
 
-    pub(crate) fn give(&self, object: Object, amount: u64) -> Result<(), Error> {
-        let (most, given) = (&self.most[object as usize], &self.given[object as usize]);
-        let limit = most.load(Relaxed);
+    pub(crate) fn reserve(&self, object: Object, amount: u64) -> Result<(), Error> {
+        let (limit, in_use) = (&self.limit[object as usize], &self.in_use[object as usize]);
+        let limit = limit.load(Relaxed);
         // Added first and compared afterwards: if two threads want the last of it at the same time,
         // both may be refused.
-        let before = given.fetch_add(amount, Relaxed);
+        let before = in_use.fetch_add(amount, Relaxed);
         if before.saturating_add(amount) <= limit {
             return Ok(());
         }
-        given.fetch_sub(amount, Relaxed);
+        in_use.fetch_sub(amount, Relaxed);
         Err(Error::Quota { object: object.name(), limit })
     }
 
-    pub(crate) fn take_back(&self, object: Object, amount: u64) {
-        self.given[object as usize].fetch_sub(amount, Relaxed);
+    pub(crate) fn release(&self, object: Object, amount: u64) {
+        self.in_use[object as usize].fetch_sub(amount, Relaxed);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn spawn(
     processors: Option<CpuSet>,
 ) -> Result<JoinHandle<()>, Error> {
     let machine = machine.clone();
-    let (tell, told) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     let name = format!("nlx {}", machine.address());
     let thread = std::thread::Builder::new()
         .name(name)
@@ -31,34 +31,34 @@ pub(crate) fn spawn(
             let confined = match processors {
                 Some(set) => sched_setaffinity(Pid::from_raw(0), &set),
                 None => {
-                    follow(&machine);
+                    bind_to_partition(&machine);
                     Ok(())
                 }
             };
             let ready = confined.is_ok();
             // The thread in `spawn` waits for this.
-            let _ = tell.send(confined);
+            let _ = sender.send(confined);
             if ready {
                 run(&machine, callback);
             }
         })
         .map_err(|error| Error::Thread { errno: Errno::from_raw(error.raw_os_error().unwrap_or(0)) })?;
-    match told.recv() {
+    match receiver.recv() {
         Ok(Ok(())) => Ok(thread),
-        Ok(Err(errno)) => Err(Error::Confine { processors: listed(processors.as_ref()), errno }),
+        Ok(Err(errno)) => Err(Error::Confine { processors: numbers(processors.as_ref()), errno }),
         Err(_) => Err(Error::Thread { errno: Errno::ECHILD }),
     }
 }
 
 /// Binds the calling thread to the processors of the machine's CPU partition. If the system
 /// refuses, the thread stays unbound.
-fn follow(machine: &Machine) {
+fn bind_to_partition(machine: &Machine) {
     if let Err(errno) = machine.bind_thread() {
         tracing::warn!(address = %machine.address(), %errno, "an event thread is not bound to its CPU partition");
     }
 }
 
-fn listed(set: Option<&CpuSet>) -> Vec<usize> {
+fn numbers(set: Option<&CpuSet>) -> Vec<usize> {
     set.map_or_else(Vec::new, |set| {
         (0..CpuSet::count()).filter(|number| set.is_set(*number).unwrap_or(false)).collect()
     })
@@ -66,14 +66,14 @@ fn listed(set: Option<&CpuSet>) -> Vec<usize> {
 
 /// Passes each event to the callback, until the machine has stopped and all events are taken.
 fn run(machine: &Machine, mut callback: Callback) {
-    let mut likes = true;
+    let mut callback_works = true;
     loop {
         match machine.next(None) {
             // The last events of a machine whose callback has panicked: their buffers are dropped.
-            Ok(Some(event)) if !likes => drop(event),
+            Ok(Some(event)) if !callback_works => drop(event),
             Ok(Some(event)) => {
-                likes = contain(|| callback(machine, event)).is_ok();
-                if !likes {
+                callback_works = contain(|| callback(machine, event)).is_ok();
+                if !callback_works {
                     tracing::error!(address = %machine.address(), "a callback has panicked: its transfer machine fails");
                     machine.fail();
                 }
@@ -91,12 +91,12 @@ fn run(machine: &Machine, mut callback: Callback) {
         }
     }
     if machine.state() == TmState::Stopped {
-        machine.tell_state(TmState::Stopped, Ok(()));
+        machine.report_state(TmState::Stopped, Ok(()));
     }
     // The callback is dropped before the machine's end is reported, because its captures are the
     // client's and their drop may panic.
     if contain(|| drop(callback)).is_err() {
-        tracing::error!(address = %machine.address(), "what a callback held has panicked as it was dropped");
+        tracing::error!(address = %machine.address(), "a value captured by a callback has panicked in its drop");
     }
     machine.callbacks_ended();
 }

@@ -185,11 +185,11 @@ fn a_domain_gives_out_no_more_than_its_quotas() {
     post(&domain, &tm, None);
     post(&domain, &tm, None);
     let third = domain.allocate(64).unwrap();
-    quota(domain.allocate(64).err(), "buffers registered", 3);
+    quota(domain.allocate(64).err(), "registered buffers", 3);
     let back = tm.start(Op::receive(third)).unwrap_err();
-    quota(Some(back.error), "operations of the transfer machine in flight", 2);
+    quota(Some(back.error), "operations in flight at the transfer machine", 2);
     let peer = tm.end_point("0@lo:12345:31:1").unwrap();
-    quota(tm.end_point("0@lo:12345:31:2").err(), "end points of the transfer machine in use", 2);
+    quota(tm.end_point("0@lo:12345:31:2").err(), "end points in use at the transfer machine", 2);
     assert_eq!(tm.end_point("0@lo:12345:31:1").unwrap(), peer, "it is there already");
     drop((peer, back.buffer));
     tm.end_point("0@lo:12345:31:2").unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nlx_core::Errno;
 
-use super::slots::{Place, Slots};
+use super::slots::{Slots, TableSlot};
 use crate::event::Owner;
 use crate::{Buffer, Error, Event, Machine, Offer, Op, OpId, Refused, Started};
 
@@ -60,9 +60,9 @@ impl From<Refused> for Failed {
 /// # Panics
 /// If it is polled again after it was ready.
 #[must_use = "the operation is cancelled when this is dropped"]
-pub struct Completion(State);
+pub struct Completion(CompletionState);
 
-enum State {
+enum CompletionState {
     InFlight(InFlight),
     /// The operation was refused; the result is still to be polled.
     Refused(Refused),
@@ -72,7 +72,7 @@ enum State {
 struct InFlight {
     started: Started,
     machine: Arc<Machine>,
-    place: Arc<Place<Event>>,
+    slot: Arc<TableSlot<Event>>,
 }
 
 /// [`Completion::offer`] of an operation that has none.
@@ -81,19 +81,21 @@ static NO_OFFER: Offer = Offer::NONE;
 impl Completion {
     /// Starts an operation with a slot as its owner. If it is refused, the future is ready at once.
     pub(crate) fn start(machine: &Arc<Machine>, slots: &Arc<Slots<Event>>, op: Op) -> Completion {
-        let place = slots.take();
-        match machine.start(op.owned_by(place.clone())) {
-            Ok(started) => Completion(State::InFlight(InFlight { started, machine: machine.clone(), place })),
+        let slot = slots.take();
+        match machine.start(op.owned_by(slot.clone())) {
+            Ok(started) => {
+                Completion(CompletionState::InFlight(InFlight { started, machine: machine.clone(), slot }))
+            }
             Err(refused) => {
                 // No event will come, so the slot is released here.
-                place.unused();
+                slot.unused();
                 Completion::refused(refused)
             }
         }
     }
 
     pub(crate) fn refused(refused: Refused) -> Completion {
-        Completion(State::Refused(refused))
+        Completion(CompletionState::Refused(refused))
     }
 
     /// For a passive operation, what the peer needs to access the buffer, which is accessible
@@ -102,7 +104,7 @@ impl Completion {
     #[must_use]
     pub fn offer(&self) -> &Offer {
         match &self.0 {
-            State::InFlight(in_flight) => &in_flight.started.offer,
+            CompletionState::InFlight(in_flight) => &in_flight.started.offer,
             _ => &NO_OFFER,
         }
     }
@@ -111,7 +113,7 @@ impl Completion {
     #[must_use]
     pub fn op(&self) -> Option<OpId> {
         match &self.0 {
-            State::InFlight(in_flight) => Some(in_flight.started.op),
+            CompletionState::InFlight(in_flight) => Some(in_flight.started.op),
             _ => None,
         }
     }
@@ -121,7 +123,7 @@ impl Completion {
     /// and does nothing, if the operation has ended.
     pub fn cancel(&self) -> bool {
         match &self.0 {
-            State::InFlight(in_flight) => in_flight.machine.cancel(in_flight.started.op),
+            CompletionState::InFlight(in_flight) => in_flight.machine.cancel(in_flight.started.op),
             _ => false,
         }
     }
@@ -131,9 +133,10 @@ impl Future for Completion {
     type Output = Result<Completed, Failed>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Completed, Failed>> {
-        if let State::InFlight(in_flight) = &self.0 {
-            let Poll::Ready(event) = in_flight.place.poll(context.waker()) else { return Poll::Pending };
-            let State::InFlight(InFlight { machine, .. }) = std::mem::replace(&mut self.0, State::Over)
+        if let CompletionState::InFlight(in_flight) = &self.0 {
+            let Poll::Ready(event) = in_flight.slot.poll(context.waker()) else { return Poll::Pending };
+            let CompletionState::InFlight(InFlight { machine, .. }) =
+                std::mem::replace(&mut self.0, CompletionState::Over)
             else {
                 unreachable!("it was in flight a moment ago")
             };
@@ -142,8 +145,8 @@ impl Future for Completion {
                 None => Err(Failed { buffer: None, error: Error::NotStarted { state: machine.state() } }),
             });
         }
-        match std::mem::replace(&mut self.0, State::Over) {
-            State::Refused(refused) => Poll::Ready(Err(refused.into())),
+        match std::mem::replace(&mut self.0, CompletionState::Over) {
+            CompletionState::Refused(refused) => Poll::Ready(Err(refused.into())),
             _ => panic!("a completion polled again after it was ready"),
         }
     }
@@ -163,8 +166,8 @@ fn outcome(event: Event) -> Result<Completed, Failed> {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if let State::InFlight(InFlight { started, machine, place }) = &self.0
-            && place.leave()
+        if let CompletionState::InFlight(InFlight { started, machine, slot }) = &self.0
+            && slot.leave()
         {
             machine.cancel(started.op);
         }
@@ -173,7 +176,7 @@ impl Drop for Completion {
 
 /// A slot takes its operation's last event; an event that it does not keep is dropped, with its
 /// buffer.
-impl Owner for Place<Event> {
+impl Owner for TableSlot<Event> {
     fn event(&self, event: Event) -> Option<Event> {
         if event.is_last() {
             drop(self.bring(event));
@@ -185,9 +188,9 @@ impl Owner for Place<Event> {
 impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            State::InFlight(in_flight) => write!(f, "Completion({})", in_flight.started.op),
-            State::Refused(refused) => write!(f, "Completion(refused: {refused})"),
-            State::Over => f.write_str("Completion(over)"),
+            CompletionState::InFlight(in_flight) => write!(f, "Completion({})", in_flight.started.op),
+            CompletionState::Refused(refused) => write!(f, "Completion(refused: {refused})"),
+            CompletionState::Over => f.write_str("Completion(over)"),
         }
     }
 }

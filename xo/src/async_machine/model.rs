@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::inbox::{Inbox, Ticket};
-use super::slots::{Place, Slots};
+use super::slots::{Slots, TableSlot};
 
 /// A value that counts its drops.
 struct Counted(Arc<AtomicUsize>);
@@ -35,20 +35,20 @@ impl Wake for Unpark {
 
 struct Rig {
     slots: Arc<Slots<Counted>>,
-    place: Arc<Place<Counted>>,
+    slot: Arc<TableSlot<Counted>>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl Rig {
     fn new() -> Rig {
         let slots = Slots::new();
-        let place = slots.take();
-        Rig { slots, place, dropped: Arc::new(AtomicUsize::new(0)) }
+        let slot = slots.take();
+        Rig { slots, slot, dropped: Arc::new(AtomicUsize::new(0)) }
     }
 
     fn bring_in_thread(&self) -> thread::JoinHandle<()> {
-        let (place, value) = (self.place.clone(), Counted(self.dropped.clone()));
-        thread::spawn(move || drop(place.bring(value)))
+        let (slot, value) = (self.slot.clone(), Counted(self.dropped.clone()));
+        thread::spawn(move || drop(slot.bring(value)))
     }
 
     fn close_in_thread(&self) -> thread::JoinHandle<()> {
@@ -60,7 +60,7 @@ impl Rig {
     fn wait(&self) -> Option<Counted> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         loop {
-            match self.place.poll(&waker) {
+            match self.slot.poll(&waker) {
                 Poll::Ready(value) => return value,
                 Poll::Pending => thread::park(),
             }
@@ -70,8 +70,8 @@ impl Rig {
     /// Checks that the value is dropped, and that the slot is free: exactly once.
     fn check_reused(&self) {
         assert_eq!(self.dropped.load(Ordering::SeqCst), 1);
-        assert!(Arc::ptr_eq(&self.place, &self.slots.take()));
-        assert!(!Arc::ptr_eq(&self.place, &self.slots.take()));
+        assert!(Arc::ptr_eq(&self.slot, &self.slots.take()));
+        assert!(!Arc::ptr_eq(&self.slot, &self.slots.take()));
     }
 }
 
@@ -91,7 +91,7 @@ fn a_task_that_moved_is_woken_where_it_is() {
     loom::model(|| {
         let rig = Rig::new();
         // The task was polled by another thread before.
-        let elsewhere = rig.place.poll(Waker::noop());
+        let elsewhere = rig.slot.poll(Waker::noop());
         assert!(elsewhere.is_pending());
         let bringer = rig.bring_in_thread();
         assert!(rig.wait().is_some());
@@ -105,7 +105,7 @@ fn a_value_that_nobody_wants_is_dropped_once() {
     loom::model(|| {
         let rig = Rig::new();
         let bringer = rig.bring_in_thread();
-        let _to_come = rig.place.leave();
+        let _to_come = rig.slot.leave();
         bringer.join().unwrap();
         rig.check_reused();
     });
@@ -116,8 +116,8 @@ fn a_task_that_polled_may_leave() {
     loom::model(|| {
         let rig = Rig::new();
         let bringer = rig.bring_in_thread();
-        if rig.place.poll(Waker::noop()).is_pending() {
-            let _to_come = rig.place.leave();
+        if rig.slot.poll(Waker::noop()).is_pending() {
+            let _to_come = rig.slot.leave();
         }
         bringer.join().unwrap();
         rig.check_reused();
@@ -145,9 +145,9 @@ fn what_begins_after_the_end_does_not_wait() {
             let slots = slots.clone();
             thread::spawn(move || slots.close())
         };
-        let place = slots.take();
+        let slot = slots.take();
         closer.join().unwrap();
-        assert!(matches!(place.poll(Waker::noop()), Poll::Ready(None)));
+        assert!(matches!(slot.poll(Waker::noop()), Poll::Ready(None)));
     });
 }
 

@@ -12,10 +12,10 @@ use nlx_sync::Mutex;
 
 /// The place of one value for one task.
 #[derive(Debug)]
-pub(crate) struct Slot<T>(Mutex<State<T>>);
+pub(crate) struct Slot<T>(Mutex<SlotState<T>>);
 
 #[derive(Debug)]
-enum State<T> {
+enum SlotState<T> {
     /// Not in use.
     Free,
     /// Waiting for the value; has the task's waker once it has polled.
@@ -51,23 +51,23 @@ pub(crate) enum Left<T> {
 impl<T> Slot<T> {
     /// A slot that waits for a value.
     pub(crate) fn waiting() -> Slot<T> {
-        Slot(Mutex::new(State::Waiting(None)))
+        Slot(Mutex::new(SlotState::Waiting(None)))
     }
 
     /// Makes a free slot wait for a value.
     pub(crate) fn begin(&self) {
-        *self.0.lock() = State::Waiting(None);
+        *self.0.lock() = SlotState::Waiting(None);
     }
 
     /// Puts the value into the slot.
     pub(crate) fn bring(&self, value: T) -> Brought<T> {
         let mut state = self.0.lock();
-        match replace(&mut *state, State::Free) {
-            State::Waiting(waker) => {
-                *state = State::Ready(value);
+        match replace(&mut *state, SlotState::Free) {
+            SlotState::Waiting(waker) => {
+                *state = SlotState::Ready(value);
                 Brought::Kept(waker)
             }
-            State::Abandoned => Brought::Unwanted(value),
+            SlotState::Abandoned => Brought::Unwanted(value),
             other => {
                 *state = other;
                 Brought::Surplus(value)
@@ -80,14 +80,14 @@ impl<T> Slot<T> {
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
         let waker = waker.clone();
         let mut state = self.0.lock();
-        match replace(&mut *state, State::Free) {
-            State::Waiting(before) => {
-                *state = State::Waiting(Some(waker));
+        match replace(&mut *state, SlotState::Free) {
+            SlotState::Waiting(before) => {
+                *state = SlotState::Waiting(Some(waker));
                 drop(state);
                 drop(before);
                 Poll::Pending
             }
-            State::Ready(value) => Poll::Ready(Some(value)),
+            SlotState::Ready(value) => Poll::Ready(Some(value)),
             other => {
                 *state = other;
                 drop(state);
@@ -99,14 +99,14 @@ impl<T> Slot<T> {
     /// Ends the task's interest in the value.
     pub(crate) fn leave(&self) -> Left<T> {
         let mut state = self.0.lock();
-        match replace(&mut *state, State::Free) {
-            State::Waiting(waker) => {
-                *state = State::Abandoned;
+        match replace(&mut *state, SlotState::Free) {
+            SlotState::Waiting(waker) => {
+                *state = SlotState::Abandoned;
                 drop(state);
                 drop(waker);
                 Left::ToCome
             }
-            State::Ready(value) => Left::Over(Some(value)),
+            SlotState::Ready(value) => Left::Over(Some(value)),
             other => {
                 *state = other;
                 Left::Over(None)
@@ -117,9 +117,9 @@ impl<T> Slot<T> {
     /// Ends the wait for a value; a value that has come stays.
     pub(crate) fn close(&self) -> Option<Waker> {
         let mut state = self.0.lock();
-        match replace(&mut *state, State::Closed) {
-            State::Waiting(waker) => waker,
-            ready @ State::Ready(_) => {
+        match replace(&mut *state, SlotState::Closed) {
+            SlotState::Waiting(waker) => waker,
+            ready @ SlotState::Ready(_) => {
                 *state = ready;
                 None
             }

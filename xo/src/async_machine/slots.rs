@@ -14,7 +14,7 @@ pub(crate) struct Slots<T>(Mutex<Table<T>>);
 
 #[derive(Debug)]
 struct Table<T> {
-    slots: Vec<Arc<Place<T>>>,
+    slots: Vec<Arc<TableSlot<T>>>,
     free: Vec<u32>,
     closed: bool,
 }
@@ -22,10 +22,10 @@ struct Table<T> {
 /// A slot with its index in the table. The operation that will bring the value and the future that
 /// wants it both hold it; the last of the two to act releases it.
 #[derive(Debug)]
-pub(crate) struct Place<T> {
+pub(crate) struct TableSlot<T> {
     slot: Slot<T>,
     index: u32,
-    home: Weak<Slots<T>>,
+    table: Weak<Slots<T>>,
 }
 
 impl<T> Slots<T> {
@@ -34,22 +34,22 @@ impl<T> Slots<T> {
     }
 
     /// Takes a free slot, or makes one, to wait for a value.
-    pub(crate) fn take(self: &Arc<Self>) -> Arc<Place<T>> {
+    pub(crate) fn take(self: &Arc<Self>) -> Arc<TableSlot<T>> {
         let mut table = self.0.lock();
         if let Some(index) = table.free.pop() {
-            let place = table.slots[index as usize].clone();
-            place.slot.begin();
-            return place;
+            let slot = table.slots[index as usize].clone();
+            slot.slot.begin();
+            return slot;
         }
         let index = table.slots.len() as u32;
-        let place = Arc::new(Place { slot: Slot::waiting(), index, home: Arc::downgrade(self) });
+        let slot = Arc::new(TableSlot { slot: Slot::waiting(), index, table: Arc::downgrade(self) });
         if table.closed {
             // Operations can no longer start; a future that polls this slot ends at once.
-            let _nobody = place.slot.close();
+            let _waker = slot.slot.close();
         } else {
-            table.slots.push(place.clone());
+            table.slots.push(slot.clone());
         }
-        place
+        slot
     }
 
     /// Ends every wait: no value will come.
@@ -59,8 +59,8 @@ impl<T> Slots<T> {
         table.free.clear();
         let slots = std::mem::take(&mut table.slots);
         drop(table);
-        for place in slots {
-            wake(place.slot.close());
+        for slot in slots {
+            wake(slot.slot.close());
         }
     }
 
@@ -72,7 +72,7 @@ impl<T> Slots<T> {
     }
 }
 
-impl<T> Place<T> {
+impl<T> TableSlot<T> {
     /// Brings the value and wakes the task; returns the value if the task has left.
     pub(crate) fn bring(&self, value: T) -> Option<T> {
         match self.slot.bring(value) {
@@ -116,8 +116,8 @@ impl<T> Place<T> {
     }
 
     fn give_back(&self) {
-        if let Some(home) = self.home.upgrade() {
-            home.give_back(self.index);
+        if let Some(table) = self.table.upgrade() {
+            table.give_back(self.index);
         }
     }
 }

@@ -21,19 +21,19 @@ impl Stopping {
     /// Starts a thread that stops the machine, because a stop blocks and a task must not.
     pub(crate) fn start(machine: &Arc<Machine>, how: Stop, timeout: Option<Duration>) -> Stopping {
         let slot = Arc::new(Slot::waiting());
-        let (machine, told) = (machine.clone(), slot.clone());
+        let (machine, thread_slot) = (machine.clone(), slot.clone());
         let thread = std::thread::Builder::new()
             .name(format!("nlx stop {}", machine.address()))
-            .spawn(move || tell(&told, machine.stop(how, timeout)));
+            .spawn(move || bring_result(&thread_slot, machine.stop(how, timeout)));
         if let Err(error) = thread {
             let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
-            tell(&slot, Err(Error::Thread { errno }));
+            bring_result(&slot, Err(Error::Thread { errno }));
         }
         Stopping(slot)
     }
 }
 
-fn tell(slot: &Slot<Result<(), Error>>, result: Result<(), Error>) {
+fn bring_result(slot: &Slot<Result<(), Error>>, result: Result<(), Error>) {
     if let Brought::Kept(waker) = slot.bring(result) {
         wake(waker);
     }

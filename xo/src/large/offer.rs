@@ -119,7 +119,7 @@ impl Offer {
     #[must_use]
     pub fn length(&self) -> u64 {
         match &self.0 {
-            Form::Single(descriptor) => said_length(descriptor),
+            Form::Single(descriptor) => stated_length(descriptor),
             Form::Parts(parts) => parts.length,
         }
     }
@@ -128,7 +128,7 @@ impl Offer {
     #[must_use]
     pub fn part_bytes(&self) -> u64 {
         match &self.0 {
-            Form::Single(descriptor) => said_length(descriptor),
+            Form::Single(descriptor) => stated_length(descriptor),
             Form::Parts(parts) => parts.part_bytes.into(),
         }
     }
@@ -186,14 +186,14 @@ impl Offer {
     /// refused.
     pub(super) fn new(length: u64, part_bytes: u32, descriptors: &[Descriptor]) -> Offer {
         match descriptors {
-            [single] if said_length(single) == length => (*single).into(),
+            [single] if stated_length(single) == length => (*single).into(),
             _ => Offer(Form::Parts(Parts::new(length, part_bytes, descriptors))),
         }
     }
 }
 
 /// The bytes of a passive buffer, if its descriptor is valid for either direction; else 0.
-fn said_length(descriptor: &Descriptor) -> u64 {
+fn stated_length(descriptor: &Descriptor) -> u64 {
     let passive = descriptor.for_active_receive(u64::MAX).or_else(|_| descriptor.for_active_send(1));
     passive.map_or(0, |passive| passive.length)
 }
@@ -263,10 +263,10 @@ impl Parts {
         let lengths = descriptors.iter().map(|descriptor| descriptor.as_bytes().len());
         let descriptor_bytes = lengths.max().unwrap_or(Descriptor::COMPATIBLE_LEN);
         let mut bytes = vec![0; Offer::HEADER_LEN + descriptors.len() * descriptor_bytes];
-        let (head, places) = bytes.split_at_mut(Offer::HEADER_LEN);
-        for (place, descriptor) in places.chunks_exact_mut(descriptor_bytes).zip(descriptors) {
+        let (head, targets) = bytes.split_at_mut(Offer::HEADER_LEN);
+        for (target, descriptor) in targets.chunks_exact_mut(descriptor_bytes).zip(descriptors) {
             let content = descriptor.as_bytes();
-            place[..content.len()].copy_from_slice(content);
+            target[..content.len()].copy_from_slice(content);
         }
         let mut header = Header {
             magic: MAGIC,
@@ -277,7 +277,7 @@ impl Parts {
             part_bytes: part_bytes.into(),
             checksum: U32::ZERO,
         };
-        header.checksum = checksum(&header, places);
+        header.checksum = checksum(&header, targets);
         head.copy_from_slice(header.as_bytes());
         Parts { bytes: bytes.into(), length, part_bytes, descriptor_bytes }
     }

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::progress::Progress;
 use crate::event::Owner;
 use crate::op::Op;
-use crate::op_id::Slots;
+use crate::op_id::OpTable;
 use crate::{Buffer, Event, Machine, Offer, OpId, Refused};
 
 /// The most parts of an active transfer in flight: the number of messages that LNet sends to a peer
@@ -19,13 +19,13 @@ pub(crate) const WINDOW: usize = 8;
 
 /// The large transfers in flight at a machine.
 pub(crate) struct Larges {
-    table: Mutex<Slots<Arc<Transfer>>>,
+    table: Mutex<OpTable<Arc<Transfer>>>,
     pub(super) window: usize,
 }
 
 impl Larges {
     pub(crate) fn new(window: usize) -> Larges {
-        Larges { table: Mutex::new(Slots::large()), window }
+        Larges { table: Mutex::new(OpTable::large()), window }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -51,10 +51,10 @@ pub(super) struct Transfer {
     /// Weak, so that a machine that cannot be stopped is freed.
     machine: Weak<Machine>,
     /// Not locked while the machine is called.
-    inner: Mutex<Inner>,
+    state: Mutex<TransferState>,
 }
 
-struct Inner {
+struct TransferState {
     progress: Progress,
     pieces: Pieces,
 }
@@ -72,7 +72,7 @@ impl Pieces {
 
     fn put(&mut self, part: usize, buffer: Buffer) {
         match self.0.as_mut().and_then(Buffer::parts).and_then(|parts| parts.get_mut(part)) {
-            Some(place) => *place = Some(buffer),
+            Some(slot) => *slot = Some(buffer),
             None => self.0 = Some(buffer),
         }
     }
@@ -89,7 +89,7 @@ impl Transfer {
         deadline_ns: Option<u64>,
     ) -> Arc<Transfer> {
         let progress = Progress::new(plan.parts(), window);
-        let inner = Mutex::new(Inner { progress, pieces: Pieces(Some(buffer)) });
+        let state = Mutex::new(TransferState { progress, pieces: Pieces(Some(buffer)) });
         let make = |id| {
             let this = |this: &Weak<_>| Transfer {
                 id,
@@ -99,7 +99,7 @@ impl Transfer {
                 owner,
                 this: this.clone(),
                 machine: machine.this().clone(),
-                inner,
+                state,
             };
             Arc::new_cyclic(this)
         };
@@ -123,13 +123,13 @@ impl Transfer {
     pub(super) fn begin(
         &self,
         machine: &Machine,
-        told: &mut impl FnMut(usize, Offer),
+        report: &mut impl FnMut(usize, Offer),
     ) -> Result<Option<Event>, Refused> {
         if let Some((part, buffer)) = self.take_next() {
             let timeout = self.remaining(machine);
             match machine.start_one(self.owned(self.plan.op(part, buffer, timeout))) {
                 Ok(started) => {
-                    told(part, started.offer);
+                    report(part, started.offer);
                     self.has_started(machine, part, started.op);
                 }
                 Err(Refused { buffer, error }) => {
@@ -141,11 +141,11 @@ impl Transfer {
                 }
             }
         }
-        Ok(self.go_on(machine, told))
+        Ok(self.go_on(machine, report))
     }
 
     /// Starts further parts up to the window. Returns the transfer's event if none is left.
-    fn go_on(&self, machine: &Machine, told: &mut impl FnMut(usize, Offer)) -> Option<Event> {
+    fn go_on(&self, machine: &Machine, report: &mut impl FnMut(usize, Offer)) -> Option<Event> {
         while let Some((part, buffer)) = self.take_next() {
             let timeout = self.remaining(machine);
             if timeout.is_some_and(|timeout| timeout.is_zero()) {
@@ -156,7 +156,7 @@ impl Transfer {
             // stopping.
             match machine.start_one(self.owned(self.plan.op(part, buffer, timeout)).going_on()) {
                 Ok(started) => {
-                    told(part, started.offer);
+                    report(part, started.offer);
                     self.has_started(machine, part, started.op);
                 }
                 Err(Refused { buffer, error }) => self.ended(machine, part, Some(buffer), Err(error.errno())),
@@ -166,9 +166,9 @@ impl Transfer {
     }
 
     fn take_next(&self) -> Option<(usize, Buffer)> {
-        let mut inner = self.lock();
-        let part = inner.progress.start()?;
-        let piece = inner.pieces.take(part);
+        let mut state = self.lock();
+        let part = state.progress.start()?;
+        let piece = state.pieces.take(part);
         debug_assert!(piece.is_some(), "a part is started once");
         piece.map(|buffer| (part, buffer))
     }
@@ -176,7 +176,7 @@ impl Transfer {
     fn owned(&self, op: Op) -> Op {
         match self.this.upgrade() {
             Some(this) => op.owned_by(this),
-            None => unreachable!("whoever calls has it"),
+            None => unreachable!("the caller holds it"),
         }
     }
 
@@ -193,10 +193,10 @@ impl Transfer {
     /// Records that a part has ended, and puts its buffer back. The first failure cancels the other
     /// parts.
     fn ended(&self, machine: &Machine, part: usize, buffer: Option<Buffer>, outcome: Result<usize, Errno>) {
-        let mut inner = self.lock();
-        buffer.into_iter().for_each(|buffer| inner.pieces.put(part, buffer));
-        let cancels = inner.progress.ended(part, outcome);
-        drop(inner);
+        let mut state = self.lock();
+        buffer.into_iter().for_each(|buffer| state.pieces.put(part, buffer));
+        let cancels = state.progress.ended(part, outcome);
+        drop(state);
         cancels.into_iter().for_each(|op| machine.cancel_part(op));
     }
 
@@ -207,10 +207,10 @@ impl Transfer {
 
     /// Returns the transfer's event, once, when it has ended.
     fn end(&self, machine: &Machine) -> Option<Event> {
-        let mut inner = self.lock();
-        let outcome = inner.progress.end()?;
-        let buffer = inner.pieces.0.take();
-        drop(inner);
+        let mut state = self.lock();
+        let outcome = state.progress.end()?;
+        let buffer = state.pieces.0.take();
+        drop(state);
         buffer.map(|buffer| whole_event(self, buffer, outcome, machine.now_ns()))
     }
 
@@ -241,8 +241,8 @@ impl Transfer {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
+    fn lock(&self) -> MutexGuard<'_, TransferState> {
+        self.state.lock()
     }
 }
 
@@ -262,7 +262,7 @@ impl Owner for Transfer {
         passed
     }
 
-    fn given(&self) {
+    fn delivered(&self) {
         if let Some(machine) = self.machine.upgrade() {
             self.leave(&machine);
         }

@@ -39,7 +39,7 @@ pub struct Batch {
     outcomes: Vec<Result<Started, Refused>>,
     /// The operations passed to the transport, and for each its index in `outcomes`.
     operations: Vec<Operation>,
-    places: Vec<usize>,
+    indices: Vec<usize>,
 }
 
 impl Batch {
@@ -109,17 +109,17 @@ impl Machine {
         &self,
         batch: &'a mut Batch,
     ) -> impl Iterator<Item = Result<Started, Refused>> + use<'a> {
-        let Batch { ops, outcomes, operations, places } = batch;
+        let Batch { ops, outcomes, operations, indices } = batch;
         outcomes.clear();
         match self.domain.check_here() {
             Ok(()) => {
                 let now_ns = ops.iter().any(|op| op.timeout.is_some()).then(|| self.now_ns());
                 let mut ops = ops.drain(..);
                 loop {
-                    let large = self.enter_run(&mut ops, now_ns, outcomes, (operations, places));
-                    self.tm.submit_all(now_ns, operations, &mut |place, told| {
-                        let op = OpId::from_cookie(operations[place].cookie);
-                        outcomes[places[place]] = self.settle(op, told);
+                    let large = self.enter_run(&mut ops, now_ns, outcomes, (operations, indices));
+                    self.tm.submit_all(now_ns, operations, &mut |index, reply| {
+                        let op = OpId::from_cookie(operations[index].cookie);
+                        outcomes[indices[index]] = self.settle(op, reply);
                     });
                     let Some(large) = large else { break };
                     outcomes.push(self.start_large(large));
@@ -136,10 +136,10 @@ impl Machine {
         ops: &mut impl Iterator<Item = Op>,
         now_ns: Option<u64>,
         outcomes: &mut Vec<Result<Started, Refused>>,
-        (operations, places): (&mut Vec<Operation>, &mut Vec<usize>),
+        (operations, indices): (&mut Vec<Operation>, &mut Vec<usize>),
     ) -> Option<Op> {
         operations.clear();
-        places.clear();
+        indices.clear();
         let (mut large, mut earliest_ns) = (None, u64::MAX);
         let run = std::iter::from_fn(|| {
             let op = ops.next()?;
@@ -154,17 +154,17 @@ impl Machine {
             earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
             Some(Ok((op, deadline_ns)))
         });
-        self.operations.enter_all(run, self.domain.ledger(), |entered| {
-            let place = outcomes.len();
+        self.operations.enter_all(run, self.domain.usage(), |entered| {
+            let index = outcomes.len();
             outcomes.push(entered.map(|operation| {
                 let op = OpId::from_cookie(operation.cookie);
-                places.push(place);
+                indices.push(index);
                 operations.push(operation);
                 Started::plain(op)
             }));
         });
         if earliest_ns != u64::MAX {
-            self.hurry(earliest_ns);
+            self.wake_for(earliest_ns);
         }
         large
     }
@@ -177,8 +177,8 @@ impl Machine {
         }
         let timed = op.timeout.map(|timeout| (self.now_ns(), timeout));
         let deadline_ns = timed.map(|(now_ns, timeout)| after(now_ns, timeout));
-        let operation = self.operations.enter(op, deadline_ns, self.domain.ledger())?;
-        deadline_ns.inspect(|&deadline_ns| self.hurry(deadline_ns));
+        let operation = self.operations.enter(op, deadline_ns, self.domain.usage())?;
+        deadline_ns.inspect(|&deadline_ns| self.wake_for(deadline_ns));
         self.settle(
             OpId::from_cookie(operation.cookie),
             self.tm.submit_since(timed.map(|(now_ns, _)| now_ns), &operation),
@@ -187,8 +187,8 @@ impl Machine {
 
     /// Handles the transport's reply to an operation that has been entered. A refused operation is
     /// removed, unless it has ended with an event all the same.
-    fn settle(&self, op: OpId, told: Result<Submitted, CoreError>) -> Result<Started, Refused> {
-        match told {
+    fn settle(&self, op: OpId, reply: Result<Submitted, CoreError>) -> Result<Started, Refused> {
+        match reply {
             Ok(Submitted { descriptor }) => {
                 Ok(Started { op, offer: descriptor.map_or(Offer::NONE, Offer::from) })
             }

@@ -16,7 +16,7 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval at which a stop checks for two conditions whose end wakes no thread: another thread
 /// has entered an operation but not yet started it, or LNet has delivered a last event but not yet
 /// released the memory.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a stop does with the operations in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Machine {
         }
         let deadline_ns = self.deadline(DROP_TIMEOUT);
         if let Err(error) = self.end_operations(Stop::Abort, Some(deadline_ns)) {
-            tracing::warn!(address = %self.address(), %error, "a transfer machine that failed");
+            tracing::warn!(address = %self.address(), %error, "a failed transfer machine could not be stopped");
         }
     }
 
@@ -84,7 +84,7 @@ impl Machine {
         }
         let stopped = self.stop(Stop::Abort, Some(DROP_TIMEOUT));
         if let Err(error) = &stopped {
-            tracing::warn!(address = %self.address(), %error, "a transfer machine dropped in use");
+            tracing::warn!(address = %self.address(), %error, "a dropped transfer machine could not be stopped");
         }
         stopped.is_ok()
     }
@@ -109,7 +109,7 @@ impl Machine {
     /// Waits until the event thread has called its last callback.
     fn await_callbacks(&self, deadline_ns: Option<u64>) -> Result<(), Error> {
         let Some(callbacks) = self.callbacks.as_ref().filter(|_| !is_event_thread()) else { return Ok(()) };
-        match callbacks.wait(|| self.rest(deadline_ns)) {
+        match callbacks.wait(|| self.time_left(deadline_ns)) {
             true => Ok(()),
             false => Err(Error::StopTimedOut { in_flight: self.in_flight() }),
         }
@@ -127,30 +127,30 @@ impl Machine {
         self.callbacks_ended();
         self.operations.fail();
         if let Err(error) = self.tm.stop() {
-            tracing::warn!(address = %self.address(), %error, "a transfer machine that did not start");
+            tracing::warn!(address = %self.address(), %error, "a transfer machine without its event thread could not be stopped");
         }
-        self.tell_state(TmState::Failed, Err(errno));
+        self.report_state(TmState::Failed, Err(errno));
     }
 
     /// Calls the observer with a new state.
-    pub(crate) fn tell_state(&self, state: TmState, status: Result<(), Errno>) {
+    pub(crate) fn report_state(&self, state: TmState, status: Result<(), Errno>) {
         let end_point = (state == TmState::Started).then(|| self.own_end_point().clone());
-        self.tell(&TmEvent::State { state, status, end_point });
+        self.notify_observer(&TmEvent::State { state, status, end_point });
     }
 
     /// Calls the observer if messages have been dropped since the last call.
-    pub(crate) fn tell_drops(&self) {
+    pub(crate) fn report_drops(&self) {
         let total = self.tm.dropped();
-        if total == self.dropped_told.load(Ordering::Relaxed) {
+        if total == self.dropped_reported.load(Ordering::Relaxed) {
             return;
         }
-        let before = self.dropped_told.fetch_max(total, Ordering::Relaxed);
+        let before = self.dropped_reported.fetch_max(total, Ordering::Relaxed);
         if before < total {
-            self.tell(&TmEvent::NoBuffer { messages: total - before, total });
+            self.notify_observer(&TmEvent::NoBuffer { messages: total - before, total });
         }
     }
 
-    fn tell(&self, event: &TmEvent) {
+    fn notify_observer(&self, event: &TmEvent) {
         if let Some(observer) = &self.observer
             && contain(|| observer(self, event)).is_err()
         {
@@ -185,7 +185,7 @@ impl Machine {
             let Some((owner, event)) = owned else { break };
             if let Some(passed) = owner.event(event) {
                 self.operations.keep(passed);
-                owner.given();
+                owner.delivered();
                 found = true;
             }
         }
@@ -217,19 +217,19 @@ impl Machine {
         match (before, after) {
             // Another thread has reported the end already.
             (TmState::Stopped | TmState::Failed, _) => {}
-            (_, TmState::Failed) if self.tm.has_ended() => self.tell_state(after, Err(Errno::ESHUTDOWN)),
-            (_, TmState::Failed) => self.tell_state(after, Err(Errno::ECANCELED)),
+            (_, TmState::Failed) if self.tm.has_ended() => self.report_state(after, Err(Errno::ESHUTDOWN)),
+            (_, TmState::Failed) => self.report_state(after, Err(Errno::ECANCELED)),
             // The event thread reports this after its last callback.
             _ if self.callbacks.is_some() => {}
-            _ => self.tell_state(after, Ok(())),
+            _ => self.report_state(after, Ok(())),
         }
         Ok(true)
     }
 
-    /// Sleeps until an event arrives, at most `LOOK_AGAIN`. If another thread waits, that thread
+    /// Sleeps until an event arrives, at most `CHECK_INTERVAL`. If another thread waits, that thread
     /// drives the network.
     fn sleep(&self, deadline_ns: Option<u64>) {
-        let soon_ns = self.deadline(LOOK_AGAIN);
+        let soon_ns = self.deadline(CHECK_INTERVAL);
         let until_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
         if let Some(_turn) = self.take_turn(Some(until_ns)) {
             self.tm.event_wait(self.operations.earlier(Some(until_ns)));

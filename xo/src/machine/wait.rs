@@ -36,11 +36,11 @@ impl TransferMachine {
         if machine.waiters.disarm() {
             machine.tm.poll();
         }
-        if let Some(event) = machine.look(None)? {
+        if let Some(event) = machine.next_ready(None)? {
             return Ok(Some(event));
         }
         machine.tm.poll();
-        machine.look(None)
+        machine.next_ready(None)
     }
 
     /// Returns the next event, if there is one already; does not drive the network. For programs
@@ -49,7 +49,7 @@ impl TransferMachine {
     /// # Errors
     /// As [`TransferMachine::wait`].
     pub fn take(&self) -> Result<Option<Event>, Error> {
-        self.waited()?.look(None)
+        self.waited()?.next_ready(None)
     }
 
     /// Whether an event is ready to be taken; the call changes nothing (MT-231).
@@ -147,15 +147,15 @@ impl TransferMachine {
 impl Machine {
     /// Waits for the next event; [`TransferMachine::wait`] and the event thread call this.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
-        if let Some(event) = self.look(None)? {
+        if let Some(event) = self.next_ready(None)? {
             return Ok(Some(event));
         }
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
-        let Some(_turn) = self.take_turn(deadline_ns) else { return self.look(None) };
+        let Some(_turn) = self.take_turn(deadline_ns) else { return self.next_ready(None) };
         let waiting = self.waiters.enter();
         let mut slept = false;
         loop {
-            if let Some(event) = self.look(Some(&waiting))? {
+            if let Some(event) = self.next_ready(Some(&waiting))? {
                 return Ok(Some(event));
             }
             if slept && deadline_ns.is_some_and(|deadline_ns| self.now_ns() >= deadline_ns) {
@@ -165,27 +165,27 @@ impl Machine {
             slept = true;
             if self.tm.has_ended() {
                 // Events that arrived before the end are still to be taken.
-                return self.look(Some(&waiting))?.map(Some).ok_or(Error::Ended);
+                return self.next_ready(Some(&waiting))?.map(Some).ok_or(Error::Ended);
             }
         }
     }
 
     /// Waits until no other thread waits, at most until the deadline.
     pub(super) fn take_turn(&self, deadline_ns: Option<u64>) -> Option<ReentrantMutexGuard<'_, ()>> {
-        self.waiters.take_turn(self.rest(deadline_ns))
+        self.waiters.take_turn(self.time_left(deadline_ns))
     }
 
     /// The time left until the deadline.
-    pub(super) fn rest(&self, deadline_ns: Option<u64>) -> Option<Duration> {
+    pub(super) fn time_left(&self, deadline_ns: Option<u64>) -> Option<Duration> {
         deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())))
     }
 
     /// Handles timeouts, and returns the client's next event. `own` is the caller's wait, if it
     /// waits.
-    fn look(&self, own: Option<&Waiting<'_>>) -> Result<Option<Event>, Error> {
+    fn next_ready(&self, own: Option<&Waiting<'_>>) -> Result<Option<Event>, Error> {
         loop {
             self.expire();
-            self.tell_drops();
+            self.report_drops();
             let sleeps = || self.waiters.others_than(own);
             let Next { event: mut taken, state, is_failing } =
                 self.operations.next(&*self.tm, &self.end_points, sleeps)?;
@@ -196,7 +196,7 @@ impl Machine {
                 let Some(owner) = event.owner.take() else { return Ok(taken) };
                 let passed = taken.and_then(|event| owner.event(event));
                 if passed.is_some() {
-                    owner.given();
+                    owner.delivered();
                     return Ok(passed);
                 }
                 continue;
@@ -224,7 +224,7 @@ impl Machine {
     }
 
     /// Wakes a waiter that may sleep past this deadline.
-    pub(super) fn hurry(&self, deadline_ns: u64) {
+    pub(super) fn wake_for(&self, deadline_ns: u64) {
         // A waiter counts itself before it reads the earliest deadline, under the lock that was
         // just held. If this deadline has passed already, the next one may be that of a thread
         // which has left the wake-up to this one.

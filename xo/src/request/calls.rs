@@ -33,12 +33,12 @@ struct Peer {
     asked_ns: Option<u64>,
     /// Why the last request for a session could not be sent.
     failure: Option<SendFailure>,
-    slots: Vec<Slot>,
+    slots: Vec<PeerSlot>,
     free: Vec<u16>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct PeerSlot {
     sequence: u64,
     /// The call that uses the slot.
     call: Option<CallId>,
@@ -49,7 +49,7 @@ struct Slot {
     last_given_up: bool,
 }
 
-impl Slot {
+impl PeerSlot {
     /// Whether a call ended without an answer; `None` if it has not ended, or is more than 64 calls
     /// ago.
     fn gave_up(&self, sequence: u64) -> Option<bool> {
@@ -290,7 +290,7 @@ impl Calls {
         self.end(id, Err(error), now_ns)
     }
     /// Handles a message from a server. Returns the call that it ends.
-    pub(super) fn heard(&mut self, header: &Header, from: &EndPoint, now_ns: u64) -> Option<Ended> {
+    pub(super) fn handle_message(&mut self, header: &Header, from: &EndPoint, now_ns: u64) -> Option<Ended> {
         let known = self.by_address.get(&from.address()).copied();
         let Some(peer) = known.filter(|_| header.client == self.client) else {
             self.counters.strays += 1;
@@ -320,7 +320,7 @@ impl Calls {
     }
 
     fn answered(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended> {
-        let Some(id) = self.called(peer, header) else {
+        let Some(id) = self.call_of(peer, header) else {
             let slot = self.peers[peer].slots.get(usize::from(header.slot));
             *match slot.and_then(|slot| slot.gave_up(header.sequence)) {
                 Some(true) => &mut self.counters.late,
@@ -347,14 +347,14 @@ impl Calls {
         }
         let session = &mut self.peers[peer].session;
         *session = session.filter(|&session| session != header.session);
-        let id = self.called(peer, header)?;
+        let id = self.call_of(peer, header)?;
         let sent = self.find(id)?.sent;
         self.counters.forgotten += 1;
         self.end(id, Err(RequestError::Forgotten { sent }), now_ns)
     }
 
     /// The call that a header belongs to.
-    fn called(&mut self, peer: usize, header: &Header) -> Option<CallId> {
+    fn call_of(&mut self, peer: usize, header: &Header) -> Option<CallId> {
         let id = self.peers[peer].slots.get(usize::from(header.slot))?.call?;
         let call = self.find(id)?;
         let matches = call.sent > 0 && (call.sequence, call.session) == (header.sequence, header.session);
@@ -384,7 +384,7 @@ impl Peer {
     /// Takes a free slot, and returns it with the sequence number of its next request.
     fn take_slot(&mut self) -> (u16, u64) {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(PeerSlot::default());
             self.slots.len() as u16 - 1
         });
         let state = &mut self.slots[usize::from(slot)];

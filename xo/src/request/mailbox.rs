@@ -20,7 +20,7 @@ const MESSAGES: usize = 64;
 
 /// The most messages that are handled after the timeout of a wait: those that may have arrived
 /// before it, but not all that a flood of messages brings.
-pub(super) const THERE_MAX: usize = 2 * RECEIVE_BUFFERS * MESSAGES;
+pub(super) const LATE_MAX: usize = 2 * RECEIVE_BUFFERS * MESSAGES;
 
 pub(super) struct Mailbox {
     pub(super) tm: TransferMachine,

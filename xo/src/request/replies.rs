@@ -20,7 +20,7 @@ pub(super) const OF_ALL: usize = 1 << 16;
 pub(super) struct Replies {
     /// The nodes that have answers in flight; an entry's index is the tag of their operations.
     nodes: Slots<Node>,
-    places: HashMap<Nid, u32, RandomState>,
+    indices: HashMap<Nid, u32, RandomState>,
     under_way: usize,
 }
 
@@ -31,7 +31,7 @@ struct Node {
 
 impl Default for Replies {
     fn default() -> Replies {
-        Replies { nodes: Slots::new(OF_ALL), places: HashMap::default(), under_way: 0 }
+        Replies { nodes: Slots::new(OF_ALL), indices: HashMap::default(), under_way: 0 }
     }
 }
 
@@ -41,32 +41,32 @@ impl Replies {
         if self.under_way >= OF_ALL {
             return None;
         }
-        let place = match self.places.get(&nid) {
-            Some(&place) if self.nodes[place].under_way >= OF_ONE_NODE => return None,
-            Some(&place) => place,
+        let index = match self.indices.get(&nid) {
+            Some(&index) if self.nodes[index].under_way >= OF_ONE_NODE => return None,
+            Some(&index) => index,
             None => self.enter(nid)?,
         };
-        self.nodes[place].under_way += 1;
+        self.nodes[index].under_way += 1;
         self.under_way += 1;
-        Some(place.into())
+        Some(index.into())
     }
 
     /// Counts down: the answer with this tag has left, or could not be sent.
     pub(super) fn end(&mut self, tag: u64) {
-        let place = tag as u32;
-        let Some(node) = self.nodes.at_mut(place) else { return };
+        let index = tag as u32;
+        let Some(node) = self.nodes.at_mut(index) else { return };
         node.under_way -= 1;
         self.under_way -= 1;
         if node.under_way == 0 {
-            self.places.remove(&node.nid);
-            self.nodes.take(place);
+            self.indices.remove(&node.nid);
+            self.nodes.take(index);
         }
     }
 
     fn enter(&mut self, nid: Nid) -> Option<u32> {
-        let place = self.nodes.insert(Node { nid, under_way: 0 })?.index;
-        self.places.insert(nid, place);
-        Some(place)
+        let index = self.nodes.insert(Node { nid, under_way: 0 })?.index;
+        self.indices.insert(nid, index);
+        Some(index)
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
             let tag = replies.begin(nid(number)).expect("there is room");
             replies.end(tag);
         }
-        assert_eq!((replies.nodes.used(), replies.places.len()), (2, 1));
+        assert_eq!((replies.nodes.used(), replies.indices.len()), (2, 1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::calls::{Action, Calls, Ended};
-use super::mailbox::{Arrival, Mailbox, THERE_MAX};
+use super::mailbox::{Arrival, LATE_MAX, Mailbox};
 use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptions};
 use super::wire::{HEADER, Header};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
@@ -106,8 +106,8 @@ impl Requester {
     /// Blocks until one call has ended.
     fn outcome(&mut self, call: CallId) -> Result<Answer, RequestError> {
         loop {
-            if let Some(place) = self.finished.iter().position(|finished| finished.call == call)
-                && let Some(finished) = self.finished.remove(place)
+            if let Some(index) = self.finished.iter().position(|finished| finished.call == call)
+                && let Some(finished) = self.finished.remove(index)
             {
                 return finished.outcome;
             }
@@ -174,7 +174,7 @@ impl Requester {
             let passed = deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns);
             late += usize::from(passed);
             let found = self.turn(deadline_ns)?;
-            if passed && self.finished.is_empty() && (!found || late >= THERE_MAX) {
+            if passed && self.finished.is_empty() && (!found || late >= LATE_MAX) {
                 return Ok(None);
             }
         }
@@ -228,7 +228,7 @@ impl Requester {
             }
             Arrival::Message { header, message, from } => {
                 let now_ns = self.mailbox.machine().now_ns();
-                if let Some(ended) = self.calls.heard(&header, &from, now_ns) {
+                if let Some(ended) = self.calls.handle_message(&header, &from, now_ns) {
                     self.finish(ended, Some(message));
                 }
             }
@@ -269,7 +269,7 @@ impl Requester {
                 .map_err(|(buffer, error)| (Some(buffer), error))
         });
         if let Err((buffer, error)) = sent {
-            tracing::debug!(server = %to, %error, "a session was not asked for");
+            tracing::debug!(server = %to, %error, "a request for a session was not sent");
             buffer.into_iter().for_each(|buffer| self.mailbox.put(buffer));
             self.sent(tag, Some(&error));
         }

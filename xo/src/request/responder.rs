@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nlx_core::Errno;
 
-use super::mailbox::{Arrival, Mailbox, THERE_MAX};
+use super::mailbox::{Arrival, LATE_MAX, Mailbox};
 use super::replies::Replies;
 use super::sessions::{Sessions, Verdict};
 use super::terms::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
@@ -99,7 +99,7 @@ impl Responder {
                 None => {}
             }
             late += usize::from(rest_ns == Some(0));
-            if late >= THERE_MAX {
+            if late >= LATE_MAX {
                 return Ok(None);
             }
         }
@@ -160,18 +160,18 @@ impl Responder {
 
     /// Whether a message is a request for the program. All other messages are answered here.
     fn is_to_run(&mut self, header: &Header, from: &EndPoint) -> Result<bool, Error> {
-        let who = (from.address(), header.client);
+        let key = (from.address(), header.client);
         let now_ns = self.mailbox.machine().now_ns();
         let (kind, status, session, body) = match header.kind {
             Kind::Often => return Ok(true),
-            Kind::Open => match self.sessions.open(who, super::terms::random()?, now_ns) {
+            Kind::Open => match self.sessions.open(key, super::terms::random()?, now_ns) {
                 Some(session) => (Kind::Opened, 0, session, &[][..]),
                 None => {
                     self.counters.full += 1;
                     (Kind::Refusal, Errno::EBUSY as u32, 0, &[][..])
                 }
             },
-            Kind::Once => match self.sessions.request(who, header, now_ns) {
+            Kind::Once => match self.sessions.request(key, header, now_ns) {
                 Verdict::Run => return Ok(true),
                 Verdict::Ignore => {
                     self.counters.ignored += 1;

@@ -14,31 +14,31 @@ use nlx_core::Address;
 use super::wire::{Header, SLOTS};
 
 /// A client: its address and its random id, which a restarted program does not share.
-type Who = (Address, u64);
+type ClientKey = (Address, u64);
 
 /// The sessions of a server.
 pub(crate) struct Sessions {
-    table: HashMap<Who, Session, RandomState>,
+    table: HashMap<ClientKey, Session, RandomState>,
     sessions_max: usize,
     idle_ns: u64,
 }
 
 struct Session {
     id: u64,
-    slots: Vec<Slot>,
+    slots: Vec<SessionSlot>,
     used_ns: u64,
 }
 
 #[derive(Default)]
-struct Slot {
+struct SessionSlot {
     sequence: u64,
-    state: State,
+    state: SlotState,
     /// The last answer; the vector is reused.
     body: Vec<u8>,
 }
 
 #[derive(Default, Clone, Copy)]
-enum State {
+enum SlotState {
     #[default]
     Unused,
     Running,
@@ -72,41 +72,41 @@ impl Sessions {
     }
 
     /// Returns the session id of a client, which is `id` if it had none; `None` without room.
-    pub(crate) fn open(&mut self, who: Who, id: u64, now_ns: u64) -> Option<u64> {
-        if let Some(session) = self.table.get_mut(&who) {
+    pub(crate) fn open(&mut self, key: ClientKey, id: u64, now_ns: u64) -> Option<u64> {
+        if let Some(session) = self.table.get_mut(&key) {
             session.used_ns = now_ns;
             return Some(session.id);
         }
         if self.table.len() >= self.sessions_max {
             self.forget_one(now_ns)?;
         }
-        self.table.insert(who, Session { id, slots: Vec::new(), used_ns: now_ns });
+        self.table.insert(key, Session { id, slots: Vec::new(), used_ns: now_ns });
         Some(id)
     }
 
     /// Searches all sessions, up to a few thousand, which takes less time than the round trip of
     /// the client's open.
     fn forget_one(&mut self, now_ns: u64) -> Option<()> {
-        let (&who, oldest) = self.table.iter().min_by_key(|(_, session)| session.used_ns)?;
+        let (&key, oldest) = self.table.iter().min_by_key(|(_, session)| session.used_ns)?;
         if now_ns.saturating_sub(oldest.used_ns) < self.idle_ns {
             return None;
         }
-        self.table.remove(&who);
+        self.table.remove(&key);
         Some(())
     }
 
     /// Decides on an at-most-once request.
-    pub(crate) fn request(&mut self, who: Who, header: &Header, now_ns: u64) -> Verdict<'_> {
-        let known = self.table.get_mut(&who).filter(|session| session.id == header.session);
+    pub(crate) fn request(&mut self, key: ClientKey, header: &Header, now_ns: u64) -> Verdict<'_> {
+        let known = self.table.get_mut(&key).filter(|session| session.id == header.session);
         let Some(session) = known else { return Verdict::Stale };
         session.used_ns = now_ns;
         let slot = session.slot(header.slot);
         if header.sequence > slot.sequence {
-            (slot.sequence, slot.state) = (header.sequence, State::Running);
+            (slot.sequence, slot.state) = (header.sequence, SlotState::Running);
             return Verdict::Run;
         }
         match slot.state {
-            State::Answered { status } if header.sequence == slot.sequence => {
+            SlotState::Answered { status } if header.sequence == slot.sequence => {
                 Verdict::Repeat { status, body: &slot.body }
             }
             _ => Verdict::Ignore,
@@ -115,12 +115,12 @@ impl Sessions {
 
     /// Stores the answer of a request that has run, unless its client has sent a later one in the
     /// slot.
-    pub(crate) fn answered(&mut self, who: Who, header: &Header, status: u32, body: &[u8]) {
-        let known = self.table.get_mut(&who).filter(|session| session.id == header.session);
+    pub(crate) fn answered(&mut self, key: ClientKey, header: &Header, status: u32, body: &[u8]) {
+        let known = self.table.get_mut(&key).filter(|session| session.id == header.session);
         let Some(session) = known else { return };
         let slot = session.slot(header.slot);
-        if slot.sequence == header.sequence && matches!(slot.state, State::Running) {
-            slot.state = State::Answered { status };
+        if slot.sequence == header.sequence && matches!(slot.state, SlotState::Running) {
+            slot.state = SlotState::Answered { status };
             slot.body.clear();
             slot.body.extend_from_slice(body);
         }
@@ -128,11 +128,11 @@ impl Sessions {
 }
 
 impl Session {
-    fn slot(&mut self, slot: u16) -> &mut Slot {
+    fn slot(&mut self, slot: u16) -> &mut SessionSlot {
         // Less than SLOTS: `Header::parse` has checked this.
         let index = usize::from(slot).min(SLOTS - 1);
         if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, Slot::default);
+            self.slots.resize_with(index + 1, SessionSlot::default);
         }
         &mut self.slots[index]
     }
@@ -147,7 +147,7 @@ mod tests {
     use super::super::wire::Kind;
     use super::*;
 
-    fn who(number: u8) -> Who {
+    fn key(number: u8) -> ClientKey {
         let address = format!("10.0.0.{number}@tcp:12345:31:1");
         (address.parse().expect("it is an address"), u64::from(number))
     }
@@ -159,32 +159,32 @@ mod tests {
     #[test]
     fn a_retry_is_answered_and_does_not_run() {
         let mut sessions = Sessions::new(1, 100);
-        assert_eq!(sessions.open(who(1), 77, 0), Some(77));
-        assert_eq!(sessions.open(who(1), 78, 0), Some(77), "an open that is sent again opens nothing new");
+        assert_eq!(sessions.open(key(1), 77, 0), Some(77));
+        assert_eq!(sessions.open(key(1), 78, 0), Some(77), "an open that is sent again opens nothing new");
         let first = request(77, 3, 1);
-        assert_eq!(sessions.request(who(1), &first, 0), Verdict::Run);
-        assert_eq!(sessions.request(who(1), &first, 0), Verdict::Ignore);
-        sessions.answered(who(1), &first, 5, b"done");
-        assert_eq!(sessions.request(who(1), &first, 0), Verdict::Repeat { status: 5, body: b"done" });
+        assert_eq!(sessions.request(key(1), &first, 0), Verdict::Run);
+        assert_eq!(sessions.request(key(1), &first, 0), Verdict::Ignore);
+        sessions.answered(key(1), &first, 5, b"done");
+        assert_eq!(sessions.request(key(1), &first, 0), Verdict::Repeat { status: 5, body: b"done" });
         // The client may have given up requests that never arrived.
-        assert_eq!(sessions.request(who(1), &request(77, 3, 4), 0), Verdict::Run);
-        assert_eq!(sessions.request(who(1), &request(77, 3, 2), 0), Verdict::Ignore);
-        sessions.answered(who(1), &first, 0, b"late");
-        assert_eq!(sessions.request(who(1), &request(77, 3, 4), 0), Verdict::Ignore);
+        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), Verdict::Run);
+        assert_eq!(sessions.request(key(1), &request(77, 3, 2), 0), Verdict::Ignore);
+        sessions.answered(key(1), &first, 0, b"late");
+        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), Verdict::Ignore);
     }
 
     #[test]
     fn only_an_idle_session_makes_room() {
         let mut sessions = Sessions::new(2, 100);
-        assert_eq!(sessions.open(who(1), 11, 0), Some(11));
-        assert_eq!(sessions.open(who(2), 12, 50), Some(12));
-        assert_eq!(sessions.open(who(3), 13, 99), None);
-        assert_eq!(sessions.request(who(1), &request(11, 0, 1), 100), Verdict::Run);
-        assert_eq!(sessions.open(who(3), 13, 149), None);
-        assert_eq!(sessions.open(who(3), 13, 150), Some(13));
-        assert_eq!(sessions.request(who(2), &request(12, 0, 1), 150), Verdict::Stale);
+        assert_eq!(sessions.open(key(1), 11, 0), Some(11));
+        assert_eq!(sessions.open(key(2), 12, 50), Some(12));
+        assert_eq!(sessions.open(key(3), 13, 99), None);
+        assert_eq!(sessions.request(key(1), &request(11, 0, 1), 100), Verdict::Run);
+        assert_eq!(sessions.open(key(3), 13, 149), None);
+        assert_eq!(sessions.open(key(3), 13, 150), Some(13));
+        assert_eq!(sessions.request(key(2), &request(12, 0, 1), 150), Verdict::Stale);
         assert_eq!(
-            sessions.request(who(1), &request(13, 0, 2), 150),
+            sessions.request(key(1), &request(13, 0, 2), 150),
             Verdict::Stale,
             "it is somebody else's"
         );
@@ -207,7 +207,7 @@ mod tests {
                 let ids = opened.entry(client).or_default();
                 if step == 0 {
                     // Ids are never reused.
-                    ids.extend(sessions.open(who(client), 1000 + now, now));
+                    ids.extend(sessions.open(key(client), 1000 + now, now));
                     continue;
                 }
                 let Some(&session) = ids.get(which % ids.len().max(1)) else { continue };
@@ -215,12 +215,12 @@ mod tests {
                 let name = (client, session, slot, sequence + 1);
                 if step == 1 {
                     if ran.contains(&name) && !answered.contains_key(&name) {
-                        sessions.answered(who(client), &header, 0, &now.to_le_bytes());
+                        sessions.answered(key(client), &header, 0, &now.to_le_bytes());
                         answered.insert(name, now);
                     }
                     continue;
                 }
-                match sessions.request(who(client), &header, now) {
+                match sessions.request(key(client), &header, now) {
                     Verdict::Run => prop_assert!(ran.insert(name), "{name:?} has run twice"),
                     Verdict::Repeat { body, .. } => prop_assert_eq!(body, &answered[&name].to_le_bytes()),
                     Verdict::Ignore | Verdict::Stale => {}

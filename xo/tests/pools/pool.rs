@@ -129,7 +129,7 @@ fn what_does_not_belong_to_the_pool_is_refused() {
 fn colours_that_are_not_there_are_refused() {
     let (_domain, pool) = with_pool(1);
     let error = pool.get(Colour::Of(10)).expect_err("there are 10, from 0");
-    assert_eq!(error.to_string(), "colour 10 of a pool that has 10 colours");
+    assert_eq!(error.to_string(), "the pool has 10 colours, counted from 0: there is no colour 10");
     assert_eq!(pool.get_wait(Colour::Of(10), None).map(drop), Err(error.clone()));
     let buffer = pool.get(Colour::Of(9)).unwrap().unwrap();
     let refused = pool.put(buffer, Colour::Of(10)).expect_err("there are 10, from 0");

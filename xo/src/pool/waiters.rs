@@ -7,16 +7,16 @@ pub(crate) type Refill = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The id of a transfer machine at a pool; the default is the id of none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct CustomerId(u64);
+pub(crate) struct PoolWaiterId(u64);
 
 /// The machines of a pool, and those that lack buffers.
 #[derive(Default)]
-pub(super) struct Customers {
-    entries: Vec<Customer>,
+pub(super) struct PoolWaiters {
+    entries: Vec<PoolWaiter>,
     /// The last id assigned.
-    last_id: CustomerId,
+    last_id: PoolWaiterId,
     /// The number of machines that lack buffers.
-    hungry: usize,
+    wanting: usize,
     /// The index of the entry to serve first, so that each gets its turn.
     next: usize,
     /// Counts returned buffers: a machine that could not use one is served again only after another
@@ -26,47 +26,47 @@ pub(super) struct Customers {
     serving: bool,
 }
 
-struct Customer {
-    id: CustomerId,
+struct PoolWaiter {
+    id: PoolWaiterId,
     refill: Refill,
-    hungry: bool,
+    refill_wanted: bool,
     refused_at: Option<u64>,
 }
 
-impl Customers {
-    pub(super) fn join(&mut self, refill: Refill) -> CustomerId {
+impl PoolWaiters {
+    pub(super) fn join(&mut self, refill: Refill) -> PoolWaiterId {
         self.last_id.0 += 1;
         let id = self.last_id;
-        self.entries.push(Customer { id, refill, hungry: false, refused_at: None });
+        self.entries.push(PoolWaiter { id, refill, refill_wanted: false, refused_at: None });
         id
     }
 
-    pub(super) fn leave(&mut self, id: CustomerId) {
-        self.sate(id);
+    pub(super) fn leave(&mut self, id: PoolWaiterId) {
+        self.refilled(id);
         self.entries.retain(|entry| entry.id != id);
     }
 
     /// Records that the machine found no buffer or, if `refused`, could not use the one it found.
-    pub(super) fn starve(&mut self, id: CustomerId, refused: bool) {
+    pub(super) fn want_refill(&mut self, id: PoolWaiterId, refused: bool) {
         let refused_at = refused.then_some(self.arrivals);
         if let Some(entry) = self.entry(id) {
-            let sated = !std::mem::replace(&mut entry.hungry, true);
+            let is_new = !std::mem::replace(&mut entry.refill_wanted, true);
             entry.refused_at = refused_at;
-            self.hungry += usize::from(sated);
+            self.wanting += usize::from(is_new);
         }
     }
 
-    pub(super) fn sate(&mut self, id: CustomerId) {
+    pub(super) fn refilled(&mut self, id: PoolWaiterId) {
         if let Some(entry) = self.entry(id) {
-            let hungry = std::mem::take(&mut entry.hungry);
-            self.hungry -= usize::from(hungry);
+            let was_wanted = std::mem::take(&mut entry.refill_wanted);
+            self.wanting -= usize::from(was_wanted);
         }
     }
 
     /// Counts a returned buffer. Returns whether a machine lacks one.
     pub(super) fn arrival(&mut self) -> bool {
         self.arrivals += 1;
-        self.hungry > 0
+        self.wanting > 0
     }
 
     /// Returns false if another thread serves already.
@@ -79,15 +79,15 @@ impl Customers {
     }
 
     /// Returns the machine to serve next.
-    pub(super) fn next(&mut self) -> Option<(CustomerId, Refill)> {
-        if self.hungry == 0 {
+    pub(super) fn next(&mut self) -> Option<(PoolWaiterId, Refill)> {
+        if self.wanting == 0 {
             return None;
         }
         let count = self.entries.len();
         for step in 0..count {
             let at = (self.next + step) % count;
             let entry = &self.entries[at];
-            if entry.hungry && entry.refused_at != Some(self.arrivals) {
+            if entry.refill_wanted && entry.refused_at != Some(self.arrivals) {
                 self.next = at + 1;
                 return Some((entry.id, entry.refill.clone()));
             }
@@ -95,7 +95,7 @@ impl Customers {
         None
     }
 
-    fn entry(&mut self, id: CustomerId) -> Option<&mut Customer> {
+    fn entry(&mut self, id: PoolWaiterId) -> Option<&mut PoolWaiter> {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 }
