@@ -51,7 +51,7 @@ pub enum CptError {
         /// Its number.
         node: usize,
     },
-    /// Two partitions want one CPU.
+    /// A CPU of another partition.
     #[error("CPU {cpu} cannot join partition {cpt}: it belongs to partition {other}")]
     Overlap {
         /// The CPU.
@@ -108,7 +108,8 @@ pub enum CptError {
         /// The index.
         index: usize,
     },
-    /// `cpu_npartitions` and `cpu_pattern` disagree, and [`Conflict::Refused`](crate::Conflict) was chosen.
+    /// `cpu_npartitions` and `cpu_pattern` disagree, and [`Conflict::Refused`](crate::Conflict) was
+    /// chosen.
     #[error("cpu_npartitions={npartitions}, but cpu_pattern has {groups} groups")]
     GroupCount {
         /// Groups of the pattern.

@@ -11,7 +11,8 @@ pub enum Estimate {
     /// LNet's estimate since 2.11: 1 up to 4 CPUs, otherwise the smallest N ≥ 2 with CPUs ≤ 2 ×
     /// threads per core × N, decreased until it divides the CPUs.
     Current,
-    /// LNet's estimate of 2.3 to 2.10: a power of two N with CPUs ≤ 2N², fitted to the number of NUMA nodes.
+    /// LNet's estimate of 2.3 to 2.10: a power of two N with CPUs ≤ 2N², fitted to the number of
+    /// NUMA nodes.
     Classic,
     /// One per NUMA node with CPUs: today's LNet without configuration (pattern `N`).
     PerNode,
@@ -71,7 +72,8 @@ mod tests {
 
     use super::*;
 
-    /// lnet-semantics 20: the worked examples (CPUs, threads per core, nodes; current, 2012, pattern `N`).
+    /// lnet-semantics 20: the worked examples (CPUs, threads per core, nodes; current, 2012,
+    /// pattern `N`).
     // Covers: S-303
     #[test]
     fn the_worked_examples_come_out() {

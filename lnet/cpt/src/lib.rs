@@ -15,7 +15,7 @@
 //! let config: CptConfig = "cpu_npartitions=1".parse()?;
 //! let table = config.create(Topology::machine()?)?;
 //!
-//! // A counter per partition; a thread that handles a message takes that of its own partition.
+//! // A counter per partition; a thread that handles a message takes its partition's.
 //! let messages = PercptLock::new(&table, |_cpt| 0u64, ());
 //! let cpt = table.current(true).unwrap_or(0);
 //! *messages.lock(cpt) += 1;

@@ -1,4 +1,5 @@
-//! Lists of numbers: `0-3,8,16-31/2`, the grammar of the kernel's CPU lists and of lnet-semantics 21.
+//! Lists of numbers: `0-3,8,16-31/2`, the grammar of the kernel's CPU lists and of lnet-semantics
+//! 21.
 
 use crate::CptError;
 

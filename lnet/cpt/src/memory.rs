@@ -118,7 +118,7 @@ thread_local! {
     static IS_NEAR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread has no memory policy of its own: only the kernel's, or this module's.
+/// Whether this thread has only a default memory policy: the kernel's, or this module's.
 fn may_place() -> bool {
     // If the system does not report the policy, the attempt to place shows whether it can.
     IS_NEAR.get() || ThreadPolicy::current().map_or(true, |policy| policy.is_default())

@@ -1,4 +1,5 @@
-//! The system calls that nix lacks or limits: affinity masks beyond 1024 CPUs, and the placement of memory.
+//! The system calls that nix lacks or limits: affinity masks beyond 1024 CPUs, and the placement of
+//! memory.
 
 use nix::errno::Errno;
 use nix::libc;

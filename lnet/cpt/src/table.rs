@@ -117,7 +117,8 @@ impl CptTable {
     /// error none.
     ///
     /// # Errors
-    /// ENODEV if the process may use none of them ([`CptError::Empty`]); EINVAL as for [`CptTable::set_cpu`].
+    /// ENODEV if the process may use none of them ([`CptError::Empty`]); EINVAL as for
+    /// [`CptTable::set_cpu`].
     pub fn set_cpumask(&mut self, cpt: usize, cpus: &CpuSet) -> Result<(), CptError> {
         self.check(cpt)?;
         let cpus = cpus.intersection(self.usable());
@@ -221,7 +222,8 @@ impl CptTable {
         self.topology.as_deref()
     }
 
-    /// Whether the partitions have no CPUs: [`single`](CptTable::single), [`virtual_parts`](CptTable::virtual_parts).
+    /// Whether the partitions have no CPUs: [`single`](CptTable::single),
+    /// [`virtual_parts`](CptTable::virtual_parts).
     pub fn is_virtual(&self) -> bool {
         self.topology.is_none()
     }

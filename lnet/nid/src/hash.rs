@@ -74,7 +74,8 @@ mod tests {
     use super::*;
     use crate::Net;
 
-    /// c is 2³² / φ² rounded up if c - 1 < 2³² (3 - √5) / 2 ≤ c: without the root, a comparison of squares.
+    /// c is 2³² / φ² rounded up if c - 1 < 2³² (3 - √5) / 2 ≤ c: without the root, a comparison of
+    /// squares.
     #[test]
     fn the_constants_are_powers_of_two_over_the_square_of_the_golden_ratio() {
         let rest = |c: u32| (3_u128 << 32) - 2 * u128::from(c);

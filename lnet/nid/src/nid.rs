@@ -13,7 +13,8 @@ const SIZE_CODE_LARGE: u8 = 12;
 /// The highest used bit in a 64-bit NID other than the wildcard: the top of the network type.
 const NID4_TOP_BIT: u32 = 55;
 
-/// The name of one interface on one network, `10.0.0.1@tcp`, in its 20-byte wire form (lnet-wire 3).
+/// The name of one interface on one network, `10.0.0.1@tcp`, in its 20-byte wire form (lnet-wire
+/// 3).
 ///
 /// Equality, order and hash are those of the 20 bytes. The order decides a connection race: the
 /// connection opened by the node with the greater `Nid` stays (lnet-wire 24, row 1). That works
@@ -36,8 +37,8 @@ pub struct Nid {
     address: [u8; 16],
 }
 
-/// Hashes three numbers: a peer is looked up for every message, and hashing by fields takes five
-/// times as long.
+/// Hashes three numbers: a peer is looked up for every message, and hashing by fields is five
+/// times slower.
 impl Hash for Nid {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [a, b, c, d, e]: [u32; 5] = zerocopy::transmute!(*self);
@@ -125,8 +126,8 @@ impl Nid {
     /// are cleared.
     ///
     /// # Errors
-    /// [`NidError::SizeCode`] for a size code other than 0 and 12, [`NidError::Loopback`] for any `lo` NID but
-    /// `0@lo`.
+    /// [`NidError::SizeCode`] for a size code other than 0 and 12, [`NidError::Loopback`] for any
+    /// `lo` NID but `0@lo`.
     pub fn from_wire(bytes: &[u8; Nid::WIRE_LEN]) -> Result<Nid, NidError> {
         let raw: Nid = zerocopy::transmute!(*bytes);
         raw.canonical()

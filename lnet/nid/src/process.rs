@@ -10,7 +10,8 @@ use crate::{Nid, NidError, text};
 /// Text of [`Pid::ANY`].
 const ANY_TEXT: &str = "LNET_PID_ANY";
 
-/// The number of a process behind a NID (lnet-wire 2). This is LNet's own number, not the operating system's.
+/// The number of a process behind a NID (lnet-wire 2). This is LNet's own number, not the operating
+/// system's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Pid(pub u32);

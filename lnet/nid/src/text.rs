@@ -56,7 +56,8 @@ impl AddressForm {
     }
 }
 
-/// `<address>@<net>`: `10.0.0.1@tcp1`, `fd00::1@tcp`, `17@gni`, `0@lo`. Without `@` the network is `tcp`.
+/// `<address>@<net>`: `10.0.0.1@tcp1`, `fd00::1@tcp`, `17@gni`, `0@lo`. Without `@` the network is
+/// `tcp`.
 ///
 /// `*` is the wildcard, and so is its output, `<?>`. A NID without a text of its network type
 /// prints, and is parsed, as hexadecimal address and numeric network: `a000001@<17:0>`. Numbers

@@ -28,7 +28,7 @@ pub struct NodeConfig {
     /// Without this run's cookie and the partitions, which are known when the node starts.
     pub(crate) engine: EngineConfig,
     pub(crate) partitions: Partitions,
-    /// Defaults for all TCP networks without a value of their own.
+    /// Defaults for all TCP networks without their own value.
     pub(crate) tcp: SockConfig,
     /// Defaults for networks over RDMA.
     pub(crate) o2ib: O2ibConfig,
@@ -72,7 +72,8 @@ impl NodeConfig {
         self.with_net(text.parse()?)
     }
 
-    /// Adds the networks of LNet's tunable `networks`: `tcp0(eth0),tcp1(eth1)[0,2]`; see [`Networks`].
+    /// Adds the networks of LNet's tunable `networks`: `tcp0(eth0),tcp1(eth1)[0,2]`; see
+    /// [`Networks`].
     ///
     /// # Errors
     /// As for [`NodeConfig::net`].

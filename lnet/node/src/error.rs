@@ -98,7 +98,7 @@ pub enum NodeError {
     NoSuchPartition {
         /// The network, as it prints.
         net: String,
-        /// The partition asked for.
+        /// The requested partition.
         cpt: usize,
         /// The number of partitions.
         partitions: usize,
@@ -184,7 +184,7 @@ pub enum NodeError {
     /// Any other error of the system.
     #[error("cannot {}: {}", printable(what), words(*errno))]
     System {
-        /// What was attempted.
+        /// The attempted action.
         what: String,
         /// The errno.
         errno: Errno,

@@ -87,9 +87,9 @@ pub struct PingFailure {
     pub step: PingStep,
     /// The errno that LNet reports for it.
     pub errno: Errno,
-    /// What happened.
+    /// The reason.
     pub reason: String,
-    /// What to try.
+    /// The advice.
     pub advice: String,
 }
 

@@ -3,7 +3,7 @@
 //! A system call per message costs more than everything else about a small message. Messages that a
 //! polling thread sends leave together at the end of the poll. But a program also sends between two
 //! polls: an event wakes it, it sends a few messages and waits again. In that case the first
-//! message leaves at once, and the others wait for that thread's next poll, as long as past polls
+//! message leaves at once, and the others wait for that thread's next poll, while past polls
 //! have come soon enough. If another thread polls first, it takes them along; if no program thread
 //! polls, the node's scheduler thread does. No message waits without a thread that will poll.
 

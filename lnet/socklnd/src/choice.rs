@@ -12,7 +12,7 @@ pub(crate) enum Suits {
     Yes,
 }
 
-/// What is to be sent.
+/// The message to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     /// An LNet message of this many bytes, prefix and header included; from `min_bulk` bytes on it
@@ -27,7 +27,7 @@ pub(crate) fn carries_lnet(conn_type: ConnType, version: Version) -> bool {
     suits(conn_type, version, Load::Message { bytes: 0, min_bulk: 0 }) > Suits::No
 }
 
-/// How well a connection suits what is to be sent.
+/// Returns how well a connection suits a message.
 pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suits {
     match (conn_type, load) {
         (ConnType::Control, Load::Message { bytes, min_bulk }) if bytes < min_bulk => Suits::Yes,

@@ -256,7 +256,7 @@ impl NiConfig {
     }
 }
 
-/// The defaults of an NI without tunables of its own.
+/// The defaults of an NI without its own tunables.
 impl From<&SockConfig> for NiConfig {
     fn from(config: &SockConfig) -> NiConfig {
         let SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, .. } = *config;

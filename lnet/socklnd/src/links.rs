@@ -89,7 +89,7 @@ pub struct Links {
     counts: [u8; 4],
     /// Version and incarnation of the live connections.
     life: Option<Life>,
-    /// The version the peer asked for when it refused another.
+    /// The version that the peer requested when it refused another.
     learnt: Option<Version>,
     /// The type of the connection being opened.
     attempt: Option<ConnType>,
@@ -290,7 +290,7 @@ impl Links {
         self.life.is_some_and(|live| live != life)
     }
 
-    /// Whether there is any connection.
+    /// Whether a live connection exists.
     pub(crate) fn is_connected(&self) -> bool {
         self.life.is_some()
     }

@@ -5,7 +5,7 @@ pub const EVENTS_MAX: usize = 64;
 /// Changes on a stream or listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// There is something to read or to accept.
+    /// There are bytes to read or connections to accept.
     pub readable: bool,
     /// There is room to write, or the connection is established.
     pub writable: bool,
@@ -21,7 +21,7 @@ pub struct Readiness {
 pub struct Events(Vec<(u64, Readiness)>);
 
 impl Events {
-    /// Room for the events of one call.
+    /// Creates the list with room for the events of one call.
     #[must_use]
     pub fn new() -> Events {
         Events(Vec::with_capacity(EVENTS_MAX))

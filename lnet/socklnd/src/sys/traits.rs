@@ -32,7 +32,8 @@ pub trait Net: Send + Sync {
     /// starts the NI.
     ///
     /// # Errors
-    /// The port is taken or needs privileges, the host does not have the address, or an option cannot be set.
+    /// The port is taken or needs privileges, the host does not have the address, or an option
+    /// cannot be set.
     fn listen(
         &self,
         address: SocketAddr,
@@ -138,7 +139,7 @@ pub trait Stream: Send + Sync {
 pub enum Received {
     /// This many bytes.
     Bytes(usize),
-    /// There is nothing now; readability will be reported.
+    /// No bytes are available now; readability will be reported.
     Nothing,
     /// The other side sends no more.
     End,

@@ -13,7 +13,8 @@ pub const BULK_IN: u32 = 2;
 pub const BULK_OUT: u32 = 3;
 pub const NONE: u32 = u32::MAX;
 
-/// The 64-bit NID of an address on `tcp`: network 0x20000 and the address, little-endian (lnet-wire 2).
+/// The 64-bit NID of an address on `tcp`: network 0x20000 and the address, little-endian (lnet-wire
+/// 2).
 pub fn nid(address: Ipv4Addr) -> [u8; 8] {
     (0x0002_0000_u64 << 32 | u64::from(u32::from(address))).to_le_bytes()
 }

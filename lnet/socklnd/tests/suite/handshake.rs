@@ -1,4 +1,5 @@
-//! Handshakes with peers made of bare sockets (lnet-wire 21 to 24), and the bytes recorded between kernel nodes.
+//! Handshakes with peers made of bare sockets (lnet-wire 21 to 24), and the bytes recorded between
+//! kernel nodes.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -56,7 +57,8 @@ fn moved(bytes: &[u8], from: (Ipv4Addr, Ipv4Addr)) -> Vec<u8> {
     bytes
 }
 
-/// tcp-ping.json from the passive side: the node answers a kernel node's three connections as a kernel node does.
+/// tcp-ping.json from the passive side: the node answers a kernel node's three connections as a
+/// kernel node does.
 #[test]
 fn a_recorded_active_side_is_answered_as_recorded() {
     let (peer, node) = (address(), Node::new());
@@ -90,7 +92,8 @@ fn a_recorded_active_side_is_answered_as_recorded() {
     });
 }
 
-/// tcp-ping.json from the active side: the node opens the three connections that a kernel node opens.
+/// tcp-ping.json from the active side: the node opens the three connections that a kernel node
+/// opens.
 #[test]
 fn a_recorded_passive_side_is_connected_to_as_recorded() {
     let (peer, node) = (address(), Node::new());

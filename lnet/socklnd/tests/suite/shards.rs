@@ -125,7 +125,8 @@ fn shards_come_with_nis() {
     drive(&[&node, &peer], || node.received() == 3);
 }
 
-/// NIs on one network device share their shards; the first NI of another device brings further ones.
+/// NIs on one network device share their shards; the first NI of another device brings further
+/// ones.
 // Covers: S-203, S-312
 #[test]
 fn nis_of_one_device_share_their_shards() {

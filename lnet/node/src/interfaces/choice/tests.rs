@@ -45,7 +45,8 @@ fn explained(net: &str, host: &[Interface]) -> Vec<String> {
     explain_on(&net.parse().unwrap(), &on(host)).into_iter().map(line).collect()
 }
 
-/// lnet-semantics 24: the first usable interface; IPv4 before IPv6, on one interface and among several.
+/// lnet-semantics 24: the first usable interface; IPv4 before IPv6, on one interface and among
+/// several.
 #[test]
 fn a_network_without_interfaces_takes_the_first_usable_one() {
     let mut host = host();

@@ -112,7 +112,7 @@ impl Sender<'_> {
     }
 }
 
-/// Stops a thread that runs until it is told to, also if the test fails meanwhile.
+/// Stops a thread that runs until a flag is set, also if the test fails meanwhile.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
