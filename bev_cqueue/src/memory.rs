@@ -116,8 +116,9 @@ impl<M: Memory> QueueWord<M> {
         QueueWord { memory, line: Line::Loop }
     }
 
-    /// For the producer, when it waits until the consumer has taken what stands in the queue ([`taken`]). The consumer wakes it
-    /// after it has given slots back. It is the word of the event loop: a queue has the one or the other, not both.
+    /// Creates the word of the producer, which sleeps until the consumer has taken the events in the
+    /// queue ([`taken`]). The consumer wakes it after it has returned slots. It is the word of the
+    /// event loop: a queue has one or the other, not both.
     pub fn producer(memory: M) -> Self {
         QueueWord { memory, line: Line::Loop }
     }

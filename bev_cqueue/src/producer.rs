@@ -37,7 +37,7 @@ use crate::rules::{GET, GROW, PUT};
 pub struct Producer<T, M> {
     memory: M,
     place: Place,
-    /// Slots known to be free.
+    /// The number of slots known to be free.
     room: u64,
     /// The consumer's counters as last read.
     consumed: u64,

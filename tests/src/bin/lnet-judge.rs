@@ -1,4 +1,4 @@
-//! `lnet-judge`: judges a node that speaks LNet over TCP, nlx or a kernel's.
+//! `lnet-judge`: judges an LNet node over TCP, of nlx or of a kernel.
 //!
 //! ```text
 //! lnet-judge active --to ADDR:PORT --nid NID --own NID [--from ADDR] [--unprivileged] [--accept POLICY]
@@ -7,17 +7,18 @@
 //! lnet-judge --list
 //! ```
 //!
-//! Over IPv6 the NIDs are large (`fd00::1@tcp`) and sockets are written `[fd00::1]:988`; what is asked of a node goes with
-//! the form of its NID.
+//! Over IPv6 the NIDs are large (`fd00::1@tcp`) and sockets are written `[fd00::1]:988`; the checks
+//! follow the form of the node's NID.
 //!
-//! As the active side it connects to a node and runs every check, or those named; `--from` is where it connects from, if
-//! that is not its NID's address: then checks for which the node must find it are left out. As the passive side it plays a kernel
-//! node, discovers whoever opens three connections, and judges until its standard input ends; `--unprivileged` lets
-//! connections in from every port, `--cookies` lets peers ask for zero-copy acks, as kernel nodes do, `--race` connects to
-//! each peer while that connects.
+//! As the active side it connects to a node and runs every check, or those named. `--from` is the
+//! address that it connects from, if that is not its NID's address; checks for which the node must
+//! connect to the judge are then left out. As the passive side it plays a kernel node, discovers
+//! each peer that opens three connections, and judges until its standard input ends.
+//! `--unprivileged` accepts connections from every port, `--cookies` lets peers request zero-copy
+//! acks, as kernel nodes do, `--race` connects to each peer while that connects.
 //!
-//! It prints a line per check, with the line of the measured page that the check enforces. Exit status: 0 if all pass, 1 if
-//! one fails, 2 if it was not told what to do.
+//! It prints a line per check, with the line of the measured page that the check enforces. Exit
+//! status: 0 if all pass, 1 if one fails, 2 if the arguments are wrong.
 
 #![forbid(unsafe_code)]
 
@@ -119,7 +120,7 @@ impl std::str::FromStr for Buffer {
     }
 }
 
-/// What stands on the command line.
+/// The arguments of the command line.
 struct Options<'a> {
     values: Vec<(&'a str, &'a str)>,
     flags: Vec<&'a str>,

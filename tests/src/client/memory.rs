@@ -172,22 +172,25 @@ impl Memory {
         Errno::result(read).map(isize::cast_unsigned)
     }
 
-    /// Waits for the descriptors of an epoll set; what the system tells of them comes to here. How many.
+    /// Waits for the descriptors of an epoll set, and writes the events into this memory; returns
+    /// their number.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn wait_for(&self, set: impl AsFd) -> Result<usize, Errno> {
         let most = (self.len() / size_of::<libc::epoll_event>()) as i32;
         let (set, events) = (set.as_fd().as_raw_fd(), self.0.as_mut_ptr().cast());
-        // SAFETY: as for `fill_from`; no mask of signals is given.
+        // SAFETY: as for `fill_from`; the signal mask is null.
         let found = unsafe { libc::epoll_pwait(set, events, most, -1, std::ptr::null()) };
         Errno::result(found).map(i32::cast_unsigned).map(|found| found as usize)
     }
 
-    /// Lists a folder to here; how many bytes.
+    /// Lists a folder into this memory; returns the number of bytes.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// The errno of the system call.
     pub fn list(&self, folder: impl AsFd) -> Result<usize, Errno> {
         let (folder, start) = (folder.as_fd().as_raw_fd(), self.0.as_mut_ptr());
         // SAFETY: as for `fill_from`.
@@ -195,7 +198,7 @@ impl Memory {
         Errno::result(read).map(|read| read as usize)
     }
 
-    /// Where it lies, for system calls.
+    /// The address, for system calls.
     pub fn address(&self) -> *mut u8 {
         self.0.as_mut_ptr()
     }

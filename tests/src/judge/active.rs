@@ -1,4 +1,4 @@
-//! The active side: whom the judge connects to, and one connection's handshake.
+//! The active side: the node that the judge connects to, and the handshake of one connection.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -8,17 +8,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::dial::{accept, dial};
 use super::wire::{self, BadHello, Hello, Nid, Order, PID, PRIVILEGED_MAX, USERSPACE, kind};
 
-/// How long a check waits for what must come. A node that takes longer has hung.
+/// The time limit for an expected answer. A node that takes longer has hung.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whose connections the judged node accepts (lnet-wire 20).
+/// The connections that the judged node accepts (lnet-wire 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// From privileged ports.
+    /// Those from privileged ports.
     Secure,
-    /// From all ports; who comes from an unprivileged one is named after it.
+    /// Those from all ports; a peer at an unprivileged port is named after the port.
     All,
-    /// From all ports, and the hello is believed. No kernel node has this one.
+    /// Those from all ports, and the hello is trusted. No kernel node has this policy.
     Hello,
 }
 
@@ -35,16 +35,17 @@ impl std::str::FromStr for Policy {
     }
 }
 
-/// The node that is judged, and how.
+/// The judged node, and the parameters of its judgement.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where it listens.
+    /// The address at which the node listens.
     pub to: SocketAddr,
     /// Its NID.
     pub nid: Nid,
     /// The judge's NID.
     pub own: Nid,
-    /// The address that the judge connects from: its NID's, unless the host has no such address.
+    /// The address that the judge connects from: that of its NID, unless the host lacks that
+    /// address.
     pub from: IpAddr,
     /// Whether the judge connects from privileged ports.
     pub privileged: bool,
@@ -53,34 +54,34 @@ pub struct Target {
     /// Portal and match bits of a buffer of 1 MiB that the node has posted for PUT and GET, with offsets managed remotely
     /// and no limit of operations.
     pub buffer: Option<(u32, u64)>,
-    /// How long the judge waits.
+    /// The time limit for expected answers.
     pub patience: Duration,
 }
 
 impl Target {
-    /// A node of the policy `secure`, judged from privileged ports.
+    /// A node with the policy `secure`, judged from privileged ports.
     pub fn new(to: SocketAddr, nid: Nid, own: Nid) -> Target {
         let (from, policy) = (own.address(), Policy::Secure);
         Target { to, nid, own, from, privileged: true, policy, buffer: None, patience: PATIENCE }
     }
 
-    /// The version that peers of the node's form of address speak first (lnet-wire 22.4).
+    /// Returns the version that peers first use with the node's form of address (lnet-wire 22.4).
     pub fn version(&self) -> u32 {
         self.nid.version()
     }
 
-    /// Whether the node believes what the judge's hellos say.
+    /// Returns whether the node trusts the judge's hellos.
     pub fn believes(&self) -> bool {
         self.privileged || self.policy == Policy::Hello
     }
 
-    /// A bare connection.
+    /// Connects without a handshake.
     pub fn dial(&self) -> Result<TcpStream, String> {
         dial(self.from, self.to, self.privileged, self.patience)
             .map_err(|error| format!("cannot connect to {} from {}: {error}", self.to, self.from))
     }
 
-    /// Listens where the node looks for the judge.
+    /// Listens at the address at which the node connects to the judge.
     pub fn listen(&self) -> Result<Knocks, String> {
         let at = SocketAddr::new(self.own.address(), self.to.port());
         let listener =
@@ -88,7 +89,7 @@ impl Target {
         Ok(Knocks { listener, patience: self.patience })
     }
 
-    /// A connection on which these bytes have been sent.
+    /// Connects, and sends these bytes.
     pub fn say(&self, bytes: &[u8]) -> Result<TcpStream, String> {
         let mut stream = self.dial()?;
         // A node may close before it has read everything.
@@ -96,7 +97,7 @@ impl Target {
         Ok(stream)
     }
 
-    /// The hello of a kernel node.
+    /// Builds the hello of a kernel node.
     pub fn hello(&self, version: u32, kind: u32, incarnation: u64) -> Hello {
         Hello {
             version,
@@ -111,7 +112,7 @@ impl Target {
         }
     }
 
-    /// Request and hello, as a kernel node sends them.
+    /// Sends request and hello as a kernel node does.
     pub fn offer(&self, hello: &Hello) -> Result<Answer, String> {
         self.offer_bytes(
             hello,
@@ -119,7 +120,7 @@ impl Target {
         )
     }
 
-    /// The same with bytes of choice; `hello` says what they mean.
+    /// Sends arbitrary bytes that encode `hello`.
     pub fn offer_bytes(&self, hello: &Hello, bytes: &[u8]) -> Result<Answer, String> {
         let mut stream = self.say(bytes)?;
         let (reply, order) = match Hello::read(&mut stream) {
@@ -135,7 +136,7 @@ impl Target {
         Ok(Answer::Accepted(stream, reply))
     }
 
-    /// Who the judge is to the node on a connection.
+    /// Returns the NID and PID by which the node knows the judge on a connection.
     pub fn identity(&self, stream: &TcpStream, claimed: (Nid, u32)) -> Result<(Nid, u32), String> {
         let local = stream.local_addr().map_err(|error| error.to_string())?;
         if self.policy != Policy::All || local.port() <= PRIVILEGED_MAX {
@@ -144,7 +145,7 @@ impl Target {
         Ok((self.nid.with_address(self.from), USERSPACE | u32::from(local.port())))
     }
 
-    /// lnet-wire 22 and 24: what must stand in a hello that answers another.
+    /// lnet-wire 22 and 24: checks a hello that answers another one.
     fn judge_reply(
         &self,
         stream: &TcpStream,
@@ -180,31 +181,31 @@ impl Target {
     }
 }
 
-/// Whom the node connects to.
+/// The judge's listener for connections from the node.
 pub struct Knocks {
     listener: TcpListener,
     patience: Duration,
 }
 
 impl Knocks {
-    /// The next connection that the node makes.
+    /// Accepts the next connection from the node.
     pub fn accept(&self) -> Result<TcpStream, String> {
         accept(&self.listener, self.patience).map_err(|error| format!("it does not connect: {error}"))
     }
 
-    /// Whether the node has made none.
+    /// Returns whether the node has made no connection.
     pub fn none(&self) -> bool {
         accept(&self.listener, Duration::ZERO).is_err()
     }
 }
 
-/// What a node made of an offered connection.
+/// The node's answer to an offered connection.
 pub enum Answer {
-    /// It stands.
+    /// The connection is established.
     Accepted(TcpStream, Hello),
-    /// A hello of type NONE, and the end.
+    /// A hello of type NONE, then the end of the connection.
     Refused(Hello),
-    /// The end, without a byte.
+    /// The end of the connection, without a byte.
     Closed,
 }
 
@@ -218,7 +219,7 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// The node must close the connection, and say nothing more.
+/// Checks that the node closes the connection without further bytes.
 pub fn expect_end(stream: &mut TcpStream) -> Result<(), String> {
     let mut byte = [0];
     match stream.read(&mut byte) {
@@ -229,7 +230,8 @@ pub fn expect_end(stream: &mut TcpStream) -> Result<(), String> {
     }
 }
 
-/// An incarnation that no other life of the judge has had: wall-clock nanoseconds, as a kernel's.
+/// Returns an incarnation that the judge has not used before: wall-clock nanoseconds, as a
+/// kernel's.
 pub fn new_incarnation() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);

@@ -1,4 +1,4 @@
-//! Connecting from a port of choice, and being connected to within a time.
+//! Connecting from a chosen port, and accepting within a time limit.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -13,10 +13,10 @@ use nix::sys::socket::{
 
 use super::wire::PRIVILEGED_MAX;
 
-/// The lowest port that a kernel node connects from.
+/// The lowest port from which a kernel node connects.
 pub(crate) const PRIVILEGED_MIN: u16 = 512;
 
-/// Connects from an address: from the highest privileged port that is free, or from any.
+/// Connects from an address: from the highest free privileged port, or from any port.
 pub(crate) fn dial(
     from: IpAddr,
     to: SocketAddr,
@@ -36,14 +36,14 @@ pub(crate) fn dial(
     Ok(stream)
 }
 
-/// What every connection of the judge has: no delay, and an end to its patience.
+/// Sets the options of every connection of the judge: no delay, and a read timeout.
 pub(crate) fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))
 }
 
-/// The next connection to a listener.
+/// Accepts the next connection of a listener.
 pub(crate) fn accept(listener: &TcpListener, patience: Duration) -> io::Result<TcpStream> {
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     if poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {

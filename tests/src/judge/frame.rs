@@ -1,4 +1,5 @@
-//! The judge's own messages: prefix, header, payload, and what a ping says (lnet-wire 6, 7, 16 and 25).
+//! The judge's codec of messages: prefix, header, payload, and ping information (lnet-wire 6, 7, 16
+//! and 25).
 
 use std::io::{self, Read};
 
@@ -16,14 +17,14 @@ pub const PUT: u32 = 1;
 pub const GET: u32 = 2;
 /// Message types.
 pub const REPLY: u32 = 3;
-/// The most bytes of payload.
+/// The maximum payload in bytes.
 pub const PAYLOAD_MAX: u32 = 1 << 20;
 /// Match bits of pings and pushes, which go to portal 0.
 pub const PING_BITS: u64 = 1 << 63;
 /// No handle: no ACK is wanted.
 pub const NO_HANDLE: [u8; 16] = [0xff; 16];
 
-/// The 24 bytes in front of everything (lnet-wire 25.2).
+/// The 24 bytes before every message (lnet-wire 25.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prefix {
     /// [`NOOP`] or [`LNET`].
@@ -37,7 +38,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Its bytes.
+    /// Encodes the prefix.
     pub fn bytes(&self, order: Order) -> Vec<u8> {
         let words = [&order.u32(self.kind)[..], &order.u32(self.csum)].concat();
         [&words[..], &order.u64(self.zc_req), &order.u64(self.zc_ack)].concat()
@@ -48,25 +49,27 @@ impl Prefix {
         Prefix { kind: NOOP, csum: 0, zc_req, zc_ack }
     }
 
-    /// Whether it is a sign of life and nothing else.
+    /// Returns whether this is a keepalive: a NOOP without request or acknowledgement.
     pub fn is_keepalive(&self) -> bool {
         matches!((self.kind, self.zc_req, self.zc_ack), (NOOP, 0 | 1, 1))
     }
 
-    /// The cookies that it acknowledges (lnet-wire 26), of which there are none in a keepalive.
+    /// Returns the cookies that it acknowledges (lnet-wire 26); none for a keepalive.
     pub fn acked(&self) -> Vec<u64> {
         match (self.kind, self.zc_req, self.zc_ack) {
             (_, _, 0) => vec![],
             _ if self.is_keepalive() => vec![],
             (LNET, _, ack) | (_, 0, ack) => vec![ack],
             (_, request, ack) if request > ack => vec![request, ack],
-            // A range longer than any peer has outstanding is cut: its first cookies are wrong already.
+            // A range longer than any peer has outstanding is truncated: its first cookies are
+            // wrong already.
             (_, request, ack) => (request..=ack).take(4096).collect(),
         }
     }
 }
 
-/// Bytes of a message without payload, prefix and header, on connections of this version (lnet-wire 25.2).
+/// The size of a message without payload, including prefix and header, on connections of this
+/// version (lnet-wire 25.2).
 pub const fn frame_bytes(version: u32) -> usize {
     24 + header_bytes(version)
 }
@@ -78,23 +81,23 @@ const fn header_bytes(version: u32) -> usize {
 /// A message: prefix, header, payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// In front of it.
+    /// The prefix.
     pub prefix: Prefix,
-    /// To whom.
+    /// The destination NID.
     pub dest: Nid,
-    /// From whom.
+    /// The source NID.
     pub src: Nid,
-    /// To whom.
+    /// The destination PID.
     pub dest_pid: u32,
-    /// From whom.
+    /// The source PID.
     pub src_pid: u32,
     /// [`ACK`], [`PUT`], [`GET`] or [`REPLY`].
     pub kind: u32,
-    /// What the header says of the payload's length.
+    /// The payload's length in the header.
     pub length: u32,
-    /// What depends on the type.
+    /// The type-specific part of the header.
     pub body: [u8; 40],
-    /// Behind the header.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
@@ -123,7 +126,7 @@ impl Message {
         put
     }
 
-    /// A GET of so many bytes.
+    /// A GET of `sink` bytes.
     pub fn get(src: Nid, dest: Nid, portal: u32, bits: u64, handle: [u8; 16], sink: u32) -> Message {
         let mut get = Message::new(GET, src, dest, &[]);
         get.body[..16].copy_from_slice(&handle);
@@ -133,7 +136,7 @@ impl Message {
         get
     }
 
-    /// The answer to a message: sent by whom it was addressed to, with its handle echoed.
+    /// The answer to a message: from its destination to its source, with its handle.
     pub fn answer(&self, kind: u32, own: Nid, payload: &[u8]) -> Message {
         let mut answer = Message::new(kind, own, self.src, payload);
         answer.dest_pid = self.src_pid;
@@ -147,20 +150,20 @@ impl Message {
         answer
     }
 
-    /// The same with a request for a zero-copy acknowledgement.
+    /// The message with a request for a zero-copy acknowledgement.
     pub fn with_cookie(mut self, cookie: u64) -> Message {
         self.prefix.zc_req = cookie;
         self
     }
 
-    /// The handle in it: its sender's own in PUT and GET, an echo in ACK and REPLY.
+    /// The handle: the sender's in PUT and GET, an echo in ACK and REPLY.
     pub fn handle(&self) -> [u8; 16] {
         let mut handle = [0; 16];
         handle.copy_from_slice(&self.body[..16]);
         handle
     }
 
-    /// Match bits; a REPLY has none.
+    /// The match bits; a REPLY has none.
     pub fn bits(&self) -> u64 {
         Order::Little.u64_at(&self.body, 16)
     }
@@ -170,7 +173,7 @@ impl Message {
         Order::Little.u32_at(&self.body, if self.kind == PUT { 32 } else { 24 })
     }
 
-    /// The bytes a GET asks for.
+    /// The number of bytes that a GET requests.
     pub fn sink(&self) -> u32 {
         Order::Little.u32_at(&self.body, 32)
     }
@@ -180,27 +183,27 @@ impl Message {
         Order::Little.u32_at(&self.body, if self.kind == PUT { 36 } else { 28 })
     }
 
-    /// The bytes an ACK says were taken.
+    /// The number of bytes that an ACK acknowledges.
     pub fn mlength(&self) -> u32 {
         Order::Little.u32_at(&self.body, 24)
     }
 
-    /// Whether it asks who its receiver is.
+    /// Returns whether this is a ping.
     pub fn is_ping(&self) -> bool {
         self.kind == GET && self.portal() == 0 && self.bits() == PING_BITS
     }
 
-    /// Whether it tells who its sender is.
+    /// Returns whether this is a push.
     pub fn is_push(&self) -> bool {
         self.kind == PUT && self.portal() == 0 && self.bits() == PING_BITS
     }
 
-    /// Bytes on the wire.
+    /// The size on the wire in bytes.
     pub fn wire_bytes(&self, version: u32) -> usize {
         frame_bytes(version) + self.payload.len()
     }
 
-    /// Its header; all of it is little-endian, whoever sends it.
+    /// Encodes the header; it is little-endian for every sender.
     pub fn header(&self, version: u32) -> Vec<u8> {
         let mut bytes = match version {
             4 => [self.dest.large(), self.src.large()].concat(),
@@ -213,12 +216,13 @@ impl Message {
         bytes
     }
 
-    /// All its bytes, with the prefix in an order of choice.
+    /// Encodes the message, with the prefix in the given byte order.
     pub fn bytes(&self, version: u32, order: Order) -> Vec<u8> {
         [&self.prefix.bytes(order)[..], &self.header(version), &self.payload].concat()
     }
 
-    /// The checksum of a V2 message (lnet-wire 25.3): over all of it, with 0 where the checksum stands.
+    /// The checksum of a V2 message (lnet-wire 25.3): over the whole message, with 0 as the
+    /// checksum.
     pub fn checksum(&self) -> u32 {
         let clean = Message { prefix: Prefix { csum: 0, ..self.prefix }, ..self.clone() };
         clean.bytes(2, Order::Little).iter().fold(u32::MAX, |crc, &byte| {
@@ -227,7 +231,7 @@ impl Message {
     }
 }
 
-/// What stands between two frames' ends.
+/// One frame of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// A prefix alone.
@@ -243,7 +247,7 @@ pub enum NoFrame {
     End,
     /// It ended inside one.
     Cut(io::Error),
-    /// What came is no frame.
+    /// The bytes are not a frame.
     Wrong(String),
 }
 
@@ -253,7 +257,7 @@ pub fn read_frame(stream: &mut impl Read, version: u32, order: Order) -> Result<
     match stream.read(&mut prefix) {
         Ok(0) => return Err(NoFrame::End),
         Ok(count) => stream.read_exact(&mut prefix[count..]).map_err(NoFrame::Cut)?,
-        // A reset between frames is an end like others: whoever closes with bytes unread resets.
+        // A reset between frames is an end, too: closing with unread bytes resets the connection.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(NoFrame::End),
         Err(error) => return Err(NoFrame::Cut(error)),
     }

@@ -1,13 +1,13 @@
-//! What a node says of itself when it is pinged, and pushes (lnet-wire 16).
+//! The information in a ping's answer and in a push (lnet-wire 16).
 
 use super::wire::{Nid, Order, PID};
 
 const MAGIC: u32 = 0x7069_6e67;
-/// An NI that is up.
+/// The status of an NI that is up.
 pub const UP: u32 = 0x15aa_c0de;
-/// The most entries that a node takes.
+/// The maximum number of entries that a node accepts.
 const ENTRIES_MAX: u32 = 4096;
-/// Bytes in front of the first entry, and of each entry that is not large.
+/// The size of the head, and of each entry that is not large, in bytes.
 const ENTRY: usize = 16;
 
 /// Feature bits.
@@ -18,33 +18,34 @@ pub mod feature {
     pub const LARGE_ADDR: u32 = 0x20;
     /// The first large entry is the node's primary NID.
     pub const PRIMARY_LARGE: u32 = 0x40;
-    /// A peer that wants to be told of changes: MULTI_RAIL and DISCOVERY.
+    /// The peer wants pushes of changes: MULTI_RAIL and DISCOVERY.
     pub const PUSHES: u32 = 0x18;
-    /// What a modern kernel node with small NIDs says.
+    /// The features of a modern kernel node with small NIDs.
     pub const KERNEL: u32 = 0x1e;
-    /// As a kernel that does not forward, and wants no pushes: a single-rail peer.
+    /// The features of a kernel that does not forward and wants no pushes: a single-rail peer.
     pub const SINGLE_RAIL: u32 = 0x06;
 }
 
-/// What a node says of itself.
+/// The decoded information.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PingInfo {
     /// Feature bits.
     pub features: u32,
-    /// The number of its table of NIDs.
+    /// The sequence number of its list of NIDs.
     pub sequence: u32,
-    /// Its NIDs behind `0@lo`, with their status, the primary one first.
+    /// Its NIDs after `0@lo`, with their status, the primary one first.
     pub nis: Vec<(Nid, u32)>,
 }
 
 impl PingInfo {
-    /// What a fresh kernel node with one NI says, with the features given, and those that its NID brings.
+    /// The information of a new kernel node with one NI: with the given features, and those of its
+    /// kind of NID.
     pub fn of(nid: Nid, features: u32) -> PingInfo {
         let large = if nid.is_large() { feature::LARGE_ADDR | feature::PRIMARY_LARGE } else { 0 };
         PingInfo { features: features | large, sequence: 2, nis: vec![(nid, UP)] }
     }
 
-    /// Its bytes: the small NIDs, then the large ones.
+    /// Encodes the information: the small NIDs, then the large ones.
     pub fn bytes(&self) -> Vec<u8> {
         let (large, small): (Vec<_>, Vec<_>) = self.nis.iter().partition(|(nid, _)| nid.is_large());
         let mut bytes = Vec::new();
@@ -67,7 +68,7 @@ impl PingInfo {
         bytes
     }
 
-    /// Reads one that is complete, as strictly as discovery does.
+    /// Decodes complete information, as strictly as discovery does.
     pub fn parse(bytes: &[u8]) -> Result<PingInfo, String> {
         let word = |at| Order::Little.u32_at(bytes, at);
         let [magic, features, pid, count] = [0, 4, 8, 12].map(word);
@@ -109,7 +110,7 @@ impl PingInfo {
     }
 }
 
-/// The entries behind the small ones: a status and the significant bytes of a NID, padded to four.
+/// Decodes the large entries: a status and the significant bytes of a NID, padded to four.
 fn large_entries(mut bytes: &[u8]) -> Result<Vec<(Nid, u32)>, String> {
     let mut nis = Vec::new();
     while !bytes.is_empty() {

@@ -1,9 +1,11 @@
-//! The judge: a peer that speaks LNet over TCP from raw bytes, and fails a node where a kernel node would.
+//! The judge: a peer that speaks LNet over TCP from raw bytes, and fails a node where a kernel node
+//! would.
 //!
-//! It shares no code with nlx: its own encoders ([`wire`], [`frame`]) are written from the specification. As the active
-//! side ([`active`], [`checks`]) it connects to a node and tries, check by check, what `lnet-measured` and lnet-wire D and
-//! E say. As the passive side ([`passive`], [`rules`]) it plays a kernel node, and notes what a kernel would not have
-//! taken. The program `lnet-judge` is both.
+//! It shares no code with nlx: its encoders ([`wire`], [`frame`]) are written from the
+//! specification. As the active side ([`active`], [`checks`]) it connects to a node and tests the
+//! statements of `lnet-measured` and lnet-wire D and E, check by check. As the passive side
+//! ([`passive`], [`rules`]) it plays a kernel node, and records what a kernel would not have
+//! accepted. The program `lnet-judge` has both sides.
 
 pub mod active;
 pub mod checks;

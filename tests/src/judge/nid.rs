@@ -1,4 +1,4 @@
-//! The judge's own addresses: a NID and its two forms on the wire (lnet-wire 2 and 3).
+//! The judge's NID and its two forms on the wire (lnet-wire 2 and 3).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,8 +10,8 @@ const TCP: u16 = 2;
 /// The size code of a NID with sixteen bytes of address.
 const SIZE_CODE_LARGE: u8 = 12;
 
-/// A NID: the type and number of its network, and an address. One with an IPv6 address is *large*: it has no 64-bit form,
-/// and everything that names it has room for twenty bytes.
+/// A NID: the type and number of its network, and an address. A NID with an IPv6 address is
+/// *large*: it has no 64-bit form, and every field for it has twenty bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nid {
     kind: u16,
@@ -20,27 +20,27 @@ pub struct Nid {
 }
 
 impl Nid {
-    /// Matches everybody, and may be nobody's.
+    /// Matches every NID; no node has it.
     pub const ANY: Nid = Nid { kind: 0xffff, network: 0xffff, address: IpAddr::V4(Ipv4Addr::BROADCAST) };
     /// `0@lo`.
     pub const LOOPBACK: Nid = Nid { kind: 9, network: 0, address: IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
 
-    /// An address on a network of type tcp.
+    /// The NID of an address on a network of type tcp.
     pub fn new(address: impl Into<IpAddr>, network: u16) -> Nid {
         Nid { kind: TCP, network, address: address.into() }
     }
 
-    /// Its address.
+    /// The address.
     pub fn address(self) -> IpAddr {
         self.address
     }
 
-    /// Whether it is large.
+    /// Returns whether the NID is large.
     pub fn is_large(self) -> bool {
         self.address.is_ipv6()
     }
 
-    /// The version of the hellos in which a node with this NID speaks, and is spoken to (lnet-wire 22.4).
+    /// The version of the hellos from and to a node with this NID (lnet-wire 22.4).
     pub fn version(self) -> u32 {
         if self.is_large() { 4 } else { 3 }
     }
@@ -50,7 +50,7 @@ impl Nid {
         Nid { address: address.into(), ..self }
     }
 
-    /// Another NID of the same network: some of the last 32 bits of the address are turned.
+    /// Another NID of the same network: flips some of the last 32 bits of the address.
     pub fn turned(self, bits: u32) -> Nid {
         match self.address {
             IpAddr::V4(address) => self.with_address(Ipv4Addr::from_bits(address.to_bits() ^ bits)),
@@ -60,17 +60,18 @@ impl Nid {
         }
     }
 
-    /// The same address on another network: some bits of the number are turned.
+    /// The same address on another network: flips some bits of the network number.
     pub fn elsewhere(self, bits: u16) -> Nid {
         Nid { network: self.network ^ bits, ..self }
     }
 
-    /// Whether two NIDs are on one network.
+    /// Returns whether the two NIDs are on one network.
     pub fn is_neighbour(self, other: Nid) -> bool {
         (self.kind, self.network) == (other.kind, other.network)
     }
 
-    /// The 64-bit form (lnet-wire 2). A large NID has none; then it is that of ANY, which is nobody's.
+    /// The 64-bit form (lnet-wire 2). For a large NID, which has none, the form of ANY, which no
+    /// node has.
     pub fn small(self) -> u64 {
         match self.address {
             IpAddr::V4(address) => {
@@ -80,13 +81,13 @@ impl Nid {
         }
     }
 
-    /// The NID of a 64-bit form.
+    /// Decodes a 64-bit form.
     pub fn from_small(bits: u64) -> Nid {
         let address = IpAddr::V4(Ipv4Addr::from_bits(bits as u32));
         Nid { kind: (bits >> 48) as u16, network: (bits >> 32) as u16, address }
     }
 
-    /// The twenty bytes of the form for NIDs of all sizes (lnet-wire 3).
+    /// The twenty bytes of the form for all NIDs (lnet-wire 3).
     pub fn large(self) -> [u8; 20] {
         if self == Nid::ANY {
             return [0xff; 20];
@@ -104,7 +105,8 @@ impl Nid {
         bytes
     }
 
-    /// The NID that twenty bytes hold, if the size is one of the two, and the bytes behind the address are 0.
+    /// Decodes twenty bytes; `None` unless the size is one of the two and the bytes after the
+    /// address are 0.
     pub fn from_large(bytes: &[u8]) -> Option<Nid> {
         let bytes: [u8; 20] = bytes.try_into().ok()?;
         if bytes[1] == 0xff {
@@ -121,7 +123,8 @@ impl Nid {
     }
 }
 
-/// As lnet-wire 24 ranks nodes that connect to each other at once: byte by byte in the large form.
+/// The order of lnet-wire 24 for nodes that connect to each other at once: byte by byte in the
+/// large form.
 impl Ord for Nid {
     fn cmp(&self, other: &Nid) -> Ordering {
         self.large().cmp(&other.large())

@@ -1,4 +1,4 @@
-//! What the judge prints.
+//! The judge's output.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct Report {
     rows: Vec<Row>,
 }
 
-/// One line of it.
+/// One line of the report.
 #[derive(Debug, Clone)]
 struct Row {
     name: &'static str,
@@ -25,7 +25,7 @@ impl Report {
         self.rows.push(Row { name, enforces, outcome });
     }
 
-    /// What failed, and why.
+    /// Returns the failures, with their reasons.
     pub fn failures(&self) -> BTreeMap<&'static str, String> {
         let failed = |row: &Row| match &row.outcome {
             Outcome::Fail(words) => Some((row.name, format!("{words} ({})", row.enforces))),
@@ -34,7 +34,7 @@ impl Report {
         self.rows.iter().filter_map(failed).collect()
     }
 
-    /// What passed.
+    /// Returns the names of passed checks or rules.
     pub fn passed(&self) -> Vec<&'static str> {
         self.rows.iter().filter(|row| row.outcome == Outcome::Pass).map(|row| row.name).collect()
     }
@@ -46,7 +46,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// One line: the outcome, the name, the line that is enforced.
+/// Formats one line: the outcome, the name, the enforced line.
 pub fn line(name: &str, enforces: &str, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Pass => format!("PASS {name:<16} {enforces}"),

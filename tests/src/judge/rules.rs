@@ -1,4 +1,4 @@
-//! What the judge checks as the passive side: rules that every peer is held to as long as it is connected.
+//! The checks of the passive side: rules that every peer must keep while it is connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::{Outcome, Report};
 /// A rule: its name, and the line that it enforces.
 pub type Rule = (&'static str, &'static str);
 
-/// The source port.
+/// The peer's source port.
 pub const SOURCE_PORT: Rule =
     ("source-port", "measured: a node connects from ports 1023, 1022, 1021; others are reset");
 /// The connection request.
@@ -20,11 +20,11 @@ pub const HELLO: Rule = (
     "hello",
     "measured: hello V3 first over IPv4, V4 over IPv6; lnet-wire 22: PID 12345, no addresses, a type",
 );
-/// Incarnations.
+/// Incarnations in hellos.
 pub const INCARNATION: Rule = ("incarnation", "lnet-wire 24: one incarnation in all hellos of one life");
-/// The order of types.
+/// The order of connection types.
 pub const ORDER: Rule = ("order", "measured: CONTROL, BULK_IN, BULK_OUT in this order");
-/// Connections that both open at once.
+/// Connections that both nodes open at once.
 pub const RACE: Rule = (
     "race",
     "lnet-wire 24: both connect at once: the connection of the higher NID wins, the other is answered NONE",
@@ -37,10 +37,10 @@ pub const HEADER: Rule =
     ("header", "measured: the source PID is the hello's; lnet-wire 6, 25.3: NIDs, zeros, no checksum");
 /// Requests for zero-copy acks.
 pub const NO_COOKIE: Rule = ("no-cookie", "lnet-wire 26: who copies never sets cookie 0");
-/// The connection that a message is on.
+/// The choice of a message's connection.
 pub const CONNECTION: Rule =
     ("connection", "lnet-wire 25.4: messages below 1024 bytes on CONTROL, others on BULK_OUT");
-/// What is on BULK_IN.
+/// The frames on BULK_IN.
 pub const ACK_ONLY: Rule = ("ack-only", "lnet-wire 23: on its BULK_IN a node sends NOOPs alone");
 /// Keepalives.
 pub const KEEPALIVE: Rule = (
@@ -53,21 +53,21 @@ pub const HANDLES: Rule =
 /// Zero-copy acknowledgements.
 pub const ZC_ACK: Rule =
     ("zc-ack", "measured: zero-copy acks are mandatory, on the same socket in the other direction");
-/// Pings.
+/// Answers to pings.
 pub const PING: Rule =
     ("ping-answer", "measured: always answer the ping GET; features, sequence, entries, in pushes also");
-/// Pushes.
+/// ACKs of pushes.
 pub const PUSH: Rule = ("push-ack", "measured: a peer with MULTI_RAIL and DISCOVERY must ACK the push");
-/// Pushes back.
+/// Waiting for the push back.
 pub const PUSH_BACK: Rule = (
     "push-back",
     "measured: a node pushes back 3 ms after a push from a NID it did not know; whoever has gone by then blocks its discovery",
 );
-/// Answers.
+/// Answers to PUTs and GETs.
 pub const ANSWERS: Rule =
     ("answers", "lnet-wire 10-12: ACKs and REPLYs echo the handle that was given, and fit it");
 
-/// All of them.
+/// All rules.
 pub const RULES: &[Rule] = &[
     SOURCE_PORT,
     REQUEST,
@@ -89,10 +89,10 @@ pub const RULES: &[Rule] = &[
     ANSWERS,
 ];
 
-/// The most violations of one rule that are kept: the first tell the most.
+/// The maximum number of violations of one rule that are recorded: the first ones matter most.
 const KEPT_MAX: usize = 8;
 
-/// What was seen of each rule.
+/// The observations of each rule.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     kept: BTreeSet<&'static str>,
@@ -100,7 +100,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Notes that a rule was kept, or how it was broken; says whether it was kept.
+    /// Records that a rule was kept, or how it was broken; returns whether it was kept.
     pub(crate) fn note(&mut self, rule: Rule, verdict: Result<(), String>) -> bool {
         let good = verdict.is_ok();
         match verdict {
@@ -132,7 +132,7 @@ impl Record {
     }
 }
 
-/// `Ok` if it holds.
+/// Returns `Ok` if the condition holds.
 pub(crate) fn must(holds: bool, words: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(words()) }
 }

@@ -1,4 +1,4 @@
-//! One life of the judge as a peer: connections that belong together, and what comes on them.
+//! The judge as a peer with one incarnation: its connections, and the frames on them.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -13,14 +13,15 @@ use super::info::{PingInfo, feature};
 use super::verdict::{judge_answer, judge_message, no_checksum};
 use super::wire::{self, Nid, Order, PID, kind};
 
-/// How long until the judge offers a connection again that was refused: while the node still notices that an earlier life's
-/// connections are gone. A kernel waits 1 s.
+/// The delay before the judge offers a refused connection again: the node may not have noticed yet
+/// that connections of an earlier incarnation are gone. A kernel waits 1 s.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// The sink of discovery's ping.
+/// The reply size that discovery's ping requests, in bytes.
 pub const DISCOVERY_SINK: u32 = 272;
-/// From so many bytes on, with all that is in front of the payload, a message belongs on a bulk connection (lnet-wire 25.4).
+/// The size in bytes, including everything before the payload, from which a message belongs on a
+/// bulk connection (lnet-wire 25.4).
 pub const MIN_BULK: usize = 1024;
-/// The sink of `lctl ping`.
+/// The reply size that `lctl ping` requests, in bytes.
 pub const LCTL_SINK: u32 = 3960;
 
 /// The judge as a peer of the node.
@@ -28,11 +29,11 @@ pub struct Session<'t> {
     target: &'t Target,
     /// The version of its hellos.
     pub version: u32,
-    /// Its byte order: of hellos and prefixes.
+    /// The byte order of its hellos and prefixes.
     pub order: Order,
     /// The NID and PID it claims.
     pub own: (Nid, u32),
-    /// Another PID that the judge speaks under.
+    /// A second PID that the judge uses.
     pub alias: Option<u32>,
     incarnation: u64,
     links: Vec<Link>,
@@ -45,13 +46,13 @@ pub struct Session<'t> {
 struct Link {
     stream: TcpStream,
     kind: u32,
-    /// Who the judge is on it.
+    /// The judge's NID and PID on this connection.
     identity: (Nid, u32),
     incarnation: u64,
 }
 
 impl<'t> Session<'t> {
-    /// A peer without connections, of the version that its form of address goes with.
+    /// A peer without connections, with the version of its form of address.
     pub fn new(target: &'t Target) -> Session<'t> {
         let (sender, events) = channel();
         Session {
@@ -69,7 +70,7 @@ impl<'t> Session<'t> {
         }
     }
 
-    /// A peer with these connections.
+    /// A peer with connections of these types.
     pub fn with(target: &'t Target, kinds: &[u32]) -> Result<Session<'t>, String> {
         let mut session = Session::new(target);
         for &kind in kinds {
@@ -78,12 +79,12 @@ impl<'t> Session<'t> {
         Ok(session)
     }
 
-    /// The three connections of a kernel node, in its order.
+    /// A peer with the three connections of a kernel node, in its order.
     pub fn full(target: &'t Target) -> Result<Session<'t>, String> {
         Session::with(target, &[kind::CONTROL, kind::BULK_IN, kind::BULK_OUT])
     }
 
-    /// The hello of one of its connections.
+    /// The hello for a connection of this type.
     pub fn hello(&self, kind: u32) -> wire::Hello {
         let (src, src_pid) = self.own;
         wire::Hello { src, src_pid, ..self.target.hello(self.version, kind, self.incarnation) }
@@ -96,7 +97,7 @@ impl<'t> Session<'t> {
         self.target.offer_bytes(&hello, &bytes)
     }
 
-    /// Opens a connection; one that is refused is offered again, as a kernel does.
+    /// Opens a connection; offers it again while it is refused, as a kernel does.
     pub fn open(&mut self, kind: u32) -> Result<usize, String> {
         let until = Instant::now() + self.target.patience;
         loop {
@@ -108,7 +109,7 @@ impl<'t> Session<'t> {
         }
     }
 
-    /// Makes an accepted connection one of this peer's; gives its number.
+    /// Adds an accepted connection to this peer; returns its index.
     pub fn take(&mut self, stream: TcpStream, kind: u32, incarnation: u64) -> Result<usize, String> {
         if self.links.iter().any(|link| link.incarnation != incarnation) {
             return Err(format!("incarnation {incarnation:#x}, and another one on the connections before"));
@@ -118,7 +119,7 @@ impl<'t> Session<'t> {
         let (number, sender) = (self.links.len(), self.sender.clone());
         let (version, patience) = (self.version, self.target.patience);
         std::thread::spawn(move || {
-            // The reader itself waits for ever; whoever reads the events has the patience.
+            // The reader has no timeout; the receiver of the events has one.
             let _ = reader.set_read_timeout(None);
             loop {
                 let frame = read_frame(&mut reader, version, Order::Little);
@@ -138,12 +139,12 @@ impl<'t> Session<'t> {
         self.target.nid
     }
 
-    /// Who the judge is on a connection.
+    /// The judge's NID and PID on a connection.
     pub fn identity(&self, link: usize) -> (Nid, u32) {
         self.links[link].identity
     }
 
-    /// A handle of the judge's, never given before in this life.
+    /// Returns a handle that was not used before in this incarnation.
     pub fn handle(&mut self) -> [u8; 16] {
         self.handles += 1;
         let object = self.handles << 4 | 0x0f00_0000_0000_0001;
@@ -154,7 +155,7 @@ impl<'t> Session<'t> {
         handle
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send_bytes(&mut self, link: usize, bytes: &[u8]) -> Result<(), String> {
         let link = &mut self.links[link];
         link.stream
@@ -168,13 +169,14 @@ impl<'t> Session<'t> {
         self.send_bytes(link, &bytes)
     }
 
-    /// Sends a prefix alone.
+    /// Sends a NOOP.
     pub fn send_noop(&mut self, link: usize, zc_req: u64, zc_ack: u64) -> Result<(), String> {
         let bytes = Prefix::noop(zc_req, zc_ack).bytes(self.order);
         self.send_bytes(link, &bytes)
     }
 
-    /// The next frame, checked; keepalives, and what the node itself asks the judge, pings and pushes, are dealt with.
+    /// Returns the next frame, checked. Keepalives are skipped; pings and pushes from the node are
+    /// answered.
     pub fn next_frame(&mut self) -> Result<(usize, Frame), String> {
         let until = Instant::now() + self.target.patience;
         loop {
@@ -201,7 +203,7 @@ impl<'t> Session<'t> {
         }
     }
 
-    /// Keepalives of the node come again and again: they must not renew the patience.
+    /// Keepalives of the node come repeatedly; they do not extend the time limit.
     fn event(&mut self, until: Instant) -> Result<(usize, Result<Frame, NoFrame>), String> {
         let left = until.saturating_duration_since(Instant::now());
         let (link, event) = self.events.recv_timeout(left).map_err(|error| match error {
@@ -214,7 +216,7 @@ impl<'t> Session<'t> {
         Ok((link, event))
     }
 
-    /// What holds for every frame of a node (lnet-wire 6, 25.3, 25.4).
+    /// Checks the rules for every frame of a node (lnet-wire 6, 25.3, 25.4).
     fn judge_frame(&self, link: usize, frame: &Frame) -> Result<(), String> {
         let Link { kind, identity, .. } = self.links[link];
         match frame {
@@ -232,7 +234,7 @@ impl<'t> Session<'t> {
         }
     }
 
-    /// Answers what the node asks.
+    /// Answers a request of the node.
     fn oblige(&mut self, link: usize, asked: &Message) -> Result<(), String> {
         let (own, pid) = self.links[link].identity;
         let answer = if asked.kind == PUT {
@@ -245,7 +247,7 @@ impl<'t> Session<'t> {
         self.send(link, &Message { src_pid: pid, ..answer })
     }
 
-    /// The next frame must be a message.
+    /// Returns the next frame, which must be a message.
     pub fn message(&mut self) -> Result<(usize, Message), String> {
         match self.next_frame()? {
             (link, Frame::Lnet(message)) => Ok((link, *message)),
@@ -253,14 +255,15 @@ impl<'t> Session<'t> {
         }
     }
 
-    /// The GET of a ping.
+    /// Builds the GET of a ping.
     pub fn ping_request(&mut self, link: usize, sink: u32) -> Message {
         let handle = self.handle();
         let (own, pid) = self.links[link].identity;
         Message { src_pid: pid, ..Message::get(own, self.target.nid, 0, frame::PING_BITS, handle, sink) }
     }
 
-    /// The answer to a GET must be next, on the connection for messages of its size.
+    /// Returns the next frame, which must be the answer to a GET, on the connection for messages of
+    /// its size.
     pub fn reply_to(&mut self, get: &Message) -> Result<Message, String> {
         let (link, reply) = self.message()?;
         judge_answer(get, &reply)?;
@@ -268,7 +271,8 @@ impl<'t> Session<'t> {
         Ok(reply)
     }
 
-    /// lnet-wire 25.4: small messages on CONTROL, large ones on the bulk connection, if there is one.
+    /// lnet-wire 25.4: small messages on CONTROL, large ones on the bulk connection, if there is
+    /// one.
     pub fn judge_choice(&self, link: usize, message: &Message) -> Result<(), String> {
         let size = message.wire_bytes(self.version);
         // The judge's BULK_IN is the node's BULK_OUT.
@@ -288,7 +292,7 @@ impl<'t> Session<'t> {
         PingInfo::parse(&self.reply_to(&request)?.payload)
     }
 
-    /// All connections must end, and nothing more may come but keepalives.
+    /// Checks that all connections end, with nothing but keepalives before.
     pub fn expect_ends(&mut self) -> Result<(), String> {
         let until = Instant::now() + self.target.patience;
         while self.ended.len() < self.links.len() {
@@ -305,14 +309,14 @@ impl<'t> Session<'t> {
         Ok(())
     }
 
-    /// Ends the judge's direction of one connection.
+    /// Shuts down the judge's direction of one connection.
     pub fn shut(&self, link: usize) {
         let _ = self.links[link].stream.shutdown(Shutdown::Write);
     }
 }
 
 impl Drop for Session<'_> {
-    /// Leaves when the node has noticed: the next check finds nothing of this one.
+    /// Returns once the node has closed its side: the next check must not see these connections.
     fn drop(&mut self) {
         for link in 0..self.links.len() {
             self.shut(link);

@@ -1,9 +1,9 @@
-//! What holds for messages wherever they come.
+//! Checks of messages that both sides of the judge use.
 
 use super::frame::{ACK, GET, Message, Prefix, REPLY};
 use super::wire::Nid;
 
-/// lnet-wire 25.3: senders of V3 and V4 put no checksum, and V2 none by default.
+/// lnet-wire 25.3: V3 and V4 have no checksum, and V2 none by default.
 pub(crate) fn no_checksum(prefix: &Prefix) -> Result<(), String> {
     if prefix.csum != 0 {
         return Err(format!("a checksum of {:#x}", prefix.csum));
@@ -11,7 +11,8 @@ pub(crate) fn no_checksum(prefix: &Prefix) -> Result<(), String> {
     Ok(())
 }
 
-/// What holds for the prefix and the header of every message: from whom, to whom, and 0 where nothing stands.
+/// Checks the prefix and the header of any message: source, destination, and zeros in unused
+/// fields.
 pub(crate) fn judge_message(message: &Message, from: (Nid, u32), to: (Nid, u32)) -> Result<(), String> {
     no_checksum(&message.prefix)?;
     let (src, dest) = ((message.src, message.src_pid), (message.dest, message.dest_pid));
@@ -33,7 +34,7 @@ pub(crate) fn judge_message(message: &Message, from: (Nid, u32), to: (Nid, u32))
     Ok(())
 }
 
-/// Whether a REPLY or ACK answers a message: its handle echoed, as many bytes as it may have.
+/// Checks that a REPLY or ACK answers a message: it echoes the handle, and has a permitted length.
 pub(crate) fn judge_answer(asked: &Message, answer: &Message) -> Result<(), String> {
     let expected = if asked.kind == GET { REPLY } else { ACK };
     if answer.kind != expected {

@@ -1,16 +1,16 @@
-//! The judge's own bytes: the connection request and hellos (lnet-wire 21 and 22). Arrays and offsets, written from the
-//! specification alone.
+//! The judge's codec of the connection request and hellos (lnet-wire 21 and 22): arrays and
+//! offsets, written from the specification alone.
 
 use std::fmt;
 use std::io::Read;
 
 pub use super::nid::Nid;
 
-/// What the first four bytes of a request say.
+/// The first four bytes of a request.
 pub const ACCEPTOR_MAGIC: u32 = 0xacce_7100;
-/// What the first four bytes of a hello say.
+/// The first four bytes of a hello.
 pub const LNET_MAGIC: u32 = 0x4572_6963;
-/// What a node of old times began with.
+/// The first four bytes of an obsolete node's hello.
 pub const OLD_MAGIC: u32 = 0xeebc_0ded;
 /// The PID of every kernel node.
 pub const PID: u32 = 12345;
@@ -19,7 +19,7 @@ pub const USERSPACE: u32 = 0x8000_0000;
 /// The last privileged port.
 pub const PRIVILEGED_MAX: u16 = 1023;
 
-/// Connection types (lnet-wire 23), in the view of who says them.
+/// Connection types (lnet-wire 23), in the sender's view.
 pub mod kind {
     /// A refusal.
     pub const NONE: u32 = u32::MAX;
@@ -32,7 +32,7 @@ pub mod kind {
     /// This side sends bulk on it.
     pub const BULK_OUT: u32 = 3;
 
-    /// The same connection as the other side sees it.
+    /// The type of the same connection in the other side's view.
     pub const fn inverse(kind: u32) -> u32 {
         match kind {
             BULK_IN => BULK_OUT,
@@ -41,7 +41,7 @@ pub mod kind {
         }
     }
 
-    /// Its name.
+    /// The name of a type.
     pub const fn name(kind: u32) -> &'static str {
         match kind {
             NONE => "NONE",
@@ -54,33 +54,33 @@ pub mod kind {
     }
 }
 
-/// Which end of a number comes first.
+/// A byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As every real node sends.
+    /// That of every real node.
     Little,
-    /// As a node of the other byte order would.
+    /// That of a node with the other byte order.
     Big,
 }
 
 impl Order {
-    /// Four bytes.
+    /// Encodes four bytes.
     pub fn u32(self, value: u32) -> [u8; 4] {
         if self == Order::Little { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 
-    /// Eight bytes.
+    /// Encodes eight bytes.
     pub fn u64(self, value: u64) -> [u8; 8] {
         if self == Order::Little { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 
-    /// The number at an offset; 0 beyond the end.
+    /// Decodes the number at an offset; 0 beyond the end.
     pub fn u32_at(self, bytes: &[u8], at: usize) -> u32 {
         let Some(Ok(four)) = bytes.get(at..at + 4).map(<[u8; 4]>::try_from) else { return 0 };
         if self == Order::Little { u32::from_le_bytes(four) } else { u32::from_be_bytes(four) }
     }
 
-    /// The number at an offset; 0 beyond the end.
+    /// Decodes the number at an offset; 0 beyond the end.
     pub fn u64_at(self, bytes: &[u8], at: usize) -> u64 {
         let Some(Ok(eight)) = bytes.get(at..at + 8).map(<[u8; 8]>::try_from) else { return 0 };
         if self == Order::Little { u64::from_le_bytes(eight) } else { u64::from_be_bytes(eight) }
@@ -97,7 +97,8 @@ pub fn request_v2(target: Nid, order: Order) -> Vec<u8> {
     [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(2), &target.large()].concat()
 }
 
-/// The connection request that names a NID as nodes do: of version 1 if it is small, of version 2 if it is large.
+/// The connection request that nodes send for a NID: version 1 if it is small, version 2 if it is
+/// large.
 pub fn request(target: Nid, order: Order) -> Vec<u8> {
     if target.is_large() { request_v2(target, order) } else { request_v1(target, order) }
 }
@@ -107,17 +108,17 @@ pub fn request(target: Nid, order: Order) -> Vec<u8> {
 pub struct Hello {
     /// The protocol version.
     pub version: u32,
-    /// Who says it.
+    /// The sender's NID.
     pub src: Nid,
-    /// To whom.
+    /// The receiver's NID.
     pub dst: Nid,
     /// The sender's PID.
     pub src_pid: u32,
     /// The receiver's PID, or 0.
     pub dst_pid: u32,
-    /// What tells this life of the sender from others.
+    /// The sender's incarnation.
     pub src_incarnation: u64,
-    /// The receiver's, or 0.
+    /// The receiver's incarnation, or 0.
     pub dst_incarnation: u64,
     /// The connection's type in the sender's view.
     pub kind: u32,
@@ -126,7 +127,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Its bytes, in an order of choice.
+    /// Encodes the hello in the given byte order.
     pub fn bytes(&self, order: Order) -> Vec<u8> {
         let mut bytes = [order.u32(LNET_MAGIC), order.u32(self.version)].concat();
         if self.version >= 4 {
@@ -146,7 +147,8 @@ impl Hello {
         bytes
     }
 
-    /// Reads one. An unknown version is [`BadHello::Version`]: it is to be answered, the others are not.
+    /// Reads a hello. An unknown version is [`BadHello::Version`]: it must be answered, the other
+    /// errors must not.
     pub fn read(stream: &mut impl Read) -> Result<(Hello, Order), BadHello> {
         let head: [u8; 8] = read(stream)?;
         let order = match [Order::Little, Order::Big].map(|order| order.u32_at(&head, 0) == LNET_MAGIC) {
@@ -195,11 +197,11 @@ impl Hello {
 /// Why no hello was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadHello {
-    /// A version that nobody speaks.
+    /// An unknown version.
     Version(u32),
-    /// Anything else, in words.
+    /// Another fault, in words.
     Wrong(String),
-    /// The connection ended, or fell silent.
+    /// The connection ended, or the time limit passed.
     Ended(String),
 }
 

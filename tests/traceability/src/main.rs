@@ -7,8 +7,8 @@
 //! #[test]
 //! ```
 //!
-//! A list that is too long for one line continues in a second mark. Everything else is written by hand in
-//! `docs/requirements.md`; the page adds the column "tested by".
+//! A list that is too long for one line continues in a second mark. All other columns are written
+//! by hand in `docs/requirements.md`; the page adds the column "tested by".
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,7 @@ use std::{fs, io};
 /// The generated page.
 const PAGE: &str = "docs/traceability.md";
 
-/// The files of a checkout by their paths. Files that are not needed have no text here.
+/// The files of a checkout by path. The text of files that are not needed is empty.
 type Files = BTreeMap<String, String>;
 
 fn main() -> ExitCode {
@@ -46,7 +46,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Reads the Rust sources and the Markdown files below a folder, without what git and cargo keep there.
+/// Reads the Rust sources and the Markdown files below a folder, except those of git and cargo.
 fn files(root: &Path) -> io::Result<Files> {
     let mut files = Files::new();
     let mut folders = vec![String::new()];

@@ -35,7 +35,8 @@ impl<'a> Tests<'a> {
         numbers: &BTreeSet<String>,
         errors: &mut Vec<String>,
     ) {
-        // The marks, and whether there is `#[test]`, among the comments and attributes above the current line.
+        // The marks among the comments and attributes above the current line, and whether `#[test]`
+        // is there.
         let mut marks = Vec::new();
         let mut is_test = false;
         for (line, text) in (1..).zip(source.lines().map(str::trim).chain([""])) {
@@ -75,13 +76,13 @@ impl<'a> Tests<'a> {
     }
 }
 
-/// Whether a line is a mark or was meant to be one.
+/// Returns whether a line is a mark, well-formed or not.
 fn is_mark(text: &str) -> bool {
     let comment = text.strip_prefix("//").unwrap_or("").trim_start_matches(['/', '!']).trim_start();
     comment.to_ascii_lowercase().starts_with("covers:")
 }
 
-/// The name of the function that a line declares.
+/// Returns the name of the function that a line declares.
 fn function(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("fn ")?;
     rest.split_once(['(', '<']).map(|(name, _)| name)

@@ -1,17 +1,18 @@
-//! `helper-client`: a client of the helper in a process of its own, so that it can be killed, stopped and starved.
+//! `helper-client`: a client of the helper in a separate process, so that it can be killed, stopped
+//! and starved.
 //!
 //! ```text
-//! helper-client traffic SOCKET ADDRESS SILENT [POINT NTH]   lives again and again: attaches, works, gives everything back
-//! helper-client wait SOCKET ADDRESS                         waits for a message that does not come; says how that ended
+//! helper-client traffic SOCKET ADDRESS SILENT [POINT NTH]   repeats: attaches, works, releases everything
+//! helper-client wait SOCKET ADDRESS                         waits for a message that does not come; prints how that ended
 //! helper-client hold SOCKET ADDRESS SILENT                  has an operation of each queue in flight, and sleeps
-//! helper-client greedy SOCKET ADDRESS                       touches as much memory as it can have; says how that ended
-//! helper-client scribble SOCKET ADDRESS                     works, and writes over all that it shares at the same time
-//! helper-client measure SOCKET ADDRESS SOCKET ADDRESS       works for the other one, and answers questions on its input
+//! helper-client greedy SOCKET ADDRESS                       touches as much memory as it can get; prints how that ended
+//! helper-client scribble SOCKET ADDRESS                     works, and overwrites all memory that it shares at the same time
+//! helper-client measure SOCKET ADDRESS SOCKET ADDRESS       works for the other client, and answers commands on its input
 //! helper-client visit SOCKET ADDRESS SOCKET ADDRESS         attaches, works a round, and leaves
-//! helper-client busy SOCKET ADDRESS                         works, and writes as much over memory of its own
+//! helper-client busy SOCKET ADDRESS                         works, and writes at the same rate to private memory
 //! ```
 //!
-//! It says `ready` once it has begun, and where it is killed, if it is to kill itself.
+//! It prints `ready` once it has started, and the point at which it kills itself, if it does.
 
 #![forbid(unsafe_code)]
 
@@ -48,9 +49,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells the test something.
+/// Prints a line for the test.
 fn say(line: &str) {
     println!("{line}");
-    // A test that does not listen any more has ended.
+    // An error means that the test has ended.
     let _ = std::io::stdout().flush();
 }

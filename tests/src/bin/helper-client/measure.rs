@@ -1,4 +1,5 @@
-//! The honest client beside an attack: it works all the time, and records how long each round takes. And newcomers.
+//! The honest client during an attack: it works all the time, and records how long each round
+//! takes. Also newcomers.
 
 use std::io::BufRead;
 use std::os::fd::AsRawFd;
@@ -15,15 +16,15 @@ use nlx_tests::client::points::Points;
 use crate::roles::nid;
 use crate::say;
 
-/// Digits of the recorded times that are exact.
+/// The number of exact digits in the recorded times.
 const DIGITS: u8 = 3;
 
-/// Works until it is asked to end. It answers each line of its input:
+/// Works until it reads `end`. It answers each line of its input:
 ///
 /// ```text
 /// advance N   `advanced N` after N more rounds
-/// figures     `figures ROUNDS P50 P99 MAX`, in microseconds, of the rounds since it was last asked
-/// end         `ended`, when everything is given back
+/// figures     `figures ROUNDS P50 P99 MAX`, in microseconds, of the rounds since the last `figures`
+/// end         `ended`, when everything is released
 /// ```
 pub(crate) fn measure(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), String> {
     let nids = [nid(addresses[0])?, nid(addresses[1])?];
@@ -64,7 +65,7 @@ pub(crate) fn measure(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), St
     }
 }
 
-/// The lines of the input; `end` once that ends.
+/// The lines of the input; `end` after the last.
 fn questions() -> Receiver<String> {
     let (sender, questions) = channel();
     std::thread::spawn(move || {
@@ -78,7 +79,8 @@ fn questions() -> Receiver<String> {
     questions
 }
 
-/// A newcomer: it attaches, works a round, and gives everything back; the helper closes the socket in return.
+/// A newcomer: it attaches, works a round, and releases everything; the helper then closes the
+/// socket.
 pub(crate) fn visit(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), String> {
     let nids = [nid(addresses[0])?, nid(addresses[1])?];
     say("ready");

@@ -1,4 +1,4 @@
-//! What honest clients do until they are killed.
+//! The work of honest clients until they are killed.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -10,24 +10,24 @@ use nlx_tests::client::wire::{self, Address, Entry};
 
 use crate::say;
 
-/// Rounds of a life.
+/// Rounds between attaching and leaving.
 const ROUNDS: u32 = 3;
 
-/// Bytes of an arena that is to be used up.
+/// The size in bytes of an arena that the greedy client fills.
 const ARENA: u64 = 4 << 20;
-/// As many arenas as are too much for whoever has little memory.
+/// More arenas than fit into little memory.
 const ARENAS: usize = 16;
-/// Bytes of a page, or a part of one.
+/// The size of a page, or of a part of one, in bytes.
 const PAGE: usize = 4096;
 
-/// A NID in words: an address of network tcp, or one of `@o2ib`.
+/// Parses a NID: an address of network tcp, or one of `@o2ib`.
 pub(crate) fn nid(text: &str) -> Result<[u8; 20], String> {
     let (address, net) = text.split_once('@').unwrap_or((text, "tcp"));
     let address = address.parse::<Ipv4Addr>().map_err(|error| format!("{text}: {error}"))?;
     Ok(wire::nid_on(net, address))
 }
 
-/// A transfer machine of a node that says nothing.
+/// The transfer machine of a node that does not answer.
 fn nobody(address: &str) -> Result<Address, String> {
     Ok(Address { nid: nid(address)?, portal: PORTAL, tmid: 9 })
 }

@@ -1,4 +1,5 @@
-//! A client that writes over everything that it shares with the helper, and one that does as much harm to nobody.
+//! A client that overwrites all memory that it shares with the helper, and one that causes the same
+//! load without harm.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,27 +12,29 @@ use nlx_tests::client::points::Points;
 use crate::roles::nid;
 use crate::say;
 
-/// Bytes of memory that the harmless one writes over: about what the other one shares.
+/// The size in bytes of the memory that the harmless client overwrites: about what the other one
+/// shares.
 const SHARED: usize = 3 << 20;
 
-/// Words written between two looks whether it is over.
+/// Words written between two checks whether the work is over.
 const BURST: u64 = 4096;
 
-/// Who spoils his own memory waits in vain for much; he loses his patience soon, and begins anew.
+/// A client that corrupts the memory it uses often waits in vain; so it gives up soon, and starts
+/// again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Rounds of a life, if it lasts so long.
+/// Rounds of a connection, if it lasts that long.
 const ROUNDS: u32 = 200;
 
-/// Lives again and again, until the helper has had enough of each.
+/// Connects again and again, after the helper has cut off each connection.
 pub(crate) fn scribble(socket: &str, address: &str) -> Result<(), String> {
     let (path, nid) = (Path::new(socket), nid(address)?);
-    // It breaks its own neck now and then.
+    // It panics on values that it has corrupted itself.
     std::panic::set_hook(Box::new(|_| {}));
     say("ready");
     let mut seed = u64::from(std::process::id());
     for life in 0_usize.. {
-        // While what this client left is being cleared away there may be no room for it.
+        // Until the helper has cleared the previous connection, there may be no place for the next.
         let Ok(pair) = Pair::connect([path; 2], [nid; 2], "scribble", Points::harmless()) else { continue };
         let shared = pair.sides.each_ref().map(|side| {
             [&side.arena.memory, &side.client.ring.queue.memory, &side.tm.events.queue.memory]
@@ -49,7 +52,7 @@ pub(crate) fn scribble(socket: &str, address: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// As much work for the helper, the processor and its caches.
+/// Causes the same load for the helper, the processor and its caches.
 pub(crate) fn busy(socket: &str, address: &str) -> Result<(), String> {
     let (path, nid) = (Path::new(socket), nid(address)?);
     let memory = [Memory::private(SHARED).map_err(|errno| errno.to_string())?];
@@ -61,13 +64,13 @@ pub(crate) fn busy(socket: &str, address: &str) -> Result<(), String> {
     }
 }
 
-/// Two clients work for each other, as long as that goes well, while a thread writes over memory.
+/// Two clients work for each other until an error, while a thread overwrites memory.
 fn work_beside(mut pair: Pair, memories: &[Memory], mut seed: u64) -> u64 {
     pair.sides.iter_mut().for_each(|side| side.client.patience = PATIENCE);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let work = scope.spawn(move || {
-            // Wrong bytes are what it deserves; it goes on with them.
+            // It receives wrong bytes, and continues.
             pair.careless = true;
             let _ = (0..ROUNDS).try_for_each(|_| pair.round());
         });
@@ -90,7 +93,7 @@ fn write_anything_anywhere(memories: &[Memory], seed: u64) {
         let dice = mix(seed + number);
         let memory = &memories[(dice % memories.len() as u64) as usize];
         let at = (mix(dice) as usize % memory.len()) & !7;
-        // Numbers that a queue's words could be, and others.
+        // Plausible values of a queue's words, and others.
         let value = match dice >> 60 {
             0..4 => 0,
             4..8 => dice >> 40 & 0x1ff,

@@ -1,11 +1,15 @@
-//! Receives the helper's signals in memory that never comes: `fuse-bell DEVICE FOLDER`, which starts a process for what has the
-//! file mapped, `fuse-bell-file FOLDER`. That asks for the descriptor of a transfer machine, reads it into a page of a FUSE file
-//! system, whose read is never answered, and makes the helper ring it again and again.
+//! Receives the helper's signals into memory whose pages never arrive: `fuse-bell DEVICE FOLDER`,
+//! which starts `fuse-bell-file FOLDER` as the process that maps the file. That process requests
+//! the descriptor of a transfer machine, reads it into a page of a FUSE file system, whose read is
+//! never answered, and makes the helper ring it again and again.
 //!
-//! Or watches what the helper has open, too, and sleeps on it in such memory: `fuse-watch DEVICE FOLDER CLIENTS HOW`, which starts
-//! `fuse-watch-file FOLDER CLIENTS HOW`. The doorbells of so many connections, and descriptors of transfer machines, are watched by one
-//! epoll set, whose lock a thread holds that waits for its page: whoever closes the last descriptor of one of them waits for it. HOW
-//! tells what the connections do then: `leave`; `gone`, they ask for more such descriptors, and cannot be answered; `unread`, they leave with
+//! Also watches the helper's open descriptors with such memory: `fuse-watch DEVICE FOLDER CLIENTS
+//! HOW`, which starts `fuse-watch-file FOLDER CLIENTS HOW`. One epoll set watches the doorbells of
+//! CLIENTS connections, and descriptors of transfer machines. A thread that waits for its page
+//! holds the set's lock; a process that closes the last descriptor of a watched file waits for that
+//! lock. HOW selects what the connections do then: `leave`; `gone`: they request more such
+//! descriptors, and cannot be answered; `unread`: they leave with operations whose end takes long,
+//! while such an answer waits for room.
 //! operations whose end takes long, while such an answer waits for room.
 
 use std::convert::Infallible;
@@ -32,9 +36,9 @@ use nlx_tests::client::{Client, Tm};
 
 use crate::{Target, fuse, hold};
 
-/// Bytes of the page.
+/// The size of the page in bytes.
 pub(crate) const PAGE: usize = 4096;
-/// Signals: many more than the reader needs to come to its page, and than wait for it.
+/// Signals: many more than the reader needs to reach its page, and more than can wait for it.
 const RINGS: u64 = 2000;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
@@ -49,7 +53,7 @@ pub(crate) fn read_into_file(target: &Target, args: &[&str]) -> Result<Infallibl
     let mut client = Client::connect(&target.socket, "bell")?;
     let (mut tm, bell) = loop_handle(target, &mut client).map_err(|errno| format!("no bell: {errno}"))?;
     let refused = |errno| format!("the helper does not answer: {errno}");
-    // The first signal is there before it is read.
+    // The first signal is sent before it is read.
     ring(&mut client, &mut tm).map_err(refused)?;
     let reader = std::thread::spawn(move || page.fill_from(&bell));
     for _ in 1..RINGS {
@@ -68,7 +72,7 @@ pub(crate) fn watch(target: &Target, args: &[&str]) -> Result<Infallible, String
     fuse::serve_for(target, "fuse-watch-file", [device, folder], &[clients, how])
 }
 
-/// How long a request finds no room until the helper is taken to read no more.
+/// If a request finds no room for this long, the helper has stopped reading.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Operations of a client whose end takes the helper many turns.
@@ -83,7 +87,7 @@ pub(crate) fn watch_into_file(target: &Target, args: &[&str]) -> Result<Infallib
     let watch = |fd: BorrowedFd<'_>| set.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed);
     let (mut watching, mut watched) = (Vec::new(), 0);
     for number in 0..crate::number::<usize>(clients)? {
-        // Their user may have no more, or none for now.
+        // The user may have reached its limit of connections.
         let Ok(mut client) = Client::connect(&target.socket, "watch") else { break };
         if how == "unread" {
             crate::matches::fill(target, &mut client, OPERATIONS)?;
@@ -106,12 +110,13 @@ pub(crate) fn watch_into_file(target: &Target, args: &[&str]) -> Result<Infallib
         let ask = |id| socket.try_send(&wire::packet(kind::TM_DESCRIPTOR, id, &tm.handle.to_le_bytes()));
         match how {
             "leave" => {}
-            // A reply that finds nobody.
+            // A reply to a closed socket.
             "gone" => {
                 shutdown(socket.as_fd().as_raw_fd(), Shutdown::Read).map_err(failed)?;
                 ask(1000).map_err(failed)?;
             }
-            // A reply that waits for room while its client leaves: no request has been read for a while.
+            // A reply that waits for room while its client leaves: the helper has read no request
+            // for a while.
             "unread" => {
                 let mut id = 1000;
                 while socket.is_writable(PATIENCE).map_err(failed)? {
@@ -128,7 +133,7 @@ pub(crate) fn watch_into_file(target: &Target, args: &[&str]) -> Result<Infallib
     hold(&format!("{watched} watches of {count} connections"))
 }
 
-/// Holds the lock of an epoll set: waits for something that is ready, which is to be copied into a page that does not come.
+/// Holds the lock of an epoll set: `epoll_wait` copies an event into a page that never arrives.
 fn hold_lock(set: Epoll, page: Memory) -> Result<JoinHandle<Result<usize, Errno>>, String> {
     let failed = |errno| format!("cannot wait: {errno}");
     let ready = EventFd::from_value(1).map_err(failed)?;
@@ -146,13 +151,13 @@ fn hold_lock(set: Epoll, page: Memory) -> Result<JoinHandle<Result<usize, Errno>
     Ok(waiter)
 }
 
-/// Whether this thread of this process sleeps in this call of the system.
+/// Returns whether this thread of this process sleeps in this system call.
 pub(crate) fn sleeps_in(thread: Pid, call: i64) -> bool {
     let current = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
     current.is_ok_and(|current| current.split(' ').next() == Some(&call.to_string()))
 }
 
-/// A transfer machine, and what its helper rings; reading that waits.
+/// Starts a transfer machine; returns its bell, whose `read` blocks.
 fn loop_handle(target: &Target, client: &mut Client) -> Result<(Tm, OwnedFd), Errno> {
     let tm = client.start_tm(target.nid, PORTAL, 8)?;
     let bell = client.call(kind::TM_DESCRIPTOR, &tm.handle.to_le_bytes())?.fds.pop().ok_or(Errno::EPROTO)?;
@@ -160,7 +165,7 @@ fn loop_handle(target: &Target, client: &mut Client) -> Result<(Tm, OwnedFd), Er
     Ok((tm, bell))
 }
 
-/// Announces that a loop sleeps, and submits what is refused with an event.
+/// Announces that a loop sleeps, and submits an entry that is refused with an event.
 fn ring(client: &mut Client, tm: &mut Tm) -> Result<(), Errno> {
     tm.events.queue.memory.half(place::LOOKOUT).store(1, SeqCst);
     let of_no_buffer = Entry::receive(tm.handle, handle(5), 7, 64, 1);

@@ -1,4 +1,4 @@
-//! As many connections as the helper takes: `clients COUNT`.
+//! The maximum of connections that the helper accepts: `clients COUNT`.
 
 use std::convert::Infallible;
 

@@ -1,5 +1,5 @@
-//! Connections that are closed at once, without end: `connects THREADS`. To each line of its input it answers `did COUNT`, the
-//! number of connections so far.
+//! Connections that are closed at once, without end: `connects THREADS`. Answers each line of its
+//! input with `did COUNT`, the number of connections so far.
 
 use std::convert::Infallible;
 use std::io::BufRead;
@@ -10,7 +10,8 @@ use nlx_tests::client::socket::Socket;
 
 use crate::{Target, number, say};
 
-/// Connections before the attack is at its height: more than any backlog of a listener has by default.
+/// Connections before the attack has its full strength: more than the default backlog of any
+/// listener.
 const HEIGHT: u64 = 5000;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
@@ -20,7 +21,7 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
         let (path, count) = (target.socket.clone(), count.clone());
         std::thread::spawn(move || {
             loop {
-                // One that fails, as a connection does whose helper restarts, is not counted.
+                // A connection that fails, for instance while the helper restarts, is not counted.
                 if Socket::connect(&path).is_ok() {
                     count.fetch_add(1, Ordering::Relaxed);
                 }

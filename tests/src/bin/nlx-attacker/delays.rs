@@ -1,13 +1,18 @@
-//! What makes single system calls of the helper long, and touches of memory:
+//! Attacks that delay single system calls of the helper, and its accesses to memory:
 //!
-//! - `watches COPIES SETS`: so many copies of the client's own socket, each in so many epoll sets: whoever sends to it wakes them all.
-//! - `machine-watches COPIES SETS`: the same on the descriptor of a transfer machine, whose event loop always sleeps: each message to it
-//!   wakes them all. It says the machine's id, its last word. `sends TMID ADDRESS` sends such messages, from anywhere.
-//! - `shared-page MAPPINGS`: so many mappings of a page of the submission ring, which is not sealed, and punched out of it without
-//!   end: whoever touched it would wait until it is unmapped everywhere, and for the next time.
-//! - `left-arena MAPPINGS`: so many mappings of an arena that is not sealed, of which pages come and are punched out without end while
-//!   its client leaves: whoever unmapped it would wait for that, and with it whoever maps memory. Then the next one.
-//! - `moved-arena`: messages out of an arena whose small pages are made huge ones meanwhile, which are others. Then the next one.
+//! - `watches COPIES SETS`: COPIES duplicates of the client's socket, each in SETS epoll sets: each
+//!   packet to it wakes them all.
+//! - `machine-watches COPIES SETS`: the same on the descriptor of a transfer machine, whose event loop
+//!   always sleeps: each message to it wakes them all. It prints the machine's id as its last word.
+//!   `sends TMID ADDRESS` sends such messages, from any process.
+//! - `shared-page MAPPINGS`: MAPPINGS mappings of a page of the submission ring, which is not sealed
+//!   and is punched out of it without end: an access would wait until it is unmapped everywhere, and
+//!   for the next time.
+//! - `left-arena MAPPINGS`: MAPPINGS mappings of an arena that is not sealed, whose pages are touched
+//!   and punched out without end while its client leaves: unmapping would wait for that, and block
+//!   every other mapping. Repeated.
+//! - `moved-arena`: messages out of an arena whose small pages are collapsed into huge ones meanwhile,
+//!   which moves them. Repeated.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,22 +34,22 @@ use crate::{Target, nid, number, say};
 
 const PAGE: usize = 4096;
 
-/// What an address is a multiple of where huge pages can be.
+/// The alignment of addresses for huge pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes of an arena: as many as one may have.
+/// The size of an arena in bytes: the maximum.
 const ARENA: usize = 16 << 20;
 
-/// Bytes of a message out of one.
+/// The size of its messages in bytes.
 const MESSAGE: u64 = 1 << 20;
 
-/// A client that the helper lets wait is patient.
+/// Longer than the helper delays a client.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The time between two announcements that an event loop sleeps.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Messages between two lines that say how many were sent.
+/// Messages between two lines with the number sent.
 const MESSAGES: u64 = 100;
 
 pub(crate) fn watches(target: &Target, args: &[&str]) -> Result<Infallible, String> {
@@ -64,7 +69,7 @@ pub(crate) fn machine_watches(target: &Target, args: &[&str]) -> Result<Infallib
     let mut signals = [0; 4096];
     loop {
         tm.events.queue.memory.half(place::LOOKOUT).store(1, SeqCst);
-        // A socket that is full takes no signals, which wake nobody then.
+        // A full socket takes no signals, which then wake no watch.
         let _ = nix::unistd::read(&bell, &mut signals);
         std::thread::sleep(NAP);
     }
@@ -92,7 +97,7 @@ pub(crate) fn sends(target: &Target, args: &[&str]) -> Result<Infallible, String
     Err("it has sent too often".into())
 }
 
-/// Copies of a socket, each in all of some epoll sets.
+/// Duplicates of a socket, each in several epoll sets.
 struct Watches {
     count: usize,
     _copies: Vec<OwnedFd>,
@@ -195,7 +200,7 @@ pub(crate) fn moved_arena(target: &Target, _: &[&str]) -> Result<Infallible, Str
             say("full of pages that move");
         }
         std::thread::scope(|scope| {
-            // EAGAIN: somebody else has a page in use at this moment.
+            // EAGAIN: a page is in use at this moment.
             let moved = scope.spawn(|| {
                 loop {
                     match memory.collapse() {

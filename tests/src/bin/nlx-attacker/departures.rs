@@ -7,10 +7,10 @@ use nlx_tests::client::Client;
 use crate::matches::fill;
 use crate::{Target, number, say};
 
-/// Memory is handed out in arenas of at most so much.
+/// The maximum size of an arena in MiB.
 const ARENA_MIB: u64 = 16;
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 const PAGE: usize = 4096;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {

@@ -1,4 +1,5 @@
-//! Sending foreign descriptors; and holding as many of the helper's own as it gives: `descriptors CONNECTIONS`.
+//! Sends foreign descriptors; and holds the maximum of the helper's descriptors: `descriptors
+//! CONNECTIONS`.
 
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,13 +13,15 @@ use nlx_tests::client::wire::{self, kind};
 
 use crate::{Target, hold, number};
 
-/// How long to wait for the answer to a packet with descriptors: a helper that hangs gives none.
+/// The time limit for an answer to a packet with descriptors: a blocked helper gives none.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Connections in a row without an answer after which a helper is taken to be stuck, or to refuse all of it.
+/// After this number of connections in a row without an answer, the helper is considered blocked,
+/// or to refuse all.
 const UNANSWERED_MAX: u32 = 10;
-/// Requests whose answers have no room in a socket: behind them the helper reads nothing until answers are read.
+/// Requests whose answers do not fit into a socket: after them the helper reads nothing until
+/// answers are read.
 const STOPPERS: u64 = 60;
-/// Arenas that each connection asks for at the most.
+/// The maximum of arenas that each connection requests.
 const ARENAS: usize = 64;
 
 /// Sends descriptors, over a new connection each time.
@@ -33,13 +36,13 @@ impl<'t> Sender<'t> {
         Sender { target, unanswered: 0, packets: 0 }
     }
 
-    /// Whether more would not get through.
+    /// Returns whether further descriptors would not get through.
     pub(crate) fn is_refused(&self) -> bool {
         self.unanswered >= UNANSWERED_MAX
     }
 
-    /// Sends them beside requests, `each` at a time. Those that are given away are closed here before the helper
-    /// gets them, so that its `close` is the last.
+    /// Sends descriptors beside requests, `each` at a time. Closes them here before the helper
+    /// receives them, so that the helper's `close` is the last.
     pub(crate) fn send<F: AsRawFd + Send + 'static>(&mut self, fds: Vec<F>, each: usize) {
         let connected = Socket::connect(&self.target.socket);
         let answered = connected.is_ok_and(|socket| self.send_over(&socket, fds, each).is_ok());
@@ -61,7 +64,7 @@ impl<'t> Sender<'t> {
             socket.send(&wire::packet(kind::SYNC, self.packets, &[]), some)?;
             self.packets += 1;
         }
-        // Where the helper has got none, this close is the last, and sleeps.
+        // If the helper has received none, this close is the last, and blocks.
         std::thread::spawn(move || drop(fds));
         (0..STOPPERS + raw.len().div_ceil(each) as u64).try_for_each(|_| answer().map(drop))
     }

@@ -33,7 +33,7 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
             while client.socket.is_readable(Duration::ZERO).unwrap_or(false) {
                 match client.socket.receive(Duration::ZERO) {
                     Ok(Some(_)) => answers += 1,
-                    // Cut off.
+                    // The helper has cut the client off.
                     _ => break,
                 }
             }

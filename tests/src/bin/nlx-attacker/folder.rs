@@ -1,7 +1,9 @@
-//! Holds its user's folder for status sockets up: `fuse-folder DEVICE FOLDER`, with the folder to hold up in the place of the helper's
-//! socket, which starts a process for what has the file mapped, `fuse-folder-file FOLDER`. One thread of that lists the folder into a
-//! page of a FUSE file system, whose read is never answered, and so holds the folder's lock; another one waits to create a file
-//! there. Whoever lists the folder or looks for a name in it from then on waits behind them.
+//! Blocks its user's folder for status sockets: `fuse-folder DEVICE FOLDER`, with the folder to
+//! block in the place of the helper's socket. It starts `fuse-folder-file FOLDER` as the process
+//! that maps the file. One of that process's threads lists the folder into a page of a FUSE file
+//! system, whose read is never answered, and so holds the folder's lock; another thread waits to
+//! create a file there. Every later listing of the folder, and every lookup in it, waits behind
+//! them.
 
 use std::convert::Infallible;
 use std::fs::{self, File, Permissions};
@@ -41,7 +43,7 @@ pub(crate) fn list_into_file(target: &Target, args: &[&str]) -> Result<Infallibl
     hold("a folder that nobody can list")
 }
 
-/// Does this in a thread, which sleeps in this call of the system from then on.
+/// Runs `work` in a thread, and returns once the thread sleeps in this system call.
 fn until_in(
     call: i64,
     work: impl FnOnce() -> std::io::Result<usize> + Send + 'static,

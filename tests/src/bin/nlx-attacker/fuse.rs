@@ -1,5 +1,5 @@
-//! Sends a file of a FUSE file system whose `close` is never answered: `fuse DEVICE FOLDER COUNT`, which starts a process for what
-//! has the file open, `fuse-file FOLDER COUNT`.
+//! Sends a file of a FUSE file system whose `close` is never answered: `fuse DEVICE FOLDER COUNT`,
+//! which starts `fuse-file FOLDER COUNT` as the process that has the file open.
 
 use std::convert::Infallible;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use nlx_tests::attack::fuse::{enter_namespaces, mount_at, open_in};
 use crate::descriptors::Sender;
 use crate::{Target, hold, number};
 
-/// Descriptors of one connection, and of one packet.
+/// Descriptors per connection, and per packet.
 const BATCH: usize = 500;
 const EACH: usize = 100;
 
@@ -22,7 +22,8 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     serve_for(target, "fuse-file", [device, folder], &[count])
 }
 
-/// Mounts the file system by this device at this folder, and serves it for another process with the attack `name FOLDER MORE…`.
+/// Mounts the file system through this device at this folder, and serves it for another process
+/// with the attack `name FOLDER MORE…`.
 pub(crate) fn serve_for(
     target: &Target,
     name: &str,
@@ -45,7 +46,7 @@ pub(crate) fn send_file(target: &Target, args: &[&str]) -> Result<Infallible, St
     let file = open_in(Path::new(folder)).map_err(|error| format!("cannot open: {error}"))?;
     let mut sender = Sender::new(target);
     let mut sent = 0;
-    // Each close of a descriptor is a request to the file system, the last one or not.
+    // Each close of a descriptor is a request to the file system, not only the last.
     while sent < count && !sender.is_refused() {
         let batch = BATCH.min(count - sent);
         sender.send(vec![file.as_raw_fd(); batch], EACH);

@@ -1,4 +1,4 @@
-//! Sends sockets whose `close` sleeps for an hour beside requests: `linger COUNT`.
+//! Sends sockets whose `close` blocks for an hour, beside requests: `linger COUNT`.
 
 use std::convert::Infallible;
 
@@ -8,7 +8,7 @@ use nlx_tests::attack::use_all_descriptors;
 use crate::descriptors::Sender;
 use crate::{Target, hold, number};
 
-/// Sockets of one connection, and of one packet.
+/// Sockets per connection, and per packet.
 const BATCH: usize = 500;
 const EACH: usize = 100;
 

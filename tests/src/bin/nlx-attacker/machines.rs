@@ -1,4 +1,4 @@
-//! As many transfer machines as the helper gives, over many connections: `machines CONNECTIONS EACH`.
+//! The maximum of transfer machines, over many connections: `machines CONNECTIONS EACH`.
 
 use std::convert::Infallible;
 
@@ -9,9 +9,9 @@ use nlx_tests::client::wire::{self, kind, u64_at};
 
 use crate::{Target, hold, number};
 
-/// The portals that an ordinary user may have.
+/// The portals that an ordinary user may use.
 const PORTALS: std::ops::RangeInclusive<u32> = 35..=63;
-/// Refusals in a row after which the helper gives no more.
+/// After this number of refusals in a row, the helper gives no more machines.
 const REFUSALS_MAX: u32 = 64;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
@@ -22,7 +22,7 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     'all: for portal in PORTALS.cycle().take(connections) {
         let Ok(mut client) = Client::connect(&target.socket, "machines") else { break };
         for _ in 0..each {
-            // The queue is not mapped here: this process has a limit of mappings, too.
+            // The queue is not mapped: this process has a limit of mappings, too.
             match client.call(kind::START_TM, &wire::start_tm(target.nid, portal, 0, 1, 0)) {
                 Ok(reply) => {
                     debug_assert!(u64_at(&reply.body, 0) != 0);

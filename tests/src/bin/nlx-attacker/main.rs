@@ -4,8 +4,8 @@
 //! nlx-attacker ATTACK SOCKET ADDRESS [ARG…]
 //! ```
 //!
-//! It says `ready` once it has begun, `full …` with what it has got once the attack is at its height, and holds it there until
-//! it is killed. It ends with its parent.
+//! It prints `ready` once it has started, and `full …` with its result once the attack has its full
+//! strength, which lasts until it is killed. It ends with its parent.
 //!
 //! A new attack is a file here with a function `fn(&Target, &[&str]) -> Result<Infallible, String>`, and a line in
 //! [`ATTACKS`]. The test that runs it is `tests/tests/attack`.
@@ -40,7 +40,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nlx_tests::client::wire;
 
-/// The helper that is attacked.
+/// The attacked helper.
 pub(crate) struct Target {
     pub(crate) socket: PathBuf,
     pub(crate) address: Ipv4Addr,
@@ -83,7 +83,7 @@ const ATTACKS: [(&str, Attack); 27] = [
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    // Both fail only for wrong arguments.
+    // Both calls fail only for invalid arguments.
     let _ = set_pdeathsig(Signal::SIGKILL);
     let outcome = match words[..] {
         [name, socket, address, ref rest @ ..] => match ATTACKS.iter().find(|(known, _)| *known == name) {
@@ -100,36 +100,36 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// `ADDRESS` is an IPv4 address of network tcp, or has `@o2ib` behind it.
+/// Parses the address: an IPv4 address of network tcp, or one with `@o2ib` appended.
 fn target(socket: &str, address: &str) -> Result<Target, String> {
     let (ip, _) = parts(address);
     Ok(Target { socket: socket.into(), address: number(ip)?, nid: nid(address)? })
 }
 
-/// The NID of such an address.
+/// Returns the NID of such an address.
 pub(crate) fn nid(address: &str) -> Result<[u8; 20], String> {
     let (ip, net) = parts(address);
     Ok(wire::nid_on(net, number(ip)?))
 }
 
-/// An address, and its network.
+/// Splits an address from its network.
 fn parts(address: &str) -> (&str, &str) {
     address.split_once('@').unwrap_or((address, "tcp"))
 }
 
-/// An argument that is no text.
+/// Parses an argument.
 pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text}: not what it should be"))
 }
 
-/// Tells the test something.
+/// Prints a line for the test.
 pub(crate) fn say(line: &str) {
     println!("{line}");
-    // A test that does not read any more has ended.
+    // An error means that the test has ended.
     let _ = std::io::stdout().flush();
 }
 
-/// The attack is at its height: says so, and stays until it is killed.
+/// Prints that the attack has its full strength, and blocks until the process is killed.
 pub(crate) fn hold(words: &str) -> ! {
     say(&format!("full {words}"));
     loop {
@@ -137,7 +137,7 @@ pub(crate) fn hold(words: &str) -> ! {
     }
 }
 
-/// A process that does nothing, to compare with.
+/// A process that does nothing, for comparison.
 fn idle(_: &Target, _: &[&str]) -> Result<Infallible, String> {
     hold("nothing")
 }

@@ -1,4 +1,4 @@
-//! As many match entries as the helper gives, over many connections: `matches CONNECTIONS EACH`.
+//! The maximum of match entries, over many connections: `matches CONNECTIONS EACH`.
 
 use std::convert::Infallible;
 
@@ -26,7 +26,7 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     hold(&format!("{} entries of {asked} over {} connections", asked.saturating_sub(refused), held.len()))
 }
 
-/// Starts so many passive operations, and counts those that were refused.
+/// Starts up to `count` passive operations, and counts those refused.
 pub(crate) fn fill(target: &Target, client: &mut Client, count: u32) -> Result<(Tm, u64), String> {
     let failed = |errno| format!("a connection of little use: {errno}");
     let count = count.min(client.limit(52)).min(client.limit(60)).min(client.limit(64));

@@ -1,6 +1,7 @@
-//! A node that answers with TCP sockets whose `close` sleeps: `status`, with its folder in the place of the helper's socket. To
-//! each who asks it sends some bytes with them, closes its own descriptors, and leaves the connection open; it says `did`, and
-//! what came of that: `sent`, or the error.
+//! A node that answers status requests with TCP sockets whose `close` blocks: `status`, with its
+//! folder in the place of the helper's socket. To each client it sends some bytes with the sockets,
+//! closes its own descriptors, and leaves the connection open. It prints `did` with the result:
+//! `sent`, or the error.
 
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
@@ -21,8 +22,9 @@ use crate::{Target, say};
 /// Sockets of one message.
 const SOCKETS: usize = 10;
 
-/// Messages of an answer. If the reader is the first to close those of one, the attacker is the last, and sleeps; a thread sends
-/// each, so that the reader is the last for others.
+/// Messages of an answer. If the reader closes the sockets of one message first, the attacker's
+/// close is the last, and blocks. So a separate thread sends each message, and the reader's close
+/// is the last for others.
 const MESSAGES: usize = 8;
 
 pub(crate) fn attack(target: &Target, _: &[&str]) -> Result<Infallible, String> {
@@ -46,10 +48,10 @@ fn answer(target: &Target) -> io::Result<Infallible> {
             let (stream, outcome) = (stream.clone(), outcome.clone());
             std::thread::spawn(move || {
                 let sent = send(&stream, &sockets);
-                // The first is told; nobody waits for the others.
+                // Only the first result is read.
                 let _ = outcome.send(sent);
                 if sent.is_err() {
-                    // This process is the last to close them.
+                    // This process's close is the last.
                     let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
                     for socket in &sockets {
                         let _ = setsockopt(socket, sockopt::Linger, &at_once);

@@ -1,5 +1,5 @@
-//! More requests than a client may make, and between them packets with descriptors, those whose `close` sleeps among them; and
-//! connections that end and begin anew meanwhile: `throttled CONNECTIONS SOCKETS`.
+//! More requests than a client may make, and among them packets with descriptors, some of which
+//! block in `close`; connections end and start anew meanwhile: `throttled CONNECTIONS SOCKETS`.
 
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,13 +13,13 @@ use nlx_tests::client::wire::{self, kind};
 
 use crate::{Target, hold, number};
 
-/// Requests of a connection in each turn, more than are carried out meanwhile.
+/// Requests of a connection in each turn, more than the helper executes meanwhile.
 const TURN: u64 = 32;
-/// Turns of all connections from one packet with a descriptor to the next of the same connection.
+/// Turns of all connections between two packets with a descriptor of the same connection.
 const QUIET_TURNS: usize = 4;
 /// Turns after which a connection ends, with whatever is in its socket.
 const LIFE_TURNS: usize = 24;
-/// Turns in all: some seconds of the helper's.
+/// The number of turns: some seconds of the helper's.
 const TURNS: usize = 1000;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
@@ -43,12 +43,12 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     hold(&format!("{packets} packets, {with_descriptors} more with descriptors"))
 }
 
-/// What is sent.
+/// The state of the attack.
 struct Flood {
     sink: Sink,
-    /// Sockets that linger which are still to be sent.
+    /// The number of lingering sockets still to be sent.
     lingering: usize,
-    /// A descriptor that does no harm.
+    /// A harmless descriptor.
     harmless: OwnedFd,
     packets: u64,
     with_descriptors: u64,
@@ -60,7 +60,8 @@ impl Flood {
         Ok(Flood { sink: Sink::default(), lingering, harmless, packets: 0, with_descriptors: 0 })
     }
 
-    /// Sends as much as there is room for, and reads the answers. False if the connection is at its end.
+    /// Sends until there is no room, and reads the answers. Returns false if the connection has
+    /// ended.
     fn turn(&mut self, client: &Client, age: usize) -> bool {
         for _ in 0..TURN {
             if client.socket.try_send(&wire::packet(kind::SYNC, self.packets, &[])).is_err() {
@@ -69,13 +70,13 @@ impl Flood {
             self.packets += 1;
         }
         if age.is_multiple_of(QUIET_TURNS) {
-            // It ends the connection.
+            // The helper closes the connection because of it.
             self.send_descriptor(client);
         }
         while client.socket.is_readable(Duration::ZERO).unwrap_or(false) {
             match client.socket.receive(Duration::ZERO) {
                 Ok(Some(_)) => {}
-                // Cut off.
+                // The helper has cut the client off.
                 _ => return false,
             }
         }
@@ -92,7 +93,7 @@ impl Flood {
         self.lingering -= 1;
         let sent = client.socket.try_send_with(&packet, &[socket.as_raw_fd()]);
         self.with_descriptors += u64::from(sent.is_ok());
-        // If it was not taken, this close is the last, and sleeps.
+        // If the helper has not taken it, this close is the last, and blocks.
         std::thread::spawn(move || drop(socket));
     }
 }

@@ -1,4 +1,4 @@
-//! Replies with descriptors that nobody reads: `unread CONNECTIONS`.
+//! Replies with descriptors that the client does not read: `unread CONNECTIONS`.
 
 use std::convert::Infallible;
 
@@ -9,7 +9,7 @@ use nlx_tests::client::wire::{self, kind};
 
 use crate::{Target, hold, number};
 
-/// Requests of a connection: more than its socket has room for answers.
+/// Requests of a connection: more answers than fit into its socket.
 const REQUESTS: u64 = 64;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
@@ -19,13 +19,14 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     for _ in 0..number::<usize>(connections)? {
         let Ok(mut client) = Client::connect(&target.socket, "unread") else { break };
         let Ok(tm) = client.start_tm(target.nid, PORTAL, 1) else { break };
-        // The descriptor is made with the first answer, which is read: those that are not read are copies of it.
+        // The first answer, which is read, creates the descriptor: those that are not read are
+        // copies of it.
         if client.call(kind::TM_DESCRIPTOR, &tm.handle.to_le_bytes()).is_err() {
             break;
         }
         held.push((client, tm));
     }
-    // Only now: who waits for answers that do not come gets no further connection.
+    // After all connections are made: a user with waiting answers gets no further connection.
     for (client, tm) in &held {
         let ask =
             |id| client.socket.try_send(&wire::packet(kind::TM_DESCRIPTOR, id, &tm.handle.to_le_bytes()));

@@ -1,4 +1,5 @@
-//! Memory that peers write and read back, for as long as a test likes and whatever happens to the network meanwhile.
+//! Memory that peers write and read back, for as long as a test needs and whatever happens to the
+//! network meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +17,10 @@ use crate::words::Words;
 
 const PORTAL: u32 = 30;
 
-/// How long a lane rests after a failure: a peer that cannot be reached fails each attempt at once.
+/// The pause of a lane after a failure: with an unreachable peer each attempt fails at once.
 const REST_NS: u64 = 20_000_000;
 
-/// Memory that everybody may write and read. Nothing happens at this end.
+/// Memory that all peers may write and read. Its own node does nothing.
 pub(crate) struct Board;
 
 impl Board {
@@ -53,21 +54,22 @@ pub(crate) struct Stream {
     job: u32,
     peer: ProcessId,
     bits: MatchBits,
-    /// Bytes of a place.
+    /// The size of a place in bytes.
     size: usize,
-    /// Places of the board.
+    /// The number of places of the board.
     places: u64,
-    /// The next place that no lane has.
+    /// The next place without a lane.
     next_place: u64,
     lanes: Vec<Lane>,
     random: Random,
     rounds: u64,
-    /// Rounds that read back zeros: what a peer that has begun anew knows of the former one's memory.
+    /// Rounds that read back zeros: the peer was restarted, and the memory of its former
+    /// incarnation is lost.
     blank: u64,
     errors: BTreeMap<String, u64>,
-    /// The test waits for this many rounds.
+    /// The number of rounds that the test waits for.
     awaited: Option<u64>,
-    /// The test waits for this many failures.
+    /// The number of failures that the test waits for.
     feared: Option<u64>,
     stopping: bool,
 }
@@ -77,7 +79,7 @@ struct Lane {
     seed: u64,
     memory: Option<Scattered>,
     step: Step,
-    /// The ACK or REPLY has come.
+    /// Whether the ACK or REPLY has come.
     answered: bool,
 }
 
@@ -118,9 +120,10 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Gives a lane a place that nothing of its past can still reach.
+    /// Moves a lane to a place that no message of its past can still reach.
     fn move_on(&mut self, lane: u32) -> Result<(), String> {
-        // A message that was given up may still arrive, soon: long before the places come round again.
+        // A message that was given up may still arrive, but soon: long before the places are
+        // reused.
         self.lanes[lane as usize].place = self.next_place % self.places;
         self.next_place += 1;
         if self.lanes.len() as u64 * 4 > self.places {
@@ -153,7 +156,7 @@ impl Stream {
     fn read(&mut self, station: &Station, number: u32) -> Result<(), String> {
         let (lane, bits, target) = (&mut self.lanes[number as usize], self.bits, self.peer);
         let length = lane.memory.as_ref().map_or(0, |memory| memory.memory.len());
-        // What is read back must not stand there already.
+        // The memory must not contain the expected bytes before the read.
         let memory = Scattered::new(&pattern(!lane.seed, length), 1 + lane.seed as usize % 3, !lane.seed)?;
         let md = bind(station, &memory, Tag { job: self.job, number })?;
         (lane.memory, lane.step, lane.answered) = (Some(memory), Step::Reading, false);
@@ -168,7 +171,7 @@ impl Stream {
         station.lnet().get(&get).map_err(|error| error.to_string())
     }
 
-    /// A round is over: what was read must be what was written.
+    /// Ends a round: the bytes read must equal those written.
     fn compare(&mut self, number: u32) -> Result<(), String> {
         let lane = &self.lanes[number as usize];
         let Some(memory) = &lane.memory else { return Err("a lane without memory".to_string()) };
@@ -183,7 +186,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The last event of a PUT or GET. The answer may have come before the message was known to be sent.
+    /// Handles the last event of a PUT or GET. The answer may come before the event that the
+    /// message was sent.
     fn ended(&mut self, station: &Station, number: u32, event: &Event) -> Result<(), String> {
         let lane = &mut self.lanes[number as usize];
         if let Err(errno) = event.status {

@@ -1,4 +1,4 @@
-//! A seeded list of operations, from either end: every event and every byte is what the list says.
+//! A seeded list of operations, at either end: every event and every byte must match the list.
 
 use lnet_api::{AckRequest, Event, EventKind, Get, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
@@ -8,14 +8,14 @@ use crate::op::{Kind, PeerOp};
 use crate::station::{Job, Outcome, Station, Tag};
 use crate::words::Words;
 
-/// What both ends of a list have in common.
+/// The common state of both ends of a list.
 struct List {
     seed: u64,
     max: usize,
     count: u32,
-    /// The other end.
+    /// The other end's process id.
     peer: ProcessId,
-    /// The operations that have begun and not ended.
+    /// The operations that have started and not ended.
     open: Vec<Option<(PeerOp, Scattered)>>,
     ended: u32,
     failed: Vec<String>,
@@ -30,7 +30,7 @@ impl List {
         Ok(List { seed, max, count, peer, open, ended: 0, failed: Vec::new() })
     }
 
-    /// An operation is over, at this end: its event says so, and its memory has to be what it should.
+    /// Ends an operation at this end after its event: its memory must have the expected content.
     fn end(&mut self, number: u32, judge: impl FnOnce(&PeerOp, &Scattered) -> Result<(), String>) -> Outcome {
         let Some((op, memory)) = self.open.get_mut(number as usize).and_then(Option::take) else {
             return Outcome::Wrong(format!("operation {number} has ended already"));
@@ -99,12 +99,14 @@ impl Job for Expect {
     }
 }
 
-/// `done` when every operation has ended; failures of the network count, anything else is `wrong`.
+/// Answers `done` when every operation has ended; counts failures of the network; any other fault
+/// is `wrong`.
 pub(crate) struct Run {
     list: List,
     begun: u32,
     in_flight: u32,
-    /// Answers to operations that have not ended: which, bytes that the target took or gave, offset.
+    /// Answers to operations that have not ended: the operation, the bytes that the target took or
+    /// gave, the offset.
     answers: Vec<(u32, usize, u64)>,
 }
 
@@ -157,7 +159,7 @@ impl Job for Run {
         if !event.unlinked {
             return Outcome::GoesOn;
         }
-        // The answer may have come before the message was known to be sent.
+        // The answer may come before the event that the message was sent.
         let answer =
             self.answers.iter().position(|(of, ..)| *of == number).map(|at| self.answers.swap_remove(at));
         let outcome = self.list.end(number, |op, memory| {

@@ -1,9 +1,9 @@
-//! Nodes of the tests, in a process of their own, that do what they are told line by line.
+//! Nodes of the tests, in a separate process, that execute commands from their input.
 //!
-//! `nlx-peer port=21900 partitions=2 node=tcp(127.0.0.1) node=tcp(127.0.0.2)` starts two nodes and says `ready`. Each line
-//! on standard input is `NODE COMMAND JOB key=value…`, where NODE counts from 0 (or is `all`) and JOB is a number of the
-//! test's choice; each answer is `NODE WORD JOB key=value…`. The process ends with its standard input. What there is to
-//! say of the commands stands in `station.rs`.
+//! `nlx-peer port=21900 partitions=2 node=tcp(127.0.0.1) node=tcp(127.0.0.2)` starts two nodes and
+//! prints `ready`. Each line on standard input is `NODE COMMAND JOB key=value…`, where NODE counts
+//! from 0 (or is `all`) and JOB is a number that the test chooses; each answer is `NODE WORD JOB
+//! key=value…`. The process ends with its standard input. `station.rs` documents the commands.
 
 mod board;
 mod list;
@@ -72,7 +72,7 @@ fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// From now on this process may have so many descriptors more than it has.
+/// Allows this process `more` descriptors beyond those that it has.
 fn limit_descriptors(more: u64) -> Result<(), String> {
     use nix::sys::resource::{Resource, setrlimit};
     let now = std::fs::read_dir("/proc/self/fd").map_err(|error| error.to_string())?.count() as u64;

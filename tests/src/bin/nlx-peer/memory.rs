@@ -1,22 +1,22 @@
-//! Memory in pieces that begin and end anywhere, with gaps that nobody may touch.
+//! Memory in pieces that begin and end anywhere, with gaps that must not be written.
 
 use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
 
 use crate::random::Random;
 
-/// More would only cost memory; a gap of this size shows a shift by any alignment.
+/// More would only use memory; a gap of this size shows a shift by any alignment.
 const GAP_MAX: usize = 7;
 
-/// A buffer of a shape that follows from a seed.
+/// A buffer whose shape derives from a seed.
 pub(crate) struct Scattered {
     /// The buffer.
     pub(crate) memory: IoVec,
-    /// What lies between its pieces: zeros.
+    /// The gaps between its pieces: zeros.
     gaps: IoVec,
 }
 
 impl Scattered {
-    /// Memory that holds `content`, in about so many fragments.
+    /// Memory that holds `content`, in up to `fragments` fragments.
     pub(crate) fn new(content: &[u8], fragments: usize, seed: u64) -> Result<Scattered, String> {
         let fragments = fragments.clamp(1, MAX_FRAGMENTS).min(content.len().max(1));
         let mut random = Random::new(seed);
@@ -39,7 +39,7 @@ impl Scattered {
         Ok(Scattered { memory, gaps: IoVec::new(gaps).map_err(text)? })
     }
 
-    /// Whether it holds exactly this, and nothing has touched the gaps.
+    /// Checks that the memory has exactly this content, and that the gaps were not written.
     pub(crate) fn check(&self, expected: &[u8]) -> Result<(), String> {
         let bytes = |vec: &IoVec| Ok::<_, String>(vec.read(0..vec.len()).map_err(text)?.to_vec());
         let content = bytes(&self.memory)?;

@@ -1,10 +1,11 @@
-//! Operations that follow from a seed: initiator and target compute the same list, each for itself.
+//! Operations that derive from a seed: initiator and target compute the same list independently.
 
 use lnet_nid::{MatchBits, Portal};
 
 use crate::random::{Random, mix, pattern};
 
-/// Nothing, little, odd, either side of `min_bulk` with prefix and header (1024 bytes) and of a page, LNet's maximum.
+/// Sizes in bytes: 0, small, odd, either side of `min_bulk` with prefix and header (1024 bytes) and
+/// of a page, LNet's maximum.
 const SIZES: [usize; 18] = [
     0,
     1,
@@ -29,7 +30,7 @@ const SIZES: [usize; 18] = [
 /// Two unique portals, two wildcard portals.
 const PORTALS: [(u32, bool); 4] = [(20, true), (21, true), (22, false), (23, false)];
 
-/// The portal with a number that there is.
+/// The portal of this number, which must be valid.
 pub(crate) fn portal(index: u32) -> Portal {
     Portal::new(index).unwrap_or(Portal::RESERVED)
 }
@@ -49,22 +50,22 @@ pub(crate) struct PeerOp {
     /// Whether the portal's entry names the initiator.
     pub(crate) unique: bool,
     pub(crate) match_bits: MatchBits,
-    /// Bytes at the initiator.
+    /// The number of bytes at the initiator.
     pub(crate) length: usize,
-    /// Bytes at the target.
+    /// The number of bytes at the target.
     pub(crate) room: usize,
-    /// First byte at the target.
+    /// The offset at the target.
     pub(crate) offset: usize,
     /// Whether the target takes the offset from the message.
     pub(crate) managed: bool,
-    /// Fragments at the initiator and at the target.
+    /// The numbers of fragments at the initiator and at the target.
     pub(crate) fragments: [usize; 2],
     pub(crate) seed: u64,
 }
 
 impl PeerOp {
-    /// The operation of this number in the list of a seed: first each size in each kind, then anything. No longer than
-    /// `max` bytes.
+    /// The operation of this number in the list of a seed: first each size in each kind, then any.
+    /// At most `max` bytes.
     pub(crate) fn nth(seed: u64, number: u32, max: usize) -> PeerOp {
         let own = mix(seed ^ mix(u64::from(number)));
         let mut random = Random::new(own);
@@ -80,9 +81,9 @@ impl PeerOp {
         };
         let (room, offset) = match random.up_to(3) {
             0 | 1 => (length, 0),
-            // An offset, and room behind.
+            // An offset, and room after the message.
             2 => (length + 100, random.up_to(100)),
-            // Cut short.
+            // A truncated message.
             _ => (random.up_to(length), 0),
         };
         let offset = if room < length { random.up_to(room) } else { offset };
@@ -102,7 +103,7 @@ impl PeerOp {
         }
     }
 
-    /// Bytes that move.
+    /// The number of bytes transferred.
     pub(crate) fn moved(&self) -> usize {
         self.length.min(self.room - self.offset)
     }
@@ -111,7 +112,7 @@ impl PeerOp {
         if self.kind == Kind::Get { 0 } else { self.seed.rotate_left(13) }
     }
 
-    /// The initiator's memory before and after.
+    /// The initiator's memory before and after the operation.
     pub(crate) fn initiators(&self) -> [Vec<u8>; 2] {
         let before = pattern(self.seed, self.length);
         let mut after = before.clone();
@@ -122,7 +123,7 @@ impl PeerOp {
         [before, after]
     }
 
-    /// The target's memory before and after.
+    /// The target's memory before and after the operation.
     pub(crate) fn targets(&self) -> [Vec<u8>; 2] {
         let before = pattern(!self.seed, self.room);
         let mut after = before.clone();

@@ -1,4 +1,4 @@
-//! What the nodes of a process have in common.
+//! The options of all nodes of a process.
 
 use std::str::FromStr;
 use std::sync::Arc;

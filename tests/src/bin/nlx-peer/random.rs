@@ -1,4 +1,4 @@
-//! Numbers and bytes that follow from a seed.
+//! Numbers and bytes that derive from a seed.
 
 /// A stream of numbers (splitmix64).
 pub(crate) struct Random(u64);
@@ -13,7 +13,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// From 0 to `most`, that included.
+    /// From 0 to `most`, inclusive.
     pub(crate) fn up_to(&mut self, most: usize) -> usize {
         (self.next() % (most as u64 + 1)) as usize
     }

@@ -1,21 +1,21 @@
-//! One node and what it is told to do.
+//! One node and its commands.
 //!
 //! | command | does | answers |
 //! | --- | --- | --- |
 //! | `expect J from= seed= count= [max=]` | posts the target's buffers of a list | `posted`, then `done` |
 //! | `run J to= seed= count= [inflight=] [max=]` | runs the list | `done ok= failed= errors=` |
-//! | `board J bits= bytes=` | posts memory that peers write and read as they like | `posted` |
+//! | `board J bits= bytes=` | posts memory that peers may write and read | `posted` |
 //! | `stream J to= bits= bytes= lanes= seed= [size=]` | writes to such a board and reads it back, until stopped | `started` |
-//! | `advance J by=` | waits for so many more rounds of a stream | `advanced` |
-//! | `fail J by=` | waits for so many more failures of a stream | `failed` |
+//! | `advance J by=` | waits for this number of further rounds of a stream | `advanced` |
+//! | `fail J by=` | waits for this number of further failures of a stream | `failed` |
 //! | `stop J` | ends a stream | `done rounds= failed= blank= errors=` |
-//! | `ping J to= [seconds=]` | pings again and again until it is answered | `pinged nids= failed=` (the errnos before that) or `lost` |
+//! | `ping J to= [seconds=]` | pings repeatedly until it is answered | `pinged nids= failed=` (the errnos before that) or `lost` |
 //! | `counts J` | | `counts` with counters |
-//! | `failure J of=` | | `failure` with the errno and the words of a peer's last |
+//! | `failure J of=` | | `failure` with the errno and the words of a peer's last failure |
 //! | `conns J per_peer=` | changes `conns_per_peer` | `changed` |
-//! | `restart J` | ends the node and starts its next life | `restarted` |
+//! | `restart J` | ends the node and starts it with its next incarnation | `restarted` |
 //!
-//! What must not be is answered by `wrong`, with the reason.
+//! Any fault is answered with `wrong` and the reason.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -33,7 +33,7 @@ use crate::list::{Expect, Run};
 use crate::options::Options;
 use crate::words::{Words, say};
 
-/// What an event belongs to; an MD's `user_ptr`.
+/// The job and operation of an event; an MD's `user_ptr`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tag {
     pub(crate) job: u32,
@@ -52,29 +52,29 @@ impl From<Tag> for u64 {
     }
 }
 
-/// What an event makes of a job.
+/// The effect of an event on a job.
 pub(crate) enum Outcome {
     GoesOn,
-    /// It is over; the values that it has to tell.
+    /// The job has ended, with these values for its answer.
     Done(String),
     Wrong(String),
 }
 
-/// Something that goes on while other commands are served.
+/// A task that runs while other commands are served.
 pub(crate) trait Job {
     fn event(&mut self, station: &Station, number: u32, event: &Event) -> Outcome;
 
-    /// A command for this job.
+    /// Handles a command for this job.
     fn command(&mut self, _: &Station, words: &Words<'_>) -> Outcome {
         Outcome::Wrong(format!("this job does not know {}", words.command))
     }
 
-    /// It wanted to be called now.
+    /// Called at the deadline.
     fn due(&mut self, _: &Station, _now_ns: u64) -> Outcome {
         Outcome::GoesOn
     }
 
-    /// When it wants to be called.
+    /// The time at which [`Job::due`] must be called.
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
@@ -100,13 +100,13 @@ impl Commands {
     }
 
     pub(crate) fn give(&self, line: &str) {
-        // A node that is gone has said why.
+        // A node that has ended has reported why.
         let _ = self.lines.send(line.to_string());
         self.sleeper.wake();
     }
 }
 
-/// More events than the operations that are ever in flight make.
+/// More events than the operations in flight can produce.
 const EVENTS: usize = 4096;
 
 /// A node, its event queue and its jobs.
@@ -114,13 +114,13 @@ pub(crate) struct Station {
     number: usize,
     options: Options,
     orders: Rc<Orders>,
-    /// Keeps events until the node's thread takes them.
+    /// Stores events until the node's thread takes them.
     log: Arc<EventLog>,
-    /// There is one but for the moment of a restart.
+    /// `None` only during a restart.
     life: Option<Life>,
 }
 
-/// What a restart replaces.
+/// The parts that a restart replaces.
 struct Life {
     node: Node,
     lnet: Arc<dyn LNet>,
@@ -145,7 +145,7 @@ impl Station {
         Ok(Station { number, options: options.clone(), orders: Rc::new(orders), log, life })
     }
 
-    /// Serves until it is told to quit.
+    /// Serves commands until it must quit.
     pub(crate) fn serve(mut self) {
         let mut jobs = Jobs::new();
         let (orders, log) = (self.orders.clone(), self.log.clone());
@@ -239,7 +239,7 @@ impl Station {
     }
 
     fn restart(&mut self, id: u32) -> Result<(), String> {
-        // The NID is free once the former life has ended.
+        // The NID is free once the former incarnation has ended.
         self.life = None;
         self.log.take();
         self.life = Some(Life::begin(self.number, &self.options, &self.log)?);
@@ -309,7 +309,7 @@ impl Station {
         self.life().node.drive().now_ns()
     }
 
-    /// A descriptor whose events are those of a job.
+    /// An MD whose events belong to a job.
     pub(crate) fn md(&self, memory: &IoVec, threshold: Threshold, options: MdOptions, tag: Tag) -> Md {
         let (memory, eq) = (memory.clone(), Some(self.life().eq));
         Md { memory, threshold, max_size: 0, options, user_ptr: tag.into(), eq }

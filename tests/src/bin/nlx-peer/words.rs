@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::str::FromStr;
 
-/// Writes a line to standard output, in one piece.
+/// Writes a line to standard output, with one write.
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The test that should read it may be gone; then this process ends with its standard input.
+    // The test that reads it may be gone; this process then ends with its standard input.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// `COMMAND JOB key=value…`, taken apart.
+/// A parsed `COMMAND JOB key=value…`.
 pub(crate) struct Words<'a> {
     pub(crate) command: &'a str,
     pub(crate) job: u32,
@@ -26,7 +26,7 @@ impl<'a> Words<'a> {
         Ok(Words { command, job, rest: parts.next().unwrap_or_default() })
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of a key that must be present.
     pub(crate) fn value<T: FromStr>(&self, key: &str) -> Result<T, String> {
         value_in(self.rest.split(' '), key)?.ok_or_else(|| format!("{} without {key}", self.command))
     }

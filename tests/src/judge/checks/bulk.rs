@@ -1,4 +1,4 @@
-//! Bulk, and the acknowledgements of zero-copy requests.
+//! Bulk messages, and the acknowledgements of zero-copy requests.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::judge::session::{MIN_BULK, Session};
 use crate::judge::verdict::judge_answer;
 use crate::judge::wire::kind;
 
-/// From here on a kernel asks for zero-copy acks.
+/// The size in bytes from which a kernel requests zero-copy acks.
 const ZC_MIN: usize = 16_384;
 
 pub(super) fn stray_ack(target: &Target) -> Verdict {
@@ -22,7 +22,8 @@ pub(super) fn stray_ack(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// Bulk on the judge's BULK_OUT, also when nothing takes it: each cookie is acknowledged once, on that connection.
+/// Bulk on the judge's BULK_OUT, also if no buffer takes it: each cookie is acknowledged once, on
+/// that connection.
 pub(super) fn zc_ack(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     let (own, _) = session.identity(0);
@@ -36,7 +37,7 @@ pub(super) fn zc_ack(target: &Target) -> Verdict {
     session.ping(0).map(drop)
 }
 
-/// The next frames acknowledge these cookies, each once, on this connection.
+/// Checks that the next frames acknowledge these cookies, each once, on this connection.
 fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize) -> Verdict {
     while !wanted.is_empty() {
         match session.next_frame()? {
@@ -56,7 +57,8 @@ fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize
     Ok(())
 }
 
-/// With one connection it carries everything, and nobody is connected to: a ping later nobody has knocked.
+/// A peer's only connection carries all messages, and the node makes none: after a ping it has not
+/// connected.
 pub(super) fn zc_control(target: &Target) -> Verdict {
     let knocks = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
@@ -73,7 +75,8 @@ pub(super) fn zc_control(target: &Target) -> Verdict {
     }
 }
 
-/// PUT, ACK, GET, REPLY with the node's buffer: the same bytes come back, over the connections made for them.
+/// PUT, ACK, GET, REPLY with the node's buffer: the same bytes come back, over the right
+/// connections.
 pub(super) fn bulk(target: &Target) -> Verdict {
     let Some((portal, bits)) = target.buffer else { return Ok(()) };
     let mut session = Session::full(target)?;
@@ -102,7 +105,8 @@ pub(super) fn bulk(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// The ACK of a PUT on CONTROL, and its zero-copy acknowledgement on the bulk connection, whichever comes first.
+/// Waits for the ACK of a PUT on CONTROL, and for its zero-copy acknowledgement on the bulk
+/// connection, in either order.
 fn expect_ack(session: &mut Session<'_>, put: &Message, asks: bool) -> Verdict {
     let (mut acked, mut noop) = (false, !asks);
     while !(acked && noop) {

@@ -20,12 +20,13 @@ pub(super) fn v4(target: &Target) -> Verdict {
     version(target, 4)
 }
 
-/// `Hello::read` takes as many bytes as the version has; one more or less, and no frame would be read behind it.
+/// `Hello::read` reads exactly the bytes of the version; with one more or less, the next frame
+/// could not be read.
 pub(super) fn large(target: &Target) -> Verdict {
     version(target, 4)
 }
 
-/// Accepted, and spoken: the answer to a ping has the version's header.
+/// The hello is accepted, and the version used: the answer to a ping has its header.
 fn version(target: &Target, version: u32) -> Verdict {
     let mut session = Session::new(target);
     session.version = version;
@@ -42,13 +43,13 @@ pub(super) fn request_v2(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// Opens CONTROL behind a request of choice, and pings.
+/// Opens CONTROL after the given request, and pings.
 fn accept_behind(session: &mut Session<'_>, target: &Target, request: Vec<u8>) -> Verdict {
     let hello = session.hello(kind::CONTROL);
     accept_bytes(session, target, &hello, &[request, hello.bytes(session.order)].concat())
 }
 
-/// Opens CONTROL with bytes of choice, which mean this hello, and pings.
+/// Opens CONTROL with the given bytes, which encode this hello, and pings.
 fn accept_bytes(session: &mut Session<'_>, target: &Target, hello: &Hello, bytes: &[u8]) -> Verdict {
     match target.offer_bytes(hello, bytes)? {
         Answer::Accepted(stream, reply) => {
@@ -59,7 +60,7 @@ fn accept_bytes(session: &mut Session<'_>, target: &Target, hello: &Hello, bytes
     }
 }
 
-/// What a receiver does not look at: who is meant, by PID and by incarnation.
+/// Fields that a receiver does not check: its PID and its incarnation.
 pub(super) fn unchecked(target: &Target) -> Verdict {
     for (dst_pid, dst_incarnation) in [(999, 0), (0, 999)] {
         let mut session = Session::new(target);
@@ -71,11 +72,12 @@ pub(super) fn unchecked(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// `Target::offer` compares each answer with what is due; the incarnation is compared as connections are added.
+/// `Target::offer` compares each answer with the expected one; the incarnation is compared as
+/// connections are added.
 pub(super) fn types(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     session.ping(0)?;
-    // Accepting serves the other order as well, and each type alone.
+    // The node accepts another order as well, and each type alone.
     drop(session);
     drop(Session::with(target, &[kind::BULK_OUT, kind::CONTROL, kind::BULK_IN])?);
     drop(Session::with(target, &[kind::BULK_IN])?);
@@ -83,7 +85,8 @@ pub(super) fn types(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// V4 has no numbers that kernels forget to swap. Prefixes are in the sender's order, LNet's headers never.
+/// V4 has no numbers that kernels forget to swap. Prefixes are in the sender's byte order, LNet's
+/// headers never.
 pub(super) fn swapped(target: &Target) -> Verdict {
     let mut session = Session::new(target);
     session.version = 4;
@@ -103,7 +106,7 @@ pub(super) fn addresses(target: &Target) -> Verdict {
     accept_bytes(&mut session, target, &hello, &bytes)
 }
 
-/// Every byte in a segment of its own.
+/// Every byte in a separate segment.
 pub(super) fn pieces(target: &Target) -> Verdict {
     let mut session = Session::new(target);
     let hello = session.hello(kind::CONTROL);
@@ -132,7 +135,8 @@ pub(super) fn foreign_source(target: &Target) -> Verdict {
     session.ping(control).map(drop)
 }
 
-/// With ANY alone the node has nothing to answer on; what it is asked there it answers on CONTROL.
+/// With ANY alone the node has no connection for answers; it answers requests from there on
+/// CONTROL.
 pub(super) fn type_any(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::ANY, kind::CONTROL])?;
     session.ping(0)?;

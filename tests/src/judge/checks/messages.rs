@@ -1,4 +1,4 @@
-//! Messages that lead to nothing, and those that end everything.
+//! Messages without effect, and messages that close all connections.
 
 use super::Verdict;
 use crate::judge::active::Target;
@@ -6,10 +6,10 @@ use crate::judge::frame::{ACK, GET, Message, NO_HANDLE, PAYLOAD_MAX, PUT, Prefix
 use crate::judge::session::Session;
 use crate::judge::wire::{Nid, Order, kind};
 
-/// A portal on which nobody posts a buffer for match bits like these.
+/// A portal without buffers for these match bits.
 pub(super) const NOWHERE: (u32, u64) = (62, 0x6a75_6467_6500_0000);
 
-/// Nothing comes of a PUT or GET that matches nothing: neither an answer nor the end.
+/// A PUT or GET that matches no buffer has no effect: no answer, and the connection remains.
 pub(super) fn no_buffer(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, pid) = session.identity(0);
@@ -26,7 +26,7 @@ pub(super) fn no_buffer(target: &Target) -> Verdict {
         let put = Message::put(own, target.nid, portal, bits, handle, b"nobody wants this");
         session.send(0, &Message { src_pid: pid, ..put })?;
     }
-    // ACKs and REPLYs that nobody waits for, as after a restart.
+    // ACKs and REPLYs without a request, as after a restart.
     let get = Message { src: target.nid, dest: own, ..session.ping_request(0, 0) };
     for kind in [ACK, crate::judge::frame::REPLY] {
         let stray = get.answer(kind, own, b"");
@@ -48,7 +48,7 @@ pub(super) fn keepalive(target: &Target) -> Verdict {
     session.ping(0).map(drop)
 }
 
-/// Whichever it is.
+/// The end of any one connection closes all of them.
 pub(super) fn close_all(target: &Target) -> Verdict {
     for link in 0..3 {
         let mut session = Session::full(target)?;
@@ -59,7 +59,7 @@ pub(super) fn close_all(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// A peer that says one of these is not listened to any longer.
+/// The node closes the connections of a peer that sends one of these.
 pub(super) fn bad_frame(target: &Target) -> Verdict {
     let little = Order::Little;
     let put = |own| Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, b"");
@@ -101,14 +101,15 @@ pub(super) fn checksum(target: &Target) -> Verdict {
     request.prefix.csum = request.checksum();
     session.send(control, &request)?;
     session.reply_to(&request)?;
-    // It is verified when the payload is complete; what a header alone asks for may have been answered by then.
+    // The checksum is verified when the payload is complete; a request in the header may have been
+    // answered before.
     let mut wrong = Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, &[0x5a; 5000]);
     wrong.prefix.csum = wrong.checksum() ^ 1;
     session.send(control, &wrong)?;
     session.expect_ends()
 }
 
-/// Dropped, and the connection is kept.
+/// The message is dropped, and the connection remains.
 pub(super) fn not_a_router(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, _) = session.identity(0);

@@ -1,5 +1,5 @@
-//! What the judge checks as the active side, one function each. A check that passes says nothing; one that fails says what
-//! it saw.
+//! The checks of the active side, one function each. A check returns nothing if it passes, and its
+//! observation if it fails.
 
 mod bulk;
 mod handshake;
@@ -11,7 +11,7 @@ mod unprivileged;
 
 use super::Target;
 
-/// What a check found: nothing, or what a kernel node does not do.
+/// The result of a check: nothing, or a deviation from kernel nodes.
 pub type Verdict = Result<(), String>;
 
 /// One check of the active side.
@@ -25,19 +25,19 @@ pub struct Check {
     run: fn(&Target) -> Verdict,
 }
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// As a kernel would have it.
+    /// The node behaved as a kernel.
     Pass,
-    /// What was wrong.
+    /// The deviation.
     Fail(String),
-    /// It says nothing about this node, judged from this port.
+    /// The check does not apply to this node, or to this port of the judge.
     DoesNotApply,
 }
 
 impl Check {
-    /// Runs it, on connections of its own.
+    /// Runs the check on new connections.
     pub fn run(&self, target: &Target) -> Outcome {
         if !(self.applies)(target) {
             return Outcome::DoesNotApply;
@@ -70,12 +70,12 @@ fn believes_on_ipv6(target: &Target) -> bool {
     target.believes() && target.nid.is_large()
 }
 
-/// Peers from unprivileged ports have names over IPv4 alone (lnet-wire 27).
+/// Peers from unprivileged ports have names over IPv4 only (lnet-wire 27).
 fn answers(target: &Target) -> bool {
     target.believes() || target.policy == super::Policy::All && !target.nid.is_large()
 }
 
-/// Whether the node finds the judge under its NID's address.
+/// Returns whether the node can connect to the judge at its NID's address.
 fn can_listen(target: &Target) -> bool {
     answers(target) && target.own.address() == target.from
 }

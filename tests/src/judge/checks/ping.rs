@@ -1,4 +1,4 @@
-//! Who a node says it is.
+//! Checks of ping information.
 
 use std::io::Read;
 
@@ -26,7 +26,7 @@ pub(super) fn answered(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// The bytes, all of them: a judge that writes what it has read writes the same.
+/// Compares all bytes: encoding the decoded information must give the same bytes.
 pub(super) fn large(target: &Target) -> Verdict {
     const LARGE: u32 = feature::LARGE_ADDR | feature::PRIMARY_LARGE;
     let mut session = Session::with(target, &[kind::CONTROL])?;
@@ -62,7 +62,7 @@ pub(super) fn cut(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// Many in one segment. Answers on one connection keep the order of the questions.
+/// Many pings in one segment. Answers on one connection keep the order of the requests.
 pub(super) fn burst(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let requests: Vec<Message> = (0..64).map(|_| session.ping_request(0, DISCOVERY_SINK)).collect();
@@ -79,7 +79,8 @@ pub(super) fn burst(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// As the kernel: a push follows the ping if the features have both bits. Three, for the buffer must be posted again.
+/// As the kernel: a push follows the ping if the features have both bits. Three pushes, because the
+/// node must post the buffer again.
 pub(super) fn push(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     if session.ping(0)?.features & feature::PUSHES != feature::PUSHES {
@@ -108,8 +109,8 @@ pub(super) fn dest_pid(target: &Target) -> Verdict {
     session.reply_to(&request).map(drop)
 }
 
-/// The answer goes to the identity that the header names: a kernel connects out for it. On the connection that the
-/// question came on it does no harm either; then it must name that identity.
+/// The answer goes to the identity in the header: a kernel opens a connection for it. An answer on
+/// the request's connection is harmless, too; it must then name that identity.
 pub(super) fn source_pid(target: &Target) -> Verdict {
     const PID: u32 = 777;
     let knocks = target.listen()?;

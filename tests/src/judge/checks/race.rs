@@ -7,8 +7,9 @@ use crate::judge::active::{Answer, Target};
 use crate::judge::session::{DISCOVERY_SINK, Session};
 use crate::judge::wire::{Hello, Order, kind, request};
 
-/// What is asked on the node's BULK_IN it may not answer there: it connects. While it waits for the judge's hello the judge
-/// offers a connection of its own. The answer then comes over the one that has won.
+/// The node may not answer on its BULK_IN, so it connects. While it waits for the judge's hello,
+/// the judge offers a connection in the other direction. The answer then comes over the connection
+/// that has won.
 pub(super) fn race(target: &Target) -> Verdict {
     let knocks = target.listen()?;
     let mut session = Session::with(target, &[kind::BULK_OUT])?;

@@ -1,4 +1,4 @@
-//! What is refused, and how.
+//! What a node refuses, and how.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -11,10 +11,11 @@ use crate::judge::wire::{
     request_v2,
 };
 
-/// Where the NID stands in a connection request.
+/// The offset of the NID in a connection request.
 const NID_AT: usize = 8;
 
-/// Other NIDs, in both forms of the request; and the node's own in its form, with each byte of it turned.
+/// Other NIDs, in both forms of the request; and the node's NID in its form, with each byte
+/// changed.
 pub(super) fn wrong_nid(target: &Target) -> Verdict {
     let hello = target.hello(target.version(), kind::CONTROL, new_incarnation()).bytes(Order::Little);
     let others = [target.nid.turned(1), target.nid.elsewhere(7), Nid::ANY, Nid::LOOPBACK];
@@ -23,7 +24,7 @@ pub(super) fn wrong_nid(target: &Target) -> Verdict {
         closed(target, &[request, hello.clone()].concat()).map_err(|fault| format!("{nid}: {fault}"))?;
     }
     let right = request(target.nid, Order::Little);
-    // Of the eight bits above a small NID's type nobody takes notice (lnet-wire 2).
+    // No node checks the eight bits above a small NID's type (lnet-wire 2).
     let noticed = if target.nid.is_large() { right.len() } else { right.len() - 1 };
     for at in NID_AT..noticed {
         let mut request = right.clone();
@@ -34,7 +35,7 @@ pub(super) fn wrong_nid(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// These bytes must be answered with nothing but the end.
+/// Checks that the node closes the connection without an answer to these bytes.
 fn closed(target: &Target, bytes: &[u8]) -> Verdict {
     expect_end(&mut target.say(bytes)?)
 }
@@ -103,7 +104,8 @@ pub(super) fn bad_hello(target: &Target) -> Verdict {
         .map_err(|fault| format!("no magic: {fault}"))
 }
 
-/// Of CONTROL there is one; of the bulk types as many as conns_per_peer says, which is 1 unless a link is fast.
+/// A peer has one CONTROL connection, and conns_per_peer of each bulk type, which is 1 unless a
+/// link is fast.
 pub(super) fn duplicate(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     match session.offer(kind::CONTROL)? {
@@ -131,7 +133,7 @@ pub(super) fn duplicate(target: &Target) -> Verdict {
             return Err(format!("{} connections without end", kind::name(kind)));
         }
     }
-    // The others go on.
+    // The other connections remain.
     session.ping(0).map(drop)
 }
 
@@ -158,7 +160,7 @@ fn refused_and_dropped(before: &mut Session<'_>, mut after: Session<'_>) -> Verd
     after.ping(control).map(drop)
 }
 
-/// A connection that says nothing, and one that stops after the request.
+/// A connection without bytes, and one that stops after the request.
 pub(super) fn silence(target: &Target) -> Verdict {
     let mut silent = target.say(&[])?;
     let mut half = target.say(&request(target.nid, Order::Little))?;
@@ -169,7 +171,8 @@ pub(super) fn silence(target: &Target) -> Verdict {
     }
 }
 
-/// Any address of 127.0.0.0/8 leads to this host; in IPv6 there is one, but who listens on all addresses listens there too.
+/// Any address of 127.0.0.0/8 leads to this host; IPv6 has one, but a node that listens on all
+/// addresses listens there too.
 pub(super) fn address(target: &Target) -> Verdict {
     let other = match target.nid.is_large() {
         true => IpAddr::V4(Ipv4Addr::new(127, 0xaa, 0, 1)),

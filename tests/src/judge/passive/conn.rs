@@ -1,4 +1,4 @@
-//! One accepted connection, and what comes on it.
+//! One accepted connection, and its frames.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::judge::session::MIN_BULK;
 use crate::judge::verdict::{judge_message, no_checksum};
 use crate::judge::wire::{Hello, Nid, Order, PID, kind};
 
-/// How long a kernel waits for request and hello (`accept_timeout`).
+/// A kernel's time limit for request and hello (`accept_timeout`).
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a node waits from one keepalive to the next, less what the system may delay the one and not the other.
+/// The pause between two keepalives of a node, less the possible difference of delays.
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
 
-/// Serves a connection until it ends; it is the `number`th.
+/// Serves a connection until it ends; `number` is its index.
 pub(super) fn serve(shared: &Arc<Shared>, mut stream: TcpStream, number: usize) {
     let _ = prepare(&stream, ACCEPT_TIMEOUT);
     let Some((hello, order)) = shake_hands(shared, &mut stream, number) else {
-        // As a kernel: what the peer has still to say is not read.
+        // As a kernel: further bytes of the peer are not read.
         shared.changed.notify_all();
         return;
     };
     converse(shared, stream, &hello, order, number);
 }
 
-/// Hears what comes on a connection that stands; `hello` is the peer's.
+/// Handles the frames of an established connection; `hello` is the peer's.
 pub(super) fn converse(
     shared: &Arc<Shared>,
     mut stream: TcpStream,
@@ -44,13 +44,13 @@ pub(super) fn converse(
     let (nid, kind) = (hello.src, kind::inverse(hello.kind));
     if shared.play.eager && shared.lock().peers.get(&nid).is_some_and(Peer::is_complete) {
         let shared = shared.clone();
-        // Whether it is right stands in the record.
+        // A failure is in the record.
         std::thread::spawn(move || shared.discover(nid));
     }
     let ended = loop {
         match read_frame(&mut stream, hello.version, order) {
             Ok(frame) => {
-                // What is wrong with it stands in the record by now.
+                // The fault is already in the record.
                 if heard(shared, hello, kind, &frame).is_err() {
                     break Ok(());
                 }
@@ -62,7 +62,7 @@ pub(super) fn converse(
         }
     };
     let mut state = shared.lock();
-    // What this side has closed itself is cut wherever it was.
+    // A connection that this side has closed may end inside a frame.
     let stands =
         state.peers.get(&nid).is_some_and(|peer| peer.conns.iter().any(|conn| conn.number == number));
     if stands {
@@ -76,7 +76,8 @@ pub(super) fn converse(
     shared.changed.notify_all();
 }
 
-/// A frame has come on a connection of this type, in the judge's view. An error closes all connections of the peer.
+/// Handles a frame on a connection of this type, in the judge's view. An error closes all
+/// connections of the peer.
 fn heard(shared: &Arc<Shared>, hello: &Hello, on: u32, frame: &Frame) -> Result<(), String> {
     let nid = hello.src;
     match frame {
@@ -90,7 +91,7 @@ fn heard(shared: &Arc<Shared>, hello: &Hello, on: u32, frame: &Frame) -> Result<
         Frame::Lnet(message) => {
             judge(shared, hello, on, message)?;
             if message.dest != shared.play.nid {
-                // This node is no router; a neighbour's message is another matter.
+                // This node is not a router; a message for a node of the same network is an error.
                 let neighbour = message.dest.is_neighbour(shared.play.nid);
                 return must(!neighbour, || format!("a message for {}", message.dest));
             }
@@ -103,7 +104,7 @@ fn heard(shared: &Arc<Shared>, hello: &Hello, on: u32, frame: &Frame) -> Result<
     }
 }
 
-/// Each rule that a message on a connection can break.
+/// Checks each rule for a message on a connection.
 fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(), String> {
     let own = (shared.play.nid, PID);
     let name = kind::name(kind::inverse(on));
@@ -116,7 +117,7 @@ fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(
     if hello.version == 2 && message.prefix.csum != 0 {
         must(message.prefix.csum == message.checksum(), || "a wrong checksum".to_string())?;
     }
-    // A header's source may be elsewhere behind a router; there is none here.
+    // A header's source may differ behind a router; there is none here.
     record.note(rules::HEADER, judge_message(message, (hello.src, hello.src_pid), own));
     if shared.play.copies {
         let cookie = message.prefix.zc_req;
@@ -127,7 +128,7 @@ fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(
         record.note(rules::ACK_ONLY, must(on != kind::BULK_OUT, || format!("a message of {size} bytes")));
     }
     let best = if size < MIN_BULK { kind::CONTROL } else { kind::BULK_IN };
-    // Before a peer knows that a connection stands it uses another.
+    // Until a peer knows that a connection is established, it uses another one.
     let knows = peer.has(best) && (peer.settled || best == kind::CONTROL || peer.used.contains(&best));
     if typed && on != kind::BULK_OUT && knows {
         record.note(rules::CONNECTION, must(on == best, || format!("a message of {size} bytes on {name}")));
@@ -137,7 +138,7 @@ fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(
     Ok(())
 }
 
-/// A sign of life: where it belongs, and no oftener than a node may.
+/// Checks a keepalive: its connection, and its distance from the one before.
 fn judge_keepalive(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) {
     let State { record, peers, .. } = state;
     let Some(peer) = peers.get_mut(&nid).filter(|_| prefix.is_keepalive()) else { return };
@@ -154,7 +155,7 @@ fn judge_keepalive(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) {
     record.note(rules::KEEPALIVE, verdict);
 }
 
-/// One's own handles, in PUT and GET, begin alike.
+/// The handles of a peer's PUTs and GETs begin with the same bytes.
 fn judge_handle(record: &mut rules::Record, peer: &mut Peer, message: &Message) {
     let handle = message.handle();
     if !matches!(message.kind, PUT | GET) || message.kind == PUT && handle == NO_HANDLE {
@@ -168,7 +169,7 @@ fn judge_handle(record: &mut rules::Record, peer: &mut Peer, message: &Message) 
     record.note(rules::HANDLES, verdict);
 }
 
-/// lnet-wire 26: what is acknowledged must have been asked for.
+/// lnet-wire 26: an acknowledgement must have been requested.
 fn take_acks(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) -> Result<(), String> {
     for cookie in prefix.acked() {
         let State { record, peers, .. } = state;
@@ -185,7 +186,8 @@ fn take_acks(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) -> Result<()
     Ok(())
 }
 
-/// Acknowledges a peer's zero-copy request: on BULK_IN, as a kernel does, else on what there is.
+/// Acknowledges a peer's zero-copy request: on BULK_IN, as a kernel does, or on another connection
+/// if there is none.
 fn acknowledge(shared: &Shared, nid: Nid, cookie: u64) -> Result<(), String> {
     let stream = {
         let mut state = shared.lock();

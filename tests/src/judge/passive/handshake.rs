@@ -14,10 +14,10 @@ use crate::judge::wire::{
     request_v2,
 };
 
-/// Bytes of the shorter of the two requests.
+/// The size of the shorter request in bytes.
 const REQUEST_V1: usize = 16;
 
-/// Takes the connection, or refuses it as a kernel does.
+/// Accepts the connection, or refuses it as a kernel does.
 pub(super) fn shake_hands(
     shared: &Arc<Shared>,
     stream: &mut TcpStream,
@@ -61,10 +61,11 @@ pub(super) fn shake_hands(
     let own_kind = kind::inverse(hello.kind);
     let connects = races || state.connecting.contains(&hello.src);
     let reply = match state.peers.get(&hello.src) {
-        // lnet-wire 24: the higher NID's own connection wins.
+        // lnet-wire 24: the connection of the higher NID wins.
         _ if connects && play.nid > hello.src => kind::NONE,
         Some(peer) if (peer.version, peer.incarnation) != (hello.version, hello.src_incarnation) => {
-            // A restarted peer, or one that says another number each time: the latter never gets its connections.
+            // A restarted peer, or one whose incarnation changes each time: the latter never gets
+            // its connections.
             let words = || format!("{:#x} beside {:#x}", hello.src_incarnation, peer.incarnation);
             let verdict = Err(words());
             state.record.note(rules::INCARNATION, verdict);
@@ -80,12 +81,13 @@ pub(super) fn shake_hands(
         return None;
     }
     let writer: Writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
-    // The hello is the first on the connection, before anybody who finds it in the table sends on it.
+    // The hello is the first message, before another thread finds the connection in the table and
+    // sends on it.
     answer(shared, stream, &own_hello(shared, hello.version, hello.src, own_kind));
     let peer = state.add_conn(&hello, Conn { number, kind: own_kind, stream: writer });
     if peer.conns.len() == 3 && peer.is_complete() {
         peer.conns.sort_unstable_by_key(|conn| conn.number);
-        // The types as the peer calls them.
+        // The types in the peer's view.
         let kinds: Vec<u32> = peer.conns.iter().map(|conn| kind::inverse(conn.kind)).collect();
         let right = kinds == [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT];
         state.record.note(rules::ORDER, must(right, || format!("{kinds:?}")));
@@ -94,13 +96,13 @@ pub(super) fn shake_hands(
     Some((hello, order))
 }
 
-/// Reads the connection request; `None` if the connection is over.
+/// Reads the connection request; `None` if the connection has ended.
 fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
     let own = shared.play.nid;
     let expected = request(own, Order::Little);
     let mut bytes = vec![0; REQUEST_V1];
     let mut read = stream.read_exact(&mut bytes);
-    // Of a request of another version no more is read before it is known for one.
+    // The rest is read only after the version is known.
     if read.is_ok() && bytes[..8] == expected[..8] {
         bytes.resize(expected.len(), 0);
         read = stream.read_exact(&mut bytes[REQUEST_V1..]);
@@ -133,7 +135,7 @@ fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
     None
 }
 
-/// What a kernel takes but never sends is a violation as well.
+/// A hello that a kernel accepts but never sends is a violation as well.
 fn judge_hello(state: &mut State, shared: &Shared, hello: &Hello, order: Order) {
     let first = !state.peers.contains_key(&hello.src);
     let verdict = must(order == Order::Little, || "byte order Big".to_string())
@@ -171,7 +173,7 @@ fn answer(shared: &Shared, stream: &mut TcpStream, hello: &Hello) {
     if let Some(tamper) = &shared.play.tamper {
         tamper(Stage::Hello, &mut bytes);
     }
-    // A peer that has gone is noticed by whoever reads.
+    // The reader notices if the peer is gone.
     let _ = stream.write_all(&bytes);
 }
 

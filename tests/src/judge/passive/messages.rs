@@ -1,4 +1,4 @@
-//! What the judge sends as a node that listens: what it asks, and its answers.
+//! The messages that the judge sends as the passive side: requests and answers.
 
 use std::io::Write;
 use std::sync::{Arc, PoisonError};
@@ -13,7 +13,7 @@ use crate::judge::session::{DISCOVERY_SINK, MIN_BULK};
 use crate::judge::verdict::judge_answer;
 use crate::judge::wire::{Nid, Order, kind};
 
-/// How long after its ACK a kernel pushes back (measured).
+/// The delay after its ACK with which a kernel pushes back (measured).
 const PUSH_BACK_AFTER: Duration = Duration::from_millis(3);
 
 impl Shared {
@@ -36,12 +36,12 @@ impl Shared {
         let mut state = self.lock();
         let peer = state.peer(nid)?;
         peer.discovered = true;
-        // It has answered behind all three hellos, so it knows its connections.
+        // The peer has answered after all three hellos, so it knows its connections.
         peer.settled |= complete;
         Ok(())
     }
 
-    /// A peer has pushed: if this node does not know it yet, it pushes back a moment later.
+    /// Handles a push: if this node does not know the peer yet, it pushes back after a delay.
     fn push_back_later(self: &Arc<Self>, nid: Nid) -> Result<(), String> {
         let mut state = self.lock();
         if state.peer(nid)?.discovered || !state.pushed_back.insert(nid) {
@@ -61,7 +61,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Pushes; gives the ACK.
+    /// Sends a push; returns the ACK.
     fn push(self: &Arc<Self>, nid: Nid) -> Result<Message, String> {
         let own = self.play.nid;
         let handle = self.lock().peer(nid)?.new_handle(self.incarnation);
@@ -69,7 +69,7 @@ impl Shared {
         self.ask(nid, &Message::put(own, nid, 0, PING_BITS, handle, &info.bytes()))
     }
 
-    /// What a peer says of itself, asked or not.
+    /// Checks a peer's ping information, in an answer or a push.
     fn judge_table(&self, nid: Nid, message: &Message) -> Result<PingInfo, String> {
         let info = PingInfo::parse(&message.payload);
         let verdict = info.clone().and_then(|info| {
@@ -80,7 +80,7 @@ impl Shared {
         info
     }
 
-    /// Sends a PUT or GET; gives its answer, once the zero-copy ack has come too.
+    /// Sends a PUT or GET; returns its answer, once the zero-copy ack has come too.
     pub(super) fn ask(self: &Arc<Self>, nid: Nid, asked: &Message) -> Result<Message, String> {
         let handle = asked.handle();
         self.lock().peer(nid)?.asked.insert(handle, None);
@@ -117,7 +117,8 @@ impl Shared {
         verdict.map(|()| answered)
     }
 
-    /// Sends a message where a kernel would; gives the cookie it asks with, if it does.
+    /// Sends a message on the connection that a kernel would use; returns the cookie of its
+    /// zero-copy request, if any.
     fn send(self: &Arc<Self>, nid: Nid, message: &Message) -> Result<Option<u64>, String> {
         let carries = self.lock().peer(nid)?.carries();
         if !carries {
@@ -146,7 +147,7 @@ impl Shared {
         stream.write_all(&bytes).map_err(|error| format!("cannot send: {error}"))
     }
 
-    /// What a kernel does with a message that is for it.
+    /// Handles a message for this node as a kernel does.
     pub(super) fn respond(self: &Arc<Self>, nid: Nid, message: &Message) -> Result<(), String> {
         let own = self.play.nid;
         match message.kind {
@@ -161,7 +162,7 @@ impl Shared {
                     _ => false,
                 };
                 let words = || format!("a message of type {} for no handle of ours", message.kind);
-                // Whoever asked judges the rest of it.
+                // The requester checks the rest of it.
                 if !known {
                     state.record.note(rules::ANSWERS, Err(words()));
                 }
@@ -174,7 +175,7 @@ impl Shared {
             }
             PUT => {
                 if message.is_push() {
-                    // A kernel acknowledges it, whatever it says.
+                    // A kernel acknowledges a push whatever it contains.
                     let _ = self.judge_table(nid, message);
                 }
                 let kept = message.is_push() || self.lock().store(message);

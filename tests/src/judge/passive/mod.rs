@@ -1,5 +1,5 @@
-//! The passive side: the judge plays a kernel node. It accepts what a kernel accepts, resets where it resets, and holds
-//! whoever connects to the [rules](super::rules).
+//! The passive side: the judge plays a kernel node. It accepts what a kernel accepts, resets where
+//! a kernel resets, and checks the [rules](super::rules) for every peer that connects.
 
 mod conn;
 mod handshake;
@@ -19,43 +19,45 @@ use super::frame::Message;
 use super::wire::Nid;
 use peers::State;
 
-/// What the judge is about to send: for proofs that a check can fail.
+/// What the judge is about to send: for tests that a check can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// A hello.
     Hello,
-    /// A prefix, with the message behind it.
+    /// A prefix with its message.
     Frame,
 }
 
-/// A change of what is sent.
+/// Changes the bytes that are sent.
 pub type Tamper = Arc<dyn Fn(Stage, &mut Vec<u8>) + Send + Sync>;
 
-/// How the judge plays.
+/// The parameters of the passive side.
 #[derive(Clone)]
 pub struct Play {
-    /// Where it listens.
+    /// The address at which it listens.
     pub listen: SocketAddr,
     /// Its NID.
     pub nid: Nid,
-    /// Whom it accepts: [`Policy::Secure`] as a kernel, [`Policy::Hello`] where nobody has privileges.
+    /// The connections that it accepts: [`Policy::Secure`] as a kernel, [`Policy::Hello`] where
+    /// processes have no privileges.
     pub policy: Policy,
-    /// Whether peers copy what they send, and so never ask for zero-copy acks, as nlx.
+    /// Whether peers copy what they send, and so never request zero-copy acks, as nlx.
     pub copies: bool,
-    /// Whether it discovers a peer as soon as that has its three connections.
+    /// Whether it discovers a peer as soon as the peer has its three connections.
     pub eager: bool,
-    /// Whether it connects to each peer as soon as that connects to it, before it answers: they race.
+    /// Whether it connects to each peer that connects, before it answers, so that both are
+    /// connecting.
     pub race: bool,
-    /// Whether it pushes back when a NID pushes to it that it has not discovered yet, as a kernel does.
+    /// Whether it pushes back to a NID that it has not discovered yet, as a kernel does.
     pub pushes_back: bool,
-    /// How long it waits for answers.
+    /// The time limit for answers.
     pub patience: Duration,
-    /// Changes what is sent, where the judge itself is to be judged.
+    /// Changes what is sent, for tests of the judge.
     pub tamper: Option<Tamper>,
 }
 
 impl Play {
-    /// A kernel node, before which nlx stands.
+    /// A kernel node that judges nlx.
     pub fn new(listen: SocketAddr, nid: Nid) -> Play {
         let (policy, patience) = (Policy::Secure, PATIENCE);
         let (eager, race, pushes_back) = (false, false, false);
@@ -63,7 +65,7 @@ impl Play {
     }
 }
 
-/// A judge that listens.
+/// A listening judge.
 pub struct Passive {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -72,7 +74,7 @@ pub struct Passive {
 struct Shared {
     play: Play,
     incarnation: u64,
-    /// How many connections there have been.
+    /// The number of connections so far.
     numbers: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
@@ -80,10 +82,11 @@ struct Shared {
 }
 
 impl Passive {
-    /// Listens from now on.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    ///
+    /// The error of `listen`.
     pub fn start(play: Play) -> io::Result<Passive> {
         let listener = TcpListener::bind(play.listen)?;
         let address = listener.local_addr()?;
@@ -109,20 +112,22 @@ impl Passive {
         Ok(Passive { shared, address })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was seen so far.
+    /// Returns the observations so far.
     pub fn report(&self) -> Report {
         self.shared.lock().record.report()
     }
 
-    /// Sends a PUT and gives the bytes that were acknowledged, by the ACK and by the zero-copy ack both.
+    /// Sends a PUT and returns the number of acknowledged bytes, after both the ACK and the
+    /// zero-copy ack.
     ///
     /// # Errors
-    /// What was missing or wrong; the report has it too.
+    ///
+    /// The fault, which is also in the report.
     pub fn put(&self, peer: Nid, portal: u32, bits: u64, payload: &[u8]) -> Result<u32, String> {
         self.discover(peer)?;
         let handle = self.shared.lock().peer(peer)?.new_handle(self.shared.incarnation);
@@ -130,7 +135,7 @@ impl Passive {
         Ok(self.shared.ask(peer, &put)?.mlength())
     }
 
-    /// Sends a GET and gives what came.
+    /// Sends a GET and returns the received bytes.
     ///
     /// # Errors
     /// As for [`Passive::put`].
@@ -141,7 +146,7 @@ impl Passive {
         Ok(self.shared.ask(peer, &get)?.payload)
     }
 
-    /// Pings a peer, and pushes if it wants that: what a kernel does before its first message.
+    /// Pings a peer, and pushes if it wants that: as a kernel does before its first message.
     ///
     /// # Errors
     /// As for [`Passive::put`].
@@ -154,25 +159,28 @@ impl Passive {
     /// Waits until a rule is broken.
     ///
     /// # Errors
-    /// It is not.
+    ///
+    /// The time limit has passed.
     pub fn wait_for_failure(&self, rule: &str) -> Result<(), String> {
         let broken = |state: &mut State| state.record.report().failures().contains_key(rule).then_some(());
         self.shared.wait(broken, || format!("{rule} is not broken"))
     }
 
-    /// Waits until a peer has sent so many keepalives.
+    /// Waits until a peer has sent `count` keepalives.
     ///
     /// # Errors
-    /// It has not.
+    ///
+    /// The time limit has passed.
     pub fn wait_for_keepalives(&self, peer: Nid, count: usize) -> Result<(), String> {
         let sent = |state: &mut State| (state.peer(peer).ok()?.keepalives >= count).then_some(());
         self.shared.wait(sent, || format!("fewer than {count} keepalives"))
     }
 
-    /// Waits until nobody is connected.
+    /// Waits until no peer is connected.
     ///
     /// # Errors
-    /// Somebody still is.
+    ///
+    /// The time limit has passed.
     pub fn wait_for_end(&self) -> Result<(), String> {
         let over = |state: &mut State| (state.peers.is_empty() && state.pushing_back == 0).then_some(());
         self.shared.wait(over, || "somebody is still connected".to_string())
@@ -182,7 +190,7 @@ impl Passive {
 impl Drop for Passive {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // The thread that accepts sees the flag with the next connection.
+        // The accepting thread sees the flag with the next connection.
         let _ = std::net::TcpStream::connect(self.address);
         let nids: Vec<Nid> = self.shared.lock().peers.keys().copied().collect();
         nids.into_iter().for_each(|nid| self.shared.lock().close_peer(nid));
@@ -198,7 +206,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something.
+    /// Waits until `look` returns a value.
     fn wait<T>(
         &self,
         mut look: impl FnMut(&mut State) -> Option<T>,

@@ -1,5 +1,5 @@
-//! Connections that the judge makes as a node that listens: for messages that nothing carries, and against peers that
-//! connect at the same time (lnet-wire 24).
+//! Connections that the judge makes as the passive side: for messages without a connection, and
+//! against peers that connect at the same time (lnet-wire 24).
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::judge::active::{Answer, Target};
 use crate::judge::rules::{self, must};
 use crate::judge::wire::{Hello, Nid, Order, kind};
 
-/// There is a message for a peer, and no connection that may carry it: opens one, unless the peer's own attempt wins.
+/// Opens a connection for a message that no connection may carry, unless the peer's attempt wins.
 pub(super) fn connect(shared: &Arc<Shared>, nid: Nid) -> Result<(), String> {
     let version = {
         let mut state = shared.lock();
@@ -37,13 +37,14 @@ pub(super) fn connect(shared: &Arc<Shared>, nid: Nid) -> Result<(), String> {
     shared.wait(carries, || format!("{nid} refused a connection, and has made none"))?
 }
 
-/// Connects to a peer whose first hello has come and waits for its answer, so that both are connecting.
+/// Connects to a peer whose first hello has come and waits for its answer, so that both are
+/// connecting.
 pub(super) fn race(shared: &Arc<Shared>, hello: &Hello) {
     let verdict = if shared.play.nid > hello.src { win(shared, hello) } else { lose(shared, hello) };
     shared.lock().record.note(rules::RACE, verdict);
 }
 
-/// This node is the higher one: its connections are taken.
+/// The judge's NID is higher: its connections are accepted.
 fn win(shared: &Arc<Shared>, hello: &Hello) -> Result<(), String> {
     for kind in [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT] {
         match offer(shared, hello.src, hello.version, kind)? {
@@ -59,7 +60,7 @@ fn win(shared: &Arc<Shared>, hello: &Hello) -> Result<(), String> {
     Ok(())
 }
 
-/// This node is the lower one: its connection is refused.
+/// The judge's NID is lower: its connection is refused.
 fn lose(shared: &Arc<Shared>, hello: &Hello) -> Result<(), String> {
     match offer(shared, hello.src, hello.version, kind::CONTROL)? {
         Answer::Refused(_) => Ok(()),
@@ -80,7 +81,7 @@ fn offer(shared: &Arc<Shared>, nid: Nid, version: u32, kind: u32) -> Result<Answ
     target.offer(&target.hello(version, kind, shared.incarnation))
 }
 
-/// A connection that the peer has accepted is one like those that the judge accepts.
+/// Adds a connection that the peer has accepted.
 fn keep(shared: &Arc<Shared>, stream: TcpStream, reply: Hello) -> Result<(), String> {
     let writer = stream.try_clone().map_err(|error| error.to_string())?;
     let number = shared.new_number();

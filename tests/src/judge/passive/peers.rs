@@ -1,4 +1,4 @@
-//! Who is connected, with what, and what is still due.
+//! The connected peers, their connections, and what is outstanding.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{Shutdown, TcpStream};
@@ -9,25 +9,26 @@ use crate::judge::frame::{Message, PAYLOAD_MAX};
 use crate::judge::rules::Record;
 use crate::judge::wire::{Hello, Nid, kind};
 
-/// What is written to from several threads.
+/// A stream that several threads write to.
 pub(super) type Writer = Arc<Mutex<TcpStream>>;
 
-/// A portal from here on has no buffers: so that there is one that drops.
+/// Portals from this number on have no buffers: so that some messages are dropped.
 const PORTALS: u32 = 60;
 
-/// Everything that the judge knows.
+/// The state of the passive side.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) record: Record,
     pub(super) peers: HashMap<Nid, Peer>,
-    /// Whom the judge is connecting to.
+    /// The peers that the judge is connecting to.
     pub(super) connecting: HashSet<Nid>,
-    /// Whom it has connected to because they connected to it.
+    /// The peers that it has connected to because they connected to it.
     pub(super) raced: HashSet<Nid>,
-    /// Whom it has pushed back to, or is about to, and how many of them have still to answer.
+    /// The peers that it has pushed back to, or is about to, and the number of those without an
+    /// answer.
     pub(super) pushed_back: HashSet<Nid>,
     pub(super) pushing_back: usize,
-    /// What was PUT, by portal and match bits; GETs are answered from it.
+    /// Received PUTs, by portal and match bits; they answer GETs.
     buffers: HashMap<(u32, u64), Vec<u8>>,
 }
 
@@ -37,27 +38,27 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) conns: Vec<Conn>,
     pub(super) discovered: bool,
-    /// It knows that its three connections stand.
+    /// Whether it knows that its three connections are established.
     pub(super) settled: bool,
-    /// Types, in the judge's view, that it has used.
+    /// Connection types, in the judge's view, that it has used.
     pub(super) used: HashSet<u32>,
-    /// How many keepalives have come.
+    /// The number of keepalives received.
     pub(super) keepalives: usize,
-    /// When the last of them came.
+    /// When the last keepalive came.
     pub(super) kept_alive: Option<Instant>,
     /// The first eight bytes of its handles.
     pub(super) interface: Option<[u8; 8]>,
-    /// Cookies that wait for their acknowledgement, and the type of connection that they were sent on.
+    /// Cookies without acknowledgement, and the type of connection that they were sent on.
     pub(super) outstanding: BTreeMap<u64, u32>,
-    /// Handles that were given away, and the answers.
+    /// Handles of requests, and their answers.
     pub(super) asked: HashMap<[u8; 16], Option<Message>>,
     handles: u64,
     cookies: u64,
 }
 
-/// A connection of it.
+/// A connection of a peer.
 pub(super) struct Conn {
-    /// Its place among all connections.
+    /// Its index among all connections.
     pub(super) number: usize,
     /// Its type in the judge's view.
     pub(super) kind: u32,
@@ -77,7 +78,7 @@ impl State {
         }
     }
 
-    /// A new connection of a peer, which may be its first.
+    /// Adds a connection of a peer, which may be its first.
     pub(super) fn add_conn(&mut self, hello: &Hello, conn: Conn) -> &mut Peer {
         let new = || Peer::new(hello.version, hello.src_incarnation);
         let peer = self.peers.entry(hello.src).or_insert_with(new);
@@ -85,7 +86,7 @@ impl State {
         peer
     }
 
-    /// Keeps what is PUT; says whether there was a buffer for it.
+    /// Stores a PUT; returns whether there was a buffer for it.
     pub(super) fn store(&mut self, put: &Message) -> bool {
         let taken = put.portal() < PORTALS;
         if taken {
@@ -94,7 +95,7 @@ impl State {
         taken
     }
 
-    /// What was PUT where a GET asks.
+    /// Returns the stored bytes that a GET requests.
     pub(super) fn stored(&self, get: &Message) -> Option<Vec<u8>> {
         let bytes = self.buffers.get(&(get.portal(), get.bits()))?;
         let length = bytes.len().min(get.sink().min(PAYLOAD_MAX) as usize);
@@ -129,12 +130,12 @@ impl Peer {
         [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT].into_iter().all(|kind| self.has(kind))
     }
 
-    /// Whether it can be sent messages.
+    /// Returns whether messages can be sent to it.
     pub(super) fn carries(&self) -> bool {
         self.choose(kind::CONTROL).is_some()
     }
 
-    /// The connection of this type, else another that may carry messages.
+    /// Returns the connection of this type, or else another one that may carry messages.
     pub(super) fn choose(&self, best: u32) -> Option<&Conn> {
         let of = |kind| self.conns.iter().find(move |conn| conn.kind == kind);
         of(best).or_else(|| of(kind::CONTROL)).or_else(|| of(kind::BULK_OUT))
