@@ -54,11 +54,11 @@ pub(crate) fn check(rule: &'static str, holds: bool, found: impl fmt::Display) -
 
 pub(crate) fn equal<T: PartialEq + fmt::Debug>(
     rule: &'static str,
-    place: impl fmt::Display,
+    location: impl fmt::Display,
     is: T,
     should: T,
 ) -> Audit {
-    check(rule, is == should, format_args!("{place}: {is:?} instead of {should:?}"))
+    check(rule, is == should, format_args!("{location}: {is:?} instead of {should:?}"))
 }
 
 /// The ends of a list.
@@ -67,7 +67,7 @@ pub(crate) type Ends = (Option<u32>, Option<u32>);
 /// Visits the objects of a list in order; returns their number. It terminates: each object has one
 /// predecessor.
 pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
-    place: impl fmt::Display,
+    location: impl fmt::Display,
     (head, tail): Ends,
     at: impl Fn(u32) -> Option<&'a T>,
     mut each: impl FnMut(u32, &'a T) -> Audit,
@@ -75,20 +75,20 @@ pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
     let (mut count, mut prev, mut next) = (0, NONE, head.unwrap_or(NONE));
     while next != NONE {
         let rule = "a list names objects that exist";
-        let found = || AuditError { rule, found: format!("{place}: {next} after {prev}") };
+        let found = || AuditError { rule, found: format!("{location}: {next} after {prev}") };
         let object = at(next).ok_or_else(found)?;
         let links = object.links();
-        equal("neighbours in a list name each other", format_args!("{place}, {next}"), links.prev, prev)?;
+        equal("neighbours in a list name each other", format_args!("{location}, {next}"), links.prev, prev)?;
         each(next, object)?;
         (count, prev, next) = (count + 1, next, links.next);
     }
-    equal("a list's tail is its last object", place, tail.unwrap_or(NONE), prev)?;
+    equal("a list's tail is its last object", location, tail.unwrap_or(NONE), prev)?;
     Ok(count)
 }
 
 /// Returns the objects, at most `most`, in the chains of a hash index.
 pub(crate) fn chained<'a, T: Hashed + 'a>(
-    place: impl fmt::Display,
+    location: impl fmt::Display,
     index: &Buckets,
     most: usize,
     at: impl Fn(u32) -> Option<&'a T> + Copy,
@@ -98,7 +98,7 @@ pub(crate) fn chained<'a, T: Hashed + 'a>(
         // A chain stores no tail.
         let next = |&index: &u32| at(index).and_then(|object| some(object.links().next));
         let tail = std::iter::successors(Some(head), next).take(most + 1).last();
-        walk(format_args!("a chain of {place}"), (Some(head), tail), at, |index, object| {
+        walk(format_args!("a chain of {location}"), (Some(head), tail), at, |index, object| {
             all.push((index, object));
             Ok(())
         })?;

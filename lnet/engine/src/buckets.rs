@@ -224,12 +224,12 @@ mod tests {
                     buckets.remove(&mut slab, index);
                     slab.take(index);
                 } else if step == 1 && !model.is_empty() {
-                    let place = at.index(model.len());
-                    let node = Node { hash: slab[model[place]].hash, ..node };
+                    let position = at.index(model.len());
+                    let node = Node { hash: slab[model[position]].hash, ..node };
                     let index = slab.insert(node).unwrap().index;
-                    buckets.replace(&mut slab, model[place], index);
-                    slab.take(model[place]);
-                    model[place] = index;
+                    buckets.replace(&mut slab, model[position], index);
+                    slab.take(model[position]);
+                    model[position] = index;
                 } else {
                     let index = slab.insert(node).unwrap().index;
                     prop_assert!(buckets.insert(&mut slab, index));

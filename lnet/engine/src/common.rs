@@ -60,7 +60,7 @@ impl Common {
     }
 
     /// Lowers the bound to the deadline of a new response; under the partition's lock.
-    pub(crate) fn hasten(&self, partition: usize, deadline_ns: u64) {
+    pub(crate) fn lower_deadline(&self, partition: usize, deadline_ns: u64) {
         self.deadlines[partition].fetch_min(deadline_ns, Ordering::Relaxed);
     }
 
@@ -79,7 +79,7 @@ impl Common {
     }
 
     /// Returns the partition of the calling thread.
-    pub(crate) fn here(&self) -> usize {
+    pub(crate) fn current_partition(&self) -> usize {
         match self.partitions() {
             1 => 0,
             all => self.config.partitions.current(true).unwrap_or(0) % all,

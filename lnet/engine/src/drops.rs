@@ -125,7 +125,7 @@ pub(crate) fn log(header: &Header, reason: DropReason) {
 
 /// A remembered drop, and the time of the last one.
 #[derive(Clone, Copy)]
-struct Noted {
+struct DropRecord {
     at_ns: u64,
     drop: RecentDrop,
 }
@@ -133,20 +133,20 @@ struct Noted {
 /// The last drops of one partition, the newest last.
 #[derive(Default)]
 pub(crate) struct RecentDrops {
-    noted: [Option<Noted>; RECENT_DROPS],
+    noted: [Option<DropRecord>; RECENT_DROPS],
 }
 
 impl RecentDrops {
     /// Remembers a dropped message; replaces the oldest entry.
     pub(crate) fn note(&mut self, header: &Header, reason: DropReason, now_ns: u64) {
         let mut drop = RecentDrop::new(header, reason);
-        let like = |noted: &Option<Noted>| noted.is_some_and(|noted| noted.drop.is_like(&drop));
+        let like = |noted: &Option<DropRecord>| noted.is_some_and(|noted| noted.drop.is_like(&drop));
         let index = self.noted.iter().position(like).unwrap_or(0);
         if let Some(known) = self.noted[index].filter(|noted| noted.drop.is_like(&drop)) {
             drop.count += known.drop.count;
         }
         self.noted[index..].rotate_left(1);
-        self.noted[RECENT_DROPS - 1] = Some(Noted { at_ns: now_ns, drop });
+        self.noted[RECENT_DROPS - 1] = Some(DropRecord { at_ns: now_ns, drop });
     }
 
     /// Returns all remembered drops, with their age.

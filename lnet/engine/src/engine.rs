@@ -268,7 +268,7 @@ impl Engine {
         )
     }
 
-    /// Sends `content` to the entry of a node with the portal and match bits in `place`, and
+    /// Sends `content` to the entry of a node with the portal and match bits in `entry`, and
     /// requests an ACK. `sleeper` is woken when the ACK has arrived or the PUT has failed.
     ///
     /// # Errors
@@ -278,10 +278,10 @@ impl Engine {
         source: Option<Nid>,
         target: ProcessId,
         sleeper: Arc<Sleeper>,
-        place: (Portal, MatchBits),
+        entry: (Portal, MatchBits),
         content: IoVec,
     ) -> Result<Push, LNetError> {
-        Push::start(self.this()?, source, target, sleeper, place, content)
+        Push::start(self.this()?, source, target, sleeper, entry, content)
     }
 
     /// Wakes `sleeper` after events of these polled queues, and when one of them is freed, until
@@ -298,7 +298,7 @@ impl Engine {
     /// Returns the primary NID of the node to which `nid` belongs, if that node has announced it;
     /// otherwise `nid`.
     pub fn primary_nid(&self, nid: Nid) -> Nid {
-        self.net.lock(self.common.here()).shared().primary(nid)
+        self.net.lock(self.common.current_partition()).shared().primary(nid)
     }
 
     /// Adds a rule by which arriving messages are lost or delayed. It applies after the checks of
@@ -389,7 +389,7 @@ impl Engine {
         pushed: &PushedNids<impl Iterator<Item = Nid> + Clone>,
         admit: impl FnOnce(Nid) -> bool,
     ) {
-        let here = self.common.here();
+        let here = self.common.current_partition();
         {
             let net = self.net.lock(here);
             if !net.is_news(net.shared(), pushed) {
@@ -407,7 +407,7 @@ impl Engine {
         }
         // All partitions stop for this. A peer with changes in every push causes it as often as the
         // rates allow. Each time costs at most the look-ups for the 255 NIDs that a buffer takes of
-        // a push, and one node's place in the tables.
+        // a push, and one node's entry in the tables.
         let mut net = self.net.lock_all();
         let (parts, shared) = net.split();
         shared.learn(parts, pushed);

@@ -224,20 +224,20 @@ impl QueueUses {
     ) -> Result<u32, LNetError> {
         let gone = LNetError::NoSuch { object: "EQ", handle: handle.0 };
         let Some(key) = key else { return Err(gone) };
-        let place = key.index as usize;
-        if let Some(Some(known)) = self.0.get_mut(place)
+        let index = key.index as usize;
+        if let Some(Some(known)) = self.0.get_mut(index)
             && known.key == key
         {
             known.users += 1;
             return Ok(key.index);
         }
         let queue = queues.find(key).ok_or(gone)?;
-        if self.0.len() <= place {
-            let no_memory = |_| LNetError::TooMany { objects: "event queues of a partition", limit: place };
-            self.0.try_reserve(place + 1 - self.0.len()).map_err(no_memory)?;
-            self.0.resize_with(place + 1, || None);
+        if self.0.len() <= index {
+            let no_memory = |_| LNetError::TooMany { objects: "event queues of a partition", limit: index };
+            self.0.try_reserve(index + 1 - self.0.len()).map_err(no_memory)?;
+            self.0.resize_with(index + 1, || None);
         }
-        self.0[place] = Some(QueueUse { key, queue, users: 1 });
+        self.0[index] = Some(QueueUse { key, queue, users: 1 });
         Ok(key.index)
     }
 

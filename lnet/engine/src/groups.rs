@@ -219,9 +219,9 @@ mod tests {
                         list.insert(0, new);
                     }
                     1 if !list.is_empty() => {
-                        let place = at.index(list.len());
-                        groups.push_before(&mut slab, list[place], new);
-                        list.insert(place, new);
+                        let position = at.index(list.len());
+                        groups.push_before(&mut slab, list[position], new);
+                        list.insert(position, new);
                     }
                     _ => {
                         prop_assert!(groups.push_back(&mut slab, new));

@@ -16,19 +16,19 @@ use crate::slab::Key;
 
 /// A path to another node, or to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Path {
     /// This node itself: no LND, no credits (lnet-wire 14).
     Here,
     /// Over an NI to a next hop, which belongs to this partition.
     Over { ni: Key, peer: ProcessId, partition: usize },
 }
 
-impl Way {
+impl Path {
     /// Returns the NI of the path.
     pub(crate) fn ni(&self) -> Option<Key> {
         match *self {
-            Way::Here => None,
-            Way::Over { ni, .. } => Some(ni),
+            Path::Here => None,
+            Path::Over { ni, .. } => Some(ni),
         }
     }
 
@@ -132,7 +132,7 @@ impl Request {
 
 /// The route of an outgoing message to its target.
 pub(crate) struct Route {
-    pub(crate) way: Way,
+    pub(crate) path: Path,
     /// The NID from which it is sent.
     pub(crate) source: Nid,
     /// The primary NID of the target's node.
@@ -196,7 +196,7 @@ impl Message {
 /// An outgoing message that is to be sent once no lock is held.
 #[derive(Debug)]
 pub(crate) struct Launch {
-    pub(crate) way: Way,
+    pub(crate) path: Path,
     pub(crate) message: Message,
     pub(crate) header: Header,
     pub(crate) payload: Option<ReadVec>,
@@ -233,7 +233,7 @@ pub(crate) struct Local {
 #[derive(Debug, Clone)]
 pub(crate) struct Inbound {
     /// The path back: an answer goes over the hop that brought the request.
-    pub(crate) back: Way,
+    pub(crate) back: Path,
     /// The last hop.
     pub(crate) from: ProcessId,
     pub(crate) rx: RxContext,

@@ -69,8 +69,8 @@ impl Lnd for Keeper {
 
     fn withdraw(&self, _: Nid, _: ProcessId, token: TxToken) -> bool {
         let mut handed = self.handed.lock().unwrap();
-        let place = handed.iter().position(|tx| tx.token == token).filter(|_| self.withdraws);
-        place.map(|place| handed.remove(place)).is_some()
+        let index = handed.iter().position(|tx| tx.token == token).filter(|_| self.withdraws);
+        index.map(|index| handed.remove(index)).is_some()
     }
 
     fn resume(&self, _: RxContext, delivery: Option<Delivery>) {

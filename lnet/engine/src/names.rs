@@ -12,7 +12,7 @@ use crate::slab::{INDEX_BITS, Key};
 /// of one kind never names an object of another (S-107).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-enum Kind {
+enum HandleKind {
     Queue = 0,
     Entry = 1,
     Posted = 2,
@@ -21,7 +21,7 @@ enum Kind {
 
 /// The room and the partition of an MD. All rooms use it, so its fields are visible in the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct MdLocation {
     /// Bound for PUTs and GETs of this node; otherwise attached to an entry of a portal.
     pub(crate) bound: bool,
     pub(crate) partition: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Place {
 /// Names an MD in any room. The MD exists while a message in a table uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MdName {
-    pub(crate) place: Place,
+    pub(crate) location: MdLocation,
     pub(crate) key: Key,
 }
 
@@ -60,7 +60,7 @@ pub(crate) const fn unpack(value: u64) -> (usize, Key) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RxName {
     /// A message whose payload is being received, in one of the tables of MDs.
-    Receiving(Place, Key),
+    Receiving(MdLocation, Key),
     /// A message that waits on a lazy portal, by the portal's index.
     Delayed(usize, Key),
     /// A message that a fault rule delays.
@@ -75,8 +75,10 @@ impl RxName {
 
     pub(crate) const fn token(self) -> RxToken {
         RxToken(match self {
-            RxName::Receiving(Place { bound: true, partition }, key) => RxName::BOUND | pack(partition, key),
-            RxName::Receiving(Place { bound: false, partition }, key) => pack(partition, key),
+            RxName::Receiving(MdLocation { bound: true, partition }, key) => {
+                RxName::BOUND | pack(partition, key)
+            }
+            RxName::Receiving(MdLocation { bound: false, partition }, key) => pack(partition, key),
             RxName::Delayed(portal, key) => RxName::DELAYED | pack(portal, key),
             RxName::Held(key) => RxName::HELD | pack(0, key),
         })
@@ -88,7 +90,7 @@ impl RxName {
         match token.0 & RxName::HELD {
             RxName::HELD => RxName::Held(key),
             RxName::DELAYED => RxName::Delayed(index, key),
-            kind => RxName::Receiving(Place { bound: kind == RxName::BOUND, partition: index }, key),
+            kind => RxName::Receiving(MdLocation { bound: kind == RxName::BOUND, partition: index }, key),
         }
     }
 }
@@ -129,13 +131,13 @@ impl Handles {
         Handles { keys, partitions }
     }
 
-    fn seal(&self, kind: Kind, partition: usize, key: Key) -> u64 {
+    fn seal(&self, kind: HandleKind, partition: usize, key: Key) -> u64 {
         let [first, second] = self.keys;
         mix(mix(((kind as u64) << 62 | pack(partition, key)) ^ first, FACTOR) ^ second, FACTOR)
     }
 
     /// Returns the partition and key, if the handle has this kind.
-    fn open(&self, handle: u64, kind: Kind) -> Option<(usize, Key)> {
+    fn open(&self, handle: u64, kind: HandleKind) -> Option<(usize, Key)> {
         let [first, second] = self.keys;
         let value = mix(mix(handle, FACTOR_INVERSE) ^ second, FACTOR_INVERSE) ^ first;
         let (partition, key) = unpack(value & ((1 << 62) - 1));
@@ -143,31 +145,31 @@ impl Handles {
     }
 
     pub(crate) fn eq(&self, key: Key) -> EqHandle {
-        EqHandle(self.seal(Kind::Queue, 0, key))
+        EqHandle(self.seal(HandleKind::Queue, 0, key))
     }
 
     pub(crate) fn me(&self, partition: usize, key: Key) -> MeHandle {
-        MeHandle(self.seal(Kind::Entry, partition, key))
+        MeHandle(self.seal(HandleKind::Entry, partition, key))
     }
 
-    pub(crate) fn md(&self, place: Place, key: Key) -> MdHandle {
-        let kind = if place.bound { Kind::Bound } else { Kind::Posted };
-        MdHandle(self.seal(kind, place.partition, key))
+    pub(crate) fn md(&self, location: MdLocation, key: Key) -> MdHandle {
+        let kind = if location.bound { HandleKind::Bound } else { HandleKind::Posted };
+        MdHandle(self.seal(kind, location.partition, key))
     }
 
     pub(crate) fn open_eq(&self, eq: EqHandle) -> Option<Key> {
-        self.open(eq.0, Kind::Queue).map(|(_, key)| key)
+        self.open(eq.0, HandleKind::Queue).map(|(_, key)| key)
     }
 
     pub(crate) fn open_me(&self, me: MeHandle) -> Option<(usize, Key)> {
-        self.open(me.0, Kind::Entry)
+        self.open(me.0, HandleKind::Entry)
     }
 
-    pub(crate) fn open_md(&self, md: MdHandle) -> Option<(Place, Key)> {
-        let posted = self.open(md.0, Kind::Posted).map(|(partition, key)| (false, partition, key));
-        let found =
-            posted.or_else(|| self.open(md.0, Kind::Bound).map(|(partition, key)| (true, partition, key)));
-        found.map(|(bound, partition, key)| (Place { bound, partition }, key))
+    pub(crate) fn open_md(&self, md: MdHandle) -> Option<(MdLocation, Key)> {
+        let posted = self.open(md.0, HandleKind::Posted).map(|(partition, key)| (false, partition, key));
+        let found = posted
+            .or_else(|| self.open(md.0, HandleKind::Bound).map(|(partition, key)| (true, partition, key)));
+        found.map(|(bound, partition, key)| (MdLocation { bound, partition }, key))
     }
 }
 
@@ -184,16 +186,16 @@ mod tests {
             partition in 0..PARTITIONS_MAX, bits in 0u64..1 << KEY_BITS, bound: bool,
         ) {
             let handles = Handles::new(PARTITIONS_MAX);
-            let (place, key) = (Place { bound, partition }, Key::from_bits(bits, INDEX_BITS));
-            let (eq, me, md) = (handles.eq(key), handles.me(partition, key), handles.md(place, key));
+            let (location, key) = (MdLocation { bound, partition }, Key::from_bits(bits, INDEX_BITS));
+            let (eq, me, md) = (handles.eq(key), handles.me(partition, key), handles.md(location, key));
             prop_assert_eq!(handles.open_eq(eq), Some(key));
             prop_assert_eq!(handles.open_me(me), Some((partition, key)));
-            prop_assert_eq!(handles.open_md(md), Some((place, key)));
+            prop_assert_eq!(handles.open_md(md), Some((location, key)));
             prop_assert_eq!(handles.open_md(MdHandle(me.0)), None);
             prop_assert_eq!(handles.open_me(MeHandle(md.0)), None);
             prop_assert_eq!(handles.open_eq(EqHandle(md.0)), None);
             prop_assert_eq!(unpack(pack(partition, key)), (partition, key));
-            for name in [RxName::Receiving(place, key), RxName::Delayed(partition, key), RxName::Held(key)] {
+            for name in [RxName::Receiving(location, key), RxName::Delayed(partition, key), RxName::Held(key)] {
                 prop_assert_eq!(RxName::open(name.token()), name);
             }
         }
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn partitions_that_are_not_there_have_no_handles() {
         let handles = Handles::new(2);
-        let md = handles.md(Place { bound: true, partition: 2 }, Key::from_bits(1, INDEX_BITS));
+        let md = handles.md(MdLocation { bound: true, partition: 2 }, Key::from_bits(1, INDEX_BITS));
         assert_eq!(handles.open_md(md), None);
     }
 }

@@ -35,7 +35,7 @@ use crate::common::Common;
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RecentDrop, RecentDrops};
 use crate::list::List;
-use crate::message::{Launch, Launched, Message, MessageOp, PeerName, Request, Route, Way};
+use crate::message::{Launch, Launched, Message, MessageOp, Path, PeerName, Request, Route};
 use crate::names::{MdName, pack};
 use crate::slab::{Key, NONE, Slab, slab};
 use crate::work::{Ended, Work};
@@ -50,7 +50,7 @@ pub(crate) struct NetShared {
 }
 
 /// One partition's part of an NI.
-pub(crate) struct Share {
+pub(crate) struct NiShare {
     ni: Key,
     /// The NI's LND, behind a separate reference count for this partition: each message takes a
     /// reference.
@@ -72,13 +72,13 @@ pub(crate) struct Share {
 }
 
 /// The LND that has a message, or is about to get it, with the NI and the peer of the message.
-pub(crate) struct Handed {
+pub(crate) struct MessageHolder {
     lnd: Arc<Arc<dyn Lnd>>,
     ni: Nid,
     peer: ProcessId,
 }
 
-impl Handed {
+impl MessageHolder {
     /// Asks the LND to give the message back, if nothing of it has left; without any lock.
     pub(crate) fn withdraw(&self, token: TxToken) -> bool {
         self.lnd.withdraw(self.ni, self.peer, token)
@@ -97,7 +97,7 @@ pub(crate) struct Net {
     /// (lnet-routing 17). A NID is in the partition of its hash among all partitions.
     preferred: NidMap<Key>,
     /// By the index of the NI.
-    shares: Vec<Option<Share>>,
+    shares: Vec<Option<NiShare>>,
     counters: Counters,
     drops: RecentDrops,
     /// Traffic of this node to itself.
@@ -122,11 +122,11 @@ impl Net {
     }
 
     /// Returns this partition's part of an NI, if peers of the NI belong here.
-    fn share(&self, ni: Key) -> Option<&Share> {
+    fn share(&self, ni: Key) -> Option<&NiShare> {
         self.shares.get(ni.index as usize)?.as_ref().filter(|share| share.ni == ni)
     }
 
-    fn share_mut(&mut self, ni: Key) -> Option<&mut Share> {
+    fn share_mut(&mut self, ni: Key) -> Option<&mut NiShare> {
         self.shares.get_mut(ni.index as usize)?.as_mut().filter(|share| share.ni == ni)
     }
 
@@ -134,8 +134,8 @@ impl Net {
     /// queues it. `None` if it ends at once: with ENETDOWN if the NI is gone or stops, with ENOMEM
     /// without room for the message or its peer.
     pub(crate) fn launch(&mut self, shared: &NetShared, launch: Launch, work: &mut Work) -> Option<Launched> {
-        let Launch { way, message, header, payload, reply_to } = launch;
-        let (ni, peer) = match self.next_hop(shared, way) {
+        let Launch { path, message, header, payload, reply_to } = launch;
+        let (ni, peer) = match self.next_hop(shared, path) {
             Ok(hop) => hop,
             Err(errno) => {
                 self.counters.errors += 1;
@@ -170,8 +170,8 @@ impl Net {
     }
 
     /// Returns the NI and the peer of a message, if there is room for it.
-    fn next_hop<'a>(&mut self, shared: &'a NetShared, way: Way) -> Result<(&'a Ni, u32), Errno> {
-        let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
+    fn next_hop<'a>(&mut self, shared: &'a NetShared, path: Path) -> Result<(&'a Ni, u32), Errno> {
+        let Path::Over { ni: key, peer, .. } = path else { return Err(Errno::EINVAL) };
         let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
         // Its queue must have room too: once it is in the table, it ends in one way, finalised.
         if !self.messages.make_room() || !self.waiting.make_room() {
@@ -189,7 +189,7 @@ impl Net {
     }
 
     /// Queues a message that has waited for its hand-over.
-    fn let_go(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
+    fn queue_send(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
         let md = self.messages[message].message.md;
         work.sends.push(self.ready(ni, tx, md, true));
     }
@@ -220,13 +220,18 @@ impl Net {
 
     /// Withdraws a message whose MD is unlinked. One that waits for credits ends; for another,
     /// returns the LND that has it, or is about to.
-    pub(crate) fn withdraw(&mut self, shared: &NetShared, key: Key, work: &mut Work) -> Option<Handed> {
+    pub(crate) fn withdraw(
+        &mut self,
+        shared: &NetShared,
+        key: Key,
+        work: &mut Work,
+    ) -> Option<MessageHolder> {
         let &Sending { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
         let peer = self.peers.get_mut(index);
         let (id, ni) = (peer.id, peer.ni);
         if waiting == NONE {
             let nid = shared.nis.get(ni)?.id.nid;
-            return Some(Handed { lnd: self.share(ni)?.lnd.clone(), ni: nid, peer: id });
+            return Some(MessageHolder { lnd: self.share(ni)?.lnd.clone(), ni: nid, peer: id });
         }
         let share = self.shares[ni.index as usize].as_mut()?;
         match awaits {
@@ -330,8 +335,8 @@ impl Net {
             return Err(LNetError::NotLocal { nid });
         }
         if nis.is_local(target.nid) {
-            let (way, nid) = (Way::Here, target.nid);
-            return Ok(Route { way, source: nid, primary: nid, debtor: None });
+            let (path, nid) = (Path::Here, target.nid);
+            return Ok(Route { path, source: nid, primary: nid, debtor: None });
         }
         let (key, ni) =
             self.choose_ni(shared, request, partition).ok_or(LNetError::NoRoute { nid: target.nid })?;
@@ -341,7 +346,7 @@ impl Net {
             return Err(LNetError::TooMany { objects: "messages in flight", limit: self.messages.limit() });
         }
         Ok(Route {
-            way: Way::Over { ni: key, peer: target, partition },
+            path: Path::Over { ni: key, peer: target, partition },
             source: ni.id.nid,
             primary: identities.primary(target.nid),
             debtor: Some(self.peers.name_of(&self.common.hasher, key, target)),

@@ -255,14 +255,14 @@ impl PlacedEntries {
 
     /// Checks the counts against those of the existing entries, and that all their kinds are
     /// published.
-    pub(crate) fn audit(&self, place: impl fmt::Display, entries: EntryCounts) -> Audit {
-        equal("entries are counted by kind", &place, self.counts, entries)?;
+    pub(crate) fn audit(&self, location: impl fmt::Display, entries: EntryCounts) -> Audit {
+        equal("entries are counted by kind", &location, self.counts, entries)?;
         let published =
             entries.0.iter().zip(self.published).all(|(&count, published)| count == 0 || published);
         check(
             "the kinds of a partition's entries are published",
             published,
-            format_args!("{place}: {self:?}"),
+            format_args!("{location}: {self:?}"),
         )
     }
 }

@@ -12,9 +12,9 @@ use crate::audit::Damage;
 use crate::audit::{Audit, check, equal, text, walk};
 use crate::config::Rotor;
 use crate::list::{Links, List, linked};
-use crate::message::{Local, Waiting, Way};
+use crate::message::{Local, Path, Waiting};
 use crate::placement::{Lookup, Placements};
-use crate::resources::{Kind, MatchRequest, Search};
+use crate::resources::{MatchRequest, PortalKind, Search};
 use crate::slab::{Key, Slab, slab, some};
 
 /// Time after the last posting, in nanoseconds, after which messages skip a partition without
@@ -91,11 +91,11 @@ impl PortalState {
     }
 
     /// Returns the portal's type; `None` before the first entry.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<PortalKind> {
         match self.kind.load(Ordering::Acquire) {
             0 => None,
-            1 => Some(Kind::Unique),
-            _ => Some(Kind::Wildcard),
+            1 => Some(PortalKind::Unique),
+            _ => Some(PortalKind::Wildcard),
         }
     }
 
@@ -104,17 +104,17 @@ impl PortalState {
     /// # Errors
     /// EPERM if the entry does not fit the portal's type, or is to be inserted before others on a
     /// portal without an order (S-103).
-    pub(crate) fn decide(&self, spec: &MeSpec) -> Result<Kind, LNetError> {
-        let kind = Kind::of(&spec.match_id, spec.ignore_bits);
-        if kind == Kind::Unique && spec.position == Position::Before {
+    pub(crate) fn decide(&self, spec: &MeSpec) -> Result<PortalKind, LNetError> {
+        let kind = PortalKind::of(&spec.match_id, spec.ignore_bits);
+        if kind == PortalKind::Unique && spec.position == Position::Before {
             return Err(PortalState::refusal(
                 spec,
                 "entries of a unique portal have no order, so none can be put before others",
             ));
         }
         let code = match kind {
-            Kind::Unique => 1,
-            Kind::Wildcard => 2,
+            PortalKind::Unique => 1,
+            PortalKind::Wildcard => 2,
         };
         // A plain load first: all partitions share this word, and it changes once.
         let known = match self.kind.load(Ordering::Acquire) {
@@ -122,11 +122,11 @@ impl PortalState {
             known => Err(known),
         };
         match known {
-            Err(1) if kind == Kind::Wildcard => Err(PortalState::refusal(
+            Err(1) if kind == PortalKind::Wildcard => Err(PortalState::refusal(
                 spec,
                 "a unique portal takes only entries for one process and all bits",
             )),
-            Err(2) if kind == Kind::Unique => Err(PortalState::refusal(
+            Err(2) if kind == PortalKind::Unique => Err(PortalState::refusal(
                 spec,
                 "a wildcard portal takes only entries that leave the process or some bits open",
             )),
@@ -305,7 +305,7 @@ impl Blocked {
         &mut self,
         state: &PortalState,
         passed: &mut Option<Key>,
-        which: impl Fn(&Way) -> bool,
+        which: impl Fn(&Path) -> bool,
     ) -> Option<Waiting> {
         while let Some((key, search)) = self.next(*passed) {
             if which(&search.message.inbound.back) {
@@ -325,21 +325,25 @@ impl Blocked {
     /// Checks that the queue of a portal agrees with the portal's state; `exists` is whether an NI
     /// exists.
     pub(crate) fn audit(&self, portal: usize, state: &PortalState, exists: impl Fn(Key) -> bool) -> Audit {
-        let place = text!("portal {portal}");
+        let location = text!("portal {portal}");
         let held = self.delayed.len();
         let listed = walk::<DELAYED, Delayed>(
-            format_args!("the queue of {place}"),
+            format_args!("the queue of {location}"),
             (self.order.head(), self.order.tail()),
             |index| self.delayed.at(index),
             |index, delayed| {
                 let alive = delayed.waiting.inbound.back.ni().is_none_or(&exists);
-                check("a message waits as long as its NI exists", alive, format_args!("{index} on {place}"))
+                check(
+                    "a message waits as long as its NI exists",
+                    alive,
+                    format_args!("{index} on {location}"),
+                )
             },
         )?;
-        equal("a message that waits is in its portal's queue", place, listed, held)?;
-        equal("those that wait have announced themselves", place, state.waiting(), held)?;
+        equal("a message that waits is in its portal's queue", location, listed, held)?;
+        equal("those that wait have announced themselves", location, state.waiting(), held)?;
         let lazy = held == 0 || state.is_lazy();
-        check("messages wait on lazy portals alone", lazy, format_args!("{place}: {held}"))
+        check("messages wait on lazy portals alone", lazy, format_args!("{location}: {held}"))
     }
 }
 

@@ -28,7 +28,7 @@ use lnet_region::WriteVec;
 
 pub(crate) use self::audit::Uses;
 pub(crate) use self::bound::Bound;
-pub(crate) use self::entry::Kind;
+pub(crate) use self::entry::PortalKind;
 pub(crate) use self::matching::{MatchRequest, Search};
 use self::md::Descriptor;
 use self::objects::Objects;
@@ -36,8 +36,8 @@ pub(crate) use self::posted::{Attached, Attempt, Posted};
 use crate::common::Common;
 use crate::counters::Counters;
 use crate::event_queue::QueueUses;
-use crate::message::Way;
-use crate::names::{MdName, Place, RxName};
+use crate::message::Path;
+use crate::names::{MdLocation, MdName, RxName};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::{Ack, Work};
 
@@ -52,7 +52,7 @@ struct Receiving {
     /// The MD that takes it, in the same partition's table; [`NONE`] if it is received without a
     /// buffer.
     md: u32,
-    back: Way,
+    back: Path,
     event: Event,
     /// The handle that the ACK of a PUT echoes, if one is requested.
     ack: WireHandle,
@@ -70,7 +70,7 @@ enum Intake {
 /// The MDs of a room with their users: event queues, and the messages being received.
 pub(crate) struct MdTable {
     common: Arc<Common>,
-    place: Place,
+    location: MdLocation,
     objects: Objects,
     queues: QueueUses,
     receiving: Slab<Receiving>,
@@ -78,12 +78,12 @@ pub(crate) struct MdTable {
 }
 
 impl MdTable {
-    fn new(common: &Arc<Common>, place: Place) -> MdTable {
-        let (limits, room) = (&common.config.limits, common.room(place.partition));
-        let entries = if place.bound { 0 } else { limits.match_entries };
+    fn new(common: &Arc<Common>, location: MdLocation) -> MdTable {
+        let (limits, room) = (&common.config.limits, common.room(location.partition));
+        let entries = if location.bound { 0 } else { limits.match_entries };
         MdTable {
             common: common.clone(),
-            place,
+            location,
             objects: Objects::new(entries, limits.descriptors, &room),
             queues: QueueUses::default(),
             receiving: slab(limits.messages).within(&room),
@@ -111,7 +111,7 @@ impl MdTable {
     }
 
     fn handle(&self, index: u32) -> MdHandle {
-        self.common.handles.md(self.place, self.objects.key(index))
+        self.common.handles.md(self.location, self.objects.key(index))
     }
 
     /// Counts an operation that starts, and keeps the MD until it ends.
@@ -139,7 +139,7 @@ impl MdTable {
     fn free(&mut self, md: u32, work: &mut Work) {
         let key = self.objects.key(md);
         let Some(gone) = self.objects.remove_md(md) else { return };
-        work.forget_made(MdName { place: self.place, key });
+        work.forget_made(MdName { location: self.location, key });
         if gone.eq != NONE {
             self.queues.leave(gone.eq);
         }
@@ -154,7 +154,7 @@ impl MdTable {
         match self.objects.named_md_mut(md) {
             Some(md) if md.aborted => work.withdrawn.push(token),
             Some(md) => md.outgoing = Some(token),
-            None => work.forget_made(MdName { place: self.place, key: md }),
+            None => work.forget_made(MdName { location: self.location, key: md }),
         }
     }
 
@@ -258,7 +258,7 @@ pub(crate) trait Resources {
     /// actions that follow from these are done.
     fn fail_receiving(
         &mut self,
-        which: impl Fn(&Way) -> bool,
+        which: impl Fn(&Path) -> bool,
         (next, reason): (u32, Errno),
         work: &mut Work,
     ) -> Option<u32> {
@@ -294,7 +294,7 @@ fn deliver_payload(
     let Some(key) = mds.receiving.insert(receiving) else { return Verdict::Discard };
     mds.counters.msgs_max = mds.counters.msgs_max.max(mds.receiving.len() as u64);
     let sink = sink.filter(|sink| !sink.is_empty());
-    Verdict::Deliver(Delivery { token: RxName::Receiving(mds.place, key).token(), sink })
+    Verdict::Deliver(Delivery { token: RxName::Receiving(mds.location, key).token(), sink })
 }
 
 /// Delivers the event of a received PUT or REPLY, then queues the ACK.
@@ -320,7 +320,7 @@ fn end_incoming(
     }
     if result.is_ok() && !receiving.ack.is_none() {
         let Event { source, target, match_bits, mlength, .. } = receiving.event;
-        let (way, dst_wmd) = (receiving.back, receiving.ack);
-        work.acks.push(Ack { way, dest: source, src: target.nid, dst_wmd, match_bits, mlength });
+        let (path, dst_wmd) = (receiving.back, receiving.ack);
+        work.acks.push(Ack { path, dest: source, src: target.nid, dst_wmd, match_bits, mlength });
     }
 }

@@ -142,8 +142,8 @@ fn spread<T: Ranked>(slab: &mut impl IndexMut<u32, Output = T>, at: u32) {
         if (count as f64) < allowed && count < (1 << bits) / 4 || bits == RANK_BITS {
             let gap = (1u64 << bits) / (count + 1);
             let mut index = first;
-            for place in 1..=count {
-                slab[index].set_rank(low + place * gap);
+            for number in 1..=count {
+                slab[index].set_rank(low + number * gap);
                 index = slab[index].links().next;
             }
             return;

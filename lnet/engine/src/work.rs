@@ -7,7 +7,7 @@ use lnet_region::IoVec;
 use smallvec::SmallVec;
 
 use crate::common::Common;
-use crate::message::{Launch, Launched, Message, MessageOp, Way};
+use crate::message::{Launch, Launched, Message, MessageOp, Path};
 use crate::names::MdName;
 use crate::slab::Key;
 
@@ -21,7 +21,7 @@ pub(crate) struct Ended {
 /// The ACK that a PUT requests. It has a third of the size of the message that it becomes when the
 /// lock is released.
 pub(crate) struct Ack {
-    pub(crate) way: Way,
+    pub(crate) path: Path,
     pub(crate) dest: ProcessId,
     pub(crate) src: Nid,
     pub(crate) dst_wmd: WireHandle,
@@ -32,14 +32,14 @@ pub(crate) struct Ack {
 impl Ack {
     /// Returns the message.
     pub(crate) fn launch(self, common: &Common) -> Launch {
-        let Ack { way, dest, src, dst_wmd, match_bits, mlength } = self;
+        let Ack { path, dest, src, dst_wmd, match_bits, mlength } = self;
         let src = ProcessId::new(src, common.config.pid);
         let header =
             Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
         // No event of it is delivered.
         let event = common.event(EventKind::Send);
         let message = Message { op: MessageOp::Ack, md: None, event, response: Key::NULL };
-        Launch { way, message, header, payload: None, reply_to: None }
+        Launch { path, message, header, payload: None, reply_to: None }
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Work {
     /// Messages to be withdrawn, because the owner of their MD has unlinked it.
     pub(crate) withdrawn: SmallVec<[TxToken; INLINE]>,
     /// Paths of peers whose push has ended.
-    pub(crate) pushed: Queue<Way>,
+    pub(crate) pushed: Queue<Path>,
     /// Dropped messages, for the watcher. At most one until it is reported.
     pub(crate) drops: SmallVec<[Dropped; 1]>,
     pub(crate) wakes: SmallVec<[Handler; INLINE]>,

@@ -169,10 +169,10 @@ fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
     for here in 0..partitions {
         with_partition(here, || {
             let polled = rounds();
-            let told = events.swap(0, Ordering::Relaxed);
+            let callbacks = events.swap(0, Ordering::Relaxed);
             assert_eq!(allocations(rounds), (polled, 0));
-            assert_eq!(events.swap(0, Ordering::Relaxed), told);
-            assert!(told + polled > 10_000);
+            assert_eq!(events.swap(0, Ordering::Relaxed), callbacks);
+            assert!(callbacks + polled > 10_000);
         });
     }
 }

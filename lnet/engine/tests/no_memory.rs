@@ -167,7 +167,7 @@ impl World {
     }
 
     /// Checks that every accepted operation ends once, and that the node works.
-    fn check(self, what: &str) {
+    fn check(self, case: &str) {
         let World { network, poor, peer, mds, .. } = self;
         network.run();
         poor.engine.set_lazy(portal(), false);
@@ -185,8 +185,8 @@ impl World {
         poor.events().iter().filter(|event| event.unlinked).for_each(|event| {
             *ends.entry(event.md).or_default() += 1;
         });
-        assert!(mds.iter().all(|md| ends.get(md) == Some(&1)), "{what}: {mds:?} end as {ends:?}");
-        assert!(poor.is_quiet(), "{what}: {}", poor.engine.counters());
+        assert!(mds.iter().all(|md| ends.get(md) == Some(&1)), "{case}: {mds:?} end as {ends:?}");
+        assert!(poor.is_quiet(), "{case}: {}", poor.engine.counters());
         if poor.engine.local_ids().len() < 2 {
             poor.engine.add_ni(poor.id(), network.clone()).unwrap();
         }
@@ -200,7 +200,7 @@ impl World {
             .unwrap();
         peer.put(peer.bind(&pattern(16, 5), 2), poor.id(), 77, AckRequest::Ack).unwrap();
         network.run();
-        assert_eq!(content(&inbox), pattern_bytes(16, 5), "{what}");
+        assert_eq!(content(&inbox), pattern_bytes(16, 5), "{case}");
         poor.engine.eq_free(poor.eq).unwrap();
     }
 }
@@ -211,7 +211,7 @@ fn refused<T>(result: Result<T, LNetError>) -> Option<T> {
 
 /// Repeats an action in a new world, with one more successful allocation before the failing one
 /// each time, until none fails.
-fn each_failure(what: &str, prepare: impl Fn(&mut World), act: impl Fn(&mut World, Failing)) {
+fn each_failure(case: &str, prepare: impl Fn(&mut World), act: impl Fn(&mut World, Failing)) {
     for kind in [Failing::One as fn(usize) -> Failing, Failing::All] {
         for number in 0.. {
             let mut world = World::new();
@@ -219,7 +219,7 @@ fn each_failure(what: &str, prepare: impl Fn(&mut World), act: impl Fn(&mut Worl
             FAILED.set(false);
             act(&mut world, kind(number));
             let failed = FAILED.replace(false);
-            world.check(&format!("{what}, {:?}", kind(number)));
+            world.check(&format!("{case}, {:?}", kind(number)));
             if !failed {
                 break;
             }
@@ -228,12 +228,12 @@ fn each_failure(what: &str, prepare: impl Fn(&mut World), act: impl Fn(&mut Worl
 }
 
 /// As [`each_failure`], for the first few allocations alone.
-fn each_first_failure(what: &str, count: usize, act: impl Fn(&mut World, Failing)) {
+fn each_first_failure(case: &str, count: usize, act: impl Fn(&mut World, Failing)) {
     for number in 0..count {
         let mut world = World::new();
         act(&mut world, Failing::One(number));
         assert!(FAILED.replace(false));
-        world.check(what);
+        world.check(case);
     }
 }
 

@@ -48,9 +48,9 @@ use crate::{ForkGuard, Fragment, Region, RegionError};
 /// # Ok::<(), lnet_region::RegionError>(())
 /// ```
 #[derive(Clone)]
-pub struct Arena(Arc<Inner>);
+pub struct Arena(Arc<ArenaInner>);
 
-struct Inner {
+struct ArenaInner {
     /// For all regions together. Dropped before the memory, so that devices release it first.
     registrations: Registrations,
     memory: Memory,
@@ -76,7 +76,7 @@ impl Arena {
         let (memory, length) = Memory::join(&fds)?;
         let registrations = Registrations::new(*memory.fork_guard());
         let free = Mutex::new(FreeRanges::new(length));
-        Ok(Arena(Arc::new(Inner { registrations, memory, length, free })))
+        Ok(Arena(Arc::new(ArenaInner { registrations, memory, length, free })))
     }
 
     /// Allocates a region of zeros. [`Arena::place`] returns its position.

@@ -44,28 +44,28 @@ pub const SLICE_BYTES: usize = 16 << 20;
 static CLOSER: OnceLock<Closer> = OnceLock::new();
 
 struct Closer {
-    todo: Arc<Todo>,
+    queues: Arc<CloserQueues>,
     fork_guard: ForkGuard,
 }
 
 /// The queues of both threads.
 #[derive(Default)]
-struct Todo {
+struct CloserQueues {
     /// Items to be unmapped, closed or dropped.
-    closing: Queue,
+    closing: CloserQueue,
     /// Items to be sealed before that.
-    apart: Queue,
+    sealing: CloserQueue,
     /// Memory that can never be sealed. It stays mapped, and charged to its user, until the process
     /// ends.
-    kept: Queue,
+    kept: CloserQueue,
     /// Number of items that wait to be closed or sealed, or are being processed.
     pending: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Queue {
+struct CloserQueue {
     items: Mutex<VecDeque<Retired>>,
-    given: Condvar,
+    added: Condvar,
 }
 
 /// An item that is to be dropped in that thread.
@@ -116,11 +116,11 @@ pub fn install() -> Result<(), RegionError> {
     if CLOSER.get().is_some() {
         return Ok(());
     }
-    let todo = Arc::<Todo>::default();
-    let [closing, apart] = [todo.clone(), todo.clone()];
+    let queues = Arc::<CloserQueues>::default();
+    let [closing, sealing] = [queues.clone(), queues.clone()];
     start("nlx-memory", move || closing.close_all())?;
-    start("nlx-unsealed", move || apart.seal_all())?;
-    let _ = CLOSER.set(Closer { todo, fork_guard: ForkGuard::here() });
+    start("nlx-unsealed", move || sealing.seal_all())?;
+    let _ = CLOSER.set(Closer { queues, fork_guard: ForkGuard::here() });
     Ok(())
 }
 
@@ -134,24 +134,24 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), RegionE
 
 /// Closes a descriptor of memory: in the closer's thread if it is installed, otherwise at once.
 pub fn close(fd: OwnedFd) {
-    give(Retired::Descriptor(fd));
+    dispose(Retired::Descriptor(fd));
 }
 
 /// Drops a value whose drop unmaps memory or frees much of it: in the closer's thread if it is
 /// installed, otherwise at once.
 pub fn discard(value: Box<dyn Send>) {
-    give(Retired::Value(value));
+    dispose(Retired::Value(value));
 }
 
 /// Drops a value whose drop unmaps memory that may not be sealed, as [`discard`] does, and seals it
 /// before if needed.
 pub fn discard_unsealed(value: Box<dyn Unsealed>) {
-    give(Retired::Unsealed(value));
+    dispose(Retired::Unsealed(value));
 }
 
 /// Unmaps memory and closes its descriptor.
 pub(crate) fn retire(mapped: Mapped) {
-    give(Retired::Memory(mapped));
+    dispose(Retired::Memory(mapped));
 }
 
 /// Returns the number of items that wait to be unmapped, closed or dropped, or are being processed:
@@ -161,16 +161,16 @@ pub fn pending() -> usize {
     CLOSER
         .get()
         .filter(|closer| closer.fork_guard.in_owner_process())
-        .map_or(0, |closer| closer.todo.pending.load(Acquire))
+        .map_or(0, |closer| closer.queues.pending.load(Acquire))
 }
 
-fn give(item: Retired) {
+fn dispose(item: Retired) {
     let Some(closer) = CLOSER.get().filter(|closer| closer.fork_guard.in_owner_process()) else {
         return drop(item);
     };
-    let todo = &closer.todo;
-    todo.pending.fetch_add(1, Release);
-    todo.put(&todo.closing, item);
+    let queues = &closer.queues;
+    queues.pending.fetch_add(1, Release);
+    queues.put(&queues.closing, item);
 }
 
 impl Retired {
@@ -185,13 +185,13 @@ impl Retired {
     }
 }
 
-impl Todo {
+impl CloserQueues {
     /// Drops the items of the queue; passes on memory that must be sealed first.
     fn close_all(&self) {
         loop {
             let item = self.closing.next();
             match item.unsealed() {
-                Some(_) => self.put(&self.apart, item),
+                Some(_) => self.put(&self.sealing, item),
                 None => self.end(|| drop(item)),
             }
         }
@@ -200,7 +200,7 @@ impl Todo {
     /// Seals the items of the queue, and passes them back.
     fn seal_all(&self) {
         loop {
-            let item = self.apart.next();
+            let item = self.sealing.next();
             match item.unsealed().map_or(Ok(()), seal) {
                 Ok(()) => self.put(&self.closing, item),
                 Err(_) => self.end(|| self.kept.push(item).unwrap_or_else(std::mem::forget)),
@@ -209,7 +209,7 @@ impl Todo {
     }
 
     /// Adds an item to a queue; drops it here if there is no memory for the queue.
-    fn put(&self, queue: &Queue, item: Retired) {
+    fn put(&self, queue: &CloserQueue, item: Retired) {
         if let Err(item) = queue.push(item) {
             self.end(|| drop(item));
         }
@@ -221,7 +221,7 @@ impl Todo {
     }
 }
 
-impl Queue {
+impl CloserQueue {
     fn push(&self, item: Retired) -> Result<(), Retired> {
         let mut items = self.items.lock();
         if items.try_reserve(1).is_err() {
@@ -229,7 +229,7 @@ impl Queue {
         }
         items.push_back(item);
         drop(items);
-        self.given.notify_one();
+        self.added.notify_one();
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl Queue {
         loop {
             match items.pop_front() {
                 Some(item) => return item,
-                None => self.given.wait(&mut items),
+                None => self.added.wait(&mut items),
             }
         }
     }
@@ -289,7 +289,7 @@ mod tests {
         install().unwrap();
         install().unwrap();
         let pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
-        let kept: Vec<_> = pairs.into_iter().map(|(kept, given)| (kept, close(given.into()))).collect();
+        let kept: Vec<_> = pairs.into_iter().map(|(kept, added)| (kept, close(added.into()))).collect();
         for (mut kept, ()) in kept {
             assert_eq!(kept.read(&mut [0]).unwrap(), 0, "the other end is closed");
         }

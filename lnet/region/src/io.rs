@@ -45,6 +45,7 @@ impl<'a> Part<'a> {
         self.0.iov_len
     }
 
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -83,6 +84,7 @@ impl<'a> PartMut<'a> {
         self.0.iov_len
     }
 
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -43,13 +43,13 @@ impl Access {
 /// program's lease to read overlaps none to receive.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    programs: Held,
-    transports: Held,
+    programs: LeaseGroup,
+    transports: LeaseGroup,
 }
 
 /// The leases of programs, or of transports.
 #[derive(Debug)]
-struct Held {
+struct LeaseGroup {
     /// To read or send.
     out: Ranges,
     /// To write or receive.
@@ -58,7 +58,7 @@ struct Held {
 
 impl Leases {
     pub(crate) fn new() -> Leases {
-        Leases { programs: Held::new(), transports: Held::new() }
+        Leases { programs: LeaseGroup::new(), transports: LeaseGroup::new() }
     }
 
     /// Adds a lease, unless it would break the invariant. Empty ranges need no entry.
@@ -155,7 +155,7 @@ impl Leases {
         self.programs.len() + self.transports.len()
     }
 
-    fn side(&mut self, access: Access) -> &mut Held {
+    fn side(&mut self, access: Access) -> &mut LeaseGroup {
         if access.is_programs() { &mut self.programs } else { &mut self.transports }
     }
 
@@ -168,9 +168,9 @@ impl Leases {
     }
 }
 
-impl Held {
-    fn new() -> Held {
-        Held { out: Ranges::new(), into: Ranges::new() }
+impl LeaseGroup {
+    fn new() -> LeaseGroup {
+        LeaseGroup { out: Ranges::new(), into: Ranges::new() }
     }
 
     fn len(&self) -> usize {
@@ -188,13 +188,13 @@ impl Held {
 /// A leased range, and the number of its leases: leases of the same range and kind share an entry,
 /// so that ten thousand answers sent from one buffer cost no more than one.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct LeasedRange {
     start: usize,
     end: usize,
     holders: usize,
 }
 
-impl Entry {
+impl LeasedRange {
     /// Whether this is exactly that range, with one holder.
     fn is_alone(&self, range: &Range<usize>) -> bool {
         self.start == range.start && self.end == range.end && self.holders == 1
@@ -205,7 +205,7 @@ impl Entry {
 /// given back in the order of their arrival: then no entry moves.
 #[derive(Debug)]
 struct Ranges {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LeasedRange>,
     /// Upper bound of the range lengths. A range that covers a byte starts less than this before
     /// it.
     longest: usize,
@@ -224,7 +224,7 @@ impl Ranges {
         self.entries.binary_search_by(|held| (held.start, held.end).cmp(&(range.start, range.end)))
     }
 
-    fn get_mut(&mut self, range: &Range<usize>) -> Option<&mut Entry> {
+    fn get_mut(&mut self, range: &Range<usize>) -> Option<&mut LeasedRange> {
         // Usually it is a new range behind all others.
         if self.entries.back().is_none_or(|last| last.end <= range.start) {
             return None;
@@ -247,7 +247,7 @@ impl Ranges {
     /// Adds a range that is not there yet. There is room for it.
     fn insert(&mut self, range: Range<usize>) {
         self.longest = self.longest.max(range.len());
-        let entry = Entry { start: range.start, end: range.end, holders: 1 };
+        let entry = LeasedRange { start: range.start, end: range.end, holders: 1 };
         match self.entries.back() {
             Some(last) if range.start < last.end => {
                 let (Ok(at) | Err(at)) = self.find(&range);

@@ -85,14 +85,14 @@ impl Memory {
     /// Allocates private zeroed memory.
     pub(crate) fn private(bytes: usize) -> Result<Memory, RegionError> {
         if bytes > HEAP_MAX_BYTES {
-            return Memory::apart(bytes);
+            return Memory::separate_pages(bytes);
         }
         check_length(bytes)?;
         Memory::heap(bytes)
     }
 
     /// As [`Memory::private`], in separate pages.
-    pub(crate) fn apart(bytes: usize) -> Result<Memory, RegionError> {
+    pub(crate) fn separate_pages(bytes: usize) -> Result<Memory, RegionError> {
         check_length(bytes)?;
         // Miri supports only the allocator's memory.
         if cfg!(miri) { Memory::heap(bytes) } else { Memory::pages(bytes) }

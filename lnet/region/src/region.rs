@@ -71,17 +71,17 @@ pub type Registration = Box<dyn Any + Send + Sync>;
 /// # Ok::<(), lnet_region::RegionError>(())
 /// ```
 #[derive(Clone)]
-pub struct Region(TryArc<Inner>);
+pub struct Region(TryArc<RegionInner>);
 
 /// A reference that does not keep the region, and shows whether it still exists.
 #[derive(Clone)]
 pub struct WeakRegion {
-    inner: WeakArc<Inner>,
+    inner: WeakArc<RegionInner>,
     /// For memory of a file: exists until that is unmapped and closed.
     mark: Option<WeakArc<()>>,
 }
 
-struct Inner {
+struct RegionInner {
     /// Dropped before the memory.
     watched: OnceLock<Option<Watched>>,
     /// Dropped before the memory, so that devices release it first.
@@ -148,7 +148,7 @@ impl Region {
     /// # Errors
     /// As [`Region::heap`].
     pub fn pages(bytes: usize) -> Result<Region, RegionError> {
-        Region::over(Memory::apart(bytes)?, bytes, false)
+        Region::over(Memory::separate_pages(bytes)?, bytes, false)
     }
 
     /// Creates a region over a program's vector, without a copy. Its memory is always private.
@@ -177,13 +177,13 @@ impl Region {
     /// operation in flight.
     pub fn into_vec(self) -> Result<Vec<u8>, Region> {
         let inner = TryArc::try_unwrap(self.0).map_err(Region)?;
-        let Inner { watched, mut registrations, memory, length, shared, leases } = inner;
+        let RegionInner { watched, mut registrations, memory, length, shared, leases } = inner;
         // Devices release the memory before the program gets it back.
         if memory.is_vector() {
             registrations = Registrations::new(*memory.fork_guard());
         }
         memory.into_vector().map_err(|memory| {
-            Region(TryArc::new(Inner { watched, registrations, memory, length, shared, leases }))
+            Region(TryArc::new(RegionInner { watched, registrations, memory, length, shared, leases }))
         })
     }
 
@@ -222,7 +222,7 @@ impl Region {
     }
 
     pub(crate) fn over(memory: Memory, length: usize, shared: bool) -> Result<Region, RegionError> {
-        Ok(Region(TryArc::try_new(Inner {
+        Ok(Region(TryArc::try_new(RegionInner {
             watched: OnceLock::new(),
             registrations: Registrations::new(*memory.fork_guard()),
             memory,

@@ -57,16 +57,16 @@ fn memory_is_sealed_before_it_is_unmapped() {
     assert!(weak.iter().all(WeakRegion::is_released));
     assert_eq!(weak.map(|weak| weak.is_gone()), [true, false]);
 
-    let (told, tells) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     for sealed_before in [false, true] {
         let (_region, theirs) = shared();
         if sealed_before {
             lnet_region::seal(theirs.as_fd()).unwrap();
         }
-        closer::discard_unsealed(Box::new(Value(theirs, told.clone())));
-        assert!(tells.recv_timeout(HUNG).unwrap());
+        closer::discard_unsealed(Box::new(Value(theirs, sender.clone())));
+        assert!(receiver.recv_timeout(HUNG).unwrap());
     }
     let (pipe, _) = nix::unistd::pipe().unwrap();
-    closer::discard_unsealed(Box::new(Value(pipe, told)));
-    assert!(!tells.recv_timeout(HUNG).unwrap());
+    closer::discard_unsealed(Box::new(Value(pipe, sender)));
+    assert!(!receiver.recv_timeout(HUNG).unwrap());
 }

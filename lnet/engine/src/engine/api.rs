@@ -13,7 +13,7 @@ use crate::common::Common;
 use crate::drops::DropReason;
 use crate::event_queue::EventQueue;
 use crate::message::Request;
-use crate::names::Place;
+use crate::names::MdLocation;
 use crate::placement::home_of_bits;
 use crate::resources::{Attached, Posted, Resources};
 use crate::slab::Key;
@@ -103,13 +103,14 @@ impl LNet for Engine {
 
     fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
         md.check_bound()?;
-        self.bound.lock(self.common.here()).bind(md, unlink)
+        self.bound.lock(self.common.current_partition()).bind(md, unlink)
     }
 
     fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
         self.with(|work| {
             let gone = LNetError::NoSuch { object: "MD", handle: md.0 };
-            let (Place { bound, partition }, key) = self.common.handles.open_md(md).ok_or(gone.clone())?;
+            let (MdLocation { bound, partition }, key) =
+                self.common.handles.open_md(md).ok_or(gone.clone())?;
             let unlinked = if bound {
                 self.bound.lock(partition).unlink_named(key, work)
             } else {
@@ -160,18 +161,18 @@ impl LNet for Engine {
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
-        let net = self.net.lock(self.common.here());
+        let net = self.net.lock(self.common.current_partition());
         net.shared().distance(nid, u32::from(!self.common.config.local_nid_dist_zero))
     }
 
     fn local_ids(&self) -> Vec<ProcessId> {
-        let net = self.net.lock(self.common.here());
+        let net = self.net.lock(self.common.current_partition());
         let loopback = ProcessId::new(Nid::LOOPBACK, self.common.config.pid);
         std::iter::once(loopback).chain(net.shared().ids()).collect()
     }
 
     fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
-        let net = self.net.lock(self.common.here());
+        let net = self.net.lock(self.common.current_partition());
         look(ProcessId::new(Nid::LOOPBACK, self.common.config.pid));
         net.shared().ids().for_each(look);
     }

@@ -49,19 +49,19 @@ impl Engine {
         let mut uses = Uses::default();
         for (partition, net) in tables.net.iter().enumerate() {
             for (index, message) in net.messages() {
-                let place = text!("message {index} of partition {partition}");
-                tables.add_use(message, place, &mut uses)?;
+                let location = text!("message {index} of partition {partition}");
+                tables.add_use(message, location, &mut uses)?;
             }
         }
         for (portal, blocked) in blocked.iter().enumerate() {
             for (index, local) in blocked.locals() {
-                let place = text!("message {index} that waits on portal {portal}");
-                tables.add_use(&local.message, place, &mut uses)?;
+                let location = text!("message {index} that waits on portal {portal}");
+                tables.add_use(&local.message, location, &mut uses)?;
             }
         }
-        for (way, local) in held.ways() {
-            let alive = way.ni().is_none_or(exists);
-            check("a message is delayed as long as its NI exists", alive, format_args!("{way:?}"))?;
+        for (path, local) in held.paths() {
+            let alive = path.ni().is_none_or(exists);
+            check("a message is delayed as long as its NI exists", alive, format_args!("{path:?}"))?;
             if let Some(local) = local {
                 tables.add_use(&local.message, "a delayed message", &mut uses)?;
             }
@@ -93,10 +93,10 @@ impl Tables<'_> {
     fn audit_placements(&self, portals: &[PortalState]) -> Audit {
         for (portal, state) in portals.iter().enumerate() {
             let published = self.posted.iter().map(|part| part.published(portal)).sum();
-            let place = text!("portal {portal}");
+            let location = text!("portal {portal}");
             equal(
                 "a portal has what its partitions have published",
-                place,
+                location,
                 state.placements(),
                 Placements(published),
             )?;
@@ -105,24 +105,24 @@ impl Tables<'_> {
         for (partition, part) in self.posted.iter().enumerate() {
             for (portal, turn) in part.turns() {
                 let owner = *turns.entry((portal, turn)).or_insert(partition);
-                let place = text!("turn {turn} of portal {portal}");
-                equal("entries of one turn are in one partition", place, partition, owner)?;
+                let location = text!("turn {turn} of portal {portal}");
+                equal("entries of one turn are in one partition", location, partition, owner)?;
             }
         }
         Ok(())
     }
 
     /// Counts a message among those that use its MD, which must exist.
-    fn add_use(&self, message: &Message, place: impl fmt::Display, uses: &mut Uses) -> Audit {
-        let Some(MdName { place: at, key }) = message.md else { return Ok(()) };
+    fn add_use(&self, message: &Message, location: impl fmt::Display, uses: &mut Uses) -> Audit {
+        let Some(MdName { location: at, key }) = message.md else { return Ok(()) };
         let index = key.index;
         let bound = self.bound.get(at.partition).filter(|_| at.bound);
         let posted = self.posted.get(at.partition).filter(|_| !at.bound);
         let mds = bound.map(|part| part.mds()).or(posted.map(|part| part.mds()));
         let exists = mds.is_some_and(|mds| mds.has(key));
-        check("a message's MD exists", exists, format_args!("{place} has MD {index} of {at:?}"))?;
+        check("a message's MD exists", exists, format_args!("{location} has MD {index} of {at:?}"))?;
         if let Some(md) = bound.and_then(|part| part.response_md(message.response)) {
-            let found = text!("{place} of MD {index} has one of MD {md}");
+            let found = text!("{location} of MD {index} has one of MD {md}");
             check("a message's response is its MD's", md == index, found)?;
         }
         uses.add(at, index);

@@ -9,7 +9,7 @@ use lnet_nid::{Nid, ProcessId};
 
 use super::Engine;
 use crate::drops::DropReason;
-use crate::message::Way;
+use crate::message::Path;
 use crate::net::{Cpts, Distances};
 use crate::resources::Resources;
 use crate::slab::Key;
@@ -136,9 +136,9 @@ impl Engine {
             let (parts, shared) = net.split();
             shared.ni_stopping(parts, ni, work);
         }
-        self.drop_held(|way| way.goes_over(ni), work);
+        self.drop_held(|path| path.goes_over(ni), work);
         for portal in 0..self.portals.len() {
-            self.drop_delayed(portal, |way| way.goes_over(ni), DropReason::NiStopping, work);
+            self.drop_delayed(portal, |path| path.goes_over(ni), DropReason::NiStopping, work);
         }
     }
 
@@ -147,7 +147,7 @@ impl Engine {
         self.ni_stopping(ni, work);
         // The LND has finalised its messages; the engine must not wait for one that it has missed.
         for partition in 0..self.common.partitions() {
-            let over_ni = |way: &Way| way.goes_over(ni);
+            let over_ni = |path: &Path| path.goes_over(ni);
             self.in_batches(0, work, |next, work| {
                 self.posted.lock(partition).fail_receiving(over_ni, (next, reason), work)
             });

@@ -3,8 +3,8 @@
 use lnet_api::{LNetError, Md, MdHandle};
 
 use super::Engine;
-use crate::message::{Launched, Request, Way};
-use crate::names::{MdName, Place};
+use crate::message::{Launched, Path, Request};
+use crate::names::{MdLocation, MdName};
 use crate::resources::Bound;
 use crate::work::Work;
 
@@ -13,8 +13,8 @@ impl Engine {
     pub(super) fn send(&self, md: MdHandle, request: &Request) -> Result<(), LNetError> {
         self.with(|work| {
             let gone = || LNetError::NoSuch { object: "MD", handle: md.0 };
-            let (place, key) = self.common.handles.open_md(md).ok_or_else(gone)?;
-            let Place { bound: true, partition } = place else { return Err(gone()) };
+            let (location, key) = self.common.handles.open_md(md).ok_or_else(gone)?;
+            let MdLocation { bound: true, partition } = location else { return Err(gone()) };
             let named = |bound: &mut Bound| bound.sendable(key).ok_or_else(gone);
             self.begin(partition, request, work, named, false)
         })
@@ -25,10 +25,10 @@ impl Engine {
     pub(super) fn bind_and_send(&self, md: Md, request: &Request) -> Result<Option<MdHandle>, LNetError> {
         md.check_sent()?;
         self.with(|work| {
-            self.begin(self.common.here(), request, work, |bound| bound.make(md), true)?;
+            self.begin(self.common.current_partition(), request, work, |bound| bound.make(md), true)?;
             // A failure so far ends the MD.
             self.run(work);
-            Ok(work.made.map(|MdName { place, key }| self.common.handles.md(place, key)))
+            Ok(work.made.map(|MdName { location, key }| self.common.handles.md(location, key)))
         })
     }
 
@@ -49,7 +49,7 @@ impl Engine {
     ) -> Result<(), LNetError> {
         // A message to this node itself has no peer.
         let home = match request.target.nid.is_loopback() {
-            true => self.common.here(),
+            true => self.common.current_partition(),
             false => request.target.nid.cpt_of(self.common.partitions()),
         };
         let mut bound = self.bound.lock(partition);
@@ -67,13 +67,13 @@ impl Engine {
             }
         };
         work.made = launch.message.md.filter(|_| is_made);
-        match launch.way {
-            Way::Here => {
+        match launch.path {
+            Path::Here => {
                 part.count_loopback(request.op.kind(), launch.header.payload_length);
                 drop((net, bound));
                 self.deliver_here(launch, work);
             }
-            Way::Over { partition, .. } if partition == home => match part.launch(shared, launch, work) {
+            Path::Over { partition, .. } if partition == home => match part.launch(shared, launch, work) {
                 Some(Launched::Waits { md: Some(md), token }) => bound.remember(md.key, token, work),
                 Some(launched) => {
                     drop((net, bound));
@@ -82,7 +82,7 @@ impl Engine {
                 None => {}
             },
             // Its NI uses some of the partitions only.
-            Way::Over { .. } => {
+            Path::Over { .. } => {
                 drop((net, bound));
                 self.launch(launch, work);
             }

@@ -3,7 +3,7 @@
 use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
 
 use super::Engine;
-use crate::message::{Admitted, Inbound, Launch, Launched, Local, Message, Way};
+use crate::message::{Admitted, Inbound, Launch, Launched, Local, Message, Path};
 use crate::names::{MdName, unpack};
 use crate::resources::{MdTable, Resources};
 use crate::slab::Key;
@@ -49,8 +49,8 @@ impl Engine {
             while let Some(token) = work.withdrawn.pop() {
                 self.withdraw(token, work);
             }
-            while let Some(way) = work.pushed.pop() {
-                self.end_push(way);
+            while let Some(path) = work.pushed.pop() {
+                self.end_push(path);
             }
             if let Some(watcher) = self.watcher.get() {
                 work.drops.drain(..).for_each(|message| watcher.dropped(&message));
@@ -79,9 +79,9 @@ impl Engine {
 
     /// Sends a message over the network or to this node itself.
     pub(super) fn launch(&self, launch: Launch, work: &mut Work) {
-        let Way::Over { partition, .. } = launch.way else {
+        let Path::Over { partition, .. } = launch.path else {
             let kind = launch.message.op.kind();
-            self.net.lock(self.common.here()).count_loopback(kind, launch.header.payload_length);
+            self.net.lock(self.common.current_partition()).count_loopback(kind, launch.header.payload_length);
             return self.deliver_here(launch, work);
         };
         let launched = {
@@ -125,10 +125,10 @@ impl Engine {
 
     /// Runs `act` on the table that holds an MD, under its lock.
     fn with_mds<R>(&self, md: MdName, act: impl FnOnce(&mut MdTable, Key) -> R) -> R {
-        if md.place.bound {
-            act(self.bound.lock(md.place.partition).mds_mut(), md.key)
+        if md.location.bound {
+            act(self.bound.lock(md.location.partition).mds_mut(), md.key)
         } else {
-            act(self.posted.lock(md.place.partition).mds_mut(), md.key)
+            act(self.posted.lock(md.location.partition).mds_mut(), md.key)
         }
     }
 
@@ -136,12 +136,12 @@ impl Engine {
     /// back finalises it later. A thread that is handing it to its LND checks the MD afterwards.
     fn withdraw(&self, token: TxToken, work: &mut Work) {
         let (partition, key) = unpack(token.0);
-        let handed = {
+        let holder = {
             let mut net = self.net.lock(partition);
             let (part, shared) = net.split();
             part.withdraw(shared, key, work)
         };
-        if handed.is_some_and(|handed| handed.withdraw(token)) {
+        if holder.is_some_and(|holder| holder.withdraw(token)) {
             self.left(token, Err(Errno::ECANCELED), work);
         }
     }
@@ -161,11 +161,11 @@ impl Engine {
 
     /// Reports to the MD of a message that it has left or failed.
     pub(super) fn end_outgoing(&self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
-        let Some(MdName { place, .. }) = message.md else { return };
-        if place.bound {
-            self.bound.lock(place.partition).request_left(message, result, work);
+        let Some(MdName { location, .. }) = message.md else { return };
+        if location.bound {
+            self.bound.lock(location.partition).request_left(message, result, work);
         } else {
-            self.posted.lock(place.partition).reply_left(message, result, work);
+            self.posted.lock(location.partition).reply_left(message, result, work);
         }
     }
 
@@ -175,7 +175,7 @@ impl Engine {
         let Launch { message, header, payload, .. } = launch;
         let mut local = Some(Local { message, payload });
         let nids = smallvec::smallvec![header.src.nid];
-        let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), held: 0, nids };
+        let inbound = Inbound { back: Path::Here, from: header.src, rx: RxContext(0), held: 0, nids };
         let admitted = Admitted { inbound: &inbound, header: &header };
         let delivery = match self.receive(admitted, &mut local, work) {
             Verdict::Deliver(delivery) => Some(delivery),

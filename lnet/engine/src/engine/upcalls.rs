@@ -12,18 +12,18 @@ use nlx_sync::End;
 use super::Engine;
 use crate::config::Stealing;
 use crate::drops::{self, DropReason};
-use crate::message::{Admitted, Inbound, Local, MessageOp, PeerName, Way, is_push};
-use crate::names::{Place, RxName, unpack};
+use crate::message::{Admitted, Inbound, Local, MessageOp, Path, PeerName, is_push};
+use crate::names::{MdLocation, RxName, unpack};
 use crate::net::Refusal;
 use crate::placement::{Lookup, PLACED};
 use crate::portal_state::PortalState;
-use crate::resources::{Attempt, Kind, MatchRequest, Resources, Search};
+use crate::resources::{Attempt, MatchRequest, PortalKind, Resources, Search};
 use crate::slab::Key;
 use crate::work::{Ack, Work};
 
 impl Upcalls for Engine {
     fn partition_of(&self, ni: Nid, peer: Nid) -> usize {
-        let net = self.net.lock(self.common.here());
+        let net = self.net.lock(self.common.current_partition());
         net.shared().home_of(ni, peer).map_or(0, |(_, partition)| partition)
     }
 
@@ -74,7 +74,7 @@ impl Upcalls for Engine {
     fn sink_of_get(&self, token: TxToken) -> Option<WriteVec> {
         let (partition, key) = self.tx_name(token)?;
         let (md, response) = { self.net.lock(partition).get_under_way(key, MessageOp::Get)? };
-        let sink = { self.bound.lock(md.place.partition).direct_sink(md.key, response)? };
+        let sink = { self.bound.lock(md.location.partition).direct_sink(md.key, response)? };
         self.net.lock(partition).make_direct(key)?;
         Some(sink)
     }
@@ -89,7 +89,7 @@ impl Upcalls for Engine {
                 Ok(bytes) => bytes,
                 Err(errno) => return self.left(token, Err(errno), work),
             };
-            let bound = || self.bound.lock(md.place.partition);
+            let bound = || self.bound.lock(md.location.partition);
             let event = { bound().claim_direct(md.key, response, bytes) };
             self.left(token, Ok(()), work);
             if let Some(event) = event {
@@ -100,7 +100,7 @@ impl Upcalls for Engine {
 
     /// The LND finalises messages that are still being sent.
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno) {
-        let home = { self.net.lock(self.common.here()).shared().home_of(ni, peer.nid) };
+        let home = { self.net.lock(self.common.current_partition()).shared().home_of(ni, peer.nid) };
         let Some((ni, home)) = home else { return };
         let debtor = PeerName::new(&self.common.hasher, ni, peer);
         self.with(|work| {
@@ -150,7 +150,7 @@ impl Engine {
                 net = self.net.lock(hashed);
             }
             let (part, shared) = net.split();
-            part.heard(shared, from, rail);
+            part.record_source_ni(shared, from, rail);
         }
         Ok(inbound)
     }
@@ -164,7 +164,7 @@ impl Engine {
         work: &mut Work,
     ) -> Verdict {
         if self.faults.is_armed()
-            && let Some(verdict) = self.strike(message, local)
+            && let Some(verdict) = self.apply_faults(message, local)
         {
             return verdict;
         }
@@ -231,8 +231,8 @@ impl Engine {
     fn receive_push(&self, search: &Search<'_>, work: &mut Work) -> Verdict {
         let back = search.message.inbound.back;
         let begun = match back {
-            Way::Here => true,
-            Way::Over { ni, peer, partition } => self.net.lock(partition).begin_push(ni, peer),
+            Path::Here => true,
+            Path::Over { ni, peer, partition } => self.net.lock(partition).begin_push(ni, peer),
         };
         let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
         let verdict = match attempt {
@@ -240,8 +240,8 @@ impl Engine {
             Attempt::Taken(verdict) => return verdict,
             Attempt::Refused(reason) => self.discard(search.message, reason),
             Attempt::Nothing => {
-                let part = &mut *self.posted.lock(self.partition_of_way(back));
-                part.take_nowhere(search, work)
+                let part = &mut *self.posted.lock(self.partition_of_path(back));
+                part.receive_without_buffer(search, work)
             }
         };
         if begun {
@@ -251,8 +251,8 @@ impl Engine {
     }
 
     /// Ends a push: the peer may start the next one.
-    pub(super) fn end_push(&self, back: Way) {
-        if let Way::Over { ni, peer, partition } = back {
+    pub(super) fn end_push(&self, back: Path) {
+        if let Path::Over { ni, peer, partition } = back {
             self.net.lock(partition).end_push(ni, peer);
         }
     }
@@ -273,8 +273,8 @@ impl Engine {
         let Some(state) = self.portals.get(portal) else { return Attempt::Nothing };
         match state.kind() {
             None => Attempt::Nothing,
-            Some(Kind::Unique) => self.search_unique(portal, search, work),
-            Some(Kind::Wildcard) => self.search_wildcard(portal, search, work, Self::search_in_turn),
+            Some(PortalKind::Unique) => self.search_unique(portal, search, work),
+            Some(PortalKind::Wildcard) => self.search_wildcard(portal, search, work, Self::search_in_turn),
         }
     }
 
@@ -317,7 +317,7 @@ impl Engine {
     /// Searches the partition that the rotor selects, then the others that have buffers (S-309).
     fn search_in_turn(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let (state, partitions) = (&self.portals[portal], self.common.partitions());
-        let here = self.partition_of_way(search.message.inbound.back);
+        let here = self.partition_of_path(search.message.inbound.back);
         let rotor = self.common.config.portal_rotor;
         let primary = search.message.inbound.primary(search.message.header);
         let first = state.first_partition(rotor, search.message.header, primary, here, partitions);
@@ -349,8 +349,8 @@ impl Engine {
         let mut posted = self.posted.lock_all();
         let mut first = None;
         for (partition, part) in posted.parts_mut().enumerate() {
-            let place = part.list_place(portal, search.wanted).map(|place| (place, partition));
-            first = first.into_iter().chain(place).min();
+            let position = part.list_position(portal, search.wanted).map(|position| (position, partition));
+            first = first.into_iter().chain(position).min();
         }
         match first {
             Some((_, partition)) => posted.part(partition).search_wildcard(portal, search, work),
@@ -361,7 +361,7 @@ impl Engine {
     /// Searches once more for a message that has announced itself and is about to wait.
     pub(super) fn search_again(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         PLACED.fence(End::Load);
-        let is_unique = || self.portals[portal].kind() == Some(Kind::Unique);
+        let is_unique = || self.portals[portal].kind() == Some(PortalKind::Unique);
         if !is_unique() {
             let attempt = self.search_wildcard(portal, search, work, Self::search_each);
             // If the portal is unique now, its first entry was posted meanwhile. The poster of a
@@ -398,7 +398,7 @@ impl Engine {
     /// Drops a message that was admitted.
     pub(super) fn discard(&self, Admitted { inbound, header }: Admitted<'_>, reason: DropReason) -> Verdict {
         let back = inbound.back;
-        self.net.lock(self.partition_of_way(back)).discard(back, header, reason);
+        self.net.lock(self.partition_of_path(back)).discard(back, header, reason);
         drops::log(header, reason);
         Verdict::Discard
     }
@@ -419,8 +419,8 @@ impl Engine {
         };
         // Without memory the refusal counts as lost.
         if let Some(dst_wmd) = wmd.refusal().filter(|_| work.acks.reserve(1)) {
-            let (way, dest, src) = (inbound.back, header.src, header.dest.nid);
-            work.acks.push(Ack { way, dest, src, dst_wmd, match_bits, mlength: 0 });
+            let (path, dest, src) = (inbound.back, header.src, header.dest.nid);
+            work.acks.push(Ack { path, dest, src, dst_wmd, match_bits, mlength: 0 });
         }
     }
 
@@ -456,14 +456,14 @@ impl Engine {
             return None;
         }
         match self.common.handles.open_md(MdHandle(wmd.object_cookie()))? {
-            (Place { bound: true, partition }, key) => Some((partition, key)),
+            (MdLocation { bound: true, partition }, key) => Some((partition, key)),
             _ => None,
         }
     }
 
     /// Ends the reception of a payload, which is complete or lost.
     pub(super) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut Work) {
-        let RxName::Receiving(Place { bound, partition }, key) = RxName::open(token) else { return };
+        let RxName::Receiving(MdLocation { bound, partition }, key) = RxName::open(token) else { return };
         if partition >= self.common.partitions() {
             return;
         }
@@ -475,10 +475,10 @@ impl Engine {
     }
 
     /// Returns the partition in which a message has arrived.
-    fn partition_of_way(&self, back: Way) -> usize {
+    fn partition_of_path(&self, back: Path) -> usize {
         match back {
-            Way::Here => self.common.here(),
-            Way::Over { partition, .. } => partition,
+            Path::Here => self.common.current_partition(),
+            Path::Over { partition, .. } => partition,
         }
     }
 

@@ -18,7 +18,7 @@ use nlx_sync::{Rule, rule};
 use super::Engine;
 use crate::drops::DropReason;
 use crate::faults::{Fault, HeldTable};
-use crate::message::{Admitted, Local, Waiting, Way};
+use crate::message::{Admitted, Local, Path, Waiting};
 use crate::names::RxName;
 use crate::portal_state::PortalState;
 use crate::resources::{Attempt, Search};
@@ -64,10 +64,10 @@ impl Engine {
         outcome.unwrap_or_else(|reason| self.drop_put(search.message, reason, work))
     }
 
-    fn is_alive(&self, way: Way) -> bool {
-        match way {
-            Way::Here => true,
-            Way::Over { ni, partition, .. } => self.net.lock(partition).shared().is_open(ni),
+    fn is_alive(&self, path: Path) -> bool {
+        match path {
+            Path::Here => true,
+            Path::Over { ni, partition, .. } => self.net.lock(partition).shared().is_open(ni),
         }
     }
 
@@ -75,7 +75,7 @@ impl Engine {
     /// to later messages. Each message proceeds before the next search, so no list of them has to
     /// be kept, and messages whose buffer is busy do not hinder each other.
     pub(super) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut Work) {
-        let _reserved = Reserved { engine: self, partition, me };
+        let _reserved = BufferReservation { engine: self, partition, me };
         let mut passed = None;
         while let Some((waiting, attempt)) = self.retry_one(portal, partition, me, &mut passed, work) {
             match attempt {
@@ -116,7 +116,7 @@ impl Engine {
     pub(super) fn drop_delayed(
         &self,
         portal: usize,
-        which: impl Fn(&Way) -> bool,
+        which: impl Fn(&Path) -> bool,
         reason: DropReason,
         work: &mut Work,
     ) {
@@ -145,7 +145,7 @@ impl Engine {
             return self.end_local(&mut local, delivery, work);
         }
         // The message's LND continues with it.
-        let Way::Over { ni, partition, .. } = waiting.inbound.back else { return };
+        let Path::Over { ni, partition, .. } = waiting.inbound.back else { return };
         let lnd = { self.net.lock(partition).shared().lnd(ni) };
         if let Some(lnd) = lnd {
             lnd.resume(waiting.inbound.rx, delivery);
@@ -189,8 +189,8 @@ impl Engine {
     }
 
     /// Applies the fault rules to a message; `None` if they let it pass.
-    pub(super) fn strike(&self, message: Admitted<'_>, local: &mut Option<Local>) -> Option<Verdict> {
-        let (rule, fault) = self.faults.strike(message.header)?;
+    pub(super) fn apply_faults(&self, message: Admitted<'_>, local: &mut Option<Local>) -> Option<Verdict> {
+        let (rule, fault) = self.faults.apply(message.header)?;
         match fault {
             Fault::Drop => Some(self.discard(message, DropReason::FaultRule)),
             Fault::Delay(delay_ns) => {
@@ -237,7 +237,7 @@ impl Engine {
 
     /// Drops the messages that fault rules delay and that arrived over a path for which `which`
     /// holds.
-    pub(super) fn drop_held(&self, which: impl Fn(&Way) -> bool, work: &mut Work) {
+    pub(super) fn drop_held(&self, which: impl Fn(&Path) -> bool, work: &mut Work) {
         while let Some(waiting) = self.take_held(|table| table.take_first(&which)) {
             let verdict = self.discard(waiting.admitted(), DropReason::NiStopping);
             self.proceed(waiting, verdict, work);
@@ -254,13 +254,13 @@ impl Engine {
 }
 
 /// Reservation of a buffer for waiting messages. Ends it if a handler panics in its wake-up.
-struct Reserved<'a> {
+struct BufferReservation<'a> {
     engine: &'a Engine,
     partition: usize,
     me: Key,
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for BufferReservation<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.engine.posted.lock(self.partition).release(self.me);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lnet_api::RxToken;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::message::{Admitted, Local, Waiting, Way};
+use crate::message::{Admitted, Local, Path, Waiting};
 use crate::names::RxName;
 use crate::slab::{Key, Slab, slab};
 
@@ -118,14 +118,14 @@ impl HeldTable {
     }
 
     /// Removes a message that arrived over a path for which `which` holds.
-    pub(crate) fn take_first(&mut self, which: impl Fn(&Way) -> bool) -> Option<Waiting> {
+    pub(crate) fn take_first(&mut self, which: impl Fn(&Path) -> bool) -> Option<Waiting> {
         let goes = |&index: &u32| which(&self.messages[index].waiting.inbound.back);
         let index = self.messages.indices().find(goes)?;
         self.take(self.messages.key(index))
     }
 
     /// Returns the path of each message, and the message itself if this node sent it.
-    pub(crate) fn ways(&self) -> impl Iterator<Item = (&Way, Option<&Local>)> {
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (&Path, Option<&Local>)> {
         let messages = self.messages.indices().map(|index| &self.messages[index]);
         messages.map(|message| (&message.waiting.inbound.back, message.waiting.local.as_ref()))
     }

@@ -206,8 +206,8 @@ impl FaultRule {
 
 /// Returns the number at an index of the random sequence of a seed (SplitMix64), in any order of
 /// calls.
-fn random(seed: u64, place: u64) -> u64 {
-    let z = seed.wrapping_add((place.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn random(seed: u64, index: u64) -> u64 {
+    let z = seed.wrapping_add((index.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
@@ -258,7 +258,7 @@ mod tests {
         };
         assert_eq!(places(1), places(1));
         assert_ne!(places(1), places(2));
-        assert!((0..10).all(|place| places(3).contains(&place)));
+        assert!((0..10).all(|index| places(3).contains(&index)));
     }
 
     #[test]

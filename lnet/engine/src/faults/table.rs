@@ -44,12 +44,12 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct Rules {
     /// In the order in which they apply.
-    armed: Vec<Arc<Armed>>,
+    active: Vec<Arc<ActiveRule>>,
     named: u64,
 }
 
 /// An active rule.
-pub(crate) struct Armed {
+pub(crate) struct ActiveRule {
     id: FaultId,
     rule: FaultRule,
     matched: AtomicU64,
@@ -74,44 +74,44 @@ impl Faults {
 
     /// Returns the first rule that acts on this message, and its effect. Later rules do not see the
     /// message.
-    pub(crate) fn strike(&self, header: &Header) -> Option<(Arc<Armed>, Fault)> {
+    pub(crate) fn apply(&self, header: &Header) -> Option<(Arc<ActiveRule>, Fault)> {
         let rules = self.rules.read();
-        rules.armed.iter().find_map(|armed| Some((armed.clone(), armed.strike(header)?)))
+        rules.active.iter().find_map(|rule| Some((rule.clone(), rule.apply(header)?)))
     }
 
     pub(crate) fn add(&self, rule: FaultRule) -> Result<FaultId, LNetError> {
         rule.check().map_err(invalid)?;
         let mut rules = self.rules.write();
-        if rules.armed.len() == FAULT_RULES_MAX {
+        if rules.active.len() == FAULT_RULES_MAX {
             return Err(LNetError::TooMany { objects: "fault rules", limit: FAULT_RULES_MAX });
         }
         rules.named += 1;
         let id = FaultId(rules.named);
-        rules.armed.push(Arc::new(Armed::new(id, rule)));
+        rules.active.push(Arc::new(ActiveRule::new(id, rule)));
         self.armed.store(true, Ordering::Relaxed);
         Ok(id)
     }
 
     pub(crate) fn remove(&self, id: FaultId) -> Option<FaultStatistics> {
         let mut rules = self.rules.write();
-        let place = rules.armed.iter().position(|armed| armed.id == id)?;
-        let removed = rules.armed.remove(place);
-        self.armed.store(!rules.armed.is_empty(), Ordering::Relaxed);
+        let index = rules.active.iter().position(|rule| rule.id == id)?;
+        let removed = rules.active.remove(index);
+        self.armed.store(!rules.active.is_empty(), Ordering::Relaxed);
         Some(removed.statistics())
     }
 
     pub(crate) fn statistics(&self) -> Vec<FaultStatistics> {
-        self.rules.read().armed.iter().map(|armed| armed.statistics()).collect()
+        self.rules.read().active.iter().map(|rule| rule.statistics()).collect()
     }
 }
 
-impl Armed {
-    fn new(id: FaultId, rule: FaultRule) -> Armed {
+impl ActiveRule {
+    fn new(id: FaultId, rule: FaultRule) -> ActiveRule {
         let zero = AtomicU64::default;
-        Armed { id, rule, matched: zero(), dropped: zero(), delayed: zero(), passed: zero() }
+        ActiveRule { id, rule, matched: zero(), dropped: zero(), delayed: zero(), passed: zero() }
     }
 
-    fn strike(&self, header: &Header) -> Option<Fault> {
+    fn apply(&self, header: &Header) -> Option<Fault> {
         if !self.rule.is_for(header) {
             return None;
         }

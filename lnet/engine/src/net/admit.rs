@@ -9,7 +9,7 @@ use super::ni::Phase;
 use super::peer::Peer;
 use super::{Net, NetShared};
 use crate::drops::DropReason;
-use crate::message::{Inbound, Way, ack_of, is_push};
+use crate::message::{Inbound, Path, ack_of, is_push};
 use crate::slab::Key;
 
 /// Maximum number of answers in flight to one peer before its requests are dropped. A peer that
@@ -83,7 +83,7 @@ impl Net {
             return Err(Refusal::Drop(reason));
         }
         Ok(Inbound {
-            back: Way::Over { ni: key, peer: arrival.from, partition: self.partition },
+            back: Path::Over { ni: key, peer: arrival.from, partition: self.partition },
             from: arrival.from,
             rx: arrival.rx,
             held: 0,
@@ -92,13 +92,13 @@ impl Net {
     }
 
     /// Counts and remembers an admitted message that is dropped.
-    pub(crate) fn discard(&mut self, back: Way, header: &Header, reason: DropReason) {
+    pub(crate) fn discard(&mut self, back: Path, header: &Header, reason: DropReason) {
         match back {
-            Way::Here => {
+            Path::Here => {
                 self.lo.dropped.count(header.message_type());
                 self.note_drop(header, reason);
             }
-            Way::Over { ni, peer, .. } => {
+            Path::Over { ni, peer, .. } => {
                 let peer = self.peers.find(&self.common.hasher, ni, peer);
                 self.drop_from(ni, peer, header, reason);
             }

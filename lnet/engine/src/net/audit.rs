@@ -6,7 +6,7 @@ use lnet_nid::Nid;
 
 use super::host::Host;
 use super::sending::{Awaits, Sending};
-use super::{HEADER_BYTES, Net, NetShared, Share};
+use super::{HEADER_BYTES, Net, NetShared, NiShare};
 use crate::audit::{Audit, AuditError, Ends, check, equal, text, walk};
 use crate::names::unpack;
 use crate::slab::{Key, NONE};
@@ -41,17 +41,17 @@ impl Net {
             *nids.entry(net.peers.slab[index].id.nid).or_default() += 1;
         }
         for (nid, count) in nids {
-            let place = text!("{nid} in partition {partition}");
-            equal("the NIDs of peers are counted", place, net.peers.nids.get(nid), Some(&count))?;
+            let location = text!("{nid} in partition {partition}");
+            equal("the NIDs of peers are counted", location, net.peers.nids.get(nid), Some(&count))?;
         }
         for (key, ni) in shared.nis.iter() {
-            let place = text!("hosts of {} in partition {partition}", ni.id.nid);
+            let location = text!("hosts of {} in partition {partition}", ni.id.nid);
             let mut held_back = 0;
             for (index, host) in net.peers.hosts(key) {
                 held_back += audit_host(net, partition, key, index, host, &mut queued)?;
             }
             let counted = net.share(key).map_or(0, |share| share.held_back);
-            equal("the messages that wait for their hosts are counted", place, held_back, counted)?;
+            equal("the messages that wait for their hosts are counted", location, held_back, counted)?;
         }
         // Queued messages hold no credit of an NI, nor await one.
         let mut of_ni: HashMap<Key, i64> = HashMap::new();
@@ -60,12 +60,17 @@ impl Net {
             *of_ni.entry(net.peers.slab[net.messages[index].peer].ni).or_default() += 1;
         }
         for (key, ni) in shared.nis.iter() {
-            let place = text!("NI {} in partition {partition}", ni.id.nid);
+            let location = text!("NI {} in partition {partition}", ni.id.nid);
             let share = net.share(key);
-            equal("an NI has a part in its partitions", place, share.is_some(), ni.cpts.contains(partition))?;
+            equal(
+                "an NI has a part in its partitions",
+                location,
+                share.is_some(),
+                ni.cpts.contains(partition),
+            )?;
             if let Some(share) = share {
                 let most = ni.credits_per_partition(&ni.limits);
-                equal("an NI's most credits are its limit", place, share.max_credits, most)?;
+                equal("an NI's most credits are its limit", location, share.max_credits, most)?;
                 let messages = of_ni.get(&key).copied().unwrap_or(0);
                 audit_share(net, partition, share, messages, &mut queued)?;
             }
@@ -77,46 +82,46 @@ impl Net {
         }
         for index in net.messages.indices() {
             let waits = net.messages[index].waiting != NONE;
-            let place = text!("message {index} of partition {partition}");
-            equal("a message that waits is in a queue", place, waits, queued.contains(&index))?;
+            let location = text!("message {index} of partition {partition}");
+            equal("a message that waits is in a queue", location, waits, queued.contains(&index))?;
         }
-        let place = text!("partition {partition}");
-        equal("as many wait as are queued", place, net.waiting.len(), queued.len())
+        let location = text!("partition {partition}");
+        equal("as many wait as are queued", location, net.waiting.len(), queued.len())
     }
 
     fn audit_peer(&self, shared: &NetShared, index: u32, load: &Load, queued: &mut HashSet<u32>) -> Audit {
         let (net, partition) = (self, self.partition);
         let peer = &net.peers.slab[index];
-        let place = text!("peer {index}, {}, of partition {partition}", peer.id.nid);
+        let location = text!("peer {index}, {}, of partition {partition}", peer.id.nid);
         let found = net.peers.find(&self.common.hasher, peer.ni, peer.id);
-        equal("a peer is found by its name", place, found, Some(index))?;
+        equal("a peer is found by its name", location, found, Some(index))?;
         let ni = shared.nis.get(peer.ni);
-        check("a peer's NI exists", ni.is_some(), format_args!("{place} has {:?}", peer.ni))?;
+        check("a peer's NI exists", ni.is_some(), format_args!("{location} has {:?}", peer.ni))?;
         if let Some(ni) = ni {
-            equal("a peer is in its partition", place, partition, ni.cpts.of(peer.id.nid))?;
+            equal("a peer is in its partition", location, partition, ni.cpts.of(peer.id.nid))?;
             let most = i64::from(ni.limits.peer_credits.max(1));
-            equal("a peer's most credits are its NI's limit", place, peer.max_credits, most)?;
+            equal("a peer's most credits are its NI's limit", location, peer.max_credits, most)?;
         }
         let free = peer.max_credits - load.messages;
-        equal("a peer's credits are those that its messages leave", place, peer.credits, free)?;
+        equal("a peer's credits are those that its messages leave", location, peer.credits, free)?;
         let lowest = peer.min_credits <= peer.credits;
         check(
             "a peer's lowest credits are the lowest",
             lowest,
-            format_args!("{place}: {}", peer.min_credits),
+            format_args!("{location}: {}", peer.min_credits),
         )?;
-        equal("a peer's answers are counted", place, peer.answers, load.answers)?;
-        equal("a peer's bytes are those of its messages", place, peer.queued_bytes, load.bytes)?;
+        equal("a peer's answers are counted", location, peer.answers, load.answers)?;
+        equal("a peer's bytes are those of its messages", location, peer.queued_bytes, load.bytes)?;
         let ends = (peer.queue.head(), peer.queue.tail());
         let whose = |message: &Sending| message.awaits == Awaits::Peer && message.peer == index;
         let length = audit_queue(net, partition, ends, queued, whose)?;
-        equal("the messages that wait for a peer are counted", place, length, peer.waiting)?;
+        equal("the messages that wait for a peer are counted", location, length, peer.waiting)?;
         let lacking = peer.credits.min(0).unsigned_abs() as usize;
         let fits = length <= lacking;
         check(
             "no more messages wait for a peer than it lacks credits",
             fits,
-            format_args!("{place}: {length}"),
+            format_args!("{location}: {length}"),
         )
     }
 }
@@ -130,48 +135,52 @@ fn audit_host(
     host: &Host,
     queued: &mut HashSet<u32>,
 ) -> Result<usize, AuditError> {
-    let place = text!("host {index} of {ni:?} in partition {partition}");
+    let location = text!("host {index} of {ni:?} in partition {partition}");
     let peers = net.peers.slab.indices().filter(|&at| {
         let peer = &net.peers.slab[at];
         peer.ni == ni && peer.host == index
     });
-    equal("a host's peers are counted", place, peers.count(), host.peers as usize)?;
+    equal("a host's peers are counted", location, peers.count(), host.peers as usize)?;
     let of_host = |message: &Sending| message.host == index && net.peers.slab[message.peer].ni == ni;
     let held = net.messages.indices().filter(|&at| {
         let message = &net.messages[at];
         of_host(message) && (message.waiting == NONE || message.awaits != Awaits::Host)
     });
-    equal("a host's credits are those of its messages", place, held.count() as i64, host.held)?;
+    equal("a host's credits are those of its messages", location, held.count() as i64, host.held)?;
     let ends = (host.queue.head(), host.queue.tail());
     let whose = |message: &Sending| message.awaits == Awaits::Host && of_host(message);
     let length = audit_queue(net, partition, ends, queued, whose)?;
-    equal("the messages that wait for a host are counted", place, length, host.waiting)?;
+    equal("the messages that wait for a host are counted", location, length, host.waiting)?;
     let moves = host.waiting == 0 || host.held > 0;
-    check("a host for which messages wait holds credits", moves, format_args!("{place}: {length}"))?;
-    check("a host that is kept is used", !host.is_unused(), place)?;
+    check("a host for which messages wait holds credits", moves, format_args!("{location}: {length}"))?;
+    check("a host that is kept is used", !host.is_unused(), location)?;
     Ok(length)
 }
 
 fn audit_share(
     net: &Net,
     partition: usize,
-    share: &Share,
+    share: &NiShare,
     messages: i64,
     queued: &mut HashSet<u32>,
 ) -> Audit {
-    let place = text!("{:?} in partition {partition}", share.ni);
+    let location = text!("{:?} in partition {partition}", share.ni);
     let free = share.max_credits - messages;
-    equal("an NI's credits are those that its messages leave", place, share.credits, free)?;
+    equal("an NI's credits are those that its messages leave", location, share.credits, free)?;
     let lowest = share.min_credits <= share.credits;
-    check("an NI's lowest credits are the lowest", lowest, format_args!("{place}: {}", share.min_credits))?;
+    check(
+        "an NI's lowest credits are the lowest",
+        lowest,
+        format_args!("{location}: {}", share.min_credits),
+    )?;
     let ends = (share.queue.head(), share.queue.tail());
     let whose =
         |message: &Sending| message.awaits == Awaits::Ni && net.peers.slab[message.peer].ni == share.ni;
     let length = audit_queue(net, partition, ends, queued, whose)?;
-    equal("the messages that wait for an NI are counted", place, length, share.waiting)?;
+    equal("the messages that wait for an NI are counted", location, length, share.waiting)?;
     let lacking = share.credits.min(0).unsigned_abs() as usize;
     let fits = length <= lacking;
-    check("no more messages wait for an NI than it lacks credits", fits, format_args!("{place}: {length}"))
+    check("no more messages wait for an NI than it lacks credits", fits, format_args!("{location}: {length}"))
 }
 
 /// Checks a queue of messages for which `whose` holds, each of them in no other queue.
@@ -187,12 +196,12 @@ fn audit_queue(
         ends,
         |index| net.messages.at(index),
         |index, message| {
-            let place = text!("message {index} of partition {partition}");
-            check("a message is in one queue", queued.insert(index), place)?;
-            check("a queue holds its own messages", whose(message), place)?;
+            let location = text!("message {index} of partition {partition}");
+            check("a message is in one queue", queued.insert(index), location)?;
+            check("a queue holds its own messages", whose(message), location)?;
             let token = net.waiting.at(message.waiting).map(|tx| unpack(tx.token.0));
             let name = Some((partition, net.messages.key(index)));
-            equal("a message that waits is kept whole", place, token, name)
+            equal("a message that waits is kept whole", location, token, name)
         },
     )
 }

@@ -65,7 +65,7 @@ impl Net {
     /// Records the NI of a message from this NID. If it is the first one between the two nodes,
     /// messages to that NID use the same NI. This is the partition of the NID's hash among all
     /// partitions.
-    pub(crate) fn heard(&mut self, shared: &NetShared, from: Nid, ni: Key) {
+    pub(crate) fn record_source_ni(&mut self, shared: &NetShared, from: Nid, ni: Key) {
         match self.preferred.find(from) {
             // The NI of an earlier message, which may be gone.
             Some(at) => {

@@ -24,8 +24,7 @@ impl Net {
         true
     }
 
-    /// Takes a place in its host's share of the NI's credits; `false` if the message is queued for
-    /// one.
+    /// Takes a credit of its host's share for a message; `false` if it is queued for one.
     pub(super) fn take_host_credit(&mut self, message: u32, ni: Key) -> bool {
         let share =
             self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
@@ -99,7 +98,7 @@ impl Net {
             self.peers.host_mut(ni, host).held += 1;
             releases -= 1;
             match self.take_ni_credit(message, ni) {
-                true => self.let_go(message, ni, tx, work),
+                true => self.queue_send(message, ni, tx, work),
                 false => self.keep_waiting(message, tx),
             }
         }
@@ -110,14 +109,14 @@ impl Net {
         loop {
             let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
             share.credits += 1;
-            if !lets_go(share.credits, share.waiting) {
+            if !starts_message(share.credits, share.waiting) {
                 return;
             }
             let Some(message) = share.queue.pop_front(&mut self.messages) else { return };
             share.waiting -= 1;
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > self.common.now_ns() {
-                return self.let_go(message, ni, tx, work);
+                return self.queue_send(message, ni, tx, work);
             }
             let Sending { peer, host, .. } = self.messages[message];
             self.end(message, Errno::ETIMEDOUT, work);
@@ -130,7 +129,7 @@ impl Net {
         loop {
             let peer = self.peers.get_mut(index);
             peer.credits += 1;
-            if !lets_go(peer.credits, peer.waiting) {
+            if !starts_message(peer.credits, peer.waiting) {
                 return;
             }
             let Some(message) = peer.queue.pop_front(&mut self.messages) else { return };
@@ -139,7 +138,7 @@ impl Net {
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > self.common.now_ns() {
                 if self.take_host_credit(message, ni) && self.take_ni_credit(message, ni) {
-                    return self.let_go(message, ni, tx, work);
+                    return self.queue_send(message, ni, tx, work);
                 }
                 return self.keep_waiting(message, tx);
             }
@@ -229,6 +228,6 @@ impl Net {
 /// Whether a returned credit starts a message. Normally the number of waiting messages equals the
 /// credits below 0. After an LND has lowered its limits, more messages than allowed may be in
 /// flight, and the first returned credits start none.
-fn lets_go(credits: i64, waiting: usize) -> bool {
+fn starts_message(credits: i64, waiting: usize) -> bool {
     (credits.min(0).unsigned_abs() as usize) < waiting
 }

@@ -17,20 +17,20 @@ const AGE: usize = 0;
 /// Nodes with more than one NID. A node with one NID needs no entry: it is its own primary NID.
 #[derive(Debug)]
 pub(super) struct Identities {
-    nodes: Slab<Node>,
+    nodes: Slab<KnownNode>,
     by_nid: NidMap<u32>,
     /// In the order in which their present lists were learnt.
     ages: List<AGE>,
 }
 
 #[derive(Debug)]
-struct Node {
+struct KnownNode {
     /// The primary NID first.
     nids: SmallVec<[Nid; 4]>,
     age: Links,
 }
 
-linked!(Node: AGE => age);
+linked!(KnownNode: AGE => age);
 
 impl Identities {
     /// Creates a table for `limit` nodes.
@@ -100,13 +100,13 @@ impl Identities {
     ) -> SmallVec<[Nid; NIDS_MAX]> {
         let before = self.by_nid.get(sender);
         let mut kept = SmallVec::new();
-        for (place, nid) in nids.enumerate() {
+        for (index, nid) in nids.enumerate() {
             let free = match self.by_nid.get(nid) {
                 None => nid == sender || !foreign(nid),
                 claimed => claimed == before,
             };
             let free = free && !ours(nid) && !nid.is_loopback() && !nid.is_any();
-            if place == 0 && !free {
+            if index == 0 && !free {
                 return SmallVec::new();
             }
             if free && !kept.contains(&nid) && kept.len() < NIDS_MAX {
@@ -129,7 +129,7 @@ impl Identities {
         {
             self.forget(oldest);
         }
-        let node = self.nodes.insert(Node { nids, age: Links::NONE })?.index;
+        let node = self.nodes.insert(KnownNode { nids, age: Links::NONE })?.index;
         self.ages.push_back(&mut self.nodes, node);
         for &nid in kept {
             if self.by_nid.insert(nid, node).is_none() {
@@ -142,7 +142,7 @@ impl Identities {
 
     fn forget(&mut self, node: u32) {
         self.ages.remove(&mut self.nodes, node);
-        let Some(Node { nids, .. }) = self.nodes.take(node) else { return };
+        let Some(KnownNode { nids, .. }) = self.nodes.take(node) else { return };
         for nid in nids {
             if let Some(at) = self.by_nid.find(nid) {
                 self.by_nid.remove(at);

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::identity::Identities;
 use super::ni::{Cpts, Distances, NIS_MAX, Ni, Nis, Phase, STARTING_LIMITS};
-use super::{Net, NetShared, Share};
+use super::{Net, NetShared, NiShare};
 use crate::counters::Traffic;
 use crate::list::List;
 use crate::names::PARTITIONS_MAX;
@@ -236,11 +236,11 @@ impl Net {
 
     /// Creates this partition's part of an NI.
     fn enter_share(&mut self, ni: Key, lnd: &Arc<dyn Lnd>, credits: i64) {
-        let place = ni.index as usize;
-        if self.shares.len() <= place {
-            self.shares.resize_with(place + 1, || None);
+        let index = ni.index as usize;
+        if self.shares.len() <= index {
+            self.shares.resize_with(index + 1, || None);
         }
-        self.shares[place] = Some(Share {
+        self.shares[index] = Some(NiShare {
             ni,
             lnd: Arc::new(lnd.clone()),
             credits,

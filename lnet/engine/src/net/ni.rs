@@ -59,8 +59,8 @@ impl Cpts {
 
     /// Returns the partition of a peer (lnet-semantics 22).
     pub(super) fn of(&self, peer: Nid) -> usize {
-        let place = peer.cpt_of(self.len());
-        self.chosen.get(place).map_or(place, |&cpt| usize::from(cpt))
+        let index = peer.cpt_of(self.len());
+        self.chosen.get(index).map_or(index, |&cpt| usize::from(cpt))
     }
 }
 

@@ -12,20 +12,20 @@ use crate::slab::{Slab, slab, some};
 /// for the table to grow, and a lack of memory does not abort the process.
 #[derive(Debug)]
 pub(super) struct NidMap<V> {
-    slab: Slab<Entry<V>>,
+    slab: Slab<NidEntry<V>>,
     index: Buckets,
     hasher: Hasher,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct NidEntry<V> {
     nid: Nid,
     value: V,
     hash: u32,
     chain: Links,
 }
 
-impl<V> Linked<CHAIN> for Entry<V> {
+impl<V> Linked<CHAIN> for NidEntry<V> {
     fn links(&self) -> Links {
         self.chain
     }
@@ -35,7 +35,7 @@ impl<V> Linked<CHAIN> for Entry<V> {
     }
 }
 
-impl<V> Hashed for Entry<V> {
+impl<V> Hashed for NidEntry<V> {
     fn hash(&self) -> u32 {
         self.hash
     }
@@ -75,7 +75,7 @@ impl<V> NidMap<V> {
 
     /// Adds a NID that is not in the map; `None` if there is no room.
     pub(super) fn insert(&mut self, nid: Nid, value: V) -> Option<u32> {
-        let entry = Entry { nid, value, hash: self.hash(nid), chain: Links::NONE };
+        let entry = NidEntry { nid, value, hash: self.hash(nid), chain: Links::NONE };
         let at = self.slab.insert(entry)?.index;
         if !self.index.insert(&mut self.slab, at) {
             self.slab.take(at);

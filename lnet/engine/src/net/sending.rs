@@ -13,7 +13,7 @@ pub(super) const QUEUE: usize = 5;
 pub(super) enum Awaits {
     /// A credit of its peer.
     Peer,
-    /// A place in its host's share: the host must hold fewer credits.
+    /// A credit of its host's share: the host must hold fewer credits.
     Host,
     /// A credit of its NI.
     Ni,

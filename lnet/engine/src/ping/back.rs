@@ -35,7 +35,7 @@ struct PushBack {
 
 impl PushBacks {
     /// Records the start of a push to this NID. Without memory its push back is not awaited.
-    pub(super) fn begun(&self, nid: Nid, now_ns: u64) {
+    pub(super) fn push_started(&self, nid: Nid, now_ns: u64) {
         let peers = &mut *self.0.lock();
         if let Some(known) = peers.iter_mut().find(|peer| peer.nid == nid) {
             known.done &= now_ns < known.until_ns.saturating_add(KNOWN_NS);
@@ -43,7 +43,7 @@ impl PushBacks {
             return;
         }
         if peers.len() >= PEERS_MAX
-            && let Some(first) = (0..peers.len()).min_by_key(|place| peers[*place].until_ns)
+            && let Some(first) = (0..peers.len()).min_by_key(|index| peers[*index].until_ns)
         {
             peers.swap_remove(first);
         }
@@ -65,7 +65,7 @@ impl PushBacks {
     }
 
     /// Ends the wait for the peers with NIDs of a node that has pushed to this one.
-    pub(super) fn heard(&self, is_its: impl Fn(Nid) -> bool) {
+    pub(super) fn pushed_back(&self, is_its: impl Fn(Nid) -> bool) {
         self.0.lock().iter_mut().filter(|peer| is_its(peer.nid)).for_each(|peer| peer.done = true);
     }
 

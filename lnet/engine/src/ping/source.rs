@@ -97,7 +97,7 @@ impl Push {
         let Exchange { engine, md, .. } = &exchange;
         let answered_by_push = portal == PING_PORTAL && !engine.is_local(target.nid);
         if answered_by_push {
-            engine.pings().push_backs.begun(target.nid, engine.common().now_ns());
+            engine.pings().push_backs.push_started(target.nid, engine.common().now_ns());
         }
         let put =
             Put { source, md: *md, ack: AckRequest::Ack, target, portal, match_bits, offset: 0, hdr_data: 0 };
@@ -170,8 +170,8 @@ impl Exchange {
         Some(outcome.map_err(|errno| self.failure(without, errno)))
     }
 
-    fn failure(&self, what: &str, errno: Errno) -> LNetError {
-        LndError { what: format!("ping of {}: {what}", self.target.nid), errno }.into()
+    fn failure(&self, problem: &str, errno: Errno) -> LNetError {
+        LndError { what: format!("ping of {}: {problem}", self.target.nid), errno }.into()
     }
 }
 
@@ -192,7 +192,7 @@ fn no_memory<E>(_: E) -> LNetError {
 #[derive(Default)]
 pub(crate) struct Pings {
     eq: OnceLock<EqHandle>,
-    records: Arc<Records>,
+    records: Arc<PingRecords>,
     push_backs: PushBacks,
 }
 
@@ -217,34 +217,34 @@ impl Pings {
 }
 
 /// The records of the pings in use. A dropped ping has no record: its events find none.
-struct Records(Mutex<Inner>);
+struct PingRecords(Mutex<PingTable>);
 
-struct Inner {
-    pings: Slab<Record>,
+struct PingTable {
+    pings: Slab<PingRecord>,
     /// Sleepers to wake; has room for every ping.
     to_wake: Vec<Arc<Sleeper>>,
 }
 
-struct Record {
+struct PingRecord {
     /// `None` once it is to be woken.
     sleeper: Option<Arc<Sleeper>>,
     /// Length of the answer in bytes.
     outcome: Option<Result<u32, Errno>>,
 }
 
-impl Default for Records {
-    fn default() -> Records {
-        Records(Mutex::new(Inner { pings: slab(PINGS_MAX), to_wake: Vec::new() }))
+impl Default for PingRecords {
+    fn default() -> PingRecords {
+        PingRecords(Mutex::new(PingTable { pings: slab(PINGS_MAX), to_wake: Vec::new() }))
     }
 }
 
-impl Records {
+impl PingRecords {
     fn enter(&self, sleeper: Arc<Sleeper>) -> Result<Key, LNetError> {
-        let inner = &mut *self.0.lock();
-        let room = inner.pings.len() + 1;
-        let key = match inner.to_wake.try_reserve(room) {
-            Ok(()) if inner.pings.make_room() => {
-                inner.pings.insert(Record { sleeper: Some(sleeper), outcome: None })
+        let table = &mut *self.0.lock();
+        let room = table.pings.len() + 1;
+        let key = match table.to_wake.try_reserve(room) {
+            Ok(()) if table.pings.make_room() => {
+                table.pings.insert(PingRecord { sleeper: Some(sleeper), outcome: None })
             }
             _ => None,
         };
@@ -261,10 +261,10 @@ impl Records {
     }
 }
 
-impl EventHandler for Records {
+impl EventHandler for PingRecords {
     fn event(&self, event: &Event) {
-        let inner = &mut *self.0.lock();
-        let Some(record) = inner.pings.get_mut(Key::from_bits(event.user_ptr, INDEX_BITS)) else { return };
+        let table = &mut *self.0.lock();
+        let Some(record) = table.pings.get_mut(Key::from_bits(event.user_ptr, INDEX_BITS)) else { return };
         let outcome = match (event.kind, event.status) {
             (_, Err(errno)) => Err(errno),
             (EventKind::Reply | EventKind::Ack, Ok(())) => Ok(event.mlength),
@@ -273,7 +273,7 @@ impl EventHandler for Records {
         };
         if record.outcome.is_none() {
             record.outcome = Some(outcome);
-            inner.to_wake.extend(record.sleeper.take());
+            table.to_wake.extend(record.sleeper.take());
         }
     }
 

@@ -216,7 +216,7 @@ impl Pushes {
     fn take(&self, engine: &Engine, push: &Push) {
         let info = self.content(push);
         let nis = || info.iter().flat_map(|info| &info.nis);
-        engine.pings().push_backs().heard(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
+        engine.pings().push_backs().pushed_back(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
         if let Some(info) = &info {
             learn(engine, push, info, &self.rates);
         }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use lnet_api::TxToken;
 
-use super::entry::{Entry, Kind};
+use super::entry::{MatchEntry, PortalKind};
 use super::md::{BY_MD, Descriptor};
 use super::response::{BY_DEADLINE, Response};
 use super::{Bound, MdTable, Posted};
 use crate::audit::{Audit, AuditError, Ends, chained, check, equal, text, walk};
 use crate::buckets::Hashed;
 use crate::groups::{GROUP, Grouped};
-use crate::names::{MdName, Place};
+use crate::names::{MdLocation, MdName};
 use crate::placement::{EntryCounts, Placement};
 use crate::sequence::SEQUENCE;
 use crate::slab::{Key, NONE, some};
@@ -22,12 +22,12 @@ pub(crate) struct Uses(HashMap<(bool, usize, u32), u32>);
 
 impl Uses {
     /// Counts a message that uses an MD.
-    pub(crate) fn add(&mut self, place: Place, index: u32) {
-        *self.0.entry((place.bound, place.partition, index)).or_default() += 1;
+    pub(crate) fn add(&mut self, location: MdLocation, index: u32) {
+        *self.0.entry((location.bound, location.partition, index)).or_default() += 1;
     }
 
-    fn of(&self, place: Place, index: u32) -> u32 {
-        self.0.get(&(place.bound, place.partition, index)).copied().unwrap_or(0)
+    fn of(&self, location: MdLocation, index: u32) -> u32 {
+        self.0.get(&(location.bound, location.partition, index)).copied().unwrap_or(0)
     }
 }
 
@@ -42,9 +42,9 @@ impl MdTable {
         for index in self.receiving.indices() {
             let md = self.receiving[index].md;
             if md != NONE {
-                let found = text!("received message {index} of {:?} has MD {md}", self.place);
+                let found = text!("received message {index} of {:?} has MD {md}", self.location);
                 check("a message's MD exists", self.objects.md_at(md).is_some(), found)?;
-                uses.add(self.place, md);
+                uses.add(self.location, md);
             }
         }
         Ok(())
@@ -67,33 +67,33 @@ impl MdTable {
                 *users.entry(md.eq).or_default() += usize::from(md.eq != NONE);
                 self.audit_md(index, uses, &sent)?;
                 let idle = waits(index, md)? == 0;
-                let at = text!("MD {index} of {:?}", self.place);
+                let at = text!("MD {index} of {:?}", self.location);
                 check("a dead MD waits for nothing", !md.dead || idle, at)?;
             }
         }
-        let place = text!("{:?}", self.place);
-        equal("entries and MDs are counted", place, self.objects.counts(), (entries, mds))?;
+        let location = text!("{:?}", self.location);
+        equal("entries and MDs are counted", location, self.objects.counts(), (entries, mds))?;
         users.remove(&NONE);
         for (key, count) in self.queues.iter() {
-            let place = text!("queue {} in {:?}", key.index, self.place);
-            check("a queue that MDs use exists", self.common.queues.find(key).is_some(), place)?;
+            let location = text!("queue {} in {:?}", key.index, self.location);
+            check("a queue that MDs use exists", self.common.queues.find(key).is_some(), location)?;
             let named = self.common.handles.open_eq(self.common.handles.eq(key));
-            equal("the handle of a queue names it", place, named, Some(key))?;
+            equal("the handle of a queue names it", location, named, Some(key))?;
             let is = users.remove(&key.index).unwrap_or(0);
-            equal("the users of a queue are its MDs", place, count, is)?;
+            equal("the users of a queue are its MDs", location, count, is)?;
         }
-        check("an MD's queue is known", users.is_empty(), format_args!("{place}: {users:?}"))
+        check("an MD's queue is known", users.is_empty(), format_args!("{location}: {users:?}"))
     }
 
     fn audit_md(&self, index: u32, uses: &Uses, sent: impl Fn(TxToken) -> Option<Option<MdName>>) -> Audit {
-        let (md, place) = (self.objects.md(index), self.place);
-        let at = text!("MD {index} of {place:?}");
-        equal("an MD is as busy as messages use it", at, md.busy, uses.of(place, index))?;
-        equal("a bound MD is in the table of bound ones", at, md.bound, place.bound)?;
+        let (md, location) = (self.objects.md(index), self.location);
+        let at = text!("MD {index} of {location:?}");
+        equal("an MD is as busy as messages use it", at, md.busy, uses.of(location, index))?;
+        equal("a bound MD is in the table of bound ones", at, md.bound, location.bound)?;
         let key = self.objects.key(index);
         let handles = &self.common.handles;
-        let named = handles.open_md(handles.md(place, key));
-        equal("the handle of an MD names it", at, named, Some((place, key)))?;
+        let named = handles.open_md(handles.md(location, key));
+        equal("the handle of an MD names it", at, named, Some((location, key)))?;
         check("the handle of an MD names it", self.objects.named_md(key).is_some(), at)?;
         if md.me != NONE {
             let entry = self.objects.entry_at(md.me).map(|entry| entry.md);
@@ -103,7 +103,7 @@ impl MdTable {
         equal("an attached MD has an entry until it is dead", at, attached, !md.bound && !md.dead)?;
         check("a dead MD is busy", !md.dead || md.busy > 0, at)?;
         let outgoing = md.outgoing.and_then(sent);
-        let own = outgoing.is_none_or(|md| md == Some(MdName { place, key }));
+        let own = outgoing.is_none_or(|md| md == Some(MdName { location, key }));
         check("the message that an MD remembers is its own, or over", own, at)
     }
 }
@@ -122,27 +122,27 @@ impl Bound {
         sent: impl Fn(TxToken) -> Option<Option<MdName>>,
         exists: impl Fn(Key) -> bool,
     ) -> Audit {
-        let place = self.mds.place;
+        let location = self.mds.location;
         let mut listed = 0;
         let rule = "a response is in its MD's list";
         self.mds.audit(uses, sent, |index, md| {
             let waits = walk::<BY_MD, Response>(
-                text!("MD {index} of {place:?}"),
+                text!("MD {index} of {location:?}"),
                 (md.responses.head(), md.responses.tail()),
                 |index| self.responses.at(index),
-                |response, is| equal(rule, text!("response {response} of {place:?}"), is.md, index),
+                |response, is| equal(rule, text!("response {response} of {location:?}"), is.md, index),
             )?;
             listed += waits;
             Ok(waits)
         })?;
-        equal(rule, text!("{place:?}"), listed, self.responses.len())?;
+        equal(rule, text!("{location:?}"), listed, self.responses.len())?;
         self.audit_deadlines()?;
         self.audit_debtors(exists)
     }
 
     fn audit_deadlines(&self) -> Audit {
-        let place = self.mds.place;
-        let at = text!("the deadlines of {place:?}");
+        let location = self.mds.location;
+        let at = text!("the deadlines of {location:?}");
         let ends = (self.deadlines.head(), self.deadlines.tail());
         let mut earlier = 0;
         let listed = walk::<BY_DEADLINE, Response>(
@@ -150,7 +150,7 @@ impl Bound {
             ends,
             |index| self.responses.at(index),
             |index, response| {
-                let found = text!("response {index} of {place:?}: {:?}", response.deadline_ns);
+                let found = text!("response {index} of {location:?}: {:?}", response.deadline_ns);
                 check("deadlines ascend", response.deadline_ns.is_some_and(|own| own >= earlier), found)?;
                 earlier = response.deadline_ns.unwrap_or(0);
                 Ok(())
@@ -160,20 +160,20 @@ impl Bound {
         let all = self.responses.indices().filter(with).count();
         equal("a response with a deadline is in the list of deadlines", at, listed, all)?;
         let head = self.deadlines.head().and_then(|head| self.responses[head].deadline_ns);
-        let hint = self.mds.common.deadline_ns(place.partition);
+        let hint = self.mds.common.deadline_ns(location.partition);
         let found = text!("{at}: {hint} is later than {head:?}");
         check("the hint is no later than the earliest deadline", head.is_none_or(|head| hint <= head), found)
     }
 
     fn audit_debtors(&self, exists: impl Fn(Key) -> bool) -> Audit {
-        let place = self.mds.place;
+        let location = self.mds.location;
         let at = |index| self.responses.at(index);
         let rule = "a response is in its debtor's group";
         let mut grouped = 0;
         let most = self.responses.len();
-        let place_of_all = text!("the debtors of {place:?}");
+        let place_of_all = text!("the debtors of {location:?}");
         for (first, response) in chained(place_of_all, &self.by_debtor.index, most, at)? {
-            let here = text!("response {first} of {place:?}");
+            let here = text!("response {first} of {location:?}");
             let known = response.debtor.is_some_and(|debtor| exists(debtor.ni));
             check("a debtor's NI exists", known, here)?;
             let same = |other: &Response| other.same_key(response);
@@ -181,11 +181,11 @@ impl Bound {
             equal(rule, here, reached, first)?;
             let ends = (Some(first), some(response.last()));
             grouped += walk::<GROUP, Response>(here, ends, at, |index, other| {
-                check(rule, same(other), format_args!("response {index} of {place:?}"))
+                check(rule, same(other), format_args!("response {index} of {location:?}"))
             })?;
         }
         let owed = self.responses.indices().filter(|&index| self.responses[index].debtor.is_some()).count();
-        equal(rule, format_args!("{place:?}"), grouped, owed)
+        equal(rule, format_args!("{location:?}"), grouped, owed)
     }
 }
 
@@ -201,28 +201,28 @@ impl Posted {
     /// Checks that its MDs, match entries and the portals of these agree.
     pub(crate) fn audit(&self, uses: &Uses, sent: impl Fn(TxToken) -> Option<Option<MdName>>) -> Audit {
         self.mds.audit(uses, sent, |_, _| Ok(0))?;
-        let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
+        let (objects, partition) = (&self.mds.objects, self.mds.location.partition);
         let handles = &self.mds.common.handles;
         let mut counts = vec![Count::default(); self.tables.len()];
         for index in objects.indices() {
             let Some(entry) = objects.entry_at(index) else { continue };
-            let place = text!("ME {index} of partition {partition}");
+            let location = text!("ME {index} of partition {partition}");
             let count = &mut counts[entry.portal.index()];
             count.entries += 1;
             count.attached += usize::from(entry.md != NONE);
             count.placed.add(entry.placement, entry.is_masked());
-            let kind = Kind::of(&entry.match_id, entry.ignore_bits);
+            let kind = PortalKind::of(&entry.match_id, entry.ignore_bits);
             let should = self.placement_of(entry, kind);
-            equal("an entry is where messages look for it", place, entry.placement, should)?;
+            equal("an entry is where messages look for it", location, entry.placement, should)?;
             let kind_of_portal = self.portals[entry.portal.index()].kind();
-            equal("an entry is of its portal's kind", place, Some(kind), kind_of_portal)?;
+            equal("an entry is of its portal's kind", location, Some(kind), kind_of_portal)?;
             let key = objects.key(index);
             let named = handles.open_me(handles.me(partition, key));
-            equal("the handle of an entry names it", place, named, Some((partition, key)))?;
-            check("the handle of an entry names it", objects.entry(key).is_some(), place)?;
+            equal("the handle of an entry names it", location, named, Some((partition, key)))?;
+            check("the handle of an entry names it", objects.entry(key).is_some(), location)?;
             if entry.md != NONE {
                 let me = objects.md_at(entry.md).map(|md| md.me);
-                equal("an MD and its entry name each other", place, me, Some(index))?;
+                equal("an MD and its entry name each other", location, me, Some(index))?;
             }
         }
         for (portal, count) in counts.into_iter().enumerate() {
@@ -232,12 +232,12 @@ impl Posted {
     }
 
     /// Returns how lookups must find an entry.
-    fn placement_of(&self, entry: &Entry, kind: Kind) -> Placement {
-        let (partition, partitions) = (self.mds.place.partition, self.mds.common.partitions());
+    fn placement_of(&self, entry: &MatchEntry, kind: PortalKind) -> Placement {
+        let (partition, partitions) = (self.mds.location.partition, self.mds.common.partitions());
         let bits = (!entry.is_masked()).then_some(entry.match_bits);
         match (kind, entry.placement) {
-            (Kind::Wildcard, Placement::Local) if partitions > 1 => Placement::Local,
-            (Kind::Wildcard, _) if partitions > 1 => {
+            (PortalKind::Wildcard, Placement::Local) if partitions > 1 => Placement::Local,
+            (PortalKind::Wildcard, _) if partitions > 1 => {
                 Placement::of(entry.portal.index(), bits, partition, partitions)
             }
             _ => Placement::Home,
@@ -256,10 +256,10 @@ impl Posted {
     }
 
     fn audit_table(&self, portal: usize, count: Count) -> Audit {
-        let (objects, partition) = (&self.mds.objects, self.mds.place.partition);
+        let (objects, partition) = (&self.mds.objects, self.mds.location.partition);
         let state = &self.portals[portal];
         let table = &self.tables[portal];
-        let place = text!("portal {portal} in partition {partition}");
+        let location = text!("portal {portal} in partition {partition}");
         let bare = table.attached == 0
             && table.sequence.list.is_empty()
             && table.masked.is_empty()
@@ -267,44 +267,44 @@ impl Posted {
         if bare && count.entries == 0 {
             return Ok(());
         }
-        equal("entries with an MD are counted", place, table.attached, count.attached)?;
-        table.placed.audit(place, count.placed)?;
+        equal("entries with an MD are counted", location, table.attached, count.attached)?;
+        table.placed.audit(location, count.placed)?;
         let active = count.attached == 0 || state.is_active(partition);
-        check("a partition with buffers is active", active, place)?;
+        check("a partition with buffers is active", active, location)?;
         let mut found = 0;
         let sequence = &table.sequence.list;
         let (mut last, mut turn) = (None, i64::MIN);
-        let listed = walk::<SEQUENCE, Entry>(
-            format_args!("the list of {place}"),
+        let listed = walk::<SEQUENCE, MatchEntry>(
+            format_args!("the list of {location}"),
             (sequence.head(), sequence.tail()),
             |index| objects.entry_at(index),
             |index, entry| {
                 let before = last.replace(entry.rank());
-                let here = text!("ME {index} of {place}: rank {} after {before:?}", entry.rank());
+                let here = text!("ME {index} of {location}: rank {} after {before:?}", entry.rank());
                 check("ranks ascend", before.is_none_or(|before| before < entry.rank()), here)?;
                 let before = std::mem::replace(&mut turn, entry.turn);
-                let here = text!("ME {index} of {place}: turn {turn} after {before}");
+                let here = text!("ME {index} of {location}: turn {turn} after {before}");
                 check("turns do not descend", before <= entry.turn, here)?;
                 check("a portal's list has its own entries", entry.portal.index() == portal, here)
             },
         )?;
-        let ordered = state.kind() == Some(Kind::Wildcard);
+        let ordered = state.kind() == Some(PortalKind::Wildcard);
         let in_order = if ordered { count.entries } else { 0 };
-        equal("a wildcard portal's entries are in its list", place, listed, in_order)?;
+        equal("a wildcard portal's entries are in its list", location, listed, in_order)?;
         let masked = (table.masked.head(), table.masked.tail());
         found += self.audit_group((portal, ordered), masked, |entry| entry.is_masked())?;
         let at = |index| objects.entry_at(index);
-        for (first, entry) in chained(place, &table.exact.index, count.entries, at)? {
-            let here = text!("ME {first} of {place}");
-            let kind = Kind::of(&entry.match_id, entry.ignore_bits);
+        for (first, entry) in chained(location, &table.exact.index, count.entries, at)? {
+            let here = text!("ME {first} of {location}");
+            let kind = PortalKind::of(&entry.match_id, entry.ignore_bits);
             let reached =
                 table.first_exact(objects, &self.mds.common.hasher, kind, entry.match_id, entry.match_bits);
             equal("an entry is found by its key", here, reached, first)?;
             let ends = (Some(first), some(entry.last()));
-            let belongs = |other: &Entry| !other.is_masked() && other.same_key(entry);
+            let belongs = |other: &MatchEntry| !other.is_masked() && other.same_key(entry);
             found += self.audit_group((portal, ordered), ends, belongs)?;
         }
-        equal("a portal's entries are each found once", place, found, count.entries)
+        equal("a portal's entries are each found once", location, found, count.entries)
     }
 
     /// Checks the entries that a message tries one after the other; returns their number.
@@ -312,16 +312,16 @@ impl Posted {
         &self,
         (portal, ordered): (usize, bool),
         ends: Ends,
-        belongs: impl Fn(&Entry) -> bool,
+        belongs: impl Fn(&MatchEntry) -> bool,
     ) -> Result<usize, AuditError> {
-        let (objects, place) = (&self.mds.objects, self.mds.place);
+        let (objects, location) = (&self.mds.objects, self.mds.location);
         let mut last = None;
-        walk::<GROUP, Entry>(
-            format_args!("entries {ends:?} of portal {portal} in {place:?}"),
+        walk::<GROUP, MatchEntry>(
+            format_args!("entries {ends:?} of portal {portal} in {location:?}"),
             ends,
             |index| objects.entry_at(index),
             |index, entry| {
-                let found = text!("ME {index} of portal {portal} in {place:?}");
+                let found = text!("ME {index} of portal {portal} in {location:?}");
                 let own = entry.portal.index() == portal && belongs(entry);
                 check("entries of one key are in one group", own, found)?;
                 let before = last.replace(entry.rank());

@@ -14,8 +14,8 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::groups::{GROUP, Groups};
 use crate::list::{Linked, List};
-use crate::message::{Admitted, Launch, Message, MessageOp, PeerName, Request, Route, Way, known_as};
-use crate::names::{MdName, Place};
+use crate::message::{Admitted, Launch, Message, MessageOp, Path, PeerName, Request, Route, known_as};
+use crate::names::{MdLocation, MdName};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
 
@@ -57,7 +57,7 @@ impl Bound {
     pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Bound {
         let room = common.room(partition);
         Bound {
-            mds: MdTable::new(common, Place { bound: true, partition }),
+            mds: MdTable::new(common, MdLocation { bound: true, partition }),
             responses: slab(common.config.limits.messages).within(&room),
             deadlines: List::new(),
             by_debtor: Groups::within(&room),
@@ -102,8 +102,8 @@ impl Bound {
         let &Request { op, target, answer, .. } = request;
         let descriptor = self.mds.objects.md(md);
         let length = descriptor.len() as u32;
-        let name = MdName { place: self.mds.place, key: self.mds.objects.key(md) };
-        let own = self.mds.common.handles.md(name.place, name.key);
+        let name = MdName { location: self.mds.location, key: self.mds.objects.key(md) };
+        let own = self.mds.common.handles.md(name.location, name.key);
         let plain = WireHandle::new(self.mds.common.config.interface_cookie, own.0);
         let takes_refusals = descriptor.options.contains(MdOptions::TAKES_REFUSALS);
         let handle = if takes_refusals { plain.taking_refusals() } else { plain };
@@ -121,7 +121,7 @@ impl Bound {
             payload_length: if op == MessageOp::Put { length } else { 0 },
             body: request.body(length, handle),
         };
-        Ok(Launch { way: route.way, message, header, payload, reply_to: None })
+        Ok(Launch { path: route.path, message, header, payload, reply_to: None })
     }
 
     /// Stores the token of a message that waits for credits, right after its commit; as
@@ -171,7 +171,7 @@ impl Bound {
         self.mds.objects.md_mut(md).responses.push_back(&mut self.responses, key.index);
         if let Some(deadline_ns) = deadline_ns {
             if self.deadlines.is_empty() {
-                self.mds.common.hasten(self.mds.place.partition, deadline_ns);
+                self.mds.common.lower_deadline(self.mds.location.partition, deadline_ns);
             }
             self.deadlines.push_back(&mut self.responses, key.index);
         }
@@ -302,8 +302,8 @@ impl Bound {
     fn answered(&self, md: u32, kind: EventKind, message: Admitted<'_>) -> Option<u32> {
         let Admitted { inbound, header } = message;
         let sender = match inbound.back {
-            Way::Here => None,
-            Way::Over { ni, peer, .. } => Some((ni, known_as(peer))),
+            Path::Here => None,
+            Path::Over { ni, peer, .. } => Some((ni, known_as(peer))),
         };
         // Only the target of the request may answer: the same peer, or another NID that is known to
         // belong to the node named in the header. Programs with unprivileged ports (lnet-wire 27)
@@ -356,7 +356,7 @@ impl Bound {
     /// Ends responses whose deadline has passed, and sets the next deadline.
     pub(crate) fn expire(&mut self, now_ns: u64, work: &mut Work) {
         let next_ns = self.end_late(now_ns, work);
-        self.mds.common.set_deadline(self.mds.place.partition, next_ns);
+        self.mds.common.set_deadline(self.mds.location.partition, next_ns);
     }
 
     /// Ends late responses (lnet-semantics 12). The MD is unlinked. If it is idle, its last event

@@ -20,7 +20,7 @@ use crate::slab::NONE;
 /// it.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Entry {
+pub(super) struct MatchEntry {
     pub(super) hash: u32,
     /// The attached MD, or [`NONE`].
     pub(super) md: u32,
@@ -44,18 +44,19 @@ pub(super) struct Entry {
     pub(super) auto_unlink: bool,
 }
 
-linked!(Entry: CHAIN => chain, GROUP => group, SEQUENCE => sequence);
+linked!(MatchEntry: CHAIN => chain, GROUP => group, SEQUENCE => sequence);
 
-impl Hashed for Entry {
+impl Hashed for MatchEntry {
     fn hash(&self) -> u32 {
         self.hash
     }
 }
 
-impl Grouped for Entry {
-    fn same_key(&self, other: &Entry) -> bool {
-        let kind = Kind::of(&self.match_id, self.ignore_bits);
-        self.match_bits == other.match_bits && (kind == Kind::Wildcard || self.match_id == other.match_id)
+impl Grouped for MatchEntry {
+    fn same_key(&self, other: &MatchEntry) -> bool {
+        let kind = PortalKind::of(&self.match_id, self.ignore_bits);
+        self.match_bits == other.match_bits
+            && (kind == PortalKind::Wildcard || self.match_id == other.match_id)
     }
 
     fn last(&self) -> u32 {
@@ -67,7 +68,7 @@ impl Grouped for Entry {
     }
 }
 
-impl Ranked for Entry {
+impl Ranked for MatchEntry {
     fn rank(&self) -> u64 {
         self.rank
     }
@@ -77,9 +78,9 @@ impl Ranked for Entry {
     }
 }
 
-impl Entry {
-    pub(super) fn new(spec: &MeSpec) -> Entry {
-        Entry {
+impl MatchEntry {
+    pub(super) fn new(spec: &MeSpec) -> MatchEntry {
+        MatchEntry {
             portal: spec.portal,
             match_id: spec.match_id,
             match_bits: spec.match_bits,
@@ -116,24 +117,24 @@ impl Entry {
 
 /// The kind of a portal's entries; the first one decides (S-101).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PortalKind {
     /// Each entry names one process and all bits.
     Unique,
     /// Each entry has a wildcard: any NID, any PID, or ignore bits.
     Wildcard,
 }
 
-impl Kind {
-    pub(crate) fn of(match_id: &ProcessId, ignore_bits: MatchBits) -> Kind {
+impl PortalKind {
+    pub(crate) fn of(match_id: &ProcessId, ignore_bits: MatchBits) -> PortalKind {
         let open = match_id.nid.is_any() || match_id.pid.is_any() || ignore_bits.0 != 0;
-        if open { Kind::Wildcard } else { Kind::Unique }
+        if open { PortalKind::Wildcard } else { PortalKind::Unique }
     }
 
     /// Returns the source as far as it is part of the key.
     pub(super) fn key_id(self, id: ProcessId) -> ProcessId {
         match self {
-            Kind::Unique => id,
-            Kind::Wildcard => ProcessId::ANY,
+            PortalKind::Unique => id,
+            PortalKind::Wildcard => ProcessId::ANY,
         }
     }
 }

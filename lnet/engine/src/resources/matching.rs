@@ -7,7 +7,7 @@ use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header};
 use smallvec::SmallVec;
 
-use super::entry::{Entry, Kind};
+use super::entry::{MatchEntry, PortalKind};
 use super::md::Descriptor;
 use super::objects::Objects;
 use super::table::Table;
@@ -62,7 +62,7 @@ pub(super) enum Found {
 /// Position of an entry in the list of a portal whose entries lie in several partitions: the least
 /// is the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ListPlace {
+pub(crate) struct ListPosition {
     /// The entry has no ignore bits, and entries with ignore bits come first.
     behind_masked: bool,
     turn: i64,
@@ -82,8 +82,9 @@ impl Table {
         objects: &'a Objects,
         common: &Common,
         wanted: &MatchRequest,
-    ) -> Option<(&'a Entry, Found)> {
-        let first = self.first_exact(objects, &common.hasher, Kind::Wildcard, ProcessId::ANY, wanted.bits);
+    ) -> Option<(&'a MatchEntry, Found)> {
+        let first =
+            self.first_exact(objects, &common.hasher, PortalKind::Wildcard, ProcessId::ANY, wanted.bits);
         let exact = first_of(objects, first, u64::MAX, wanted);
         let before = match (&exact, common.config.match_order) {
             (Some((entry, _)), MatchOrder::List) => entry.rank(),
@@ -94,15 +95,15 @@ impl Table {
     }
 
     /// Returns the position of the first matching entry of this partition; `None` if there is none.
-    pub(super) fn list_place(
+    pub(super) fn list_position(
         &self,
         objects: &Objects,
         common: &Common,
         wanted: &MatchRequest,
-    ) -> Option<ListPlace> {
+    ) -> Option<ListPosition> {
         let (entry, _) = self.first_match(objects, common, wanted)?;
         let in_list = common.config.match_order == MatchOrder::List;
-        Some(ListPlace { behind_masked: !in_list && !entry.is_masked(), turn: entry.turn })
+        Some(ListPosition { behind_masked: !in_list && !entry.is_masked(), turn: entry.turn })
     }
 
     /// Searches a unique portal for an entry for one of the node's NIDs.
@@ -114,7 +115,7 @@ impl Table {
         wanted: &MatchRequest,
     ) -> Found {
         let source = ProcessId::new(nid, wanted.pid);
-        let first = self.first_exact(objects, &common.hasher, Kind::Unique, source, wanted.bits);
+        let first = self.first_exact(objects, &common.hasher, PortalKind::Unique, source, wanted.bits);
         first_of(objects, first, u64::MAX, wanted).map_or(Found::Nothing, |(_, found)| found)
     }
 }
@@ -125,7 +126,7 @@ fn first_of<'a>(
     first: u32,
     before: u64,
     wanted: &MatchRequest,
-) -> Option<(&'a Entry, Found)> {
+) -> Option<(&'a MatchEntry, Found)> {
     let mut at = first;
     while at != NONE {
         let entry = &objects[at];
@@ -141,7 +142,7 @@ fn first_of<'a>(
 }
 
 /// Applies the matching rules in their order; `None` skips the entry.
-fn try_entry(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Option<Found> {
+fn try_entry(objects: &Objects, entry: &MatchEntry, wanted: &MatchRequest) -> Option<Found> {
     let md = objects.md_at(entry.md)?;
     if md.reserved && wanted.can_wait {
         return None;
@@ -150,12 +151,12 @@ fn try_entry(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Option<
 }
 
 /// As `try_entry`, for a PUT that already waits: reserved buffers match.
-pub(super) fn try_reserved(objects: &Objects, entry: &Entry, wanted: &MatchRequest) -> Found {
+pub(super) fn try_reserved(objects: &Objects, entry: &MatchEntry, wanted: &MatchRequest) -> Found {
     let md = objects.md_at(entry.md);
     md.and_then(|md| try_md(entry, md, wanted)).unwrap_or(Found::Nothing)
 }
 
-fn try_md(entry: &Entry, md: &Descriptor, wanted: &MatchRequest) -> Option<Found> {
+fn try_md(entry: &MatchEntry, md: &Descriptor, wanted: &MatchRequest) -> Option<Found> {
     let bits_differ = (entry.match_bits.0 ^ wanted.bits.0) & !entry.ignore_bits.0 != 0;
     if md.is_exhausted() || !md.options.contains(wanted.op) || bits_differ {
         return None;
@@ -163,7 +164,7 @@ fn try_md(entry: &Entry, md: &Descriptor, wanted: &MatchRequest) -> Option<Found
     if !wanted.is_for(entry.match_id) {
         return None;
     }
-    Some(match md.place(wanted.length, wanted.offset) {
+    Some(match md.locate(wanted.length, wanted.offset) {
         Some((offset, mlength)) => Found::Match(Match { md: entry.md, offset, mlength }),
         None => Found::TooLong,
     })

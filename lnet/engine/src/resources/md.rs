@@ -99,7 +99,7 @@ impl Descriptor {
     /// number of bytes taken; `None` if it is too long (lnet-semantics 9, rows 6 and 7). An offset
     /// beyond the end is too long (lnet-wire 13), and no answer to a GET exceeds the maximum
     /// payload of a message.
-    pub(super) fn place(&self, length: u32, header_offset: u32) -> Option<(u64, u32)> {
+    pub(super) fn locate(&self, length: u32, header_offset: u32) -> Option<(u64, u32)> {
         let remote = self.options.contains(MdOptions::MANAGE_REMOTE);
         let offset = if remote { u64::from(header_offset) } else { self.offset };
         let room = self.len().checked_sub(offset)?;

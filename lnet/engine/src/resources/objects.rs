@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 use lnet_api::LNetError;
 use nlx_sync::Room;
 
-use super::entry::Entry;
+use super::entry::MatchEntry;
 use super::md::Descriptor;
 use crate::slab::{Key, Slab, slab};
 
@@ -15,7 +15,7 @@ use crate::slab::{Key, Slab, slab};
 #[derive(Debug)]
 #[repr(C)]
 struct Object {
-    entry: Option<Entry>,
+    entry: Option<MatchEntry>,
     md: Option<Descriptor>,
     /// An MD is or was here. There is never a second one, so the object's key names it permanently.
     had_md: bool,
@@ -58,7 +58,7 @@ impl Objects {
     }
 
     /// Adds an entry; `None` if there are too many.
-    pub(super) fn insert_entry(&mut self, entry: Entry) -> Option<u32> {
+    pub(super) fn insert_entry(&mut self, entry: MatchEntry) -> Option<u32> {
         if self.entries >= self.max_entries {
             return None;
         }
@@ -68,12 +68,12 @@ impl Objects {
     }
 
     /// Returns the entry, if it still exists.
-    pub(super) fn entry(&self, key: Key) -> Option<&Entry> {
+    pub(super) fn entry(&self, key: Key) -> Option<&MatchEntry> {
         self.slab.get(key)?.entry.as_ref()
     }
 
     /// Returns the entry at this index, if there is one.
-    pub(super) fn entry_at(&self, index: u32) -> Option<&Entry> {
+    pub(super) fn entry_at(&self, index: u32) -> Option<&MatchEntry> {
         self.slab.at(index)?.entry.as_ref()
     }
 
@@ -155,15 +155,15 @@ impl Objects {
 }
 
 impl Index<u32> for Objects {
-    type Output = Entry;
+    type Output = MatchEntry;
 
-    fn index(&self, index: u32) -> &Entry {
+    fn index(&self, index: u32) -> &MatchEntry {
         self.slab[index].entry.as_ref().expect("links name entries that exist")
     }
 }
 
 impl IndexMut<u32> for Objects {
-    fn index_mut(&mut self, index: u32) -> &mut Entry {
+    fn index_mut(&mut self, index: u32) -> &mut MatchEntry {
         self.slab[index].entry.as_mut().expect("links name entries that exist")
     }
 }

@@ -8,14 +8,14 @@ use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use nlx_sync::End;
 
-use super::entry::{Entry, Kind};
-use super::matching::{Found, ListPlace, Match, MatchRequest, Search, try_reserved};
+use super::entry::{MatchEntry, PortalKind};
+use super::matching::{Found, ListPosition, Match, MatchRequest, Search, try_reserved};
 use super::table::Table;
 use super::{Intake, MdTable, Receiving, Resources, deliver_payload};
 use crate::common::Common;
 use crate::drops::DropReason;
 use crate::message::{Launch, Message, MessageOp, ack_of, is_push};
-use crate::names::{MdName, Place};
+use crate::names::{MdLocation, MdName};
 use crate::placement::{PLACED, Placement};
 use crate::portal_state::PortalState;
 use crate::slab::{Key, NONE};
@@ -70,7 +70,7 @@ impl Resources for Posted {
         objects.md_mut(md).dead = true;
         let me = std::mem::replace(&mut objects.md_mut(md).me, NONE);
         if me != NONE {
-            let Entry { portal, auto_unlink, ref mut md, .. } = objects[me];
+            let MatchEntry { portal, auto_unlink, ref mut md, .. } = objects[me];
             *md = NONE;
             self.tables[portal.index()].attached -= 1;
             if auto_unlink {
@@ -84,7 +84,7 @@ impl Posted {
     pub(crate) fn new(common: &Arc<Common>, portals: &Arc<[PortalState]>, partition: usize) -> Posted {
         let room = common.room(partition);
         Posted {
-            mds: MdTable::new(common, Place { bound: false, partition }),
+            mds: MdTable::new(common, MdLocation { bound: false, partition }),
             portals: portals.clone(),
             tables: (0..Portal::COUNT).map(|_| Table::new(&room)).collect(),
         }
@@ -94,10 +94,10 @@ impl Posted {
     /// wildcard portal the caller's if `spec` says so, otherwise the home of its bits or of the
     /// portal.
     pub(crate) fn home(common: &Common, portal: &PortalState, spec: &MeSpec) -> usize {
-        match (Kind::of(&spec.match_id, spec.ignore_bits), spec.position) {
-            (Kind::Unique, _) => spec.match_id.nid.cpt_of(common.partitions()),
-            (Kind::Wildcard, Position::Local) => common.here(),
-            (Kind::Wildcard, _) => {
+        match (PortalKind::of(&spec.match_id, spec.ignore_bits), spec.position) {
+            (PortalKind::Unique, _) => spec.match_id.nid.cpt_of(common.partitions()),
+            (PortalKind::Wildcard, Position::Local) => common.current_partition(),
+            (PortalKind::Wildcard, _) => {
                 portal.placements().home(spec.portal.index(), exact_bits(spec), common.partitions())
             }
         }
@@ -108,22 +108,22 @@ impl Posted {
     /// # Errors
     /// EPERM if the portal takes no such entry, ENOMEM if there are too many, or no memory.
     pub(crate) fn attach_entry(&mut self, spec: &MeSpec) -> Result<MeHandle, LNetError> {
-        let MdTable { common, objects, place, .. } = &mut self.mds;
+        let MdTable { common, objects, location, .. } = &mut self.mds;
         objects.check_room()?;
         let (portal, partitions) = (spec.portal.index(), common.partitions());
         let (state, table) = (&self.portals[portal], &mut self.tables[portal]);
         let kind = state.decide(spec)?;
         let index = table.post(objects, &common.hasher, kind, spec)?;
-        if kind == Kind::Wildcard && partitions > 1 {
+        if kind == PortalKind::Wildcard && partitions > 1 {
             let entry = &mut objects[index];
             entry.turn = table.placed.turn(state, spec.position);
             entry.placement = match spec.position {
                 Position::Local => Placement::Local,
-                _ => Placement::of(portal, exact_bits(spec), place.partition, partitions),
+                _ => Placement::of(portal, exact_bits(spec), location.partition, partitions),
             };
             table.placed.enter(state, entry.placement, entry.is_masked());
         }
-        Ok(common.handles.me(place.partition, objects.key(index)))
+        Ok(common.handles.me(location.partition, objects.key(index)))
     }
 
     /// Posts an entry right before or after another.
@@ -136,7 +136,7 @@ impl Posted {
         (beside, key): (MeHandle, Key),
         spec: &MeSpec,
     ) -> Result<MeHandle, LNetError> {
-        let MdTable { common, objects, place, .. } = &mut self.mds;
+        let MdTable { common, objects, location, .. } = &mut self.mds;
         let neighbour = objects.entry(key).ok_or_else(|| no_entry(beside))?;
         if neighbour.portal != spec.portal {
             let rule = "it must be the portal of the entry beside";
@@ -144,7 +144,7 @@ impl Posted {
         }
         let (portal, partitions, turn) = (spec.portal.index(), common.partitions(), neighbour.turn);
         let (state, table) = (&self.portals[portal], &mut self.tables[portal]);
-        if state.decide(spec)? == Kind::Unique {
+        if state.decide(spec)? == PortalKind::Unique {
             let rule = "entries of a unique portal have no order, so none can be put beside another";
             return Err(PortalState::refusal(spec, rule));
         }
@@ -152,10 +152,10 @@ impl Posted {
         if partitions > 1 {
             let entry = &mut objects[index];
             entry.turn = turn;
-            entry.placement = Placement::of(portal, exact_bits(spec), place.partition, partitions);
+            entry.placement = Placement::of(portal, exact_bits(spec), location.partition, partitions);
             table.placed.enter(state, entry.placement, entry.is_masked());
         }
-        Ok(common.handles.me(place.partition, objects.key(index)))
+        Ok(common.handles.me(location.partition, objects.key(index)))
     }
 
     /// Removes an entry with its MD, regardless of the MD's options. Without `idle`, immediately,
@@ -186,13 +186,13 @@ impl Posted {
 
     fn remove_entry(&mut self, me: u32) {
         let objects = &mut self.mds.objects;
-        let Entry { portal, placement, .. } = objects[me];
+        let MatchEntry { portal, placement, .. } = objects[me];
         let table = &mut self.tables[portal.index()];
         table.withdraw(objects, me);
         if placement != Placement::Home {
             let state = &self.portals[portal.index()];
             table.placed.leave(state, placement, objects[me].is_masked());
-            if !state.is_active(self.mds.place.partition) {
+            if !state.is_active(self.mds.location.partition) {
                 // No message searches this partition, so none would unpublish them.
                 table.placed.unpublish_unused(state);
             }
@@ -218,12 +218,12 @@ impl Posted {
         let portal = entry.portal.index();
         let made = md.check_attached().and_then(|()| self.mds.enter(md, key.index, unlink));
         let index = made.inspect_err(|_| self.remove_entry(key.index))?;
-        let MdTable { common, objects, place, .. } = &mut self.mds;
+        let MdTable { common, objects, location, .. } = &mut self.mds;
         objects[key.index].md = index;
         let table = &mut self.tables[portal];
         (table.attached, table.attached_at_ns) = (table.attached + 1, common.now_ns());
         let state = &self.portals[portal];
-        state.activate(place.partition);
+        state.activate(location.partition);
         if common.partitions() > 1 {
             PLACED.fence(End::Store);
         }
@@ -234,7 +234,7 @@ impl Posted {
 
     /// Ends the reservation of an entry's MD: all messages may take it.
     pub(crate) fn release(&mut self, me: Key) {
-        if let Some(&Entry { md, .. }) = self.mds.objects.entry(me)
+        if let Some(&MatchEntry { md, .. }) = self.mds.objects.entry(me)
             && md != NONE
         {
             self.mds.objects.md_mut(md).reserved = false;
@@ -265,7 +265,7 @@ impl Posted {
     pub(crate) fn search_in_turn(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
         let attempt = self.search_wildcard(portal, search, work);
         if attempt.is_nothing() {
-            let (state, partition) = (&self.portals[portal], self.mds.place.partition);
+            let (state, partition) = (&self.portals[portal], self.mds.location.partition);
             let table = &mut self.tables[portal];
             state.rest(partition, table.attached, table.attached_at_ns, self.mds.common.now_ns());
             table.placed.unpublish_unused(state);
@@ -275,10 +275,10 @@ impl Posted {
 
     /// Returns the position in the portal's list of the first matching entry here; `None` if there
     /// is none. Also unpublishes kinds without entries.
-    pub(crate) fn list_place(&mut self, portal: usize, wanted: &MatchRequest) -> Option<ListPlace> {
+    pub(crate) fn list_position(&mut self, portal: usize, wanted: &MatchRequest) -> Option<ListPosition> {
         let table = &mut self.tables[portal];
         table.placed.unpublish_unused(&self.portals[portal]);
-        table.list_place(&self.mds.objects, &self.mds.common, wanted)
+        table.list_position(&self.mds.objects, &self.mds.common, wanted)
     }
 
     /// Tries the buffer of an entry for a PUT that already waits; `None` if the entry is gone.
@@ -340,10 +340,10 @@ impl Posted {
             body: Body::Reply { dst_wmd: return_wmd },
         };
         let payload = (!payload.is_empty()).then_some(payload);
-        let md = Some(MdName { place: self.mds.place, key: self.mds.objects.key(found.md) });
+        let md = Some(MdName { location: self.mds.location, key: self.mds.objects.key(found.md) });
         let message = Message { op: MessageOp::Reply, md, event, response: Key::NULL };
-        let (way, reply_to) = (search.message.inbound.back, Some(search.message.inbound.rx));
-        work.launches.push(Launch { way, message, header, payload, reply_to });
+        let (path, reply_to) = (search.message.inbound.back, Some(search.message.inbound.rx));
+        work.launches.push(Launch { path, message, header, payload, reply_to });
         Attempt::Taken(Verdict::Done)
     }
 
@@ -359,7 +359,7 @@ impl Posted {
     }
 
     /// Receives a push for which there is no buffer.
-    pub(crate) fn take_nowhere(&mut self, search: &Search<'_>, work: &mut Work) -> Verdict {
+    pub(crate) fn receive_without_buffer(&mut self, search: &Search<'_>, work: &mut Work) -> Verdict {
         if !self.mds.receiving.make_room() {
             return Verdict::Discard;
         }

@@ -5,7 +5,7 @@ use lnet_api::{LNetError, MeSpec, Position};
 use lnet_nid::{MatchBits, ProcessId};
 use nlx_sync::Room;
 
-use super::entry::{Entry, Kind};
+use super::entry::{MatchEntry, PortalKind};
 use super::objects::Objects;
 use crate::groups::{GROUP, Grouped, Groups};
 use crate::keys::Hasher;
@@ -54,7 +54,7 @@ impl Table {
         &mut self,
         entries: &mut Objects,
         hasher: &Hasher,
-        kind: Kind,
+        kind: PortalKind,
         spec: &MeSpec,
     ) -> Result<u32, LNetError> {
         let index = enter(entries, hasher, kind, spec)?;
@@ -71,7 +71,7 @@ impl Table {
                 return Err(no_room(entries, index));
             }
         }
-        if kind == Kind::Wildcard {
+        if kind == PortalKind::Wildcard {
             if front {
                 self.sequence.push_front(entries, index);
             } else {
@@ -92,7 +92,7 @@ impl Table {
         beside: u32,
         spec: &MeSpec,
     ) -> Result<u32, LNetError> {
-        let index = enter(entries, hasher, Kind::Wildcard, spec)?;
+        let index = enter(entries, hasher, PortalKind::Wildcard, spec)?;
         let before = spec.position == Position::Before;
         if before {
             self.sequence.push_before(entries, beside, index);
@@ -133,7 +133,7 @@ impl Table {
         let mut at = if new.is_masked() {
             self.first_masked()
         } else {
-            self.exact.first(entries, new.hash, |other: &Entry| other.same_key(new))
+            self.exact.first(entries, new.hash, |other: &MatchEntry| other.same_key(new))
         };
         while at != NONE && entries[at].rank() < new.rank() {
             at = entries[at].next();
@@ -144,13 +144,13 @@ impl Table {
     /// Removes an entry from the portal; it stays in the table of entries.
     pub(super) fn withdraw(&mut self, entries: &mut Objects, index: u32) {
         let entry = &entries[index];
-        let (kind, masked) = (Kind::of(&entry.match_id, entry.ignore_bits), entry.is_masked());
+        let (kind, masked) = (PortalKind::of(&entry.match_id, entry.ignore_bits), entry.is_masked());
         if masked {
             self.masked.remove(entries, index);
         } else {
             self.exact.remove(entries, index);
         }
-        if kind == Kind::Wildcard {
+        if kind == PortalKind::Wildcard {
             self.sequence.remove(entries, index);
         }
     }
@@ -166,20 +166,21 @@ impl Table {
         &self,
         entries: &Objects,
         hasher: &Hasher,
-        kind: Kind,
+        kind: PortalKind,
         source: ProcessId,
         bits: MatchBits,
     ) -> u32 {
         let hash = hasher.process(kind.key_id(source), bits.0);
-        let wanted =
-            |entry: &Entry| entry.match_bits == bits && (kind == Kind::Wildcard || entry.match_id == source);
+        let wanted = |entry: &MatchEntry| {
+            entry.match_bits == bits && (kind == PortalKind::Wildcard || entry.match_id == source)
+        };
         self.exact.first(entries, hash, wanted)
     }
 }
 
-fn enter(entries: &mut Objects, hasher: &Hasher, kind: Kind, spec: &MeSpec) -> Result<u32, LNetError> {
+fn enter(entries: &mut Objects, hasher: &Hasher, kind: PortalKind, spec: &MeSpec) -> Result<u32, LNetError> {
     let limit = entries.limits().0;
-    let index = entries.insert_entry(Entry::new(spec));
+    let index = entries.insert_entry(MatchEntry::new(spec));
     let index = index.ok_or(LNetError::TooMany { objects: "match entries", limit })?;
     entries[index].hash = hasher.process(kind.key_id(spec.match_id), spec.match_bits.0);
     Ok(index)

@@ -76,44 +76,44 @@ impl World {
         }
     }
 
-    fn play(&mut self, who: usize, step: Step) {
-        let (node, other) = (&self.nodes[who], &self.nodes[1 - who]);
+    fn play(&mut self, owner: usize, step: Step) {
+        let (node, other) = (&self.nodes[owner], &self.nodes[1 - owner]);
         match step {
             Step::Post { bits, get, operations } => {
                 let options = if get { MdOptions::OP_GET } else { MdOptions::OP_PUT };
                 let md = node.md(&memory(100), options | MdOptions::TRUNCATE, operations);
                 let md = node.engine.md_attach(node.post(bits), md, Unlink::Auto).unwrap();
-                self.made[who].push(md);
+                self.made[owner].push(md);
             }
             Step::Put { bits, ack, bytes } => {
                 let (threshold, ack) = if ack { (2, AckRequest::Ack) } else { (1, AckRequest::NoAck) };
                 let md = node.bind(&memory(bytes), threshold);
                 node.put(md, other.id(), bits, ack).unwrap();
-                self.made[who].push(md);
+                self.made[owner].push(md);
             }
             Step::Get { bits, bytes } => {
                 let md = node.bind(&memory(bytes), 2);
                 node.get(md, other.id(), bits).unwrap();
-                self.made[who].push(md);
+                self.made[owner].push(md);
             }
-            Step::Unlink(at) if !self.made[who].is_empty() => {
-                let md = self.made[who][at.index(self.made[who].len())];
+            Step::Unlink(at) if !self.made[owner].is_empty() => {
+                let md = self.made[owner][at.index(self.made[owner].len())];
                 let result = node.engine.md_unlink(md);
                 assert!(result.is_ok() || result.unwrap_err().errno() == Errno::ENOENT);
             }
             Step::Finalise(at) if !self.unfinalised.is_empty() => {
-                let (who, tx) = self.unfinalised.swap_remove(at.index(self.unfinalised.len()));
-                self.nodes[who].finalize(tx);
+                let (owner, tx) = self.unfinalised.swap_remove(at.index(self.unfinalised.len()));
+                self.nodes[owner].finalize(tx);
             }
             Step::LosePeer => {
                 let (lost, reason) = (other.nid, Errno::ECONNRESET);
-                while let Some(place) = self.unfinalised.iter().position(|(sender, _)| *sender == who) {
-                    let (_, tx) = self.unfinalised.swap_remove(place);
+                while let Some(index) = self.unfinalised.iter().position(|(sender, _)| *sender == owner) {
+                    let (_, tx) = self.unfinalised.swap_remove(index);
                     let token = tx.token;
                     drop(tx);
-                    self.nodes[who].engine.finalize_tx(token, Err(reason));
+                    self.nodes[owner].engine.finalize_tx(token, Err(reason));
                 }
-                self.network.lose_peer(self.nodes[who].nid, lost, reason);
+                self.network.lose_peer(self.nodes[owner].nid, lost, reason);
             }
             Step::Advance(seconds) => {
                 self.now_ns += seconds * 1_000_000_000;
@@ -161,12 +161,12 @@ impl World {
     }
 
     fn look_at_events(&mut self) {
-        for (who, node) in self.nodes.iter().enumerate() {
+        for (owner, node) in self.nodes.iter().enumerate() {
             assert_eq!(node.engine.audit(), Ok(()));
             for event in node.events() {
-                assert!(!self.ended[who].contains(&event.md), "an event after the last one: {event:?}");
+                assert!(!self.ended[owner].contains(&event.md), "an event after the last one: {event:?}");
                 if event.unlinked {
-                    self.ended[who].insert(event.md);
+                    self.ended[owner].insert(event.md);
                 }
             }
         }
@@ -175,8 +175,8 @@ impl World {
     /// Completes all operations.
     fn settle(&mut self) {
         *self.network.sending.lock() = Sending::Later;
-        for (who, tx) in std::mem::take(&mut self.unfinalised) {
-            self.nodes[who].finalize(tx);
+        for (owner, tx) in std::mem::take(&mut self.unfinalised) {
+            self.nodes[owner].finalize(tx);
         }
         self.network.run();
         // Answers that never came are late now.
@@ -199,11 +199,11 @@ proptest! {
             world.play(usize::from(second), step);
         }
         world.settle();
-        for (who, node) in world.nodes.iter().enumerate() {
-            for &md in &world.made[who] {
+        for (owner, node) in world.nodes.iter().enumerate() {
+            for &md in &world.made[owner] {
                 // Only a buffer that waits for messages still exists.
                 let posted = node.engine.md_unlink(md).is_ok();
-                prop_assert!(posted != world.ended[who].contains(&md));
+                prop_assert!(posted != world.ended[owner].contains(&md));
             }
             prop_assert!(node.events().iter().all(|event| event.unlinked));
             // No EQ is in use any more, and all credits are returned.
@@ -212,7 +212,7 @@ proptest! {
             for _ in 0..5 {
                 let md = lnet_api::Md { eq: Some(eq), ..node.md(&memory(1), MdOptions::empty(), 1) };
                 let md = node.engine.md_bind(md, Unlink::Auto).unwrap();
-                node.put(md, world.nodes[1 - who].id(), 9, AckRequest::NoAck).unwrap();
+                node.put(md, world.nodes[1 - owner].id(), 9, AckRequest::NoAck).unwrap();
             }
             prop_assert_eq!(world.network.queue.lock().len(), 3);
             world.network.run();

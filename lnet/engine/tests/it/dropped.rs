@@ -48,9 +48,9 @@ fn a_message_that_nothing_matches_is_told_with_what_its_header_says() {
     let (network, a, b, watcher) = pair();
     send(&a, b.id(), 7, 5);
     network.run();
-    let told = std::mem::take(&mut *watcher.0.lock());
+    let reported = std::mem::take(&mut *watcher.0.lock());
     let (portal, match_bits) = (portal().get(), MatchBits(7));
-    assert_eq!(told, [Dropped { target: b.id(), portal, match_bits, initiator: a.id(), length: 5 }]);
+    assert_eq!(reported, [Dropped { target: b.id(), portal, match_bits, initiator: a.id(), length: 5 }]);
     assert_eq!(b.engine.counters().drop_count, 1);
 }
 
@@ -78,9 +78,10 @@ fn a_message_of_the_node_to_itself_is_told() {
     let (_network, _, b, watcher) = pair();
     for (nid, pid) in [(b.nid, Pid::LNET), (Nid::LOOPBACK, Pid(99))] {
         send(&b, ProcessId::new(nid, pid), 1, 3);
-        let told = std::mem::take(&mut *watcher.0.lock());
-        let told: Vec<_> = told.iter().map(|message| (message.target, message.initiator.nid)).collect();
-        assert_eq!(told, [(ProcessId::lnet(nid), nid)]);
+        let reported = std::mem::take(&mut *watcher.0.lock());
+        let reported: Vec<_> =
+            reported.iter().map(|message| (message.target, message.initiator.nid)).collect();
+        assert_eq!(reported, [(ProcessId::lnet(nid), nid)]);
     }
 }
 
@@ -160,7 +161,7 @@ fn a_portal_that_is_none_is_told_as_it_came() {
         let header = Header { dest: b.id(), src: a.id(), payload_length: 0, body };
         let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, host: None, rx: RxContext(9) };
         assert!(matches!(b.engine.parse(&arrival), Verdict::Discard));
-        assert_eq!(watcher.0.lock().pop().map(|told| told.portal), Some(portal));
+        assert_eq!(watcher.0.lock().pop().map(|reported| reported.portal), Some(portal));
     }
 }
 

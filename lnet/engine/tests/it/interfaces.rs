@@ -161,21 +161,25 @@ fn the_link_of_an_ni_goes_down_and_up() {
         a.events();
         from
     };
-    let told = || ping(&network, &b, a.id()).nis.iter().map(|ni| ni.status).collect::<Vec<_>>();
+    let reported = || ping(&network, &b, a.id()).nis.iter().map(|ni| ni.status).collect::<Vec<_>>();
     let up = || [a.nid, nid(5)].map(|nid| a.engine.ni_statistics(nid).unwrap().up);
-    assert_eq!((source(), told(), up()), (a.nid, vec![NiStatus::UP; 2], [true; 2]));
+    assert_eq!((source(), reported(), up()), (a.nid, vec![NiStatus::UP; 2], [true; 2]));
     let before = ping(&network, &b, a.id()).sequence;
     a.engine.link_changed(a.nid, false);
     a.engine.link_changed(a.nid, false);
     a.engine.link_changed(nid(77), false);
     assert_eq!(ping(&network, &b, a.id()).sequence, before + 1, "it is told when it changes");
-    assert_eq!((source(), told(), up()), (nid(5), vec![NiStatus::DOWN, NiStatus::UP], [false, true]));
+    assert_eq!((source(), reported(), up()), (nid(5), vec![NiStatus::DOWN, NiStatus::UP], [false, true]));
     a.engine.link_changed(nid(5), false);
-    assert_eq!((source(), told(), up()), (nid(5), vec![NiStatus::DOWN; 2], [false; 2]), "better than none");
+    assert_eq!(
+        (source(), reported(), up()),
+        (nid(5), vec![NiStatus::DOWN; 2], [false; 2]),
+        "better than none"
+    );
     a.engine.link_changed(nid(5), true);
     assert_eq!(source(), nid(5));
     a.engine.link_changed(a.nid, true);
-    assert_eq!((source(), told(), up()), (nid(5), vec![NiStatus::UP; 2], [true; 2]));
+    assert_eq!((source(), reported(), up()), (nid(5), vec![NiStatus::UP; 2], [true; 2]));
     a.engine.link_changed(nid(5), false);
     assert_eq!(source(), a.nid);
     a.engine.audit().unwrap();

@@ -207,12 +207,12 @@ impl Pair {
 
     fn taken(&self) -> Vec<Taken> {
         self.network.run();
-        let told = |event: lnet_api::Event| {
+        let to_taken = |event: lnet_api::Event| {
             let (md, offset, rlength, mlength) = (event.md, event.offset, event.rlength, event.mlength);
             assert_eq!(event.status, Ok(()));
             Taken { md, offset, rlength, mlength, unlinked: event.unlinked }
         };
-        self.node.events().into_iter().map(told).collect()
+        self.node.events().into_iter().map(to_taken).collect()
     }
 
     fn attach(&mut self, me: MeHandle, shape: &MdShape) {

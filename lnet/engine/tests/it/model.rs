@@ -291,7 +291,7 @@ impl Model {
             return Look::Nothing;
         }
         let Some(md) = &mut entry.md else { return Look::Nothing };
-        let Some((offset, mlength)) = place(md, message) else { return Look::TooLong };
+        let Some((offset, mlength)) = locate(md, message) else { return Look::TooLong };
         md.threshold = md.threshold.map(|left| left - 1);
         md.offset = offset + u64::from(mlength);
         let rlength = if message.op == MdOptions::OP_PUT { message.length } else { 0 };
@@ -314,7 +314,7 @@ fn wants(entry: &ModelEntry, message: &Message) -> bool {
 }
 
 /// Returns the offset and length of the match; `None` if there is no room.
-fn place(md: &ModelMd, message: &Message) -> Option<(u64, u32)> {
+fn locate(md: &ModelMd, message: &Message) -> Option<(u64, u32)> {
     let remote = md.options.contains(MdOptions::MANAGE_REMOTE);
     let offset = if remote { u64::from(message.offset) } else { md.offset };
     let allowed = u64::from(md.max_size.unwrap_or(u32::MAX)).min(md.length.checked_sub(offset)?) as u32;

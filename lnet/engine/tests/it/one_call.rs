@@ -26,9 +26,9 @@ fn own(node: &Node, memory: &IoVec, threshold: u32) -> Md {
 
 /// The way in which a message is sent: by one call (true), or by two.
 #[derive(Clone, Copy)]
-struct Way(bool);
+struct SendMode(bool);
 
-impl Way {
+impl SendMode {
     fn put(self, node: &Node, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
         if self.0 {
             return node.engine.bind_put(put);
@@ -52,24 +52,24 @@ impl Way {
 /// MDs.
 #[test]
 fn one_call_sends_what_two_calls_send() {
-    let told = [true, false].map(|one| {
-        let way = Way(one);
+    let observed = [true, false].map(|one| {
+        let mode = SendMode(one);
         let (network, a, b) = two_nodes();
         let (sink, source) = (memory(20), pattern(20, 3));
         b.expect(BITS, &sink, MdOptions::OP_PUT);
         b.expect(BITS, &source, MdOptions::OP_GET);
         let put = put_of(own(&a, &pattern(20, 7), 2), b.id(), AckRequest::Ack);
-        way.put(&a, put).unwrap().expect("its ACK is to come");
+        mode.put(&a, put).unwrap().expect("its ACK is to come");
         let asked = memory(20);
-        way.get(&a, get_of(own(&a, &asked, 2), b.id())).unwrap().expect("its REPLY is to come");
+        mode.get(&a, get_of(own(&a, &asked, 2), b.id())).unwrap().expect("its REPLY is to come");
         network.run();
         assert_eq!((content(&sink), content(&asked)), (pattern_bytes(20, 7), pattern_bytes(20, 3)));
         assert!(a.is_quiet() && b.is_quiet());
         let unnamed = |event: lnet_api::Event| lnet_api::Event { md: MdHandle(0), ..event };
         [a, b].map(|node| node.events().into_iter().map(unnamed).collect::<Vec<_>>())
     });
-    assert_eq!(told[0], told[1]);
-    assert_eq!((told[0][0].len(), told[0][1].len()), (4, 2));
+    assert_eq!(observed[0], observed[1]);
+    assert_eq!((observed[0][0].len(), observed[0][1].len()), (4, 2));
 }
 
 #[test]

@@ -30,8 +30,8 @@ fn gate(node: &Node) -> (EqHandle, Receiver<EventKind>, Sender<()>) {
     let may_leave = Mutex::new(may_leave);
     let gate = on_event(move |event| {
         inside.send(event.kind).unwrap();
-        let told = may_leave.lock().recv_timeout(PATIENCE);
-        told.expect("nothing waits for what holds the lock of this event");
+        let released = may_leave.lock().recv_timeout(PATIENCE);
+        released.expect("nothing waits for what holds the lock of this event");
     });
     (node.engine.eq_alloc(gate).unwrap(), is_inside, leave)
 }

@@ -17,12 +17,12 @@ const ROUNDS: usize = 2_000;
 /// Per user pointer: the number of events, whether one is being delivered, and whether the last has
 /// come.
 struct Checker {
-    slots: Vec<Slot>,
+    slots: Vec<MdRecord>,
     ended: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Slot {
+struct MdRecord {
     inside: AtomicBool,
     ended: AtomicBool,
     events: AtomicU32,
@@ -46,7 +46,7 @@ impl Checker {
 #[test]
 fn puts_gets_and_unlinks_race_and_every_descriptor_ends_once() {
     let (network, a, b) = two_nodes();
-    let slots = (0..THREADS * ROUNDS).map(|_| Slot::default()).collect();
+    let slots = (0..THREADS * ROUNDS).map(|_| MdRecord::default()).collect();
     let checker = Arc::new(Checker { slots, ended: AtomicUsize::new(0) });
     let checks = checker.clone();
     let eq = a.engine.eq_alloc(on_event(move |event| checks.check(event))).unwrap();

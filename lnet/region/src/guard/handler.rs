@@ -17,9 +17,9 @@ use super::list::{self, Watch};
 use crate::{ForkGuard, RegionError};
 
 /// The previous action of SIGBUS, in the process that installed the handler.
-static BEFORE: OnceLock<Before> = OnceLock::new();
+static PREVIOUS: OnceLock<PreviousAction> = OnceLock::new();
 
-struct Before {
+struct PreviousAction {
     action: SigAction,
     fork_guard: ForkGuard,
 }
@@ -33,7 +33,7 @@ struct Before {
 pub fn install() -> Result<(), RegionError> {
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = INSTALLING.lock();
-    if BEFORE.get().is_some() {
+    if PREVIOUS.get().is_some() {
         return Ok(());
     }
     let flags = SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK | SaFlags::SA_RESTART;
@@ -43,7 +43,7 @@ pub fn install() -> Result<(), RegionError> {
     let action = unsafe { sigaction(Signal::SIGBUS, &ours) }
         .map_err(|errno| RegionError::System { bytes: 0, errno })?;
     // A fault before this line ends the process.
-    let _ = BEFORE.set(Before { action, fork_guard: ForkGuard::here() });
+    let _ = PREVIOUS.set(PreviousAction { action, fork_guard: ForkGuard::here() });
     Ok(())
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn touch(start: *const u8, length: usize) -> bool {
 }
 
 fn is_installed() -> bool {
-    BEFORE.get().is_some_and(|before| before.fork_guard.in_owner_process())
+    PREVIOUS.get().is_some_and(|before| before.fork_guard.in_owner_process())
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -110,7 +110,7 @@ fn map_zeros(start: usize, bytes: usize) -> bool {
 
 /// Performs the previous action.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
-    match BEFORE.get().map(|before| before.action.handler()) {
+    match PREVIOUS.get().map(|before| before.action.handler()) {
         Some(SigHandler::Handler(handler)) => handler(signal),
         Some(SigHandler::SigAction(handler)) => handler(signal, info, context),
         // An ignored fault ends the process all the same.

@@ -45,7 +45,7 @@ pub(crate) struct Packet {
 }
 
 /// The receiver and the payload of a message that is delayed.
-type Held = (Option<Nid>, Vec<u8>);
+type HeldPayload = (Option<Nid>, Vec<u8>);
 
 /// Numbers of arrived headers by verdict.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct Network {
     pub(crate) queue: Mutex<VecDeque<Packet>>,
     pub(crate) verdicts: Mutex<Verdicts>,
     nodes: Mutex<HashMap<Nid, Arc<dyn Upcalls>>>,
-    held: Mutex<HashMap<u64, Held>>,
+    held: Mutex<HashMap<u64, HeldPayload>>,
     next_rx: AtomicUsize,
     /// Messages handed over and not finalised: never more than the credits allow.
     pub(crate) in_flight: AtomicUsize,
@@ -191,9 +191,9 @@ impl Network {
     /// Loses all messages in flight together with the connection.
     pub(crate) fn lose_peer(&self, at: Nid, peer: Nid, reason: Errno) {
         loop {
-            let place = self.queue.lock().iter().position(|p| p.from == at && p.to.nid == peer);
-            match place {
-                Some(place) => self.fail(place, reason),
+            let index = self.queue.lock().iter().position(|p| p.from == at && p.to.nid == peer);
+            match index {
+                Some(index) => self.fail(index, reason),
                 None => break,
             }
         }
@@ -225,9 +225,9 @@ impl Lnd for Network {
 
     fn shutdown(&self, ni: Nid) {
         loop {
-            let place = self.queue.lock().iter().position(|p| p.from == ni);
-            match place {
-                Some(place) => self.fail(place, Errno::ESHUTDOWN),
+            let index = self.queue.lock().iter().position(|p| p.from == ni);
+            match index {
+                Some(index) => self.fail(index, Errno::ESHUTDOWN),
                 None => break,
             }
         }
@@ -262,7 +262,7 @@ impl Lnd for Network {
                 let tx = packet.tx.as_ref();
                 tx.is_some_and(|tx| (tx.ni, tx.peer, tx.token) == (ni, peer, token))
             };
-            queue.iter().position(is_it).and_then(|place| queue.remove(place))
+            queue.iter().position(is_it).and_then(|index| queue.remove(index))
         };
         self.in_flight.fetch_sub(usize::from(taken.is_some()), Ordering::Relaxed);
         taken.is_some()

@@ -149,8 +149,8 @@ fn over_rdma(items: &[Value]) -> Recording {
                 (header, Vec::new())
             }
             IbBody::GetDone(done) => {
-                let place = asked.iter().position(|(cookie, _)| *cookie == done.cookie).unwrap();
-                let (_, wmd) = asked.remove(place);
+                let index = asked.iter().position(|(cookie, _)| *cookie == done.cookie).unwrap();
+                let (_, wmd) = asked.remove(index);
                 recording.written.push((wmd, done.outcome().unwrap() as usize));
                 continue;
             }
